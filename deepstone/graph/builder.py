@@ -1,0 +1,128 @@
+"""Writes a graph layer by layer; each call gives the new layer's name to the next. Models are written with it."""
+
+from __future__ import annotations
+
+from deepstone.errors import GraphError
+from deepstone.graph.graph import Graph, Layer, make_op
+from deepstone.graph.ops import OpError
+
+
+class Builder:
+    """`x = b.conv("conv1", x, channels=64, kernel=3, pad=1)`; sizes may be one number or one per side."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._layers: list[Layer] = []
+
+    def build(self) -> Graph:
+        return Graph(self._name, self._layers)
+
+    def input(self, name: str, shape: tuple[int, int, int]) -> str:
+        return self._put("input", name, (), shape=shape)
+
+    def conv(
+        self,
+        name: str,
+        source: str,
+        *,
+        channels: int,
+        kernel: int | tuple[int, int],
+        stride: int | tuple[int, int] = 1,
+        pad: int | tuple[int, int] | tuple[int, int, int, int] = 0,
+        dilation: int | tuple[int, int] = 1,
+        groups: int = 1,
+        bias: bool = True,
+    ) -> str:
+        return self._put(
+            "conv",
+            name,
+            (source,),
+            channels=channels,
+            kernel=kernel,
+            stride=stride,
+            pad=_pad(pad),
+            dilation=dilation,
+            groups=groups,
+            bias=bias,
+        )
+
+    def max_pool(
+        self,
+        name: str,
+        source: str,
+        *,
+        kernel: int | tuple[int, int],
+        stride: int | tuple[int, int],
+        pad: int | tuple[int, int] | tuple[int, int, int, int] = 0,
+        ceil_mode: bool = False,
+    ) -> str:
+        return self._put("max_pool", name, (source,), kernel=kernel, stride=stride, pad=_pad(pad), ceil_mode=ceil_mode)
+
+    def average_pool(
+        self,
+        name: str,
+        source: str,
+        *,
+        kernel: int | tuple[int, int],
+        stride: int | tuple[int, int],
+        pad: int | tuple[int, int] | tuple[int, int, int, int] = 0,
+        ceil_mode: bool = False,
+        count_pad: bool = True,
+    ) -> str:
+        return self._put(
+            "average_pool",
+            name,
+            (source,),
+            kernel=kernel,
+            stride=stride,
+            pad=_pad(pad),
+            ceil_mode=ceil_mode,
+            count_pad=count_pad,
+        )
+
+    def global_pool(self, name: str, source: str) -> str:
+        return self._put("global_pool", name, (source,))
+
+    def dense(self, name: str, source: str, *, features: int, bias: bool = True) -> str:
+        return self._put("dense", name, (source,), features=features, bias=bias)
+
+    def relu(self, name: str, source: str) -> str:
+        return self._put("relu", name, (source,))
+
+    def batch_norm(self, name: str, source: str, *, epsilon: float = 1e-5, momentum: float = 0.1) -> str:
+        return self._put("batch_norm", name, (source,), epsilon=epsilon, momentum=momentum)
+
+    def lrn(
+        self, name: str, source: str, *, size: int = 5, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+    ) -> str:
+        return self._put("lrn", name, (source,), size=size, alpha=alpha, beta=beta, k=k)
+
+    def dropout(self, name: str, source: str, *, rate: float = 0.5) -> str:
+        return self._put("dropout", name, (source,), rate=rate)
+
+    def add(self, name: str, *sources: str) -> str:
+        return self._put("add", name, sources)
+
+    def concat(self, name: str, *sources: str) -> str:
+        return self._put("concat", name, sources)
+
+    def flatten(self, name: str, source: str) -> str:
+        return self._put("flatten", name, (source,))
+
+    def softmax_cross_entropy(self, name: str, source: str, *, weight: float = 1.0) -> str:
+        return self._put("softmax_cross_entropy", name, (source,), weight=weight)
+
+    def _put(self, kind: str, name: str, inputs: tuple[str, ...], **attributes: object) -> str:
+        try:
+            op = make_op(kind, attributes)
+        except OpError as error:
+            raise GraphError(f"layer {name!r}: {error}") from None
+        self._layers.append(Layer(name=name, op=op, inputs=inputs))
+        return name
+
+
+def _pad(pad: int | tuple[int, ...]) -> int | tuple[int, ...]:
+    """(vertical, horizontal) means the same on opposite sides."""
+    if isinstance(pad, tuple) and len(pad) == 2:
+        return (pad[0], pad[0], pad[1], pad[1])
+    return pad
