@@ -1,0 +1,1 @@
+"""PyTorch: eager or compiled, on the CPU or a CUDA device."""

@@ -1,0 +1,28 @@
+"""What could not be measured, with the reason why: records hold this instead of null, zero or a guess."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """Stands where a value would. The reason is for a person, and holds the remedy where there is one."""
+
+    reason: str
+
+    def to_json(self) -> dict[str, str]:
+        return {"absent": self.reason}
+
+
+def as_json(tree: object) -> Any:
+    """A tree of mappings and sequences as JSON holds it, with every `Absent` in it as records write one."""
+    if isinstance(tree, Absent):
+        return tree.to_json()
+    if isinstance(tree, Mapping):
+        return {key: as_json(value) for key, value in cast(Mapping[str, object], tree).items()}
+    if isinstance(tree, Sequence) and not isinstance(tree, str):
+        return [as_json(value) for value in cast(Sequence[object], tree)]
+    return tree

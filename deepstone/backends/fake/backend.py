@@ -1,0 +1,188 @@
+"""Plays a script: how long steps take, how they vary, which fault happens when. Tests do not wait for its clock.
+
+The script is JSON in DEEPSTONE_FAKE; every key is optional:
+
+    step_s        seconds of a steady step (0.01)          sleep     really sleep that long as well (false)
+    warmup        factors of the first steps ([5, 2])      drift     relative change per step (0)
+    noise         relative standard deviation (0.01)       launch_noise   the same, drawn once per process (0)
+    one_program   true: phases only by difference          programs  factor of step_s for forward, gradient, train
+    effective     overrides of what is observed            loss      what loss() says (1.0); "nan" diverges
+    by            {"axis=value": {…}} more keys when the request has that value
+    fault         {"at": "build" | "step" | "loss", "step": n, "kind": …}, kind one of the names in _FAULTS
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+from deepstone.backends.base import PHASES, Backend, Job, Missing, Unsupported
+from deepstone.backends.fake.launch import SCRIPT_VARIABLE
+from deepstone.setups.axes import AUTO
+
+_PROGRAM_SHARE = {"forward": 0.3, "gradient": 0.9, "train": 1.0}
+_WHAT_AUTO_MEANS: dict[str, Any] = {
+    "framework": "fake@1",
+    "device": "cpu",
+    "precision": "fp32",
+    "layout": "nchw",
+    "engine": "native",
+    "algorithm": "heuristic",
+    "compile": "off",
+    "threads": 1,
+    "inter_threads": 1,
+    "affinity": "0",
+    "isa": "avx2",
+}
+
+
+class FakeBackend(Backend):
+    def __init__(self, script: dict[str, Any]) -> None:
+        self._script = script
+        self._now_s = 0.0
+        self._steps = 0
+        self._random = random.Random()
+        self._job: Job | None = None
+
+    def versions(self) -> dict[str, Any]:
+        return {"name": "fake", "version": "1"}
+
+    def build(self, job: Job) -> None:
+        for condition, keys in self._script.get("by", {}).items():
+            axis, _, value = condition.partition("=")
+            if str(job.request[axis]) == value:
+                self._script = {**self._script, **keys}
+        self._job = job
+        self._random = random.Random(self._script.get("seed", os.getpid()))
+        launch_noise = self._script.get("launch_noise", 0.0)
+        self._steady_s = self._script.get("step_s", 0.01) * (1 + self._random.gauss(0, 1) * launch_noise)
+        self._maybe_fail("build")
+
+    def phase(self) -> str:
+        assert self._job is not None
+        return str(self._job.request["phase"])
+
+    def step(self, program: str) -> Callable[[], None]:
+        share = self._script.get("programs", _PROGRAM_SHARE)[program] / self._share_of_job()
+        return lambda: self._advance(share)
+
+    def _share_of_job(self) -> float:
+        return self._script.get("programs", _PROGRAM_SHARE)[self.phase()]
+
+    def _advance(self, share: float) -> None:
+        self._maybe_fail("step")
+        warmup = self._script.get("warmup", [5, 2])
+        factor = warmup[self._steps] if self._steps < len(warmup) else 1.0
+        factor *= 1 + self._script.get("drift", 0.0) * self._steps
+        factor *= max(0.1, 1 + self._random.gauss(0, 1) * self._script.get("noise", 0.01))
+        duration_s = self._steady_s * factor * share
+        if self._script.get("sleep", False):
+            time.sleep(duration_s)
+        self._now_s += duration_s
+        self._steps += 1
+
+    def phases(self) -> Sequence[str] | None:
+        if self._script.get("one_program", False):
+            return None
+        return PHASES[: {"forward": 2, "gradient": 3, "train": 4}[self.phase()]]
+
+    def step_in_phases(self, mark: Callable[[int], None]) -> None:
+        names = self.phases() or ()
+        shares = {"data": 0.0, "forward": 0.3, "backward": 0.6, "update": 0.1}
+        whole = sum(shares[name] for name in names)
+        for position, name in enumerate(names):
+            self._advance(shares[name] / whole)
+            mark(position)
+
+    def clock(self) -> float:
+        return self._now_s
+
+    def observe(self) -> dict[str, dict[str, Any]]:
+        assert self._job is not None
+        effective: dict[str, dict[str, Any]] = {}
+        for axis, asked in self._job.request.items():
+            value = _WHAT_AUTO_MEANS[axis] if asked == AUTO or axis == "framework" else asked
+            effective[axis] = {"value": self._script.get("effective", {}).get(axis, value), "source": "set"}
+        return effective
+
+    def loss(self) -> float:
+        self._maybe_fail("loss")
+        return float(self._script.get("loss", 1.0))
+
+    def arrays(self, kind: str) -> dict[str, Any]:
+        assert self._job is not None
+        return {
+            f"{layer}/{name}": np.asarray(array)
+            for layer, parameters in self._job.weights.items()
+            for name, array in parameters.items()
+        }
+
+    def memory(self) -> dict[str, Any]:
+        reason = {"absent": "the fake backend has no device"}
+        return {"device_allocated_bytes": reason, "device_reserved_bytes": reason}
+
+    def _maybe_fail(self, where: str) -> None:
+        fault = self._script.get("fault", {})
+        if fault.get("at") == where and (where != "step" or self._steps >= fault.get("step", 0)):
+            _FAULTS[fault["kind"]]()
+
+
+def _segfault() -> NoReturn:
+    ctypes.string_at(0)
+    raise AssertionError("still alive after reading address 0")
+
+
+def _illegal_instruction() -> None:
+    os.kill(os.getpid(), signal.SIGILL)
+
+
+def _ignore_term_and_hang() -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    time.sleep(3600)
+
+
+def _leave_a_daemon() -> None:
+    """A grandchild in a session of its own that ignores TERM; then the worker goes on."""
+    code = "import os,signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); os.setsid(); time.sleep(3600)"
+    subprocess.Popen([sys.executable, "-c", code, "deepstone-fake-daemon"])
+
+
+def _eat_memory() -> None:
+    hoard: list[bytearray] = []
+    while True:
+        hoard.append(bytearray(b"x" * (16 * 2**20)))
+
+
+def _fail_with(error: Exception) -> Callable[[], None]:
+    def fail() -> None:
+        raise error
+
+    return fail
+
+
+_FAULTS: dict[str, Callable[[], None]] = {
+    "segfault": _segfault,
+    "illegal_instruction": _illegal_instruction,
+    "exit": lambda: os._exit(7),
+    "hang": _ignore_term_and_hang,
+    "daemon": _leave_a_daemon,
+    "eat_memory": _eat_memory,
+    "memory_error": _fail_with(MemoryError("scripted")),
+    "error": _fail_with(RuntimeError("scripted failure")),
+    "unsupported": _fail_with(Unsupported("scripted: cannot be done")),
+    "missing": _fail_with(Missing("scripted: not there; install it")),
+}
+
+
+def make_backend() -> FakeBackend:
+    return FakeBackend(json.loads(os.environ.get(SCRIPT_VARIABLE, "{}")))

@@ -1,0 +1,38 @@
+"""The backends by name. Strings only: reading this imports no framework."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from deepstone.setups.axes import FAKE, TORCH
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BackendInfo:
+    """Where a backend lives and how its framework is found."""
+
+    module: str  # imported by the worker; defines make_backend()
+    launch: str  # imported by the controller; defines environment(request), imports no framework
+    package: str  # the importable package whose presence means the framework is installed; "" when none is needed
+    distribution: str  # the name under which its version is recorded
+    remedy: str  # how to get it
+
+
+BACKENDS: dict[str, BackendInfo] = {
+    TORCH: BackendInfo(
+        module="deepstone.backends.torch.backend",
+        launch="deepstone.backends.torch.launch",
+        package="torch",
+        distribution="torch",
+        remedy="pip install 'deepstone[torch]'",
+    ),
+    FAKE: BackendInfo(
+        module="deepstone.backends.fake.backend",
+        launch="deepstone.backends.fake.launch",
+        package="",
+        distribution="deepstone",
+        remedy="",
+    ),
+}
+
+BEST_FIRST = (TORCH,)  # the order in which framework=auto looks

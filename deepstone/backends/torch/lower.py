@@ -1,0 +1,170 @@
+"""A layer graph as torch code one would write by hand: nn modules, functional ops, in place where that is safe.
+
+torch.fx writes the forward function, so a step runs plain Python with no interpreter of ours, and frees each
+activation after its last use.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+from torch.nn import functional as F
+
+from deepstone.backends.base import Unsupported
+from deepstone.backends.torch.pools import PaddedAveragePool, PaddedMaxPool, outer_pad, torch_takes
+from deepstone.graph import ops
+from deepstone.graph.graph import Graph, Layer
+
+# Layers whose output their own backward does not read, so that the next layer may write over it.
+_OUTPUT_UNREAD = (ops.Conv, ops.Dense, ops.BatchNorm, ops.Add)
+
+
+class Lowering:
+    """One stretch of a graph on its way to becoming a module."""
+
+    def __init__(self, graph: Graph, layers: Iterable[Layer], *, dropout: bool) -> None:
+        self._graph = graph
+        self._layers = tuple(layers)
+        self._dropout = dropout
+        self._fx = fx.Graph()
+        self._root = nn.Module()
+        self._nodes: dict[str, fx.Node] = {}
+        self._names = {layer.name for layer in self._layers}
+
+    def module(self, source: str) -> fx.GraphModule:
+        """The module that takes `source`'s output (and the labels where it has losses) to the stretch's own output."""
+        self._nodes[source] = self._fx.placeholder("images")
+        losses: list[fx.Node] = []
+        has_loss = any(isinstance(layer.op, ops.SoftmaxCrossEntropy) for layer in self._layers)
+        labels = self._fx.placeholder("labels") if has_loss else None
+        for layer in self._layers:
+            if isinstance(layer.op, ops.SoftmaxCrossEntropy):
+                assert labels is not None
+                losses.append(self._loss(layer, layer.op, labels))
+            elif not isinstance(layer.op, ops.Input):
+                self._nodes[layer.name] = self._lower(layer)
+        output = self._nodes[self._layers[-1].name] if not losses else self._sum(losses)
+        self._fx.output(output)
+        self._fx.lint()
+        return fx.GraphModule(self._root, self._fx, class_name="Network")
+
+    def _lower(self, layer: Layer) -> fx.Node:
+        op = layer.op
+        x = self._nodes[layer.inputs[0]]
+        match op:
+            case ops.Conv():
+                return self._conv(layer, op, x)
+            case ops.Dense():
+                features = self._graph.input_shapes(layer)[0][0]
+                module = nn.utils.skip_init(nn.Linear, features, op.features, bias=op.bias)  # weights come from us
+                return self._call(layer, module, x)
+            case ops.BatchNorm():
+                channels = self._graph.shapes[layer.name][0]
+                return self._call(layer, nn.BatchNorm2d(channels, eps=op.epsilon, momentum=op.momentum), x)
+            case ops.Relu():
+                return self._fx.call_function(F.relu, (x,), {"inplace": self._may_overwrite(layer.inputs[0])})
+            case ops.MaxPool() | ops.AveragePool():
+                return self._pool(layer, op, x)
+            case ops.GlobalPool():
+                return self._fx.call_function(F.adaptive_avg_pool2d, (x, 1))
+            case ops.Lrn():
+                return self._fx.call_function(F.local_response_norm, (x, op.size, op.alpha, op.beta, op.k))
+            case ops.Dropout():
+                return self._call(layer, nn.Dropout(op.rate), x) if self._dropout else x
+            case ops.Add():
+                return self._add(layer)
+            case ops.Concat():
+                return self._fx.call_function(torch.cat, ([self._nodes[name] for name in layer.inputs], 1))
+            case ops.Flatten():
+                return self._fx.call_function(torch.flatten, (x, 1))
+            case _:
+                raise Unsupported(f"torch backend: no lowering of {op.kind} (layer {layer.name!r})")
+
+    def _conv(self, layer: Layer, op: ops.Conv, x: fx.Node) -> fx.Node:
+        top, bottom, left, right = op.pad
+        even = top == bottom and left == right
+        if not even:
+            x = self._fx.call_function(F.pad, (x, outer_pad(op.pad)))
+        module = nn.utils.skip_init(
+            nn.Conv2d,
+            self._graph.input_shapes(layer)[0][0],
+            op.channels,
+            op.kernel,
+            stride=op.stride,
+            padding=(top, left) if even else 0,
+            dilation=op.dilation,
+            groups=op.groups,
+            bias=op.bias,
+        )
+        return self._call(layer, module, x)
+
+    def _pool(self, layer: Layer, op: ops.MaxPool | ops.AveragePool, x: fx.Node) -> fx.Node:
+        output = self._graph.shapes[layer.name]
+        if isinstance(op, ops.MaxPool):
+            if not torch_takes(op.pad, op.kernel):
+                return self._call(layer, PaddedMaxPool(op, output), x)
+            options: dict[str, Any] = {"padding": (op.pad[0], op.pad[2]), "ceil_mode": op.ceil_mode}
+            return self._fx.call_function(F.max_pool2d, (x, op.kernel, op.stride), options)
+        if not torch_takes(op.pad, op.kernel):
+            return self._call(layer, PaddedAveragePool(op, self._graph.input_shapes(layer)[0], output), x)
+        options = {
+            "padding": (op.pad[0], op.pad[2]),
+            "ceil_mode": op.ceil_mode,
+            "count_include_pad": op.count_pad,
+        }
+        return self._fx.call_function(F.avg_pool2d, (x, op.kernel, op.stride), options)
+
+    def _add(self, layer: Layer) -> fx.Node:
+        names = sorted(layer.inputs, key=lambda name: not self._may_overwrite(name))  # one to write over first
+        total = self._nodes[names[0]]
+        overwrite = self._may_overwrite(names[0])
+        for name in names[1:]:
+            total = self._fx.call_function(operator.iadd if overwrite else operator.add, (total, self._nodes[name]))
+            overwrite = True  # the sum so far is ours
+        return total
+
+    def _loss(self, layer: Layer, op: ops.SoftmaxCrossEntropy, labels: fx.Node) -> fx.Node:
+        logits = self._nodes[layer.inputs[0]]
+        loss = self._fx.call_function(cross_entropy, (logits, labels))
+        return loss if op.weight == 1.0 else self._fx.call_function(operator.mul, (loss, op.weight))
+
+    def _sum(self, losses: list[fx.Node]) -> fx.Node:
+        total = losses[0]
+        for loss in losses[1:]:
+            total = self._fx.call_function(operator.add, (total, loss))
+        return total
+
+    def _may_overwrite(self, name: str) -> bool:
+        """Whether the only consumer of a layer may work in place on its output."""
+        producer = self._graph.layer(name)
+        return (
+            name in self._names
+            and isinstance(producer.op, _OUTPUT_UNREAD)
+            and len(self._graph.consumers[name]) == 1
+            and self._graph.consumers[name][0].inputs.count(name) == 1
+        )
+
+    def _call(self, layer: Layer, module: nn.Module, x: fx.Node) -> fx.Node:
+        name = module_name(layer.name)
+        self._root.add_module(name, module)
+        return self._fx.call_module(name, (x,))
+
+
+def module_name(layer_name: str) -> str:
+    """An attribute name that no other layer's name maps to."""
+    return "layer_" + re.sub(r"[^A-Za-z0-9]", lambda match: f"_{ord(match[0]):x}_", layer_name)
+
+
+def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
+    """The mean over the batch; narrow logits are widened first, or the loss would hardly move."""
+    wide = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
+    return F.cross_entropy(wide, labels)
+
+
+# Traced by name, so that the generated code calls it instead of looking inside.
+fx.wrap("cross_entropy")

@@ -1,0 +1,124 @@
+"""The request's axes as torch settings: what torch itself would do where the request says `auto`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from deepstone.backends.base import Missing, Unsupported
+from deepstone.setups.axes import AUTO
+from deepstone.setups.rules import broken_rule
+
+_AUTOCAST = {"bf16-mixed": torch.bfloat16, "fp16-mixed": torch.float16}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """What the rest of the backend needs to know; process-wide switches are already set."""
+
+    device: torch.device
+    autocast: torch.dtype | None  # the type of automatic casting, if any
+    weights: torch.dtype
+    channels_last: bool
+    compile_mode: str | None
+    phase: str
+    optimizer: str
+    dropout: bool
+    input_grad: bool
+    checkpointing: bool
+    input: str
+
+    def casting(self) -> contextlib.AbstractContextManager[Any]:
+        if self.autocast is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, dtype=self.autocast)
+
+
+def apply(request: Mapping[str, Any]) -> Settings:
+    """Resolve the device, refuse what cannot be, set the process-wide switches."""
+    device = _device(str(request["device"]))
+    resolved = {**request, "device": "cpu" if device.type == "cpu" else f"gpu:{device.index}"}
+    reason = broken_rule(resolved)
+    if reason:
+        raise Unsupported(reason)
+    _set_threads(request)
+    _set_engine(str(request["engine"]), device)
+    _set_algorithm(str(request["algorithm"]))
+    precision = str(request["precision"])
+    _set_fp32_precision(precision)
+    _check_precision(precision, device)
+    return Settings(
+        device=device,
+        autocast=_AUTOCAST.get(precision),
+        weights=torch.bfloat16 if precision == "bf16" else torch.float32,
+        channels_last=request["layout"] == "nhwc",
+        compile_mode=None if request["compile"] in (AUTO, "off") else str(request["compile"]),
+        phase=str(request["phase"]),
+        optimizer=str(request["optimizer"]),
+        dropout=request["dropout"] == "on",
+        input_grad=request["input_grad"] == "on",
+        checkpointing=request["checkpointing"] == "on",
+        input=str(request["input"]),
+    )
+
+
+def _device(name: str) -> torch.device:
+    if name == "cpu" or (name == AUTO and not torch.cuda.is_available()):
+        return torch.device("cpu")
+    index = 0 if name == AUTO else int(name.partition(":")[2])
+    if not torch.cuda.is_available():
+        built = "this torch is built without CUDA" if not torch.version.cuda else "torch finds no usable NVIDIA GPU"
+        raise Missing(f"device {name}: {built}; install a CUDA build of torch on a machine with one, or use device=cpu")
+    if index >= torch.cuda.device_count():
+        raise Missing(f"device {name}: torch sees {torch.cuda.device_count()} GPU(s); use gpu:0 to the last of them")
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index)
+
+
+def _set_threads(request: Mapping[str, Any]) -> None:
+    if request["inter_threads"] != AUTO:
+        torch.set_num_interop_threads(int(request["inter_threads"]))
+    if request["threads"] != AUTO:
+        torch.set_num_threads(int(request["threads"]))
+
+
+def _set_engine(engine: str, device: torch.device) -> None:
+    if device.type == "cpu" and engine == "onednn" and not torch.backends.mkldnn.is_available():
+        raise Unsupported("this torch is built without oneDNN")
+    if engine != "native":
+        return
+    if device.type == "cpu":  # im2col and matrix products: neither oneDNN nor NNPACK
+        torch.backends.mkldnn.set_flags(False)
+        torch.backends.nnpack.set_flags(False)
+    else:
+        torch.backends.cudnn.enabled = False
+
+
+def _set_algorithm(algorithm: str) -> None:
+    torch.backends.cudnn.benchmark = algorithm == "benchmark"
+    if algorithm == "deterministic":
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+
+
+def _set_fp32_precision(precision: str) -> None:
+    if precision == AUTO or precision == "tf32-conv":
+        if precision == "tf32-conv":
+            torch.backends.cudnn.conv.fp32_precision = "tf32"  # pyright: ignore[reportAttributeAccessIssue]
+            torch.backends.cuda.matmul.fp32_precision = "ieee"
+        return
+    mode = "tf32" if precision == "tf32" else "ieee"
+    torch.backends.cudnn.conv.fp32_precision = mode  # pyright: ignore[reportAttributeAccessIssue]
+    torch.backends.cuda.matmul.fp32_precision = mode
+
+
+def _check_precision(precision: str, device: torch.device) -> None:
+    if device.type == "cuda" and precision.startswith("bf16") and not torch.cuda.is_bf16_supported():
+        raise Unsupported(f"{torch.cuda.get_device_name(device)} has no bf16")
+    if device.type == "cuda" and precision.startswith("tf32") and torch.cuda.get_device_capability(device) < (8, 0):
+        raise Unsupported(f"{torch.cuda.get_device_name(device)} has no TF32 (it came with compute capability 8.0)")

@@ -1,0 +1,137 @@
+"""Energy over a window, from a reading of the meters at each end of it.
+
+    read_meters ──▶ steps, steps, steps … ──▶ read_meters        joules = difference; never estimated from TDP
+    │◀──────── at least 10 update periods ────────▶│
+
+What the device burns between blocks of steps belongs to the window too: keep the gaps short.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deepstone.absent import Absent
+from deepstone.measure.energy.base import Meter
+
+# A reading may be one update period old, so ten of them bound the error at a tenth.
+SHORTEST_WINDOW_PERIODS = 10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeterReading:
+    """What one meter showed."""
+
+    name: str
+    covers: str
+    update_period_s: float
+    energy_j: float | Absent
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EnergyReading:
+    """What all meters of a device showed at one moment of the monotonic clock."""
+
+    at_s: float
+    meters: tuple[MeterReading, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeterEnergy:
+    """The share of one meter in the energy of a window."""
+
+    name: str
+    covers: str
+    joules: float
+    update_period_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Energy:
+    """What a device used over a window: the whole device, other processes and its idle power included."""
+
+    joules: float
+    joules_per_step: float
+    samples_per_j: float
+    average_power_w: float
+    window_s: float
+    resolution_share: float
+    """How far the joules may be off because the counters move in steps, as a share of them at even power."""
+    meters: tuple[MeterEnergy, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "joules": self.joules,
+            "joules_per_step": self.joules_per_step,
+            "samples_per_j": self.samples_per_j,
+            "average_power_w": self.average_power_w,
+            "window_s": self.window_s,
+            "resolution_share": self.resolution_share,
+            "meters": [
+                {
+                    "name": meter.name,
+                    "covers": meter.covers,
+                    "joules": meter.joules,
+                    "update_period_s": meter.update_period_s,
+                }
+                for meter in self.meters
+            ],
+        }
+
+
+def read_meters(meters: Sequence[Meter]) -> EnergyReading:
+    """One reading of every meter. Takes milliseconds: call it between blocks of steps."""
+    at_s = time.perf_counter()
+    readings = tuple(
+        MeterReading(
+            name=meter.name, covers=meter.covers, update_period_s=meter.update_period_s, energy_j=meter.read_j()
+        )
+        for meter in meters
+    )
+    return EnergyReading(at_s=at_s, meters=readings)
+
+
+def energy_over(start: EnergyReading, end: EnergyReading, *, steps: int, samples: int) -> Energy | Absent:
+    """The energy between two readings of the same meters, in which so many steps took so many samples.
+
+    It is that of the whole device, not of our process alone. Absent when a meter did not answer, when a counter did not
+    move or fell, or when the window is shorter than ten update periods (one second for NVML).
+    """
+    window_s = end.at_s - start.at_s
+    shares: list[MeterEnergy] = []
+    for first, last in zip(start.meters, end.meters, strict=True):
+        share = _meter_energy(first, last, window_s=window_s)
+        if isinstance(share, Absent):
+            return share
+        shares.append(share)
+    if not shares or steps < 1:
+        return Absent("no meter was read" if not shares else "no step ran in the window")
+    joules = sum(share.joules for share in shares)
+    return Energy(
+        joules=joules,
+        joules_per_step=joules / steps,
+        samples_per_j=samples / joules,
+        average_power_w=joules / window_s,
+        window_s=window_s,
+        resolution_share=max(share.update_period_s for share in shares) / window_s,
+        meters=tuple(shares),
+    )
+
+
+def _meter_energy(first: MeterReading, last: MeterReading, *, window_s: float) -> MeterEnergy | Absent:
+    shortest_s = SHORTEST_WINDOW_PERIODS * first.update_period_s
+    if window_s < shortest_s:
+        return Absent(
+            f"measured for {window_s:.3g} s, and the {first.name} counter, which moves every "
+            f"{first.update_period_s:g} s, needs {shortest_s:g} s: give the run a larger budget"
+        )
+    if isinstance(first.energy_j, Absent):
+        return first.energy_j
+    if isinstance(last.energy_j, Absent):
+        return last.energy_j
+    joules = last.energy_j - first.energy_j
+    if joules <= 0:
+        return Absent(f"the {first.name} counter {'stood still' if joules == 0 else 'fell'} over {window_s:.3g} s")
+    return MeterEnergy(name=first.name, covers=first.covers, joules=joules, update_period_s=first.update_period_s)

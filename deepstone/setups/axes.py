@@ -1,0 +1,233 @@
+"""Every axis, declared once. The command line, the checks, the docs table and later the tuner all read this list."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from deepstone.errors import UsageError, nearest
+
+Value: TypeAlias = str | int
+
+AUTO = "auto"
+
+TORCH = "torch"
+FAKE = "fake"  # scripted, for tests; never chosen by `auto`
+FRAMEWORKS = (TORCH, FAKE)
+
+# Instruction sets from narrow to wide, as oneDNN names them.
+ISA_ORDER = (
+    "sse41",
+    "avx",
+    "avx2",
+    "avx2_vnni",
+    "avx2_vnni_2",
+    "avx512_core",
+    "avx512_core_vnni",
+    "avx512_core_bf16",
+    "avx512_core_fp16",
+    "avx512_core_amx",
+    "avx512_core_amx_fp16",
+    "avx10_1_512",
+    "avx10_1_512_amx",
+    "avx10_1_512_amx_fp16",
+    "avx10_2",
+    "avx10_2_amx_2",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Axis:
+    """One way in which runs can differ. `parse` turns text into a value or raises UsageError."""
+
+    name: str
+    type: str
+    values: tuple[str, ...]  # what a person may write; for open types, examples in words
+    default: Value
+    honoured_by: tuple[str, ...]
+    help: str
+    parse: Callable[[str], Value]
+
+
+def _unknown(axis: str, text: str, values: tuple[str, ...]) -> UsageError:
+    return UsageError(f"{axis}={text}: not a value of {axis}; {nearest(text, values)}")
+
+
+def _choice(
+    name: str, values: tuple[str, ...], help: str, *, default: str = AUTO, honoured_by: tuple[str, ...] = FRAMEWORKS
+) -> Axis:
+    allowed = values if default != AUTO else (AUTO, *values)
+
+    def parse(text: str) -> Value:
+        lowered = text.lower()
+        if lowered not in allowed:
+            raise _unknown(name, text, allowed)
+        return lowered
+
+    return Axis(
+        name=name, type="choice", values=allowed, default=default, honoured_by=honoured_by, help=help, parse=parse
+    )
+
+
+def _count(
+    name: str,
+    help: str,
+    *,
+    default: Value = AUTO,
+    least: int = 1,
+    most: int = 2**31 - 1,
+    honoured_by: tuple[str, ...] = FRAMEWORKS,
+) -> Axis:
+    def parse(text: str) -> Value:
+        if default == AUTO and text.lower() == AUTO:
+            return AUTO
+        if not re.fullmatch(r"\d{1,12}", text) or not least <= int(text) <= most:
+            also = " or auto" if default == AUTO else ""
+            raise UsageError(f"{name}={text}: must be a whole number from {least} to {most}{also}")
+        return int(text)
+
+    words = (f"{least}…",) if default != AUTO else (AUTO, f"{least}…")
+    return Axis(name=name, type="count", values=words, default=default, honoured_by=honoured_by, help=help, parse=parse)
+
+
+def _parse_framework(text: str) -> Value:
+    name, at, version = text.partition("@")
+    if name == AUTO and not at:
+        return AUTO
+    if name not in FRAMEWORKS:
+        raise UsageError(f"framework={text}: no such framework; {nearest(name, FRAMEWORKS)}")
+    if at and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+_-]*", version):
+        raise UsageError(f"framework={text}: after @ comes a version, as in {name}@1.2.3")
+    return text
+
+
+def _parse_device(text: str) -> Value:
+    lowered = re.sub(r"^cuda", "gpu", text.lower())
+    if lowered in (AUTO, "cpu"):
+        return lowered
+    match = re.fullmatch(r"gpu(?::(\d{1,3}))?", lowered)
+    if not match:
+        raise _unknown("device", text, (AUTO, "cpu", "gpu", "gpu:0"))
+    return f"gpu:{int(match[1] or 0)}"
+
+
+def cpu_list(text: str) -> list[int]:
+    """`0-2+5` means CPUs 0, 1, 2 and 5 (a comma already separates values of an axis)."""
+    cpus: set[int] = set()
+    for part in text.split("+"):
+        match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part)
+        if not match or int(match[2] or match[1]) < int(match[1]):
+            raise UsageError(f"affinity={text}: must be CPU numbers as in 0-3 or 0+2+4-5, or auto")
+        cpus.update(range(int(match[1]), int(match[2] or match[1]) + 1))
+    return sorted(cpus)
+
+
+def format_cpus(cpus: list[int]) -> str:
+    """The shortest way to write a list of CPUs for the affinity axis."""
+    runs: list[list[int]] = []
+    for cpu in sorted(cpus):
+        if runs and cpu == runs[-1][-1] + 1:
+            runs[-1].append(cpu)
+        else:
+            runs.append([cpu])
+    return "+".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
+
+
+def _parse_affinity(text: str) -> Value:
+    return AUTO if text.lower() == AUTO else format_cpus(cpu_list(text))
+
+
+_DECLARED = (
+    Axis(
+        name="framework",
+        type="name[@version]",
+        values=(AUTO, TORCH),
+        default=AUTO,
+        honoured_by=FRAMEWORKS,
+        help="Which framework runs the network; auto takes the best one found.",
+        parse=_parse_framework,
+    ),
+    Axis(
+        name="device",
+        type="device",
+        values=(AUTO, "cpu", "gpu", "gpu:N"),
+        default=AUTO,
+        honoured_by=FRAMEWORKS,
+        help="Where the step runs; auto takes the first GPU the framework can use, else the CPU.",
+        parse=_parse_device,
+    ),
+    _count("batch", "Samples in one step.", default=32, most=2**20),
+    _choice(
+        "phase",
+        ("forward", "gradient", "train"),
+        "forward: evaluation, no gradient; gradient: forward and backward, no update; train: the whole step.",
+        default="train",
+    ),
+    _choice(
+        "precision",
+        ("fp32", "tf32", "tf32-conv", "bf16-mixed", "bf16", "fp16-mixed"),
+        "Number format. tf32: convolutions and matrix products in TF32; tf32-conv: convolutions alone (torch's own "
+        "default on a GPU); -mixed: automatic casting around fp32 weights; bf16: everything in bf16.",
+    ),
+    _choice("layout", ("nchw", "nhwc"), "Order of an image in memory: channels first or channels last."),
+    _choice(
+        "engine",
+        ("onednn", "cudnn", "native"),
+        "Library behind the layers: onednn (CPU), cudnn (GPU), or the framework's own kernels.",
+    ),
+    _choice(
+        "algorithm",
+        ("heuristic", "benchmark", "deterministic"),
+        "How an algorithm is chosen: by the library's rule, by trying all on the first step (GPU), or only "
+        "deterministic ones.",
+    ),
+    _choice(
+        "compile",
+        ("off", "default", "reduce-overhead", "max-autotune"),
+        "Compile the network before running it, in one of the compiler's modes.",
+    ),
+    _count("threads", "Threads that share the work of one operation.", most=4096),
+    _count("inter_threads", "Threads that run independent operations side by side.", most=4096),
+    Axis(
+        name="affinity",
+        type="cpus",
+        values=(AUTO, "0-3", "0+2+4-5"),
+        default=AUTO,
+        honoured_by=FRAMEWORKS,
+        help="CPUs the process may use.",
+        parse=_parse_affinity,
+    ),
+    _choice(
+        "input_grad",
+        ("off", "on"),
+        "Also compute the gradient of the image, which training does not need.",
+        default="off",
+    ),
+    _choice("isa", ISA_ORDER, "The widest instruction set that CPU libraries may use."),
+    _choice("dropout", ("off", "on"), "Whether dropout layers drop; off makes them the identity.", default="off"),
+    _choice(
+        "optimizer",
+        ("momentum", "momentum-fused", "sgd", "adam"),
+        "momentum: SGD, learning rate 0.01, momentum 0.9; momentum-fused: the same update in one kernel; sgd: without "
+        "momentum; adam: learning rate 0.001.",
+        default="momentum",
+    ),
+    _choice(
+        "checkpointing",
+        ("off", "on"),
+        "Forget activations in forward and compute them again in backward: less memory, more time.",
+        default="off",
+    ),
+    _choice(
+        "input",
+        ("resident", "host", "pinned"),
+        "Where the batch lies when a step begins: on the device, in host memory, or in page-locked host memory. "
+        "From host memory it is copied in every step, which is the data phase.",
+        default="resident",
+    ),
+    _count("seed", "Fixes the initial weights, the batch and dropout.", default=0, least=0, most=2**31 - 1),
+)
+
+AXES: dict[str, Axis] = {axis.name: axis for axis in _DECLARED}

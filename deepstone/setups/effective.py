@@ -1,0 +1,35 @@
+"""What was done against what was asked. Effective values may refine `auto`; a contradiction is *unsupported*."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypedDict
+
+from deepstone.setups.axes import AUTO, AXES, ISA_ORDER, Value
+from deepstone.setups.request import Request
+
+
+class EffectiveValue(TypedDict):
+    value: Value
+    source: str  # "observed": read back from the framework; "set": we set it and the framework took it
+
+
+def contradiction(requested: Request, effective: Mapping[str, EffectiveValue]) -> str | None:
+    """Why the effective setup is not what was asked for, or None."""
+    for name in AXES:
+        if name not in effective:
+            return f"the backend does not say what it did about {name}"
+        asked, done = requested[name], effective[name]["value"]
+        if not _fits(name, asked, done):
+            return f"asked for {name}={asked}, but got {done}"
+    return None
+
+
+def _fits(name: str, asked: Value, done: Value) -> bool:
+    if asked in (AUTO, done):
+        return True
+    if name == "framework":
+        return str(done).partition("@")[0] == asked  # a name without a version asks for any version
+    if name == "isa":  # a limit, not an order
+        return done in ISA_ORDER and ISA_ORDER.index(str(done)) <= ISA_ORDER.index(str(asked))
+    return False

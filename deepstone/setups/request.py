@@ -1,0 +1,47 @@
+"""From `AXIS=VALUE` words to requests: one value for every axis, for every point that lists of values span."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import product
+from typing import TypeAlias
+
+from deepstone.errors import UsageError, nearest
+from deepstone.setups.axes import AXES, Value
+
+Request: TypeAlias = Mapping[str, Value]  # every axis has a value, `auto` included
+Choices: TypeAlias = dict[str, list[Value]]
+
+
+def parse_words(words: Iterable[str]) -> Choices:
+    """`["batch=8,32", "layout=nhwc"]` to lists of checked values; UsageError in one line for anything else."""
+    choices: Choices = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals:
+            raise UsageError(f"{word!r} is not AXIS=VALUE, as in batch=32; `deepstone axes` lists the axes")
+        if name not in AXES:
+            raise UsageError(f"{name}: no such axis; {nearest(name, AXES)}")
+        if name in choices:
+            raise UsageError(f"{name}: given twice; write {name}=A,B for several values")
+        values = [AXES[name].parse(part.strip()) for part in text.split(",")]
+        if len(set(values)) != len(values):
+            raise UsageError(f"{word}: a value is listed twice")
+        choices[name] = values
+    return choices
+
+
+def expand(choices: Choices) -> list[Request]:
+    """Every combination, the last axis given changing fastest; axes not given keep their default."""
+    names = list(choices)
+    return [complete(dict(zip(names, values, strict=True))) for values in product(*choices.values())]
+
+
+def complete(given: Mapping[str, Value]) -> Request:
+    """All axes in their declared order, defaults filled in."""
+    return {name: given.get(name, axis.default) for name, axis in AXES.items()}
+
+
+def as_words(request: Request) -> list[str]:
+    """The shortest words that give this request again: axes at their default are left out."""
+    return [f"{name}={value}" for name, value in request.items() if value != AXES[name].default]

@@ -1,0 +1,82 @@
+"""Which combinations make no sense, and why. `auto` breaks no rule: a backend checks again once it has decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from deepstone.setups.axes import AUTO, AXES
+from deepstone.setups.request import Request
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rule:
+    reason: str
+    broken: Callable[[Request], bool]
+
+
+def _on_cpu(request: Request) -> bool:
+    return request["device"] == "cpu"
+
+
+def _on_gpu(request: Request) -> bool:
+    return str(request["device"]).startswith("gpu")
+
+
+RULES = (
+    Rule(
+        reason="TF32 is a format of GPU matrix units; on a CPU use fp32 or bf16",
+        broken=lambda r: _on_cpu(r) and r["precision"] in ("tf32", "tf32-conv"),
+    ),
+    Rule(reason="engine cudnn runs on a GPU only", broken=lambda r: _on_cpu(r) and r["engine"] == "cudnn"),
+    Rule(reason="engine onednn runs on a CPU only", broken=lambda r: _on_gpu(r) and r["engine"] == "onednn"),
+    Rule(
+        reason="algorithm=benchmark tries cuDNN's algorithms; a CPU engine has no such mode",
+        broken=lambda r: _on_cpu(r) and r["algorithm"] == "benchmark",
+    ),
+    Rule(
+        reason="algorithm=benchmark tries cuDNN's algorithms, and engine=native does not use cuDNN",
+        broken=lambda r: r["engine"] == "native" and r["algorithm"] == "benchmark",
+    ),
+    Rule(reason="isa limits CPU libraries; on a GPU it does nothing", broken=lambda r: _on_gpu(r) and r["isa"] != AUTO),
+    Rule(
+        reason="checkpointing saves memory in backward, and phase=forward has none",
+        broken=lambda r: r["phase"] == "forward" and r["checkpointing"] == "on",
+    ),
+    Rule(
+        reason="input_grad needs a backward pass, and phase=forward has none",
+        broken=lambda r: r["phase"] == "forward" and r["input_grad"] == "on",
+    ),
+    Rule(
+        reason="input_grad needs the same image array in every step; use input=resident",
+        broken=lambda r: r["input_grad"] == "on" and r["input"] != "resident",
+    ),
+    Rule(
+        reason="an optimizer acts in phase=train only",
+        broken=lambda r: r["phase"] != "train" and r["optimizer"] != AXES["optimizer"].default,
+    ),
+    Rule(
+        reason="dropout is the identity in evaluation, which is what phase=forward measures",
+        broken=lambda r: r["phase"] == "forward" and r["dropout"] == "on",
+    ),
+    Rule(
+        reason="page-locked memory serves copies to a GPU; on a CPU use input=host",
+        broken=lambda r: _on_cpu(r) and r["input"] == "pinned",
+    ),
+    Rule(
+        reason="compiling and checkpointing decide the same thing (what to keep for backward); choose one",
+        broken=lambda r: r["compile"] not in (AUTO, "off") and r["checkpointing"] == "on",
+    ),
+)
+
+
+def broken_rule(request: Request) -> str | None:
+    """Why this request cannot run, or None."""
+    for rule in RULES:
+        if rule.broken(request):
+            return rule.reason
+    framework = str(request["framework"]).partition("@")[0]
+    for name, axis in AXES.items():
+        if framework != AUTO and framework not in axis.honoured_by and request[name] != axis.default:
+            return f"{framework} does not honour the axis {name}"
+    return None

@@ -1,0 +1,3 @@
+from nvml_stand_in import compile_fake_nvml, fake_nvml, old_fake_nvml
+
+__all__ = ["compile_fake_nvml", "fake_nvml", "old_fake_nvml"]

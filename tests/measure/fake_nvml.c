@@ -1,0 +1,90 @@
+/* Two boards that answer as NVML does, scripted through these variables; -DOLD_DRIVER leaves only the older names. */
+#include <string.h>
+
+typedef unsigned long long u64;
+typedef struct { u64 total, free, used; } memory_t;
+typedef struct { unsigned gpu, memory; } utilization_t;
+typedef struct { u64 reference_us, violation_ns; } violation_t;
+typedef struct { unsigned pid; u64 used_bytes; unsigned gpu_instance, compute_instance; } process_t;
+
+enum { OK = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9 };
+
+u64 fake_users, fake_init_status, fake_energy_status, fake_energy_mj, fake_clock_mhz, fake_reasons;
+u64 fake_power_ns, fake_thermal_ns, fake_processes, fake_first_pid;
+static int boards[2];
+
+void fake_reset(void) {
+    fake_users = fake_init_status = fake_energy_status = fake_reasons = 0;
+    fake_power_ns = fake_thermal_ns = fake_processes = 0;
+    fake_energy_mj = 5000;
+    fake_clock_mhz = 1980;
+    fake_first_pid = 1000;
+}
+
+const char *nvmlErrorString(int status) {
+    return status == INVALID_ARGUMENT ? "Invalid Argument"
+         : status == NOT_SUPPORTED ? "Not Supported"
+         : status == DRIVER_NOT_LOADED ? "Driver Not Loaded" : "Unknown Error";
+}
+
+int nvmlInit_v2(void) {
+    if (fake_init_status == OK) fake_users++;
+    return (int)fake_init_status;
+}
+int nvmlShutdown(void) { fake_users--; return OK; }
+
+int nvmlSystemGetDriverVersion(char *text, unsigned size) { strncpy(text, "580.159.04", size); return OK; }
+int nvmlDeviceGetCount_v2(unsigned *count) { *count = 2; return OK; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **board) {
+    if (index > 1) return INVALID_ARGUMENT;
+    *board = &boards[index];
+    return OK;
+}
+int nvmlDeviceGetHandleByUUID(const char *uuid, void **board) {
+    if (strcmp(uuid, "GPU-74c2-1")) return INVALID_ARGUMENT;
+    *board = &boards[1];
+    return OK;
+}
+int nvmlDeviceGetIndex(void *board, unsigned *index) { *index = board == &boards[1]; return OK; }
+int nvmlDeviceGetName(void *board, char *text, unsigned size) { strncpy(text, "NVIDIA Fake", size); return OK; }
+int nvmlDeviceGetUUID(void *board, char *text, unsigned size) {
+    strncpy(text, board == &boards[1] ? "GPU-74c2-1" : "GPU-74c2-0", size);
+    return OK;
+}
+int nvmlDeviceGetMemoryInfo(void *board, memory_t *memory) { memory->total = 150754820096ULL; return OK; }
+int nvmlDeviceGetTotalEnergyConsumption(void *board, u64 *energy_mj) {
+    *energy_mj = fake_energy_mj;
+    return (int)fake_energy_status;
+}
+int nvmlDeviceGetClockInfo(void *board, unsigned kind, unsigned *mhz) {
+    *mhz = (unsigned)fake_clock_mhz;
+    return kind == 1 ? OK : INVALID_ARGUMENT;
+}
+int nvmlDeviceGetMaxClockInfo(void *board, unsigned kind, unsigned *mhz) {
+    *mhz = 1980;
+    return kind == 1 ? OK : INVALID_ARGUMENT;
+}
+int nvmlDeviceGetTemperature(void *board, unsigned sensor, unsigned *celsius) { *celsius = 52; return OK; }
+int nvmlDeviceGetEnforcedPowerLimit(void *board, unsigned *mw) { *mw = 700000; return OK; }
+int nvmlDeviceGetUtilizationRates(void *board, utilization_t *rates) { rates->gpu = 97; return OK; }
+int nvmlDeviceGetViolationStatus(void *board, unsigned policy, violation_t *violation) {
+    violation->violation_ns = policy == 0 ? fake_power_ns : fake_thermal_ns;
+    return OK;
+}
+
+#ifdef OLD_DRIVER
+#define REASONS nvmlDeviceGetCurrentClocksThrottleReasons
+#define PROCESSES nvmlDeviceGetComputeRunningProcesses_v2
+#else
+#define REASONS nvmlDeviceGetCurrentClocksEventReasons
+#define PROCESSES nvmlDeviceGetComputeRunningProcesses_v3
+#endif
+
+int REASONS(void *board, u64 *mask) { *mask = fake_reasons; return OK; }
+int PROCESSES(void *board, unsigned *count, process_t *found) {
+    unsigned room = *count;
+    *count = (unsigned)fake_processes;
+    if (room < fake_processes) return INSUFFICIENT_SIZE;
+    for (unsigned i = 0; i < fake_processes; i++) found[i].pid = (unsigned)fake_first_pid + i;
+    return OK;
+}
