@@ -1,0 +1,1 @@
+"""Environments: where each framework is installed and which Python runs it."""

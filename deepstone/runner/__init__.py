@@ -1,0 +1,1 @@
+"""Runs jobs: starts workers, talks to them, measures, compares, and makes records."""

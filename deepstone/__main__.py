@@ -1,0 +1,5 @@
+"""`python -m deepstone`."""
+
+from deepstone.cli.main import main
+
+main()

@@ -1,0 +1,37 @@
+"""`deepstone axes`: every axis, its values, its default, and who honours it."""
+
+from __future__ import annotations
+
+from deepstone.cli.options import Json
+from deepstone.cli.output import console, print_json, table
+from deepstone.setups.axes import AXES, FAKE, Axis
+
+EXAMPLES = "Example: deepstone axes --json"
+
+
+def axes(json: Json = False) -> None:
+    """Every axis along which runs can differ, with its values and default."""
+    if json:
+        print_json([_described(axis) for axis in AXES.values()])
+        return
+    rows = [
+        (axis.name, " ".join(axis.values), str(axis.default), ", ".join(_honoured_by(axis)), axis.help)
+        for axis in AXES.values()
+    ]
+    headings = ("axis", "values", "default", "honoured by", "what it is")
+    console().print(table([(heading, "left") for heading in headings], rows))
+
+
+def _described(axis: Axis) -> dict[str, object]:
+    return {
+        "name": axis.name,
+        "type": axis.type,
+        "values": list(axis.values),
+        "default": axis.default,
+        "honoured_by": _honoured_by(axis),
+        "help": axis.help,
+    }
+
+
+def _honoured_by(axis: Axis) -> list[str]:
+    return [name for name in axis.honoured_by if name != FAKE]

@@ -1,0 +1,131 @@
+"""`deepstone models`: the zoo, or one model layer by layer."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from deepstone.cli.completion import complete_model
+from deepstone.cli.options import Json
+from deepstone.cli.output import console, print_json, table
+from deepstone.graph.cost import graph_cost, layer_cost
+from deepstone.graph.graph import Graph, Layer
+from deepstone.units import bytes_, count
+
+EXAMPLES = "Examples: deepstone models · deepstone models resnet152 --json · deepstone models my_net.py:make"
+
+
+def models(
+    name: Annotated[
+        str | None,
+        typer.Argument(help="A model of the zoo, file.py:function, or a graph in JSON.", autocompletion=complete_model),
+    ] = None,
+    json: Json = False,
+) -> None:
+    """The zoo; with a NAME, that model's layers, shapes, parameters, FLOPs and bytes (per sample, fp32)."""
+    if name is None:
+        _list(as_json=json)
+        return
+    from deepstone.models.load import load_model
+
+    graph = load_model(name).graph
+    if json:
+        print_json(described(graph, layers=True))
+    else:
+        _show(graph)
+
+
+def described(graph: Graph, *, layers: bool) -> dict[str, Any]:
+    """A model as JSON: per sample, 2 FLOPs per multiply-add, convolution and dense layers only."""
+    cost = graph_cost(graph)
+    result: dict[str, Any] = {
+        "name": graph.name,
+        "input": list(graph.shapes[graph.input.name]),
+        "parameters": cost.parameters,
+        "flops": {"forward": cost.forward_flops, "backward": cost.backward_flops},
+        "bytes": {"weights": cost.weight_bytes, "activations": cost.activation_bytes},
+    }
+    if layers:
+        result["layers"] = [_described_layer(graph, layer) for layer in graph.layers]
+    return result
+
+
+def _described_layer(graph: Graph, layer: Layer) -> dict[str, Any]:
+    cost = layer_cost(graph, layer)
+    return {
+        "name": layer.name,
+        "op": layer.op.kind,
+        "inputs": list(layer.inputs),
+        "output": list(graph.shapes[layer.name]),
+        "parameters": cost.parameters,
+        "flops": {
+            "forward": cost.forward_flops,
+            "backward": cost.backward_flops,
+            "data_gradient": cost.data_gradient_flops,
+            "weight_gradient": cost.weight_gradient_flops,
+        },
+        "bytes": {"weights": cost.weight_bytes, "activations": cost.activation_bytes},
+    }
+
+
+def _list(*, as_json: bool) -> None:
+    from deepstone.models.zoo import ZOO
+
+    graphs = {name: entry.make() for name, entry in ZOO.items()}
+    if as_json:
+        print_json([{**described(graph, layers=False), "source": ZOO[name].source} for name, graph in graphs.items()])
+        return
+    rows: list[tuple[str, ...]] = []
+    for name, graph in graphs.items():
+        cost = graph_cost(graph)
+        shape = "×".join(map(str, graph.shapes[graph.input.name]))
+        flops = f"{count(cost.forward_flops)} + {count(cost.backward_flops)}"
+        rows.append((name, shape, str(len(graph)), f"{cost.parameters:,}", flops, ZOO[name].source))
+    columns = [
+        ("model", "left"),
+        ("input", "left"),
+        ("layers", "right"),
+        ("parameters", "right"),
+        ("FLOPs forward + backward", "right"),
+        ("source", "left"),
+    ]
+    console().print(table(columns, rows))
+
+
+def _show(graph: Graph) -> None:
+    rows: list[tuple[str, ...]] = []
+    for layer in graph.layers:
+        cost = layer_cost(graph, layer)
+        shape = "×".join(map(str, graph.shapes[layer.name]))
+        rows.append(
+            (
+                layer.name,
+                layer.op.kind,
+                " ".join(layer.inputs),
+                shape or "scalar",
+                f"{cost.parameters:,}" if cost.parameters else "",
+                count(cost.forward_flops) if cost.forward_flops else "",
+                count(cost.backward_flops) if cost.backward_flops else "",
+                bytes_(cost.activation_bytes),
+            )
+        )
+    columns = [
+        ("layer", "left"),
+        ("op", "left"),
+        ("inputs", "left"),
+        ("output", "left"),
+        ("parameters", "right"),
+        ("forward FLOPs", "right"),
+        ("backward FLOPs", "right"),
+        ("activation", "right"),
+    ]
+    cost = graph_cost(graph)
+    out = console()
+    out.print(table(columns, rows))
+    out.print(
+        f"{graph.name}: {len(graph)} layers, {cost.parameters:,} parameters, "
+        f"{count(cost.forward_flops)} + {count(cost.backward_flops)} FLOPs per sample (forward + backward), "
+        f"{bytes_(cost.weight_bytes)} of weights, {bytes_(cost.activation_bytes)} of activations per sample",
+        markup=False,
+    )

@@ -1,0 +1,51 @@
+"""Arguments and options that several commands share, declared once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from deepstone.cli.completion import complete_axis, complete_model
+
+Model = Annotated[
+    str,
+    typer.Argument(
+        help="A model of the zoo, a file.py:function that returns a graph, or a graph in JSON.",
+        autocompletion=complete_model,
+        show_default=False,
+    ),
+]
+Axes = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="The setup, as in batch=32 layout=nchw,nhwc; `deepstone axes` lists all.",
+        metavar="[AXIS=VALUE]...",
+        autocompletion=complete_axis,
+        show_default=False,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be measured, and measure nothing.")]
+StorePath = Annotated[
+    Path | None,
+    typer.Option("--store", help="Where runs are kept.", envvar="DEEPSTONE_STORE", show_default="your data folder"),
+]
+Target = Annotated[
+    float, typer.Option("--target", help="Stop when the interval is within ± this many percent.", min=0.01, max=100)
+]
+Budget = Annotated[
+    float, typer.Option("--budget", help="Stop after so many seconds of timed steps.", min=0.01, max=86400)
+]
+Timeout = Annotated[
+    float, typer.Option("--timeout", help="End a process that runs longer than so many seconds.", min=0.1)
+]
+
+
+def store_folder(given: Path | None) -> Path:
+    if given is not None:
+        return given.expanduser()
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(data) / "deepstone"

@@ -1,0 +1,35 @@
+"""One worker process on this machine."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from deepstone.backends.registry import BACKENDS
+from deepstone.environments.environment import Environment
+from deepstone.setups.request import Request
+
+SERVE_PATH = Path(__file__).resolve().parent.parent / "worker" / "serve.py"
+
+# Variables that change what a framework does; a record tells which were set.
+_TELLING = (
+    "OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "ONEDNN_", "DNNL_", "ATEN_", "TORCH", "PYTORCH_", "TF_", "XLA_",
+    "JAX_", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "NCCL_", "MALLOC_", "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHON",
+)  # fmt: skip
+
+
+def worker_argv(environment: Environment) -> list[str]:
+    """The worker's command line; the runner appends its two descriptors."""
+    return [str(environment.python), str(SERVE_PATH), BACKENDS[environment.framework].module]
+
+
+def worker_variables(environment: Environment, request: Request) -> dict[str, str]:
+    """The user's own variables, and on top those that the request needs before the framework is imported."""
+    launch = importlib.import_module(BACKENDS[environment.framework].launch)
+    return {**os.environ, **launch.environment(request)}
+
+
+def telling(variables: Mapping[str, str]) -> dict[str, str]:
+    return {name: value for name, value in sorted(variables.items()) if name.startswith(_TELLING)}

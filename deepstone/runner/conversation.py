@@ -1,0 +1,206 @@
+"""The worker protocol as the controller speaks it: one method per request, typed replies, failures as outcomes."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from deepstone.errors import MissingError
+from deepstone.graph.weights import cached_weights, parameter_slices
+from deepstone.launchers.local import worker_argv, worker_variables
+from deepstone.records.schema import Outcome
+from deepstone.runner.job import Job
+from deepstone.runner.supervise import Ending, WorkerEnded, WorkerProcess, WorkerTimeout
+from deepstone.setups.axes import AUTO, cpu_list
+from deepstone.setups.effective import EffectiveValue
+
+PROTOCOL = 1
+
+
+class JobFailed(Exception):
+    """A job that did not end well: an outcome other than ok, and what is known about it."""
+
+    def __init__(
+        self,
+        outcome: Outcome,
+        reason: str,
+        *,
+        stage: str,
+        stderr_tail: str = "",
+        signal: str | None = None,
+        exit_code: int | None = None,
+    ) -> None:
+        super().__init__(reason)
+        self.outcome: Outcome = outcome
+        self.reason = reason
+        self.stage = stage
+        self.stderr_tail = stderr_tail
+        self.signal = signal
+        self.exit_code = exit_code
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hello:
+    pid: int
+    python: str
+    framework: dict[str, Any]
+    import_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Prepared:
+    build_s: float
+    first_step_s: float
+    effective: dict[str, EffectiveValue]
+    details: dict[str, Any]
+    phases: tuple[str, ...] | None  # None: a step is one program, phases come by difference
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BlockTimes:
+    start_s: float
+    steps_per_sample: int
+    step_s: list[float]
+    enqueue_s: float
+    total_s: float
+
+    @property
+    def steps(self) -> int:
+        return self.steps_per_sample * len(self.step_s)
+
+
+class Conversation:
+    """Talks to one worker about one job. Any failure raises JobFailed, or MissingError for what is not there."""
+
+    def __init__(self, worker: WorkerProcess, job: Job, *, scratch: Path, deadline_s: float) -> None:
+        self._worker = worker
+        self._job = job
+        self._scratch = scratch
+        self._deadline_s = deadline_s
+        self._stage = "hello"
+
+    def hello(self) -> Hello:
+        affinity = str(self._job.request["affinity"])
+        cpus = None if affinity == AUTO else _usable(cpu_list(affinity), affinity)
+        reply = self._ask("hello", protocol=PROTOCOL, affinity=cpus)
+        return Hello(pid=reply["pid"], python=reply["python"], framework=reply["framework"], import_s=reply["import_s"])
+
+    def prepare(self) -> Prepared:
+        graph = self._job.model.graph
+        weights = cached_weights(graph, int(self._job.request["seed"]), cache_folder() / "weights")
+        reply = self._ask(
+            "prepare",
+            graph=graph.to_worker_json(),
+            weights={"path": str(weights), "slices": parameter_slices(graph)},
+            input_shape=list(graph.shapes[graph.input.name]),
+            classes=graph.classes,
+            request=dict(self._job.request),
+            scratch=str(self._scratch),
+        )
+        return Prepared(
+            build_s=reply["build_s"],
+            first_step_s=reply["first_step_s"],
+            effective=reply["effective"],
+            details=reply["details"],
+            phases=None if reply["phases"] is False else tuple(reply["phases"]),
+        )
+
+    def block(self, *, samples: int, steps_per_sample: int = 1, lead: int = 0, program: str = "") -> BlockTimes:
+        reply = self._ask("block", samples=samples, steps_per_sample=steps_per_sample, lead=lead, program=program)
+        return BlockTimes(
+            start_s=reply["start_s"],
+            steps_per_sample=reply["steps_per_sample"],
+            step_s=reply["step_s"],
+            enqueue_s=reply["enqueue_s"],
+            total_s=reply["total_s"],
+        )
+
+    def phases(self, steps: int) -> dict[str, list[float]]:
+        return self._ask("phases", steps=steps)["phase_s"]
+
+    def losses(self, steps: int) -> list[float]:
+        return [float(text) for text in self._ask("losses", steps=steps)["losses"]]
+
+    def dump(self, kind: str) -> dict[str, Path]:
+        """Arrays of the worker as .npy files in the job's scratch folder."""
+        reply = self._ask("dump", kind=kind, folder=str(self._scratch))
+        return {name: Path(path) for name, path in reply["files"].items()}
+
+    def memory(self) -> dict[str, Any]:
+        return self._ask("memory")["memory"]
+
+    def close(self) -> Ending:
+        """Let the worker go by itself."""
+        self._ask("close")
+        try:
+            return self._worker.wait(deadline_s=self._deadline_s)
+        except WorkerTimeout:
+            return self._worker.stop()
+
+    def _ask(self, what: str, **content: object) -> dict[str, Any]:
+        self._stage = what
+        try:
+            self._worker.send({"do": what, **content}, deadline_s=self._deadline_s)
+            reply = cast(dict[str, Any], self._worker.receive(deadline_s=self._deadline_s))
+        except WorkerTimeout:
+            self._worker.stop()
+            raise self._failed(
+                "timeout", f"no answer to {what} within the time limit; raise it with --timeout"
+            ) from None
+        except WorkerEnded as gone:
+            ending = gone.ending
+            outcome: Outcome = "oom" if ending.oom_killed else "crashed"
+            raise self._failed(outcome, str(ending), signal=ending.signal, exit_code=ending.exit_code) from None
+        if reply["event"] == "failed":
+            if reply["outcome"] == "missing":
+                raise MissingError(reply["reason"])
+            raise self._failed(reply["outcome"], reply["reason"])
+        return reply
+
+    def _failed(
+        self, outcome: Outcome, reason: str, *, signal: str | None = None, exit_code: int | None = None
+    ) -> JobFailed:
+        return JobFailed(
+            outcome,
+            reason,
+            stage=self._stage,
+            stderr_tail=self._worker.output_tail(),
+            signal=signal,
+            exit_code=exit_code,
+        )
+
+
+@contextmanager
+def talking_to_worker(job: Job, *, timeout_s: float) -> Generator[Conversation, None, None]:
+    """A worker for the job, ended with its whole tree when the context is left."""
+    with tempfile.TemporaryDirectory(prefix="deepstone-", ignore_cleanup_errors=True) as folder:
+        scratch = Path(folder)
+        worker = WorkerProcess.start(
+            worker_argv(job.environment),
+            env=worker_variables(job.environment, job.request),
+            cwd=scratch,
+            output_path=scratch / "output.txt",
+        )
+        with worker:
+            yield Conversation(worker, job, scratch=scratch, deadline_s=time.monotonic() + timeout_s)
+
+
+def cache_folder() -> Path:
+    """Where initial weights are kept: DEEPSTONE_CACHE, else the user's cache folder."""
+    named = os.environ.get("DEEPSTONE_CACHE")
+    if named:
+        return Path(named)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deepstone"
+
+
+def _usable(cpus: Sequence[int], text: str) -> list[int]:
+    usable = os.sched_getaffinity(0)
+    if not set(cpus) <= usable:
+        raise MissingError(f"affinity={text}: this process may use CPUs {sorted(usable)} only")
+    return list(cpus)

@@ -1,0 +1,111 @@
+"""A job: one model with one complete request, in one environment, on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from deepstone.environments.environment import Environment
+from deepstone.graph.cost import step_bytes, step_flops, step_need_bytes
+from deepstone.hardware.machine import describe_machine, machine_sha
+from deepstone.models.load import LoadedModel
+from deepstone.records.identity import job_id
+from deepstone.records.schema import Identity, IdentityWorkload, Phase, Workload
+from deepstone.setups.request import Request
+
+_OPTIMIZER_SLOTS = {"sgd": 0, "adam": 2}
+_MASTER_BYTES = {"bf16-mixed": 4, "fp16-mixed": 4}
+_VALUE_BYTES = {"bf16": 2, "bf16-mixed": 2, "fp16-mixed": 2}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Machine:
+    """Where jobs run: what records say of it, and what makes it comparable."""
+
+    description: Mapping[str, Any]
+    sha: str
+
+    @property
+    def gpus(self) -> list[dict[str, Any]]:
+        """Those that the driver lists."""
+        listed = self.description["gpus"]
+        return cast(list[dict[str, Any]], listed) if isinstance(listed, list) else []
+
+    @staticmethod
+    def here() -> Machine:
+        description = describe_machine()
+        return Machine(description=description, sha=machine_sha(description))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Job:
+    model: LoadedModel
+    request: Request
+    environment: Environment
+    machine: Machine
+    command: tuple[str, ...]
+    repetition: int = 1
+
+    @property
+    def batch(self) -> int:
+        return cast(int, self.request["batch"])
+
+    @property
+    def phase(self) -> Phase:
+        return cast(Phase, self.request["phase"])
+
+    @property
+    def identity(self) -> Identity:
+        return {
+            "graph_sha": self.model.graph.sha,
+            "workload": self._workload(),
+            "requested": dict(self.request),
+            "environment_sha": self.environment.sha,
+            "machine_sha": self.machine.sha,
+            "repetition": self.repetition,
+        }
+
+    @property
+    def id(self) -> str:
+        return job_id(self.identity)
+
+    @property
+    def workload(self) -> Workload:
+        return {**self._workload(), "source": self.model.source, "file_sha256": self.model.file_sha256}
+
+    def _workload(self) -> IdentityWorkload:
+        return {
+            "model": self.model.name,
+            "batch": self.batch,
+            "phase": self.phase,
+            "input": str(self.request["input"]),
+        }
+
+    @property
+    def flops(self) -> int:
+        input_grad = self.request["input_grad"] == "on"
+        return step_flops(self.model.graph, batch=self.batch, phase=self.phase, input_grad=input_grad)
+
+    @property
+    def bytes(self) -> int:
+        return step_bytes(self.model.graph, batch=self.batch, phase=self.phase)
+
+    @property
+    def need_bytes(self) -> int:
+        """The analytic need of a step, without the framework's own memory and workspaces."""
+        precision = str(self.request["precision"])
+        return step_need_bytes(
+            self.model.graph,
+            batch=self.batch,
+            phase=self.phase,
+            value_bytes=_VALUE_BYTES.get(precision, 4),
+            master_bytes=_MASTER_BYTES.get(precision, 0),
+            optimizer_slots=_OPTIMIZER_SLOTS.get(str(self.request["optimizer"]), 1),
+        )
+
+
+def title(job: Job) -> str:
+    """What a person calls the job, for progress and messages."""
+    return f"{Path(job.model.name).name} batch={job.batch} {job.phase}"

@@ -1,0 +1,257 @@
+"""Measures one launch of a job: warm-up, blocks until the interval is narrow or the budget is spent, then the rest.
+
+    hello ─ prepare ─▶ block block block … block ─▶ phases ─▶ energy ─▶ loss, memory ─▶ close
+                       │◀─ noise is read at both ends ─▶│
+                       │ between blocks: where did warm-up end? is the interval narrow enough?
+
+Progress is told only between blocks; while a block runs the controller sleeps.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import Any
+
+from deepstone.absent import Absent
+from deepstone.hardware.noise import Noise
+from deepstone.measure.energy.find import find_meters
+from deepstone.measure.energy.window import Energy, energy_over, read_meters
+from deepstone.measure.noise_reading import NoiseReading
+from deepstone.measure.statistics import Quantity, difference_of_medians, median_of
+from deepstone.measure.warmup import settled, warmup_end
+from deepstone.runner.conversation import BlockTimes, Conversation, Hello, JobFailed, Prepared
+from deepstone.runner.job import Job
+from deepstone.setups.effective import contradiction
+
+# A timed sample lasts at least this long, so that marking its ends costs nothing that shows: reading the host's clock
+# takes 0.1 µs, recording a CUDA event some 5 µs of the host's time.
+SHORTEST_SAMPLE_CPU_S = 1e-3
+SHORTEST_SAMPLE_GPU_S = 4e-3
+FEWEST_BLOCKS = 5
+FEWEST_SAMPLES = 10
+PHASE_ROUNDS = 5
+PHASE_BUDGET_SHARE = 0.1
+MOST_PHASE_STEPS = 40  # per round
+ENERGY_WINDOW_S = 2.0
+_QUICK_REPLICATES = 400  # to decide whether to go on; the reported interval uses more
+
+Tell = Callable[[str, float], None]  # stage, share done
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Effort:
+    """How hard to try: stop at `target` (relative half width of the interval) or after `budget_s` of timed steps."""
+
+    target: float = 0.02
+    budget_s: float = 20.0
+    timeout_s: float = 900.0
+    launches: int = 1
+
+    @property
+    def block_s(self) -> float:
+        return min(0.5, max(0.02, self.budget_s / 40))
+
+
+@dataclass(kw_only=True, slots=True)
+class Launched:
+    """What one launch gave so far. Filled as it comes, so that a crash loses nothing that was measured before it."""
+
+    hello: Hello | None = None
+    prepared: Prepared | None = None
+    blocks: list[BlockTimes] = field(default_factory=list[BlockTimes])
+    stopped: str = ""
+    phase_s: dict[str, Quantity] = field(default_factory=dict[str, Quantity])
+    phase_method: str = ""
+    memory: dict[str, Any] = field(default_factory=dict[str, Any])
+    energy: Energy | Absent = field(default_factory=lambda: Absent("the run ended before energy was measured"))
+    noise: tuple[NoiseReading, NoiseReading] | None = None
+    loss: float | None = None
+    warmup_given: int | None = None  # samples of warm-up where the caller decided; else it is read off the samples
+
+    @property
+    def samples(self) -> list[float]:
+        return [sample for block in self.blocks for sample in block.step_s]
+
+    @property
+    def warmup_samples(self) -> int:
+        return warmup_end(self.samples) if self.warmup_given is None else self.warmup_given
+
+    @property
+    def warmup_steps(self) -> int:
+        left, steps = self.warmup_samples, 0
+        for block in self.blocks:
+            taken = min(left, len(block.step_s))
+            steps += taken * block.steps_per_sample
+            left -= taken
+        return steps
+
+    def steady(self) -> list[list[float]]:
+        """The samples after warm-up, in their blocks."""
+        left, blocks = self.warmup_samples, list[list[float]]()
+        for block in self.blocks:
+            kept = block.step_s[left:]
+            left = max(0, left - len(block.step_s))
+            if kept:
+                blocks.append(kept)
+        return blocks
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.prepared is not None and str(self.prepared.effective["device"]["value"]).startswith("gpu")
+
+    @property
+    def gpu_uuid(self) -> str | None:
+        """Which board it is: the framework's numbering and the driver's need not agree."""
+        return None if self.prepared is None else self.prepared.details.get("gpu_uuid")
+
+
+def start(conversation: Conversation, job: Job, launched: Launched, tell: Tell) -> None:
+    """Up to and including the first step. Raises JobFailed when what was done is not what was asked."""
+    tell("starting the framework", 0.0)
+    launched.hello = conversation.hello()
+    tell("building the network", 0.0)
+    launched.prepared = conversation.prepare()
+    reason = contradiction(job.request, launched.prepared.effective)
+    if reason:
+        raise JobFailed("unsupported", reason, stage="prepare")
+
+
+def measure(conversation: Conversation, job: Job, launched: Launched, effort: Effort, tell: Tell) -> None:
+    """A whole launch by itself."""
+    start(conversation, job, launched, tell)
+    assert launched.hello is not None
+    with closing(noise_around([launched])) as noise:
+        before = noise.now()
+        _blocks(conversation, launched, effort, tell)
+        launched.noise = (before, noise.now())
+    tell("phases", 1.0)
+    _phases(conversation, launched, effort)
+    tell("energy", 1.0)
+    _energy(conversation, job, launched)
+    finish(conversation, launched)
+
+
+def noise_around(launches: Sequence[Launched]) -> Noise:
+    """What reads the noise around the workers of these launches."""
+    pids = [launched.hello.pid for launched in launches if launched.hello is not None]
+    uuid = next((launched.gpu_uuid for launched in launches if launched.on_gpu), None)
+    return Noise(pids, gpu_uuid=uuid)
+
+
+def finish(conversation: Conversation, launched: Launched) -> None:
+    """The loss, which tells whether the numbers were numbers, and the memory; then the worker may go."""
+    launched.loss = conversation.losses(0)[-1]
+    launched.memory = conversation.memory()
+    conversation.close()
+    if not math.isfinite(launched.loss):
+        raise JobFailed("diverged", f"the loss became {launched.loss}", stage="losses")
+
+
+def calibrate(conversation: Conversation, launched: Launched, effort: Effort) -> tuple[int, int]:
+    """How many steps a sample needs, and how many samples a block; the steps run for it count as warm-up."""
+    for samples in (1, 2, 3):
+        launched.blocks.append(conversation.block(samples=samples))
+        if launched.blocks[-1].total_s > effort.block_s:
+            break
+    step_s = min(launched.samples)
+    shortest_s = SHORTEST_SAMPLE_GPU_S if launched.on_gpu else SHORTEST_SAMPLE_CPU_S
+    steps_per_sample = max(1, math.ceil(shortest_s / max(step_s, 1e-9)))
+    return steps_per_sample, max(1, round(effort.block_s / max(step_s * steps_per_sample, 1e-9)))
+
+
+def _blocks(conversation: Conversation, launched: Launched, effort: Effort, tell: Tell) -> None:
+    steps_per_sample, samples = calibrate(conversation, launched, effort)
+    spent_s = sum(block.total_s for block in launched.blocks)
+    while True:
+        launched.blocks.append(conversation.block(samples=samples, steps_per_sample=steps_per_sample))
+        spent_s += launched.blocks[-1].total_s
+        width = _relative_half_width(launched)
+        if width <= effort.target:
+            launched.stopped = "interval within the target"
+            return
+        if spent_s >= effort.budget_s:
+            launched.stopped = "budget spent"
+            return
+        done = max(spent_s / effort.budget_s, (effort.target / width) ** 2 if math.isfinite(width) else 0.0)
+        tell("measuring", min(done, 0.99))
+
+
+def _relative_half_width(launched: Launched) -> float:
+    """Infinite until there is enough to judge by."""
+    blocks = launched.steady()
+    if len(blocks) < FEWEST_BLOCKS or sum(map(len, blocks)) < FEWEST_SAMPLES or not settled(launched.samples):
+        return math.inf
+    return median_of([blocks], replicates=_QUICK_REPLICATES).relative_half_width
+
+
+def _phases(conversation: Conversation, launched: Launched, effort: Effort) -> None:
+    assert launched.prepared is not None
+    step_s = min(launched.samples)
+    steps = int(PHASE_BUDGET_SHARE * effort.budget_s / PHASE_ROUNDS / max(step_s, 1e-9))
+    steps = max(1, min(MOST_PHASE_STEPS, steps))
+    if launched.prepared.phases is None:
+        _phases_by_difference(conversation, launched, steps)
+        return
+    rounds = [conversation.phases(steps) for _ in range(PHASE_ROUNDS)]
+    launched.phase_s = {
+        name: median_of([[taken[name] for taken in rounds]], replicates=_QUICK_REPLICATES)
+        for name in launched.prepared.phases
+    }
+    launched.phase_method = "device events in steps of their own" if launched.on_gpu else "marks in steps of their own"
+
+
+def _phases_by_difference(conversation: Conversation, launched: Launched, steps: int) -> None:
+    """Programs that do less and less of the step, run in turn: forward, forward and backward, the whole."""
+    assert launched.prepared is not None
+    phase = str(launched.prepared.effective["phase"]["value"])
+    programs = ["forward", "gradient", "train"][: ["forward", "gradient", "train"].index(phase) + 1]
+    times: dict[str, list[list[float]]] = {program: [] for program in programs}
+    for program in programs:
+        conversation.block(samples=2, program=program)  # compiles, warms up
+    for turn in range(PHASE_ROUNDS):
+        for program in programs if turn % 2 == 0 else reversed(programs):
+            times[program].append(conversation.block(samples=steps, program=program).step_s)
+    launched.phase_s = {"forward": median_of([times["forward"]])}
+    if "gradient" in times:
+        launched.phase_s["backward"] = difference_of_medians(times["gradient"], times["forward"])
+    if "train" in times:
+        launched.phase_s["update"] = difference_of_medians(times["train"], times["gradient"])
+    launched.phase_method = "difference of separately compiled programs, interleaved"
+
+
+def _energy(conversation: Conversation, job: Job, launched: Launched) -> None:
+    """One long block of its own, since counters move slowly and pauses between blocks would count as work."""
+    meters = find_meters("gpu", gpu_uuid=launched.gpu_uuid) if launched.on_gpu else find_meters("cpu")
+    if isinstance(meters, Absent):
+        launched.energy = meters
+        return
+    step_s = min(launched.samples)
+    samples = max(1, math.ceil(ENERGY_WINDOW_S / max(step_s, 1e-9)))
+    try:
+        before = read_meters(meters)
+        block = conversation.block(samples=1, steps_per_sample=samples)
+        after = read_meters(meters)
+    finally:
+        for meter in meters:
+            meter.close()
+    launched.energy = energy_over(before, after, steps=block.steps, samples=block.steps * job.batch)
+
+
+def clock_cost_s() -> float:
+    """What reading the clock costs, the least of a few tries."""
+    return min(_time_clock() for _ in range(5))
+
+
+def _time_clock() -> float:
+    begin = time.perf_counter()
+    for _ in range(200):
+        time.perf_counter()
+    return (time.perf_counter() - begin) / 200
+
+
+def silent(_stage: str, _share: float) -> None:
+    """Tells nobody."""
