@@ -4,9 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from deepstone.graph.graph import Graph, Layer
-from deepstone.graph.ops import BatchNorm, Conv, Dense, Lrn, MaxPool, Relu, SoftmaxCrossEntropy
+from deepstone.graph.ops import (
+    Add,
+    BatchNorm,
+    Conv,
+    Dense,
+    Dropout,
+    Flatten,
+    Lrn,
+    MaxPool,
+    Op,
+    Relu,
+    Shape,
+    SoftmaxCrossEntropy,
+)
 
 FP32_BYTES = 4
 
@@ -29,27 +43,26 @@ class LayerCost:
 
 def layer_cost(graph: Graph, layer: Layer, *, input_grad: bool = False) -> LayerCost:
     """`input_grad`: also count the gradient of the image, which training does not need."""
-    shapes = graph.parameters(layer)
-    parameters = sum(math.prod(shape) for shape in shapes.values())
-    forward = _forward_flops(graph, layer)
     needs_data_gradient = input_grad or layer.name in graph.after_parameters
+    shapes = graph.shapes
+    return _cost(layer.op, tuple([shapes[name] for name in layer.inputs]), shapes[layer.name], needs_data_gradient)
+
+
+@lru_cache(maxsize=4096)  # deep networks repeat a few layers thousands of times
+def _cost(op: Op, inputs: tuple[Shape, ...], output: Shape, needs_data_gradient: bool) -> LayerCost:
+    arrays = op.parameters(list(inputs))
+    parameters = sum(math.prod(shape) for shape in arrays.values())
+    forward = 0
+    if isinstance(op, (Conv, Dense)):
+        forward = 2 * math.prod(arrays["weight"]) * math.prod(output[1:])
     return LayerCost(
         parameters=parameters,
         forward_flops=forward,
         data_gradient_flops=forward if needs_data_gradient else 0,
         weight_gradient_flops=forward,
         weight_bytes=parameters * FP32_BYTES,
-        activation_bytes=math.prod(graph.shapes[layer.name]) * FP32_BYTES,
+        activation_bytes=math.prod(output) * FP32_BYTES,
     )
-
-
-def _forward_flops(graph: Graph, layer: Layer) -> int:
-    if isinstance(layer.op, Conv):
-        _, height, width = graph.shapes[layer.name]
-        return 2 * math.prod(graph.parameters(layer)["weight"]) * height * width
-    if isinstance(layer.op, Dense):
-        return 2 * math.prod(graph.parameters(layer)["weight"])
-    return 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,29 +94,51 @@ def step_flops(graph: Graph, *, batch: int, phase: str, input_grad: bool = False
 
 
 def step_bytes(graph: Graph, *, batch: int, phase: str) -> int:
-    """The fewest bytes of weights and activations one step must move in fp32, each array once per pass that uses it.
+    """The bytes of weights and activations one step moves in fp32, each array once per pass that uses it.
 
     Forward reads the weights and writes every activation. Backward reads both again and writes the gradient of each.
+    The optimizer's update is not counted.
     """
     cost = graph_cost(graph)
     forward = cost.weight_bytes + batch * cost.activation_bytes
     return forward if phase == "forward" else 3 * forward
 
 
-def kept_for_backward(graph: Graph) -> list[Layer]:
-    """The layers whose outputs backward reads again, each counted once however many read it.
+def array_owners(graph: Graph) -> dict[str, str]:
+    """For each layer, the layer that made the array its output lies in: itself, unless no new array is needed.
 
-    A convolution, dense, batch norm, max pool or LRN layer needs its input; a ReLU or LRN its output; a loss its input.
-    The gradients of average pools, additions, joins and reshapes depend on shapes alone.
-    A ReLU that alone follows such a layer writes over its input, so that input is not kept beside its output.
+    Flatten, and dropout when off, hand on their input's array. A ReLU that alone follows a convolution, dense, batch
+    norm or add layer writes over that layer's output, which no gradient reads.
     """
-    needed: set[str] = set()
+    owners: dict[str, str] = {}
+    for layer in graph.layers:
+        shares = isinstance(layer.op, (Flatten, Dropout)) or _overwrites_input(graph, layer)
+        owners[layer.name] = owners[layer.inputs[0]] if shares else layer.name
+    return owners
+
+
+def _overwrites_input(graph: Graph, layer: Layer) -> bool:
+    if not isinstance(layer.op, Relu):
+        return False
+    before = graph.layer(layer.inputs[0])
+    return isinstance(before.op, (Conv, Dense, BatchNorm, Add)) and len(graph.consumers[before.name]) == 1
+
+
+def kept_for_backward(graph: Graph) -> list[Layer]:
+    """The layers that made the arrays backward reads again; each array once, however many layers read it.
+
+    A convolution, dense, batch norm, max pool, LRN or loss layer reads its input again; a ReLU or LRN its output.
+    The gradients of average pools, additions, joins and reshapes depend on shapes alone.
+    """
+    read: set[str] = set()
     for layer in graph.layers:
         if isinstance(layer.op, (Conv, Dense, BatchNorm, MaxPool, Lrn, SoftmaxCrossEntropy)):
-            needed.update(layer.inputs)
+            read.update(layer.inputs)
         if isinstance(layer.op, (Relu, Lrn)):
-            needed.add(layer.name)
-    return [layer for layer in graph.layers if layer.name in needed]
+            read.add(layer.name)
+    owners = array_owners(graph)
+    kept = {owners[name] for name in read}
+    return [layer for layer in graph.layers if layer.name in kept]
 
 
 def step_need_bytes(
@@ -115,8 +150,10 @@ def step_need_bytes(
     master_bytes: int = 0,
     optimizer_slots: int = 1,
 ) -> int:
-    """The analytic memory need of a step: parameters, gradients, optimizer state and live activations, no workspace.
+    """The analytic memory need of a step: parameters, their gradients, optimizer state, and activations.
 
+    Activations are those kept for backward; in the forward phase, the most alive at once. Not counted: workspace,
+    running statistics, and the gradients of activations, which take the place of activations as backward frees them.
     `value_bytes` is the size of one activation or weight, `master_bytes` that of a second copy of each weight if one
     is kept (mixed precision), `optimizer_slots` the arrays the optimizer keeps per weight.
     """
@@ -131,19 +168,15 @@ def step_need_bytes(
 
 
 def _most_alive(graph: Graph) -> int:
-    """The most values alive at once when each output is freed after its last use."""
-    order = {layer.name: position for position, layer in enumerate(graph.layers)}
-    last_use = {
-        layer.name: max((order[taker.name] for taker in graph.consumers[layer.name]), default=order[layer.name])
-        for layer in graph.layers
-    }
+    """The most values alive at once when each array is freed after its last use."""
+    owners = array_owners(graph)
+    last_use = {owners[name]: layer.name for layer in graph.layers for name in (*layer.inputs, layer.name)}
     alive, most = 0, 0
-    expiring: dict[int, list[str]] = {}
-    for name, position in last_use.items():
-        expiring.setdefault(position, []).append(name)
-    for position, layer in enumerate(graph.layers):
-        alive += math.prod(graph.shapes[layer.name])
+    for layer in graph.layers:
+        if owners[layer.name] == layer.name:
+            alive += math.prod(graph.shapes[layer.name])
         most = max(most, alive)
-        for name in expiring.get(position, ()):
-            alive -= math.prod(graph.shapes[name])
+        for name in {owners[name] for name in (*layer.inputs, layer.name)}:
+            if last_use[name] == layer.name:
+                alive -= math.prod(graph.shapes[name])
     return most

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import types
 import typing
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
-from functools import cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any, cast
 
 from deepstone.errors import GraphError, nearest
@@ -83,9 +84,10 @@ class Graph:
         reached: set[str] = set()
         trained_before: set[str] = set()
         for layer in self.layers:
-            if any(name in trained_before for name in layer.inputs):
+            if not trained_before.isdisjoint(layer.inputs):
                 reached.add(layer.name)
-            if layer.name in reached or self.parameters(layer):
+                trained_before.add(layer.name)
+            elif self.parameters(layer):
                 trained_before.add(layer.name)
         return frozenset(reached)
 
@@ -131,11 +133,20 @@ class Graph:
 
 def make_op(kind: str, attributes: Mapping[str, object]) -> Op:
     """An operation from its name and attributes as JSON has them; OpError when they do not fit."""
+    try:
+        return _make_op(kind, **attributes)
+    except TypeError:  # a list, as JSON has them, cannot be remembered
+        return _make_op.__wrapped__(kind, **attributes)
+
+
+# Deep networks repeat a few operations thousands of times. `typed`, because True == 1 and only one of them is a number.
+@lru_cache(maxsize=4096, typed=True)
+def _make_op(kind: str, /, **attributes: object) -> Op:
     if kind not in OPS:
         raise OpError(f"unknown op {kind!r}; {nearest(kind, OPS)}")
     op_type = OPS[kind]
     known = {field.name: field for field in fields(op_type)}
-    hints = typing.get_type_hints(op_type)
+    hints = _hints(op_type)
     for name in attributes:
         if name not in known:
             raise OpError(f"{kind} has no attribute {name!r}; {nearest(name, known) if known else 'it has none'}")
@@ -145,28 +156,44 @@ def make_op(kind: str, attributes: Mapping[str, object]) -> Op:
     return op_type(**{name: _coerce(name, value, hints[name]) for name, value in attributes.items()})
 
 
+@cache
+def _hints(op_type: type[Op]) -> dict[str, Any]:
+    return typing.get_type_hints(op_type)
+
+
+_KINDS_IN_WORDS = {bool: "true or false", int: "a whole number", float: "a finite number"}
+
+
 def _coerce(name: str, value: object, hint: object) -> object:
     """One attribute of the declared type; a single number stands for both sides of a pair, or all four of a pad."""
     if hint is bool:
         if isinstance(value, bool):
             return value
     elif hint is int:
-        if isinstance(value, int) and not isinstance(value, bool):
+        if _is_whole(value):
             return value
     elif hint is float:
-        if isinstance(value, (int, float)) and not isinstance(value, bool):
+        # JSON as Python reads it can hold NaN, Infinity, and whole numbers too large for a float.
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
             return float(value)
     elif isinstance(hint, types.GenericAlias):
-        length = len(hint.__args__) if ... not in hint.__args__ else None
-        numbers = [value] * (length or 1) if isinstance(value, int) else value
-        if isinstance(numbers, (list, tuple)):
-            items = cast(list[object], list(numbers))  # pyright: ignore[reportUnknownArgumentType]
-            right_length = length is None or len(items) == length
-            if right_length and all(isinstance(item, int) and not isinstance(item, bool) for item in items):
-                return tuple(items)
-            if length is not None:
-                raise OpError(f"{name} must be {length} whole numbers, not {value!r}")
-    raise OpError(f"{name} must be of type {getattr(hint, '__name__', hint)}, not {value!r}")
+        return _coerce_numbers(name, value, None if ... in hint.__args__ else len(hint.__args__))
+    raise OpError(f"{name} must be {_KINDS_IN_WORDS[cast(type, hint)]}, not {value!r}")
+
+
+def _coerce_numbers(name: str, value: object, length: int | None) -> tuple[object, ...]:
+    """So many whole numbers, or any number of them when `length` is None."""
+    numbers = [value] * (length or 1) if _is_whole(value) else value
+    if isinstance(numbers, (list, tuple)):
+        items = tuple(cast(list[object], numbers))
+        if length in (None, len(items)) and all(_is_whole(item) for item in items):
+            return items
+    wanted = "a list of whole numbers" if length is None else f"{length} whole numbers"
+    raise OpError(f"{name} must be {wanted}, not {value!r}")
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _layer_from_json(entry: object, position: int) -> Layer:
@@ -196,38 +223,49 @@ def _attributes(op: Op) -> dict[str, object]:
 
 def _infer(graph_name: str, layers: tuple[Layer, ...]) -> dict[str, Shape]:
     """The output shape of every layer, or GraphError naming the first layer that is wrong."""
-    if not graph_name:
-        raise GraphError("a graph needs a name")
+    if not _is_one_line(graph_name):
+        raise GraphError(f"a graph's name must be one line of text, not {graph_name!r}")
     shapes: dict[str, Shape] = {}
-    all_names = {layer.name for layer in layers}
     for layer in layers:
         try:
-            shapes[layer.name] = _infer_layer(layer, shapes, all_names)
+            if not _is_one_line(layer.name):
+                raise OpError("a layer's name must be one line of text")
+            if layer.name in shapes:
+                raise OpError("the name is used twice")
+            shapes[layer.name] = _output(layer.op, _shapes_of_inputs(layer, shapes, layers))
         except OpError as error:
             raise GraphError(f"layer {layer.name!r}: {error}") from None
     _check_whole(graph_name, layers, shapes)
     return shapes
 
 
-def _infer_layer(layer: Layer, shapes: Mapping[str, Shape], all_names: set[str]) -> Shape:
-    if not layer.name or any(character in layer.name for character in "\0\n\r"):
-        raise OpError("a layer's name must be one line of text")
-    if layer.name in shapes:
-        raise OpError("the name is used twice")
-    fewest, most = layer.op.arity
-    given = len(layer.inputs)
-    if given < fewest or (most is not None and given > most):
+def _shapes_of_inputs(layer: Layer, shapes: Mapping[str, Shape], layers: tuple[Layer, ...]) -> tuple[Shape, ...]:
+    try:
+        inputs = tuple([shapes[name] for name in layer.inputs])
+    except KeyError as missing:
+        name, all_names = missing.args[0], {other.name for other in layers}
+        if name in all_names:
+            raise OpError(f"its input {name!r} comes after it; a layer must follow its inputs") from None
+        raise OpError(f"its input {name!r} is no layer; {nearest(name, all_names)}") from None
+    if () in inputs:
+        raise OpError(f"its input {layer.inputs[inputs.index(())]!r} is a loss, which has no output to use")
+    return inputs
+
+
+@lru_cache(maxsize=4096)
+def _output(op: Op, inputs: tuple[Shape, ...]) -> Shape:
+    """The shape that this operation, once checked, gives for these inputs."""
+    fewest, most = op.arity
+    if len(inputs) < fewest or (most is not None and len(inputs) > most):
         wanted = str(fewest) if most == fewest else f"at least {fewest}"
-        raise OpError(f"{layer.op.kind} takes {wanted} inputs, not {given}")
-    for name in layer.inputs:
-        if name not in shapes:
-            if name in all_names:
-                raise OpError(f"its input {name!r} comes after it; a layer must follow its inputs")
-            raise OpError(f"its input {name!r} is no layer; {nearest(name, all_names)}")
-        if shapes[name] == ():
-            raise OpError(f"its input {name!r} is a loss, which has no output to use")
-    layer.op.check()
-    return layer.op.output([shapes[name] for name in layer.inputs])
+        raise OpError(f"{op.kind} takes {wanted} inputs, not {len(inputs)}")
+    op.check()
+    return op.output(list(inputs))
+
+
+def _is_one_line(name: str) -> bool:
+    """Printable, so no lone surrogates either: JSON can hold them, but they cannot be encoded."""
+    return bool(name) and name.isprintable()
 
 
 def _check_whole(graph_name: str, layers: tuple[Layer, ...], shapes: Mapping[str, Shape]) -> None:
@@ -237,10 +275,10 @@ def _check_whole(graph_name: str, layers: tuple[Layer, ...], shapes: Mapping[str
         raise GraphError(f"graph {graph_name!r} has {len(inputs)} input layers; it needs exactly one")
     if not losses:
         raise GraphError(f"graph {graph_name!r} has no loss; end it with a softmax_cross_entropy layer")
-    classes = {shapes[layer.inputs[0]] for layer in losses}
-    if len(classes) != 1:
-        raise GraphError(f"graph {graph_name!r}: its losses differ in the number of classes")
-    used = {name for layer in layers for name in layer.inputs}
+    classes = {layer.name: shapes[layer.inputs[0]][0] for layer in losses}
+    if len(set(classes.values())) != 1:
+        raise GraphError(f"graph {graph_name!r}: its losses differ in the number of classes: {classes}")
+    unused = shapes.keys() - {name for layer in layers for name in layer.inputs}
     for layer in layers:
-        if layer.name not in used and not isinstance(layer.op, SoftmaxCrossEntropy):
+        if layer.name in unused and not isinstance(layer.op, SoftmaxCrossEntropy):
             raise GraphError(f"layer {layer.name!r}: nothing uses its output")

@@ -211,6 +211,8 @@ class Lrn(Op):
             raise OpError(f"size must be odd and positive, not {self.size}")
         if not self.k > 0:
             raise OpError(f"k must be above 0, not {self.k}")
+        if not self.alpha >= 0:
+            raise OpError(f"alpha must not be negative, not {self.alpha}")
 
     def output(self, inputs: list[Shape]) -> Shape:
         return _image(inputs[0])

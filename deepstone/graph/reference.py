@@ -1,0 +1,503 @@
+"""The judge of every lowering: each operation forward and backward in float64 NumPy. docs/graph.md has the formulas.
+
+Arrays have the batch first: (batch, channels, height, width), or (batch, features) once flattened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deepstone.errors import GraphError
+from deepstone.graph.graph import Graph, Layer
+from deepstone.graph.ops import (
+    Add,
+    AveragePool,
+    BatchNorm,
+    Concat,
+    Conv,
+    Dense,
+    Dropout,
+    Flatten,
+    GlobalPool,
+    Input,
+    Lrn,
+    MaxPool,
+    Op,
+    OpError,
+    Pad,
+    Pair,
+    Relu,
+    Shape,
+    SoftmaxCrossEntropy,
+)
+from deepstone.graph.weights import initial_buffers
+
+Array: TypeAlias = NDArray[np.float64]
+Arrays: TypeAlias = dict[str, Array]
+LayerArrays: TypeAlias = dict[str, Arrays]  # layer -> name of the parameter or buffer -> array
+Given: TypeAlias = Mapping[str, NDArray[Any]]  # of any precision; computed with in float64
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Gradients:
+    """The loss's gradient with respect to each input and each parameter of one operation."""
+
+    inputs: list[Array]
+    parameters: Arrays
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Output:
+    """What one operation gave. `backward` takes the gradient of `value`; it may be called more than once."""
+
+    value: Array
+    backward: Callable[[Array], Gradients]
+    buffers: Arrays  # as they are after this step
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepResult:
+    """Forward and backward of a whole graph. Each mapping is by layer; `upstream` is d loss / d that layer's output.
+
+    The gradient of the images is `input_gradients[graph.input.name][0]`.
+    """
+
+    loss: float
+    outputs: Arrays
+    upstream: Arrays
+    input_gradients: dict[str, list[Array]]
+    parameter_gradients: LayerArrays
+    buffers: LayerArrays
+
+
+def step(
+    graph: Graph,
+    parameters: Mapping[str, Given],
+    images: NDArray[Any],
+    labels: NDArray[Any],
+    *,
+    training: bool = True,
+    buffers: Mapping[str, Given] | None = None,
+    drop_masks: Given | None = None,
+) -> StepResult:
+    """Loss, outputs and gradients of one batch. Nothing given is changed; buffers not given are the initial ones."""
+    done = forward_all(graph, parameters, images, labels, training=training, buffers=buffers, drop_masks=drop_masks)
+    upstream: Arrays = {layer.name: np.ones(()) for layer in graph.losses}
+    input_gradients: dict[str, list[Array]] = {}
+    parameter_gradients: LayerArrays = {}
+    for layer in reversed(graph.layers):
+        gradients = done[layer.name].backward(upstream[layer.name])
+        input_gradients[layer.name] = gradients.inputs
+        if gradients.parameters:
+            parameter_gradients[layer.name] = gradients.parameters
+        if isinstance(layer.op, Input):
+            continue
+        for name, gradient in zip(layer.inputs, gradients.inputs, strict=True):
+            upstream[name] = upstream[name] + gradient if name in upstream else gradient
+    return StepResult(
+        loss=float(sum(done[layer.name].value for layer in graph.losses)),
+        outputs={name: output.value for name, output in done.items()},
+        upstream=upstream,
+        input_gradients=input_gradients,
+        parameter_gradients=parameter_gradients,
+        buffers={name: output.buffers for name, output in done.items() if output.buffers},
+    )
+
+
+def forward_all(
+    graph: Graph,
+    parameters: Mapping[str, Given],
+    images: NDArray[Any],
+    labels: NDArray[Any],
+    *,
+    training: bool,
+    buffers: Mapping[str, Given] | None = None,
+    drop_masks: Given | None = None,
+) -> dict[str, Output]:
+    """The output of every layer for one batch."""
+    buffers = initial_buffers(graph) if buffers is None else buffers
+    drop_masks = drop_masks or {}
+    done: dict[str, Output] = {}
+    for layer in graph.layers:
+        try:
+            done[layer.name] = forward(
+                layer.op,
+                _inputs_of(layer, done, images),
+                parameters.get(layer.name, {}),
+                training=training,
+                buffers=buffers.get(layer.name, {}),
+                labels=labels,
+                drop_mask=drop_masks.get(layer.name),
+            )
+        except OpError as error:
+            raise GraphError(f"layer {layer.name!r}: {error}") from None
+    return done
+
+
+def _inputs_of(layer: Layer, done: Mapping[str, Output], images: NDArray[Any]) -> list[NDArray[Any]]:
+    return [images] if isinstance(layer.op, Input) else [done[name].value for name in layer.inputs]
+
+
+def sgd_momentum_update(
+    parameters: Mapping[str, Given],
+    gradients: Mapping[str, Given],
+    velocities: Mapping[str, Given] | None = None,
+    *,
+    lr: float = 0.01,
+    momentum: float = 0.9,
+) -> tuple[LayerArrays, LayerArrays]:
+    """The parameters and velocities after one update: v = momentum * v + g, then w = w - lr * v; v starts at 0."""
+    new_parameters: LayerArrays = {}
+    new_velocities: LayerArrays = {}
+    for layer, arrays in parameters.items():
+        new_parameters[layer], new_velocities[layer] = {}, {}
+        for name, weight in arrays.items():
+            velocity = _float64(gradients[layer][name])
+            if velocities is not None:
+                velocity = momentum * _float64(velocities[layer][name]) + velocity
+            new_velocities[layer][name] = velocity
+            new_parameters[layer][name] = _float64(weight) - lr * velocity
+    return new_parameters, new_velocities
+
+
+def forward(
+    op: Op,
+    inputs: Sequence[NDArray[Any]],
+    parameters: Given | None = None,
+    *,
+    training: bool = True,
+    buffers: Given | None = None,
+    labels: NDArray[Any] | None = None,
+    drop_mask: NDArray[Any] | None = None,
+) -> Output:
+    """One operation on one batch. An input layer is given the images; `drop_mask` is true where a value is kept.
+
+    OpError when the arrays do not fit the operation.
+    """
+    xs = [_float64(array) for array in inputs]
+    held = {name: _float64(array) for name, array in (parameters or {}).items()}
+    kept = {name: _float64(array) for name, array in (buffers or {}).items()}
+    shapes = _check_inputs(op, xs)
+    _check_held("parameter", held, op.parameters(shapes))
+    match op:
+        case Input() | Flatten():
+            return _reshape(xs[0], op.output(shapes))
+        case Conv():
+            return _conv(op, xs[0], held["weight"], held.get("bias"))
+        case MaxPool():
+            return _max_pool(op, xs[0])
+        case AveragePool():
+            return _average_pool(op, xs[0])
+        case GlobalPool():
+            return _global_pool(xs[0])
+        case Dense():
+            return _dense(xs[0], held["weight"], held.get("bias"))
+        case Relu():
+            return _relu(xs[0])
+        case BatchNorm():
+            _check_held("buffer", kept, op.buffers(shapes))
+            return _batch_norm(op, xs[0], held["weight"], held["bias"], kept, training=training)
+        case Lrn():
+            return _lrn(op, xs[0])
+        case Dropout():
+            return _dropout(op, xs[0], drop_mask)
+        case Add():
+            return _add(xs)
+        case Concat():
+            return _concat(xs)
+        case SoftmaxCrossEntropy():
+            return _softmax_cross_entropy(op, xs[0], _check_labels(labels, xs[0]))
+        case _:
+            raise AssertionError(f"no reference for {op.kind}")
+
+
+def _float64(array: NDArray[Any]) -> Array:
+    return np.asarray(array, dtype=np.float64)
+
+
+def _check_inputs(op: Op, inputs: list[Array]) -> list[Shape]:
+    """The inputs' shapes without the batch. What is wrong with them is for `op.output` to say."""
+    shapes: list[Shape] = [array.shape[1:] for array in inputs]
+    if isinstance(op, Input) and shapes != [op.shape]:
+        raise OpError(f"images must have the shape {list(op.shape)}, not {[list(shape) for shape in shapes]}")
+    if len({len(array) for array in inputs}) != 1:
+        raise OpError("inputs differ in the batch")
+    op.output(shapes)
+    return shapes
+
+
+def _check_held(what: str, given: Arrays, wanted: Mapping[str, Shape]) -> None:
+    """Exact shapes: NumPy would broadcast a wrong one in silence."""
+    shapes = {name: array.shape for name, array in given.items()}
+    if shapes != wanted:
+        raise OpError(f"{what}s must have the shapes {dict(wanted)}, not {shapes}")
+
+
+def _check_labels(labels: NDArray[Any] | None, scores: Array) -> NDArray[np.int64]:
+    batch, classes = scores.shape
+    if labels is None or labels.shape != (batch,) or not np.issubdtype(labels.dtype, np.integer):
+        raise OpError(f"labels must be {batch} whole numbers")
+    if labels.min() < 0 or labels.max() >= classes:
+        raise OpError(f"labels must be from 0 to {classes - 1}")
+    return labels.astype(np.int64)
+
+
+def _output(value: Array, input_gradients: Callable[[Array], list[Array]]) -> Output:
+    """The output of an operation that holds no arrays."""
+    return Output(
+        value=value,
+        backward=lambda upstream: Gradients(inputs=input_gradients(upstream), parameters={}),
+        buffers={},
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Windows:
+    """Where a kernel lies on a padded image. Looping over the kernel's positions, each is one strided view."""
+
+    image: Pair
+    pad: Pad
+    kernel: Pair
+    stride: Pair
+    dilation: Pair
+    count: Pair
+
+    def padded(self, image: Array, fill: float = 0.0) -> Array:
+        """The image with its padding, and with what a last window of ceil_mode reaches beyond the padding."""
+        top, bottom, left, right = self.pad
+        below = max(bottom, self._reach(0) - top - self.image[0])
+        beside = max(right, self._reach(1) - left - self.image[1])
+        widths = ((0, 0), (0, 0), (top, below), (left, beside))
+        return np.pad(image, widths, constant_values=fill)
+
+    def views(self, padded: Array) -> Iterator[Array]:
+        """For each position in the kernel, row by row: what every window sees there, writable through to `padded`."""
+        for row in range(self.kernel[0]):
+            for column in range(self.kernel[1]):
+                yield padded[:, :, self._side(0, row), self._side(1, column)]
+
+    def cropped(self, padded: Array) -> Array:
+        top, _, left, _ = self.pad
+        return padded[:, :, top : top + self.image[0], left : left + self.image[1]]
+
+    def _reach(self, side: int) -> int:
+        return (self.count[side] - 1) * self.stride[side] + (self.kernel[side] - 1) * self.dilation[side] + 1
+
+    def _side(self, side: int, position: int) -> slice:
+        start = position * self.dilation[side]
+        return slice(start, start + (self.count[side] - 1) * self.stride[side] + 1, self.stride[side])
+
+
+def _windows(op: Conv | MaxPool | AveragePool, x: Array) -> _Windows:
+    _, height, width = op.output([x.shape[1:]])
+    return _Windows(
+        image=(x.shape[2], x.shape[3]),
+        pad=op.pad,
+        kernel=op.kernel,
+        stride=op.stride,
+        dilation=op.dilation if isinstance(op, Conv) else (1, 1),
+        count=(height, width),
+    )
+
+
+def _conv(op: Conv, x: Array, weight: Array, bias: Array | None) -> Output:
+    windows = _windows(op, x)
+    padded = windows.padded(x)
+    batch, groups = len(x), op.groups
+    fan_out, fan_in = op.channels // groups, x.shape[1] // groups
+    # One matrix per position in the kernel, and contiguous, because NumPy multiplies strided matrices without BLAS.
+    by_position = np.moveaxis(weight.reshape(groups, fan_out, fan_in, -1), -1, 0)
+    kernels = np.ascontiguousarray(by_position)
+
+    def columns(view: Array) -> Array:
+        return view.reshape(batch, groups, fan_in, -1)
+
+    value = np.zeros((batch, groups, fan_out, windows.count[0] * windows.count[1]))
+    for kernel, view in zip(kernels, windows.views(padded), strict=True):
+        value += kernel @ columns(view)
+    value = value.reshape(batch, op.channels, *windows.count)
+    if bias is not None:
+        value += bias[:, None, None]
+
+    def backward(upstream: Array) -> Gradients:
+        rows = upstream.reshape(batch, groups, fan_out, -1)
+        padded_gradient = np.zeros_like(padded)
+        kernel_gradients = np.empty_like(kernels)
+        views = zip(windows.views(padded), windows.views(padded_gradient), strict=True)
+        for position, (view, view_gradient) in enumerate(views):
+            kernel_gradients[position] = (rows @ columns(view).swapaxes(-1, -2)).sum(axis=0)
+            view_gradient += (kernels[position].swapaxes(-1, -2) @ rows).reshape(view.shape)
+        parameters = {"weight": np.moveaxis(kernel_gradients, 0, -1).reshape(weight.shape)}
+        if bias is not None:
+            parameters["bias"] = upstream.sum(axis=(0, 2, 3))
+        return Gradients(inputs=[windows.cropped(padded_gradient)], parameters=parameters)
+
+    return Output(value=value, backward=backward, buffers={})
+
+
+def _max_pool(op: MaxPool, x: Array) -> Output:
+    windows = _windows(op, x)
+    value = np.full((*x.shape[:2], *windows.count), -np.inf)
+    winner = np.zeros(value.shape, dtype=np.int64)
+    for position, view in enumerate(windows.views(windows.padded(x, fill=-np.inf))):
+        # Strictly greater, so the first of equals wins; not-a-number wins, so that it is seen.
+        better = (view > value) | np.isnan(view)
+        value = np.where(better, view, value)
+        winner = np.where(better, position, winner)
+
+    def input_gradients(upstream: Array) -> list[Array]:
+        gradient = windows.padded(np.zeros_like(x))
+        for position, view in enumerate(windows.views(gradient)):
+            view += np.where(winner == position, upstream, 0.0)
+        return [windows.cropped(gradient)]
+
+    return _output(value, input_gradients)
+
+
+def _average_pool(op: AveragePool, x: Array) -> Output:
+    windows = _windows(op, x)
+    divisor = _average_pool_divisor(op, windows)
+    value = sum(windows.views(windows.padded(x)), start=np.zeros(())) / divisor
+
+    def input_gradients(upstream: Array) -> list[Array]:
+        gradient = windows.padded(np.zeros_like(x))
+        for view in windows.views(gradient):
+            view += upstream / divisor
+        return [windows.cropped(gradient)]
+
+    return _output(value, input_gradients)
+
+
+def _average_pool_divisor(op: AveragePool, windows: _Windows) -> Array:
+    """How many values each window counts: those in the image, and those in the padding proper if `count_pad`."""
+    counted = windows.padded(np.ones((1, 1, *windows.image)))
+    if op.count_pad:
+        top, bottom, left, right = windows.pad
+        height, width = windows.image
+        counted[:, :, : top + height + bottom, : left + width + right] = 1.0
+    return sum(windows.views(counted), start=np.zeros(()))
+
+
+def _global_pool(x: Array) -> Output:
+    area = x.shape[2] * x.shape[3]
+    return _output(
+        x.mean(axis=(2, 3), keepdims=True),
+        lambda upstream: [np.broadcast_to(upstream / area, x.shape).copy()],
+    )
+
+
+def _dense(x: Array, weight: Array, bias: Array | None) -> Output:
+    value = x @ weight.T
+    if bias is not None:
+        value += bias
+
+    def backward(upstream: Array) -> Gradients:
+        parameters = {"weight": upstream.T @ x}
+        if bias is not None:
+            parameters["bias"] = upstream.sum(axis=0)
+        return Gradients(inputs=[upstream @ weight], parameters=parameters)
+
+    return Output(value=value, backward=backward, buffers={})
+
+
+def _relu(x: Array) -> Output:
+    return _output(np.maximum(x, 0.0), lambda upstream: [np.where(x > 0, upstream, 0.0)])
+
+
+def _per_channel(values: Array) -> Array:
+    return values[:, None, None]
+
+
+def _batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array, running: Arrays, *, training: bool) -> Output:
+    over = (0, 2, 3)
+    if training:
+        mean, variance = x.mean(axis=over), x.var(axis=over)
+        running = _running_after(op, running, mean, variance, values=x.size // x.shape[1])
+    else:
+        mean, variance = running["running_mean"], running["running_var"]
+    inverse_deviation = 1.0 / np.sqrt(variance + op.epsilon)
+    normalized = (x - _per_channel(mean)) * _per_channel(inverse_deviation)
+
+    def backward(upstream: Array) -> Gradients:
+        weight_gradient = (upstream * normalized).sum(axis=over)
+        bias_gradient = upstream.sum(axis=over)
+        centred = upstream
+        if training:  # the batch's mean and variance depend on x too
+            values = x.size // x.shape[1]
+            centred = upstream - (_per_channel(bias_gradient) + normalized * _per_channel(weight_gradient)) / values
+        return Gradients(
+            inputs=[centred * _per_channel(weight * inverse_deviation)],
+            parameters={"weight": weight_gradient, "bias": bias_gradient},
+        )
+
+    value = normalized * _per_channel(weight) + _per_channel(bias)
+    return Output(value=value, backward=backward, buffers=running)
+
+
+def _running_after(op: BatchNorm, running: Arrays, mean: Array, variance: Array, *, values: int) -> Arrays:
+    """The running mean and variance after a batch with so many values per channel; its variance taken unbiased."""
+    if values < 2:
+        raise OpError("batch_norm needs at least two values per channel to train; take a larger batch")
+    new = {"running_mean": mean, "running_var": variance * values / (values - 1)}
+    return {name: (1.0 - op.momentum) * running[name] + op.momentum * new[name] for name in new}
+
+
+def _lrn(op: Lrn, x: Array) -> Output:
+    scale = op.k + op.alpha / op.size * _channel_window_sum(np.square(x), op.size)
+    shrink = scale**-op.beta
+    value = x * shrink
+
+    def input_gradients(upstream: Array) -> list[Array]:
+        # x[c] enters the scale of every channel whose window holds c: the same window, since it is symmetric.
+        through_scale = _channel_window_sum(upstream * value / scale, op.size)
+        return [upstream * shrink - 2.0 * op.alpha * op.beta / op.size * x * through_scale]
+
+    return _output(value, input_gradients)
+
+
+def _channel_window_sum(x: Array, size: int) -> Array:
+    """The sum over `size` channels centred on each, clipped at the first and last channel."""
+    half, channels = size // 2, x.shape[1]
+    padded = np.pad(x, ((0, 0), (half, half), (0, 0), (0, 0)))
+    return sum((padded[:, start : start + channels] for start in range(size)), start=np.zeros(()))
+
+
+def _dropout(op: Dropout, x: Array, mask: NDArray[Any] | None) -> Output:
+    if mask is None:
+        return _reshape(x, x.shape[1:])
+    if mask.shape != x.shape:
+        raise OpError(f"the drop mask must have the shape {x.shape}, not {mask.shape}")
+    factor = mask.astype(np.bool_) / (1.0 - op.rate)
+    return _output(x * factor, lambda upstream: [upstream * factor])
+
+
+def _add(xs: list[Array]) -> Output:
+    return _output(sum(xs, start=np.zeros(())), lambda upstream: [upstream for _ in xs])
+
+
+def _concat(xs: list[Array]) -> Output:
+    ends = np.cumsum([x.shape[1] for x in xs])[:-1]
+    return _output(np.concatenate(xs, axis=1), lambda upstream: np.split(upstream, ends, axis=1))
+
+
+def _reshape(x: Array, shape: Shape) -> Output:
+    return _output(x.reshape(len(x), *shape), lambda upstream: [upstream.reshape(x.shape)])
+
+
+def _softmax_cross_entropy(op: SoftmaxCrossEntropy, scores: Array, labels: NDArray[np.int64]) -> Output:
+    batch = np.arange(len(scores))
+    shifted = scores - scores.max(axis=1, keepdims=True)  # the same softmax, and exp cannot overflow
+    log_softmax = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    value = np.asarray(-op.weight * log_softmax[batch, labels].mean())
+
+    def input_gradients(upstream: Array) -> list[Array]:
+        gradient = np.exp(log_softmax)
+        gradient[batch, labels] -= 1.0
+        return [gradient * (op.weight / len(scores) * upstream)]
+
+    return _output(value, input_gradients)

@@ -1,0 +1,174 @@
+"""The initial weights and the synthetic batch: the same numbers for every framework, whatever NumPy it pins.
+
+Weights are kept as one flat file per set of parameters and seed, which any NumPy can map and slice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deepstone.errors import StoreError
+from deepstone.graph.batch import seeded
+from deepstone.graph.batch import synthetic_batch as make_batch
+from deepstone.graph.graph import Graph
+from deepstone.graph.ops import BatchNorm, Op, Shape
+
+Float32s: TypeAlias = NDArray[np.float32]
+
+_CHUNK_VALUES = 1 << 20  # bounds the float64 numbers held while a large layer is drawn
+
+
+class ParameterSlice(NamedTuple):
+    """Where one parameter lies in the flat file; `offset` counts values, not bytes."""
+
+    layer: str
+    name: str
+    offset: int
+    shape: Shape
+
+
+def parameter_slices(graph: Graph) -> list[ParameterSlice]:
+    """Every parameter in the order of the graph, one after the other without gaps."""
+    slices: list[ParameterSlice] = []
+    offset = 0
+    for layer in graph.layers:
+        for name, shape in graph.parameters(layer).items():
+            slices.append(ParameterSlice(layer.name, name, offset, shape))
+            offset += math.prod(shape)
+    return slices
+
+
+def split_parameters(graph: Graph, flat: Float32s) -> dict[str, dict[str, Float32s]]:
+    """Views of a flat array, such as a mapped weights file, by layer and parameter."""
+    parameters: dict[str, dict[str, Float32s]] = {}
+    for layer, name, offset, shape in parameter_slices(graph):
+        values = flat[offset : offset + math.prod(shape)]
+        parameters.setdefault(layer, {})[name] = values.reshape(shape)
+    return parameters
+
+
+def initial_parameters(graph: Graph, seed: int) -> dict[str, dict[str, Float32s]]:
+    """The initial value of every parameter, by layer and name. They depend on the seed, the names and the shapes."""
+    flat = np.empty(_count(graph), dtype=np.float32)
+    _fill(flat, _initial_chunks(graph, seed))
+    return split_parameters(graph, flat)
+
+
+def initial_buffers(graph: Graph) -> dict[str, dict[str, Float32s]]:
+    """Running means of 0 and running variances of 1, by layer and name."""
+    buffers: dict[str, dict[str, Float32s]] = {}
+    for layer in graph.layers:
+        for name, shape in graph.buffers(layer).items():
+            value = 1.0 if name == "running_var" else 0.0
+            buffers.setdefault(layer.name, {})[name] = np.full(shape, value, dtype=np.float32)
+    return buffers
+
+
+def synthetic_batch(graph: Graph, batch: int, seed: int) -> tuple[Float32s, NDArray[np.int64]]:
+    """N(0, 1) images (batch, channels, height, width) and uniform labels, as the workers make them."""
+    return make_batch(graph.shapes[graph.input.name], graph.classes, batch, seed)
+
+
+def cached_weights(graph: Graph, seed: int, folder: Path) -> Path:
+    """The file with all initial parameters as one flat float32 array, written first if it is not there whole.
+
+    Writers do not disturb each other: each writes a file of its own and renames it, and all write the same.
+    """
+    path = folder / f"{_identity(graph, seed)}.npy"
+    header = _npy_header(_count(graph))
+    try:
+        if not _is_whole(path, header, _count(graph)):
+            folder.mkdir(parents=True, exist_ok=True)
+            _write(path, header, _initial_chunks(graph, seed))
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise StoreError(
+            f"cannot keep initial weights in {folder}: {reason}; set DEEPSTONE_CACHE to a folder with room to write"
+        ) from error
+    return path
+
+
+def _init_kind(op: Op, name: str) -> str:
+    if name == "bias":
+        return "zero"
+    return "one" if isinstance(op, BatchNorm) else "he_normal"
+
+
+def _initial_chunks(graph: Graph, seed: int) -> Iterator[Float32s]:
+    """All parameters one after the other, in pieces."""
+    for layer in graph.layers:
+        for name, shape in graph.parameters(layer).items():
+            kind = _init_kind(layer.op, name)
+            if kind == "he_normal":
+                fan_in = math.prod(shape[1:])
+                yield from _normal_chunks(seeded(seed, layer.name), math.prod(shape), math.sqrt(2.0 / fan_in))
+            else:
+                yield np.full(math.prod(shape), kind == "one", dtype=np.float32)
+
+
+def _normal_chunks(random: np.random.RandomState, count: int, deviation: float) -> Iterator[Float32s]:
+    """The same numbers as one call would draw: the stream goes on from piece to piece."""
+    for start in range(0, count, _CHUNK_VALUES):
+        values = random.standard_normal(min(_CHUNK_VALUES, count - start))
+        yield (values * deviation).astype(np.float32)
+
+
+def _fill(flat: Float32s, chunks: Iterator[Float32s]) -> None:
+    offset = 0
+    for chunk in chunks:
+        flat[offset : offset + len(chunk)] = chunk
+        offset += len(chunk)
+
+
+def _count(graph: Graph) -> int:
+    return sum(math.prod(shape) for _, _, _, shape in parameter_slices(graph))
+
+
+def _identity(graph: Graph, seed: int) -> str:
+    """Names the file by what decides its content: graphs that differ only elsewhere share it."""
+    content: list[Any] = [
+        [layer, name, list(shape), _init_kind(graph.layer(layer).op, name)]
+        for layer, name, _, shape in parameter_slices(graph)
+    ]
+    text = json.dumps([seed, content], separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _npy_header(count: int) -> bytes:
+    stream = io.BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": (count,)})
+    return stream.getvalue()
+
+
+def _is_whole(path: Path, header: bytes, count: int) -> bool:
+    try:
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            return size == len(header) + 4 * count and file.read(len(header)) == header
+    except FileNotFoundError:
+        return False
+
+
+def _write(path: Path, header: bytes, chunks: Iterator[Float32s]) -> None:
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        with temporary.open("xb") as file:
+            file.write(header)
+            for chunk in chunks:
+                file.write(chunk.astype("<f4", copy=False).data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)  # still there only if something failed
