@@ -1,0 +1,177 @@
+"""A record without the names of its host, its user and its paths, fit to be given away.
+
+The result is a valid record under the same name: identity can hold no path (the check sees to that) and is left alone,
+as is every value from a closed list.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import socket
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from deepstone.records.paths import (
+    PATH,
+    PATH_CHARACTER,
+    without_argument_path,
+    without_bare_paths,
+    without_quoted_paths,
+)
+from deepstone.records.schema import Record
+from deepstone.records.validate import check_record
+
+HOST: Final = "<host>"
+USER: Final = "<user>"
+
+_KEPT: Final = (
+    ("schema",),
+    ("id",),
+    ("job",),
+    ("started_at",),
+    ("graph_sha",),
+    ("identity",),
+    ("outcome",),
+    ("workload", "model"),
+    ("workload", "phase"),
+    ("workload", "input"),
+    ("workload", "file_sha256"),
+    ("setup", "requested"),
+    ("setup", "effective", "*", "source"),
+    ("failure", "signal"),
+    ("samples",),
+    ("summary", "interval"),
+    ("doubts", "*", "code"),
+)
+_HOST_KEYS: Final = frozenset({"host", "hostname", "nodename", "fqdn"})
+_USER_KEYS: Final = frozenset({"user", "username", "login"})
+
+_MOST_NAMES: Final = 1000  # a record that names more was made to choke us
+_HOME_OWNER = re.compile(r"(?:/home/|/Users/|~)([A-Za-z_][\w.-]*)(?=/)")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrivateNames:
+    """What must not leave this machine, beside what the record itself tells of the machine it was measured on."""
+
+    hosts: frozenset[str] = frozenset()
+    users: frozenset[str] = frozenset()
+    folders: frozenset[str] = frozenset()
+
+    @staticmethod
+    def of_this_machine() -> PrivateNames:
+        users = {os.environ.get("USER", ""), os.environ.get("LOGNAME", "")}
+        folders = {os.environ.get("HOME", "")}
+        try:
+            entry = pwd.getpwuid(os.getuid())
+        except KeyError:  # a container may run as a number without a name
+            pass
+        else:
+            users.add(entry.pw_name)
+            folders.add(entry.pw_dir)
+        return PrivateNames(
+            hosts=frozenset({socket.gethostname()}), users=frozenset(users), folders=frozenset(folders - {"/"})
+        )
+
+
+def redact(record: Record, names: PrivateNames) -> Record:
+    """A copy in which placeholders stand for hosts, users and paths; it passes the same checks under the same id."""
+    replace = _Replacer(
+        hosts=names.hosts | _told(record["environment"], _HOST_KEYS),
+        users=names.users | _told(record["environment"], _USER_KEYS) | _home_owners(record),
+        folders=names.folders | _model_path(record),
+    )
+    cleaned = cast(dict[str, Any], _cleaned(record, (), replace))
+    if record["workload"]["source"] != "zoo":
+        cleaned["workload"]["source"] = PATH
+    return check_record(cleaned)
+
+
+def _model_path(record: Record) -> frozenset[str]:
+    """The model's file as it was given: a relative path, or one with spaces, is recognized only by knowing it."""
+    source = record["workload"]["source"]
+    return frozenset() if source == "zoo" else frozenset({source, source.rpartition(":")[0]})
+
+
+def _texts(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for item in cast(dict[str, object], value).values():
+            yield from _texts(item)
+    elif isinstance(value, list):
+        for item in cast(list[object], value):
+            yield from _texts(item)
+
+
+def _told(value: object, keys: frozenset[str]) -> frozenset[str]:
+    """The texts that stand under one of these keys, at any depth."""
+    found: set[str] = set()
+    if isinstance(value, dict):
+        for key, item in cast(dict[str, object], value).items():
+            if isinstance(item, str) and key.lower() in keys:
+                found.add(item)
+            found |= _told(item, keys)
+    elif isinstance(value, list):
+        for item in cast(list[object], value):
+            found |= _told(item, keys)
+    return frozenset(found)
+
+
+def _home_owners(record: Record) -> frozenset[str]:
+    """Users whose home folders the record names; they may be named elsewhere in it too."""
+    texts = _texts([value for key, value in record.items() if key != "samples"])
+    return frozenset(owner for text in texts for owner in _HOME_OWNER.findall(text))
+
+
+def _cleaned(value: object, place: tuple[str, ...], replace: _Replacer) -> object:
+    if any(_stands_at(place, kept) for kept in _KEPT):
+        return value
+    if isinstance(value, str):
+        return replace.in_argument(value) if place[0] == "command" else replace.in_text(value)
+    if isinstance(value, dict):
+        items = cast(dict[str, object], value)
+        return {key: _cleaned(item, (*place, key), replace) for key, item in items.items()}
+    if isinstance(value, list):
+        return [_cleaned(item, (*place, "*"), replace) for item in cast(list[object], value)]
+    return value
+
+
+def _stands_at(place: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
+    return len(place) == len(pattern) and all(
+        wanted in ("*", part) for part, wanted in zip(place, pattern, strict=True)
+    )
+
+
+class _Replacer:
+    """Puts placeholders for one record's names."""
+
+    def __init__(self, *, hosts: frozenset[str], users: frozenset[str], folders: frozenset[str]) -> None:
+        short_hosts = {host.partition(".")[0] for host in hosts}
+        self._folders = re.compile(rf"(?<![\w/.]){_any_of(folders)}(?:/{PATH_CHARACTER}*|(?![\w/]))")
+        self._hosts = _words(hosts | short_hosts, tail=r"(?:\.[A-Za-z0-9-]+)*")
+        self._users = _words(users)
+
+    def in_argument(self, text: str) -> str:
+        return self.in_text(without_argument_path(text))
+
+    def in_text(self, text: str) -> str:
+        text = without_quoted_paths(text)
+        text = self._folders.sub(PATH, text)
+        text = without_bare_paths(text)
+        text = self._hosts.sub(HOST, text)
+        return self._users.sub(USER, text)
+
+
+def _any_of(names: Iterable[str]) -> str:
+    """A pattern for any of the names, the longest first; for nothing when there are none."""
+    known = sorted((name for name in names if name), key=len, reverse=True)[:_MOST_NAMES]
+    return f"(?:{'|'.join(map(re.escape, known))})" if known else "(?!)"
+
+
+def _words(names: Iterable[str], *, tail: str = "") -> re.Pattern[str]:
+    """Any of the names as a whole word, but never inside a placeholder."""
+    return re.compile(rf"(?<![\w<]){_any_of(names)}{tail}(?!\w)", re.IGNORECASE)

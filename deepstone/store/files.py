@@ -1,0 +1,123 @@
+"""Files that are wholly there or not at all, whenever process or machine stop; locks that end with their process."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import secrets
+import stat
+import time
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from deepstone.store.owner import Owner
+
+_NO_HARD_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK, errno.ENOSYS}
+_LOCK_POLL_S: Final = 0.02
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Opens a file for reading; OSError at once for anything else that a name can stand for, such as a pipe."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def make_folder(folder: Path) -> None:
+    """Makes a folder and sees that its name survives a power cut."""
+    try:
+        folder.mkdir()
+    except FileExistsError:
+        return
+    sync_folder(folder.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def publish(data: bytes, target: Path, *, tmp: Path) -> bool:
+    """Puts a complete, durable file in place; False when the name is taken. Never overwrites."""
+    with temporary(data, folder=tmp) as temp:
+        taken = link_exclusively(temp, target)
+        if taken is None:  # the caller's claim keeps others away between the look and the renaming
+            taken = not target.exists()
+            if taken:
+                temp.rename(target)
+    if taken:
+        sync_folder(target.parent)
+    return taken
+
+
+def link_exclusively(temp: Path, target: Path) -> bool | None:
+    """Gives a complete file its name, unless that is taken; None where the file system has no hard links."""
+    try:
+        target.hardlink_to(temp)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        if error.errno in _NO_HARD_LINKS:
+            return None
+        raise
+    return True
+
+
+@contextmanager
+def temporary(data: bytes, *, folder: Path, durable: bool = True) -> Generator[Path]:
+    """A file that is gone afterwards. Its name tells who made it, for the case that we are killed."""
+    path = folder / f"{Owner.myself().stamp}.{secrets.token_hex(6)}.tmp"
+    try:
+        with path.open("xb") as file:
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def remove_abandoned(folder: Path) -> None:
+    """Removes temporary files whose makers are gone."""
+    # A folder that is missing or read-only has nothing that we must, or can, remove.
+    with suppress(OSError):
+        for path in folder.glob("*.tmp"):
+            owner = Owner.parse(path.name.removesuffix(".tmp").rpartition(".")[0])
+            if owner and owner.is_gone():
+                path.unlink(missing_ok=True)
+
+
+@contextmanager
+def locked(path: Path, *, wait_s: float) -> Generator[bool]:
+    """Holds a lock that ends with the process; gives False when it cannot be had in time, or not at all."""
+    try:
+        file = path.open("ab")
+    except OSError:
+        yield False
+        return
+    with file:
+        yield _lock(file.fileno(), wait_s)
+
+
+def _lock(descriptor: int, wait_s: float) -> bool:
+    end_s = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end_s:
+                return False
+            time.sleep(_LOCK_POLL_S)
+        except OSError:  # a file system without locks
+            return False
+        else:
+            return True

@@ -1,0 +1,159 @@
+"""The store: runs are added, found, listed and deleted, never changed. What `add` has returned is on the disk."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, cast
+
+from deepstone.errors import RefusedInputError, StoreError, UsageError
+from deepstone.records.identity import JOB_PATTERN, RUN_PATTERN, run_id
+from deepstone.records.schema import Draft, Record
+from deepstone.records.validate import check_record
+from deepstone.store import catalog, claims
+from deepstone.store.claims import Claim
+from deepstone.store.faults import as_store_error, reason, remedy
+from deepstone.store.files import make_folder, publish, sync_folder, temporary
+from deepstone.store.layout import Layout, attempts_of, scan
+from deepstone.store.opening import clean, open_layout
+from deepstone.store.rescue import FIRST_RESCUED_ATTEMPT, rescue
+from deepstone.store.rows import Filters, Listing
+from deepstone.store.runfile import encode, read
+
+_PREFIX: Final = re.compile(r"[0-9a-f]{1,20}|[0-9a-f]{20}-[0-9]{0,9}")
+_PROBE_BYTES: Final = 64 * 2**10
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Store:
+    """Holds no state but the place: several processes and threads may use one store at once."""
+
+    layout: Layout
+
+    @staticmethod
+    def open(path: Path, *, create: bool = True) -> Store:
+        """The store in this folder; StoreError when it is none and may not or cannot be made."""
+        return Store(layout=open_layout(path, create=create))
+
+    @property
+    def root(self) -> Path:
+        return self.layout.root
+
+    def probe(self) -> None:
+        """StoreError unless a run could be written now. Asked before minutes are spent on measuring."""
+        with as_store_error("write to", self.root):
+            for folder in (self.layout.tmp, self.layout.claims, self.layout.runs):
+                make_folder(folder)
+                with temporary(bytes(_PROBE_BYTES), folder=folder):
+                    pass
+
+    def add(self, draft: Draft) -> Record:
+        """Gives the run its id and keeps it. If the disk refuses it, it is saved elsewhere: StoreError says where."""
+        if "id" in draft:
+            raise RefusedInputError("id: is given by the store; leave it out")
+        check_record(_numbered(draft, 1))
+        try:
+            return self._add(draft)
+        except OSError as error:
+            raise self._rescued(draft, error) from error
+
+    def _add(self, draft: Draft) -> Record:
+        attempt = 1 + max((n for n in attempts_of(self.layout, draft["job"]) if n < FIRST_RESCUED_ATTEMPT), default=0)
+        while True:
+            record = _numbered(draft, attempt)
+            if self.insert(record):
+                return record
+            attempt += 1
+
+    def insert(self, record: Record) -> bool:
+        """Keeps a checked record under the id it has; False when that id is taken. OSError when the disk refuses."""
+        data = encode(record)
+        target = self.layout.run_file(record["id"])
+        make_folder(self.layout.tmp)
+        make_folder(target.parent)
+        sync_folder(self.layout.runs)  # another process may have made the folder, and not have synced it yet
+        claim = claims.take(self.layout.claims, record["id"])
+        if claim is None:
+            return False
+        with claim:
+            return publish(data, target, tmp=self.layout.tmp)
+
+    def _rescued(self, draft: Draft, error: OSError) -> StoreError:
+        failed = f"cannot write to the store {self.root}: {reason(error)}"
+        try:
+            path = rescue(draft)
+        except StoreError as lost:
+            return StoreError(f"{failed}; {lost}; {remedy(error)}")
+        return StoreError(
+            f"{failed}; the run is saved in {path}: {remedy(error)}, then `deepstone results import {path}`"
+        )
+
+    def claim_job(self, job: str) -> Claim | None:
+        """Claims a job for this process (use it in a `with`); None when another living process has it."""
+        if not JOB_PATTERN.fullmatch(job):
+            raise UsageError(f"{job!r} is not the name of a job: 64 hexadecimal digits")
+        with as_store_error("write to", self.root):
+            return claims.take(self.layout.claims, job)
+
+    def runs_of(self, job: str) -> tuple[str, ...]:
+        """The ids of all runs of a job, by attempt."""
+        with as_store_error("read", self.root):
+            return tuple(run_id(job, attempt) for attempt in attempts_of(self.layout, job))
+
+    def has(self, run: str) -> bool:
+        """Whether there is a file for this run, good or not."""
+        with as_store_error("read", self.root):
+            return self.layout.run_file(run).exists()
+
+    def resolve(self, prefix: str) -> str:
+        """The one id that is, or begins with, this; UsageError when there is none or more than one."""
+        wanted = prefix.lower()
+        with as_store_error("read", self.root):
+            if RUN_PATTERN.fullmatch(wanted) and self.layout.run_file(wanted).exists():
+                return wanted
+            known = scan(self.layout).runs if _PREFIX.fullmatch(wanted) else frozenset[str]()
+        found = sorted(run for run in known if run.startswith(wanted))
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise UsageError(
+                f"no run {prefix[:80]!r} in the store {self.root}; `deepstone results list` shows those there are"
+            )
+        some = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
+        raise UsageError(f"{prefix!r} begins {len(found)} runs: {some}; give more of the id")
+
+    def get(self, prefix: str) -> Record:
+        """The record of the run with this id or unique beginning of one; StoreError when its file is damaged."""
+        run = self.resolve(prefix)
+        path = self.layout.run_file(run)
+        try:
+            return read(path, run)
+        except RefusedInputError as error:
+            raise StoreError(
+                f"{path} is damaged ({error}); remove it, and import the run again if you have a copy of it"
+            ) from error
+        except OSError as error:
+            raise StoreError(f"cannot read {path}: {reason(error)}; {remedy(error)}") from error
+
+    def list(self, filters: Filters | None = None) -> Listing:
+        """The runs that match, and every file that could not be read."""
+        with as_store_error("read", self.root):
+            return catalog.listing(self.layout, filters or Filters())
+
+    def delete(self, prefix: str) -> str:
+        """Removes a run for good, damaged or not; gives its id."""
+        run = self.resolve(prefix)
+        with as_store_error("write to", self.root):
+            self.layout.run_file(run).unlink(missing_ok=True)
+        return run
+
+    def rebuild(self) -> Listing:
+        """Verifies every file, makes the index anew, and removes what killed processes left behind."""
+        clean(self.layout)
+        with as_store_error("read", self.root):
+            return catalog.rebuild(self.layout)
+
+
+def _numbered(draft: Draft, attempt: int) -> Record:
+    return cast(Record, {**draft, "id": run_id(str(draft.get("job")), attempt)})

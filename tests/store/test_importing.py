@@ -1,0 +1,232 @@
+"""Importing: all of a good file, none of a bad one."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from factory import make_draft, make_record
+
+from deepstone.errors import RefusedInputError, StoreError
+from deepstone.records.identity import canonical_json, run_id
+from deepstone.store.export import export_jsonl
+from deepstone.store.importing import Imported, import_records
+from deepstone.store.runfile import encode
+from deepstone.store.store import Store
+
+RECORDS = [make_record(batch=batch) for batch in (1, 2, 3)]
+
+
+def jsonl(*values: object) -> bytes:
+    return b"".join(json.dumps(value).encode() + b"\n" for value in values)
+
+
+FORMS = {
+    "as stored": (encode(RECORDS[0]), 1),
+    "bare": (canonical_json(RECORDS[0]).encode(), 1),
+    "bare, for people": (json.dumps(RECORDS[0], indent=2).encode(), 1),
+    "list": (json.dumps(RECORDS).encode(), 3),
+    "list, for people": (json.dumps(RECORDS, indent=2).encode(), 3),
+    "list of stored": (b"[" + b",".join(encode(record) for record in RECORDS) + b"]", 3),
+    "jsonl": (jsonl(*RECORDS), 3),
+    "jsonl without a last newline": (jsonl(*RECORDS).rstrip(), 3),
+    "jsonl with blank lines": (b"\n".join([*jsonl(*RECORDS).split(b"\n"), b"", b""]), 3),
+    "jsonl of stored": (b"".join(encode(record) for record in RECORDS), 3),
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_form_is_understood(store: Store, tmp_path: Path, form: str):
+    data, count = FORMS[form]
+    file = tmp_path / "file"
+    file.write_bytes(data)
+    assert import_records(store, file) == Imported(added=count, skipped=0)
+    assert [store.get(record["id"]) for record in RECORDS[:count]] == RECORDS[:count]
+    assert import_records(store, file) == Imported(added=0, skipped=count)
+
+
+def test_what_was_exported_comes_back_as_it_was(store: Store, tmp_path: Path):
+    records = [store.add(make_draft(batch=batch)) for batch in (1, 2)]
+    file = tmp_path / "export.jsonl"
+    file.write_text("".join(export_jsonl(records, redact=False)))
+    other = Store.open(tmp_path / "other")
+    assert import_records(other, file).added == 2
+    assert [other.get(record["id"]) for record in records] == records
+
+
+def test_a_redacted_export_can_be_imported_elsewhere(store: Store, tmp_path: Path):
+    record = store.add(make_draft(outcome="crashed"))
+    file = tmp_path / "export.jsonl"
+    file.write_text("".join(export_jsonl([record])))
+    other = Store.open(tmp_path / "other")
+    assert import_records(other, file).added == 1
+    assert other.list().rows[0].id == record["id"]
+    with pytest.raises(RefusedInputError, match="a redacted copy of a run differs from it"):
+        import_records(store, file)
+
+
+def test_a_run_twice_in_the_file_is_added_once(store: Store, tmp_path: Path):
+    file = tmp_path / "file"
+    file.write_bytes(jsonl(RECORDS[0], RECORDS[0]))
+    assert import_records(store, file) == Imported(added=1, skipped=1)
+
+
+def with_changes(**changes: Any) -> dict[str, Any]:
+    return {**RECORDS[1], **changes}
+
+
+GOOD = jsonl(RECORDS[0])
+STORED = encode(RECORDS[0])
+HOSTILE: dict[str, tuple[bytes, str]] = {
+    "empty": (b"", "is not JSON"),
+    "blank": (b"\n\n\n", "is not JSON"),
+    "empty list": (b"[]", "holds no records"),
+    "path in the id": (GOOD + jsonl(with_changes(id="../../../../tmp/evil")), "line 2: id: must be 20 hexadecimal"),
+    "absolute path in the id": (jsonl(with_changes(id="/etc/cron.d/evil")), "line 1: id: must be"),
+    "id of another job": (GOOD + jsonl(with_changes(id=RECORDS[0]["id"])), "line 2: id: does not begin with"),
+    "job that is a path": (jsonl(with_changes(job="../" * 21 + "a")), "line 1: job: must be 64 hexadecimal digits"),
+    "job of another identity": (
+        GOOD + jsonl(with_changes(job="0" * 64, id="0" * 20 + "-1")),
+        "line 2: job: is not the SHA-256 of identity",
+    ),
+    "NaN": (GOOD + jsonl(with_changes(share_of_peak=float("nan"))), "line 2: holds NaN"),
+    "a number beyond float": (
+        GOOD + jsonl(RECORDS[1]).replace(b"1.25", b"1e999"),
+        "line 2: startup.import_s: must be a fin",
+    ),
+    "null": (GOOD + jsonl(with_changes(energy=None)), "line 2: energy: must be text, a number"),
+    "wrong type": (GOOD + jsonl(with_changes(samples="none")), "line 2: samples: must be an object, not 'none'"),
+    "true for a number": (GOOD + jsonl(with_changes(cost={"flops": True, "bytes": 1})), "line 2: cost.flops: must be"),
+    "giant number": (GOOD + jsonl(RECORDS[1]).replace(b"1234567890", b"9" * 5000), "line 2: holds a whole number"),
+    "duplicate key": (
+        GOOD + jsonl(RECORDS[1]).replace(b'{"schema": 1', b'{"schema": 1, "schema": 1'),
+        "twice in one object",
+    ),
+    "lone surrogate": (GOOD + jsonl(with_changes(command=["\ud800"])), "line 2: command[0]: must be text without NUL"),
+    "deep nesting": (GOOD + b"[" * 100_000 + b"]" * 100_000, "line 2: is nested more than 32 levels deep"),
+    "deep nesting at once": (b"[" * 100_000, "is nested more than 32 levels deep"),
+    "deep objects": (b'{"a":' * 100_000, "is nested more than 32 levels deep"),
+    "a list in a line": (GOOD + b"[]\n", "line 2: record: must be an object, not a list"),
+    "text in a list": (b'["x"]', "record 1: record: must be an object, not 'x'"),
+    "second of a list": (json.dumps([RECORDS[0], {}]).encode(), "record 2: schema: is missing"),
+    "cut short": (GOOD + jsonl(RECORDS[1])[:-30], "line 2: is not JSON"),
+    "no JSON": (b"\x7fELF" + bytes(1000), "is not JSON"),
+    "not UTF-8": (GOOD + jsonl(RECORDS[1]).replace(b"Example", b"\xff\xfe"), "line 2: byte"),
+    "wrong checksum": (
+        GOOD + encode(RECORDS[1]).replace(b'"cores":2', b'"cores":4'),
+        "line 2: does not match its checksum",
+    ),
+    "other schema": (jsonl(with_changes(schema=2)), "line 1: schema: is 2; this version of Deepstone reads schema 1"),
+    "two runs of one id": (
+        GOOD + jsonl({**RECORDS[0], "started_at": "2030-01-01T00:00:00.000000Z"}),
+        f"line 2: the file holds another run {RECORDS[0]['id']}",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_a_hostile_file_is_refused_and_nothing_is_written(
+    store: Store, tmp_path: Path, kind: str, contents: Callable[[Path], dict[str, bytes]]
+):
+    data, message = HOSTILE[kind]
+    file = tmp_path / "hostile.json"
+    file.write_bytes(data)
+    before = contents(tmp_path)
+    with pytest.raises(RefusedInputError, match=re.escape(message)) as error:
+        import_records(store, file)
+    text = str(error.value)
+    assert text.startswith(f"{file}: ")
+    assert text.endswith("; nothing was imported")
+    assert "\n" not in text
+    text.encode("utf-8")
+    assert contents(tmp_path) == before
+
+
+def test_another_run_under_an_id_of_the_store_is_refused(store: Store, tmp_path: Path):
+    record = store.add(make_draft())
+    file = tmp_path / "file"
+    file.write_bytes(jsonl(RECORDS[0], {**record, "started_at": "2030-01-01T00:00:00.000000Z"}))
+    with pytest.raises(RefusedInputError, match=f"line 2: the store holds {record['id']} with other content"):
+        import_records(store, file)
+    assert [row.id for row in store.list().rows] == [record["id"]]
+
+
+def test_a_damaged_run_of_the_store_is_not_written_over(store: Store, tmp_path: Path):
+    record = store.add(make_draft())
+    path = store.layout.run_file(record["id"])
+    path.write_bytes(b"damaged")
+    file = tmp_path / "file"
+    file.write_bytes(jsonl(record))
+    with pytest.raises(StoreError, match="is damaged"):
+        import_records(store, file)
+    path.unlink()
+    assert import_records(store, file).added == 1
+
+
+@pytest.mark.parametrize("beginning", [b"", b"[", GOOD], ids=["zeros", "list", "jsonl"])
+def test_a_gigabyte_of_nothing_is_refused_quickly_and_in_little_memory(store: Store, tmp_path: Path, beginning: bytes):
+    file = tmp_path / "giant"
+    file.write_bytes(beginning)
+    os.truncate(file, 2**30)
+    tracemalloc.start()
+    start_s = time.perf_counter()
+    with pytest.raises(RefusedInputError, match="is larger than 64 MiB; nothing was imported"):
+        import_records(store, file)
+    seconds, (_, peak_bytes) = time.perf_counter() - start_s, tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert seconds < 10
+    assert peak_bytes < 512 * 2**20
+
+
+def test_more_than_a_gigabyte_of_lines_is_refused(store: Store, tmp_path: Path):
+    file = tmp_path / "giant"
+    file.write_bytes(GOOD)
+    os.truncate(file, 2**30 + 1)
+    with pytest.raises(RefusedInputError, match="is larger than 1 GiB; import it in parts"):
+        import_records(store, file)
+
+
+@pytest.mark.parametrize("kind", ["missing", "folder", "pipe", "device"])
+def test_what_is_no_file_is_refused_at_once(store: Store, tmp_path: Path, kind: str):
+    path = tmp_path / kind
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path = Path("/dev/zero")
+    with pytest.raises(RefusedInputError, match=r"cannot be read|is a folder"):
+        import_records(store, path)
+
+
+def test_a_file_that_changes_after_it_was_checked_is_not_believed(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    first, second = (make_record(batch=batch, steps=2000) for batch in (1, 2))  # longer than what is read ahead
+    file = tmp_path / "file"
+    file.write_bytes(jsonl(first, second))
+    insert = Store.insert
+
+    def swap_and_insert(self: Store, record: Any) -> bool:
+        file.write_bytes(jsonl(first, {**second, "started_at": "2030-01-01T00:00:00.000000Z"}))
+        return insert(self, record)
+
+    monkeypatch.setattr(Store, "insert", swap_and_insert)
+    with pytest.raises(RefusedInputError, match="changed during the import; 1 runs were added before"):
+        import_records(store, file)
+    assert [row.id for row in store.list().rows] == [first["id"]]
+
+
+def test_attempts_go_on_after_an_import(store: Store, tmp_path: Path):
+    file = tmp_path / "file"
+    file.write_bytes(jsonl(make_record(attempt=7)))
+    import_records(store, file)
+    draft = make_draft()
+    assert store.add(draft)["id"] == run_id(draft["job"], 8)
