@@ -1,0 +1,38 @@
+# make quick   sets everything up and measures how fast this machine trains
+# make test    sets everything up and runs all checks and tests
+
+VENV ?= .venv
+BIN := $(VENV)/bin
+SETUP := scripts/environment.sh pyproject.toml
+
+.PHONY: quick test check format clean
+
+quick: $(VENV)/.deepstone-installed
+	$(BIN)/deepstone doctor
+	$(BIN)/deepstone run alexnet-owt batch=16
+
+test: check
+	$(BIN)/python -m pytest
+
+check: $(VENV)/.deepstone-checks-installed
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/lint-imports
+	$(BIN)/pyright
+
+format: $(VENV)/.deepstone-checks-installed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV)
+
+$(VENV)/.deepstone-installed: $(SETUP)
+	@echo "setting up $(VENV) (the first time this downloads torch)"
+	@scripts/environment.sh $(VENV)
+	@touch $@
+
+$(VENV)/.deepstone-checks-installed: $(SETUP)
+	@echo "setting up $(VENV) with the tools for checks and tests"
+	@scripts/environment.sh $(VENV) dev
+	@touch $@ $(VENV)/.deepstone-installed
