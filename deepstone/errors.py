@@ -6,6 +6,8 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 from typing import ClassVar
 
+_NAMES_SHOWN = 30
+
 
 class DeepstoneError(Exception):
     """Anything a user can cause. The command line prints the message and exits with `exit_code`."""
@@ -39,10 +41,16 @@ class MissingError(DeepstoneError):
     exit_code = 4
 
 
+def shown(text: str) -> str:
+    """What a user gave, as it can stand in a message of one line: with its control characters spelt out."""
+    return text if text.isprintable() else repr(text)
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The tail of an unknown-name message: the nearest known names, or all of them when none is near."""
+    """The tail of an unknown-name message: the nearest known names, or the first of them all when none is near."""
     names = sorted(known)
     close = get_close_matches(word.lower(), names, n=3, cutoff=0.5)
     if close:
         return "did you mean " + " or ".join(close) + "?"
-    return "known: " + ", ".join(names)
+    shown = names[:_NAMES_SHOWN]
+    return "known: " + ", ".join(shown) + (f" and {len(names) - len(shown)} more" if len(names) > len(shown) else "")

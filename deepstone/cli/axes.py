@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from deepstone.cli.options import Json
-from deepstone.cli.output import console, print_json, table
+from deepstone.cli.options import Json, examples
+from deepstone.cli.output import print_json, print_table
+from deepstone.cli.table import Column
 from deepstone.setups.axes import AXES, FAKE, Axis
 
-EXAMPLES = "Example: deepstone axes --json"
+EXAMPLES = examples("deepstone axes", "deepstone axes --json")
 
 
 def axes(json: Json = False) -> None:
@@ -14,12 +15,18 @@ def axes(json: Json = False) -> None:
     if json:
         print_json([_described(axis) for axis in AXES.values()])
         return
+    columns = [
+        Column(heading="axis"),
+        Column(heading="values", wraps=20),
+        Column(heading="default"),
+        Column(heading="honoured by", rank=2),
+        Column(heading="what it is", rank=1, wraps=30),
+    ]
     rows = [
         (axis.name, " ".join(axis.values), str(axis.default), ", ".join(_honoured_by(axis)), axis.help)
         for axis in AXES.values()
     ]
-    headings = ("axis", "values", "default", "honoured by", "what it is")
-    console().print(table([(heading, "left") for heading in headings], rows))
+    print_table(columns, rows)
 
 
 def _described(axis: Axis) -> dict[str, object]:

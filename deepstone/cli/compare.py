@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from deepstone.cli.options import Axes, Budget, DryRun, Json, Model, StorePath, Target, Timeout, store_folder
-from deepstone.cli.output import console, note, print_json
+from deepstone.cli.options import (
+    Axes,
+    DryRun,
+    Json,
+    Model,
+    StorePath,
+    Timeout,
+    changed,
+    examples,
+    store_folder,
+)
+from deepstone.cli.output import note, print_json, print_lines
 from deepstone.errors import UsageError
 from deepstone.records.schema import is_absent
 
@@ -19,33 +30,72 @@ if TYPE_CHECKING:
     from deepstone.setups.axes import Value
     from deepstone.setups.request import Choices
 
-EXAMPLES = (
-    "What stands before -- holds for both sides; what follows overrides it for B. "
-    "Example: deepstone compare alexnet-owt batch=16 engine=onednn -- engine=native"
+EXAMPLES = examples(
+    "deepstone compare alexnet-owt batch=16 engine=onednn -- engine=native",
+    "deepstone compare cifarnet batch=32 -- layout=nhwc --json",
+    before="What stands before -- holds for both sides; what follows overrides it for B.",
 )
 
 _SIDE_B = "deepstone.compare.b"
 
 
 class TwoSidedCommand(TyperCommand):
-    """Keeps what follows `--` apart; options may stand on either side of it."""
+    """Keeps the setup that follows `--` apart; options may stand on either side of it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if "--" in args and "--help" not in args and "-h" not in args:
+        if "--" in args:
             split = args.index("--")
-            first_option = next((i for i in range(split + 1, len(args)) if args[i].startswith("-")), len(args))
-            ctx.meta[_SIDE_B] = args[split + 1 : first_option]
-            args = args[:split] + args[first_option:]
+            setup, options = self._sorted(args[split + 1 :])
+            ctx.meta[_SIDE_B] = setup
+            args = args[:split] + options
         return super().parse_args(ctx, args)
+
+    def _sorted(self, words: Sequence[str]) -> tuple[list[str], list[str]]:
+        """What is the setup, and what are options with their values."""
+        setup: list[str] = []
+        options: list[str] = []
+        rest = iter(words)
+        for word in rest:
+            if word == "--":
+                raise UsageError("compare takes two setups, so one --")
+            if not word.startswith("-"):
+                setup.append(word)
+                continue
+            options.append(word)
+            if self._takes_value(word):
+                options += [value for value in (next(rest, None),) if value is not None]
+        return setup, options
+
+    def _takes_value(self, word: str) -> bool:
+        options: list[Any] = [parameter for parameter in self.params if word in parameter.opts]
+        return any(not option.is_flag for option in options)
 
 
 def compare(
     ctx: typer.Context,
     model: Model,
     axes: Axes = None,
-    pairs: Annotated[int, typer.Option("--pairs", help="Fresh pairs of processes.", min=8)] = 8,
-    target: Target = 2.0,
-    budget: Budget = 20.0,
+    pairs: Annotated[int, typer.Option("--pairs", help="Fresh pairs of processes.", metavar="N", min=8, max=1000)] = 8,
+    target: Annotated[
+        float,
+        typer.Option(
+            "--target",
+            help="Doubt a side whose interval is wider than ± this many percent.",
+            metavar="PERCENT",
+            min=0.01,
+            max=100,
+        ),
+    ] = 2.0,
+    budget: Annotated[
+        float,
+        typer.Option(
+            "--budget",
+            help="Seconds of timed steps for each side, over all pairs.",
+            metavar="SECONDS",
+            min=0.01,
+            max=86400,
+        ),
+    ] = 20.0,
     timeout: Timeout = 900.0,
     store: StorePath = None,
     dry_run: DryRun = False,
@@ -57,37 +107,43 @@ def compare(
     """
     if _SIDE_B not in ctx.meta:
         raise UsageError("compare needs two setups: MODEL A -- B, as in `compare alexnet-owt batch=16 -- layout=nhwc`")
-    from deepstone.runner.launch import Effort
-
-    job_a, job_b = _jobs(model, list(axes or []), list(ctx.meta[_SIDE_B]))
+    options = changed(
+        ("--pairs", pairs, 8), ("--target", target, 2.0), ("--budget", budget, 20.0), ("--timeout", timeout, 900.0)
+    )
+    job_a, job_b = _jobs(model, list(axes or []), list(ctx.meta[_SIDE_B]), options)
     if dry_run:
         from deepstone.cli.jobs import print_plan
 
         print_plan([job_a, job_b], as_json=json)
         return
+    from deepstone.runner.launch import Effort
+
     effort = Effort(target=target / 100, budget_s=budget, timeout_s=timeout)
     answer = _measured(job_a, job_b, effort, pairs, store_folder(store))
     if json:
         print_json(answer)
     else:
-        _show(answer)
+        print_lines(_lines(answer), hang=4)
     if is_absent(answer["ratio"]):
         raise typer.Exit(1)
 
 
-def _jobs(model: str, words: list[str], overrides: list[str]) -> tuple[Job, Job]:
-    from deepstone.cli.jobs import make_job
+def _jobs(model: str, words: list[str], overrides: list[str], options: list[str]) -> tuple[Job, Job]:
     from deepstone.models.load import load_model
-    from deepstone.runner.job import Machine
     from deepstone.setups.request import complete, parse_words
 
     given = _single(parse_words(words))
-    changed = _single(parse_words(overrides))
-    loaded, machine = load_model(model), Machine.here()
-    command = ("deepstone", "compare", model, *words, "--", *overrides)
+    changed_for_b = _single(parse_words(overrides))
+    loaded = load_model(model)
+    # Only now what is slow to import: a word that is wrong is told at once.
+    from deepstone.cli.jobs import make_job
+    from deepstone.runner.job import Machine
+
+    machine = Machine.here()
+    command = ("deepstone", "compare", model, *words, *options, "--", *overrides)
     return (
         make_job(loaded, complete(given), machine, command),
-        make_job(loaded, complete({**given, **changed}), machine, command),
+        make_job(loaded, complete({**given, **changed_for_b}), machine, command),
     )
 
 
@@ -127,25 +183,22 @@ def _measured(job_a: Job, job_b: Job, effort: Effort, pairs: int, store_path: Pa
     }
 
 
-def _show(answer: dict[str, Any]) -> None:
+def _lines(answer: dict[str, Any]) -> Iterator[str]:
     from deepstone.cli.show import record_lines
     from deepstone.units import digits
 
-    out = console()
     for name in ("a", "b"):
         if is_absent(answer[name]):
-            out.print(f"{name.upper()}  {answer[name]['absent']}", markup=False)
+            yield f"{name.upper()}  {answer[name]['absent']}"
             continue
         for number, line in enumerate(record_lines(answer[name])):
-            out.print(f"{name.upper() if number == 0 else ' '}  {line}", markup=False, soft_wrap=True)
-    if is_absent(answer["ratio"]):
-        out.print(answer["ratio"]["absent"], markup=False)
-        return
+            yield f"{name.upper() if number == 0 else ' '}  {line}"
     ratio = answer["ratio"]
-    out.print(
+    if is_absent(ratio):
+        yield ratio["absent"]
+        return
+    yield (
         f"time per sample, A over B: {digits(ratio['median'])}    95 % interval {digits(ratio['low'])} – "
-        f"{digits(ratio['high'])} ({ratio['n']} fresh pairs of processes, {answer['pairing']})",
-        markup=False,
-        soft_wrap=True,
+        f"{digits(ratio['high'])} ({ratio['n']} fresh pairs of processes, {answer['pairing']})"
     )
-    out.print(f"verdict: {answer['verdict']}", markup=False, style="bold")
+    yield f"verdict: {answer['verdict']}"

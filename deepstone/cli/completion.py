@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from deepstone.setups.axes import AXES
+import io
+import os
+import sys
+from collections.abc import Callable
+from contextlib import redirect_stdout
+from typing import Final
+
+from deepstone.errors import UsageError
+from deepstone.setups.axes import AXES, Axis
+
+VARIABLE: Final = "_DEEPSTONE_COMPLETE"  # the shell asks for completions by setting it
+
+_BREAKS: Final = ("=", ":")  # where bash, unlike other shells, breaks a word in two
 
 
 def complete_model(incomplete: str) -> list[str]:
@@ -13,9 +25,57 @@ def complete_model(incomplete: str) -> list[str]:
 
 def complete_axis(incomplete: str) -> list[str]:
     name, equals, typed = incomplete.partition("=")
-    if not equals:
-        return [f"{axis}=" for axis in AXES if axis.startswith(name)]
-    if name not in AXES:
-        return []
+    if equals:
+        return _values(AXES[name], typed) if name in AXES else []
+    found = [axis for axis in AXES.values() if axis.name.startswith(name)]
+    words = [f"{axis.name}=" for axis in found]
+    # A shell ends a word with a space once it is the only one left, so the values go with the last axis.
+    return words + _values(found[0], "") if len(found) == 1 else words
+
+
+def _values(axis: Axis, typed: str) -> list[str]:
     before, comma, last = typed.rpartition(",")
-    return [f"{name}={before}{comma}{value}" for value in AXES[name].values if value.startswith(last)]
+    words = [word for word in dict.fromkeys([*axis.values, str(axis.default)]) if word not in before.split(",")]
+    return [f"{axis.name}={before}{comma}{word}" for word in words if word.startswith(last) and _is_value(axis, word)]
+
+
+def _is_value(axis: Axis, word: str) -> bool:
+    """Some of what an axis lists only shows what values look like."""
+    try:
+        axis.parse(word)
+    except UsageError:
+        return False
+    return True
+
+
+def answer_shell(answer: Callable[[], object]) -> None:
+    """Have typer answer the shell. What bash broke apart (`layout=n` is three words to it) is joined for that."""
+    if os.environ[VARIABLE] != "complete_bash":
+        answer()
+        return
+    words, position = os.environ["COMP_WORDS"].split("\n"), int(os.environ["COMP_CWORD"])
+    joined, current = _joined(words[: position + 1])
+    os.environ["COMP_WORDS"], os.environ["COMP_CWORD"] = "\n".join(joined), str(len(joined) - 1)
+    offered = io.StringIO()
+    try:
+        with redirect_stdout(offered):
+            answer()  # ends in SystemExit
+    finally:
+        sys.stdout.write("".join(line[len(current) :] for line in offered.getvalue().splitlines(keepends=True)))
+
+
+def _joined(words: list[str]) -> tuple[list[str], str]:
+    """The words as they were typed, and how much of the last one bash keeps: what it completes begins after a break."""
+    joined: list[str] = []
+    goes_on = False
+    kept = ""
+    for word in words:
+        is_break = word in _BREAKS
+        if joined and (is_break or goes_on):
+            kept = joined[-1] + (word if is_break else "")
+            joined[-1] += word
+        else:
+            joined.append(word)
+            kept = ""
+        goes_on = is_break
+    return joined, kept

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from deepstone.cli.options import Json
-from deepstone.cli.output import console, print_json
+from deepstone.cli.options import Json, examples
+from deepstone.cli.output import print_json, print_lines
 
-if TYPE_CHECKING:
-    from deepstone.runner.examine import Examination
+EXAMPLES = examples("deepstone doctor", "deepstone doctor --json")
 
-EXAMPLES = "Example: deepstone doctor --json"
+_INDENT = 11  # of what follows the name of a thing
 
 
 def doctor(json: Json = False) -> None:
@@ -27,13 +26,7 @@ def doctor(json: Json = False) -> None:
     if json:
         print_json(examination.to_json())
     else:
-        _show(examination)
-
-
-def _show(examination: Examination) -> None:
-    out = console()
-    for line in _lines(examination.to_json()):
-        out.print(line, markup=False, soft_wrap=True)
+        print_lines(_lines(examination.to_json()), hang=_INDENT)
 
 
 def _lines(found: dict[str, Any]) -> list[str]:

@@ -6,40 +6,39 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from deepstone.cli.output import console, print_json, table
+from deepstone.cli.output import print_json, print_table
 from deepstone.cli.progress import progress_bar
+from deepstone.cli.table import Column
 from deepstone.environments.installed import find_environment
 from deepstone.errors import MissingError
-from deepstone.models.load import LoadedModel, load_model
+from deepstone.models.load import LoadedModel
 from deepstone.records.schema import Record
+from deepstone.records.validate import check_identity
 from deepstone.runner.job import Job, Machine, title
 from deepstone.runner.launch import Effort
 from deepstone.runner.run import run_job
-from deepstone.setups.request import Request, as_words, expand, parse_words
+from deepstone.setups.request import Request, as_words
 from deepstone.setups.rules import broken_rule
 from deepstone.store.store import Store
 from deepstone.units import bytes_, count
 
 
-def plan(model: str, words: Sequence[str], options: Sequence[str]) -> list[Job]:
-    """Every job that the words span. Raises before anything is measured: UsageError, MissingError."""
-    requests = expand(parse_words(words))
-    loaded = load_model(model)
+def plan(loaded: LoadedModel, requests: Sequence[Request], command: Sequence[str], options: Sequence[str]) -> list[Job]:
+    """A job for every request, each with the command that gives it alone. Raises MissingError."""
     machine = Machine.here()
-    return [
-        make_job(loaded, request, machine, ("deepstone", "run", model, *as_words(request), *options))
-        for request in requests
-    ]
+    return [make_job(loaded, request, machine, (*command, *as_words(request), *options)) for request in requests]
 
 
 def make_job(loaded: LoadedModel, request: Request, machine: Machine, command: Sequence[str]) -> Job:
-    return Job(
+    job = Job(
         model=loaded,
         request=request,
         environment=find_environment(str(request["framework"])),
         machine=machine,
         command=tuple(command),
     )
+    check_identity(job.identity)  # what no record could hold is refused before it is measured
+    return job
 
 
 def print_plan(jobs: Sequence[Job], *, as_json: bool) -> None:
@@ -58,13 +57,13 @@ def print_plan(jobs: Sequence[Job], *, as_json: bool) -> None:
         for job in jobs
     ]
     columns = [
-        ("command", "left"),
-        ("framework", "left"),
-        ("analytic need", "right"),
-        ("FLOPs per step", "right"),
-        ("can run", "left"),
+        Column(heading="command", wraps=30),
+        Column(heading="framework", rank=2),
+        Column(heading="analytic\nneed", right=True, rank=1),
+        Column(heading="FLOPs\nper step", right=True, rank=1),
+        Column(heading="can run", wraps=20),
     ]
-    console().print(table(columns, rows))
+    print_table(columns, rows)
 
 
 def _described(jobs: Sequence[Job]) -> list[dict[str, object]]:
@@ -83,19 +82,19 @@ def _described(jobs: Sequence[Job]) -> list[dict[str, object]]:
     ]
 
 
-def measure_all(jobs: Sequence[Job], effort: Effort, store_path: Path) -> tuple[list[Record], MissingError | None]:
-    """Measure and store one job after the other. A missing device fails its own job and spares the others."""
+def measure_all(jobs: Sequence[Job], effort: Effort, store_path: Path) -> tuple[list[Record], list[MissingError]]:
+    """Measure and store one job after the other. What is missing fails its own job and spares the others."""
     store = Store.open(store_path)
     store.probe()
     records: list[Record] = []
-    missing: MissingError | None = None
+    missing: list[MissingError] = []
     with progress_bar(len(jobs)) as bar:
         for job in jobs:
             bar.begin(title(job))
             try:
                 draft = run_job(job, effort, bar.tell)
             except MissingError as error:
-                missing = error
+                missing.append(error)
                 bar.end()
                 if len(jobs) > 1:
                     bar.say(f"deepstone: {error}")

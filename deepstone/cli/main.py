@@ -5,73 +5,143 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
-from typing import Annotated
+from typing import Annotated, Any, cast
 
 import typer
 
 import deepstone
-from deepstone.cli import axes, compare, doctor, models, results, run
-from deepstone.errors import DeepstoneError
+from deepstone.cli import axes, compare, completion, doctor, models, results, run
+from deepstone.cli.options import examples
+from deepstone.cli.output import note, write
+from deepstone.errors import DeepstoneError, UsageError
 
 app = typer.Typer(
     name="deepstone",
     help="How fast a deep network trains here, where the time goes, and the proof.",
-    epilog="First steps: deepstone doctor · deepstone models · deepstone run alexnet-owt batch=16",
-    no_args_is_help=True,
+    epilog=examples("deepstone doctor", "deepstone models", "deepstone run alexnet-owt batch=16"),
+    rich_markup_mode=None,  # plain help keeps the lines of examples, and needs no import of rich
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+# What typer raises for a command line that it cannot read; its own name for it moved between versions of typer.
+CommandLineError = cast(type[typer.BadParameter], typer.BadParameter.__base__)
+
 
 def _version(asked: bool) -> None:
     if asked:
-        sys.stdout.write(f"deepstone {deepstone.__version__}\n")
+        write(f"deepstone {deepstone.__version__}\n")
         raise typer.Exit()
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def common(
+    ctx: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", help="Print the version and leave.", callback=_version, is_eager=True)
     ] = False,
 ) -> None:
     """Options that stand before a command."""
+    _want_command(ctx)
 
 
-app.command("doctor", epilog=doctor.EXAMPLES)(doctor.doctor)
-app.command("models", epilog=models.EXAMPLES)(models.models)
-app.command("axes", epilog=axes.EXAMPLES)(axes.axes)
-app.command("run", epilog=run.EXAMPLES)(run.run)
-app.command("compare", epilog=compare.EXAMPLES, cls=compare.TwoSidedCommand)(compare.compare)
-app.add_typer(results.app, name="results")
+@results.app.callback(invoke_without_command=True)
+def common_to_results(ctx: typer.Context) -> None:
+    _want_command(ctx)
 
 
-class Terminated(BaseException):
-    """SIGTERM, as an exception: so that workers are ended and files are closed on the way out."""
+def _want_command(ctx: typer.Context) -> None:
+    if ctx.invoked_subcommand is None:
+        sys.stderr.write(f"{ctx.get_help()}\n")
+        raise typer.Exit(UsageError.exit_code)
 
 
-def _raise_terminated(_number: int, _frame: FrameType | None) -> None:
-    raise Terminated
+app.command("doctor", short_help="What this machine has and what runs on it.", epilog=doctor.EXAMPLES)(doctor.doctor)
+app.command("models", short_help="The model zoo, or one model layer by layer.", epilog=models.EXAMPLES)(models.models)
+app.command("axes", short_help="Everything in which two runs can differ.", epilog=axes.EXAMPLES)(axes.axes)
+app.command("run", short_help="Measure a model.", epilog=run.EXAMPLES)(run.run)
+app.command(
+    "compare",
+    short_help="Two setups against each other, with a verdict.",
+    epilog=compare.EXAMPLES,
+    cls=compare.TwoSidedCommand,
+)(compare.compare)
+app.add_typer(results.app, name="results", short_help="What was measured: list, show, export, import, delete.")
+
+
+class Stopped(BaseException):
+    """A signal, as an exception: so that workers are ended and files are closed on the way out."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = 128 + number
+        self.what = "interrupted" if number == signal.SIGINT else "terminated"
+
+
+def _stop(number: int, _frame: FrameType | None) -> None:
+    raise Stopped(number)
 
 
 def main() -> None:
-    signal.signal(signal.SIGTERM, _raise_terminated)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as it is for what nohup or a script's `&` starts
+            signal.signal(number, _stop)
+    _open_streams()
+    sys.exit(_exit_code())
+
+
+def _exit_code() -> int:
+    """Run the command line and say how it went."""
     try:
-        app()
+        return _invoke(typer.main.get_command(app))
     except DeepstoneError as error:
-        sys.stderr.write(f"deepstone: {' '.join(str(error).split())}\n")
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.stderr.write("deepstone: interrupted; runs already stored are kept\n")
-        sys.exit(130)
-    except Terminated:
-        sys.stderr.write("deepstone: terminated; runs already stored are kept\n")
-        sys.exit(143)
+        note(f"deepstone: {_one_line(str(error))}")
+        return error.exit_code
+    except CommandLineError as error:
+        note(f"deepstone: {_explained(error)}")
+        return UsageError.exit_code
+    except Stopped as stopped:
+        note(f"deepstone: {stopped.what}; runs already stored are kept")
+        return stopped.exit_code
     except BrokenPipeError:
-        # Whoever read our output has gone; nothing is wrong with us.
+        # Whoever read our output has gone; nothing is wrong with us. What is left in the buffer goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
+        return 0
+
+
+def _invoke(command: Any) -> int:
+    """Without typer's own main(), which would print errors in a form of its own."""
+    if completion.VARIABLE in os.environ:
+        completion.answer_shell(lambda: command.main(prog_name="deepstone", complete_var=completion.VARIABLE))
+    try:
+        with command.make_context("deepstone", sys.argv[1:]) as context:
+            command.invoke(context)
+    except typer.Exit as leaving:
+        return leaving.exit_code
+    return 0
+
+
+def _explained(error: typer.BadParameter) -> str:
+    message = _one_line(error.format_message()).rstrip(".")
+    about = "deepstone" if error.ctx is None else error.ctx.command_path
+    mark = "" if message.endswith("?") else ";"
+    return f"{message[:1].lower()}{message[1:]}{mark} see `{about} --help`"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _open_streams() -> None:
+    """Have both streams take any character, though a locale may lack it, and be there, though a caller closed them."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  for as long as we run
+        else:
+            stream.reconfigure(errors="replace")
 
 
 if __name__ == "__main__":

@@ -7,19 +7,24 @@ from typing import Annotated, Any
 import typer
 
 from deepstone.cli.completion import complete_model
-from deepstone.cli.options import Json
-from deepstone.cli.output import console, print_json, table
+from deepstone.cli.options import Json, examples
+from deepstone.cli.output import print_json, print_lines, print_table
+from deepstone.cli.table import Column
 from deepstone.graph.cost import graph_cost, layer_cost
 from deepstone.graph.graph import Graph, Layer
 from deepstone.units import bytes_, count
 
-EXAMPLES = "Examples: deepstone models · deepstone models resnet152 --json · deepstone models my_net.py:make"
+EXAMPLES = examples("deepstone models", "deepstone models resnet152 --json", "deepstone models my_net.py:make")
 
 
 def models(
     name: Annotated[
         str | None,
-        typer.Argument(help="A model of the zoo, file.py:function, or a graph in JSON.", autocompletion=complete_model),
+        typer.Argument(
+            help="A model of the zoo, a file.py:function that returns a graph, or a graph in JSON.",
+            metavar="NAME",
+            autocompletion=complete_model,
+        ),
     ] = None,
     json: Json = False,
 ) -> None:
@@ -83,14 +88,14 @@ def _list(*, as_json: bool) -> None:
         flops = f"{count(cost.forward_flops)} + {count(cost.backward_flops)}"
         rows.append((name, shape, str(len(graph)), f"{cost.parameters:,}", flops, ZOO[name].source))
     columns = [
-        ("model", "left"),
-        ("input", "left"),
-        ("layers", "right"),
-        ("parameters", "right"),
-        ("FLOPs forward + backward", "right"),
-        ("source", "left"),
+        Column(heading="model"),
+        Column(heading="input", rank=1),
+        Column(heading="layers", right=True, rank=1),
+        Column(heading="parameters", right=True),
+        Column(heading="FLOPs per image,\nforward + backward", right=True),
+        Column(heading="source", rank=2, wraps=40),
     ]
-    console().print(table(columns, rows))
+    print_table(columns, rows)
 
 
 def _show(graph: Graph) -> None:
@@ -111,21 +116,22 @@ def _show(graph: Graph) -> None:
             )
         )
     columns = [
-        ("layer", "left"),
-        ("op", "left"),
-        ("inputs", "left"),
-        ("output", "left"),
-        ("parameters", "right"),
-        ("forward FLOPs", "right"),
-        ("backward FLOPs", "right"),
-        ("activation", "right"),
+        Column(heading="layer"),
+        Column(heading="op", rank=1),
+        Column(heading="inputs", rank=3, wraps=20),
+        Column(heading="output"),
+        Column(heading="parameters", right=True),
+        Column(heading="forward\nFLOPs", right=True),
+        Column(heading="backward\nFLOPs", right=True),
+        Column(heading="activation", right=True, rank=2),
     ]
     cost = graph_cost(graph)
-    out = console()
-    out.print(table(columns, rows))
-    out.print(
-        f"{graph.name}: {len(graph)} layers, {cost.parameters:,} parameters, "
-        f"{count(cost.forward_flops)} + {count(cost.backward_flops)} FLOPs per sample (forward + backward), "
-        f"{bytes_(cost.weight_bytes)} of weights, {bytes_(cost.activation_bytes)} of activations per sample",
-        markup=False,
+    print_table(columns, rows)
+    print_lines(
+        [
+            "",
+            f"{graph.name}: {len(graph)} layers, {cost.parameters:,} parameters ({bytes_(cost.weight_bytes)})",
+            f"per image: {count(cost.forward_flops)} FLOPs forward, {count(cost.backward_flops)} backward, "
+            f"{bytes_(cost.activation_bytes)} of activations",
+        ]
     )

@@ -10,10 +10,13 @@ import typer
 
 from deepstone.cli.completion import complete_axis, complete_model
 
+_LONGEST_S = 30 * 86400
+
 Model = Annotated[
     str,
     typer.Argument(
         help="A model of the zoo, a file.py:function that returns a graph, or a graph in JSON.",
+        metavar="MODEL",
         autocompletion=complete_model,
         show_default=False,
     ),
@@ -22,7 +25,7 @@ Axes = Annotated[
     list[str] | None,
     typer.Argument(
         help="The setup, as in batch=32 layout=nchw,nhwc; `deepstone axes` lists all.",
-        metavar="[AXIS=VALUE]...",
+        metavar="AXIS=VALUE",
         autocompletion=complete_axis,
         show_default=False,
     ),
@@ -31,17 +34,44 @@ Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard outpu
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be measured, and measure nothing.")]
 StorePath = Annotated[
     Path | None,
-    typer.Option("--store", help="Where runs are kept.", envvar="DEEPSTONE_STORE", show_default="your data folder"),
+    typer.Option(
+        "--store",
+        help="Where runs are kept.",
+        metavar="DIR",
+        envvar="DEEPSTONE_STORE",
+        show_default="deepstone in your data folder",
+    ),
 ]
 Target = Annotated[
-    float, typer.Option("--target", help="Stop when the interval is within ± this many percent.", min=0.01, max=100)
+    float,
+    typer.Option(
+        "--target",
+        help="Stop when the interval is within ± this many percent.",
+        metavar="PERCENT",
+        min=0.01,
+        max=100,
+    ),
 ]
 Budget = Annotated[
-    float, typer.Option("--budget", help="Stop after so many seconds of timed steps.", min=0.01, max=86400)
+    float,
+    typer.Option("--budget", help="Stop after so many seconds of timed steps.", metavar="SECONDS", min=0.01, max=86400),
 ]
 Timeout = Annotated[
-    float, typer.Option("--timeout", help="End a process that runs longer than so many seconds.", min=0.1)
+    float,
+    typer.Option(
+        "--timeout",
+        help="End a process that runs longer than so many seconds.",
+        metavar="SECONDS",
+        min=0.1,
+        max=_LONGEST_S,
+    ),
 ]
+
+
+def examples(*lines: str, before: str = "") -> str:
+    """The end of a command's help, its lines kept as they are."""
+    listed = "\n".join(f"  {line}" for line in lines)
+    return f"{before}\n\nExamples:\n\n\b\n{listed}".strip()
 
 
 def store_folder(given: Path | None) -> Path:
@@ -49,3 +79,8 @@ def store_folder(given: Path | None) -> Path:
         return given.expanduser()
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(data) / "deepstone"
+
+
+def changed(*options: tuple[str, float, float]) -> list[str]:
+    """Of (name, value, default), those that differ, as words: a record's command must give the same run again."""
+    return [word for name, value, default in options if value != default for word in (name, f"{value:.12g}")]

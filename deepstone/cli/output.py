@@ -1,44 +1,78 @@
-"""Data on standard output, messages on standard error. Tables fit the window; JSON never holds anything else."""
+"""Data on standard output, messages on standard error. Text fits the window; JSON never holds anything else."""
 
 from __future__ import annotations
 
 import json
+import shutil
 import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import textwrap
+from collections.abc import Iterable, Sequence
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table
+from deepstone.cli.table import Column, table_lines
+from deepstone.errors import DeepstoneError
+
+_NARROWEST = 20  # below this wrapping does no good
 
 
 def print_json(data: object) -> None:
-    json.dump(data, sys.stdout, indent=2, allow_nan=False, ensure_ascii=False)
-    sys.stdout.write("\n")
+    write(json.dumps(data, indent=2, allow_nan=False) + "\n")
+
+
+def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> None:
+    shown = [[harmless(cell) for cell in row] for row in rows]
+    write("".join(f"{line}\n" for line in table_lines(columns, shown, window_width())))
+
+
+def print_lines(lines: Iterable[str], *, hang: int = 2) -> None:
+    """Lines of prose; one that does not fit goes on in the next, indented `hang` deeper than it began."""
+    write("".join(f"{part}\n" for line in lines for part in _fitted(harmless(line), hang)))
 
 
 def note(message: str) -> None:
     """A message for the person, not for the next program."""
-    sys.stderr.write(f"{message}\n")
+    sys.stderr.write(f"{harmless(message)}\n")
     sys.stderr.flush()
 
 
-def console() -> Console:
-    """Standard output as rich sees it; wide enough not to wrap where no terminal says how wide it is."""
-    from rich.console import Console
+def write(text: str) -> None:
+    """Everything on standard output goes through here; BrokenPipeError when its reader has gone."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise DeepstoneError(f"cannot write to standard output: {reason}") from error
 
-    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=160)
+
+def window_width() -> int | None:
+    """Of the terminal that shows standard output; None where there is none, and lines may be as long as they like."""
+    if not sys.stdout.isatty():
+        return None
+    return max(_NARROWEST, shutil.get_terminal_size().columns)
 
 
-def table(columns: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]], *, title: str | None = None) -> Table:
-    """Columns are (heading, "left" or "right")."""
-    from rich import box
-    from rich.markup import escape
-    from rich.table import Table
+def harmless(text: str) -> str:
+    """With control characters spelt out: a record may come from anywhere, and a terminal obeys what it is shown."""
+    if text.isprintable():
+        return text
+    return "".join(
+        character if character.isprintable() else character.encode("unicode_escape").decode()
+        for character in text.expandtabs()
+    )
 
-    made = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", pad_edge=False)
-    for heading, side in columns:
-        made.add_column(heading, justify="right" if side == "right" else "left", overflow="fold")
-    for row in rows:
-        made.add_row(*(escape(cell) for cell in row))
-    return made
+
+def _fitted(line: str, hang: int) -> list[str]:
+    width = window_width()
+    if width is None or len(line) <= width:
+        return [line]
+    begin = line[: len(line) - len(line.lstrip())]
+    return textwrap.wrap(
+        line.strip(),
+        width,
+        initial_indent=begin,
+        subsequent_indent=begin + " " * hang,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+    )

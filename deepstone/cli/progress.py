@@ -7,6 +7,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from deepstone.cli.output import harmless, note
+
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
@@ -41,10 +43,9 @@ class Bar:
     def say(self, message: str) -> None:
         """A line above the bar."""
         if self._progress is None:
-            sys.stderr.write(f"{message}\n")
-            sys.stderr.flush()
+            note(message)
         else:
-            self._progress.console.print(message, markup=False, highlight=False)
+            self._progress.console.print(harmless(message), markup=False, highlight=False, soft_wrap=True)
 
 
 @contextmanager

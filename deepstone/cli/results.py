@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from enum import StrEnum
@@ -11,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepstone.cli.options import Json, StorePath, store_folder
-from deepstone.cli.output import console, note, print_json, table
+from deepstone.cli.options import Json, StorePath, examples, store_folder
+from deepstone.cli.output import note, print_json, print_lines, print_table, write
+from deepstone.cli.table import Column
 from deepstone.errors import StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -22,15 +22,18 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     help="The runs in a store: list, show, export, import, delete, rebuild.",
-    no_args_is_help=True,
-    epilog="Examples: deepstone results list model=resnet50 outcome=ok · deepstone results show 3f2a · "
-    "deepstone results export --format csv -o runs.csv",
+    rich_markup_mode=None,
+    epilog=examples(
+        "deepstone results list model=resnet50 outcome=ok",
+        "deepstone results show 3f2a",
+        "deepstone results export --format csv -o runs.csv",
+    ),
 )
 
 Filter = Annotated[
     list[str] | None,
     typer.Argument(
-        help="Only runs with these values, as in model=resnet50 outcome=ok layout=nhwc.", metavar="[NAME=VALUE]..."
+        help="Only runs with these values, as in model=resnet50 outcome=ok layout=nhwc.", metavar="NAME=VALUE"
     ),
 ]
 RunId = Annotated[str, typer.Argument(help="A run's id, or enough of its beginning.", metavar="ID")]
@@ -46,13 +49,13 @@ def list_runs(filters: Filter = None, store: StorePath = None, json: Json = Fals
     """The runs in the store, oldest first."""
     listing = _listing(_open(store), filters or [])
     if json:
-        print_json([{k: v for k, v in asdict(row).items() if v is not None} for row in listing.rows])
+        print_json([_described(row) for row in listing.rows])
     else:
         _show(listing.rows)
     _warn(listing)
 
 
-@app.command("show")
+@app.command("show", short_help="One run: what was measured and how to repeat it.")
 def show(run: RunId, store: StorePath = None, json: Json = False) -> None:
     """One run: what was measured, what it rests on, and the command that gives it again."""
     record = _open(store).get(run)
@@ -64,14 +67,18 @@ def show(run: RunId, store: StorePath = None, json: Json = False) -> None:
     from deepstone.cli.show import show_record
 
     show_record(record)
-    console().print(f"  command: {shlex.join(record['command'])}", markup=False, soft_wrap=True)
+    print_lines([f"  command: {shlex.join(record['command'])}"])
 
 
-@app.command("export")
+@app.command("export", short_help="Runs as CSV or JSON to give away.")
 def export(
     filters: Filter = None,
-    format: Annotated[Format, typer.Option("--format", help="One line per run, or whole records.")] = Format.jsonl,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="A file instead of standard output.")] = None,
+    format: Annotated[
+        Format | None, typer.Option("--format", help="One line per run, or whole records.", show_default="jsonl")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="A file instead of standard output.", metavar="FILE")
+    ] = None,
     private: Annotated[
         bool, typer.Option("--private", help="Keep host, user and paths, which are otherwise taken out.")
     ] = False,
@@ -81,22 +88,19 @@ def export(
     """Runs as text to give away: csv for spreadsheets, jsonl (or --json, a list) to import elsewhere."""
     from deepstone.store.export import export_csv, export_jsonl
 
+    if json and format is not None:
+        raise UsageError("--json and --format name two forms; give one of them")
     opened = _open(store)
     listing = _listing(opened, filters or [])
     records = _records(opened, listing)
-    if json:
-        from json import loads
-
-        print_json([loads(line) for line in export_jsonl(records, redact=not private)])
-    else:
-        lines = (export_csv if format is Format.csv else export_jsonl)(records, redact=not private)
-        _write(lines, output)
+    lines = (export_csv if format is Format.csv else export_jsonl)(records, redact=not private)
+    _write(_as_list(lines) if json else lines, output)
     _warn(listing)
 
 
-@app.command("import")
+@app.command("import", short_help="Take in runs measured elsewhere.")
 def import_runs(
-    files: Annotated[list[Path], typer.Argument(help="Files that export wrote.", metavar="FILE...")],
+    files: Annotated[list[Path], typer.Argument(help="Files that export wrote.", metavar="FILE")],
     store: StorePath = None,
     json: Json = False,
 ) -> None:
@@ -118,18 +122,19 @@ def import_runs(
 
 @app.command("delete")
 def delete(
-    runs: Annotated[list[str], typer.Argument(metavar="ID...")], store: StorePath = None, json: Json = False
+    runs: Annotated[list[str], typer.Argument(metavar="ID")], store: StorePath = None, json: Json = False
 ) -> None:
     """Remove runs for good."""
     opened = _open(store)
-    deleted = [opened.delete(run) for run in runs]
+    found = [opened.resolve(run) for run in runs]  # all of them before any is gone
+    deleted = [opened.delete(run) for run in dict.fromkeys(found)]
     if json:
         print_json({"deleted": deleted})
     else:
         note(f"deleted {', '.join(deleted)}")
 
 
-@app.command("rebuild")
+@app.command("rebuild", short_help="Verify every record and make the index anew.")
 def rebuild(store: StorePath = None, json: Json = False) -> None:
     """Verify every record and make the index anew. Exits with 3 when a record is damaged."""
     listing = _open(store).rebuild()
@@ -175,23 +180,54 @@ def _records(store: Store, listing: Listing) -> Iterator[Record]:
         yield store.get(row.id)
 
 
+def _as_list(lines: Iterator[str]) -> Iterator[str]:
+    """A line per record to one JSON list, without holding them all."""
+    before = "[\n"
+    for line in lines:
+        yield before + line.rstrip("\n")
+        before = ",\n"
+    yield "\n]\n" if before == ",\n" else "[]\n"
+
+
 def _write(lines: Iterator[str], output: Path | None) -> None:
     if output is None:
-        sys.stdout.writelines(lines)
+        for line in lines:
+            write(line)
         return
     try:
-        with output.open("w", encoding="utf-8") as file:
+        with output.expanduser().open("w", encoding="utf-8") as file:
             file.writelines(lines)
     except OSError as error:
-        raise UsageError(f"cannot write {output}: {error.strerror}; give another file with -o") from error
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f"cannot write {output}: {reason}; give another file with -o") from error
+
+
+def _described(row: Row) -> dict[str, object]:
+    """A row as JSON; what the run has not is left out."""
+    from json import loads
+
+    known = {name: value for name, value in asdict(row).items() if value is not None}
+    if row.samples_per_s is not None:  # a quantity elsewhere, here its median alone
+        known["samples_per_s_median"] = known.pop("samples_per_s")
+    return {**known, "requested": loads(row.requested)}
 
 
 def _show(rows: tuple[Row, ...]) -> None:
     from deepstone.units import digits, seconds
 
-    columns = [("run", "left"), ("started", "left"), ("model", "left"), ("framework", "left"), ("device", "left")]
-    columns += [("batch", "right"), ("phase", "left"), ("images/s", "right"), ("step", "right"), ("outcome", "left")]
-    columns += [("doubts", "right")]
+    columns = [
+        Column(heading="run"),
+        Column(heading="started", rank=5),
+        Column(heading="model"),
+        Column(heading="framework", rank=4),
+        Column(heading="device", rank=3),
+        Column(heading="batch", right=True),
+        Column(heading="phase", rank=2),
+        Column(heading="images/s", right=True),
+        Column(heading="step", right=True, rank=6),
+        Column(heading="outcome"),
+        Column(heading="doubts", right=True, rank=1),
+    ]
     cells = [
         (
             row.id,
@@ -208,7 +244,7 @@ def _show(rows: tuple[Row, ...]) -> None:
         )
         for row in rows
     ]
-    console().print(table(columns, cells))
+    print_table(columns, cells)
 
 
 def _warn(listing: Listing) -> None:

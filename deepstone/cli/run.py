@@ -6,13 +6,26 @@ from typing import Annotated
 
 import typer
 
-from deepstone.cli.options import Axes, Budget, DryRun, Json, Model, StorePath, Target, Timeout, store_folder
+from deepstone.cli.options import (
+    Axes,
+    Budget,
+    DryRun,
+    Json,
+    Model,
+    StorePath,
+    Target,
+    Timeout,
+    changed,
+    examples,
+    store_folder,
+)
 from deepstone.cli.output import print_json
+from deepstone.errors import MissingError
 
-EXAMPLES = (
-    "Examples: deepstone run alexnet-owt batch=16 · "
-    "deepstone run cifarnet batch=8,32 layout=nchw,nhwc (four runs, one table) · "
-    "deepstone run my_net.py:make phase=forward --json"
+EXAMPLES = examples(
+    "deepstone run alexnet-owt batch=16",
+    "deepstone run cifarnet batch=8,32 layout=nchw,nhwc     (four runs, one table)",
+    "deepstone run my_net.py:make phase=forward --json",
 )
 
 
@@ -22,7 +35,14 @@ def run(
     target: Target = 2.0,
     budget: Budget = 20.0,
     launches: Annotated[
-        int, typer.Option("--launches", help="Fresh processes; with several the interval is across launches.", min=1)
+        int,
+        typer.Option(
+            "--launches",
+            help="Fresh processes; with several the interval is across launches.",
+            metavar="N",
+            min=1,
+            max=1000,
+        ),
     ] = 1,
     timeout: Timeout = 900.0,
     store: StorePath = None,
@@ -33,36 +53,36 @@ def run(
 
     Lists of values span several runs. Exit codes: 0 all ok, 1 some run failed, 4 framework or device missing.
     """
+    from deepstone.models.load import load_model
+    from deepstone.setups.request import expand, parse_words
+
+    requests = expand(parse_words(axes or []))
+    loaded = load_model(model)
+    # Only now what is slow to import: a word that is wrong is told at once.
     from deepstone.cli.jobs import measure_all, plan, print_plan
     from deepstone.runner.launch import Effort
 
     effort = Effort(target=target / 100, budget_s=budget, launches=launches, timeout_s=timeout)
-    jobs = plan(model, axes or [], _options(target, budget, launches, timeout))
+    options = changed(
+        ("--target", target, 2.0),
+        ("--budget", budget, 20.0),
+        ("--launches", launches, 1),
+        ("--timeout", timeout, 900.0),
+    )
+    jobs = plan(loaded, requests, ("deepstone", "run", model), options)
     if dry_run:
         print_plan(jobs, as_json=json)
         return
     records, missing = measure_all(jobs, effort, store_folder(store))
-    if json and (records or missing is None):
+    if missing and len(jobs) == 1:
+        raise missing[0]
+    if json:
         print_json(records[0] if len(jobs) == 1 else records)
     elif records:
         from deepstone.cli.show import show_records
 
         show_records(records)
-    if missing is not None:
-        raise missing
+    if missing:
+        raise typer.Exit(MissingError.exit_code)
     if any(record["outcome"] != "ok" for record in records):
         raise typer.Exit(1)
-
-
-def _options(target: float, budget: float, launches: int, timeout: float) -> list[str]:
-    """The options that differ from their defaults, so that a record's command gives the same run again."""
-    words: list[str] = []
-    for name, value, default in (
-        ("--target", target, 2.0),
-        ("--budget", budget, 20.0),
-        ("--launches", launches, 1),
-        ("--timeout", timeout, 900.0),
-    ):
-        if value != default:
-            words += [name, f"{value:g}"]
-    return words

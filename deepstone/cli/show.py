@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from deepstone.cli.output import console, table
+from deepstone.cli.output import print_lines, print_table
+from deepstone.cli.table import Column
 from deepstone.records.schema import Quantity, Record, is_absent
 from deepstone.setups.axes import AXES
 from deepstone.units import bytes_, count, digits, percent, seconds
 
+_STARTUP = ("import_s", "build_s", "first_step_s")
+_MEMORY = ("host_peak_bytes", "device_allocated_bytes", "device_reserved_bytes", "analytic_bytes")
+_ENERGY = ("joules_per_step", "samples_per_j", "average_power_w", "window_s", "resolution_share")
 _PHASES = ("data", "forward", "backward", "communication", "update")
 
 
@@ -22,9 +26,7 @@ def show_records(records: Sequence[Record]) -> None:
 
 def show_record(record: Record) -> None:
     """The answer first, then what it rests on."""
-    out = console()
-    for line in record_lines(record):
-        out.print(line, markup=False, soft_wrap=True)
+    print_lines(record_lines(record), hang=4)
 
 
 def record_lines(record: Record) -> list[str]:
@@ -39,12 +41,15 @@ def record_lines(record: Record) -> list[str]:
         rate, step = summary["samples_per_s"], summary["step_s"]
         lines += [
             f"  {digits(rate['median'])} images/s    95 % interval {_span(rate)} ({summary['interval']}, "
-            f"{step['n']} samples after {record['samples']['warmup_steps']} steps of warm-up; {summary['stopped']})",
+            f"{counted(step['n'], 'sample')} after {counted(record['samples']['warmup_steps'], 'step')} of warm-up; "
+            f"{summary['stopped']})",
             f"  step {seconds(step['median'])}    {_phases_in_words(record)}",
             f"  sustained {digits(summary['sustained_samples_per_s'])} images/s    "
             f"{count(record['cost']['flops'])}FLOP a step, {count(record['cost']['flops'] / step['median'])}FLOP/s",
         ]
-    lines += [f"  {_startup_in_words(record)}", f"  {_memory_in_words(record)}", f"  {_energy_in_words(record)}"]
+    lines += [f"  {line}" for line in (_startup_in_words(record), _memory_in_words(record)) if line]
+    if not is_absent(summary):
+        lines.append(f"  {_energy_in_words(record)}")
     lines += [f"  doubt: {doubt['code']}: {doubt['detail']}" for doubt in record["doubts"]]
     lines.append(f"  run {record['id']}")
     return lines
@@ -54,46 +59,61 @@ def show_table(records: Sequence[Record]) -> None:
     """One line per run, with a column for every axis in which they differ."""
     varying = [axis for axis in AXES if len({str(record["setup"]["requested"].get(axis)) for record in records}) > 1]
     models = {record["workload"]["model"] for record in records}
-    columns = [("model", "left")] if len(models) > 1 else []
-    columns += [(axis, "left") for axis in varying]
-    columns += [("images/s", "right"), ("95 % interval", "right"), ("step", "right")]
-    columns += [(phase, "right") for phase in ("forward", "backward", "update")]
-    columns += [("peak memory", "right"), ("outcome", "left"), ("doubts", "left"), ("run", "left")]
-    rows = [_row(record, varying, with_model=len(models) > 1) for record in records]
-    first = records[0]["workload"]
-    title = None if len(models) > 1 else f"{first['model']}"
-    console().print(table(columns, rows, title=title))
+    columns = [Column(heading="model")] if len(models) > 1 else []
+    columns += [Column(heading=axis) for axis in varying]
+    columns += [
+        Column(heading="images/s", right=True),
+        Column(heading="95 % interval", right=True),
+        Column(heading="outcome", rank=1),
+        Column(heading="doubts", rank=2, wraps=20),
+        Column(heading="step", right=True, rank=3),
+        *(Column(heading=phase, right=True, rank=5) for phase in ("forward", "backward", "update")),
+        Column(heading="peak\nmemory", right=True, rank=4),
+        Column(heading="run", rank=6),
+    ]
+    if len(models) == 1:
+        print_lines([_common_in_words(records), ""])
+    print_table(columns, [_row(record, varying, with_model=len(models) > 1) for record in records])
+
+
+def _common_in_words(records: Sequence[Record]) -> str:
+    """What all records share, as far as it was asked for."""
+    first = records[0]["setup"]["requested"]
+    same = [
+        f"{axis}={first[axis]}"
+        for axis in AXES
+        if axis in first
+        and first[axis] != AXES[axis].default
+        and all(record["setup"]["requested"].get(axis) == first[axis] for record in records)
+    ]
+    return " · ".join([records[0]["workload"]["model"], *same])
 
 
 def _row(record: Record, varying: Sequence[str], *, with_model: bool) -> list[str]:
     cells = [record["workload"]["model"]] if with_model else []
     cells += [str(record["setup"]["requested"].get(axis, "")) for axis in varying]
     summary = cast(dict[str, Any], record["summary"])
-    if is_absent(summary):
-        cells += ["–", "–", "–"]
-    else:
-        rate = summary["samples_per_s"]
-        cells += [digits(rate["median"]), _span(rate), seconds(summary["step_s"]["median"])]
+    measured = not is_absent(summary)
+    cells += [digits(summary["samples_per_s"]["median"]), _span(summary["samples_per_s"])] if measured else ["–", "–"]
+    cells += [record["outcome"], " ".join(doubt["code"] for doubt in record["doubts"])]
+    cells.append(seconds(summary["step_s"]["median"]) if measured else "–")
     cells += [_phase(record, name) for name in ("forward", "backward", "update")]
-    cells.append(_peak(record))
-    cells.append(record["outcome"])
-    cells.append(" ".join(doubt["code"] for doubt in record["doubts"]))
-    cells.append(record["id"])
+    cells += [_peak(record), record["id"]]
     return cells
 
 
 def _setup_in_words(record: Record) -> str:
-    effective = record["setup"]["effective"]
-    if not effective:
-        return str(record["setup"]["requested"]["framework"])
-    value = {axis: str(effect["value"]) for axis, effect in effective.items()}
-    parts = [value["framework"].replace("@", " "), "on", value["device"]]
-    details = [value["precision"], value["layout"], value["engine"]]
+    value = {axis: str(effect["value"]) for axis, effect in record["setup"]["effective"].items()}
+    if not {"framework", "device"} <= set(value):
+        return str(record["setup"]["requested"].get("framework", "framework unknown"))
+    details = [value[axis] for axis in ("precision", "layout", "engine") if axis in value]
     if value["device"] == "cpu":
-        details += [f"{value['threads']} threads", value["isa"]]
-    if value["compile"] != "off":
+        threads = value.get("threads", "")
+        details += [counted(int(threads), "thread")] if threads.isdecimal() else []
+        details += [value["isa"]] if "isa" in value else []
+    if value.get("compile", "off") != "off":
         details.append(f"compile={value['compile']}")
-    return f"{' '.join(parts)} ({', '.join(details)})"
+    return f"{value['framework'].replace('@', ' ')} on {value['device']} ({', '.join(details)})"
 
 
 def _failure_lines(record: Record) -> list[str]:
@@ -101,6 +121,10 @@ def _failure_lines(record: Record) -> list[str]:
     lines = [f"{record['outcome']}: {failure['reason']}"]
     tail = failure["stderr_tail"].strip().splitlines()[-8:]
     return lines + [f"| {line}" for line in tail]
+
+
+def counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
 
 
 def _span(quantity: Quantity) -> str:
@@ -122,10 +146,7 @@ def _phase(record: Record, name: str) -> str:
 
 
 def _startup_in_words(record: Record) -> str:
-    startup = cast(dict[str, Any], record["startup"])
-    known = [(name, value) for name, value in startup.items() if not is_absent(value)]
-    words = [f"{name.removesuffix('_s').replace('_', ' ')} {seconds(value)}" for name, value in known]
-    return "start-up: " + (" · ".join(words) or "none")
+    return _listed("start-up", record["startup"], _STARTUP, "_s", seconds)
 
 
 def _peak(record: Record) -> str:
@@ -137,18 +158,31 @@ def _peak(record: Record) -> str:
 
 
 def _memory_in_words(record: Record) -> str:
-    memory = cast(dict[str, Any], record["memory"])
-    known = [(name, value) for name, value in memory.items() if not is_absent(value)]
-    words = [f"{name.removesuffix('_bytes').replace('_', ' ')} {bytes_(value)}" for name, value in known]
-    return "memory: " + " · ".join(words)
+    return _listed("memory", record["memory"], _MEMORY, "_bytes", bytes_)
+
+
+def _listed(what: str, found: object, names: Sequence[str], unit: str, shown: Callable[[float], str]) -> str:
+    """What is known of these, in this order; nothing when nothing is."""
+    values = cast(dict[str, Any], found)
+    known = [name for name in names if name in values and not is_absent(values[name])]
+    words = [f"{name.removesuffix(unit).replace('_', ' ')} {shown(values[name])}" for name in known]
+    return f"{what}: {' · '.join(words)}" if words else ""
 
 
 def _energy_in_words(record: Record) -> str:
     energy = cast(dict[str, Any], record["energy"])
     if is_absent(energy):
         return f"energy: not measured: {energy['absent']}"
+    if not all(isinstance(energy.get(name), (int, float)) for name in _ENERGY):
+        return "energy: in a form that this version does not show; --json has it"
+    known_to = f"± {percent(energy['resolution_share'])}"
     return (
         f"energy: {digits(energy['joules_per_step'])} J a step, {digits(energy['samples_per_j'])} images/J, "
         f"{digits(energy['average_power_w'])} W over {seconds(energy['window_s'])} "
-        f"(± {percent(energy['resolution_share'])}; {', '.join(meter['covers'] for meter in energy['meters'])})"
+        f"({'; '.join([known_to, *_covered(energy)])})"
     )
+
+
+def _covered(energy: dict[str, Any]) -> list[str]:
+    """What each meter includes."""
+    return [str(meter["covers"]) for meter in energy.get("meters", []) if "covers" in meter]

@@ -93,9 +93,17 @@ class Builder:
         return self._put("batch_norm", name, (source,), epsilon=epsilon, momentum=momentum)
 
     def lrn(
-        self, name: str, source: str, *, size: int = 5, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0
+        self,
+        name: str,
+        source: str,
+        *,
+        size: int = 5,
+        alpha: float = 1e-4,
+        beta: float = 0.75,
+        k: float = 1.0,
+        within_channel: bool = False,
     ) -> str:
-        return self._put("lrn", name, (source,), size=size, alpha=alpha, beta=beta, k=k)
+        return self._put("lrn", name, (source,), size=size, alpha=alpha, beta=beta, k=k, within_channel=within_channel)
 
     def dropout(self, name: str, source: str, *, rate: float = 0.5) -> str:
         return self._put("dropout", name, (source,), rate=rate)

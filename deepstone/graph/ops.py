@@ -198,13 +198,22 @@ class BatchNorm(Op):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lrn(Op):
-    """Local response normalization across channels, alpha divided by the window's size as in Caffe."""
+    """Local response normalization over a window of channels, or of pixels of one channel when `within_channel`.
+
+    alpha is divided by the number of values in the window, as in Caffe.
+    """
 
     kind = "lrn"
     size: int = 5
     alpha: float = 1e-4
     beta: float = 0.75
     k: float = 1.0
+    within_channel: bool = False
+
+    @property
+    def window(self) -> int:
+        """How many values a window holds; it is that where the window leaves the image, too."""
+        return self.size**2 if self.within_channel else self.size
 
     def check(self) -> None:
         if self.size < 1 or self.size % 2 == 0:

@@ -148,7 +148,7 @@ def sgd_momentum_update(
     gradients: Mapping[str, Given],
     velocities: Mapping[str, Given] | None = None,
     *,
-    lr: float = 0.01,
+    lr: float = 1e-4,
     momentum: float = 0.9,
 ) -> tuple[LayerArrays, LayerArrays]:
     """The parameters and velocities after one update: v = momentum * v + g, then w = w - lr * v; v starts at 0."""
@@ -448,14 +448,15 @@ def _running_after(op: BatchNorm, running: Arrays, mean: Array, variance: Array,
 
 
 def _lrn(op: Lrn, x: Array) -> Output:
-    scale = op.k + op.alpha / op.size * _channel_window_sum(np.square(x), op.size)
+    window_sum = _pixel_window_sum if op.within_channel else _channel_window_sum
+    scale = op.k + op.alpha / op.window * window_sum(np.square(x), op.size)
     shrink = scale**-op.beta
     value = x * shrink
 
     def input_gradients(upstream: Array) -> list[Array]:
-        # x[c] enters the scale of every channel whose window holds c: the same window, since it is symmetric.
-        through_scale = _channel_window_sum(upstream * value / scale, op.size)
-        return [upstream * shrink - 2.0 * op.alpha * op.beta / op.size * x * through_scale]
+        # A value enters the scale of all whose windows hold it: the same window, since windows are symmetric.
+        through_scale = window_sum(upstream * value / scale, op.size)
+        return [upstream * shrink - 2.0 * op.alpha * op.beta / op.window * x * through_scale]
 
     return _output(value, input_gradients)
 
@@ -465,6 +466,14 @@ def _channel_window_sum(x: Array, size: int) -> Array:
     half, channels = size // 2, x.shape[1]
     padded = np.pad(x, ((0, 0), (half, half), (0, 0), (0, 0)))
     return sum((padded[:, start : start + channels] for start in range(size)), start=np.zeros(()))
+
+
+def _pixel_window_sum(x: Array, size: int) -> Array:
+    """The sum over `size` x `size` pixels centred on each, clipped at the border of the image."""
+    half, (height, width) = size // 2, x.shape[2:]
+    padded = np.pad(x, ((0, 0), (0, 0), (half, half), (half, half)))
+    starts = [(top, left) for top in range(size) for left in range(size)]
+    return sum((padded[:, :, top : top + height, left : left + width] for top, left in starts), start=np.zeros(()))
 
 
 def _dropout(op: Dropout, x: Array, mask: NDArray[Any] | None) -> Output:

@@ -8,26 +8,26 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from deepstone.backends.registry import BACKENDS
-from deepstone.environments.environment import Environment
 from deepstone.setups.request import Request
 
 SERVE_PATH = Path(__file__).resolve().parent.parent / "worker" / "serve.py"
 
 # Variables that change what a framework does; a record tells which were set.
 _TELLING = (
-    "OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "ONEDNN_", "DNNL_", "ATEN_", "TORCH", "PYTORCH_", "TF_", "XLA_",
-    "JAX_", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "NCCL_", "MALLOC_", "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHON",
+    "OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "ONEDNN_", "DNNL_", "ATEN_", "TORCH", "PYTORCH_", "TF_CPP_",
+    "TF_ENABLE_", "TF_XLA_", "TF_NUM_", "XLA_", "JAX_", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "NCCL_", "MALLOC_",
+    "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHON",
 )  # fmt: skip
 
 
-def worker_argv(environment: Environment) -> list[str]:
+def worker_argv(python: Path, framework: str) -> list[str]:
     """The worker's command line; the runner appends its two descriptors."""
-    return [str(environment.python), str(SERVE_PATH), BACKENDS[environment.framework].module]
+    return [str(python), str(SERVE_PATH), BACKENDS[framework].module]
 
 
-def worker_variables(environment: Environment, request: Request) -> dict[str, str]:
+def worker_variables(framework: str, request: Request) -> dict[str, str]:
     """The user's own variables, and on top those that the request needs before the framework is imported."""
-    launch = importlib.import_module(BACKENDS[environment.framework].launch)
+    launch = importlib.import_module(BACKENDS[framework].launch)
     return {**os.environ, **launch.environment(request)}
 
 

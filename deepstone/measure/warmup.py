@@ -12,6 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 
 _FEWEST = 6  # below this nothing can be said
+# Of 100 samples with a hiccup at the 30th, 10 spreads would cut there 54 times in 100 and 5 do not once in 100; 3 would
+# begin to leave true warm-up in.
+_MOST_SPREADS = 5
 
 
 def warmup_end(samples: Sequence[float]) -> int:
@@ -23,7 +26,7 @@ def warmup_end(samples: Sequence[float]) -> int:
     second_half = values[count // 2 :]
     middle = np.median(second_half)
     spread = np.median(np.abs(second_half - middle))
-    limited = np.minimum(values, middle + 10 * max(spread, 0.001 * middle))
+    limited = np.minimum(values, middle + _MOST_SPREADS * max(spread, 0.001 * middle))
     backwards = limited[::-1]
     kept = np.arange(1, count + 1)
     sums, squares = np.cumsum(backwards), np.cumsum(backwards**2)

@@ -36,7 +36,6 @@ _MODELS = (
         name="cifarnet",
         make=cifarnet,
         source="Krizhevsky 2012 (cuda-convnet, layers-18pct) as in Caffe's cifar10_full",
-        note="LRN is across channels, where Caffe's file has it within each channel",
     ),
     ZooModel(
         name="alexnet",

@@ -1,4 +1,4 @@
-"""A record without the names of its host, its user and its paths, fit to be given away.
+"""A record without the names of its host, its user, its boards and its paths, fit to be given away.
 
 The result is a valid record under the same name: identity can hold no path (the check sees to that) and is left alone,
 as is every value from a closed list.
@@ -26,6 +26,7 @@ from deepstone.records.validate import check_record
 
 HOST: Final = "<host>"
 USER: Final = "<user>"
+BOARD: Final = "GPU-<uuid>"
 
 _KEPT: Final = (
     ("schema",),
@@ -50,6 +51,7 @@ _HOST_KEYS: Final = frozenset({"host", "hostname", "nodename", "fqdn"})
 _USER_KEYS: Final = frozenset({"user", "username", "login"})
 
 _MOST_NAMES: Final = 1000  # a record that names more was made to choke us
+_BOARD = re.compile(r"\b(?:GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
 _HOME_OWNER = re.compile(r"(?:/home/|/Users/|~)([A-Za-z_][\w.-]*)(?=/)")
 
 
@@ -162,6 +164,7 @@ class _Replacer:
         text = without_quoted_paths(text)
         text = self._folders.sub(PATH, text)
         text = without_bare_paths(text)
+        text = _BOARD.sub(BOARD, text)
         text = self._hosts.sub(HOST, text)
         return self._users.sub(USER, text)
 

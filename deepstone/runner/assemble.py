@@ -26,7 +26,7 @@ from deepstone.records.schema import Absent as AbsentJson
 from deepstone.records.schema import Doubt as DoubtJson
 from deepstone.records.schema import Quantity as QuantityJson
 from deepstone.runner.conversation import JobFailed
-from deepstone.runner.job import Job
+from deepstone.runner.job import Job, storable
 from deepstone.runner.launch import Effort, Launched, clock_cost_s
 
 _PHASES = ("data", "forward", "backward", "communication", "update")
@@ -60,7 +60,7 @@ def draft(
         "job": job.id,
         "started_at": started_at,
         "graph_sha": job.model.graph.sha,
-        "command": list(job.command),
+        "command": [storable(word) for word in job.command],
         "identity": job.identity,
         "workload": job.workload,
         "setup": {"requested": dict(job.request), "effective": _effective(last)},
@@ -162,7 +162,7 @@ def _effective(launched: Launched) -> dict[str, Effect]:
 
 
 def _environment(job: Job, launched: Launched) -> dict[str, Any]:
-    variables = worker_variables(job.environment, job.request)
+    variables = worker_variables(job.environment.framework, job.request)
     framework: dict[str, Any] = dict(job.environment.lock)
     if launched.hello is not None:
         framework |= {**launched.hello.framework, "python": launched.hello.python}
@@ -171,7 +171,7 @@ def _environment(job: Job, launched: Launched) -> dict[str, Any]:
         "machine": dict(job.machine.description),
         "framework": framework,
         "details": details,
-        "variables": telling(variables),
+        "variables": {name: storable(value) for name, value in telling(variables).items()},
         "deepstone": deepstone.__version__,
     }
 

@@ -169,7 +169,7 @@ def _warm_up(side: _Side, effort: Effort, pairs: int) -> None:
     except JobFailed as failure:
         raise _SideFailed(side, failure) from None
     side.launched.warmup_given = len(side.launched.samples)
-    step_s = min(side.launched.samples)
+    step_s = side.launched.recent_step_s
     side.samples = max(1, round(share_s / ROUNDS / max(step_s * side.steps_per_sample, 1e-9)))
     side.lead = math.ceil(_LEAD_IN_S / max(step_s, 1e-9)) if step_s < 10 * _LEAD_IN_S else 0
 

@@ -182,8 +182,8 @@ def talking_to_worker(job: Job, *, timeout_s: float) -> Generator[Conversation, 
     with tempfile.TemporaryDirectory(prefix="deepstone-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
         worker = WorkerProcess.start(
-            worker_argv(job.environment),
-            env=worker_variables(job.environment, job.request),
+            worker_argv(job.environment.python, job.environment.framework),
+            env=worker_variables(job.environment.framework, job.request),
             cwd=scratch,
             output_path=scratch / "output.txt",
         )

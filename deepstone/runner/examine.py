@@ -132,7 +132,7 @@ def _devices(machine: Machine, missing: list[dict[str, str]]) -> list[dict[str, 
     cpu = machine.description["cpu"]
     devices: list[dict[str, Any]] = [{"name": "cpu", "what": cpu["model"], "cores": cpu["usable_cores"]}]
     gpus = machine.gpus
-    devices += [{"name": f"gpu:{gpu['index']}", "what": gpu["name"], **gpu} for gpu in gpus]
+    devices += [{**gpu, "name": f"gpu:{gpu['index']}", "what": gpu["name"]} for gpu in gpus]
     if not gpus:
         listed = machine.description["gpus"]
         why = str(listed["absent"]) if is_absent(listed) else "the driver lists none"

@@ -106,6 +106,11 @@ class Job:
         )
 
 
+def storable(text: str) -> str:
+    """The text with what no record may hold (half characters from undecodable bytes, NUL) spelled out."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
+
+
 def title(job: Job) -> str:
     """What a person calls the job, for progress and messages."""
     return f"{Path(job.model.name).name} batch={job.batch} {job.phase}"

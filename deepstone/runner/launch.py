@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Any
 
 from deepstone.absent import Absent
@@ -31,6 +32,7 @@ from deepstone.setups.effective import contradiction
 # takes 0.1 µs, recording a CUDA event some 5 µs of the host's time.
 SHORTEST_SAMPLE_CPU_S = 1e-3
 SHORTEST_SAMPLE_GPU_S = 4e-3
+MOST_SAMPLES = 50_000  # in the longest run, so that a record stays readable
 FEWEST_BLOCKS = 5
 FEWEST_SAMPLES = 10
 PHASE_ROUNDS = 5
@@ -75,6 +77,11 @@ class Launched:
     @property
     def samples(self) -> list[float]:
         return [sample for block in self.blocks for sample in block.step_s]
+
+    @property
+    def recent_step_s(self) -> float:
+        """About how long a step takes by now."""
+        return median(self.blocks[-1].step_s)
 
     @property
     def warmup_samples(self) -> int:
@@ -156,9 +163,17 @@ def calibrate(conversation: Conversation, launched: Launched, effort: Effort) ->
     for samples in (1, 2, 3):
         launched.blocks.append(conversation.block(samples=samples))
         if launched.blocks[-1].total_s > effort.block_s:
-            break
-    step_s = min(launched.samples)
+            return _sizes(launched, effort)
+    # The first steps may be many times slower than the rest, so sizes are set by a block of about the right length.
+    steps_per_sample, samples = _sizes(launched, effort)
+    launched.blocks.append(conversation.block(samples=samples, steps_per_sample=steps_per_sample))
+    return _sizes(launched, effort)
+
+
+def _sizes(launched: Launched, effort: Effort) -> tuple[int, int]:
+    step_s = launched.recent_step_s
     shortest_s = SHORTEST_SAMPLE_GPU_S if launched.on_gpu else SHORTEST_SAMPLE_CPU_S
+    shortest_s = max(shortest_s, effort.budget_s / MOST_SAMPLES)
     steps_per_sample = max(1, math.ceil(shortest_s / max(step_s, 1e-9)))
     return steps_per_sample, max(1, round(effort.block_s / max(step_s * steps_per_sample, 1e-9)))
 
@@ -169,7 +184,7 @@ def _blocks(conversation: Conversation, launched: Launched, effort: Effort, tell
     while True:
         launched.blocks.append(conversation.block(samples=samples, steps_per_sample=steps_per_sample))
         spent_s += launched.blocks[-1].total_s
-        width = _relative_half_width(launched)
+        width = _relative_half_width(launched, effort.target)
         if width <= effort.target:
             launched.stopped = "interval within the target"
             return
@@ -180,17 +195,19 @@ def _blocks(conversation: Conversation, launched: Launched, effort: Effort, tell
         tell("measuring", min(done, 0.99))
 
 
-def _relative_half_width(launched: Launched) -> float:
+def _relative_half_width(launched: Launched, target: float) -> float:
     """Infinite until there is enough to judge by."""
     blocks = launched.steady()
     if len(blocks) < FEWEST_BLOCKS or sum(map(len, blocks)) < FEWEST_SAMPLES or not settled(launched.samples):
         return math.inf
-    return median_of([blocks], replicates=_QUICK_REPLICATES).relative_half_width
+    quick = median_of([blocks], replicates=_QUICK_REPLICATES).relative_half_width
+    # Near the target the interval that will be reported decides, so that a run never stops short of its own promise.
+    return quick if quick > 1.5 * target else median_of([blocks]).relative_half_width
 
 
 def _phases(conversation: Conversation, launched: Launched, effort: Effort) -> None:
     assert launched.prepared is not None
-    step_s = min(launched.samples)
+    step_s = launched.recent_step_s
     steps = int(PHASE_BUDGET_SHARE * effort.budget_s / PHASE_ROUNDS / max(step_s, 1e-9))
     steps = max(1, min(MOST_PHASE_STEPS, steps))
     if launched.prepared.phases is None:
@@ -229,7 +246,7 @@ def _energy(conversation: Conversation, job: Job, launched: Launched) -> None:
     if isinstance(meters, Absent):
         launched.energy = meters
         return
-    step_s = min(launched.samples)
+    step_s = launched.recent_step_s
     samples = max(1, math.ceil(ENERGY_WINDOW_S / max(step_s, 1e-9)))
     try:
         before = read_meters(meters)

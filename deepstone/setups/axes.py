@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from deepstone.errors import UsageError, nearest
+from deepstone.errors import UsageError, nearest, shown
 
 Value: TypeAlias = str | int
 
@@ -52,7 +52,7 @@ class Axis:
 
 
 def _unknown(axis: str, text: str, values: tuple[str, ...]) -> UsageError:
-    return UsageError(f"{axis}={text}: not a value of {axis}; {nearest(text, values)}")
+    return UsageError(f"{axis}={shown(text)}: not a value of {axis}; {nearest(text, values)}")
 
 
 def _choice(
@@ -85,7 +85,7 @@ def _count(
             return AUTO
         if not re.fullmatch(r"\d{1,12}", text) or not least <= int(text) <= most:
             also = " or auto" if default == AUTO else ""
-            raise UsageError(f"{name}={text}: must be a whole number from {least} to {most}{also}")
+            raise UsageError(f"{name}={shown(text)}: must be a whole number from {least} to {most}{also}")
         return int(text)
 
     words = (f"{least}…",) if default != AUTO else (AUTO, f"{least}…")
@@ -97,9 +97,9 @@ def _parse_framework(text: str) -> Value:
     if name == AUTO and not at:
         return AUTO
     if name not in FRAMEWORKS:
-        raise UsageError(f"framework={text}: no such framework; {nearest(name, FRAMEWORKS)}")
+        raise UsageError(f"framework={shown(text)}: no such framework; {nearest(name, FRAMEWORKS)}")
     if at and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+_-]*", version):
-        raise UsageError(f"framework={text}: after @ comes a version, as in {name}@1.2.3")
+        raise UsageError(f"framework={shown(text)}: after @ comes a version, as in {name}@1.2.3")
     return text
 
 
@@ -119,7 +119,7 @@ def cpu_list(text: str) -> list[int]:
     for part in text.split("+"):
         match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part)
         if not match or int(match[2] or match[1]) < int(match[1]):
-            raise UsageError(f"affinity={text}: must be CPU numbers as in 0-3 or 0+2+4-5, or auto")
+            raise UsageError(f"affinity={shown(text)}: must be CPU numbers as in 0-3 or 0+2+4-5, or auto")
         cpus.update(range(int(match[1]), int(match[2] or match[1]) + 1))
     return sorted(cpus)
 
@@ -210,8 +210,8 @@ _DECLARED = (
     _choice(
         "optimizer",
         ("momentum", "momentum-fused", "sgd", "adam"),
-        "momentum: SGD, learning rate 0.01, momentum 0.9; momentum-fused: the same update in one kernel; sgd: without "
-        "momentum; adam: learning rate 0.001.",
+        "momentum: SGD with momentum 0.9; momentum-fused: the same update in one kernel; sgd: without momentum; adam. "
+        "The learning rate is 0.0001.",
         default="momentum",
     ),
     _choice(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import product
 from typing import TypeAlias
 
-from deepstone.errors import UsageError, nearest
+from deepstone.errors import UsageError, nearest, shown
 from deepstone.setups.axes import AXES, Value
 
 Request: TypeAlias = Mapping[str, Value]  # every axis has a value, `auto` included
@@ -21,12 +21,12 @@ def parse_words(words: Iterable[str]) -> Choices:
         if not equals:
             raise UsageError(f"{word!r} is not AXIS=VALUE, as in batch=32; `deepstone axes` lists the axes")
         if name not in AXES:
-            raise UsageError(f"{name}: no such axis; {nearest(name, AXES)}")
+            raise UsageError(f"{shown(name)}: no such axis; {nearest(name, AXES)}")
         if name in choices:
             raise UsageError(f"{name}: given twice; write {name}=A,B for several values")
         values = [AXES[name].parse(part.strip()) for part in text.split(",")]
         if len(set(values)) != len(values):
-            raise UsageError(f"{word}: a value is listed twice")
+            raise UsageError(f"{shown(word)}: a value is listed twice")
         choices[name] = values
     return choices
 

@@ -50,7 +50,9 @@ def assert_same(graph: Graph, *, batch: int = 2, checkpointing: bool = False) ->
     loss = network(torch.from_numpy(images).double(), torch.from_numpy(labels))
     loss.backward()
     assert loss.item() == pytest.approx(expected.loss, rel=1e-9)
-    largest = max(np.linalg.norm(array) for arrays in expected.parameter_gradients.values() for array in arrays.values())
+    largest = max(
+        np.linalg.norm(array) for arrays in expected.parameter_gradients.values() for array in arrays.values()
+    )
     for (layer, name), gradient in gradients_of(graph, network).items():
         wanted = expected.parameter_gradients[layer][name]
         scale = max(np.linalg.norm(wanted), 1e-6 * largest)
@@ -70,6 +72,7 @@ OPS = [
     ("relu", {}),
     ("batch_norm", {"epsilon": 1e-3, "momentum": 0.2}),
     ("lrn", {"size": 3, "alpha": 0.3, "beta": 0.6, "k": 1.5}),
+    ("lrn", {"size": 3, "alpha": 0.3, "beta": 0.6, "k": 1.5, "within_channel": True}),
     ("global_pool", {}),
     ("dropout", {}),
     ("conv", {"channels": 6, "kernel": (3, 2), "stride": (2, 1), "pad": (1, 2), "groups": 2}),

@@ -88,6 +88,7 @@ lrns = st.builds(
     alpha=st.floats(0.0, 2.0),
     beta=st.floats(0.0, 2.0),
     k=st.floats(0.5, 2.0),
+    within_channel=st.booleans(),
 )
 dropouts = st.builds(Dropout, rate=st.floats(0.0, 0.9))
 image_shapes = st.tuples(st.integers(1, 6), st.integers(1, 8), st.integers(1, 8))

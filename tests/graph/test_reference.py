@@ -196,6 +196,9 @@ def torch_forward(op: Op, xs: list[Tensor], p: Mapping[str, Tensor], labels: Ten
             return F.relu(x)
         case BatchNorm():
             return F.batch_norm(x, None, None, p["weight"], p["bias"], training=True, eps=op.epsilon)
+        case Lrn(within_channel=True):
+            mean = F.avg_pool2d(x * x, op.size, stride=1, padding=op.size // 2, count_include_pad=True)
+            return x / (op.k + op.alpha * mean) ** op.beta
         case Lrn():
             return F.local_response_norm(x, op.size, op.alpha, op.beta, op.k)
         case Dropout():

@@ -172,7 +172,7 @@ def test_cifarnet_pools_before_its_first_relu() -> None:
         "data conv1 pool1 relu1 norm1 conv2 relu2 pool2 norm2 conv3 relu3 pool3 flatten ip1 loss"
     )
     assert names(graph_of("cifarnet"), AveragePool) == ["pool2", "pool3"]
-    assert ops_of(graph_of("cifarnet"), Lrn) == [Lrn(size=3, alpha=5e-5, beta=0.75, k=1.0)] * 2
+    assert ops_of(graph_of("cifarnet"), Lrn) == [Lrn(size=3, alpha=5e-5, beta=0.75, k=1.0, within_channel=True)] * 2
 
 
 @pytest.mark.parametrize("name", ["cifarnet", "alexnet", "googlenet"])

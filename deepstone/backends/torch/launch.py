@@ -7,7 +7,7 @@ from deepstone.setups.request import Request
 
 
 def environment(request: Request) -> dict[str, str]:
-    variables = {"TORCHINDUCTOR_COMPILE_THREADS": "1"} if request["compile"] not in (AUTO, "off") else {}
+    variables: dict[str, str] = {}
     if request["threads"] != AUTO:
         variables["OMP_NUM_THREADS"] = str(request["threads"])
         variables["MKL_NUM_THREADS"] = str(request["threads"])

@@ -73,6 +73,8 @@ class Lowering:
             case ops.GlobalPool():
                 return self._fx.call_function(F.adaptive_avg_pool2d, (x, 1))
             case ops.Lrn():
+                if op.within_channel:
+                    return self._fx.call_function(pixel_response_norm, (x, op.size, op.alpha, op.beta, op.k))
                 return self._fx.call_function(F.local_response_norm, (x, op.size, op.alpha, op.beta, op.k))
             case ops.Dropout():
                 return self._call(layer, nn.Dropout(op.rate), x) if self._dropout else x
@@ -166,5 +168,12 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
     return F.cross_entropy(wide, labels)
 
 
-# Traced by name, so that the generated code calls it instead of looking inside.
+def pixel_response_norm(x: Tensor, size: int, alpha: float, beta: float, k: float) -> Tensor:
+    """Local response normalization over pixels; written like torch's own over channels."""
+    mean = F.avg_pool2d(x.mul(x), size, stride=1, padding=size // 2)
+    return x / mean.mul(alpha).add(k).pow(beta)
+
+
+# Traced by name, so that the generated code calls them instead of looking inside.
 fx.wrap("cross_entropy")
+fx.wrap("pixel_response_norm")

@@ -15,7 +15,10 @@ from torch import Tensor, nn
 
 from deepstone.setups.axes import ISA_ORDER
 
-_EXECUTED = re.compile(r"^onednn_verbose,(?:v\d,)?(?:\d[^,]*,)?primitive,exec,cpu,([a-z_]+),([^,]+),", re.MULTILINE)
+# oneDNN 3 writes a version and "primitive" before "exec", and a time stamp if told to; oneDNN 2 none of them.
+_EXECUTED = re.compile(
+    r"^onednn_verbose,(?:v\d,)?(?:\d[^,]*,)?(?:primitive,)?exec,cpu,([a-z_]+),([^,]+),", re.MULTILINE
+)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -101,7 +104,7 @@ def parse_onednn_log(log: str) -> dict[str, list[str]]:
 
 
 def widest_isa(primitives: dict[str, list[str]]) -> str | None:
-    """The widest instruction set among implementation names such as `brgconv:avx512_core`."""
-    names = [part for names in primitives.values() for name in names for part in name.split(":")]
+    """The widest instruction set among implementation names such as `brgconv:avx512_core` or `a:avx2+b:avx512_core`."""
+    names = [part for names in primitives.values() for name in names for part in re.split("[:+]", name)]
     known = [name for name in names if name in ISA_ORDER]
     return max(known, key=ISA_ORDER.index, default=None)

@@ -8,11 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM
 from deepstone.backends.torch.settings import Settings
-
-LEARNING_RATE = 0.01
-MOMENTUM = 0.9
-ADAM_LEARNING_RATE = 0.001
 
 
 class Batch:
@@ -63,6 +60,7 @@ class Steps:
         self._model = model
         self._batch = batch
         self._settings = settings
+        self._a_parameter = next(model.parameters(), None)
         self._optimizer = _optimizer(model, settings) if settings.phase == "train" else None
         scales = settings.autocast is torch.float16 and settings.phase != "forward"
         self._scaler = torch.amp.GradScaler(settings.device.type) if scales else None  # pyright: ignore[reportPrivateImportUsage]
@@ -111,7 +109,10 @@ class Steps:
         return step
 
     def step_in_phases(self, mark: Callable[[int], None]) -> None:
-        """The same step with a mark at the end of data, forward, backward and update."""
+        """The same step with a mark at the end of data, forward, backward and update.
+
+        Zeroing gradients is part of the last phase here, where the plain step begins with it: in a loop it is the same.
+        """
         phase = self._settings.phase
         if phase == "forward":
             with torch.inference_mode(), self._settings.casting():
@@ -120,16 +121,22 @@ class Steps:
                 self.last_loss = self._model(images, labels)
             mark(1)
             return
-        self._forget_function()()
+        forget = self._forget_function()
+        if self._a_parameter is not None and self._a_parameter.grad is not None:  # left by a plain step before this one
+            forget()
         images, labels = self._batch.get()
         mark(0)
         self.last_loss = loss = self._loss_function()(self._model, images, labels)
         mark(1)
         self._backward_function()(loss)
+        if phase == "gradient":
+            forget()
+            mark(2)
+            return
         mark(2)
-        if phase == "train":
-            self._update_function()()
-            mark(3)
+        self._update_function()()
+        forget()
+        mark(3)
 
     def _loss_function(self) -> Callable[[nn.Module, Tensor, Tensor], Tensor]:
         if self._settings.autocast is None:

@@ -1,0 +1,83 @@
+"""Records fresh pairs of identical setups, as `deepstone compare` runs them, for tests/measure to replay.
+
+    python bench/record_pairs.py [--pairs 16] [--budget 24] [-o tests/measure/recorded_pairs.json]
+
+A pair is two workers of one and the same setup, started fresh and measured in turns. What their times differ by is
+what a comparison must not take for a difference.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from deepstone.environments.installed import find_environment
+from deepstone.models.load import load_model
+from deepstone.records.schema import Draft
+from deepstone.runner.compare import ROUNDS, compare_jobs
+from deepstone.runner.job import Job, Machine
+from deepstone.runner.launch import Effort
+from deepstone.setups.request import complete
+
+MODEL = "cifarnet"
+REQUEST = {"framework": "torch", "device": "cpu", "batch": 8}
+DEFAULT_OUTPUT = Path(__file__).resolve().parent.parent / "tests" / "measure" / "recorded_pairs.json"
+
+
+def rounds(draft: Draft) -> list[list[list[float]]]:
+    """The step times of every launch: of the rounds alone, for what came before them is warm-up."""
+    launches = [launch["ranks"][0]["blocks"] for launch in draft["samples"]["launches"]]
+    return [
+        [[float(f"{step_s:.5g}") for step_s in block["step_s"]] for block in blocks[-ROUNDS:]] for blocks in launches
+    ]
+
+
+def record(pairs: int, budget_s: float) -> dict[str, Any]:
+    machine = Machine.here()
+    job = Job(
+        model=load_model(MODEL),
+        request=complete(REQUEST),
+        environment=find_environment("torch"),
+        machine=machine,
+        command=("deepstone", "compare", MODEL, *(f"{name}={value}" for name, value in REQUEST.items()), "--"),
+    )
+    comparison = compare_jobs(job, job, Effort(budget_s=budget_s), pairs=pairs, tell=tell)
+    if comparison.a is None or comparison.b is None or comparison.ratio is None:
+        raise SystemExit(f"a side failed: {comparison}")
+    return {
+        "what": "step times in seconds: pairs of launches of one setup, [a, b], each a list of blocks",
+        "made_by": f"bench/record_pairs.py --pairs {pairs} --budget {budget_s:g}",
+        "made_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "model": MODEL,
+        "request": REQUEST,
+        "cpu": machine.description["cpu"]["model"],
+        "usable_cores": machine.description["cpu"]["usable_cores"],
+        "torch": torch.__version__,
+        "ratio": comparison.ratio.to_json(),
+        "doubts": sorted({doubt["code"] for draft in (comparison.a, comparison.b) for doubt in draft["doubts"]}),
+        "pairs": [list(pair) for pair in zip(rounds(comparison.a), rounds(comparison.b), strict=True)],
+    }
+
+
+def tell(stage: str, share: float) -> None:
+    print(f"{share:4.0%}  {stage}", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--pairs", type=int, default=16)
+    parser.add_argument("--budget", type=float, default=24.0, help="seconds of timed steps per side, over all pairs")
+    parser.add_argument("-o", "--output", type=Path, default=DEFAULT_OUTPUT)
+    arguments = parser.parse_args()
+    recorded = record(arguments.pairs, arguments.budget)
+    arguments.output.write_text(json.dumps(recorded, separators=(",", ":")) + "\n")
+    print(f"{arguments.output}: {arguments.output.stat().st_size} bytes, ratio {recorded['ratio']}")
+
+
+if __name__ == "__main__":
+    main()

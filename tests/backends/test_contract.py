@@ -1,0 +1,475 @@
+"""The contract of backends: whatever framework is behind it, a worker answers like this. Each runs in a real process.
+
+A worker takes seconds to start, so a few whole lives of workers are recorded, and each test looks at one of them. They
+use one thread: where others want the cores too, a step that waits for a second one may take a hundred times longer.
+
+    busy    every request there is, with noise on stdout and its modules listed at the end
+    quiet   the same job with nothing but `losses`: what the other requests must not disturb
+    lost    another seed, from a working directory full of false modules
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import itertools
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tiny_jobs import tiny, tiny_job
+
+from deepstone.backends import registry
+from deepstone.backends.base import LEARNING_RATE, PHASES
+from deepstone.environments.environment import Environment
+from deepstone.graph.weights import initial_parameters
+from deepstone.launchers.local import SERVE_PATH
+from deepstone.runner.conversation import BlockTimes, Conversation, Hello, JobFailed, Prepared, talking_to_worker
+from deepstone.setups.axes import AXES
+from deepstone.setups.effective import contradiction
+
+TIMEOUT_S = 200.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Subject:
+    """A backend under test. One that `computes` trains for real, so its losses and arrays mean something."""
+
+    name: str
+    computes: bool
+
+
+SUBJECTS = (
+    Subject(name="fake", computes=False),
+    Subject(name="torch", computes=True),
+)
+
+every_backend = pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
+every_real_backend = pytest.mark.parametrize(
+    "subject", [subject for subject in SUBJECTS if subject.computes], ids=lambda subject: subject.name
+)
+every_phase = pytest.mark.parametrize("phase", ["forward", "gradient", "train"])
+
+
+@dataclass(kw_only=True)
+class Life:
+    """What one worker said from hello to close."""
+
+    hello: Hello
+    prepared: Prepared
+    blocks: list[BlockTimes] = field(default_factory=list)
+    phase_s: dict[str, list[float]] = field(default_factory=dict)
+    last_loss: float = math.nan
+    losses: list[float] = field(default_factory=list)
+    arrays: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
+    memory: dict[str, Any] = field(default_factory=dict)
+    refusals: list[JobFailed] = field(default_factory=list)
+    modules: list[str] = field(default_factory=list)
+    idle_cpu_s: float = math.nan
+    exit_code: int | None = None
+
+
+# In the worker before anything else: talks on stdout all the time, and lists what was imported when all is over.
+MEDDLER = """
+import atexit, json, os, sys, threading, time
+
+def talk():
+    while True:
+        os.write(1, b'{"event": "hello"}\\n' * 3)
+        time.sleep(0.02)
+
+def list_modules():
+    with open(os.environ["DEEPSTONE_TEST_MODULES"], "w") as file:
+        json.dump(sorted(sys.modules), file)
+    print("goodbye")
+
+threading.Thread(target=talk, daemon=True).start()
+atexit.register(list_modules)
+"""
+
+
+def busy_life(name: str, phase: str = "train") -> Life:
+    """Every request once, and some twice."""
+    return record_busy_life(name, phase)
+
+
+@functools.cache
+def record_busy_life(name: str, phase: str) -> Life:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        modules = Path(folder) / "modules.json"
+        (Path(folder) / "sitecustomize.py").write_text(MEDDLER)
+        patch.setenv("PYTHONPATH", folder)
+        patch.setenv("DEEPSTONE_TEST_MODULES", str(modules))
+        with talking_to_worker(tiny_job(name, phase=phase, threads=1), timeout_s=TIMEOUT_S) as talk:
+            life = Life(hello=talk.hello(), prepared=talk.prepare())
+            life.refusals.append(refused(talk, "fly"))
+            life.arrays["parameters"] = load(talk.dump("parameters"))
+            if phase != "forward":
+                life.arrays["gradients"] = load(talk.dump("gradients"))
+            life.arrays["buffers"] = load(talk.dump("buffers"))
+            life.blocks.append(talk.block(samples=4, steps_per_sample=2))
+            life.blocks.append(talk.block(samples=3, lead=5))
+            if life.prepared.phases is not None:
+                life.phase_s = talk.phases(3)
+            life.last_loss = talk.losses(0)[0]
+            life.losses = talk.losses(3)
+            life.memory = talk.memory()
+            life.refusals.append(refused(talk, "jump"))
+            life.blocks.append(talk.block(samples=1))
+            life.exit_code = talk.close().exit_code
+        life.modules = json.loads(modules.read_text())
+    return life
+
+
+# Where the busy life reads its losses: after the first step, two blocks and the phases.
+STEPS_BEFORE_LOSSES = 1 + 4 * 2 + (5 + 3) + 3
+
+
+@functools.cache
+def quiet_life(name: str) -> Life:
+    """The losses of as many steps as the busy life runs, and a nap."""
+    with talking_to_worker(tiny_job(name, threads=1), timeout_s=TIMEOUT_S) as talk:
+        life = Life(hello=talk.hello(), prepared=talk.prepare())
+        life.losses = talk.losses(0) + talk.losses(STEPS_BEFORE_LOSSES + 2)
+        life.idle_cpu_s = idle_cpu_s(life.hello.pid)
+        life.exit_code = talk.close().exit_code
+    return life
+
+
+@functools.cache
+def lost_life(name: str) -> Life:
+    """Whoever imported a module from the controller's working directory would end there."""
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        for module in ("torch", "numpy", "json", "deepstone"):
+            (Path(folder) / module).mkdir()
+            (Path(folder) / module / "__init__.py").write_text("raise SystemExit('the wrong module')")
+        patch.chdir(folder)
+        with talking_to_worker(tiny_job(name, seed=1, threads=1), timeout_s=TIMEOUT_S) as talk:
+            life = Life(hello=talk.hello(), prepared=talk.prepare())
+            life.losses = talk.losses(0) + talk.losses(3)
+            life.exit_code = talk.close().exit_code
+    return life
+
+
+def refused(talk: Conversation, request: str) -> JobFailed:
+    with pytest.raises(JobFailed) as refusal:
+        talk._ask(request)
+    return refusal.value
+
+
+def load(files: dict[str, Path]) -> dict[str, np.ndarray]:
+    return {name: np.load(path) for name, path in files.items()}
+
+
+def idle_cpu_s(pid: int) -> float:
+    """CPU time that a worker uses in half a second without a request, once its thread pools have gone to sleep."""
+    time.sleep(0.5)
+    before = cpu_s(pid)
+    time.sleep(0.5)
+    return cpu_s(pid) - before
+
+
+def cpu_s(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+@every_backend
+class TestAnswers:
+    def test_hello_tells_who_speaks(self, subject: Subject):
+        hello = busy_life(subject.name).hello
+        assert hello.pid > 0
+        assert hello.python.count(".") == 2
+        assert hello.framework["name"] == subject.name
+        assert hello.framework["version"]
+        assert hello.import_s >= 0
+
+    @every_phase
+    def test_every_phase_is_prepared(self, subject: Subject, phase: str):
+        prepared = busy_life(subject.name, phase).prepared
+        assert prepared.build_s >= 0
+        assert prepared.first_step_s > 0
+        assert prepared.effective["phase"]["value"] == phase
+
+    @every_phase
+    def test_effective_names_every_axis_and_contradicts_nothing(self, subject: Subject, phase: str):
+        effective = busy_life(subject.name, phase).prepared.effective
+        assert set(effective) == set(AXES)
+        for value in effective.values():
+            assert set(value) == {"value", "source"}
+            assert value["source"] in ("observed", "set")
+            assert isinstance(value["value"], str | int)
+        assert contradiction(tiny_job(subject.name, phase=phase, threads=1).request, effective) is None
+
+    def test_effective_leaves_nothing_to_auto(self, subject: Subject):
+        effective = busy_life(subject.name).prepared.effective
+        assert {name for name, value in effective.items() if value["value"] == "auto"} == set()
+
+    @every_phase
+    def test_a_block_has_the_samples_that_were_asked_for(self, subject: Subject, phase: str):
+        first, second, third = busy_life(subject.name, phase).blocks
+        assert [len(block.step_s) for block in (first, second, third)] == [4, 3, 1]
+        assert [block.steps_per_sample for block in (first, second, third)] == [2, 1, 1]
+        assert (first.steps, second.steps) == (8, 3)
+        for block in (first, second, third):
+            assert all(math.isfinite(step_s) and step_s > 0 for step_s in block.step_s)
+            # The samples fill the block: no step was left out of them, and none was counted twice.
+            timed_s = sum(block.step_s) * block.steps_per_sample
+            assert 0.5 * block.total_s < timed_s <= block.total_s * 1.001 + 1e-4
+            assert 0 <= block.enqueue_s <= block.total_s
+
+    def test_blocks_follow_each_other_on_one_clock(self, subject: Subject):
+        first, second, third = busy_life(subject.name).blocks
+        assert second.start_s >= first.start_s + first.total_s
+        assert third.start_s >= second.start_s + second.total_s
+
+    def test_lead_steps_run_and_are_not_timed(self, subject: Subject):
+        first, second, _ = busy_life(subject.name).blocks
+        between_s = second.start_s - (first.start_s + first.total_s)
+        assert between_s > 5 * 0.3 * min(second.step_s)
+
+    @every_phase
+    def test_phases_are_marked_in_order_or_come_by_difference(self, subject: Subject, phase: str):
+        life = busy_life(subject.name, phase)
+        if life.prepared.phases is None:
+            assert life.phase_s == {}
+            return
+        expected = {"forward": PHASES[:2], "gradient": PHASES[:3], "train": PHASES}[phase]
+        assert life.prepared.phases == tuple(life.phase_s) == expected
+        assert all(len(times) == 3 and min(times) >= 0 for times in life.phase_s.values())
+
+    @every_phase
+    def test_phases_add_up_to_about_a_step(self, subject: Subject, phase: str):
+        life = busy_life(subject.name, phase)
+        if life.prepared.phases is None:
+            pytest.skip("a step is one program")
+        step_s = min(life.blocks[0].step_s + life.blocks[1].step_s)
+        whole_s = min(sum(parts) for parts in zip(*life.phase_s.values(), strict=True))
+        assert step_s / 4 < whole_s < step_s * 4
+
+    def test_losses_are_numbers(self, subject: Subject):
+        life = busy_life(subject.name)
+        assert len(life.losses) == 3
+        assert all(map(math.isfinite, [life.last_loss, *life.losses]))
+
+    @every_phase
+    def test_memory_says_what_it_knows_and_why_not_the_rest(self, subject: Subject, phase: str):
+        memory = busy_life(subject.name, phase).memory
+        assert set(memory) == {"host_peak_bytes", "device_allocated_bytes", "device_reserved_bytes"}
+        for value in memory.values():
+            assert value["absent"] if isinstance(value, dict) else value > 0
+        assert 2**23 < memory["host_peak_bytes"] < 2**35
+
+    def test_an_unknown_request_is_refused_and_survived(self, subject: Subject):
+        life = busy_life(subject.name)
+        for refusal, name in zip(life.refusals, ("fly", "jump"), strict=True):
+            assert refusal.outcome == "unsupported"
+            assert name in refusal.reason
+            assert refusal.stage == name
+        assert len(life.blocks[-1].step_s) == 1
+
+    @every_phase
+    def test_asked_to_close_it_goes(self, subject: Subject, phase: str):
+        assert busy_life(subject.name, phase).exit_code == 0
+
+
+@every_backend
+class TestArrays:
+    @every_phase
+    def test_parameters_are_all_there(self, subject: Subject, phase: str):
+        assert_like_the_graph(busy_life(subject.name, phase).arrays["parameters"])
+
+    @pytest.mark.parametrize("phase", ["gradient", "train"])
+    def test_gradients_are_all_there(self, subject: Subject, phase: str):
+        assert_like_the_graph(busy_life(subject.name, phase).arrays["gradients"])
+
+    @pytest.mark.parametrize("phase", ["forward", "gradient"])
+    def test_without_an_update_the_parameters_are_the_initial_ones(self, subject: Subject, phase: str):
+        dumped = busy_life(subject.name, phase).arrays["parameters"]
+        for name, initial in flat(initial_parameters(tiny(), 0)).items():
+            np.testing.assert_array_equal(dumped[name], initial, err_msg=name)
+
+
+@every_real_backend
+class TestTraining:
+    def test_the_first_update_is_the_learning_rate_times_the_gradient(self, subject: Subject):
+        after = busy_life(subject.name, "train").arrays["parameters"]
+        gradients = busy_life(subject.name, "gradient").arrays["gradients"]
+        for name, initial in flat(initial_parameters(tiny(), 0)).items():
+            moved, expected = after[name] - initial, -LEARNING_RATE * gradients[name]
+            np.testing.assert_allclose(moved, expected, rtol=1e-3, atol=2e-7 * np.abs(initial).max(), err_msg=name)
+            assert np.any(moved != 0), name
+
+    def test_every_gradient_has_something_to_say(self, subject: Subject):
+        for name, gradient in busy_life(subject.name, "gradient").arrays["gradients"].items():
+            assert np.linalg.norm(gradient) > 0, name
+
+    def test_buffers_are_all_there(self, subject: Subject):
+        buffers = busy_life(subject.name).arrays["buffers"]
+        graph = tiny()
+        expected = {f"{layer.name}/{name}": s for layer in graph.layers for name, s in graph.buffers(layer).items()}
+        assert {name: array.shape for name, array in buffers.items()} == expected != {}
+        assert np.any(buffers["norm/running_mean"] != 0)
+
+    def test_the_same_seed_gives_the_same_losses_whatever_else_is_asked(self, subject: Subject):
+        """Two processes; and a step too many or too few in any request would shift the losses against each other."""
+        busy, quiet = busy_life(subject.name), quiet_life(subject.name)
+        assert busy.last_loss == pytest.approx(quiet.losses[STEPS_BEFORE_LOSSES - 1], rel=1e-5)
+        assert busy.losses == pytest.approx(quiet.losses[STEPS_BEFORE_LOSSES : STEPS_BEFORE_LOSSES + 3], rel=1e-5)
+        falling = quiet.losses[STEPS_BEFORE_LOSSES - 2 :]
+        assert all(before > after * (1 + 1e-4) for before, after in itertools.pairwise(falling))
+
+    def test_another_seed_gives_other_losses(self, subject: Subject):
+        first, other = quiet_life(subject.name).losses, lost_life(subject.name).losses
+        assert all(abs(a - b) > 1e-4 for a, b in zip(first, other, strict=False))
+
+    def test_without_an_update_the_loss_stays(self, subject: Subject):
+        life = busy_life(subject.name, "gradient")
+        assert life.losses == pytest.approx([life.last_loss] * 3, rel=1e-5)
+        assert life.last_loss == pytest.approx(quiet_life(subject.name).losses[0], rel=1e-5)
+
+
+def assert_like_the_graph(arrays: dict[str, np.ndarray]) -> None:
+    graph = tiny()
+    expected = {f"{layer.name}/{name}": s for layer in graph.layers for name, s in graph.parameters(layer).items()}
+    assert {name: array.shape for name, array in arrays.items()} == expected
+    assert all(np.isfinite(array).all() and array.dtype == np.float32 for array in arrays.values())
+
+
+def flat(parameters: dict[str, dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
+    return {f"{layer}/{name}": array for layer, arrays in parameters.items() for name, array in arrays.items()}
+
+
+@every_backend
+class TestTheProcess:
+    def test_it_holds_the_standard_library_numpy_and_the_framework_alone(self, subject: Subject):
+        modules = set(busy_life(subject.name).modules)
+        tops = {name.partition(".")[0] for name in modules}
+        ours = {name for name in modules if name.startswith("deepstone.")}
+        homes = {".".join(name.split(".")[:2]) for name in ours}
+        assert homes <= {"deepstone.backends", "deepstone.graph", "deepstone.setups", "deepstone.errors"}
+        assert f"deepstone.backends.{subject.name}" in ours
+        info = registry.BACKENDS[subject.name]
+        allowed = {"deepstone", "sitecustomize", "numpy"} | (framework_modules(info.distribution, info.package))
+        foreign = {top for top in tops - allowed - sys.stdlib_module_names if not is_builtin_like(top)}
+        assert foreign == set()
+        assert tops.isdisjoint({"psutil", "typer", "rich", "archspec", "click"})
+
+    def test_what_is_printed_does_not_disturb_the_protocol(self, subject: Subject):
+        """The busy worker says a false hello on stdout fifty times a second."""
+        assert '{"event": "hello"}' in busy_life(subject.name).refusals[-1].stderr_tail
+
+    def test_between_requests_it_sleeps(self, subject: Subject):
+        assert quiet_life(subject.name).idle_cpu_s <= 0.05
+
+    def test_a_folder_in_the_working_directory_does_not_shadow_anything(self, subject: Subject):
+        lost = lost_life(subject.name)
+        assert lost.hello.framework == busy_life(subject.name).hello.framework
+        assert len(lost.losses) == 4
+
+
+def framework_modules(distribution: str, package: str) -> set[str]:
+    """The top-level modules of a framework and of everything it requires."""
+    if not package:
+        return set()
+    wanted, found = [distribution], set[str]()
+    while wanted:
+        name = wanted.pop().lower().replace("_", "-")
+        if name in found:
+            continue
+        found.add(name)
+        try:
+            requirements = importlib.metadata.requires(name) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        plain = [text for text in requirements if "extra ==" not in text]
+        wanted += [match[0] for text in plain if (match := re.match(r"[A-Za-z0-9._-]+", text))]
+    owners = importlib.metadata.packages_distributions()
+    return {top for top, names in owners.items() if {name.lower().replace("_", "-") for name in names} & found}
+
+
+def is_builtin_like(top: str) -> bool:
+    """What an interpreter or a compiler of extensions adds without a package of its own."""
+    return top.startswith("_") or top == "cython_runtime"
+
+
+class TestAWorkerThatIsAskedWrongly:
+    def test_another_protocol_is_refused(self):
+        with talking_to_worker(tiny_job("fake"), timeout_s=TIMEOUT_S) as talk:
+            with pytest.raises(JobFailed, match="protocol 99") as refusal:
+                talk._ask("hello", protocol=99)
+            assert refusal.value.outcome == "crashed"
+            assert talk.hello().pid > 0
+
+    def test_a_request_before_hello_fails_and_is_survived(self):
+        with talking_to_worker(tiny_job("fake"), timeout_s=TIMEOUT_S) as talk:
+            assert refused(talk, "memory").outcome == "crashed"
+            talk.hello()
+            talk.prepare()
+            assert talk.memory()["host_peak_bytes"] > 0
+
+
+def pythons() -> list[Path]:
+    """Interpreters of pyenv from 3.6 on, and those that DEEPSTONE_TEST_PYTHONS names, separated by colons."""
+    found = sorted((Path.home() / ".pyenv" / "versions").glob("3.*/bin/python"))
+    newer = [path for path in found if int(path.parts[-3].split(".")[1]) >= 6]
+    return newer + [Path(name) for name in os.environ.get("DEEPSTONE_TEST_PYTHONS", "").split(":") if name]
+
+
+every_python = pytest.mark.parametrize("python", pythons(), ids=lambda path: f"{path.parts[-3]}")
+
+
+class TestOldPythons:
+    @every_python
+    def test_what_workers_share_compiles_and_runs(self, python: Path):
+        """Annotations are evaluated when a module is run, so compiling alone would not tell."""
+        package = SERVE_PATH.parent.parent
+        shared = [SERVE_PATH, package / "backends" / "base.py", package / "graph" / "batch.py"]
+        program = """
+            import sys
+            for path in sys.argv[1:]:
+                code = compile(open(path, encoding="utf-8").read(), path, "exec")
+                try:
+                    exec(code, {"__name__": "shared", "__file__": path})
+                except ImportError as error:
+                    assert "numpy" in str(error), error
+        """
+        command = [python, "-I", "-W", "error", "-c", textwrap.dedent(program), *shared]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode == 0, done.stderr
+
+    @every_python
+    def test_a_worker_serves(self, python: Path, monkeypatch: pytest.MonkeyPatch):
+        probe = subprocess.run([python, "-c", "import numpy"], capture_output=True, timeout=60, check=False)
+        if probe.returncode != 0:
+            pytest.skip("this interpreter has no NumPy")
+        info = replace(registry.BACKENDS["fake"], module="plain_backend")
+        monkeypatch.setitem(registry.BACKENDS, "fake", info)
+        monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
+        environment = Environment(framework="fake", version="1", python=python, lock={})
+        with talking_to_worker(tiny_job("fake", environment=environment), timeout_s=TIMEOUT_S) as talk:
+            assert talk.hello().framework["name"] == "plain"
+            assert tuple(talk.prepare().phases or ()) == PHASES
+            assert talk.block(samples=3, steps_per_sample=2).steps == 6
+            assert set(talk.phases(2)) == set(PHASES)
+            assert_like_the_graph(load(talk.dump("parameters")))
+            total = sum(float(array.sum()) for array in flat(initial_parameters(tiny(), 0)).values())
+            steps = 1 + 6 + 2 * 4
+            assert talk.losses(0) == pytest.approx([total * steps], rel=1e-4)
+            assert talk.close().exit_code == 0
+        job = tiny_job("fake", environment=environment, precision="bf16")
+        with talking_to_worker(job, timeout_s=TIMEOUT_S) as talk:
+            talk.hello()
+            with pytest.raises(JobFailed, match="plain numbers only"):
+                talk.prepare()

@@ -1,0 +1,390 @@
+"""torch on the CPU: every value of every axis is honoured and seen to be, or refused with the reason.
+
+One worker serves most of these tests, one job after the other. What changes the whole process has a worker of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tiny_jobs import tiny, tiny_job
+
+from deepstone.backends.base import ADAM_LEARNING_RATE, Job
+from deepstone.backends.torch.backend import TorchBackend
+from deepstone.backends.torch.launch import environment as torch_environment
+from deepstone.backends.torch.observe import parse_onednn_log, widest_isa
+from deepstone.errors import MissingError
+from deepstone.graph.weights import initial_parameters, synthetic_batch
+from deepstone.runner.conversation import Conversation, JobFailed, Prepared, talking_to_worker
+from deepstone.setups.axes import AXES, ISA_ORDER, Value, format_cpus
+from deepstone.setups.effective import contradiction
+from deepstone.setups.request import complete
+
+TIMEOUT_S = 280.0
+
+
+class Bench:
+    """One worker that is given job after job."""
+
+    def __init__(self, talk: Conversation) -> None:
+        self._talk = talk
+        self.talk = talk
+        self.pid = talk.hello().pid
+
+    def prepare(self, **axes: Value) -> Prepared:
+        # One thread unless asked: on a busy machine two wait for each other.
+        self._talk._job = tiny_job("torch", **{"device": "cpu", "threads": 1, **axes})
+        prepared = self._talk.prepare()
+        assert contradiction(self._talk._job.request, prepared.effective) is None
+        return prepared
+
+    def losses(self, steps: int = 4, **axes: Value) -> list[float]:
+        self.prepare(**axes)
+        return self._talk.losses(0) + self._talk.losses(steps - 1)
+
+    def arrays(self, kind: str) -> dict[str, np.ndarray]:
+        return {name: np.load(path) for name, path in self._talk.dump(kind).items()}
+
+
+@contextmanager
+def worker(**axes: Value) -> Iterator[Bench]:
+    with talking_to_worker(tiny_job("torch", device="cpu", **axes), timeout_s=TIMEOUT_S) as talk:
+        yield Bench(talk)
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    with worker() as bench:
+        yield bench
+
+
+def observed(prepared: Prepared, axis: str) -> Value:
+    assert prepared.effective[axis]["source"] == "observed"
+    return prepared.effective[axis]["value"]
+
+
+class TestHonoured:
+    def test_what_auto_means(self, bench: Bench):
+        prepared = bench.prepare(threads="auto")
+        version = torch.__version__.partition("+")[0]
+        seen = {axis: observed(prepared, axis) for axis in ("framework", "device", "layout", "precision", "algorithm")}
+        assert seen == {
+            "framework": f"torch@{version}",
+            "device": "cpu",
+            "layout": "nchw",
+            "precision": "fp32",
+            "algorithm": "heuristic",
+        }
+        assert prepared.effective["compile"]["value"] == "off"
+        assert int(observed(prepared, "threads")) >= 1
+        assert int(observed(prepared, "inter_threads")) >= 1
+        assert observed(prepared, "affinity") == format_cpus(sorted(os.sched_getaffinity(0)))
+
+    @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+    def test_layout(self, bench: Bench, layout: str):
+        assert observed(bench.prepare(layout=layout), "layout") == layout
+
+    def test_layout_changes_no_loss(self, bench: Bench):
+        assert bench.losses(layout="nhwc") == pytest.approx(bench.losses(layout="nchw"), rel=1e-4)
+
+    @pytest.mark.parametrize("precision", ["fp32", "bf16-mixed", "bf16", "fp16-mixed"])
+    def test_precision(self, bench: Bench, precision: str):
+        assert observed(bench.prepare(precision=precision), "precision") == precision
+
+    def test_narrow_numbers_stay_near_the_wide_ones(self, bench: Bench):
+        wide = bench.losses(precision="fp32")
+        for precision in ("bf16-mixed", "bf16", "fp16-mixed"):
+            narrow = bench.losses(precision=precision)
+            assert narrow == pytest.approx(wide, rel=0.02), precision
+            assert narrow != wide, precision
+
+    def test_bf16_narrows_the_weights_and_mixed_does_not(self, bench: Bench):
+        bench.prepare(precision="bf16")
+        assert fits_bf16(bench.arrays("parameters")["conv1/weight"])
+        bench.prepare(precision="bf16-mixed")
+        assert not fits_bf16(bench.arrays("parameters")["conv1/weight"])
+
+    def test_engine_onednn(self, bench: Bench):
+        prepared = bench.prepare(engine="onednn")
+        assert observed(prepared, "engine") == "onednn"
+        assert prepared.details["onednn_primitives"]["convolution"]
+
+    def test_optimizers_differ_as_they_should(self, bench: Bench):
+        steps = 8
+        momentum, fused = bench.losses(steps, optimizer="momentum"), bench.losses(steps, optimizer="momentum-fused")
+        sgd, adam = bench.losses(steps, optimizer="sgd"), bench.losses(steps, optimizer="adam")
+        assert fused == pytest.approx(momentum, rel=1e-5)
+        assert sgd[:2] == pytest.approx(momentum[:2], rel=1e-5)  # the first update has nothing to remember
+        assert sgd[-1] > momentum[-1] * (1 + 1e-4)
+        assert adam[0] == pytest.approx(momentum[0], rel=1e-5)
+        assert abs(adam[1] - momentum[1]) > 1e-4 * momentum[1]
+
+    def test_adam_moves_every_weight_by_its_learning_rate(self, bench: Bench):
+        bench.prepare(optimizer="adam")
+        before = initial_parameters(tiny(), 0)["dense"]["weight"]
+        moved = np.abs(bench.arrays("parameters")["dense/weight"] - before)
+        assert np.median(moved) == pytest.approx(ADAM_LEARNING_RATE, rel=0.01)
+
+    def test_dropout_drops_and_its_seed_fixes_what(self, bench: Bench):
+        off, on = bench.losses(dropout="off"), bench.losses(dropout="on")
+        assert all(abs(a - b) > 1e-4 for a, b in zip(off, on, strict=True))
+        assert bench.losses(dropout="on") == pytest.approx(on, rel=1e-5)
+
+    def test_checkpointing_changes_no_number(self, bench: Bench):
+        plain = bench.losses(checkpointing="off"), bench.arrays("gradients"), bench.arrays("buffers")
+        again = bench.losses(checkpointing="on"), bench.arrays("gradients"), bench.arrays("buffers")
+        assert again[0] == pytest.approx(plain[0], rel=1e-5)
+        for before, after in zip(plain[1:], again[1:], strict=True):
+            assert set(before) == set(after) != set()
+            for name in before:
+                np.testing.assert_allclose(after[name], before[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+    def test_input_from_host_memory_costs_time_in_the_data_phase(self, bench: Bench):
+        """Four megabytes to copy, against looking at what is already there."""
+        taken_s: dict[str, float] = {}
+        for place in ("resident", "host"):
+            bench.prepare(input=place, batch=1024, phase="forward")
+            taken_s[place] = min(bench.talk.phases(5)["data"])
+        assert taken_s["host"] > 0
+        assert taken_s["host"] > 5 * taken_s["resident"]
+
+    def test_input_from_host_memory_changes_no_loss(self, bench: Bench):
+        assert bench.losses(input="host") == pytest.approx(bench.losses(), rel=1e-5)
+
+    def test_forward_is_evaluation(self, bench: Bench):
+        """Batch norm uses what it has learnt, which is nothing yet, and learns nothing."""
+        losses = bench.losses(phase="forward")
+        assert losses == pytest.approx([losses[0]] * len(losses), rel=1e-6)
+        assert abs(losses[0] - bench.losses()[0]) > 1e-4
+        bench.prepare(phase="forward")
+        assert np.all(bench.arrays("buffers")["norm/running_mean"] == 0)
+        assert bench.arrays("gradients") == {}
+
+
+def fits_bf16(array: np.ndarray) -> bool:
+    return not np.any(array.view(np.uint32) & 0xFFFF)
+
+
+def test_input_grad_gives_the_image_a_gradient():
+    """Nothing of the protocol shows it, so the backend is used in this process."""
+    images, labels = synthetic_batch(tiny(), 4, 0)
+    for asked, expected in (("on", True), ("off", False)):
+        request = complete({"framework": "torch", "device": "cpu", "batch": 4, "input_grad": asked})
+        backend = TorchBackend()
+        backend.build(
+            Job(
+                graph=tiny().to_worker_json(),
+                weights=initial_parameters(tiny(), 0),
+                images=images,
+                labels=labels,
+                request=dict(request),
+                scratch="",
+            )
+        )
+        backend.first_step()
+        image = backend._steps._batch._images
+        assert (image.grad is not None) == expected
+        assert image.requires_grad == expected
+        assert backend.observe()["input_grad"]["value"] == asked
+
+
+LIMITED = {"threads": 1, "inter_threads": 3, "isa": "avx2", "algorithm": "deterministic"}
+
+
+@pytest.fixture(scope="module")
+def cpu() -> int:
+    return max(os.sched_getaffinity(0))
+
+
+@pytest.fixture(scope="module")
+def limited(cpu: int) -> Iterator[tuple[Bench, Prepared]]:
+    axes: dict[str, Value] = {**LIMITED, "affinity": str(cpu)}
+    with worker(**axes) as bench:
+        yield bench, bench.prepare(**axes)
+
+
+class TestWholeProcess:
+    """One worker that is limited in every way at once."""
+
+    @pytest.mark.parametrize("axis", ["threads", "inter_threads", "algorithm"])
+    def test_it_is_as_asked(self, limited: tuple[Bench, Prepared], axis: str):
+        assert observed(limited[1], axis) == LIMITED[axis]
+
+    def test_it_may_run_on_one_cpu_only(self, limited: tuple[Bench, Prepared], cpu: int):
+        bench, prepared = limited
+        assert observed(prepared, "affinity") == str(cpu)
+        threads = [int(path.name) for path in Path(f"/proc/{bench.pid}/task").iterdir()]
+        assert {frozenset(os.sched_getaffinity(thread)) for thread in threads} == {frozenset({cpu})}
+
+    def test_no_wider_instructions_were_seen(self, limited: tuple[Bench, Prepared]):
+        _, prepared = limited
+        assert ISA_ORDER.index(str(observed(prepared, "isa"))) <= ISA_ORDER.index("avx2")
+        assert observed(prepared, "engine") == "onednn"
+        assert "avx512" not in str(prepared.details["onednn_primitives"])
+
+    def test_without_the_limit_wider_ones_are_seen(self, bench: Bench):
+        if "avx512f" not in Path("/proc/cpuinfo").read_text():
+            pytest.skip("this CPU has nothing wider than AVX2")
+        assert ISA_ORDER.index(str(observed(bench.prepare(), "isa"))) > ISA_ORDER.index("avx2")
+
+    def test_the_limit_is_set_for_each_of_the_three_libraries(self):
+        variables = torch_environment(complete({"isa": "avx2"}))
+        assert variables == {
+            "ONEDNN_MAX_CPU_ISA": "AVX2",
+            "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+            "ATEN_CPU_CAPABILITY": "avx2",
+        }
+        assert torch_environment(complete({})) == {}
+
+
+@pytest.fixture(scope="module")
+def native() -> Iterator[Bench]:
+    with worker(engine="native") as bench:
+        yield bench
+
+
+class TestNativeEngine:
+    def test_no_onednn_primitive_ran(self, native: Bench):
+        prepared = native.prepare(engine="native")
+        assert observed(prepared, "engine") == "native"
+        assert prepared.details["onednn_primitives"] == {}
+
+    def test_it_computes_the_same(self, native: Bench, bench: Bench):
+        assert native.losses(engine="native") == pytest.approx(bench.losses(), rel=1e-4)
+
+
+@pytest.mark.slow
+def test_compiled_it_computes_the_same(bench: Bench):
+    with worker(compile="default") as compiled:
+        prepared = compiled.prepare(compile="default")
+        assert prepared.effective["compile"] == {"value": "default", "source": "set"}
+        assert prepared.first_step_s > 10 * min(compiled.talk.block(samples=5).step_s)
+        assert compiled.losses(compile="default") == pytest.approx(bench.losses(), rel=1e-4)
+        step_s = min(compiled.talk.block(samples=5).step_s)
+        whole_s = min(sum(parts) for parts in zip(*compiled.talk.phases(5).values(), strict=True))
+        assert step_s / 4 < whole_s < step_s * 4
+
+
+CANNOT = [
+    ({"precision": "tf32"}, "TF32 is a format of GPU matrix units"),
+    ({"precision": "tf32-conv"}, "TF32 is a format of GPU matrix units"),
+    ({"engine": "cudnn"}, "engine cudnn runs on a GPU only"),
+    ({"algorithm": "benchmark"}, "a CPU engine has no such mode"),
+    ({"input": "pinned"}, "page-locked memory serves copies to a GPU"),
+    ({"phase": "forward", "checkpointing": "on"}, "checkpointing saves memory in backward"),
+    ({"phase": "forward", "input_grad": "on"}, "input_grad needs a backward pass"),
+    ({"compile": "default", "checkpointing": "on"}, "choose one"),
+]
+
+
+class TestRefused:
+    @pytest.mark.parametrize("device", ["cpu", "auto"])
+    @pytest.mark.parametrize(("axes", "reason"), CANNOT, ids=str)
+    def test_with_the_reason(self, bench: Bench, device: str, axes: dict[str, Value], reason: str):
+        """The worker refuses by itself, too: only it knows what `auto` will be."""
+        if device == "auto" and torch.cuda.is_available():
+            pytest.skip("auto means the GPU here")
+        with pytest.raises(JobFailed, match=reason) as refusal:
+            bench.prepare(device=device, **axes)
+        assert refusal.value.outcome == "unsupported"
+
+    def test_a_gpu_that_is_not_there_is_missing_and_not_unsupported(self, bench: Bench):
+        if torch.cuda.is_available():
+            pytest.skip("there is a GPU")
+        with pytest.raises(MissingError, match=r"device gpu:0: .*install a CUDA build of torch.* or use device=cpu"):
+            bench.prepare(device="gpu:0")
+        assert MissingError.exit_code == 4
+
+    def test_cpus_that_are_not_there_are_missing(self):
+        job = tiny_job("torch", device="cpu", affinity="9998-9999")
+        with talking_to_worker(job, timeout_s=TIMEOUT_S) as talk, pytest.raises(MissingError, match="may use CPUs"):
+            talk.hello()
+
+    def test_after_all_that_the_worker_still_works(self, bench: Bench):
+        with pytest.raises(JobFailed):
+            bench.prepare(engine="cudnn")
+        assert len(bench.losses()) == 4
+
+    def test_every_value_of_the_closed_axes_was_tried(self):
+        """An axis that gets a new value must get a test here, or be added to this list on purpose."""
+        tried = {
+            "phase": {"forward", "gradient", "train"},
+            "precision": {"auto", "fp32", "bf16-mixed", "bf16", "fp16-mixed", "tf32", "tf32-conv"},
+            "layout": {"auto", "nchw", "nhwc"},
+            "engine": {"auto", "onednn", "native", "cudnn"},
+            "algorithm": {"auto", "heuristic", "benchmark", "deterministic"},
+            "compile": {
+                "auto",
+                "off",
+                "default",
+                "reduce-overhead",
+                "max-autotune",
+            },  # one mode is tried: each takes a minute
+            "input_grad": {"off", "on"},
+            "dropout": {"off", "on"},
+            "optimizer": {"momentum", "momentum-fused", "sgd", "adam"},
+            "checkpointing": {"off", "on"},
+            "input": {"resident", "host", "pinned"},
+        }
+        declared = {name: set(axis.values) for name, axis in AXES.items() if axis.type == "choice" and name != "isa"}
+        assert tried == declared
+
+
+# Lines of oneDNN 3.12 (torch 2.13 on a Xeon), 3.2 and 2.6, cut at the right.
+NEWER = """\
+onednn_verbose,v1,info,oneDNN v3.12.0 (commit 80afa71049cd69a3df32adcccb623b12cd7baa22)
+onednn_verbose,v1,info,cpu,runtime:OpenMP,nthr:2
+onednn_verbose,v1,info,cpu,isa:Intel AVX-512 with Intel DL Boost
+onednn_verbose,v1,primitive,info,template:operation,engine,primitive,implementation,prop_kind,memory_descriptors,attri
+onednn_verbose,v1,primitive,exec,cpu,reorder,jit:uni,undef,src:f32::blocked:acdb::f0 dst:f32::blocked:Acdb32a::f0,attr
+onednn_verbose,v1,primitive,exec,cpu,convolution,brg_conv_fwd:avx512_core,forward_training,src:f32::blocked:acdb::f0 w
+onednn_verbose,v1,primitive,exec,cpu,convolution,jit:avx512_core,backward_weights,src:f32::blocked:acdb::f0 wei:f32:a:
+"""
+WITH_TIMES = """\
+onednn_verbose,v1,1794716572190.487061,primitive,exec,cpu,convolution,jit:avx512_core,forward_training,src:f32:a:block
+onednn_verbose,v1,1794716572190.635010,primitive,exec,cpu,reorder,jit:blk,undef,src:f32::blocked:aBcd16b::f0 dst:f32::
+"""
+WITHOUT_A_VERSION = """\
+onednn_verbose,primitive,create:cache_miss,cpu,convolution,jit:avx2,forward_training,src_f32:p:blocked:aBcd8b::f0
+onednn_verbose,primitive,exec:check,primitive,unused primitive execution argument (4113),src/common/primitive_exec_typ
+onednn_verbose,primitive,exec,cpu,convolution,jit:avx2,forward_training,src_f32:p:blocked:aBcd8b::f0 wei_f32:p:blocked
+onednn_verbose,primitive,exec,cpu,matmul,brg:avx512_core_amx,undef,src_bf16::blocked:ab::f0 wei_bf16::blocked:ba::f0
+"""
+OLDER = """\
+onednn_verbose,info,oneDNN v2.6.0 (commit 52b5f107dd9cf10910aaa19cb47f3abf9b349815)
+onednn_verbose,info,prim_template:operation,engine,primitive,implementation,prop_kind,memory_descriptors,attributes,au
+onednn_verbose,exec,cpu,reorder,jit:uni,undef,src_f32::blocked:abcd:f0 dst_f32::blocked:Acdb32a:f0,,,256x128x3x3,10.31
+onednn_verbose,exec,cpu,convolution,brgconv:avx512_core,forward_inference,src_f32::blocked:acdb:f0 wei_f32::blocked:Ac
+"""
+
+
+class TestLog:
+    @pytest.mark.parametrize(
+        ("log", "primitives", "isa"),
+        [
+            (NEWER, {"convolution": ["brg_conv_fwd:avx512_core", "jit:avx512_core"]}, "avx512_core"),
+            (WITH_TIMES, {"convolution": ["jit:avx512_core"]}, "avx512_core"),
+            (WITHOUT_A_VERSION, {"convolution": ["jit:avx2"], "matmul": ["brg:avx512_core_amx"]}, "avx512_core_amx"),
+            (OLDER, {"convolution": ["brgconv:avx512_core"]}, "avx512_core"),
+            ("", {}, None),
+            ("step 1\nloss 2.3, onednn_verbose,v1,primitive,exec,cpu,convolution,jit:avx2,\n", {}, None),
+        ],
+        ids=["newer", "with times", "without a version", "older", "empty", "someone else's"],
+    )
+    def test_what_ran(self, log: str, primitives: dict[str, list[str]], isa: str | None):
+        assert parse_onednn_log(log) == primitives
+        assert widest_isa(primitives) == isa
+
+    def test_reference_code_has_no_instruction_set(self):
+        assert widest_isa({"convolution": ["ref:any"], "pooling": ["simple:any"]}) is None
+
+    def test_two_implementations_in_one(self):
+        """oneDNN names a backward pass that is done by a forward one after both."""
+        fused = {"convolution": ["brg_conv_bwd:avx512_core_amx+brg_conv_fwd:avx512_core", "jit:avx2"]}
+        assert widest_isa(fused) == "avx512_core_amx"

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cli_kit import Cli, Result, script, without_torch
+
+
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Initial weights are the same for all."""
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture
+def cli(tmp_path: Path, cache: Path) -> Cli:
+    """A user with an empty home and no store yet."""
+    home = tmp_path / "home"
+    home.mkdir()
+    return Cli(store=tmp_path / "store", cache=cache, home=home)
+
+
+@pytest.fixture(scope="session")
+def reader(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Cli:
+    """For commands that change nothing; its store is never made."""
+    home = tmp_path_factory.mktemp("reader")
+    return Cli(store=home / "no-store", cache=cache, home=home)
+
+
+@pytest.fixture(scope="session")
+def torchless(tmp_path_factory: pytest.TempPathFactory, reader: Cli) -> Cli:
+    """The same with no framework installed."""
+    start, variables = without_torch(tmp_path_factory.mktemp("torchless") / "packages")
+    return replace(reader, start=start, more=variables)
+
+
+@pytest.fixture(scope="session")
+def measured(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> tuple[Cli, Result]:
+    """A store with four runs, two ok and two crashed, and what the command that made them did. Not to be changed."""
+    home = tmp_path_factory.mktemp("measured")
+    cli = Cli(store=home / "store", cache=cache, home=home)
+    fault = {"at": "step", "step": 4, "kind": "error"}
+    done = cli(
+        "run",
+        "cifarnet",
+        "framework=fake",
+        "batch=8,16",
+        "layout=nchw,nhwc",
+        "--budget",
+        1,
+        "--json",
+        DEEPSTONE_FAKE=script(by={"layout=nhwc": {"fault": fault}}),
+    )
+    assert done.code == 1, done.err
+    return cli, done

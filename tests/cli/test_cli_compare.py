@@ -1,0 +1,96 @@
+"""`compare MODEL A -- B`: what stands where, and what it answers."""
+
+from __future__ import annotations
+
+import pytest
+from cli_kit import Cli, script
+
+SLOWER = script(noise=0.002, by={"layout=nhwc": {"step_s": 0.008}})
+
+
+def plan(cli: Cli, *words: str) -> list[dict[str, object]]:
+    return [job["requested"] for job in cli("compare", *words, "--dry-run", "--json").assert_ok().json]
+
+
+def test_what_follows_overrides_for_b_alone(reader: Cli) -> None:
+    a, b = plan(reader, "cifarnet", "framework=fake", "batch=8", "layout=nchw", "--", "layout=nhwc")
+    assert (a["batch"], a["layout"]) == (8, "nchw")
+    assert (b["batch"], b["layout"], b["framework"]) == (8, "nhwc", "fake")
+
+
+def test_options_may_follow_in_any_order(reader: Cli) -> None:
+    a, b = plan(reader, "cifarnet", "framework=fake", "--", "--budget", "3", "batch=8", "--store", "x=y", "seed=1")
+    assert (a["batch"], a["seed"]) == (32, 0)
+    assert (b["batch"], b["seed"]) == (8, 1)
+
+
+def test_both_sides_may_be_the_same(reader: Cli) -> None:
+    a, b = plan(reader, "cifarnet", "framework=fake", "batch=8", "--", "batch=8")
+    assert a == b
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("cifarnet", "batch=8"), ("two setups", " -- ")),
+        (("cifarnet", "--", "batch=8", "--", "batch=9"), ("one --",)),
+        (("cifarnet", "batch=8,9", "--", "batch=8"), ("batch", "one value")),
+        (("cifarnet", "--", "batch=8,9"), ("batch", "one value")),
+        (("cifarnet", "--", "bach=8"), ("bach", "batch")),
+        (("cifarnet", "--", "batch"), ("'batch'", "AXIS=VALUE")),
+        (("cifarnet", "--pairs", "3", "--", "batch=8"), ("--pairs",)),
+        (("cifarnet", "--", "batch=8", "--budget"), ("--budget",)),
+        (("--", "batch=8"), ("MODEL",)),
+        ((), ("MODEL",)),
+    ],
+    ids=lambda value: " ".join(value) or "nothing",
+)
+def test_usage(reader: Cli, words: tuple[str, ...], told: tuple[str, ...]) -> None:
+    reader("compare", *words).assert_error(2, *told)
+
+
+@pytest.mark.parametrize("words", [("-h",), ("cifarnet", "--", "-h"), ("cifarnet", "--", "batch=8", "--help")])
+def test_help_wherever_it_is_asked_for(reader: Cli, words: tuple[str, ...]) -> None:
+    assert reader("compare", *words).assert_ok().out.startswith("Usage: deepstone compare")
+
+
+def test_answer_in_json(cli: Cli) -> None:
+    words = ("compare", "cifarnet", "framework=fake", "batch=8", "--", "layout=nhwc", "--budget", 0.5, "--json")
+    done = cli(*words, DEEPSTONE_FAKE=SLOWER).assert_ok()
+    answer = done.json
+    assert set(answer) == {"a", "b", "ratio", "verdict", "pairing"}
+    ratio = answer["ratio"]
+    assert set(ratio) == {"median", "low", "high", "n"}
+    assert ratio["n"] == 8
+    assert 1.2 < ratio["low"] <= ratio["median"] <= ratio["high"] < 1.3  # 10 ms over 8 ms
+    assert answer["verdict"] == "b faster"
+    for name, other in (("a", "b"), ("b", "a")):
+        side = answer[name]
+        assert side["outcome"] == "ok"
+        assert side["comparison"]["side"] == name
+        assert side["comparison"]["other_job"] == answer[other]["job"]
+        assert len(side["samples"]["launches"]) == 8
+    assert sorted(path.stem for path in cli.runs()) == sorted([answer["a"]["id"], answer["b"]["id"]])
+    assert done.err == f"stored {answer['a']['id']}\nstored {answer['b']['id']}\n"
+    command = answer["b"]["command"]
+    assert " ".join(command) == "deepstone compare cifarnet framework=fake batch=8 --budget 0.5 -- layout=nhwc"
+    again = cli(*command[1:], "--dry-run", "--json").assert_ok().json
+    assert [job["job"] for job in again] == [answer["a"]["job"], answer["b"]["job"]]
+
+
+def test_answer_in_words_when_there_is_no_difference(cli: Cli) -> None:
+    words = ("compare", "cifarnet", "framework=fake", "batch=8", "--budget", 0.5, "--", "batch=8")
+    done = cli(*words, DEEPSTONE_FAKE=script(noise=0.0005)).assert_ok()
+    lines = done.out.splitlines()
+    assert lines[0].startswith("A  cifarnet · batch 8")
+    assert "time per sample, A over B: 1.00    95 % interval" in done.out
+    assert lines[-1] == "verdict: no difference shown"
+    assert len(cli.runs()) == 2  # two attempts at one job
+
+
+def test_a_side_that_fails_leaves_no_verdict(cli: Cli) -> None:
+    done = cli("compare", "cifarnet", "framework=fake", "device=cpu", "--", "precision=tf32", "--json")
+    assert done.code == 1
+    assert done.json["b"]["outcome"] == "unsupported"
+    assert set(done.json["ratio"]) == set(done.json["verdict"]) == set(done.json["a"]) == {"absent"}
+    assert len(cli.runs()) == 1

@@ -1,0 +1,66 @@
+"""Help is there for every command, and asking costs no framework."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from cli_kit import Cli
+
+import deepstone
+
+COMMANDS = (
+    (),
+    ("doctor",),
+    ("models",),
+    ("axes",),
+    ("run",),
+    ("compare",),
+    ("results",),
+    *(("results", name) for name in ("list", "show", "export", "import", "delete", "rebuild")),
+)
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
+def test_help(reader: Cli, command: tuple[str, ...]) -> None:
+    done = reader(*command, "-h" if command else "--help").assert_ok()
+    assert done.out.startswith(f"Usage: {' '.join(('deepstone', *command))}")
+    assert done.err == ""
+    assert len(command) == 2 or "Examples:" in done.out
+
+
+def test_version(reader: Cli) -> None:
+    assert reader("--version").assert_ok().out == f"deepstone {deepstone.__version__}\n"
+
+
+_HEAVY = frozenset({"torch", "numpy", "rich", "psutil"})
+
+
+@pytest.mark.parametrize(
+    ("words", "heavy"),
+    [
+        (["--help"], _HEAVY),
+        (["models"], _HEAVY),
+        (["models", "resnet50", "--json"], _HEAVY),
+        (["axes"], _HEAVY),
+        (["run", "cifarnet", "framework=fake", "--dry-run"], {"torch"}),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_asking_imports_nothing_heavy(reader: Cli, words: list[str], heavy: set[str]) -> None:
+    program = (
+        "import sys\n"
+        "from deepstone.cli.main import main\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit as leaving:\n"
+        "    print(leaving.code, *sorted(sys.modules), file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], env=reader.environment(), capture_output=True, text=True, timeout=60
+    )
+    code, *imported = done.stderr.split()
+    assert code == "0"
+    assert "typer" in imported
+    assert heavy & set(imported) == set()

@@ -1,0 +1,79 @@
+"""--dry-run says what would be measured and does nothing; a record's command gives the same job again."""
+
+from __future__ import annotations
+
+import pytest
+from cli_kit import Cli, Result
+
+
+def test_plan_in_words(cli: Cli) -> None:
+    done = cli(
+        "run", "cifarnet", "framework=fake", "batch=8,16", "precision=tf32", "device=cpu", "--dry-run"
+    ).assert_ok()
+    rows = done.out.splitlines()[3:]
+    assert [row.split("  ")[0] for row in rows] == [
+        "deepstone run cifarnet framework=fake device=cpu batch=8 precision=tf32",
+        "deepstone run cifarnet framework=fake device=cpu batch=16 precision=tf32",
+    ]
+    assert all("TF32 is a format of GPU" in row for row in rows)
+    assert done.err == ""
+    assert not cli.store.exists()
+
+
+def test_plan_in_json(cli: Cli) -> None:
+    plan = cli("run", "vgg16", "framework=fake", "batch=1,2", "--dry-run", "--json").assert_ok().json
+    assert [job["requested"]["batch"] for job in plan] == [1, 2]
+    assert plan[1]["flops"] == 2 * plan[0]["flops"] > 0
+    assert plan[0]["analytic_bytes"] > 3 * 4 * 138_357_544  # weights, gradients, momentum
+    assert plan[0]["can_run"] == "yes"
+    assert plan[0]["framework"] == "fake@1"
+    assert plan[0]["job"] != plan[1]["job"]
+    assert not cli.store.exists()
+    assert list(cli.home.iterdir()) == []
+
+
+def test_a_plan_needs_the_framework(torchless: Cli) -> None:
+    torchless("run", "cifarnet", "--dry-run").assert_error(4, "no framework is installed")
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_a_records_command_gives_the_same_job(measured: tuple[Cli, Result], number: int) -> None:
+    cli, done = measured
+    record = done.json[number]
+    assert record["command"][0] == "deepstone"
+    (again,) = cli(*record["command"][1:], "--dry-run", "--json").assert_ok().json
+    assert again["job"] == record["job"]
+    assert again["command"] == " ".join(record["command"])
+
+
+def test_a_rerun_is_another_attempt_at_the_same_job(cli: Cli) -> None:
+    words = (
+        "run",
+        "cifarnet",
+        "framework=fake",
+        "batch=4",
+        "--budget",
+        1,
+        "--target",
+        "1.5",
+        "--launches",
+        2,
+        "--json",
+    )
+    first = cli(*words).assert_ok().json
+    second = cli(*first["command"][1:], "--json").assert_ok().json
+    assert second["job"] == first["job"]
+    assert second["command"] == first["command"]
+    assert [first["id"][20:], second["id"][20:]] == ["-1", "-2"]
+    assert first["summary"]["interval"] == "across launches"
+    assert len(second["samples"]["launches"]) == 2
+
+
+def test_a_file_of_ones_own_is_a_model_with_its_hash(cli: Cli) -> None:
+    text = "from deepstone.models.cifarnet import cifarnet\n\n\ndef make():\n    return cifarnet()\n"
+    (cli.home / "mine.py").write_text(text)
+    record = cli("run", "mine.py:make", "framework=fake", "--budget", 1, "--json").assert_ok().json
+    assert record["workload"]["source"] == str((cli.home / "mine.py").resolve())
+    assert len(record["workload"]["file_sha256"]) == 64
+    (again,) = cli(*record["command"][1:], "--dry-run", "--json").assert_ok().json
+    assert again["job"] == record["job"]

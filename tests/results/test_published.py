@@ -1,0 +1,51 @@
+"""The records we publish are what this version would write: valid, whole, and measured as they claim."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deepstone.models.zoo import ZOO
+from deepstone.records.validate import check_record
+from deepstone.store.importing import import_records
+from deepstone.store.store import Store
+
+RESULTS = Path(__file__).resolve().parents[2] / "results"
+H200 = [json.loads(line) for line in (RESULTS / "h200" / "runs.jsonl").read_text().splitlines()]
+
+
+def test_published_files_can_be_imported(tmp_path: Path) -> None:
+    store = Store.open(tmp_path / "store")
+    for path in sorted(RESULTS.glob("*/*.jsonl")):
+        assert import_records(store, path).added == len(path.read_text().splitlines())
+
+
+@pytest.mark.parametrize("record", H200, ids=lambda record: record["id"])
+def test_gpu_records_hold_what_a_gpu_run_promises(record: dict[str, Any]) -> None:
+    """What tests/backends/test_torch_gpu.py asks of a live GPU, asked of the records kept from one."""
+    check_record(record)
+    assert record["outcome"] == "ok"
+    assert record["graph_sha"] == ZOO[record["workload"]["model"]].make().sha
+    effective = record["setup"]["effective"]
+    assert effective["device"] == {"value": "gpu:0", "source": "observed"}
+    for axis, asked in record["setup"]["requested"].items():
+        if asked != "auto" and axis != "framework":
+            assert effective[axis]["value"] == asked, axis
+    assert record["phases"]["method"] == "device events in steps of their own"
+    phases = sum(record["phases"][f"{name}_s"]["median"] for name in ("data", "forward", "backward", "update"))
+    assert phases == pytest.approx(record["summary"]["step_s"]["median"], rel=0.1)
+    assert record["memory"]["device_reserved_bytes"] >= record["memory"]["device_allocated_bytes"]
+    assert record["memory"]["device_allocated_bytes"] > record["memory"]["analytic_bytes"]
+    assert record["energy"]["window_s"] >= 10 * record["energy"]["meters"][0]["update_period_s"]
+    assert "<host>" in record["environment"]["machine"]["hostname"]
+    assert "/" not in "".join(word for word in record["command"])
+
+
+def test_readme_table_tells_what_the_records_say() -> None:
+    table = (RESULTS / "h200" / "README.md").read_text()
+    for record in H200:
+        rate = record["summary"]["samples_per_s"]["median"]
+        assert (f"| {rate:,.0f} |" if rate >= 1000 else f"| {rate:.1f} |") in table, record["id"]

@@ -1,0 +1,41 @@
+"""Scripts for the fake backend, a mark that its processes carry, and a store that takes their records."""
+
+from __future__ import annotations
+
+import functools
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_jobs import MARK_VARIABLE, Script, end_all, set_script
+
+from deepstone.backends.fake.launch import SCRIPT_VARIABLE
+from deepstone.store.store import Store
+
+
+@pytest.fixture(autouse=True, scope="session")
+def weights_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DEEPSTONE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        patch.delenv(SCRIPT_VARIABLE, raising=False)
+        yield
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    """Sets what the fake backend of the next workers plays."""
+    return functools.partial(set_script, monkeypatch)
+
+
+@pytest.fixture
+def marked_processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A mark in the environment of every process that this test starts."""
+    mark = uuid.uuid4().hex
+    monkeypatch.setenv(MARK_VARIABLE, mark)
+    yield from (mark for _ in end_all(mark))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store.open(tmp_path / "store")

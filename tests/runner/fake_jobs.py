@@ -1,0 +1,85 @@
+"""Jobs for the scripted backend, and what they leave behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deepstone.backends.fake.launch import SCRIPT_VARIABLE
+from deepstone.environments.installed import find_environment
+from deepstone.graph.builder import Builder
+from deepstone.graph.graph import Graph
+from deepstone.models.load import LoadedModel
+from deepstone.runner.job import Job, Machine
+from deepstone.setups.axes import Value
+from deepstone.setups.request import complete
+
+MARK_VARIABLE = "DEEPSTONE_TEST_MARK"
+
+Script = Callable[..., None]
+
+
+@cache
+def small() -> Graph:
+    b = Builder("small")
+    x = b.relu("relu", b.conv("conv", b.input("data", (3, 8, 8)), channels=4, kernel=3, pad=1))
+    b.softmax_cross_entropy("loss", b.dense("dense", b.flatten("flatten", x), features=10))
+    return b.build()
+
+
+@cache
+def machine() -> Machine:
+    return Machine.here()
+
+
+def fake_job(**axes: Value) -> Job:
+    graph = small()
+    return Job(
+        model=LoadedModel(graph=graph, name=graph.name, source="zoo", file_sha256=""),
+        request=complete({"framework": "fake", "batch": 8, **axes}),
+        environment=find_environment("fake"),
+        machine=machine(),
+        command=("deepstone", "run", "small", "framework=fake"),
+    )
+
+
+def set_script(patch: pytest.MonkeyPatch, **script: Any) -> None:
+    """The same noise in every run of a test; launches that are to differ draw from their pid."""
+    if "launch_noise" not in script:
+        script = {"seed": 1, **script}
+    patch.setenv(SCRIPT_VARIABLE, json.dumps(script))
+
+
+def carrying(mark: str) -> list[int]:
+    """The living processes that were started with the mark in their environment; zombies have none."""
+    wanted = f"{MARK_VARIABLE}={mark}".encode()
+    found: list[int] = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+            if wanted in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found
+
+
+def seconds_until_gone(mark: str, *, timeout_s: float = 10.0) -> float:
+    start_s = time.monotonic()
+    while carrying(mark) and time.monotonic() - start_s < timeout_s:
+        time.sleep(0.02)
+    return time.monotonic() - start_s
+
+
+def end_all(mark: str) -> Iterator[None]:
+    """What a failed test left must not disturb the next one."""
+    yield
+    for pid in carrying(mark):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)

@@ -1,0 +1,232 @@
+"""Two jobs against each other on the scripted backend: who wins, in which order they run, what a failure leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from fake_jobs import Script, carrying, fake_job, seconds_until_gone
+
+from deepstone.errors import MissingError
+from deepstone.models.load import load_model
+from deepstone.records.schema import is_absent
+from deepstone.runner import compare as compare_module
+from deepstone.runner.compare import (
+    A_FASTER,
+    B_FASTER,
+    FEWEST_PAIRS,
+    NO_DIFFERENCE,
+    ROUNDS,
+    Comparison,
+    compare_jobs,
+    fit_together,
+)
+from deepstone.runner.conversation import Conversation, talking_to_worker
+from deepstone.runner.job import Job
+from deepstone.runner.launch import Effort
+from deepstone.store.store import Store
+
+EFFORT = Effort(budget_s=4.0)
+A = {"layout": "nchw"}
+B = {"layout": "nhwc"}
+
+
+def compared(a: dict[str, Any], b: dict[str, Any], *, pairs: int = 2, **options: Any) -> Comparison:
+    return compare_jobs(fake_job(**a), fake_job(**b), EFFORT, pairs=pairs, seed=1, **options)
+
+
+class Starts:
+    """Which workers were started, in which order, and how many lived at once."""
+
+    def __init__(self) -> None:
+        self.layouts: list[str] = []
+        self.most_alive = 0
+        self._alive = 0
+
+    @contextmanager
+    def watch(self, job: Job, *, timeout_s: float) -> Iterator[Conversation]:
+        self.layouts.append(str(job.request["layout"]))
+        self._alive += 1
+        self.most_alive = max(self.most_alive, self._alive)
+        with talking_to_worker(job, timeout_s=timeout_s) as conversation:
+            yield conversation
+        self._alive -= 1
+
+
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch) -> Starts:
+    starts = Starts()
+    monkeypatch.setattr(compare_module, "talking_to_worker", starts.watch)
+    return starts
+
+
+class TestVerdict:
+    def test_identical_setups_show_no_difference(self, script: Script, store: Store):
+        """Launches of one setup that differ by some 4 %, as real ones do."""
+        script(noise=0.02, launch_noise=0.04)
+        found = compared({}, {}, pairs=FEWEST_PAIRS)
+        assert found.verdict == NO_DIFFERENCE
+        assert found.ratio is not None
+        assert found.ratio.n == FEWEST_PAIRS
+        assert found.ratio.low <= 1.02
+        assert found.ratio.high >= 1 / 1.02
+        a, b = (store.get(store.add(draft)["id"]) for draft in (found.a, found.b) if draft is not None)
+        assert a["job"] == b["job"]
+        assert a["comparison"] == {
+            "side": "a",
+            "other_job": b["job"],
+            "ratio": found.ratio.to_json(),
+            "verdict": NO_DIFFERENCE,
+            "pairs": FEWEST_PAIRS,
+            "pairing": "together",
+        }
+        assert b["comparison"]["side"] == "b"
+        assert len(a["samples"]["launches"]) == len(b["samples"]["launches"]) == FEWEST_PAIRS
+
+    @pytest.mark.parametrize(("slow", "winner", "ratio"), [("nchw", B_FASTER, 1.2), ("nhwc", A_FASTER, 1 / 1.2)])
+    def test_the_faster_side_wins(self, script: Script, slow: str, winner: str, ratio: float):
+        script(noise=0.02, launch_noise=0.005, by={f"layout={slow}": {"step_s": 0.012}})
+        found = compared(A, B, pairs=3)
+        assert found.verdict == winner
+        assert found.ratio is not None
+        assert found.ratio.median == pytest.approx(ratio, rel=0.03)
+
+    def test_batches_are_compared_by_the_time_of_a_sample(self, script: Script):
+        """The same time for a step of twice as many samples."""
+        script(noise=0.01)
+        found = compared({"batch": 8}, {"batch": 16})
+        assert found.ratio is not None
+        assert found.ratio.median == pytest.approx(2.0, rel=0.03)
+        assert found.verdict == B_FASTER
+
+    def test_warmup_does_not_count(self, script: Script):
+        """One side takes its time to get going, but in the end both are alike."""
+        script(noise=0.005, by={"layout=nhwc": {"warmup": [50, *(3 - 0.1 * step for step in range(20))]}})
+        found = compared(A, B)
+        assert found.verdict == NO_DIFFERENCE
+        assert found.ratio is not None
+        assert found.ratio.median == pytest.approx(1.0, abs=0.01)
+
+
+class TestOrder:
+    def test_fresh_pairs_begin_with_either_side_in_turn(self, starts: Starts):
+        compared(A, B, pairs=3)
+        assert starts.layouts == ["nchw", "nhwc", "nhwc", "nchw", "nchw", "nhwc"]
+        assert starts.most_alive == 2
+
+    def test_blocks_come_in_random_order_and_every_round_has_both(self, monkeypatch: pytest.MonkeyPatch):
+        order: list[str] = []
+        measure = compare_module._round
+
+        def watch(side: Any) -> None:
+            order.append(side.job.request["layout"])
+            measure(side)
+
+        monkeypatch.setattr(compare_module, "_round", watch)
+        found = compared(A, B)
+        rounds = [tuple(order[start : start + 2]) for start in range(0, len(order), 2)]
+        assert len(rounds) == 2 * ROUNDS
+        for pair in (rounds[:ROUNDS], rounds[ROUNDS:]):
+            assert set(pair) == {("nchw", "nhwc"), ("nhwc", "nchw")}
+        assert found.a is not None
+        for launch in found.a["samples"]["launches"]:
+            blocks = launch["ranks"][0]["blocks"]
+            warmup = sum(len(block["step_s"]) * block["steps_per_sample"] for block in blocks[:-ROUNDS])
+            assert launch["warmup_steps"] == warmup > 0
+
+    def test_processes_alternate_where_memory_does_not_take_both(
+        self, starts: Starts, script: Script, monkeypatch: pytest.MonkeyPatch
+    ):
+        monkeypatch.setattr(compare_module, "fit_together", lambda _a, _b: False)
+        script(noise=0.01, by={"layout=nchw": {"step_s": 0.012}})
+        found = compared(A, B, pairs=3)
+        assert starts.most_alive == 1
+        assert starts.layouts == ["nchw", "nhwc", "nhwc", "nchw", "nchw", "nhwc"]
+        assert found.pairing == "alternating processes"
+        assert found.verdict == B_FASTER
+        for draft in (found.a, found.b):
+            assert draft is not None
+            assert draft["comparison"]["pairing"] == "alternating processes"
+
+    def test_progress_goes_forward(self):
+        told: list[float] = []
+        compared(A, B, tell=lambda _stage, share: told.append(share))
+        assert told == sorted(told)
+        assert 0 <= min(told) <= max(told) <= 1
+
+
+class TestFailure:
+    def test_a_side_that_crashes_is_told_and_its_samples_kept(
+        self, script: Script, store: Store, marked_processes: str
+    ):
+        script(by={"layout=nhwc": {"fault": {"at": "step", "step": 60, "kind": "segfault"}}})
+        found = compared(A, B)
+        assert (found.ratio, found.verdict) == (None, "")
+        assert found.a is None  # nothing of it was finished
+        assert found.b is not None
+        record = store.add(found.b)
+        assert (record["outcome"], record["failure"]["signal"]) == ("crashed", "SIGSEGV")
+        assert len(record["samples"]["launches"]) == 1
+        assert seconds_until_gone(marked_processes) < 0.5
+
+    def test_what_the_other_side_finished_is_kept(self, script: Script, store: Store):
+        def break_the_second_pair(stage: str, _share: float) -> None:
+            if stage.startswith("pair 1") and stage.endswith("measuring"):
+                script(by={"layout=nhwc": {"fault": {"at": "step", "step": 60, "kind": "exit"}}})
+
+        found = compared(A, B, tell=break_the_second_pair)
+        assert found.ratio is None
+        assert found.a is not None
+        assert found.b is not None
+        a, b = store.add(found.a), store.add(found.b)
+        assert a["outcome"] == "ok"
+        assert len(a["samples"]["launches"]) == 1
+        assert not is_absent(a["summary"])
+        assert (b["outcome"], b["failure"]["exit_code"]) == ("crashed", 7)
+        assert len(b["samples"]["launches"]) == 2
+
+    def test_a_side_that_cannot_be_starts_no_worker(self, starts: Starts):
+        found = compared({}, {"device": "cpu", "engine": "cudnn"})
+        assert starts.layouts == []
+        assert found.a is None
+        assert found.b is not None
+        assert found.b["outcome"] == "unsupported"
+
+    def test_a_side_that_did_something_else_is_unsupported(self, script: Script):
+        script(effective={"layout": "nchw"})
+        found = compared(A, B)
+        assert found.b is not None
+        assert found.b["failure"]["reason"] == "asked for layout=nhwc, but got nchw"
+
+    def test_a_diverged_side_names_no_winner(self, script: Script, store: Store):
+        script(by={"layout=nhwc": {"loss": "nan"}})
+        found = compared(A, B)
+        assert found.ratio is None
+        assert found.b is not None
+        record = store.add(found.b)
+        assert record["outcome"] == "diverged"
+        assert not is_absent(record["summary"])
+
+    def test_what_is_missing_is_raised(self, script: Script, marked_processes: str):
+        script(by={"layout=nhwc": {"fault": {"at": "build", "kind": "missing"}}})
+        with pytest.raises(MissingError, match="install it"):
+            compared(A, B)
+        assert carrying(marked_processes) == []
+
+
+class TestFitting:
+    def test_small_jobs_do(self):
+        assert fit_together(fake_job(device="cpu"), fake_job(device="cpu"))
+
+    def test_giants_do_not(self):
+        giant = fake_job(device="cpu", batch=2**20)
+        heavy = Job(
+            model=load_model("resnet152"),
+            request=giant.request,
+            environment=giant.environment,
+            machine=giant.machine,
+            command=giant.command,
+        )
+        assert not fit_together(heavy, heavy)

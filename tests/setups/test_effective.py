@@ -1,0 +1,82 @@
+"""What was done against what was asked: effective values may refine `auto`, and contradict nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from deepstone.setups.axes import AXES, Value
+from deepstone.setups.effective import EffectiveValue, contradiction
+from deepstone.setups.request import complete
+
+RESOLVED: dict[str, Value] = {
+    "framework": "torch@2.13.0",
+    "device": "cpu",
+    "precision": "fp32",
+    "layout": "nchw",
+    "engine": "onednn",
+    "algorithm": "heuristic",
+    "compile": "off",
+    "threads": 2,
+    "inter_threads": 1,
+    "affinity": "0-1",
+    "isa": "avx512_core",
+}
+
+
+def effective(**done: Value) -> dict[str, EffectiveValue]:
+    values = {**complete({}), **RESOLVED, **done}
+    return {name: {"value": value, "source": "observed"} for name, value in values.items()}
+
+
+def test_auto_takes_whatever_was_done():
+    assert contradiction(complete({}), effective()) is None
+
+
+@pytest.mark.parametrize("name", [name for name, axis in AXES.items() if axis.default == "auto"])
+def test_what_was_asked_for_and_done_is_right(name: str):
+    assert contradiction(complete({name: RESOLVED[name]}), effective()) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "done"),
+    [
+        ("framework", "fake", "torch@2.13.0"),
+        ("framework", "torch@2.12.0", "torch@2.13.0"),
+        ("device", "gpu:0", "cpu"),
+        ("device", "gpu:1", "gpu:0"),
+        ("batch", 16, 8),
+        ("phase", "forward", "train"),
+        ("precision", "bf16", "bf16-mixed"),
+        ("layout", "nhwc", "nchw"),
+        ("engine", "onednn", "native"),
+        ("algorithm", "deterministic", "heuristic"),
+        ("compile", "default", "off"),
+        ("threads", 4, 2),
+        ("affinity", "0", "0-1"),
+        ("isa", "avx2", "avx512_core"),
+        ("isa", "avx2", "unheard-of"),
+        ("dropout", "on", "off"),
+        ("seed", 1, 0),
+    ],
+)
+def test_a_contradiction_says_both(name: str, asked: Value, done: Value):
+    reason = contradiction(complete({name: asked}), effective(**{name: done}))
+    assert reason == f"asked for {name}={asked}, but got {done}"
+
+
+@pytest.mark.parametrize("done", ["sse41", "avx", "avx2"])
+def test_an_instruction_set_is_a_limit(done: str):
+    assert contradiction(complete({"isa": "avx2"}), effective(isa=done)) is None
+
+
+@pytest.mark.parametrize("asked", ["torch", "torch@2.13.0", "torch@2.13.0+cpu"])
+def test_a_framework_may_be_asked_for_with_or_without_version_and_build(asked: str):
+    """`environments` finds the version with its build tag, so asking for it must not be refused in the end."""
+    assert contradiction(complete({"framework": asked}), effective()) is None
+
+
+@pytest.mark.parametrize("name", AXES)
+def test_silence_about_an_axis_is_a_contradiction(name: str):
+    done = effective()
+    del done[name]
+    assert contradiction(complete({}), done) == f"the backend does not say what it did about {name}"

@@ -1,0 +1,81 @@
+"""Rules: each forbids what it says and nothing near it, and `auto` breaks none of them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepstone.setups import rules
+from deepstone.setups.axes import AXES
+from deepstone.setups.request import complete
+from deepstone.setups.rules import RULES, broken_rule
+
+# What breaks a rule, a word of its reason, and the one change that mends it.
+EXAMPLES = [
+    ({"device": "cpu", "precision": "tf32"}, "TF32", {"device": "gpu:0"}),
+    ({"device": "cpu", "precision": "tf32-conv"}, "TF32", {"precision": "fp32"}),
+    ({"device": "cpu", "engine": "cudnn"}, "cudnn", {"engine": "onednn"}),
+    ({"device": "gpu:1", "engine": "onednn"}, "onednn", {"device": "cpu"}),
+    ({"device": "cpu", "algorithm": "benchmark"}, "a CPU engine has no such mode", {"device": "gpu:0"}),
+    ({"engine": "native", "algorithm": "benchmark"}, "does not use cuDNN", {"engine": "cudnn"}),
+    ({"device": "gpu:0", "isa": "avx2"}, "isa limits CPU libraries", {"device": "cpu"}),
+    ({"phase": "forward", "checkpointing": "on"}, "checkpointing", {"phase": "gradient"}),
+    ({"phase": "forward", "input_grad": "on"}, "backward pass", {"phase": "train"}),
+    ({"input_grad": "on", "input": "host"}, "input=resident", {"input": "resident"}),
+    ({"phase": "gradient", "optimizer": "adam"}, "phase=train only", {"phase": "train"}),
+    ({"phase": "forward", "dropout": "on"}, "identity in evaluation", {"phase": "gradient"}),
+    ({"device": "cpu", "input": "pinned"}, "page-locked", {"input": "host"}),
+    ({"compile": "default", "checkpointing": "on"}, "choose one", {"compile": "off"}),
+]
+
+
+def words(part: dict[str, str] | str) -> str:
+    return part if isinstance(part, str) else " ".join(f"{name}={value}" for name, value in part.items())
+
+
+@pytest.mark.parametrize(("broken", "word", "mended"), EXAMPLES, ids=words)
+def test_a_rule_and_what_mends_it(broken, word: str, mended):
+    reason = broken_rule(complete(broken))
+    assert reason
+    assert word in reason
+    assert broken_rule(complete({**broken, **mended})) is None
+
+
+def test_every_rule_has_an_example():
+    assert {broken_rule(complete(broken)) for broken, _, _ in EXAMPLES} == {rule.reason for rule in RULES}
+
+
+def test_the_defaults_break_no_rule():
+    assert broken_rule(complete({})) is None
+
+
+@pytest.mark.parametrize("phase", ["forward", "gradient", "train"])
+@pytest.mark.parametrize("device", ["auto", "cpu", "gpu:0"])
+def test_a_plain_request_breaks_no_rule(device: str, phase: str):
+    assert broken_rule(complete({"device": device, "phase": phase})) is None
+
+
+CHOICES = {name: st.sampled_from(axis.values) for name, axis in AXES.items() if axis.type == "choice"}
+
+
+@given(asked=st.fixed_dictionaries({}, optional={**CHOICES, "device": st.sampled_from(["auto", "cpu", "gpu:0"])}))
+def test_a_request_breaks_the_rule_that_it_is_told(asked):
+    """The reason is that of a rule which this very request breaks; and where all was left open, nothing is broken."""
+    request = complete(asked)
+    reason = broken_rule(request)
+    assert [rule.reason for rule in RULES if rule.broken(request)][:1] == ([reason] if reason else [])
+    left_open = {name: AXES[name].default for name in asked}
+    assert broken_rule(complete(left_open)) is None
+
+
+def test_an_axis_that_a_framework_does_not_honour(monkeypatch: pytest.MonkeyPatch):
+    deaf = dataclasses.replace(AXES["isa"], honoured_by=("torch",))
+    monkeypatch.setitem(rules.AXES, "isa", deaf)
+    assert broken_rule(complete({"framework": "fake", "isa": "avx2"})) == "fake does not honour the axis isa"
+    assert broken_rule(complete({"framework": "fake@1", "isa": "avx2"})) == "fake does not honour the axis isa"
+    assert broken_rule(complete({"framework": "fake"})) is None
+    assert broken_rule(complete({"framework": "torch", "isa": "avx2"})) is None
+    assert broken_rule(complete({"framework": "auto", "isa": "avx2"})) is None
