@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import time
 from collections.abc import Generator, Sequence
@@ -16,11 +17,12 @@ from deepstone.graph.weights import cached_weights, parameter_slices
 from deepstone.launchers.local import worker_argv, worker_variables
 from deepstone.records.schema import Outcome
 from deepstone.runner.job import Job
-from deepstone.runner.supervise import Ending, WorkerEnded, WorkerProcess, WorkerTimeout
+from deepstone.runner.supervise import Ending, ProtocolError, WorkerEnded, WorkerProcess, WorkerTimeout
 from deepstone.setups.axes import AUTO, cpu_list
 from deepstone.setups.effective import EffectiveValue
 
 PROTOCOL = 1
+_SCRATCH = "deepstone-job-"
 
 
 class JobFailed(Exception):
@@ -157,6 +159,9 @@ class Conversation:
             ending = gone.ending
             outcome: Outcome = "oom" if ending.oom_killed else "crashed"
             raise self._failed(outcome, str(ending), signal=ending.signal, exit_code=ending.exit_code) from None
+        except ProtocolError as error:
+            self._worker.stop()
+            raise self._failed("crashed", str(error)) from None
         if reply["event"] == "failed":
             if reply["outcome"] == "missing":
                 raise MissingError(reply["reason"])
@@ -179,7 +184,9 @@ class Conversation:
 @contextmanager
 def talking_to_worker(job: Job, *, timeout_s: float) -> Generator[Conversation, None, None]:
     """A worker for the job, ended with its whole tree when the context is left."""
-    with tempfile.TemporaryDirectory(prefix="deepstone-", ignore_cleanup_errors=True) as folder:
+    _sweep_scratch()
+    prefix = f"{_SCRATCH}{os.getpid()}-"
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
         worker = WorkerProcess.start(
             worker_argv(job.environment.python, job.environment.framework),
@@ -189,6 +196,14 @@ def talking_to_worker(job: Job, *, timeout_s: float) -> Generator[Conversation, 
         )
         with worker:
             yield Conversation(worker, job, scratch=scratch, deadline_s=time.monotonic() + timeout_s)
+
+
+def _sweep_scratch() -> None:
+    """Remove the folders of controllers that were killed before they could."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}[0-9]*-*"):
+        owner = folder.name.removeprefix(_SCRATCH).partition("-")[0]
+        if owner.isdecimal() and not Path("/proc", owner).exists():
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def cache_folder() -> Path:

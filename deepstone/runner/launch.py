@@ -72,6 +72,7 @@ class Launched:
     energy: Energy | Absent = field(default_factory=lambda: Absent("the run ended before energy was measured"))
     noise: tuple[NoiseReading, NoiseReading] | None = None
     loss: float | None = None
+    calibration_samples: int = 0  # taken to find out how long a step is; warm-up at any rate
     warmup_given: int | None = None  # samples of warm-up where the caller decided; else it is read off the samples
 
     @property
@@ -85,7 +86,9 @@ class Launched:
 
     @property
     def warmup_samples(self) -> int:
-        return warmup_end(self.samples) if self.warmup_given is None else self.warmup_given
+        if self.warmup_given is not None:
+            return self.warmup_given
+        return max(warmup_end(self.samples), self.calibration_samples)
 
     @property
     def warmup_steps(self) -> int:
@@ -180,6 +183,7 @@ def _sizes(launched: Launched, effort: Effort) -> tuple[int, int]:
 
 def _blocks(conversation: Conversation, launched: Launched, effort: Effort, tell: Tell) -> None:
     steps_per_sample, samples = calibrate(conversation, launched, effort)
+    launched.calibration_samples = len(launched.samples)
     spent_s = sum(block.total_s for block in launched.blocks)
     while True:
         launched.blocks.append(conversation.block(samples=samples, steps_per_sample=steps_per_sample))

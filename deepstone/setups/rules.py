@@ -64,6 +64,10 @@ RULES = (
         broken=lambda r: _on_cpu(r) and r["input"] == "pinned",
     ),
     Rule(
+        reason="compile=reduce-overhead replays CUDA graphs; on a CPU it would be the same as default",
+        broken=lambda r: _on_cpu(r) and r["compile"] == "reduce-overhead",
+    ),
+    Rule(
         reason="compiling and checkpointing decide the same thing (what to keep for backward); choose one",
         broken=lambda r: r["compile"] not in (AUTO, "off") and r["checkpointing"] == "on",
     ),

@@ -76,7 +76,7 @@ class TestStopping:
         assert "interval_too_wide" in codes(record)
 
     def test_a_narrow_interval_takes_longer_than_a_wide_one(self, run, script: Script):
-        script(noise=0.1)
+        script(noise=0.3)
         lengths = [len(steps_of(run(Effort(budget_s=200.0, target=target)))) for target in (0.05, 0.02)]
         assert lengths[1] > 2 * lengths[0]
 

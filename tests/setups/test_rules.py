@@ -28,6 +28,7 @@ EXAMPLES = [
     ({"phase": "gradient", "optimizer": "adam"}, "phase=train only", {"phase": "train"}),
     ({"phase": "forward", "dropout": "on"}, "identity in evaluation", {"phase": "gradient"}),
     ({"device": "cpu", "input": "pinned"}, "page-locked", {"input": "host"}),
+    ({"device": "cpu", "compile": "reduce-overhead"}, "CUDA graphs", {"compile": "default"}),
     ({"compile": "default", "checkpointing": "on"}, "choose one", {"compile": "off"}),
 ]
 
