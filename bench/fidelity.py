@@ -1,6 +1,6 @@
 """Does Deepstone measure what a bare loop measures? Both, and timm's way, on one model object in one process, in turns.
 
-    python bench/fidelity.py                         CPU: resnet50 (batch 2) and cifarnet (batch 8)
+    python bench/fidelity.py                         CPU: resnet50 (batch 1) and cifarnet (batch 8)
     python bench/fidelity.py --device gpu            the same on a GPU (resnet50 with batch 64)
     python bench/fidelity.py --fresh 8               deepstone run against bench/hand_written.py, in fresh processes
 
@@ -28,8 +28,7 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-ROUNDS = 60
-ROUND_S = 0.3
+ROUNDS = 120
 
 
 def main() -> None:
@@ -37,22 +36,26 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=["cpu", "gpu"])
     parser.add_argument("--fresh", type=int, default=0, metavar="PAIRS")
     parser.add_argument("--rounds", type=int, default=ROUNDS)
+    parser.add_argument(
+        "--round-s", type=float, help="length of a way's turn (CPU 0.05, GPU 0.3: filling it takes time)"
+    )
     parser.add_argument("--models", default="resnet50,cifarnet")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
     results: list[dict[str, Any]] = []
     for model in options.models.split(","):
-        batch = 8 if model == "cifarnet" else 64 if options.device == "gpu" else 2
+        batch = 8 if model == "cifarnet" else 64 if options.device == "gpu" else 1
         if options.fresh:
             results.append(fresh_processes(model, batch, options.device, options.fresh))
         else:
-            results.append(one_process(model, batch, options.device, options.rounds))
+            round_s = options.round_s or (0.3 if options.device == "gpu" else 0.05)
+            results.append(one_process(model, batch, options.device, options.rounds, round_s))
         print(json.dumps(results[-1]), flush=True)
     if options.output:
         options.output.write_text(json.dumps(results, indent=1) + "\n")
 
 
-def one_process(model: str, batch: int, device: str, rounds: int) -> dict[str, Any]:
+def one_process(model: str, batch: int, device: str, rounds: int, round_s: float) -> dict[str, Any]:
     import torch
 
     from deepstone.backends.base import Job
@@ -112,7 +115,7 @@ def one_process(model: str, batch: int, device: str, rounds: int) -> dict[str, A
         estimate_s = bare(5)
     shortest_s = 4e-3 if on_gpu else 1e-3
     per_sample = max(1, int(np.ceil(shortest_s / estimate_s)))
-    count = max(1, round(ROUND_S / estimate_s / per_sample)) * per_sample
+    count = max(1, round(round_s / estimate_s / per_sample)) * per_sample
     reported: list[float] = []
 
     def worker(count: int) -> float:
@@ -133,11 +136,19 @@ def one_process(model: str, batch: int, device: str, rounds: int) -> dict[str, A
         "batch": batch,
         "device": device,
         "torch": torch.__version__,
+        "loop_cost_s": loop_cost_s(time_steps),
         "rounds": rounds,
         "steps_per_round": count,
         "bare_step_s": float(np.median(times["bare"])),
         "ratio_to_bare": {name: ratio(times[name], times["bare"]) for name in times if name != "bare"},
     }
+
+
+def loop_cost_s(time_steps: Callable[..., dict[str, Any]]) -> float:
+    """What the worker's loop itself takes per step, on the CPU: the loop around a step that does nothing."""
+    from deepstone.backends.base import Backend
+
+    return min(time_steps(Backend(), lambda: None, 20_000, 1)["total_s"] for _ in range(5)) / 20_000
 
 
 def ratio(values: list[float], base: list[float]) -> dict[str, float]:

@@ -55,6 +55,16 @@ def median_of(launches: Sequence[Launch], *, seed: int = 0, replicates: int = RE
     return Quantity(median=median, low=min(low, median), high=max(high, median), n=len(flat))
 
 
+def rough_relative_half_width(blocks: Launch) -> float:
+    """About what `median_of` would find, from the spread of the blocks' medians alone; a thousandth of the work."""
+    medians = np.array([np.median(block) for block in blocks])
+    middle = float(np.median(medians))
+    if len(medians) < 2 or middle == 0:
+        return math.inf
+    of_median = math.sqrt(math.pi / 2)  # a median is that much less certain than a mean
+    return 1.96 * of_median * float(np.std(medians, ddof=1)) / math.sqrt(len(medians)) / abs(middle)
+
+
 def difference_of_medians(larger: Launch, smaller: Launch, *, seed: int = 0) -> Quantity:
     """median(larger) - median(smaller), their blocks having been interleaved. A negative value is shown as such."""
     random = np.random.default_rng(seed)
@@ -101,7 +111,7 @@ def _resampled_medians(launches: Sequence[Launch], random: np.random.Generator, 
     """Medians of resampled steps: launch, then block, then step, with replacement at every level."""
     steps = _flat(launches)
     sizes = np.array([len(block) for launch in launches for block in launch])
-    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
+    starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
     blocks = _draw_blocks(launches, sizes, random, replicates)  # replicates x blocks
     per_block = max(1, round(len(steps) / len(sizes)))
     per_block = max(1, min(per_block, _DRAWS_AT_MOST // (replicates * blocks.shape[1])))
@@ -109,8 +119,8 @@ def _resampled_medians(launches: Sequence[Launch], random: np.random.Generator, 
     chunk = max(1, _DRAWS_AT_MOST // 4 // (blocks.shape[1] * per_block))
     for first in range(0, replicates, chunk):
         some = blocks[first : first + chunk]
-        where = random.random((*some.shape, per_block)) * sizes[some][..., None]
-        drawn = steps[starts[some][..., None] + where.astype(np.int64)]
+        where = random.random((*some.shape, per_block), dtype=np.float32) * sizes[some][..., None].astype(np.float32)
+        drawn = steps[starts[some][..., None] + where.astype(np.int32)]
         medians[first : first + chunk] = np.median(drawn.reshape(len(some), -1), axis=1)
     return medians
 

@@ -53,7 +53,8 @@ def draft(
     """The record, but for the id that the store gives it."""
     measured = [launched for launched in launches if launched.blocks]
     complete = failure is None or failure.outcome == "diverged"
-    summary = _summary(job, measured) if measured and complete else None
+    step = _step_time(measured) if measured and complete else None
+    summary = None if step is None else _summary(job, measured, step)
     last = launches[-1] if launches else Launched()
     return {
         "schema": SCHEMA,
@@ -76,7 +77,7 @@ def draft(
         "share_of_peak": absent("the peak of this machine has not been measured"),
         "environment": _environment(job, last),
         "comparison": comparison or absent("measured by itself"),
-        "doubts": [cast(DoubtJson, doubt.to_json()) for doubt in _doubts(measured, effort)] if summary else [],
+        "doubts": [cast(DoubtJson, doubt.to_json()) for doubt in _doubts(measured, step, effort)] if step else [],
     }
 
 
@@ -98,12 +99,13 @@ def _samples(launches: Sequence[Launched]) -> Samples:
     return {"launches": written, "warmup_steps": sum(launch["warmup_steps"] for launch in written)}
 
 
-def step_time(launches: Sequence[Launched]) -> Quantity:
+def _step_time(launches: Sequence[Launched]) -> Quantity:
+    if len(launches) == 1 and launches[0].step is not None:
+        return launches[0].step
     return median_of([launched.steady() for launched in launches])
 
 
-def _summary(job: Job, launches: Sequence[Launched]) -> Summary:
-    step = step_time(launches)
+def _summary(job: Job, launches: Sequence[Launched], step: Quantity) -> Summary:
     steps, total_s = 0, 0.0
     for launched in launches:
         skipped = launched.warmup_samples
@@ -185,7 +187,7 @@ def _failure(failure: JobFailed) -> Failure:
     return written
 
 
-def _doubts(launches: Sequence[Launched], effort: Effort) -> list[Doubt]:
+def _doubts(launches: Sequence[Launched], step: Quantity, effort: Effort) -> list[Doubt]:
     found: list[Doubt | None] = []
     for launched in launches:
         if launched.noise is not None:
@@ -197,7 +199,6 @@ def _doubts(launches: Sequence[Launched], effort: Effort) -> list[Doubt]:
             found.append(doubts.host_bound(enqueue_s=last.enqueue_s, block_s=last.total_s))
         else:
             found.append(doubts.too_short_to_time(sample_s, clock_cost_s=clock_cost_s()))
-    step = step_time(launches)
     found.append(doubts.interval_too_wide(step.relative_half_width, target=effort.target))
     found.append(doubts.few_samples(step.n))
     if len(launches) > 1:

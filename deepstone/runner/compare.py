@@ -18,6 +18,7 @@ from typing import Final
 
 import psutil
 
+from deepstone.absent import Absent
 from deepstone.measure.statistics import Quantity, ratio_of_pairs
 from deepstone.measure.warmup import settled
 from deepstone.records.schema import Draft
@@ -184,6 +185,7 @@ def _round(side: _Side) -> None:
 
 def _end(side: _Side) -> None:
     side.launched.stopped = f"{ROUNDS} rounds"
+    side.launched.energy = Absent("not measured in a comparison, where both sides share the device")
     try:
         finish(side.talk(), side.launched)
     except JobFailed as failure:

@@ -22,7 +22,7 @@ from deepstone.hardware.noise import Noise
 from deepstone.measure.energy.find import find_meters
 from deepstone.measure.energy.window import Energy, energy_over, read_meters
 from deepstone.measure.noise_reading import NoiseReading
-from deepstone.measure.statistics import Quantity, difference_of_medians, median_of
+from deepstone.measure.statistics import Quantity, difference_of_medians, median_of, rough_relative_half_width
 from deepstone.measure.warmup import settled, warmup_end
 from deepstone.runner.conversation import BlockTimes, Conversation, Hello, JobFailed, Prepared
 from deepstone.runner.job import Job
@@ -39,7 +39,7 @@ PHASE_ROUNDS = 5
 PHASE_BUDGET_SHARE = 0.1
 MOST_PHASE_STEPS = 40  # per round
 ENERGY_WINDOW_S = 2.0
-_QUICK_REPLICATES = 400  # to decide whether to go on; the reported interval uses more
+_PHASE_REPLICATES = 400
 
 Tell = Callable[[str, float], None]  # stage, share done
 
@@ -72,6 +72,7 @@ class Launched:
     energy: Energy | Absent = field(default_factory=lambda: Absent("the run ended before energy was measured"))
     noise: tuple[NoiseReading, NoiseReading] | None = None
     loss: float | None = None
+    step: Quantity | None = None  # the interval that ended the measuring, so that it need not be computed again
     calibration_samples: int = 0  # taken to find out how long a step is; warm-up at any rate
     warmup_given: int | None = None  # samples of warm-up where the caller decided; else it is read off the samples
 
@@ -185,10 +186,14 @@ def _blocks(conversation: Conversation, launched: Launched, effort: Effort, tell
     steps_per_sample, samples = calibrate(conversation, launched, effort)
     launched.calibration_samples = len(launched.samples)
     spent_s = sum(block.total_s for block in launched.blocks)
+    width, next_look = math.inf, 0
     while True:
         launched.blocks.append(conversation.block(samples=samples, steps_per_sample=steps_per_sample))
         spent_s += launched.blocks[-1].total_s
-        width = _relative_half_width(launched, effort.target)
+        if len(launched.blocks) >= next_look:
+            # Ever more rarely: looking costs, and one block changes less and less.
+            width = _relative_half_width(launched, effort.target)
+            next_look = math.ceil(1.15 * len(launched.blocks))
         if width <= effort.target:
             launched.stopped = "interval within the target"
             return
@@ -204,9 +209,14 @@ def _relative_half_width(launched: Launched, target: float) -> float:
     blocks = launched.steady()
     if len(blocks) < FEWEST_BLOCKS or sum(map(len, blocks)) < FEWEST_SAMPLES or not settled(launched.samples):
         return math.inf
-    quick = median_of([blocks], replicates=_QUICK_REPLICATES).relative_half_width
+    rough = rough_relative_half_width(blocks)
+    if rough > 2 * target:
+        return rough
     # Near the target the interval that will be reported decides, so that a run never stops short of its own promise.
-    return quick if quick > 1.5 * target else median_of([blocks]).relative_half_width
+    step = median_of([blocks])
+    if step.relative_half_width <= target:
+        launched.step = step
+    return step.relative_half_width
 
 
 def _phases(conversation: Conversation, launched: Launched, effort: Effort) -> None:
@@ -219,7 +229,7 @@ def _phases(conversation: Conversation, launched: Launched, effort: Effort) -> N
         return
     rounds = [conversation.phases(steps) for _ in range(PHASE_ROUNDS)]
     launched.phase_s = {
-        name: median_of([[taken[name] for taken in rounds]], replicates=_QUICK_REPLICATES)
+        name: median_of([[taken[name] for taken in rounds]], replicates=_PHASE_REPLICATES)
         for name in launched.prepared.phases
     }
     launched.phase_method = "device events in steps of their own" if launched.on_gpu else "marks in steps of their own"

@@ -15,7 +15,8 @@ AUTO = "auto"
 
 TORCH = "torch"
 FAKE = "fake"  # scripted, for tests; never chosen by `auto`
-FRAMEWORKS = (TORCH, FAKE)
+OFFERED = (TORCH,)
+FRAMEWORKS = (*OFFERED, FAKE)
 
 # Instruction sets from narrow to wide, as oneDNN names them.
 ISA_ORDER = (
@@ -83,7 +84,7 @@ def _count(
     def parse(text: str) -> Value:
         if default == AUTO and text.lower() == AUTO:
             return AUTO
-        if not re.fullmatch(r"\d{1,12}", text) or not least <= int(text) <= most:
+        if not re.fullmatch(r"[0-9]{1,12}", text) or not least <= int(text) <= most:
             also = " or auto" if default == AUTO else ""
             raise UsageError(f"{name}={shown(text)}: must be a whole number from {least} to {most}{also}")
         return int(text)
@@ -97,7 +98,7 @@ def _parse_framework(text: str) -> Value:
     if name == AUTO and not at:
         return AUTO
     if name not in FRAMEWORKS:
-        raise UsageError(f"framework={shown(text)}: no such framework; {nearest(name, FRAMEWORKS)}")
+        raise UsageError(f"framework={shown(text)}: no such framework; {nearest(name, OFFERED)}")
     if at and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+_-]*", version):
         raise UsageError(f"framework={shown(text)}: after @ comes a version, as in {name}@1.2.3")
     return text
@@ -107,7 +108,7 @@ def _parse_device(text: str) -> Value:
     lowered = re.sub(r"^cuda", "gpu", text.lower())
     if lowered in (AUTO, "cpu"):
         return lowered
-    match = re.fullmatch(r"gpu(?::(\d{1,3}))?", lowered)
+    match = re.fullmatch(r"gpu(?::([0-9]{1,3}))?", lowered)
     if not match:
         raise _unknown("device", text, (AUTO, "cpu", "gpu", "gpu:0"))
     return f"gpu:{int(match[1] or 0)}"
@@ -117,7 +118,7 @@ def cpu_list(text: str) -> list[int]:
     """`0-2+5` means CPUs 0, 1, 2 and 5 (a comma already separates values of an axis)."""
     cpus: set[int] = set()
     for part in text.split("+"):
-        match = re.fullmatch(r"(\d{1,4})(?:-(\d{1,4}))?", part)
+        match = re.fullmatch(r"([0-9]{1,4})(?:-([0-9]{1,4}))?", part)
         if not match or int(match[2] or match[1]) < int(match[1]):
             raise UsageError(f"affinity={shown(text)}: must be CPU numbers as in 0-3 or 0+2+4-5, or auto")
         cpus.update(range(int(match[1]), int(match[2] or match[1]) + 1))
@@ -143,7 +144,7 @@ _DECLARED = (
     Axis(
         name="framework",
         type="name[@version]",
-        values=(AUTO, TORCH),
+        values=(AUTO, *OFFERED),
         default=AUTO,
         honoured_by=FRAMEWORKS,
         help="Which framework runs the network; auto takes the best one found.",

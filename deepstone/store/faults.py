@@ -18,7 +18,8 @@ _REMEDIES: Final = {
     errno.EACCES: f"change its permissions, or {_OTHER_STORE}",
     errno.EPERM: f"change its permissions, or {_OTHER_STORE}",
     errno.EIO: f"the disk itself failed: copy the store elsewhere, and {_OTHER_STORE}",
-    errno.ENOTDIR: _OTHER_STORE,
+    errno.ENOTDIR: f"it is a file and not a folder: {_OTHER_STORE}",
+    errno.EEXIST: f"it is a file and not a folder: {_OTHER_STORE}",
     errno.ENAMETOOLONG: _OTHER_STORE,
 }
 
