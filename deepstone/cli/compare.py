@@ -18,6 +18,7 @@ from deepstone.cli.options import (
     Timeout,
     changed,
     examples,
+    not_nan,
     store_folder,
 )
 from deepstone.cli.output import note, print_json, print_lines
@@ -84,6 +85,7 @@ def compare(
             metavar="PERCENT",
             min=0.01,
             max=100,
+            callback=not_nan,
         ),
     ] = 2.0,
     budget: Annotated[
@@ -94,6 +96,7 @@ def compare(
             metavar="SECONDS",
             min=0.01,
             max=86400,
+            callback=not_nan,
         ),
     ] = 20.0,
     timeout: Timeout = 900.0,

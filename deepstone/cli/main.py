@@ -124,7 +124,7 @@ def _invoke(command: Any) -> int:
 
 
 def _explained(error: typer.BadParameter) -> str:
-    message = _one_line(error.format_message()).rstrip(".")
+    message = _one_line(error.format_message()).rstrip(".").replace(" (env var: 'None')", "")  # a slip of some typers
     about = "deepstone" if error.ctx is None else error.ctx.command_path
     mark = "" if message.endswith("?") else ";"
     return f"{message[:1].lower()}{message[1:]}{mark} see `{about} --help`"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 from typing import Annotated
@@ -30,6 +31,15 @@ Axes = Annotated[
         show_default=False,
     ),
 ]
+
+
+def not_nan(value: float) -> float:
+    """A range lets NaN through, since it is neither below nor above."""
+    if math.isnan(value):
+        raise typer.BadParameter("nan is not a number to stop at")
+    return value
+
+
 Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be measured, and measure nothing.")]
 StorePath = Annotated[
@@ -50,11 +60,19 @@ Target = Annotated[
         metavar="PERCENT",
         min=0.01,
         max=100,
+        callback=not_nan,
     ),
 ]
 Budget = Annotated[
     float,
-    typer.Option("--budget", help="Stop after so many seconds of timed steps.", metavar="SECONDS", min=0.01, max=86400),
+    typer.Option(
+        "--budget",
+        help="Stop after so many seconds of timed steps.",
+        metavar="SECONDS",
+        min=0.01,
+        max=86400,
+        callback=not_nan,
+    ),
 ]
 Timeout = Annotated[
     float,
@@ -64,6 +82,7 @@ Timeout = Annotated[
         metavar="SECONDS",
         min=0.1,
         max=_LONGEST_S,
+        callback=not_nan,
     ),
 ]
 

@@ -31,6 +31,7 @@ USAGE, STORE, MISSING = 2, 3, 4
         (("run", "cifarnet", "batch=8", "batch=16"), ("batch", "twice")),
         (("run", "cifarnet", "--target", "0"), ("--target", "deepstone run --help")),
         (("run", "cifarnet", "--target", "nan"), ("--target",)),
+        (("compare", "cifarnet", "--budget", "nan", "--", "batch=8"), ("--budget",)),
         (("run", "cifarnet", "--timeout", "inf"), ("--timeout",)),
         (("run", "cifarnet", "--bugdet", "3"), ("--bugdet", "--budget")),
         (("run",), ("MODEL",)),
