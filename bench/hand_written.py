@@ -44,12 +44,19 @@ def alexnet_owt() -> nn.Module:
     )  # fmt: skip
 
 
+class PixelNorm(nn.Module):
+    """Local response normalization over 3x3 pixels of each channel, as cifar10_full has it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x / (1 + 5e-5 * nn.functional.avg_pool2d(x * x, 3, 1, 1)) ** 0.75
+
+
 def cifarnet() -> nn.Module:
     return nn.Sequential(
         nn.Conv2d(3, 32, 5, padding=2), nn.MaxPool2d(3, 2, ceil_mode=True), nn.ReLU(inplace=True),
-        nn.LocalResponseNorm(3, 5e-5, 0.75),
+        PixelNorm(),
         nn.Conv2d(32, 32, 5, padding=2), nn.ReLU(inplace=True), nn.AvgPool2d(3, 2, ceil_mode=True),
-        nn.LocalResponseNorm(3, 5e-5, 0.75),
+        PixelNorm(),
         nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(inplace=True), nn.AvgPool2d(3, 2, ceil_mode=True),
         nn.Flatten(),
         nn.Linear(1024, 10),

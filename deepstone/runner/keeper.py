@@ -244,8 +244,9 @@ def become_worker(
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == keeper_pid:  # else the keeper died before the line above could notice it
             os.setsid()
-            # Python ignores the first two, a caller such as nohup may ignore others, and exec hands that down.
-            for number in (signal.SIGPIPE, signal.SIGXFSZ, *END_SIGNALS):
+            # Python ignores the first two, a caller such as nohup or a script's `&` may ignore others, and exec hands
+            # that down.
+            for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGQUIT, *END_SIGNALS):
                 signal.signal(number, signal.SIG_DFL)
             signal.pthread_sigmask(signal.SIG_SETMASK, ())
             os.execvpe(argv[0], argv, environment)

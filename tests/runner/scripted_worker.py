@@ -130,7 +130,8 @@ def describe() -> None:
     facts = {
         "cwd": os.getcwd(),
         "session": os.getsid(0),
-        "ignored": int(status["SigIgn"], 16) & ~(1 << signal.SIGPIPE - 1) & ~(1 << signal.SIGXFSZ - 1),
+        # SIGPIPE and SIGXFSZ this Python ignores itself; 32 and 33 belong to the C library and cannot be set.
+        "ignored": int(status["SigIgn"], 16) & ~(1 << signal.SIGPIPE - 1) & ~(1 << signal.SIGXFSZ - 1) & ~(0b11 << 31),
         "blocked": int(status["SigBlk"], 16),
         "descriptors": sum(os.path.lexists(f"/proc/self/fd/{number}") for number in descriptors),
         "stdin": os.readlink("/proc/self/fd/0"),
