@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Optional, Sequence
 
 PHASES = ("data", "forward", "backward", "update")
 
-# The update of a training step. The learning rate decides nothing about speed, but with ten times as much the networks
+# The update of a training step. The learning rate decides nothing about speed, but with 0.01 the networks
 # without batch norm leave the range of numbers within five steps (docs/decisions/0009).
 LEARNING_RATE = 1e-4
 MOMENTUM = 0.9
