@@ -212,7 +212,3 @@ def _once_each(found: Sequence[Doubt]) -> list[Doubt]:
     for doubt in found:
         first.setdefault(doubt.code, doubt)
     return list(first.values())
-
-
-def failure_line(failure: Failure) -> str:
-    return f"{failure['reason']} (while doing: {failure['stage']})"
