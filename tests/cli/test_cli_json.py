@@ -6,6 +6,7 @@ from importlib.util import find_spec
 
 import pytest
 from cli_kit import Cli, Result
+from known_counts import PARAMETERS
 
 RECORD_KEYS = {
     "schema", "id", "job", "started_at", "graph_sha", "command", "identity", "workload", "setup", "outcome", "failure",
@@ -13,22 +14,6 @@ RECORD_KEYS = {
     "doubts",
 }  # fmt: skip
 QUANTITY_KEYS = {"median", "low", "high", "n"}
-PARAMETERS = {
-    "cifarnet": 89_578,
-    "alexnet": 60_965_224,
-    "alexnet-owt": 61_100_840,
-    "alexnet-kim": 62_378_344,
-    "overfeat": 145_920_872,
-    "vgg11": 132_863_336,
-    "vgg16": 138_357_544,
-    "vgg19": 143_667_240,
-    "googlenet": 6_998_552,
-    "inception-v3": 23_834_568,
-    "inception-v4": 42_679_816,
-    "resnet50": 25_557_032,
-    "resnet101": 44_549_160,
-    "resnet152": 60_192_808,
-}
 
 
 def test_models_lists_the_zoo_with_the_published_counts(reader: Cli) -> None:

@@ -9,31 +9,12 @@ import time
 from functools import cache
 
 import pytest
+from known_counts import PARAMETERS
 
 from deepstone.graph.cost import graph_cost
 from deepstone.graph.graph import Graph
 from deepstone.graph.ops import AveragePool, BatchNorm, Conv, Dense, Dropout, Lrn, MaxPool
 from deepstone.models.zoo import ZOO
-
-PARAMETERS = {
-    "cifarnet": 89_578,
-    "alexnet": 60_965_224,
-    "alexnet-owt": 61_100_840,
-    "alexnet-kim": 62_378_344,
-    "overfeat": 145_920_872,
-    "vgg11": 132_863_336,
-    "vgg16": 138_357_544,
-    "vgg19": 143_667_240,
-    "googlenet": 6_998_552,
-    "inception-v3": 23_834_568,
-    "inception-v4": 42_679_816,
-    "resnet50": 25_557_032,
-    "resnet101": 44_549_160,
-    "resnet152": 60_192_808,
-    "resnet110": 1_727_962 + 2_752,  # the paper's network and its two projections
-    "resnet1001": 10_327_706,
-    "resnet5000": 51_502_490,
-}
 
 # Forward, per image, in units of 10**9: torchvision's documentation, and for the last two what is commonly reported.
 MULTIPLY_ADDS = {

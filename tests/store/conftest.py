@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from store_kit import SmallDisk, Spawn, mount
+from store_kit import SmallDisk, Spawn, mounted_small_disk
 
 from deepstone.store.store import Store
 
@@ -43,16 +43,8 @@ def spawn() -> Iterator[Spawn]:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[SmallDisk]:
-    root = tmp_path / "disk"
-    root.mkdir()
-    try:
-        mount("-t", "tmpfs", "-o", "size=256k,mode=777", "tmpfs", root)
-    except (OSError, subprocess.CalledProcessError) as error:
-        pytest.skip(f"mounting needs root: {error}")
-    try:
-        yield SmallDisk(root)
-    finally:
-        subprocess.run(["umount", "--lazy", str(root)], check=True, timeout=20)
+    with mounted_small_disk(tmp_path / "disk", size="256k") as disk:
+        yield disk
 
 
 @pytest.fixture

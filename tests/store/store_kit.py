@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
+
+import pytest
 
 
 class Spawn(Protocol):
@@ -26,7 +30,7 @@ def say_go(process: subprocess.Popen[str]) -> None:
 
 
 class SmallDisk:
-    """A file system of 256 KiB that can be filled and made read-only."""
+    """A small file system that can be filled and made read-only."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -45,6 +49,20 @@ class SmallDisk:
 
     def make_read_only(self) -> None:
         mount("-o", "remount,ro", self.root)
+
+
+@contextmanager
+def mounted_small_disk(root: Path, *, size: str) -> Iterator[SmallDisk]:
+    """A tmpfs of that size at `root`; the test is skipped where it cannot be mounted."""
+    root.mkdir()
+    try:
+        mount("-t", "tmpfs", "-o", f"size={size},mode=777", "tmpfs", root)
+    except (OSError, subprocess.CalledProcessError) as error:
+        pytest.skip(f"mounting needs root: {error}")
+    try:
+        yield SmallDisk(root)
+    finally:
+        subprocess.run(["umount", "--lazy", str(root)], check=True, timeout=20)
 
 
 def mount(*arguments: object) -> None:
