@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from deepstone.environments.installed import find_environment
+from deepstone.environments.find import find_environment
 from deepstone.models.load import load_model
 from deepstone.records.schema import Draft
 from deepstone.runner.compare import ROUNDS, compare_jobs

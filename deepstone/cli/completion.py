@@ -1,4 +1,4 @@
-"""What the shell offers when one presses Tab: model names, axes, and the values of an axis."""
+"""What the shell offers when one presses Tab: models, axes, the values of an axis, and environments."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import redirect_stdout
 from typing import Final
 
-from deepstone.errors import UsageError
+from deepstone.errors import DeepstoneError, UsageError
 from deepstone.setups.axes import AXES, Axis
 
 VARIABLE: Final = "_DEEPSTONE_COMPLETE"  # the shell asks for completions by setting it
@@ -31,6 +31,27 @@ def complete_axis(incomplete: str) -> list[str]:
     words = [f"{axis.name}=" for axis in found]
     # A shell ends a word with a space once it is the only one left, so the values go with the last axis.
     return words + _values(found[0], "") if len(found) == 1 else words
+
+
+def complete_addable(incomplete: str) -> list[str]:
+    from deepstone.environments.cookbook import addable, all_recipes
+
+    try:
+        names = addable(all_recipes())
+    except DeepstoneError:  # a recipe that cannot be read is told by the command itself
+        return []
+    return [name for name in names if name.startswith(incomplete)]
+
+
+def complete_made(incomplete: str) -> list[str]:
+    from deepstone.environments.made import survey
+    from deepstone.environments.places import environments_root
+
+    try:
+        found = survey(environments_root())
+    except DeepstoneError:
+        return []
+    return [each.environment.name for each in found.made if each.environment.name.startswith(incomplete)]
 
 
 def _values(axis: Axis, typed: str) -> list[str]:

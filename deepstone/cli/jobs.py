@@ -9,7 +9,7 @@ from pathlib import Path
 from deepstone.cli.output import print_json, print_table
 from deepstone.cli.progress import progress_bar
 from deepstone.cli.table import Column
-from deepstone.environments.installed import find_environment
+from deepstone.environments.find import find_environment
 from deepstone.errors import MissingError
 from deepstone.models.load import LoadedModel
 from deepstone.records.schema import Record

@@ -12,9 +12,10 @@ from typing import Annotated, Any, cast
 import typer
 
 import deepstone
-from deepstone.cli import axes, compare, completion, doctor, models, results, run
+from deepstone.cli import axes, compare, completion, doctor, env, models, results, run
 from deepstone.cli.options import examples
 from deepstone.cli.output import note, write
+from deepstone.cli.stopped import Stopped
 from deepstone.errors import DeepstoneError, UsageError
 
 app = typer.Typer(
@@ -47,8 +48,9 @@ def common(
     _want_command(ctx)
 
 
+@env.app.callback(invoke_without_command=True)
 @results.app.callback(invoke_without_command=True)
-def common_to_results(ctx: typer.Context) -> None:
+def common_to_group(ctx: typer.Context) -> None:
     _want_command(ctx)
 
 
@@ -68,16 +70,8 @@ app.command(
     epilog=compare.EXAMPLES,
     cls=compare.TwoSidedCommand,
 )(compare.compare)
+app.add_typer(env.app, name="env", short_help="Framework environments: list, add, remove, doctor.")
 app.add_typer(results.app, name="results", short_help="What was measured: list, show, export, import, delete.")
-
-
-class Stopped(BaseException):
-    """A signal, as an exception: so that workers are ended and files are closed on the way out."""
-
-    def __init__(self, number: int) -> None:
-        super().__init__(number)
-        self.exit_code = 128 + number
-        self.what = "interrupted" if number == signal.SIGINT else "terminated"
 
 
 def _stop(number: int, _frame: FrameType | None) -> None:
@@ -103,7 +97,7 @@ def _exit_code() -> int:
         note(f"deepstone: {_explained(error)}")
         return UsageError.exit_code
     except Stopped as stopped:
-        note(f"deepstone: {stopped.what}; runs already stored are kept")
+        note(f"deepstone: {stopped.what}; {stopped.kept}")
         return stopped.exit_code
     except BrokenPipeError:
         # Whoever read our output has gone; nothing is wrong with us. What is left in the buffer goes nowhere.

@@ -23,6 +23,10 @@ class Bar:
         self._done = 0
         self._title = ""
 
+    @property
+    def is_drawn(self) -> bool:
+        return self._progress is not None
+
     def begin(self, title: str) -> None:
         self._title = title
         self.tell("starting", 0.0)

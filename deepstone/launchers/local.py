@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import importlib
-import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from deepstone.backends.registry import BACKENDS
@@ -20,15 +19,15 @@ _TELLING = (
 )  # fmt: skip
 
 
-def worker_argv(python: Path, framework: str) -> list[str]:
-    """The worker's command line; the runner appends its two descriptors."""
-    return [str(python), str(SERVE_PATH), BACKENDS[framework].module]
+def worker_argv(command: Sequence[str], framework: str) -> list[str]:
+    """The worker's command line, begun as its environment says; the runner appends its two descriptors."""
+    return [*command, str(SERVE_PATH), BACKENDS[framework].module]
 
 
-def worker_variables(framework: str, request: Request) -> dict[str, str]:
-    """The user's own variables, and on top those that the request needs before the framework is imported."""
+def worker_variables(given: Mapping[str, str], framework: str, request: Request) -> dict[str, str]:
+    """Those of its environment, and on top those that the request needs before the framework is imported."""
     launch = importlib.import_module(BACKENDS[framework].launch)
-    return {**os.environ, **launch.environment(request)}
+    return {**given, **launch.environment(request)}
 
 
 def telling(variables: Mapping[str, str]) -> dict[str, str]:

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 import deepstone
-from deepstone.launchers.local import telling, worker_variables
+from deepstone.launchers.local import telling
 from deepstone.measure import doubts
 from deepstone.measure.doubts import Doubt
 from deepstone.measure.statistics import Quantity, median_of
@@ -25,7 +25,7 @@ from deepstone.records.schema import (
 from deepstone.records.schema import Absent as AbsentJson
 from deepstone.records.schema import Doubt as DoubtJson
 from deepstone.records.schema import Quantity as QuantityJson
-from deepstone.runner.conversation import JobFailed
+from deepstone.runner.conversation import JobFailed, variables_of
 from deepstone.runner.job import Job, storable
 from deepstone.runner.launch import Effort, Launched, clock_cost_s
 
@@ -164,7 +164,7 @@ def _effective(launched: Launched) -> dict[str, Effect]:
 
 
 def _environment(job: Job, launched: Launched) -> dict[str, Any]:
-    variables = worker_variables(job.environment.framework, job.request)
+    variables = variables_of(job)
     framework: dict[str, Any] = dict(job.environment.lock)
     if launched.hello is not None:
         framework |= {**launched.hello.framework, "python": launched.hello.python}

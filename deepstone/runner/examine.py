@@ -9,7 +9,7 @@ from typing import Any
 from deepstone.absent import Absent
 from deepstone.backends.registry import BACKENDS
 from deepstone.environments.environment import Environment
-from deepstone.environments.installed import installed
+from deepstone.environments.find import installed
 from deepstone.errors import MissingError
 from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph
@@ -74,19 +74,25 @@ def _framework(
     if environment is None:
         missing.append({"what": f"framework {name}", "why": "not installed", "remedy": BACKENDS[name].remedy})
         return {"version": "", "runs": False, "why": "not installed"}
+    framework = environment.framework
     tell(f"trying {name}", 0.1)
-    why = try_request(environment, machine, {"framework": name})
+    why = try_request(environment, machine, {"framework": framework})
     if why:
-        missing.append({"what": f"framework {name}", "why": why, "remedy": BACKENDS[name].remedy})
+        missing.append({"what": f"framework {name}", "why": why, "remedy": _remedy(environment)})
         return {"version": environment.version, "runs": False, "why": why}
     features: dict[str, dict[str, Any]] = {}
     for number, (feature, request, remedy) in enumerate(_features(machine)):
         tell(f"trying {name}, {feature}", (number + 1) / (len(_FEATURES) + 2))
-        why = try_request(environment, machine, {"framework": name, **request})
+        why = try_request(environment, machine, {"framework": framework, **request})
         features[feature] = {"works": not why, "why": why}
         if why:
             missing.append({"what": f"{name}: {feature}", "why": why, "remedy": remedy})
     return {"version": environment.version, "runs": True, "why": "", "features": features}
+
+
+def _remedy(environment: Environment) -> str:
+    own = environment.kind == "own"
+    return BACKENDS[environment.framework].remedy if own else f"see deepstone env doctor {environment.name}"
 
 
 def _features(machine: Machine) -> Iterable[tuple[str, dict[str, Value], str]]:

@@ -28,8 +28,8 @@ def contradiction(requested: Request, effective: Mapping[str, EffectiveValue]) -
 def _fits(name: str, asked: Value, done: Value) -> bool:
     if asked in (AUTO, done):
         return True
-    if name == "framework":  # without a version it asks for any; a build tag was checked when the framework was found
-        return str(asked).partition("+")[0] in (done, str(done).partition("@")[0])
+    if name == "framework":  # without a version it asks for any; tag and variant were checked when it was found
+        return asked == str(done).partition("@")[0] or str(asked).startswith((f"{done}+", f"{done}-"))
     if name == "isa":  # a limit, not an order
         return done in ISA_ORDER and ISA_ORDER.index(str(done)) <= ISA_ORDER.index(str(asked))
     return False

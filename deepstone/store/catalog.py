@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Final
 
 from deepstone.errors import RefusedInputError
-from deepstone.store.faults import reason
+from deepstone.faults import reason
 from deepstone.store.files import locked
 from deepstone.store.index import Index, in_memory, on_disk
 from deepstone.store.layout import Damage, Layout, scan

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
-from deepstone.store.files import link_exclusively, locked, make_folder, temporary
+from deepstone.durable import make_folder
+from deepstone.store.files import link_exclusively, locked, temporary
 from deepstone.store.owner import Owner
 
 _BEING_WRITTEN_S: Final = 10.0  # an empty claim is being written, unless it has been so for long

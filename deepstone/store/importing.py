@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import BinaryIO, Final, cast
 
 from deepstone.errors import RefusedInputError, StoreError
+from deepstone.faults import reason
 from deepstone.records.identity import canonical_sha256
 from deepstone.records.read import parse_json
 from deepstone.records.schema import Record
-from deepstone.store.faults import reason, remedy
+from deepstone.store.faults import remedy
 from deepstone.store.files import open_regular
 from deepstone.store.runfile import MAX_FILE_BYTES, unwrap
 from deepstone.store.store import Store

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from deepstone.durable import make_folder
 from deepstone.errors import StoreError
 from deepstone.store.claims import remove_abandoned_claims
 from deepstone.store.faults import as_store_error
-from deepstone.store.files import make_folder, publish, remove_abandoned
+from deepstone.store.files import publish, remove_abandoned
 from deepstone.store.layout import FORMAT, Layout
 
 

@@ -7,14 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
 
+from deepstone.durable import make_folder, sync_folder
 from deepstone.errors import RefusedInputError, StoreError, UsageError
+from deepstone.faults import reason
 from deepstone.records.identity import JOB_PATTERN, RUN_PATTERN, run_id
 from deepstone.records.schema import Draft, Record
 from deepstone.records.validate import check_record
 from deepstone.store import catalog, claims
 from deepstone.store.claims import Claim
-from deepstone.store.faults import as_store_error, reason, remedy
-from deepstone.store.files import make_folder, publish, sync_folder, temporary
+from deepstone.store.faults import as_store_error, remedy
+from deepstone.store.files import publish, temporary
 from deepstone.store.layout import Layout, attempts_of, scan
 from deepstone.store.opening import clean, open_layout
 from deepstone.store.rescue import FIRST_RESCUED_ATTEMPT, rescue

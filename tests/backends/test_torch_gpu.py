@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from deepstone.environments.installed import find_environment
+from deepstone.environments.find import find_environment
 from deepstone.models.load import load_model
 from deepstone.runner.job import Job, Machine
 from deepstone.runner.launch import Effort

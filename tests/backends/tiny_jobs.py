@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache
 
 from deepstone.environments.environment import Environment
-from deepstone.environments.installed import find_environment
+from deepstone.environments.find import find_environment
 from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph
 from deepstone.models.load import LoadedModel

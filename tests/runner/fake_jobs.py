@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from deepstone.backends.fake.launch import SCRIPT_VARIABLE
-from deepstone.environments.installed import find_environment
+from deepstone.environments.find import find_environment
 from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph
 from deepstone.models.load import LoadedModel

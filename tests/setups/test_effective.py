@@ -42,6 +42,8 @@ def test_what_was_asked_for_and_done_is_right(name: str):
     [
         ("framework", "fake", "torch@2.13.0"),
         ("framework", "torch@2.12.0", "torch@2.13.0"),
+        ("framework", "torch@2.1-cluster", "torch@2.13.0"),
+        ("framework", "torch@2.13.01", "torch@2.13.0"),
         ("device", "gpu:0", "cpu"),
         ("device", "gpu:1", "gpu:0"),
         ("batch", 16, 8),
@@ -69,9 +71,9 @@ def test_an_instruction_set_is_a_limit(done: str):
     assert contradiction(complete({"isa": "avx2"}), effective(isa=done)) is None
 
 
-@pytest.mark.parametrize("asked", ["torch", "torch@2.13.0", "torch@2.13.0+cpu"])
-def test_a_framework_may_be_asked_for_with_or_without_version_and_build(asked: str):
-    """`environments` finds the version with its build tag, so asking for it must not be refused in the end."""
+@pytest.mark.parametrize("asked", ["torch", "torch@2.13.0", "torch@2.13.0+cpu", "torch@2.13.0-cluster"])
+def test_a_framework_may_be_asked_for_with_or_without_version_build_and_variant(asked: str):
+    """`environments` finds the version with its build tag or variant, so asking for it is not refused in the end."""
     assert contradiction(complete({"framework": asked}), effective()) is None
 
 

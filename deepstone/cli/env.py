@@ -1,0 +1,322 @@
+"""`deepstone env`: the environments that frameworks live in."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from deepstone.cli.completion import complete_addable, complete_made
+from deepstone.cli.options import Json, examples
+from deepstone.cli.output import note, print_json, print_lines, print_table
+from deepstone.cli.progress import progress_bar
+from deepstone.cli.stopped import Stopped
+from deepstone.cli.table import Column
+from deepstone.errors import UsageError, nearest, shown
+
+if TYPE_CHECKING:
+    from deepstone.cli.progress import Bar
+    from deepstone.environments.environment import Environment
+    from deepstone.environments.manifest import Manifest
+    from deepstone.environments.recipe import Recipe
+    from deepstone.runner.checkup import Checkup
+
+app = typer.Typer(
+    help="The environments that frameworks live in, each with its own Python and exact versions.",
+    rich_markup_mode=None,
+    epilog=examples(
+        "deepstone env add tensorflow jax",
+        "deepstone env add torch --python /opt/cluster/torch/bin/python",
+        "deepstone env list",
+        "deepstone env doctor",
+    ),
+)
+
+Addable = Annotated[
+    list[str],
+    typer.Argument(
+        help="A framework, or one version of it, as in tensorflow@2.21.0; `deepstone env list` shows all.",
+        metavar="NAME",
+        autocompletion=complete_addable,
+    ),
+]
+Made = Annotated[
+    list[str],
+    typer.Argument(
+        help="An environment, or a framework that has only one.", metavar="NAME", autocompletion=complete_made
+    ),
+]
+SomeMade = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Environments or frameworks; all if none is named.", metavar="NAME", autocompletion=complete_made
+    ),
+]
+
+
+@app.command("list", short_help="Environments that are there, and those that can be added.")
+def list_environments(json: Json = False) -> None:
+    """Environments that are there, and those that can be added."""
+    from deepstone.environments.cookbook import all_recipes
+    from deepstone.environments.find import own_environments
+    from deepstone.environments.made import survey
+    from deepstone.environments.places import environments_root
+
+    found = survey(environments_root())
+    made = {manifest.environment.name for manifest in found.made}
+    recipes = [recipe for recipe in all_recipes() if recipe.name not in made]
+    if json:
+        own = [_own_described(environment) for environment in own_environments()]
+        there = own + [_described(manifest) for manifest in found.made]
+        print_json({"environments": there, "recipes": [_recipe_described(recipe) for recipe in recipes]})
+    else:
+        _show(own_environments(), found.made, recipes)
+    for unusable in found.unusable:
+        if unusable.reason.startswith("damaged"):
+            note(f"deepstone: {unusable.name}: {unusable.reason}; deepstone env add {unusable.name} makes it anew")
+
+
+@app.command("add", short_help="Make environments, or adopt an interpreter.")
+def add(
+    names: Addable,
+    python: Annotated[
+        Path | None,
+        typer.Option(
+            "--python", help="Adopt this interpreter or venv, which has the framework already.", metavar="PATH"
+        ),
+    ] = None,
+    called: Annotated[
+        str, typer.Option("--name", help="What to call the adopted one.", metavar="NAME", show_default="its version")
+    ] = "",
+    again: Annotated[bool, typer.Option("--again", help="Make it anew though it is there.")] = False,
+    json: Json = False,
+) -> None:
+    """Make environments from their recipes, or adopt an interpreter that has the framework already.
+
+    Exit codes: 3 no room or no permission, 4 an interpreter or a package is not to be had.
+    """
+    wanted = list(dict.fromkeys(names))
+    if called and (python is None or len(wanted) > 1):
+        raise UsageError("--name goes with --python and one framework")
+    with _keeping_what_is_made():
+        added = _make(wanted, again=again) if python is None else _adopt(wanted, python, called, again=again)
+    if json:
+        print_json([_described(manifest) for manifest in added])
+
+
+@app.command("remove", short_help="Remove environments; what was adopted is only forgotten.")
+def remove(names: Made, json: Json = False) -> None:
+    """Remove environments. What was adopted is only forgotten."""
+    from deepstone.environments.places import environments_root
+    from deepstone.environments.remove import remove as remove_one
+    from deepstone.environments.remove import resolve
+
+    root = environments_root()
+    found = dict.fromkeys(resolve(name, root) for name in names)  # all of them before any is gone
+    with progress_bar(len(found)) as bar:
+        for name in found:
+            bar.begin(name)
+            bar.tell("removing", 0.0)
+            remove_one(name, root, _Shown(bar, name))
+            bar.end()
+    if json:
+        print_json({"removed": list(found)})
+    else:
+        note(f"removed {', '.join(found)}")
+
+
+@app.command("doctor", short_help="Whether environments still work, by trying them.")
+def doctor(names: SomeMade = None, json: Json = False) -> None:
+    """Whether environments still work: runs the interpreter, compares versions with what was locked, trains one step.
+
+    Exits with 1 when one is not well.
+    """
+    checkups = _check_up(names or [])
+    if json:
+        print_json({"environments": [checkup.to_json() for checkup in checkups]})
+    else:
+        print_lines(_told(checkups), hang=4)
+    if not all(checkup.is_well for checkup in checkups):
+        raise typer.Exit(1)
+
+
+class _Shown:
+    """Shows the making of one environment on the bar; without a terminal, each stage as one line."""
+
+    def __init__(self, bar: Bar, name: str) -> None:
+        self._bar = bar
+        self._name = name
+        self._stage = ""
+
+    def tell(self, stage: str, detail: str, share: float) -> None:
+        self._bar.tell(f"{stage} {detail}".strip(), share)
+        if stage != self._stage and not self._bar.is_drawn:
+            note(f"{self._name}: {stage}")
+        self._stage = stage
+
+    def say(self, message: str) -> None:
+        self._bar.say(message)
+
+
+@contextmanager
+def _keeping_what_is_made() -> Generator[None]:
+    try:
+        yield
+    except Stopped as stopped:
+        stopped.kept = "environments already made are kept, and nothing half-made"
+        raise
+
+
+def _make(names: Sequence[str], *, again: bool) -> list[Manifest]:
+    from deepstone.environments.cookbook import find_recipe
+    from deepstone.environments.make import make
+    from deepstone.environments.places import environments_root
+
+    recipes = {recipe.name: recipe for recipe in map(find_recipe, names)}  # all of them before any is made
+    added: list[Manifest] = []
+    with progress_bar(len(recipes)) as bar:
+        for recipe in recipes.values():
+            bar.begin(recipe.name)
+            making = make(recipe, environments_root(), _Shown(bar, recipe.name), again=again)
+            bar.end()
+            added.append(making.manifest)
+            if making.is_new:
+                bar.say(_made(making.manifest))
+            elif making.is_outdated:
+                bar.say(f"{recipe.name} is there, made from another version of its recipe; --again makes it anew")
+            else:
+                bar.say(f"{recipe.name} is there already")
+    return added
+
+
+def _made(manifest: Manifest) -> str:
+    from deepstone.units import bytes_
+
+    environment = manifest.environment
+    return f"made {environment.name} with Python {environment.python_version}, {bytes_(manifest.size_bytes)}"
+
+
+def _adopt(names: Sequence[str], python: Path, name: str, *, again: bool) -> list[Manifest]:
+    from deepstone.environments.adopt import adopt
+    from deepstone.environments.places import environments_root
+
+    added: list[Manifest] = []
+    with progress_bar(len(names)) as bar:
+        for wanted in names:
+            bar.begin(wanted)
+            bar.tell(f"asking {python}", 0.5)
+            manifest = adopt(wanted, python, environments_root(), _Shown(bar, wanted), name=name, again=again)
+            bar.end()
+            added.append(manifest)
+            environment = manifest.environment
+            bar.say(f"adopted {environment.name}: Python {environment.python_version}, {environment.python}")
+    return added
+
+
+def _check_up(names: Sequence[str]) -> list[Checkup]:
+    from deepstone.environments.find import own_environments
+    from deepstone.environments.made import survey
+    from deepstone.environments.places import environments_root
+    from deepstone.runner.checkup import check_up, of_unusable
+    from deepstone.runner.job import Machine
+
+    found = survey(environments_root())
+    environments = [*own_environments(), *(manifest.environment for manifest in found.made)]
+    meant = _meant(names, [each.name for each in (*environments, *found.unusable)])
+    chosen = [each for each in environments if each.name in meant]
+    machine = Machine.here()
+    checkups: list[Checkup] = []
+    with progress_bar(len(chosen) or 1) as bar:
+        for environment in chosen:
+            bar.begin(environment.name)
+            bar.tell("trying", 0.3)
+            checkups.append(check_up(environment, machine))
+            bar.end()
+    return checkups + [of_unusable(each) for each in found.unusable if each.name in meant]
+
+
+def _meant(names: Sequence[str], known: Sequence[str]) -> set[str]:
+    """All that a name or a framework stands for, or all there are."""
+    meant: set[str] = set() if names else set(known)
+    for name in names:
+        these = {each for each in known if name in (each, each.partition("@")[0])}
+        if not these:
+            tail = nearest(name, known) if known else "there is none"
+            raise UsageError(f"{shown(name)}: no such environment; {tail}")
+        meant |= these
+    return meant
+
+
+def _told(checkups: Sequence[Checkup]) -> list[str]:
+    lines: list[str] = []
+    for checkup in checkups:
+        lines.append(f"{checkup.name} ({checkup.kind}): {'well' if checkup.is_well else 'not well'}")
+        lines += [f"  {problem.what}: {problem.why} → {problem.remedy}" for problem in checkup.problems]
+    return lines or ["no environment is there; deepstone env list shows what can be added"]
+
+
+def _own_described(environment: Environment) -> dict[str, Any]:
+    return {
+        "name": environment.name,
+        "framework": environment.framework,
+        "version": environment.version,
+        "kind": environment.kind,
+        "python": str(environment.python),
+        "python_version": environment.python_version,
+        "variables": dict(environment.variables),
+        "runs": environment.python.exists(),
+    }
+
+
+def _described(manifest: Manifest) -> dict[str, Any]:
+    """What it has not, such as a size of its own, is left out."""
+    described = {**_own_described(manifest.environment), "made_at": manifest.made_at}
+    return {**described, "size_bytes": manifest.size_bytes} if manifest.size_bytes else described
+
+
+def _recipe_described(recipe: Recipe) -> dict[str, Any]:
+    return {
+        "name": recipe.name,
+        "framework": recipe.framework,
+        "version": recipe.version,
+        "kind": recipe.kind,
+        "python_versions": list(recipe.python),
+        "size_bytes": recipe.size_bytes,
+        "minutes": recipe.minutes,
+        "default": recipe.default,
+        "year": recipe.year,
+        "notes": recipe.notes,
+    }
+
+
+def _show(own: Sequence[Environment], made: Sequence[Manifest], recipes: Sequence[Recipe]) -> None:
+    from deepstone.units import bytes_
+
+    rows = [_row(environment, "") for environment in own]
+    rows += [_row(each.environment, bytes_(each.size_bytes) if each.size_bytes else "") for each in made]
+    rows += [
+        (
+            recipe.name,
+            "to add",
+            " ".join(recipe.python),
+            bytes_(recipe.size_bytes),
+            f"about {recipe.minutes:g} min; deepstone env add {recipe.framework if recipe.default else recipe.name}",
+        )
+        for recipe in recipes
+    ]
+    columns = [
+        Column(heading="environment"),
+        Column(heading="kind"),
+        Column(heading="Python", wraps=6),
+        Column(heading="size", right=True, rank=1),
+        Column(heading="where", rank=2, wraps=20),
+    ]
+    print_table(columns, rows)
+
+
+def _row(environment: Environment, size: str) -> tuple[str, ...]:
+    gone = "" if environment.python.exists() else " is gone"
+    return (environment.name, environment.kind, environment.python_version, size, f"{environment.python}{gone}")

@@ -1,0 +1,71 @@
+"""All recipes: those that come with Deepstone, and a folder of the user's own named by DEEPSTONE_RECIPES."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from deepstone.environments.recipe import Recipe, parse_recipe
+from deepstone.errors import UsageError, nearest, shown
+from deepstone.faults import reason
+
+VARIABLE: Final = "DEEPSTONE_RECIPES"
+_OURS: Final = Path(__file__).with_name("recipes")
+
+
+def all_recipes() -> list[Recipe]:
+    """Every recipe, by name. One of the user's replaces ours of the same name; so does a default."""
+    recipes = _read(_OURS)
+    own = os.environ.get(VARIABLE)
+    return _merged(recipes, _read(Path(own).expanduser())) if own else recipes
+
+
+def find_recipe(wanted: str) -> Recipe:
+    """The recipe of this name, or the default one of a bare framework; UsageError when there is none."""
+    recipes = all_recipes()
+    for recipe in recipes:
+        if wanted == recipe.name or (recipe.default and wanted == recipe.framework):
+            return recipe
+    raise UsageError(f"{shown(wanted)}: no such environment to add; {nearest(wanted, addable(recipes))}")
+
+
+def addable(recipes: Iterable[Recipe]) -> list[str]:
+    """What can be asked for."""
+    names = [[recipe.framework, recipe.name] if recipe.default else [recipe.name] for recipe in recipes]
+    return [name for pair in names for name in pair]
+
+
+def _merged(ours: list[Recipe], own: list[Recipe]) -> list[Recipe]:
+    replaced = {recipe.name for recipe in own}
+    decided = {recipe.framework for recipe in own if recipe.default}
+    kept = [recipe for recipe in ours if recipe.name not in replaced]
+    first = [recipe for recipe in kept if recipe.framework not in decided]
+    # A default that was replaced by the user's can still be had by its full name.
+    other = [_without_default(recipe) for recipe in kept if recipe.framework in decided]
+    return sorted([*first, *other, *own], key=lambda recipe: recipe.name)
+
+
+def _without_default(recipe: Recipe) -> Recipe:
+    from dataclasses import replace
+
+    return replace(recipe, default=False)
+
+
+def _read(folder: Path) -> list[Recipe]:
+    try:
+        paths = sorted(path for path in folder.iterdir() if path.suffix == ".toml")
+        recipes = [parse_recipe(path.read_bytes(), path) for path in paths]
+    except OSError as error:
+        raise UsageError(f"cannot read the recipes in {folder}: {reason(error)}; see {VARIABLE}") from error
+    _check_one_of_each(recipes, folder)
+    return recipes
+
+
+def _check_one_of_each(recipes: list[Recipe], folder: Path) -> None:
+    names = [recipe.name for recipe in recipes] + [recipe.framework for recipe in recipes if recipe.default]
+    for name in names:
+        if names.count(name) > 1:
+            what = f"the default of {name}" if "@" not in name else name
+            raise UsageError(f"recipes in {folder}: two of them are {what}; change or remove one")

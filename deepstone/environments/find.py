@@ -1,0 +1,93 @@
+"""Which environment runs what was asked for: the interpreter of Deepstone itself first, then those made or adopted."""
+
+from __future__ import annotations
+
+from deepstone.backends.registry import BACKENDS, BEST_FIRST
+from deepstone.environments.environment import Environment
+from deepstone.environments.made import survey
+from deepstone.environments.own import own_environment
+from deepstone.environments.places import environments_root
+from deepstone.errors import MissingError
+from deepstone.setups.axes import AUTO
+
+
+def find_environment(wanted: str) -> Environment:
+    """The environment for `framework=wanted`; MissingError with the remedy when there is none."""
+    if wanted == AUTO:
+        return _best()
+    framework, _, label = wanted.partition("@")
+    if not label:
+        return _first(framework)
+    for environment in environments(framework):
+        if environment.is_meant_by(label):
+            return _there(environment)
+    raise MissingError(_why_not(framework, label))
+
+
+def environments(framework: str) -> list[Environment]:
+    """All of a framework, in the order in which `framework=NAME` would take them; those that are gone come last."""
+    own = own_environment(framework)
+    made = [manifest.environment for manifest in survey(environments_root(), framework).made]
+    made.sort(key=lambda environment: (environment.python.exists(), environment.newness), reverse=True)
+    return made if own is None else [own, *made]
+
+
+def own_environments() -> list[Environment]:
+    """What the interpreter of Deepstone itself has."""
+    found = [own_environment(name) for name, info in BACKENDS.items() if info.package]
+    return [environment for environment in found if environment is not None]
+
+
+def installed() -> dict[str, Environment | None]:
+    """Every framework a user can ask for, with its environment if there is one; further ones under their own names."""
+    found: dict[str, Environment | None] = {}
+    for name, info in BACKENDS.items():
+        if info.package:
+            first, *further = environments(name) or [None]
+            found[name] = first
+            found |= {environment.name: environment for environment in further if environment is not None}
+    return found
+
+
+def _best() -> Environment:
+    for framework in BEST_FIRST:
+        own = own_environment(framework)
+        if own is not None:
+            return own
+    for framework in BEST_FIRST:
+        found = environments(framework)
+        if found and found[0].python.exists():
+            return found[0]
+    remedies = "; or ".join(BACKENDS[name].remedy for name in BEST_FIRST)
+    raise MissingError(f"no framework is installed; {remedies}")
+
+
+def _first(framework: str) -> Environment:
+    found = environments(framework)
+    if found:
+        return _there(found[0])
+    raise MissingError(f"framework {framework} is not installed; {BACKENDS[framework].remedy}")
+
+
+def _there(environment: Environment) -> Environment:
+    if not environment.python.exists():
+        raise MissingError(
+            f"environment {environment.name}: its interpreter {environment.python} is gone; "
+            f"deepstone env remove {environment.name}"
+        )
+    return environment
+
+
+def _why_not(framework: str, label: str) -> str:
+    wanted = f"{framework}@{label}"
+    for unusable in survey(environments_root(), framework).unusable:
+        if unusable.name == wanted:
+            return f"environment {wanted}: {unusable.reason}; deepstone env add {wanted}"
+    from deepstone.environments.cookbook import all_recipes  # only now, since it reads files
+
+    if any(recipe.name == wanted for recipe in all_recipes()):
+        return f"framework {wanted} is not installed; deepstone env add {wanted}"
+    there = [environment.version for environment in environments(framework)]
+    if there:
+        return f"framework {wanted} is not installed, {framework} {' and '.join(there)} is; use framework={framework}"
+    return f"framework {wanted} is not installed; {BACKENDS[framework].remedy}"

@@ -1,0 +1,207 @@
+"""Recipes: how an environment is made, as data. Read from TOML and checked, since anyone may write one."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeVar, cast
+
+from deepstone.backends.registry import BACKENDS
+from deepstone.environments.names import NAME, names_version
+from deepstone.errors import UsageError, nearest, shown
+
+_PYTHON: Final = re.compile(r"[23]\.[0-9]{1,2}")
+_PIN: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(\[[A-Za-z0-9,._-]+\])?==([A-Za-z0-9][A-Za-z0-9.+!_-]*)")
+_PLAIN_VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_OPTION: Final = re.compile(r"(--[a-z][a-z-]*)(=.+)?")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_ELSEWHERE: Final = {"--target", "--prefix", "--root", "--user", "--python", "--requirement", "--editable"}
+_KINDS: Final = ("venv",)
+_ROOM: Final = 1.2  # downloads lie beside what is unpacked from them until all is installed
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Step:
+    """One call of pip. Every package is pinned, and nothing comes in that is not named, except where `dependencies`
+    allows it: for a package whose builds differ in what they need and pin that themselves."""
+
+    packages: tuple[str, ...]
+    pip: str = ""  # the version of pip that can do it; "" for the one that comes with the interpreter
+    options: tuple[str, ...] = ()
+    dependencies: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Recipe:
+    name: str
+    framework: str
+    version: str
+    kind: str
+    python: tuple[str, ...]  # that fit, the best first
+    steps: tuple[Step, ...]
+    size_bytes: int  # of what is installed
+    minutes: float  # roughly, mostly for downloading
+    variables: Mapping[str, str]
+    default: bool  # what the framework's bare name means
+    year: int
+    notes: str
+
+    @property
+    def sha(self) -> str:
+        """Of all that decides what comes out, so not of notes and guesses at size and time."""
+        steps = [[step.packages, step.pip, step.options, step.dependencies] for step in self.steps]
+        text = json.dumps([self.framework, self.version, self.kind, steps, dict(self.variables)], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @property
+    def room_bytes(self) -> int:
+        """What must be free to make it."""
+        return int(_ROOM * self.size_bytes)
+
+
+def parse_recipe(data: bytes, origin: Path) -> Recipe:
+    """A checked recipe; UsageError in one line that names the file and what is wrong in it."""
+    try:
+        table: dict[str, Any] = tomllib.loads(data.decode("utf-8"))
+        return _recipe(_Fields(table))
+    except RecursionError:
+        raise UsageError(f"recipe {origin}: is nested too deeply") from None
+    except ValueError as error:  # not UTF-8, not TOML, or not a recipe
+        raise UsageError(f"recipe {origin}: {' '.join(shown(line) for line in str(error).splitlines())}") from None
+
+
+class _Fields:
+    """The keys of a table, each taken once with its check; what nobody took is a mistake of the writer."""
+
+    def __init__(self, table: Mapping[str, Any], where: str = "") -> None:
+        self._table = dict(table)
+        self._where = where
+        self._known: set[str] = set()
+
+    def take(self, key: str, check: Callable[[Any], _Value | None], wanted: str, *default: _Value) -> _Value:
+        """The checked value. The check gives None for what is not as `wanted`."""
+        self._known.add(key)
+        if key not in self._table:
+            if default:
+                return default[0]
+            raise ValueError(f"{self._where}{key} is missing: {wanted}")
+        given = self._table.pop(key)
+        value = check(given)
+        if value is None:
+            raise ValueError(f"{self._where}{key} must be {wanted}, not {_brief(given)}")
+        return value
+
+    def end(self) -> None:
+        for key in self._table:
+            raise ValueError(f"{self._where}{key}: no such key; {nearest(key, self._known)}")
+
+
+def _recipe(fields: _Fields) -> Recipe:
+    framework = fields.take("framework", _framework, "a framework that Deepstone has a backend for")
+    version = fields.take("version", _matching(_PLAIN_VERSION), "a version")
+    recipe = Recipe(
+        name=fields.take("name", _matching(NAME), f"a name such as {framework}@{version}"),
+        framework=framework,
+        version=version,
+        kind=fields.take("kind", lambda given: given if given in _KINDS else None, " or ".join(_KINDS)),
+        python=fields.take("python", _list_of(_matching(_PYTHON)), 'versions, the best first, as in ["3.11", "3.12"]'),
+        steps=fields.take("steps", _steps, "calls of pip, each a table [[steps]]"),
+        size_bytes=fields.take("size_bytes", _whole(1, 2**50), "a number of bytes"),
+        minutes=fields.take("minutes", _positive, "a number above 0"),
+        variables=fields.take("variables", _variables, "a table of names and texts", {}),
+        default=fields.take("default", _truth, "true or false", False),
+        year=fields.take("year", _whole(2000, 2100), "the year of the release"),
+        notes=fields.take("notes", _text, "text", ""),
+    )
+    fields.end()
+    if not names_version(recipe.name, framework, version):
+        raise ValueError(f"name must be {framework}@{version} or {framework}@{version}-VARIANT, not {recipe.name}")
+    return recipe
+
+
+def _steps(given: Any) -> tuple[Step, ...] | None:
+    if not isinstance(given, list) or not given:
+        return None
+    tables = cast(list[Any], given)
+    if not all(isinstance(table, dict) for table in tables):
+        return None
+    return tuple(_step(_Fields(table, f"steps {number}: ")) for number, table in enumerate(tables, 1))
+
+
+def _step(fields: _Fields) -> Step:
+    step = Step(
+        packages=fields.take("packages", _list_of(_matching(_PIN)), "exact pins, as in numpy==2.4.6"),
+        pip=fields.take("pip", _matching(_PLAIN_VERSION), "a version of pip", ""),
+        options=fields.take("options", _list_of(_option), "options of pip install that keep to the environment", ()),
+        dependencies=fields.take("dependencies", _truth, "true or false", False),
+    )
+    fields.end()
+    return step
+
+
+def _framework(given: Any) -> str | None:
+    return given if isinstance(given, str) and given in BACKENDS and BACKENDS[given].package else None
+
+
+def _option(given: Any) -> str | None:
+    match = _OPTION.fullmatch(given) if isinstance(given, str) else None
+    return None if match is None or match[1] in _ELSEWHERE else match[0]
+
+
+def _variables(given: Any) -> dict[str, str] | None:
+    if not isinstance(given, dict):
+        return None
+    table = cast(dict[str, Any], given)
+    fits = all(_VARIABLE.fullmatch(name) and _text(value) is not None for name, value in table.items())
+    return table if fits else None
+
+
+def _text(given: Any) -> str | None:
+    return given if isinstance(given, str) and "\0" not in given else None
+
+
+def _truth(given: Any) -> bool | None:
+    return given if isinstance(given, bool) else None
+
+
+def _positive(given: Any) -> float | None:
+    is_number = isinstance(given, int | float) and not isinstance(given, bool)
+    return float(given) if is_number and 0 < given < math.inf else None
+
+
+def _whole(least: int, most: int) -> Callable[[Any], int | None]:
+    def check(given: Any) -> int | None:
+        is_whole = isinstance(given, int) and not isinstance(given, bool)
+        return given if is_whole and least <= given <= most else None
+
+    return check
+
+
+def _matching(pattern: re.Pattern[str]) -> Callable[[Any], str | None]:
+    def check(given: Any) -> str | None:
+        return given if isinstance(given, str) and pattern.fullmatch(given) else None
+
+    return check
+
+
+def _list_of(check: Callable[[Any], str | None]) -> Callable[[Any], tuple[str, ...] | None]:
+    def check_all(given: Any) -> tuple[str, ...] | None:
+        if not isinstance(given, list) or not given:
+            return None
+        checked = [check(entry) for entry in cast(list[Any], given)]
+        return None if None in checked else tuple(cast(list[str], checked))
+
+    return check_all
+
+
+def _brief(given: Any) -> str:
+    text = repr(given)
+    return text if len(text) <= 80 else f"{text[:80]}…"

@@ -1,0 +1,86 @@
+"""Whether an environment is well: its interpreter runs, the framework is the one that was locked, and it trains."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from deepstone.backends.registry import BACKENDS
+from deepstone.environments.drift import drift
+from deepstone.environments.environment import Environment
+from deepstone.environments.made import Unusable
+from deepstone.environments.probe import Probed, probe
+from deepstone.errors import MissingError
+from deepstone.runner.examine import try_request
+from deepstone.runner.job import Machine
+
+_CHANGES_SHOWN = 5
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Problem:
+    what: str
+    why: str
+    remedy: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkup:
+    name: str
+    kind: str
+    problems: tuple[Problem, ...]
+
+    @property
+    def is_well(self) -> bool:
+        return not self.problems
+
+    def to_json(self) -> dict[str, Any]:
+        problems = [{"what": each.what, "why": each.why, "remedy": each.remedy} for each in self.problems]
+        return {"name": self.name, "kind": self.kind, "well": self.is_well, "problems": problems}
+
+
+def check_up(environment: Environment, machine: Machine) -> Checkup:
+    return Checkup(name=environment.name, kind=environment.kind, problems=tuple(_problems(environment, machine)))
+
+
+def of_unusable(entry: Unusable) -> Checkup:
+    """What is only being made is not ill."""
+    remedy = f"deepstone env remove {entry.name}, or deepstone env add {entry.name}"
+    problems = () if entry.being_made else (Problem(what="environment", why=entry.reason, remedy=remedy),)
+    return Checkup(name=entry.name, kind="being made" if entry.being_made else "unusable", problems=problems)
+
+
+def _problems(environment: Environment, machine: Machine) -> Iterator[Problem]:
+    remedy = _remedy(environment)
+    try:
+        probed = probe(
+            environment.command, BACKENDS[environment.framework].package, environment.variables_over(os.environ)
+        )
+    except MissingError as error:
+        yield Problem(what="interpreter", why=str(error), remedy=remedy)
+        return
+    changes = _changes(environment, probed)
+    if changes:
+        yield Problem(what="versions", why=changes, remedy=remedy)
+    why = try_request(environment, machine, {"framework": environment.framework})
+    if why:
+        yield Problem(what="training", why=why, remedy=remedy)
+
+
+def _changes(environment: Environment, probed: Probed) -> str:
+    if environment.kind == "own":  # nothing was locked when it was made: it is whatever the user installs
+        return ""
+    changes = drift(environment.lock, probed.lock)
+    more = f" and {len(changes) - _CHANGES_SHOWN} more" if len(changes) > _CHANGES_SHOWN else ""
+    return ", ".join(changes[:_CHANGES_SHOWN]) + more
+
+
+def _remedy(environment: Environment) -> str:
+    if environment.kind == "venv":
+        return f"deepstone env add {environment.name} --again"
+    if environment.kind == "adopted":
+        words = f"{environment.framework} --python {environment.python} --name {environment.name}"
+        return f"deepstone env add {words} --again; or deepstone env remove {environment.name}"
+    return BACKENDS[environment.framework].remedy

@@ -1,0 +1,98 @@
+"""An interpreter that others made is noted, not touched."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from kitchen import Kitchen
+
+from deepstone.environments.adopt import adopt
+from deepstone.environments.environment import Environment
+from deepstone.environments.find import find_environment
+from deepstone.environments.remove import remove
+from deepstone.environments.watch import Silent
+from deepstone.errors import MissingError, UsageError
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A venv as a module of a cluster would give it: its packages are found by a variable that the module sets."""
+    venv = tmp_path / "opt" / "torch"
+    (venv / "bin").mkdir(parents=True)
+    python = venv / "bin" / "python"
+    python.write_text(f'#!/bin/sh\nexec "{sys.executable}" -S "$@"\n')
+    python.chmod(0o755)
+    packages = tmp_path / "opt" / "packages"
+    packages.mkdir()
+    (packages / "torch.py").write_text("__version__ = '2.4.0+cu121'")
+    (packages / "numpy.py").write_text("__version__ = '1.26.4'")
+    monkeypatch.setenv("PYTHONPATH", str(packages))
+    return venv
+
+
+def taken(kitchen: Kitchen, wanted: str, path: Path, **more: object) -> Environment:
+    return adopt(wanted, path, kitchen.root, Silent(), **more).environment  # type: ignore[arg-type]
+
+
+def test_an_interpreter_or_its_venv(kitchen: Kitchen, cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python = cluster / "bin" / "python"
+    adopted = taken(kitchen, "torch", python)
+    assert (adopted.name, adopted.kind, adopted.version) == ("torch@2.4.0+cu121", "adopted", "2.4.0+cu121")
+    assert adopted.python == python
+    assert adopted.lock["numpy"] == "1.26.4"
+    assert taken(kitchen, "torch", cluster) == adopted
+    assert find_environment("torch@2.4.0") == adopted
+    # What the module had set is kept for when it is not loaded.
+    packages = os.environ["PYTHONPATH"]
+    monkeypatch.delenv("PYTHONPATH")
+    assert adopted.variables_over(os.environ)["PYTHONPATH"] == packages
+    remove(adopted.name, kitchen.root, Silent())
+    assert python.exists()
+    assert kitchen.leftovers() == []
+
+
+def test_under_a_name(kitchen: Kitchen, cluster: Path) -> None:
+    assert taken(kitchen, "torch@2.4.0", cluster, name="torch@2.4.0-cluster").name == "torch@2.4.0-cluster"
+    assert find_environment("torch@2.4.0-cluster").python == cluster / "bin" / "python"
+    for wrong in ("torch@2.5.0", "cluster", "torch@2.4.0/x", "jax@2.4.0"):
+        with pytest.raises(UsageError, match=r"must be torch@2\.4\.0 or torch@2\.4\.0-WORD"):
+            taken(kitchen, "torch", cluster, name=wrong)
+
+
+def test_it_does_not_take_the_place_of_another(kitchen: Kitchen, cluster: Path, tmp_path: Path) -> None:
+    taken(kitchen, "torch", cluster)
+    other = tmp_path / "other-python"
+    other.write_text((cluster / "bin" / "python").read_text())
+    other.chmod(0o755)
+    with pytest.raises(UsageError, match=r"is there already .*--name torch@2\.4\.0\+cu121-WORD"):
+        taken(kitchen, "torch", other)
+    assert taken(kitchen, "torch", other, again=True).python == other
+
+
+@pytest.mark.parametrize(
+    ("wanted", "path", "kind", "says"),
+    [
+        ("torch", "/nowhere/python", MissingError, "/nowhere/python does not exist"),
+        ("torch", "/etc", MissingError, "/etc is a folder without bin/python"),
+        ("torch", "/etc/passwd", MissingError, "/etc/passwd cannot be run: permission denied"),
+        ("torch", "/bin/true", MissingError, "/bin/true is not a Python that runs"),
+        ("torhc", sys.executable, UsageError, "torhc: no such framework; did you mean torch"),
+        ("fake", sys.executable, UsageError, "fake: no such framework"),
+        ("jax", sys.executable, MissingError, r"\(Python .*\) has no jax$"),
+    ],
+)
+def test_what_cannot_be_adopted_is_told_in_one_line(
+    kitchen: Kitchen, wanted: str, path: str, kind: type[Exception], says: str
+) -> None:
+    with pytest.raises(kind, match=says) as error:
+        taken(kitchen, wanted, Path(path))
+    assert "\n" not in str(error.value)
+    assert not kitchen.root.exists() or kitchen.leftovers() == []
+
+
+def test_a_version_that_it_has_not(kitchen: Kitchen, cluster: Path) -> None:
+    with pytest.raises(MissingError, match=r"has torch 2\.4\.0\+cu121, not 2\.5\.0"):
+        taken(kitchen, "torch@2.5.0", cluster)
