@@ -20,6 +20,16 @@ class Unsupported(Exception):
     """The framework cannot do what the job asks; the message is the reason. Becomes the outcome `unsupported`."""
 
 
+def as_observed(value: Any) -> Dict[str, Any]:
+    """An effective value that was read back from the framework."""
+    return {"value": value, "source": "observed"}
+
+
+def as_set(value: Any, seen: bool = False) -> Dict[str, Any]:
+    """An effective value that we set and the framework took; `seen`: it was read back as well."""
+    return {"value": value, "source": "observed" if seen else "set"}
+
+
 class Missing(Exception):
     """A device or library that the job names is not there; the message says how to get it."""
 
@@ -44,12 +54,29 @@ class Job:
         self.scratch = scratch  # a folder of this job's own
 
 
+class LayerResult:
+    """What one layer gave for given inputs, as NumPy arrays in the order of the graph (channels first)."""
+
+    def __init__(
+        self,
+        output: Any,
+        inputs: Optional[Dict[str, Any]] = None,
+        parameters: Optional[Dict[str, Any]] = None,
+        buffers: Optional[Dict[str, Any]] = None,
+    ) -> None:
+        self.output = output
+        self.inputs = inputs or {}  # the gradient of each input, by the name of the layer it comes from
+        self.parameters = parameters or {}  # the gradient of each parameter
+        self.buffers = buffers or {}  # as they are after the step
+
+
 class Marks:
     """Points in time on the device's own clock. This one is the host's, for devices that work when they are told."""
 
     def __init__(self, count: int, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._times = [0.0] * count
+        self.waited_s = 0.0  # how long setting marks has waited for the device
 
     def set(self, position: int) -> None:
         self._times[position] = self._clock()
@@ -120,12 +147,28 @@ class Backend:
         raise NotImplementedError
 
     def arrays(self, kind: str) -> Dict[str, Any]:
-        """NumPy arrays named `layer/array`; kind is `parameters`, `gradients` or `buffers`."""
+        """NumPy arrays named `layer/array`; kind is `parameters`, `gradients` or `buffers`.
+
+        In float64 when the job is, else in float32. Gradients are those of the last step, which a backend whose step
+        is one program has in phase=gradient only.
+        """
         raise NotImplementedError
+
+    def layer(self, name: str, inputs: Dict[str, Any], upstream: Optional[Any]) -> "LayerResult":
+        """One layer of the job by itself, lowered as it is in the network, with the job's weights and labels.
+
+        `inputs` are NumPy arrays by the name of the layer they come from, batch first, channels first. `upstream` is
+        the gradient of the layer's output; None where the job has no backward pass.
+        """
+        raise Unsupported("this backend does not run single layers")
 
     def memory(self) -> Dict[str, Any]:
         """device_allocated_bytes and device_reserved_bytes: peaks since the first step, or {"absent": reason}."""
         raise NotImplementedError
+
+    def is_unsupported(self, error: BaseException) -> bool:
+        """Whether the error says that the framework has no code for what was asked."""
+        return isinstance(error, NotImplementedError)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, MemoryError)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from deepstone.setups.axes import FAKE, TORCH
+from deepstone.setups.axes import FAKE, JAX, TENSORFLOW, TORCH
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +26,20 @@ BACKENDS: dict[str, BackendInfo] = {
         distribution="torch",
         remedy="pip install 'deepstone[torch]'",
     ),
+    TENSORFLOW: BackendInfo(
+        module="deepstone.backends.tensorflow.backend",
+        launch="deepstone.backends.tensorflow.launch",
+        package="tensorflow",
+        distribution="tensorflow",
+        remedy="deepstone env add tensorflow",
+    ),
+    JAX: BackendInfo(
+        module="deepstone.backends.jax.backend",
+        launch="deepstone.backends.jax.launch",
+        package="jax",
+        distribution="jax",
+        remedy="deepstone env add jax",
+    ),
     FAKE: BackendInfo(
         module="deepstone.backends.fake.backend",
         launch="deepstone.backends.fake.launch",
@@ -35,4 +49,4 @@ BACKENDS: dict[str, BackendInfo] = {
     ),
 }
 
-BEST_FIRST = (TORCH,)  # the order in which framework=auto looks
+BEST_FIRST = (TORCH, JAX, TENSORFLOW)  # the order in which framework=auto looks

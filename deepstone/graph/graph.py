@@ -118,6 +118,13 @@ class Graph:
         return described
 
     @staticmethod
+    def from_worker_json(described: Mapping[str, Any]) -> Graph:
+        """The graph again from what `to_worker_json` gave."""
+        added = ("output", "parameters")
+        layers = [{key: value for key, value in layer.items() if key not in added} for layer in described["layers"]]
+        return Graph.from_json({**described, "layers": layers})
+
+    @staticmethod
     def from_json(data: object) -> Graph:
         """A graph from decoded JSON; GraphError says which layer is wrong and how."""
         if not isinstance(data, Mapping):

@@ -359,6 +359,15 @@ def _max_pool(op: MaxPool, x: Array) -> Output:
     return _output(value, input_gradients)
 
 
+def tied_windows(op: MaxPool, x: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which windows hold their largest value more than once. There the gradient is a matter of taste, not of fact."""
+    image = _float64(x)
+    windows = _windows(op, image)
+    largest = _max_pool(op, image).value
+    count = sum((view == largest for view in windows.views(windows.padded(image, fill=-np.inf))), np.zeros((), int))
+    return count > 1
+
+
 def _average_pool(op: AveragePool, x: Array) -> Output:
     windows = _windows(op, x)
     divisor = _average_pool_divisor(op, windows)

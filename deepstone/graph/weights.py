@@ -58,10 +58,13 @@ def split_parameters(graph: Graph, flat: Float32s) -> dict[str, dict[str, Float3
     return parameters
 
 
-def initial_parameters(graph: Graph, seed: int) -> dict[str, dict[str, Float32s]]:
-    """The initial value of every parameter, by layer and name. They depend on the seed, the names and the shapes."""
+def initial_parameters(graph: Graph, seed: int, *, generic: bool = False) -> dict[str, dict[str, Float32s]]:
+    """The initial value of every parameter, by layer and name. They depend on the seed, the names and the shapes.
+
+    `generic`, for checks: nothing is exactly 0 or 1, where a forgotten bias or scale would not show.
+    """
     flat = np.empty(_count(graph), dtype=np.float32)
-    _fill(flat, _initial_chunks(graph, seed))
+    _fill(flat, _initial_chunks(graph, seed, generic))
     return split_parameters(graph, flat)
 
 
@@ -80,17 +83,17 @@ def synthetic_batch(graph: Graph, batch: int, seed: int) -> tuple[Float32s, NDAr
     return make_batch(graph.shapes[graph.input.name], graph.classes, batch, seed)
 
 
-def cached_weights(graph: Graph, seed: int, folder: Path) -> Path:
+def cached_weights(graph: Graph, seed: int, folder: Path, *, generic: bool = False) -> Path:
     """The file with all initial parameters as one flat float32 array, written first if it is not there whole.
 
     Writers do not disturb each other: each writes a file of its own and renames it, and all write the same.
     """
-    path = folder / f"{_identity(graph, seed)}.npy"
+    path = folder / f"{_identity(graph, seed, generic)}.npy"
     header = _npy_header(_count(graph))
     try:
         if not _is_whole(path, header, _count(graph)):
             folder.mkdir(parents=True, exist_ok=True)
-            _write(path, header, _initial_chunks(graph, seed))
+            _write(path, header, _initial_chunks(graph, seed, generic))
     except OSError as error:
         reason = error.strerror or str(error)
         raise StoreError(
@@ -105,7 +108,7 @@ def _init_kind(op: Op, name: str) -> str:
     return "one" if isinstance(op, BatchNorm) else "he_normal"
 
 
-def _initial_chunks(graph: Graph, seed: int) -> Iterator[Float32s]:
+def _initial_chunks(graph: Graph, seed: int, generic: bool) -> Iterator[Float32s]:
     """All parameters one after the other, in pieces."""
     for layer in graph.layers:
         for name, shape in graph.parameters(layer).items():
@@ -114,7 +117,10 @@ def _initial_chunks(graph: Graph, seed: int) -> Iterator[Float32s]:
                 fan_in = math.prod(shape[1:])
                 yield from _normal_chunks(seeded(seed, layer.name), math.prod(shape), math.sqrt(2.0 / fan_in))
             else:
-                yield np.full(math.prod(shape), kind == "one", dtype=np.float32)
+                values = np.full(math.prod(shape), kind == "one", dtype=np.float32)
+                if generic:
+                    values += seeded(seed, f"{layer.name}/{name}").standard_normal(len(values)).astype(np.float32) / 8
+                yield values
 
 
 def _normal_chunks(random: np.random.RandomState, count: int, deviation: float) -> Iterator[Float32s]:
@@ -135,13 +141,13 @@ def _count(graph: Graph) -> int:
     return sum(math.prod(shape) for _, _, _, shape in parameter_slices(graph))
 
 
-def _identity(graph: Graph, seed: int) -> str:
+def _identity(graph: Graph, seed: int, generic: bool) -> str:
     """Names the file by what decides its content: graphs that differ only elsewhere share it."""
     content: list[Any] = [
         [layer, name, list(shape), _init_kind(graph.layer(layer).op, name)]
         for layer, name, _, shape in parameter_slices(graph)
     ]
-    text = json.dumps([seed, content], separators=(",", ":"))
+    text = json.dumps([seed, content, *(["generic"] if generic else [])], separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 

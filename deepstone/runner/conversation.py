@@ -6,11 +6,14 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
 
 from deepstone.errors import MissingError
 from deepstone.graph.weights import cached_weights, parameter_slices
@@ -95,7 +98,9 @@ class Conversation:
 
     def prepare(self) -> Prepared:
         graph = self._job.model.graph
-        weights = cached_weights(graph, int(self._job.request["seed"]), cache_folder() / "weights")
+        weights = cached_weights(
+            graph, int(self._job.request["seed"]), cache_folder() / "weights", generic=self._job.generic_weights
+        )
         reply = self._ask(
             "prepare",
             graph=graph.to_worker_json(),
@@ -133,6 +138,27 @@ class Conversation:
         """Arrays of the worker as .npy files in the job's scratch folder."""
         reply = self._ask("dump", kind=kind, folder=str(self._scratch))
         return {name: Path(path) for name, path in reply["files"].items()}
+
+    def layer(
+        self, name: str, inputs: Mapping[str, NDArray[Any]], upstream: NDArray[Any] | None
+    ) -> dict[tuple[str, str], NDArray[Any]]:
+        """One layer by itself: ("output", ""), ("input" | "parameter" | "buffer", NAME) to what it gave."""
+        paths: dict[str, str] = {}
+        for number, (source, array) in enumerate(inputs.items()):
+            paths[source] = self._saved(f"given-{number}", array)
+        reply = self._ask(
+            "layer",
+            name=name,
+            inputs=paths,
+            upstream=None if upstream is None else self._saved("given-upstream", upstream),
+            folder=str(self._scratch),
+        )
+        return {(kind, what): np.load(path) for kind, what, path in reply["files"]}
+
+    def _saved(self, name: str, array: NDArray[Any]) -> str:
+        path = self._scratch / f"{name}.npy"
+        np.save(path, array)
+        return str(path)
 
     def memory(self) -> dict[str, Any]:
         return self._ask("memory")["memory"]
@@ -189,13 +215,19 @@ def talking_to_worker(job: Job, *, timeout_s: float) -> Generator[Conversation, 
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
         worker = WorkerProcess.start(
-            worker_argv(job.environment.python, job.environment.framework),
-            env=worker_variables(job.environment.framework, job.request),
+            worker_argv(job.environment.command, job.environment.framework),
+            env=variables_of(job),
             cwd=scratch,
             output_path=scratch / "output.txt",
         )
         with worker:
             yield Conversation(worker, job, scratch=scratch, deadline_s=time.monotonic() + timeout_s)
+
+
+def variables_of(job: Job) -> dict[str, str]:
+    """The user's own variables, then those of the environment, then those of the request: the later overrides."""
+    environment = job.environment
+    return worker_variables(environment.variables_over(os.environ), environment.framework, job.request)
 
 
 def _sweep_scratch() -> None:

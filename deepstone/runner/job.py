@@ -47,6 +47,7 @@ class Job:
     machine: Machine
     command: tuple[str, ...]
     repetition: int = 1
+    generic_weights: bool = False  # for checks: no weight at 0 or 1, where forgetting it would not show
 
     @property
     def batch(self) -> int:

@@ -14,8 +14,10 @@ Value: TypeAlias = str | int
 AUTO = "auto"
 
 TORCH = "torch"
+TENSORFLOW = "tensorflow"
+JAX = "jax"
 FAKE = "fake"  # scripted, for tests; never chosen by `auto`
-OFFERED = (TORCH,)
+OFFERED = (TORCH, TENSORFLOW, JAX)
 FRAMEWORKS = (*OFFERED, FAKE)
 
 # Instruction sets from narrow to wide, as oneDNN names them.
@@ -168,15 +170,16 @@ _DECLARED = (
     ),
     _choice(
         "precision",
-        ("fp32", "tf32", "tf32-conv", "bf16-mixed", "bf16", "fp16-mixed"),
+        ("fp32", "tf32", "tf32-conv", "bf16-mixed", "bf16", "fp16-mixed", "fp64"),
         "Number format. tf32: convolutions and matrix products in TF32; tf32-conv: convolutions alone (torch's own "
-        "default on a GPU); -mixed: automatic casting around fp32 weights; bf16: everything in bf16.",
+        "default on a GPU); -mixed: automatic casting around fp32 weights; bf16: everything in bf16; "
+        "fp64: double precision, in which frameworks are proven the same.",
     ),
     _choice("layout", ("nchw", "nhwc"), "Order of an image in memory: channels first or channels last."),
     _choice(
         "engine",
-        ("onednn", "cudnn", "native"),
-        "Library behind the layers: onednn (CPU), cudnn (GPU), or the framework's own kernels.",
+        ("onednn", "cudnn", "native", "xla"),
+        "What runs the layers: onednn (CPU), cudnn (GPU), the framework's own kernels, or programs that XLA compiled.",
     ),
     _choice(
         "algorithm",
@@ -186,8 +189,9 @@ _DECLARED = (
     ),
     _choice(
         "compile",
-        ("off", "default", "reduce-overhead", "max-autotune"),
-        "Compile the network before running it, in one of the compiler's modes.",
+        ("off", "graph", "default", "reduce-overhead", "max-autotune"),
+        "off: one operation after the other; graph: the step recorded as a graph, uncompiled (TensorFlow); default and "
+        "the rest: compiled, in one of the compiler's modes (torch.compile; XLA in TensorFlow and JAX).",
     ),
     _count("threads", "Threads that share the work of one operation.", most=4096),
     _count("inter_threads", "Threads that run independent operations side by side.", most=4096),

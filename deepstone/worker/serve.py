@@ -57,6 +57,7 @@ class Worker:
             "phases": self._phases,
             "losses": self._losses,
             "dump": self._dump,
+            "layer": self._layer,
             "memory": self._memory,
         }
         name = request.get("do", "")
@@ -76,6 +77,8 @@ class Worker:
             return failed("missing", str(error))
         traceback.print_exc()
         reason = f"{type(error).__name__}: {error}"
+        if self._backend is not None and self._backend.is_unsupported(error):
+            return failed("unsupported", reason)
         out_of_memory = isinstance(error, MemoryError) or (
             self._backend is not None and self._backend.is_out_of_memory(error)
         )
@@ -176,6 +179,23 @@ class Worker:
             files[name] = path
         return {"files": files}
 
+    def _layer(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """One layer by itself on given arrays; what it gives is left in files beside them."""
+        import numpy as np
+
+        inputs = {name: np.load(path) for name, path in request["inputs"].items()}
+        upstream = np.load(request["upstream"]) if request["upstream"] else None
+        result = self._backend.layer(request["name"], inputs, upstream)
+        files: List[List[str]] = []
+        arrays = [("output", "", result.output)]
+        for kind, found in (("input", result.inputs), ("parameter", result.parameters), ("buffer", result.buffers)):
+            arrays += [(kind, name, array) for name, array in found.items()]
+        for kind, name, array in arrays:
+            path = os.path.join(request["folder"], f"result-{len(files)}.npy")
+            np.save(path, array)
+            files.append([kind, name, path])
+        return {"files": files}
+
     def _memory(self, request: Dict[str, Any]) -> Dict[str, Any]:
         memory = dict(self._backend.memory())
         memory["host_peak_bytes"] = host_peak_bytes()
@@ -204,7 +224,7 @@ def time_steps(backend: Any, step: Callable[[], None], samples: int, steps_per_s
         "start_s": start,
         "steps_per_sample": steps_per_sample,
         "step_s": [gap / steps_per_sample for gap in marks.gaps_s()],
-        "enqueue_s": enqueued - start,
+        "enqueue_s": enqueued - start - marks.waited_s,
         "total_s": end - start,
     }
 

@@ -10,11 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from deepstone.backends.torch.checkpoint import Checkpointed, split
+from deepstone.backends.torch.checkpoint import Checkpointed
 from deepstone.backends.torch.lower import Lowering, module_name
 from deepstone.graph import reference
 from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph
+from deepstone.graph.stretches import split
 from deepstone.graph.weights import initial_parameters, synthetic_batch
 from deepstone.models.zoo import ZOO
 

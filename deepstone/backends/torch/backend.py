@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from deepstone.backends.base import PHASES, Backend, Job, Marks
+from deepstone.backends.base import PHASES, Backend, Job, LayerResult, Marks, as_observed, as_set
 from deepstone.backends.torch.checkpoint import Checkpointed
+from deepstone.backends.torch.layer import LayerRunner
 from deepstone.backends.torch.lower import Lowering, module_name
 from deepstone.backends.torch.observe import Sighting, watching, widest_isa
 from deepstone.backends.torch.settings import Settings, apply
 from deepstone.backends.torch.training import Batch, Steps
+from deepstone.backends.torch.values import load, owners, to_numpy
 from deepstone.graph.graph import Graph
 from deepstone.setups.axes import format_cpus
 
-_PRECISION_OF = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
+_PRECISION_OF = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64"}
 _ISA_OF_CAPABILITY = {"DEFAULT": "sse41", "AVX2": "avx2", "AVX512": "avx512_core"}
 
 
@@ -29,6 +30,7 @@ class CudaMarks(Marks):
 
     def __init__(self, count: int) -> None:
         self._events = [torch.cuda.Event(enable_timing=True) for _ in range(count)]
+        self.waited_s = 0.0
 
     def set(self, position: int) -> None:
         self._events[position].record()
@@ -39,13 +41,13 @@ class CudaMarks(Marks):
 
 
 class TorchBackend(Backend):
+    _job: Job
     _graph: Graph
     _settings: Settings
     _network: nn.Module  # as lowered, whatever runs it
     _steps: Steps
 
     def __init__(self) -> None:
-        self._request: dict[str, Any] = {}
         self._sighting = Sighting()
 
     def versions(self) -> dict[str, Any]:
@@ -63,10 +65,10 @@ class TorchBackend(Backend):
         return versions
 
     def build(self, job: Job) -> None:
-        self._request = job.request
+        self._job = job
         self._settings = settings = apply(job.request)
         torch.manual_seed(job.request["seed"])
-        self._graph = Graph.from_json(_plain_graph(job.graph))
+        self._graph = Graph.from_worker_json(job.graph)
         self._network = self._lower(job.weights)
         images, labels = torch.from_numpy(job.images), torch.from_numpy(job.labels)
         self._steps = Steps(self._compiled(), Batch(images, labels, settings), settings)
@@ -79,11 +81,8 @@ class TorchBackend(Backend):
         else:
             lowering = Lowering(self._graph, self._graph.layers, dropout=settings.dropout)
             network = lowering.module(self._graph.input.name)
-        _load(network, weights)
-        network.train(settings.phase != "forward")
-        network.to(settings.device, dtype=settings.weights)
-        if settings.channels_last:
-            network.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+        load(network, weights)
+        settings.place(network)
         return network
 
     def _compiled(self) -> nn.Module:
@@ -121,14 +120,14 @@ class TorchBackend(Backend):
         return CudaMarks(count) if self._settings.device.type == "cuda" else Marks(count, self.clock)
 
     def observe(self) -> dict[str, dict[str, Any]]:
-        effective = {axis: _set(value) for axis, value in self._request.items()}
-        effective["framework"] = _observed(f"torch@{torch.__version__.partition('+')[0]}")
+        effective = {axis: as_set(value) for axis, value in self._job.request.items()}
+        effective["framework"] = as_observed(f"torch@{torch.__version__.partition('+')[0]}")
         device = self._settings.device
-        effective["device"] = _observed("cpu" if device.type == "cpu" else f"gpu:{device.index}")
-        effective["threads"] = _observed(torch.get_num_threads())
-        effective["inter_threads"] = _observed(torch.get_num_interop_threads())
-        effective["affinity"] = _observed(format_cpus(sorted(os.sched_getaffinity(0))))
-        effective["compile"] = _set(self._settings.compile_mode or "off")
+        effective["device"] = as_observed("cpu" if device.type == "cpu" else f"gpu:{device.index}")
+        effective["threads"] = as_observed(torch.get_num_threads())
+        effective["inter_threads"] = as_observed(torch.get_num_interop_threads())
+        effective["affinity"] = as_observed(format_cpus(sorted(os.sched_getaffinity(0))))
+        effective["compile"] = as_set(self._settings.compile_mode or "off")
         effective["algorithm"] = self._observed_algorithm()
         effective["precision"] = self._observed_precision()
         effective["layout"] = self._observed_layout()
@@ -143,60 +142,64 @@ class TorchBackend(Backend):
 
     def _observed_algorithm(self) -> dict[str, Any]:
         if torch.are_deterministic_algorithms_enabled():
-            return _observed("deterministic")
-        return _observed("benchmark" if torch.backends.cudnn.benchmark else "heuristic")
+            return as_observed("deterministic")
+        return as_observed("benchmark" if torch.backends.cudnn.benchmark else "heuristic")
 
     def _observed_precision(self) -> dict[str, Any]:
         settings = self._settings
         if settings.autocast is not None:
-            return _set(f"{_PRECISION_OF[settings.autocast]}-mixed", seen=self._sighting.dtype == settings.autocast)
+            return as_set(f"{_PRECISION_OF[settings.autocast]}-mixed", seen=self._sighting.dtype == settings.autocast)
         if settings.weights is not torch.float32:
-            return _set(_PRECISION_OF[settings.weights], seen=self._sighting.dtype == settings.weights)
+            return as_set(_PRECISION_OF[settings.weights], seen=self._sighting.dtype == settings.weights)
         if settings.device.type == "cpu":
-            return _set("fp32", seen=self._sighting.dtype == torch.float32)
+            return as_set("fp32", seen=self._sighting.dtype == torch.float32)
         convolution = torch.backends.cudnn.conv.fp32_precision == "tf32"  # pyright: ignore[reportAttributeAccessIssue]
         product = torch.backends.cuda.matmul.fp32_precision == "tf32"
-        return _observed({(True, True): "tf32", (True, False): "tf32-conv"}.get((convolution, product), "fp32"))
+        return as_observed({(True, True): "tf32", (True, False): "tf32-conv"}.get((convolution, product), "fp32"))
 
     def _observed_layout(self) -> dict[str, Any]:
         seen = self._sighting.channels_last
         if seen is None:
-            return _set("nhwc" if self._settings.channels_last else "nchw")
-        return _observed("nhwc" if seen else "nchw")
+            return as_set("nhwc" if self._settings.channels_last else "nchw")
+        return as_observed("nhwc" if seen else "nchw")
 
     def _observed_engine(self) -> dict[str, Any]:
         if self._settings.device.type == "cuda":
-            return _observed("cudnn" if torch.backends.cudnn.enabled else "native")
-        return _observed("onednn" if self._sighting.primitives else "native")
+            return as_observed("cudnn" if torch.backends.cudnn.enabled else "native")
+        return as_observed("onednn" if self._sighting.primitives else "native")
 
     def _observed_isa(self) -> dict[str, Any]:
         if self._settings.device.type == "cuda":
-            return _set("not used")
+            return as_set("not used")
         capability = torch.backends.cpu.get_cpu_capability()
         seen = widest_isa(self._sighting.primitives) or _ISA_OF_CAPABILITY.get(capability)
-        return _set(self._request["isa"]) if seen is None else _observed(seen)
+        return as_set(self._job.request["isa"]) if seen is None else as_observed(seen)
 
     def loss(self) -> float:
         assert self._steps.last_loss is not None
         return float(self._steps.last_loss.item())
 
     def arrays(self, kind: str) -> dict[str, Any]:
-        owners = _owners(self._network)
+        modules = owners(self._network)
         found: dict[str, Any] = {}
         for layer in self._graph.layers:
-            owner = owners.get(module_name(layer.name))
+            owner = modules.get(module_name(layer.name))
             if owner is None:
                 continue
             if kind == "buffers":
                 for name in self._graph.buffers(layer):
-                    found[f"{layer.name}/{name}"] = _to_numpy(owner.get_buffer(name))
+                    found[f"{layer.name}/{name}"] = to_numpy(owner.get_buffer(name))
                 continue
             for name in self._graph.parameters(layer):
                 parameter = owner.get_parameter(name)
                 tensor = parameter.grad if kind == "gradients" else parameter
                 if tensor is not None:
-                    found[f"{layer.name}/{name}"] = _to_numpy(tensor)
+                    found[f"{layer.name}/{name}"] = to_numpy(tensor)
         return found
+
+    def layer(self, name: str, inputs: dict[str, Any], upstream: Any | None) -> LayerResult:
+        runner = LayerRunner(self._graph, self._settings, self._job.labels)
+        return runner.run(self._graph.layer(name), self._job.weights.get(name, {}), inputs, upstream)
 
     def memory(self) -> dict[str, Any]:
         if self._settings.device.type == "cpu":
@@ -210,37 +213,6 @@ class TorchBackend(Backend):
     def is_out_of_memory(self, error: BaseException) -> bool:
         on_cpu = isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
         return isinstance(error, torch.OutOfMemoryError) or on_cpu or super().is_out_of_memory(error)
-
-
-def _plain_graph(described: dict[str, Any]) -> dict[str, Any]:
-    """The graph without the shapes that Graph.to_worker_json spells out for workers in old Pythons."""
-    layers = [{k: v for k, v in layer.items() if k not in ("output", "parameters")} for layer in described["layers"]]
-    return {**described, "layers": layers}
-
-
-def _owners(network: nn.Module) -> dict[str, nn.Module]:
-    return {path.rpartition(".")[2]: module for path, module in network.named_modules()}
-
-
-def _load(network: nn.Module, weights: dict[str, dict[str, Any]]) -> None:
-    owners = _owners(network)
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # we only read it
-        for layer, parameters in weights.items():
-            for name, array in parameters.items():
-                owners[module_name(layer)].get_parameter(name).copy_(torch.from_numpy(array))
-
-
-def _to_numpy(tensor: Tensor) -> Any:
-    return tensor.detach().to("cpu", torch.float32).contiguous().numpy()
-
-
-def _observed(value: Any) -> dict[str, Any]:
-    return {"value": value, "source": "observed"}
-
-
-def _set(value: Any, *, seen: bool = False) -> dict[str, Any]:
-    return {"value": value, "source": "observed" if seen else "set"}
 
 
 def make_backend() -> TorchBackend:

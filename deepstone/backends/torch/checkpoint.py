@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, cast
@@ -11,8 +10,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from deepstone.backends.torch.lower import Lowering
-from deepstone.graph.graph import Graph, Layer
-from deepstone.graph.ops import SoftmaxCrossEntropy
+from deepstone.graph.graph import Graph
+from deepstone.graph.stretches import split
 
 
 class Checkpointed(nn.Module):
@@ -58,39 +57,3 @@ class Checkpointed(nn.Module):
         finally:
             for norm, momentum in zip(self._norms, before, strict=True):
                 norm.momentum = momentum
-
-
-def split(graph: Graph) -> list[list[Layer]]:
-    """About √n stretches of equal activation size, cut only where one array alone is passed on."""
-    layers = list(graph.layers)
-    cuts = _possible_cuts(graph)
-    sizes = [math.prod(graph.shapes[layer.name]) for layer in layers]
-    wanted = max(1, math.isqrt(len(cuts) + 1))
-    target = sum(sizes) / wanted
-    stretches: list[list[Layer]] = [[]]
-    filled = 0.0
-    for position, layer in enumerate(layers):
-        stretches[-1].append(layer)
-        filled += sizes[position]
-        if position in cuts and filled >= target and len(stretches) < wanted:
-            stretches.append([])
-            filled = 0.0
-    return stretches
-
-
-def _possible_cuts(graph: Graph) -> set[int]:
-    """Positions after which only that layer's own output is still needed, before any loss."""
-    position_of = {layer.name: position for position, layer in enumerate(graph.layers)}
-    last_use = [
-        max((position_of[taker.name] for taker in graph.consumers[layer.name]), default=position)
-        for position, layer in enumerate(graph.layers)
-    ]
-    cuts: set[int] = set()
-    needed_until = 0
-    for position, layer in enumerate(graph.layers):
-        if isinstance(layer.op, SoftmaxCrossEntropy):
-            break
-        if position > 0 and needed_until <= position and last_use[position] > position:
-            cuts.add(position)
-        needed_until = max(needed_until, last_use[position])
-    return cuts

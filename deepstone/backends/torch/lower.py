@@ -36,9 +36,10 @@ class Lowering:
         self._nodes: dict[str, fx.Node] = {}
         self._names = {layer.name for layer in self._layers}
 
-    def module(self, source: str) -> fx.GraphModule:
-        """The module that takes `source`'s output (and the labels where it has losses) to the stretch's own output."""
-        self._nodes[source] = self._fx.placeholder("images")
+    def module(self, *sources: str) -> fx.GraphModule:
+        """The module that takes the sources' outputs (and the labels where it has losses) to the stretch's own."""
+        for number, source in enumerate(sources):
+            self._nodes[source] = self._fx.placeholder(f"input{number}")
         losses: list[fx.Node] = []
         has_loss = any(isinstance(layer.op, ops.SoftmaxCrossEntropy) for layer in self._layers)
         labels = self._fx.placeholder("labels") if has_loss else None

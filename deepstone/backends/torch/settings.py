@@ -9,12 +9,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 from deepstone.backends.base import Missing, Unsupported
 from deepstone.setups.axes import AUTO
 from deepstone.setups.rules import broken_rule
 
 _AUTOCAST = {"bf16-mixed": torch.bfloat16, "fp16-mixed": torch.float16}
+_WEIGHTS = {"bf16": torch.bfloat16, "fp64": torch.float64}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +35,13 @@ class Settings:
     checkpointing: bool
     input: str
 
+    def place(self, network: nn.Module) -> None:
+        """Put a network where, and in the format and mode in which, the job runs it."""
+        network.train(self.phase != "forward")
+        network.to(self.device, dtype=self.weights)
+        if self.channels_last:
+            network.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
+
     def casting(self) -> contextlib.AbstractContextManager[Any]:
         if self.autocast is None:
             return contextlib.nullcontext()
@@ -46,6 +55,8 @@ def apply(request: Mapping[str, Any]) -> Settings:
     reason = broken_rule(resolved)
     if reason:
         raise Unsupported(reason)
+    if request["compile"] == "graph":
+        raise Unsupported("torch runs eagerly or compiled; it has no graph that is recorded and left uncompiled")
     _set_threads(request)
     _set_engine(str(request["engine"]), device)
     _set_algorithm(str(request["algorithm"]))
@@ -55,7 +66,7 @@ def apply(request: Mapping[str, Any]) -> Settings:
     return Settings(
         device=device,
         autocast=_AUTOCAST.get(precision),
-        weights=torch.bfloat16 if precision == "bf16" else torch.float32,
+        weights=_WEIGHTS.get(precision, torch.float32),
         channels_last=request["layout"] == "nhwc",
         compile_mode=None if request["compile"] in (AUTO, "off") else str(request["compile"]),
         phase=str(request["phase"]),
@@ -88,6 +99,8 @@ def _set_threads(request: Mapping[str, Any]) -> None:
 
 
 def _set_engine(engine: str, device: torch.device) -> None:
+    if engine == "xla":
+        raise Unsupported("torch runs on XLA with torch_xla only, which this backend does not use")
     if device.type == "cpu" and engine == "onednn" and not torch.backends.mkldnn.is_available():
         raise Unsupported("this torch is built without oneDNN")
     if engine != "native":

@@ -1,0 +1,167 @@
+"""Steps of very deep graphs: a chain of programs, one for each kind of stretch, called one after the other.
+
+XLA takes time out of proportion to compile a program of ten thousand layers, and memory too. But such graphs repeat a
+few blocks, so a few programs, each compiled once and called for every stretch that does the same, are all they need.
+The device is kept busy while the host hands over the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+
+from deepstone.backends.jax.lower import Lowering
+from deepstone.backends.jax.optimizers import OPTIMIZERS
+from deepstone.backends.jax.settings import Settings
+from deepstone.backends.jax.state import Batch, State, advanced
+from deepstone.backends.jax.stretch import Stretch, stretches_of
+from deepstone.graph.graph import Graph
+from deepstone.graph.stretches import chain
+
+DEEP = 1000  # layers; up to here the whole step is one program, which XLA compiles within about a minute
+LINK = 50  # layers of one program of the chain
+
+
+class ChainedSteps:
+    """The steps of `WholeSteps`, with the arrays of each stretch next to each other in the flat lists."""
+
+    def __init__(self, graph: Graph, batch: Batch, state: State, settings: Settings) -> None:
+        self.lowered: list[Any] = []
+        self.compiled: list[Any] = []
+        self._stretches = stretches_of(graph, chain(graph, LINK))
+        self._lowering = Lowering(settings=settings, training=settings.training)
+        self._batch = batch
+        self._state = state
+        self._settings = settings
+        self._optimizer = OPTIMIZERS[settings.optimizer]
+        self._programs: dict[tuple[str, int], Callable[..., Any]] = {}
+        self._shared: dict[Any, Callable[..., Any]] = {}  # by what makes stretches alike
+        self._parameters = _slices([stretch.parameters for stretch in self._stretches])
+        self._buffers = _slices([stretch.buffers for stretch in self._stretches])
+        if settings.phase == "train":
+            state.slots = [self._optimizer.start(state.parameters[part]) for part in self._parameters]
+
+    def function(self, program: str) -> Callable[[], None]:
+        if program == "forward":
+            return self._forward
+        return self._gradient if program == "gradient" else self._train
+
+    def _forward(self) -> None:
+        state = self._state
+        x, labels, keys = self._start()
+        for number, (held, kept, key) in enumerate(zip(self._parameters, self._buffers, keys, strict=True)):
+            arguments = (x, state.parameters[held], state.buffers[kept], labels, key)
+            x, state.buffers[kept] = self._program("forward", number, *arguments)(*arguments)
+        state.loss = x
+
+    def _gradient(self) -> None:
+        state = self._state
+        state.gradients, state.image_gradient = [], None
+        found: list[list[Any]] = [[] for _ in self._stretches]
+        self._backward(self._recorded(), found.__setitem__)
+        state.gradients = [gradient for gradients in found for gradient in gradients]
+
+    def _train(self) -> None:
+        state = self._state
+
+        def use(number: int, gradients: list[Any]) -> None:
+            held = self._parameters[number]
+            arguments = (state.parameters[held], state.slots[number], gradients)
+            update = self._program("update", number, *arguments)
+            state.parameters[held], state.slots[number] = update(*arguments)
+
+        self._backward(self._recorded(), use)
+
+    def _start(self) -> tuple[Any, Any, Sequence[Any]]:
+        images, labels = self._batch.get()
+        self._state.key, used = advanced(self._state.key)
+        keys = [None] * len(self._stretches) if used is None else list(jax.random.split(used, len(self._stretches)))
+        return images, labels, keys
+
+    def _recorded(self) -> list[Any]:
+        """Forward, with what each stretch needs to go back."""
+        state = self._state
+        x, labels, keys = self._start()
+        ways_back: list[Any] = []
+        for number, (held, kept, key) in enumerate(zip(self._parameters, self._buffers, keys, strict=True)):
+            kind = "first" if number == 0 and not self._settings.input_grad else "recorded"
+            arguments = (x, state.parameters[held], state.buffers[kept], labels, key)
+            x, state.buffers[kept], back = self._program(kind, number, *arguments)(*arguments)
+            ways_back.append(back)
+        state.loss = x
+        return ways_back
+
+    def _backward(self, ways_back: list[Any], use: Callable[[int, list[Any]], None]) -> None:
+        """`use` is given the number of a stretch and the gradients of its parameters, as soon as they are known."""
+        upstream = jax.numpy.ones_like(self._state.loss)
+        for number in reversed(range(len(self._stretches))):
+            arguments = (ways_back.pop(), upstream)
+            gradients, *of_inputs = self._program("back", number, *arguments)(*arguments)
+            use(number, gradients)
+            upstream = of_inputs[0] if of_inputs else None
+        self._state.image_gradient = upstream
+
+    def _program(self, kind: str, number: int, *arguments: Any) -> Callable[..., Any]:
+        """The program of this kind for one stretch, which is that of every other stretch like it."""
+        own = self._programs.get((kind, number))
+        if own is None:
+            flat, tree = jax.tree.flatten(arguments)
+            alike = (kind, self._stretches[number], tree, tuple((array.shape, array.dtype) for array in flat))
+            if alike not in self._shared:
+                self._shared[alike] = self._compile(kind, self._stretches[number], *arguments)
+            own = self._programs[kind, number] = self._shared[alike]
+        return own
+
+    def _compile(self, kind: str, stretch: Stretch, *arguments: Any) -> Callable[..., Any]:
+        function = jax.jit(self._traced(kind, stretch), donate_argnums=(0, 1) if kind == "update" else ())
+        self.lowered.append(function.lower(*arguments))
+        self.compiled.append(self.lowered[-1].compile(compiler_options=dict(self._settings.compiler_options)))
+        return self.compiled[-1]
+
+    def _traced(self, kind: str, stretch: Stretch) -> Callable[..., Any]:
+        if kind == "update":
+            return self._optimizer.update
+        if kind == "back":
+            return _call_back
+        run = self._run_function(stretch)
+        return {"forward": run, "first": partial(_record_first, run), "recorded": partial(_record, run)}[kind]
+
+    def _run_function(self, stretch: Stretch) -> Callable[..., Any]:
+        def run(x: Any, parameters: Any, buffers: Any, labels: Any, key: Any) -> Any:
+            return stretch.run(self._lowering, x.astype(self._settings.activations), parameters, buffers, labels, key)
+
+        return jax.checkpoint(run) if self._settings.checkpointing else run
+
+
+def _record(run: Callable[..., Any], x: Any, parameters: Any, buffers: Any, labels: Any, key: Any) -> Any:
+    def forward(parameters: Any, x: Any) -> Any:
+        return run(x, parameters, buffers, labels, key)
+
+    output, back, after = jax.vjp(forward, parameters, x, has_aux=True)
+    return output, after, back
+
+
+def _record_first(run: Callable[..., Any], x: Any, parameters: Any, buffers: Any, labels: Any, key: Any) -> Any:
+    """Without the gradient of the images, which training does not need."""
+
+    def forward(parameters: Any) -> Any:
+        return run(x, parameters, buffers, labels, key)
+
+    output, back, after = jax.vjp(forward, parameters, has_aux=True)
+    return output, after, back
+
+
+def _call_back(back: Callable[..., Any], upstream: Any) -> Any:
+    return back(upstream)
+
+
+def _slices(lengths: Sequence[int]) -> list[slice]:
+    slices: list[slice] = []
+    start = 0
+    for length in lengths:
+        slices.append(slice(start, start + length))
+        start += length
+    return slices

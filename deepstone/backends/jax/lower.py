@@ -1,0 +1,102 @@
+"""Each operation of a layer graph as JAX code one would write by hand. Traced once, so none of this runs in a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from deepstone.backends.base import Unsupported
+from deepstone.backends.jax.convolution import convolution
+from deepstone.backends.jax.norms import batch_norm_evaluation, batch_norm_training, local_response_norm
+from deepstone.backends.jax.settings import Settings
+from deepstone.backends.jax.windows import Windows, average_pool, max_pool
+from deepstone.graph import ops
+from deepstone.graph.ops import Op, Shape
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Given:
+    """What one layer works on."""
+
+    inputs: Sequence[Any]
+    held: Mapping[str, Any]  # its parameters
+    kept: Mapping[str, Any]  # its running statistics
+    labels: Any
+    key: Any | None  # randomness for dropout; None: nothing is dropped
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lowering:
+    """How operations are to be computed; `training` false means evaluation."""
+
+    settings: Settings
+    training: bool
+
+    def apply(self, op: Op, given: Given) -> tuple[Any, Mapping[str, Any]]:
+        """The output of one operation, and its running statistics as they are afterwards."""
+        settings = self.settings
+        x = given.inputs[0]
+        match op:
+            case ops.BatchNorm() if self.training:
+                return batch_norm_training(op, x, given.held, given.kept, settings.order, settings.wide)
+            case ops.BatchNorm():
+                return batch_norm_evaluation(op, x, given.held, given.kept, settings.order, settings.wide), given.kept
+            case ops.Conv():
+                return self._conv(op, x, given.held), {}
+            case ops.Dense():
+                return self._dense(op, x, given.held), {}
+            case ops.Relu():
+                return jax.nn.relu(x), {}
+            case ops.MaxPool():
+                return max_pool(x, self._windows(op, x)), {}
+            case ops.AveragePool():
+                return average_pool(x, self._windows(op, x), count_pad=op.count_pad), {}
+            case ops.GlobalPool():
+                return x.mean(settings.order.image_axes, keepdims=True), {}
+            case ops.Lrn():
+                return local_response_norm(op, x, settings.order, settings.wide), {}
+            case ops.Dropout():
+                return self._dropout(op, x, given.key), {}
+            case ops.Add():
+                return sum(given.inputs[1:], start=x), {}
+            case ops.Concat():
+                return lax.concatenate(given.inputs, settings.order.channel_axis), {}
+            case ops.Flatten():
+                return self._flatten(x), {}
+            case ops.SoftmaxCrossEntropy():
+                return self._loss(op, x, given.labels), {}
+            case _:
+                raise Unsupported(f"JAX backend: no lowering of {op.kind}")
+
+    def _conv(self, op: ops.Conv, x: Any, held: Mapping[str, Any]) -> Any:
+        y = convolution(op, x, held["weight"].astype(x.dtype), self.settings)
+        return y + self.settings.order.along_channels(held["bias"].astype(x.dtype)) if op.bias else y
+
+    def _dense(self, op: ops.Dense, x: Any, held: Mapping[str, Any]) -> Any:
+        y = jnp.dot(x, held["weight"].astype(x.dtype), precision=self.settings.product_precision)
+        return y + held["bias"].astype(x.dtype) if op.bias else y
+
+    def _windows(self, op: ops.MaxPool | ops.AveragePool, x: Any) -> Windows:
+        order = self.settings.order
+        source: Shape = (x.shape[order.channel_axis], *(x.shape[axis] for axis in order.image_axes))
+        return Windows.of(op, source, op.output([source]), order)
+
+    def _dropout(self, op: ops.Dropout, x: Any, key: Any | None) -> Any:
+        if key is None:
+            return x
+        kept = jax.random.bernoulli(key, 1 - op.rate, x.shape)
+        return jnp.where(kept, x / (1 - op.rate), 0)
+
+    def _flatten(self, x: Any) -> Any:
+        """Channels slowest, so NHWC is transposed; it costs nothing that shows, and nothing at all for one pixel."""
+        first = x.transpose(0, 3, 1, 2) if self.settings.order.channel_axis == 3 else x
+        return first.reshape(len(x), -1)
+
+    def _loss(self, op: ops.SoftmaxCrossEntropy, x: Any, labels: Any) -> Any:
+        log_softmax = jax.nn.log_softmax(x.astype(self.settings.wide))
+        return -op.weight * jnp.take_along_axis(log_softmax, labels[:, None], axis=1).mean()

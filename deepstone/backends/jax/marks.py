@@ -1,0 +1,48 @@
+"""Times of steps that the device works off by itself, taken without ever letting it run dry.
+
+    host     step step set(1) ┄┄waits for 0┄┄ step step set(2) ┄┄waits for 1┄┄ …
+    device   ███ sample 1 ███████████████████ ███ sample 2 ████████████████████
+
+JAX has no events of the device's own. So the host stays one sample ahead: it hands over a sample, then waits for the
+end of the sample before it, and reads the clock there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from deepstone.backends.base import Marks
+
+
+class OneAheadMarks(Marks):
+    """`last_output` gives an array of the step that was handed over last, or None before the first."""
+
+    def __init__(self, count: int, clock: Callable[[], float], last_output: Callable[[], Any]) -> None:
+        super().__init__(count, clock)
+        self._last_output = last_output
+        self._waiting: tuple[int, Any, float] | None = None
+
+    def set(self, position: int) -> None:
+        handed_over_s = self._clock()
+        self.finish()
+        self._waiting = position, self._last_output(), handed_over_s
+
+    def finish(self) -> None:
+        """Stamp the mark that is still open, if there is one.
+
+        Where its sample is done already, the host is the slower one, and when exactly the device was done is not known.
+        It was idle soon after the sample had been handed over, so that is the time: one rule for all samples, or times
+        would jump by a whole sample whenever the device is just ready, or just not.
+        """
+        if self._waiting is None:
+            return
+        position, output, handed_over_s = self._waiting
+        self._waiting = None
+        if output is None or output.is_ready():
+            self._times[position] = handed_over_s
+            return
+        before = self._clock()
+        output.block_until_ready()
+        self._times[position] = self._clock()
+        self.waited_s += self._times[position] - before

@@ -1,0 +1,1 @@
+"""TensorFlow 2: a step as a graph, eagerly, or compiled by XLA."""

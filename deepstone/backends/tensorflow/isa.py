@@ -1,0 +1,39 @@
+"""The widest instruction set that CPU libraries may use: what the CPU has, as far as the request allows it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from deepstone.setups.axes import AUTO, ISA_ORDER
+
+# What the kernel must list for each; oneDNN asks the CPU for the same.
+_NEEDED = {
+    "sse41": {"sse4_1"},
+    "avx": {"avx"},
+    "avx2": {"avx2"},
+    "avx2_vnni": {"avx2", "avx_vnni"},
+    "avx512_core": {"avx512f", "avx512bw", "avx512vl", "avx512dq"},
+    "avx512_core_vnni": {"avx512f", "avx512bw", "avx512vl", "avx512dq", "avx512_vnni"},
+    "avx512_core_bf16": {"avx512_vnni", "avx512_bf16"},
+    "avx512_core_fp16": {"avx512_bf16", "avx512_fp16"},
+    "avx512_core_amx": {"avx512_fp16", "amx_tile", "amx_int8", "amx_bf16"},
+    "avx512_core_amx_fp16": {"amx_tile", "amx_int8", "amx_bf16", "amx_fp16"},
+}
+
+
+def widest_isa(limit: str) -> str:
+    """By the CPU's own account: TensorFlow does not tell which instructions its libraries took."""
+    return widest_of(_cpu_flags(), limit)
+
+
+def widest_of(flags: set[str], limit: str) -> str:
+    allowed = ISA_ORDER if limit == AUTO else ISA_ORDER[: ISA_ORDER.index(limit) + 1]
+    there = [name for name in allowed if name in _NEEDED and _NEEDED[name] <= flags]
+    return there[-1] if there else "sse41"
+
+
+def _cpu_flags() -> set[str]:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("flags"):
+            return set(line.partition(":")[2].split())
+    return set()

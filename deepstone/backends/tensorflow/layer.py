@@ -1,0 +1,113 @@
+"""One layer by itself, lowered as in the network: what `verify` holds against the reference."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import tensorflow as tf
+
+from deepstone.backends.base import LayerResult
+from deepstone.backends.tensorflow.arrangement import Arrangement
+from deepstone.backends.tensorflow.lower import Lowering, Pass
+from deepstone.backends.tensorflow.settings import Settings
+from deepstone.backends.tensorflow.variables import initial_buffers, to_numpy
+from deepstone.graph.graph import Graph, Layer
+from deepstone.graph.ops import Dropout, Flatten, SoftmaxCrossEntropy
+
+Tensor: TypeAlias = Any
+Tensors: TypeAlias = Mapping[str, Tensor]
+
+
+class LayerRunner:
+    """Runs single layers of one job. Layers that do the same on the same shapes share one recorded program."""
+
+    def __init__(self, graph: Graph, arrangement: Arrangement, settings: Settings, labels: Any) -> None:
+        self._graph = graph
+        self._arrangement = arrangement
+        self._settings = settings
+        self._lowering = Lowering(graph, arrangement, settings)
+        self._labels = tf.constant(labels)
+        self._programs: dict[Any, Callable[..., Any]] = {}
+
+    def run(
+        self, layer: Layer, weights: Mapping[str, Any], inputs: Mapping[str, Any], upstream: Any | None
+    ) -> LayerResult:
+        arrange, graph = self._arrangement, self._graph
+        given = [self._tensor(arrange.value(name, array), self._settings.activations) for name, array in inputs.items()]
+        parameters = {
+            name: self._tensor(arrange.parameter(layer, name, weights[name]), self._settings.weights)
+            for name in graph.parameters(layer)
+        }
+        buffers = {name: tf.constant(array) for name, array in initial_buffers(graph, layer, self._settings).items()}
+        arguments: list[Any] = [given, parameters, buffers]
+        if upstream is not None:
+            arguments.append(self._tensor(arrange.value(layer.name, upstream), self._type_of_output(layer)))
+        y, input_gradients, parameter_gradients, buffers = self._program(layer, list(inputs), arguments)(*arguments)
+        return LayerResult(
+            arrange.value_of_graph(layer.name, to_numpy(y)),
+            inputs={
+                name: arrange.value_of_graph(name, to_numpy(gradient))
+                for name, gradient in zip(inputs, input_gradients, strict=False)
+            },
+            parameters={
+                name: arrange.parameter_of_graph(layer, name, to_numpy(gradient))
+                for name, gradient in parameter_gradients.items()
+            },
+            buffers={name: to_numpy(value) for name, value in buffers.items()},
+        )
+
+    def _tensor(self, array: Any, dtype: Any) -> Tensor:
+        return tf.cast(np.ascontiguousarray(array), dtype)
+
+    def _type_of_output(self, layer: Layer) -> Any:
+        """A loss is never narrow."""
+        return (
+            tf.float32
+            if self._settings.narrow and isinstance(layer.op, SoftmaxCrossEntropy)
+            else self._settings.activations
+        )
+
+    def _program(self, layer: Layer, sources: list[str], arguments: list[Any]) -> Callable[..., Any]:
+        """Recorded once for an operation, the pattern of its inputs, and their shapes."""
+        pattern = tuple(sources.index(name) for name in layer.inputs)
+        shapes = tuple(tuple(tensor.shape) for tensor in arguments[0])
+        backward = len(arguments) == 4
+        key = (layer.op, pattern, shapes, backward, self._place(layer))
+        if key not in self._programs:
+            function = self._function(layer, pattern, backward=backward)
+            if self._settings.compile != "off":
+                function = tf.function(function, jit_compile=self._settings.xla, autograph=False)
+                function = function.get_concrete_function(*arguments)
+            self._programs[key] = function
+        return self._programs[key]
+
+    def _place(self, layer: Layer) -> object:
+        """What else a function depends on: a layer's name decides what it drops, its readers how it flattens."""
+        if isinstance(layer.op, Dropout):
+            return layer.name
+        return isinstance(layer.op, Flatten) and self._arrangement.moves(layer)
+
+    def _function(self, layer: Layer, pattern: tuple[int, ...], *, backward: bool) -> Callable[..., Any]:
+        lowered = self._lowering.function(layer)
+        labels = self._labels
+
+        def forward(given: list[Tensor], parameters: Tensors, buffers: Tensors) -> tuple[Tensor, Tensors]:
+            one_pass = Pass(labels=labels, number=tf.constant(1, tf.int64))
+            y = lowered([given[position] for position in pattern], {**parameters, **buffers}, one_pass)
+            learnt = {name: one_pass.statistics.get(f"{layer.name}/{name}", value) for name, value in buffers.items()}
+            return y, learnt
+
+        def only_forward(given: list[Tensor], parameters: Tensors, buffers: Tensors) -> Any:
+            y, learnt = forward(given, parameters, buffers)
+            return y, [], {}, learnt
+
+        def with_gradients(given: list[Tensor], parameters: Tensors, buffers: Tensors, upstream: Tensor) -> Any:
+            with tf.GradientTape() as tape:
+                tape.watch([given, parameters])
+                y, learnt = forward(given, parameters, buffers)
+            gradients: Any = tape.gradient(y, [given, parameters], output_gradients=upstream)
+            return y, *gradients, learnt
+
+        return with_gradients if backward else only_forward

@@ -1,0 +1,154 @@
+"""Each layer as the TensorFlow one would write by hand, as a function of its inputs and of the arrays it holds.
+
+The functions are made once. A program calls them one after the other while TensorFlow records it; run eagerly, that is
+the step itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from deepstone.backends.base import Unsupported
+from deepstone.backends.tensorflow.arrangement import Arrangement, is_depthwise
+from deepstone.backends.tensorflow.bias import bias_adder
+from deepstone.backends.tensorflow.convolution import convolution, depthwise_convolution
+from deepstone.backends.tensorflow.norms import batch_norm, channel_response_norm, pixel_response_norm
+from deepstone.backends.tensorflow.pools import average_pool, max_pool
+from deepstone.backends.tensorflow.settings import Settings
+from deepstone.graph import ops
+from deepstone.graph.graph import Graph, Layer
+
+Tensor: TypeAlias = Any
+Held: TypeAlias = Mapping[str, Tensor]  # a layer's parameters and buffers by name, as tensors or variables
+
+
+@dataclass(kw_only=True, slots=True)
+class Pass:
+    """One pass over the layers: what they need beside their inputs, and what they leave beside their outputs."""
+
+    labels: Tensor
+    number: Tensor  # of the step; what is dropped depends on it
+    statistics: dict[str, Tensor] = field(default_factory=dict[str, Tensor])  # new buffers as "layer/name"
+
+
+LayerFunction: TypeAlias = Callable[[Sequence[Tensor], Held, Pass], Tensor]
+
+
+class Lowering:
+    """Makes the functions of one graph's layers."""
+
+    def __init__(self, graph: Graph, arrangement: Arrangement, settings: Settings) -> None:
+        self._graph = graph
+        self._arrangement = arrangement
+        self._settings = settings
+
+    def function(self, layer: Layer) -> LayerFunction:
+        op = layer.op
+        settings = self._settings
+        axis = settings.channel_axis
+        match op:
+            case ops.Conv():
+                return self._conv(layer, op)
+            case ops.Dense():
+                return self._dense(op)
+            case ops.BatchNorm():
+                return self._batch_norm(layer, op)
+            case ops.Relu():
+                return lambda xs, _held, _pass: tf.nn.relu(xs[0])
+            case ops.MaxPool():
+                return max_pool(op, self._graph.input_shapes(layer)[0], settings)
+            case ops.AveragePool():
+                return average_pool(op, self._graph.input_shapes(layer)[0], settings)
+            case ops.GlobalPool():
+                sides = [1, 2] if settings.channels_last else [2, 3]
+                return lambda xs, _held, _pass: tf.reduce_mean(xs[0], sides, keepdims=True)
+            case ops.Lrn():
+                norm = pixel_response_norm if op.within_channel else channel_response_norm
+                return norm(op, settings)
+            case ops.Dropout():
+                return self._dropout(layer, op)
+            case ops.Add():
+                if len(layer.inputs) == 2:
+                    return lambda xs, _held, _pass: tf.add(xs[0], xs[1])
+                return lambda xs, _held, _pass: tf.add_n(xs)
+            case ops.Concat():
+                return lambda xs, _held, _pass: tf.concat(xs, axis)
+            case ops.Flatten():
+                return self._flatten(layer)
+            case ops.SoftmaxCrossEntropy():
+                return self._loss(op)
+            case _:
+                raise Unsupported(f"tensorflow backend: no lowering of {op.kind} (layer {layer.name!r})")
+
+    def _conv(self, layer: Layer, op: ops.Conv) -> LayerFunction:
+        make = depthwise_convolution if is_depthwise(self._graph, layer) else convolution
+        convolve = make(op, self._graph.input_shapes(layer)[0], self._settings)
+        side = "N...C" if self._settings.channels_last else "NC..."
+        cast, add_bias = self._cast, bias_adder(side, narrow=self._settings.narrow)
+        if not op.bias:
+            return lambda xs, held, _pass: convolve(xs[0], cast(held["weight"]))
+        return lambda xs, held, _pass: add_bias(convolve(xs[0], cast(held["weight"])), cast(held["bias"]))
+
+    def _dense(self, op: ops.Dense) -> LayerFunction:
+        cast, add_bias = self._cast, bias_adder("N...C", narrow=self._settings.narrow)
+        if not op.bias:
+            return lambda xs, held, _pass: tf.matmul(xs[0], cast(held["weight"]))
+        return lambda xs, held, _pass: add_bias(tf.matmul(xs[0], cast(held["weight"])), cast(held["bias"]))
+
+    def _cast(self, parameter: Tensor) -> Tensor:
+        activations = self._settings.activations
+        return parameter if parameter.dtype == activations else tf.cast(parameter, activations)
+
+    def _batch_norm(self, layer: Layer, op: ops.BatchNorm) -> LayerFunction:
+        _, height, width = self._graph.shapes[layer.name]
+        if self._settings.training and self._settings.batch * height * width < 2:
+            raise Unsupported(
+                f"layer {layer.name!r}: batch_norm needs two values per channel to train; raise the batch"
+            )
+        norm = batch_norm(op, self._settings)
+        mean_name, variance_name = f"{layer.name}/running_mean", f"{layer.name}/running_var"
+        training = self._settings.training
+
+        def function(xs: Sequence[Tensor], held: Held, one_pass: Pass) -> Tensor:
+            y, mean, variance = norm(xs[0], held)
+            if training:
+                one_pass.statistics[mean_name] = mean
+                one_pass.statistics[variance_name] = variance
+            return y
+
+        return function
+
+    def _dropout(self, layer: Layer, op: ops.Dropout) -> LayerFunction:
+        if not self._settings.dropout:
+            return lambda xs, _held, _pass: xs[0]
+        digest = hashlib.sha256(f"{self._settings.seed}:{layer.name}".encode()).digest()
+        key = int.from_bytes(digest[:4], "big")
+
+        def function(xs: Sequence[Tensor], _held: Held, one_pass: Pass) -> Tensor:
+            seed = tf.stack([tf.constant(key, tf.int64), one_pass.number])
+            return tf.nn.experimental.stateless_dropout(xs[0], op.rate, seed)
+
+        return function
+
+    def _flatten(self, layer: Layer) -> LayerFunction:
+        features = self._graph.shapes[layer.name][0]
+        if self._arrangement.moves(layer):
+            return lambda xs, _held, _pass: tf.reshape(tf.transpose(xs[0], [0, 3, 1, 2]), [-1, features])
+        return lambda xs, _held, _pass: tf.reshape(xs[0], [-1, features])
+
+    def _loss(self, op: ops.SoftmaxCrossEntropy) -> LayerFunction:
+        """The mean over the batch; narrow scores are widened first, or the loss would hardly move."""
+        narrow = self._settings.narrow
+
+        def function(xs: Sequence[Tensor], _held: Held, one_pass: Pass) -> Tensor:
+            scores = tf.cast(xs[0], tf.float32) if narrow else xs[0]
+            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=one_pass.labels, logits=scores)
+            mean = tf.reduce_mean(losses)
+            return mean if op.weight == 1.0 else mean * op.weight
+
+        return function

@@ -1,0 +1,74 @@
+"""The layers of a graph one after the other: what a program records, or an eager step runs."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from deepstone.backends.tensorflow.lower import LayerFunction, Lowering, Pass
+from deepstone.backends.tensorflow.settings import Settings
+from deepstone.backends.tensorflow.variables import Variables
+from deepstone.graph.graph import Graph, Layer
+from deepstone.graph.ops import Input, SoftmaxCrossEntropy
+from deepstone.graph.stretches import split
+
+Tensor: TypeAlias = Any
+
+
+class Network:
+    """From images and labels to the sum of the losses. With checkpointing, all but the last stretch run twice."""
+
+    def __init__(self, graph: Graph, lowering: Lowering, variables: Variables, settings: Settings) -> None:
+        layers = split(graph) if settings.checkpointing else [list(graph.layers)]
+        self._stretches = [Stretch(graph, some, lowering, variables) for some in layers]
+        self._activations = settings.activations
+
+    def loss(self, images: Tensor, one_pass: Pass) -> Tensor:
+        x = images if images.dtype == self._activations else tf.cast(images, self._activations)
+        for stretch in self._stretches[:-1]:
+            x = stretch.run_twice(x, one_pass)
+        return self._stretches[-1].run(x, one_pass)
+
+
+class Stretch:
+    """Layers in a row. Each output is let go after its last use, as local variables of hand-written code would be."""
+
+    def __init__(self, graph: Graph, layers: list[Layer], lowering: Lowering, variables: Variables) -> None:
+        last_use = {name: layer.name for layer in graph.layers for name in layer.inputs}
+        self._source = layers[0].name if isinstance(layers[0].op, Input) else layers[0].inputs[0]
+        self._layers: list[tuple[Layer, LayerFunction, dict[str, Any], list[str]]] = []
+        for layer in layers:
+            if not isinstance(layer.op, Input):
+                done = [name for name in dict.fromkeys(layer.inputs) if last_use[name] == layer.name]
+                self._layers.append((layer, lowering.function(layer), variables.held[layer.name], done))
+
+    def run(self, x: Tensor, one_pass: Pass) -> Tensor:
+        """The last layer's output, or the sum of the losses."""
+        values = {self._source: x}
+        losses: list[Tensor] = []
+        for layer, function, held, done in self._layers:
+            x = function([values[name] for name in layer.inputs], held, one_pass)
+            for name in done:
+                del values[name]
+            if isinstance(layer.op, SoftmaxCrossEntropy):
+                losses.append(x)
+            else:
+                values[layer.name] = x
+        if not losses:
+            return x
+        return losses[0] if len(losses) == 1 else tf.add_n(losses)
+
+    def run_twice(self, x: Tensor, one_pass: Pass) -> Tensor:
+        """Activations are forgotten and computed again in backward; what batch norm learns counts once."""
+        learnt: list[str] = []
+
+        def forward(x: Tensor) -> list[Tensor]:
+            again = Pass(labels=one_pass.labels, number=one_pass.number)
+            y = self.run(x, again)
+            learnt[:] = again.statistics
+            return [y, *map(tf.stop_gradient, again.statistics.values())]
+
+        y, *statistics = tf.recompute_grad(forward)(x)
+        one_pass.statistics.update(zip(learnt, statistics, strict=True))
+        return y

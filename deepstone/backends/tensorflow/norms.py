@@ -1,0 +1,104 @@
+"""Normalizations. TensorFlow has kernels for the common cases; the rest is written out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+import tensorflow as tf
+
+from deepstone.backends.tensorflow.settings import Settings
+from deepstone.graph.ops import BatchNorm, Lrn
+
+Tensor: TypeAlias = Any
+Norm: TypeAlias = Callable[[Tensor, Mapping[str, Tensor]], tuple[Tensor, Tensor, Tensor]]  # y, new mean, new variance
+NormFunction: TypeAlias = Callable[..., Tensor]
+
+
+def batch_norm(op: BatchNorm, settings: Settings) -> Norm:
+    """The kernel keeps its statistics in fp32 beside narrow images, and does not know double precision."""
+    return _norm_by_hand(op, settings) if settings.activations == tf.float64 else _norm_by_kernel(op, settings)
+
+
+def _norm_by_kernel(op: BatchNorm, settings: Settings) -> Norm:
+    """FusedBatchNormV3 mixes the batch's mean and unbiased variance into the running ones by itself."""
+    training, data_format = settings.training, settings.data_format
+    share = op.momentum if training else 1.0
+
+    def norm(x: Tensor, held: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        y, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
+            x=x,
+            scale=_wide(held["weight"]),
+            offset=_wide(held["bias"]),
+            mean=held["running_mean"],
+            variance=held["running_var"],
+            epsilon=op.epsilon,
+            exponential_avg_factor=share,
+            data_format=data_format,
+            is_training=training,
+        )
+        return y, mean, variance
+
+    return norm
+
+
+def _wide(parameter: Tensor) -> Tensor:
+    return parameter if parameter.dtype == tf.float32 else tf.cast(parameter, tf.float32)
+
+
+def _norm_by_hand(op: BatchNorm, settings: Settings) -> Norm:
+    over = [0, 1, 2] if settings.channels_last else [0, 2, 3]
+    shape = [1, 1, 1, -1] if settings.channels_last else [1, -1, 1, 1]
+
+    def norm(x: Tensor, held: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        running_mean, running_variance = held["running_mean"], held["running_var"]
+        mean, variance = tf.nn.moments(x, over) if settings.training else (running_mean, running_variance)
+        y = tf.nn.batch_normalization(
+            x,
+            tf.reshape(mean, shape),
+            tf.reshape(variance, shape),
+            tf.reshape(held["bias"], shape),
+            tf.reshape(held["weight"], shape),
+            op.epsilon,
+        )
+        values = tf.cast(tf.size(x) / tf.size(mean), x.dtype)
+        return (
+            y,
+            (1.0 - op.momentum) * running_mean + op.momentum * mean,
+            (1.0 - op.momentum) * running_variance + op.momentum * variance * (values / (values - 1.0)),
+        )
+
+    return norm
+
+
+def channel_response_norm(op: Lrn, settings: Settings) -> NormFunction:
+    """TensorFlow's kernel takes half the window and an alpha that it does not divide; fp32 and channels last only."""
+    alpha, half = op.alpha / op.size, op.size // 2
+    if settings.activations == tf.float32 and settings.channels_last:
+        return lambda xs, _held, _pass: tf.nn.local_response_normalization(xs[0], half, op.k, alpha, op.beta)
+    axis = settings.channel_axis
+    padding = [[half, half] if side == axis else [0, 0] for side in range(4)]
+    firsts = range(op.size)
+
+    def function(xs: Any, _held: Any, _pass: Any) -> Tensor:
+        x = xs[0]
+        squares = tf.pad(tf.square(x), padding)
+        windows = [tf.slice(squares, [first if side == axis else 0 for side in range(4)], x.shape) for first in firsts]
+        return x * tf.pow(op.k + alpha * tf.add_n(windows), -op.beta)
+
+    return function
+
+
+def pixel_response_norm(op: Lrn, settings: Settings) -> NormFunction:
+    """The mean over a padded window is the sum over the window's full area, as the formula has it."""
+    half = op.size // 2
+    sides = [[half, half], [half, half]]
+    padding = [[0, 0], *sides, [0, 0]] if settings.channels_last else [[0, 0], [0, 0], *sides]
+    data_format = settings.data_format
+
+    def function(xs: Any, _held: Any, _pass: Any) -> Tensor:
+        x = xs[0]
+        mean = tf.nn.avg_pool2d(tf.pad(tf.square(x), padding), op.size, 1, "VALID", data_format)
+        return x * tf.pow(op.k + op.alpha * mean, -op.beta)
+
+    return function

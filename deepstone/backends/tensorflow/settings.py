@@ -1,0 +1,197 @@
+"""The request's axes as TensorFlow settings: what TensorFlow itself would do where the request says `auto`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import tensorflow as tf
+
+from deepstone.backends.base import Missing, Unsupported
+from deepstone.backends.tensorflow.threads import Threads, start_threads
+from deepstone.setups.axes import AUTO, ISA_ORDER
+from deepstone.setups.rules import broken_rule
+
+_WEIGHTS = {"bf16": tf.bfloat16, "fp64": tf.float64}
+_ACTIVATIONS = {**_WEIGHTS, "bf16-mixed": tf.bfloat16}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """What the rest of the backend needs to know; process-wide switches are already set."""
+
+    device: str  # as `tf.device` takes it
+    effective_device: str  # as the axis has it
+    threads: Threads
+    engine: str
+    compile: str
+    algorithm: str
+    precision: str
+    weights: Any  # the number type of parameters
+    activations: Any  # the number type in which layers compute
+    channels_last: bool
+    batch: int
+    phase: str
+    optimizer: str
+    dropout: bool
+    input_grad: bool
+    checkpointing: bool
+    input: str
+    seed: int
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.effective_device != "cpu"
+
+    @property
+    def training(self) -> bool:
+        """Whether batch norm learns and dropout drops: everywhere but in evaluation."""
+        return self.phase != "forward"
+
+    @property
+    def narrow(self) -> bool:
+        return self.activations == tf.bfloat16
+
+    @property
+    def xla(self) -> bool:
+        return self.compile == "default"
+
+    @property
+    def limited_kernels(self) -> bool:
+        """TensorFlow's own CPU kernels lack a few gradients that XLA and GPU kernels have."""
+        return not self.xla and not self.on_gpu
+
+    @property
+    def data_format(self) -> Literal["NHWC", "NCHW"]:
+        return "NHWC" if self.channels_last else "NCHW"
+
+    @property
+    def channel_axis(self) -> int:
+        return 3 if self.channels_last else 1
+
+
+def apply(request: Mapping[str, Any]) -> Settings:
+    """Resolve the device, refuse what cannot be, set the process-wide switches."""
+    device = _device(str(request["device"]))
+    reason = broken_rule({**request, "device": device})
+    if reason:
+        raise Unsupported(reason)
+    compile_mode = _compile_mode(str(request["compile"]), str(request["engine"]))
+    engine = _engine(str(request["engine"]), compile_mode, device)
+    precision = _precision(str(request["precision"]), device)
+    if request["optimizer"] == "momentum-fused":
+        raise Unsupported("TensorFlow's momentum update is one kernel already; use optimizer=momentum")
+    _check_isa(str(request["isa"]))
+    channels_last = request["layout"] != "nchw"
+    if not channels_last and device == "cpu" and compile_mode != "default":
+        _check_channels_first(request, engine)
+    if request["input"] == "pinned":
+        raise Unsupported("TensorFlow page-locks memory of its own only, not a batch; use input=host")
+    threads = start_threads(request["threads"], request["inter_threads"])
+    return Settings(
+        device="/CPU:0" if device == "cpu" else f"/GPU:{device.partition(':')[2]}",
+        effective_device=device,
+        threads=threads,
+        engine=engine,
+        compile=compile_mode,
+        algorithm=_set_algorithm(str(request["algorithm"]), device),
+        precision=precision,
+        weights=_WEIGHTS.get(precision, tf.float32),
+        activations=_ACTIVATIONS.get(precision, tf.float32),
+        channels_last=channels_last,
+        batch=int(request["batch"]),
+        phase=str(request["phase"]),
+        optimizer=str(request["optimizer"]),
+        dropout=request["dropout"] == "on",
+        input_grad=request["input_grad"] == "on",
+        checkpointing=request["checkpointing"] == "on",
+        input=str(request["input"]),
+        seed=int(request["seed"]),
+    )
+
+
+def _device(name: str) -> str:
+    gpus = tf.config.list_physical_devices("GPU")
+    if name == "cpu" or (name == AUTO and not gpus):
+        return "cpu"
+    index = 0 if name == AUTO else int(name.partition(":")[2])
+    if not gpus:
+        built = tf.test.is_built_with_cuda()
+        why = "TensorFlow finds no usable GPU" if built else "this TensorFlow is built for the CPU alone"
+        raise Missing(
+            f"device {name}: {why}; install a GPU build of TensorFlow on a machine with one, or use device=cpu"
+        )
+    if index >= len(gpus):
+        raise Missing(f"device {name}: TensorFlow sees {len(gpus)} GPU(s); use gpu:0 to the last of them")
+    return f"gpu:{index}"
+
+
+def _compile_mode(asked: str, engine: str) -> str:
+    if asked in ("reduce-overhead", "max-autotune"):
+        raise Unsupported(f"XLA in TensorFlow has one mode, so compile={asked} means nothing; use compile=default")
+    if engine == "xla":
+        if asked not in (AUTO, "default"):
+            raise Unsupported(f"engine=xla runs compiled programs, and compile={asked} asks for none")
+        return "default"
+    if asked == "default" and engine != AUTO:
+        raise Unsupported(f"compile=default compiles with XLA, and engine={engine} asks for other kernels")
+    return "graph" if asked == AUTO else asked
+
+
+def _engine(asked: str, compile_mode: str, device: str) -> str:
+    if compile_mode == "default":
+        return "xla"
+    if device != "cpu":
+        if asked == "native":
+            raise Unsupported("TensorFlow's convolutions on a GPU are cuDNN's; it has none of its own")
+        return "cudnn"
+    built_in = "onednn" if onednn_is_on() else "native"
+    if asked not in (AUTO, built_in):
+        raise Unsupported(
+            f"TensorFlow decides about oneDNN when it is imported, and this process has engine={built_in}"
+        )
+    return built_in
+
+
+def onednn_is_on() -> bool:
+    """Whether TensorFlow replaces its kernels by oneDNN's in this process, as it says itself."""
+    from tensorflow.python.util import _pywrap_util_port
+
+    return bool(_pywrap_util_port.IsMklEnabled())
+
+
+def _precision(asked: str, device: str) -> str:
+    if device == "cpu":
+        if asked == "fp16-mixed":
+            raise Unsupported("TensorFlow's CPU kernels have no fast fp16; use bf16-mixed")
+        return "fp32" if asked == AUTO else asked
+    if asked == "tf32-conv":
+        raise Unsupported("TensorFlow has one switch for TF32, for convolutions and matrix products together")
+    if asked == "fp16-mixed":
+        raise Unsupported("fp16-mixed needs loss scaling, which this backend does not do; use bf16-mixed")
+    tf.config.experimental.enable_tensor_float_32_execution(asked in (AUTO, "tf32"))
+    return "tf32" if asked == AUTO else asked
+
+
+def _check_isa(isa: str) -> None:
+    if isa != AUTO and ISA_ORDER.index(isa) < ISA_ORDER.index("avx"):
+        raise Unsupported(f"TensorFlow's own kernels are compiled for AVX and cannot be limited to {isa}")
+
+
+def _check_channels_first(request: Mapping[str, Any], engine: str) -> None:
+    """Found by trying: oneDNN's kernels take it, TensorFlow's own do not, and serve where oneDNN does not."""
+    if engine == "native" or request["precision"] == "fp64":
+        which = "TensorFlow's own kernels" if engine == "native" else "TensorFlow's kernels for fp64"
+        raise Unsupported(f"on a CPU {which} take NHWC only; use layout=nhwc, or engine=xla")
+    if request["compile"] == "off" and request["phase"] != "forward":
+        raise Unsupported("run eagerly on a CPU, TensorFlow's MaxPoolGrad takes NHWC only; use layout=nhwc")
+
+
+def _set_algorithm(asked: str, device: str) -> str:
+    if asked == "deterministic":
+        tf.config.experimental.enable_op_determinism()
+        return asked
+    if asked != AUTO:
+        return asked
+    return "heuristic" if device == "cpu" else "benchmark"
