@@ -1,18 +1,24 @@
 # make quick   sets everything up and measures how fast this machine trains
-# make test    sets everything up and runs all checks and tests
+# make test    sets everything up, TensorFlow and JAX included, and runs all checks and tests
 
 VENV ?= .venv
 BIN := $(VENV)/bin
 SETUP := scripts/environment.sh pyproject.toml
 
-.PHONY: quick test check format clean
+# The tests run every framework for real, from here.
+ENVIRONMENTS := $(abspath $(VENV))/environments
+
+.PHONY: quick test check environments format clean
 
 quick: $(VENV)/.deepstone-installed
 	$(BIN)/deepstone doctor
 	$(BIN)/deepstone run alexnet-owt batch=16
 
-test: check
+test: check environments
 	$(BIN)/python -m pytest
+
+environments: $(VENV)/.deepstone-checks-installed
+	DEEPSTONE_ENVIRONMENTS=$(ENVIRONMENTS) $(BIN)/deepstone env add tensorflow jax
 
 check: $(VENV)/.deepstone-checks-installed
 	$(BIN)/ruff format --check .

@@ -23,11 +23,11 @@ from deepstone.cli.options import (
 )
 from deepstone.cli.output import note, print_json, print_lines
 from deepstone.errors import UsageError
-from deepstone.records.schema import is_absent
+from deepstone.records.schema import absent, is_absent
 
 if TYPE_CHECKING:
     from deepstone.runner.job import Job
-    from deepstone.runner.launch import Effort
+    from deepstone.runner.launch import Effort, Tell
     from deepstone.setups.axes import Value
     from deepstone.setups.request import Choices
 
@@ -160,7 +160,6 @@ def _single(choices: Choices) -> dict[str, Value]:
 def _measured(job_a: Job, job_b: Job, effort: Effort, pairs: int, store_path: Path) -> dict[str, Any]:
     """Compare, store what was measured, and give the answer as JSON has it."""
     from deepstone.cli.progress import progress_bar
-    from deepstone.records.schema import absent
     from deepstone.runner.compare import compare_jobs
     from deepstone.runner.job import title
     from deepstone.store.store import Store
@@ -169,7 +168,10 @@ def _measured(job_a: Job, job_b: Job, effort: Effort, pairs: int, store_path: Pa
     store.probe()
     with progress_bar(1) as bar:
         bar.begin(title(job_a))
-        comparison = compare_jobs(job_a, job_b, effort, pairs=pairs, tell=bar.tell)
+        sameness = _sameness(job_a, job_b, effort, bar.tell)
+        if not sameness.get("ok", True):
+            return _refused(sameness)
+        comparison = compare_jobs(job_a, job_b, effort, pairs=pairs, tell=bar.tell, sameness=sameness)
     sides: dict[str, Any] = {}
     for name, draft in (("a", comparison.a), ("b", comparison.b)):
         if draft is None:
@@ -183,20 +185,46 @@ def _measured(job_a: Job, job_b: Job, effort: Effort, pairs: int, store_path: Pa
         "ratio": reason if comparison.ratio is None else comparison.ratio.to_json(),
         "verdict": reason if comparison.ratio is None else comparison.verdict,
         "pairing": comparison.pairing,
+        "sameness": sameness,
     }
+
+
+def _sameness(job_a: Job, job_b: Job, effort: Effort, tell: Tell) -> dict[str, Any]:
+    """Across frameworks no speed is compared before both are known to compute the same, layer by layer."""
+    if job_a.environment.sha == job_b.environment.sha:
+        return dict(absent("both sides run the same framework"))
+    from deepstone.checks.cache import layer_checks
+
+    checks = layer_checks({"a": job_a, "b": job_b}, timeout_s=effort.timeout_s, tell=tell)
+    return {"ok": all(check.ok for check in checks.values()), **{side: checks[side].to_json() for side in ("a", "b")}}
+
+
+def _refused(sameness: dict[str, Any]) -> dict[str, Any]:
+    """No winner among things that are not the same; so they are not measured either."""
+    from deepstone.checks.layers import disagreement
+
+    sides = [f"{side.upper()}: {why}" for side in ("a", "b") if (why := disagreement(sameness[side]))]
+    reason = absent(f"not compared, because they do not compute the same; {'; '.join(sides)}")
+    return {"a": reason, "b": reason, "ratio": reason, "verdict": reason, "pairing": "none", "sameness": sameness}
 
 
 def _lines(answer: dict[str, Any]) -> Iterator[str]:
     from deepstone.cli.show import record_lines
     from deepstone.units import digits
 
+    if answer["a"] == answer["ratio"] == answer["b"]:
+        yield answer["ratio"]["absent"]
+        return
     for name in ("a", "b"):
         if is_absent(answer[name]):
             yield f"{name.upper()}  {answer[name]['absent']}"
             continue
         for number, line in enumerate(record_lines(answer[name])):
             yield f"{name.upper() if number == 0 else ' '}  {line}"
-    ratio = answer["ratio"]
+    ratio, sameness = answer["ratio"], answer["sameness"]
+    if sameness.get("ok"):
+        layers = f"{sameness['a']['checked']} layers checked against the float64 reference"
+        yield f"both compute the same: {layers}; `deepstone verify` tells more"
     if is_absent(ratio):
         yield ratio["absent"]
         return

@@ -12,7 +12,7 @@ from typing import Annotated, Any, cast
 import typer
 
 import deepstone
-from deepstone.cli import axes, compare, completion, doctor, env, models, results, run
+from deepstone.cli import axes, compare, completion, doctor, env, models, results, run, verify
 from deepstone.cli.options import examples
 from deepstone.cli.output import note, write
 from deepstone.cli.stopped import Stopped
@@ -70,6 +70,7 @@ app.command(
     epilog=compare.EXAMPLES,
     cls=compare.TwoSidedCommand,
 )(compare.compare)
+app.command("verify", short_help="Prove that frameworks compute the same thing.", epilog=verify.EXAMPLES)(verify.verify)
 app.add_typer(env.app, name="env", short_help="Framework environments: list, add, remove, doctor.")
 app.add_typer(results.app, name="results", short_help="What was measured: list, show, export, import, delete.")
 

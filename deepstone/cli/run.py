@@ -79,9 +79,13 @@ def run(
     if json:
         print_json(records[0] if len(jobs) == 1 else records)
     elif records:
+        from deepstone.cli.ratios import show_with_ratios
         from deepstone.cli.show import show_records
 
-        show_records(records)
+        if len({record["setup"]["requested"]["framework"] for record in records}) > 1:
+            show_with_ratios(records, jobs, timeout_s=timeout)
+        else:
+            show_records(records)
     if missing:
         raise typer.Exit(MissingError.exit_code)
     if any(record["outcome"] != "ok" for record in records):

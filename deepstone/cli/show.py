@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from deepstone.cli.output import print_lines, print_table
@@ -55,8 +55,8 @@ def record_lines(record: Record) -> list[str]:
     return lines
 
 
-def show_table(records: Sequence[Record]) -> None:
-    """One line per run, with a column for every axis in which they differ."""
+def show_table(records: Sequence[Record], *, extra: tuple[str, Mapping[str, str]] | None = None) -> None:
+    """One line per run, with a column for every axis in which they differ, and a further one by run if given."""
     varying = [axis for axis in AXES if len({str(record["setup"]["requested"].get(axis)) for record in records}) > 1]
     models = {record["workload"]["model"] for record in records}
     columns = [Column(heading="model")] if len(models) > 1 else []
@@ -64,6 +64,7 @@ def show_table(records: Sequence[Record]) -> None:
     columns += [
         Column(heading="images/s", right=True),
         Column(heading="95 % interval", right=True),
+        *([Column(heading=extra[0], right=True)] if extra else []),
         Column(heading="outcome", rank=1),
         Column(heading="doubts", rank=2, wraps=20),
         Column(heading="step", right=True, rank=3),
@@ -73,7 +74,11 @@ def show_table(records: Sequence[Record]) -> None:
     ]
     if len(models) == 1:
         print_lines([_common_in_words(records), ""])
-    print_table(columns, [_row(record, varying, with_model=len(models) > 1) for record in records])
+    rows = [
+        _row(record, varying, with_model=len(models) > 1, extra=extra[1][record["id"]] if extra else None)
+        for record in records
+    ]
+    print_table(columns, rows)
 
 
 def _common_in_words(records: Sequence[Record]) -> str:
@@ -89,12 +94,13 @@ def _common_in_words(records: Sequence[Record]) -> str:
     return " · ".join([records[0]["workload"]["model"], *same])
 
 
-def _row(record: Record, varying: Sequence[str], *, with_model: bool) -> list[str]:
+def _row(record: Record, varying: Sequence[str], *, with_model: bool, extra: str | None) -> list[str]:
     cells = [record["workload"]["model"]] if with_model else []
     cells += [str(record["setup"]["requested"].get(axis, "")) for axis in varying]
     summary = cast(dict[str, Any], record["summary"])
     measured = not is_absent(summary)
     cells += [digits(summary["samples_per_s"]["median"]), _span(summary["samples_per_s"])] if measured else ["–", "–"]
+    cells += [] if extra is None else [extra]
     cells += [record["outcome"], " ".join(doubt["code"] for doubt in record["doubts"])]
     cells.append(seconds(summary["step_s"]["median"]) if measured else "–")
     cells += [_phase(record, name) for name in ("forward", "backward", "update")]

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import psutil
 
@@ -76,9 +76,19 @@ class _SideFailed(Exception):
 
 
 def compare_jobs(
-    a: Job, b: Job, effort: Effort, *, pairs: int = FEWEST_PAIRS, tell: Tell = silent, seed: int | None = None
+    a: Job,
+    b: Job,
+    effort: Effort,
+    *,
+    pairs: int = FEWEST_PAIRS,
+    tell: Tell = silent,
+    seed: int | None = None,
+    sameness: Mapping[str, Any] | None = None,
 ) -> Comparison:
-    """Measure both and judge. `effort.budget_s` is the timed time of each side over all pairs. Raises MissingError."""
+    """Measure both and judge. `effort.budget_s` is the timed time of each side over all pairs. Raises MissingError.
+
+    `sameness` goes into the records: what shows that both sides compute the same.
+    """
     started_at = now()
     sides = (_Side(job=a), _Side(job=b))
     together = fit_together(a, b)
@@ -98,7 +108,7 @@ def compare_jobs(
     except _SideFailed as failed:
         failed.side.failure = failed.failure
         return _failed(sides, effort, started_at, together)
-    return _judged(sides, effort, started_at, together)
+    return _judged(sides, effort, started_at, together, sameness or {"absent": "both sides run the same framework"})
 
 
 def fit_together(a: Job, b: Job) -> bool:
@@ -192,7 +202,9 @@ def _end(side: _Side) -> None:
         raise _SideFailed(side, failure) from None
 
 
-def _judged(sides: tuple[_Side, _Side], effort: Effort, started_at: str, together: bool) -> Comparison:
+def _judged(
+    sides: tuple[_Side, _Side], effort: Effort, started_at: str, together: bool, sameness: Mapping[str, Any]
+) -> Comparison:
     a, b = sides
     per_sample = [
         (_per_sample(launched_a, a.job.batch), _per_sample(launched_b, b.job.batch))
@@ -214,6 +226,7 @@ def _judged(sides: tuple[_Side, _Side], effort: Effort, started_at: str, togethe
                 "verdict": verdict,
                 "pairs": ratio.n,
                 "pairing": pairing,
+                "sameness": dict(sameness),
             },
         )
         for name, side, other in (("a", a, b), ("b", b, a))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 from cli_kit import Cli
 
@@ -42,6 +46,8 @@ def _ask(cli: Cli, how: str, **variables: str) -> list[str]:
         ("deepstone run cifarnet nonsense=", []),
         ("deepstone compare cifarnet batch=8 -- layout=nh", ["nhwc"]),
         ("deepstone run cifarnet --bud", ["--budget"]),
+        ("deepstone env add tens", ["tensorflow", "tensorflow@2.21.0"]),
+        ("deepstone env remove ", []),
     ],
 )
 def test_bash(reader: Cli, line: str, offered: list[str]) -> None:
@@ -57,6 +63,16 @@ def test_bash(reader: Cli, line: str, offered: list[str]) -> None:
 )
 def test_fish(reader: Cli, line: str, offered: list[str]) -> None:
     assert fish(reader, line) == offered
+
+
+def test_environments_that_are_there(reader: Cli, tmp_path: Path) -> None:
+    manifest = {"format": 1, "name": "jax@0.4.1", "framework": "jax", "version": "0.4.1", "kind": "adopted"}
+    more = {"python": "/p", "recipe_sha": "", "made_at": "", "size_bytes": 0, "variables": {}, "lock": {"python": "3"}}
+    (tmp_path / "jax@0.4.1").mkdir()
+    (tmp_path / "jax@0.4.1" / "environment.json").write_text(json.dumps(manifest | more))
+    cli = replace(reader, more={"DEEPSTONE_ENVIRONMENTS": str(tmp_path)})
+    assert bash(cli, "deepstone env remove j") == ["jax@0.4.1"]
+    assert bash(cli, "deepstone env doctor jax@") == ["jax@0.4.1"]
 
 
 def test_the_script_to_install_names_the_command(reader: Cli) -> None:

@@ -17,6 +17,8 @@ COMMANDS = (
     ("axes",),
     ("run",),
     ("compare",),
+    ("env",),
+    *(("env", name) for name in ("list", "add", "remove", "doctor")),
     ("results",),
     *(("results", name) for name in ("list", "show", "export", "import", "delete", "rebuild")),
 )

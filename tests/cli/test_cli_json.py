@@ -53,7 +53,7 @@ def test_doctor_tells_what_is_there_and_what_is_not(reader: Cli) -> None:
     assert set(found) == {"machine", "devices", "frameworks", "meters", "missing"}
     assert found["machine"]["cpu"]["usable_cores"] >= 1
     assert found["devices"][0]["name"] == "cpu"
-    assert set(found["frameworks"]) == {"torch"}
+    assert set(found["frameworks"]) == {"torch", "tensorflow", "jax"}
     for framework in found["frameworks"].values():
         assert {"version", "runs", "why"} <= set(framework)
         assert framework["runs"] or framework["why"]

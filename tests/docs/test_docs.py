@@ -13,6 +13,7 @@ import typer
 from typer.main import get_command
 
 from deepstone.cli.main import app
+from deepstone.environments.cookbook import find_recipe
 from deepstone.errors import UsageError
 from deepstone.models.load import load_model
 from deepstone.models.zoo import ZOO
@@ -76,15 +77,17 @@ def parsed(words: list[str]) -> tuple[str, dict[str, Any], dict[str, Any]]:
     context = command.make_context("deepstone", list(words))
     name, command, rest = command.resolve_command(context, list(words))
     context = command.make_context(name, list(rest), parent=context)
-    if name == "results":
+    if name in ("results", "env"):
         name, command, rest = command.resolve_command(context, list(rest))
         context = command.make_context(name, list(rest), parent=context)
     return name, context.params, context.meta
 
 
 def test_there_are_commands_for_all_that_users_do() -> None:
-    used = {" ".join(call.split()[1:3]) if " results " in call else call.split()[1] for _, call in COMMANDS}
+    groups = ("results", "env")
+    used = {" ".join(call.split()[1 : 3 if call.split()[1] in groups else 2]) for _, call in COMMANDS}
     assert {"doctor", "models", "run", "compare", "results export", "results import", "results list"} <= used
+    assert {"env add", "env list", "env remove", "env doctor"} <= used
 
 
 @pytest.mark.parametrize(("page", "call"), COMMANDS, ids=[f"{page}: {call}" for page, call in COMMANDS])
@@ -100,9 +103,15 @@ def test_commands_can_be_typed(page: str, call: str) -> None:
     parse_words(given.get("axes") or [])
     if name == "compare":
         parse_words(meta["deepstone.compare.b"])
+    if name == "add" and given["python"] is None:
+        for wanted in given["names"]:
+            find_recipe(wanted)
 
 
-@pytest.mark.parametrize("call", ["deepstone rn cifarnet", "deepstone run cifarnet --bugdet 3", "deepstone run alexnt"])
+@pytest.mark.parametrize(
+    "call",
+    ["deepstone rn cifarnet", "deepstone run cifarnet --bugdet 3", "deepstone run alexnt", "deepstone env add trch"],
+)
 def test_the_check_of_commands_can_fail(call: str) -> None:
     wrong = (typer.BadParameter.__base__, UsageError)
     with pytest.raises(wrong):  # pyright: ignore[reportArgumentType]

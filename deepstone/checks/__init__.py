@@ -1,0 +1,1 @@
+"""Checks: whether frameworks compute the same thing."""

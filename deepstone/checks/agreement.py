@@ -1,0 +1,81 @@
+"""How far two arrays are apart, and how far they may be."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deepstone.absent import Absent
+from deepstone.graph.ops import Conv, Dense, Op
+
+# Relative errors of one layer on given inputs, by the precision it ran in: a few times what rounding alone gives.
+_TOLERANCE = {"fp64": 1e-11, "fp32": 1e-5, "fp16-mixed": 2e-3, "bf16-mixed": 1e-2, "bf16": 1e-2}
+
+# TF32 is a format of products alone. And in full fp32 a GPU's library may convolve by transforms (Winograd, FFT),
+# which round more: torch and JAX on an H200 are off by the same 2e-4 in a 5x5 convolution's weight gradient.
+_PRODUCTS_IN_TF32 = 2e-3
+_CONVOLUTION_ON_GPU = 1e-3
+
+
+def layer_tolerance(precision: str, *, on_gpu: bool = False, op: Op | None = None) -> float:
+    """How far an array of one layer may be off; without an operation, of one that multiplies."""
+    general = _TOLERANCE.get(precision, _TOLERANCE["fp32"])
+    if precision in _TOLERANCE and precision != "fp32":
+        return general
+    if precision.startswith("tf32") and (op is None or isinstance(op, Conv | Dense)):
+        return _PRODUCTS_IN_TF32
+    return _CONVOLUTION_ON_GPU if on_gpu and (op is None or isinstance(op, Conv)) else general
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Distance:
+    """One array of one layer against the reference. `relative_error` is infinite where the array cannot be compared."""
+
+    layer: str
+    what: str
+    relative_error: float
+    tolerance: float
+
+    @property
+    def ok(self) -> bool:
+        return self.relative_error <= self.tolerance
+
+    @property
+    def badness(self) -> float:
+        return self.relative_error / self.tolerance
+
+    def to_json(self) -> dict[str, Any]:
+        finite = math.isfinite(self.relative_error)
+        error = self.relative_error if finite else Absent("not finite, or of another shape").to_json()
+        return {"layer": self.layer, "what": self.what, "relative_error": error, "tolerance": self.tolerance}
+
+    def __str__(self) -> str:
+        return f"layer {self.layer}, {self.what}: off by {self.relative_error:.2g}, allowed {self.tolerance:.2g}"
+
+
+def relative_error(given: NDArray[Any] | None, expected: NDArray[Any], *, floor: float = 0.0) -> float:
+    """‖given - expected‖ / ‖expected‖, the denominator at least `floor`. What is not there counts as zeros."""
+    wanted = np.asarray(expected, dtype=np.float64)
+    if given is None:
+        difference = wanted
+    elif given.shape != wanted.shape:
+        return math.inf
+    else:
+        difference = given - wanted
+    distance, scale = norm(difference), max(norm(wanted), floor)
+    if not math.isfinite(distance):
+        return math.inf
+    return distance / scale if scale > 0 else (0.0 if distance == 0 else math.inf)
+
+
+def norm(array: NDArray[Any]) -> float:
+    """The Euclidean norm, also of numbers whose squares are too small or too large to be held."""
+    values = np.asarray(array, dtype=np.float64).ravel()
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest == 0 or not math.isfinite(largest):
+        return largest
+    return largest * float(np.linalg.norm(values / largest))

@@ -1,0 +1,102 @@
+"""The layer check: every layer alone, given the reference's input and upstream gradient, must give what it must."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from deepstone.checks.agreement import Distance, layer_tolerance, relative_error
+from deepstone.checks.cases import Case, Key
+from deepstone.graph.graph import Graph
+from deepstone.runner.conversation import Conversation, JobFailed
+from deepstone.runner.launch import Tell
+
+
+@dataclass(kw_only=True, slots=True)
+class LayerCheck:
+    """How one framework did over all layers."""
+
+    precision: str  # in which it ran
+    on_gpu: bool = False
+    checked: int = 0  # layers
+    worst: Distance | None = None  # of all arrays of all layers, by its share of what is allowed
+    first_disagreement: Distance | None = None  # the disagreeing layer nearest to the network's input
+    failure: str = ""  # why it could not be finished
+    _first_position: int = field(default=-1, repr=False)
+
+    @property
+    def ok(self) -> bool:
+        return not self.failure and self.first_disagreement is None and self.checked > 0
+
+    def add(self, case: Case, given: Mapping[Key, Any]) -> None:
+        distances = list(self._distances(case, given))
+        self.checked += 1
+        worst = max(distances, key=lambda distance: distance.badness)
+        if self.worst is None or worst.badness > self.worst.badness:
+            self.worst = worst
+        wrong = next((distance for distance in distances if not distance.ok), None)
+        if wrong is not None and (self.first_disagreement is None or case.position < self._first_position):
+            self.first_disagreement, self._first_position = wrong, case.position
+
+    def _distances(self, case: Case, given: Mapping[Key, Any]) -> Iterator[Distance]:
+        tolerance = layer_tolerance(self.precision, on_gpu=self.on_gpu, op=case.layer.op)
+        for key, expected in case.expected.items():
+            error = relative_error(given.get(key), expected.value, floor=expected.scale)
+            yield Distance(layer=case.layer.name, what=_in_words(key), relative_error=error, tolerance=tolerance)
+
+    def why_not(self) -> str:
+        """One clause about what is wrong."""
+        if self.failure:
+            return self.failure
+        return str(self.first_disagreement) if self.first_disagreement else "no layer was checked"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "ok": self.ok,
+            "precision": self.precision,
+            "checked": self.checked,
+            "worst": self.worst.to_json() if self.worst else {"absent": self.failure or "no layer was checked"},
+            "first_disagreement": (
+                self.first_disagreement.to_json() if self.first_disagreement else {"absent": "no layer disagrees"}
+            ),
+            **({"failure": self.failure} if self.failure else {}),
+        }
+
+
+def check_layers(
+    cases: Iterator[Case],
+    workers: Mapping[str, Conversation],
+    checks: Mapping[str, LayerCheck],
+    graph: Graph,
+    tell: Tell,
+) -> None:
+    """Give each case to every worker. One that fails is left out of the rest; the others go on."""
+    for number, case in enumerate(cases):
+        for name, worker in workers.items():
+            if checks[name].failure:
+                continue
+            try:
+                checks[name].add(case, worker.layer(case.layer.name, case.inputs, case.upstream))
+            except JobFailed as failure:
+                checks[name].failure = f"layer {case.layer.name}: {failure.outcome}: {failure.reason}"
+        tell("layer by layer", number / len(graph))
+
+
+def _in_words(key: Key) -> str:
+    kind, name = key
+    if kind == "output":
+        return "output"
+    if kind == "input":
+        return f"gradient of the input from {name}"
+    return f"gradient of {name}" if kind == "parameter" else name
+
+
+def disagreement(check: Mapping[str, Any]) -> str:
+    """One clause about what is wrong with a check in its JSON form; nothing when all is well."""
+    if check["ok"]:
+        return ""
+    first = check["first_disagreement"]
+    if "failure" in check or "absent" in first:
+        return str(check.get("failure", "no layer was checked"))
+    return f"layer {first['layer']}, {first['what']}"

@@ -1,0 +1,72 @@
+"""What the checks found: per framework, and whether all compute the same."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from deepstone.absent import Absent
+from deepstone.checks.agreement import Distance
+from deepstone.checks.layers import LayerCheck
+from deepstone.checks.whole_step import ReferenceSteps
+
+
+@dataclass(kw_only=True, slots=True)
+class FrameworkSameness:
+    """What the checks found of one framework."""
+
+    layers: LayerCheck | None = None
+    float64: list[Distance] | Absent = field(default_factory=lambda: Absent("not checked"))
+    measured: Distance | Absent = field(default_factory=lambda: Absent("not checked"))
+    losses: list[float] = field(default_factory=list[float])
+    failure: str = ""
+
+    @property
+    def distances(self) -> list[Distance]:
+        found = [] if self.layers is None or self.layers.worst is None else [self.layers.worst]
+        found += [] if isinstance(self.float64, Absent) else self.float64
+        return found + ([] if isinstance(self.measured, Absent) else [self.measured])
+
+    @property
+    def worst(self) -> Distance | None:
+        return max(self.distances, key=lambda distance: distance.badness, default=None)
+
+    @property
+    def ok(self) -> bool:
+        layers_agree = self.layers is not None and self.layers.ok
+        return not self.failure and layers_agree and all(distance.ok for distance in self.distances)
+
+    @property
+    def why_not(self) -> str:
+        if self.failure:
+            return self.failure
+        if self.layers is not None and not self.layers.ok:
+            return self.layers.why_not()
+        return "; ".join(str(distance) for distance in self.distances if not distance.ok)
+
+    def to_json(self) -> dict[str, Any]:
+        nothing = Absent(self.failure or "nothing was compared").to_json()
+        return {
+            "ok": self.ok,
+            "loss": [loss if math.isfinite(loss) else Absent(str(loss)).to_json() for loss in self.losses],
+            "worst": self.worst.to_json() if self.worst else nothing,
+            "layers": self.layers.to_json() if self.layers else nothing,
+            "float64": (
+                self.float64.to_json()
+                if isinstance(self.float64, Absent)
+                else [distance.to_json() for distance in self.float64]
+            ),
+            "measured": self.measured.to_json(),
+            **({"failure": self.failure} if self.failure else {}),
+        }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sameness:
+    reference: ReferenceSteps
+    frameworks: dict[str, FrameworkSameness]
+
+    @property
+    def ok(self) -> bool:
+        return bool(self.frameworks) and all(found.ok for found in self.frameworks.values())

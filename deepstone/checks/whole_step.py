@@ -1,0 +1,78 @@
+"""Whole steps: the reference's losses and gradients, and how far a framework's are from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deepstone.checks.agreement import Distance, norm, relative_error
+from deepstone.graph import reference
+from deepstone.graph.graph import Graph
+from deepstone.graph.weights import initial_parameters, synthetic_batch
+from deepstone.runner.launch import Tell
+
+STEPS = 5
+GRADIENT_TOLERANCE = 1e-9  # in float64
+LOSS_TOLERANCE = 1e-8  # in float64, after STEPS steps
+_LEAST_SHARE = 1e-6  # a tensor's error is measured by at least this share of the largest gradient's norm
+_LEAST_LOSS = 1e-3  # below it a loss says that the network is sure of itself, not how far off it is
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReferenceSteps:
+    """What float64 NumPy gives: the loss of each step, and the gradients of the first by `layer/parameter`."""
+
+    losses: list[float]
+    gradients: dict[str, NDArray[np.float64]]
+
+    @property
+    def has_gradients(self) -> bool:
+        return bool(self.gradients)
+
+
+def reference_steps(graph: Graph, *, batch: int, seed: int, phase: str, tell: Tell) -> ReferenceSteps:
+    """One evaluation for phase=forward, one step for gradient, STEPS of them for train."""
+    images, labels = synthetic_batch(graph, batch, seed)
+    parameters: Mapping[str, reference.Given] = initial_parameters(graph, seed, generic=True)
+    tell("float64 reference", 0.0)
+    if phase == "forward":
+        outputs = reference.forward_all(graph, parameters, images, labels, training=False)
+        return ReferenceSteps(losses=[float(sum(outputs[layer.name].value for layer in graph.losses))], gradients={})
+    losses: list[float] = []
+    gradients: dict[str, NDArray[np.float64]] = {}
+    velocities: Mapping[str, reference.Given] | None = None
+    for number in range(STEPS if phase == "train" else 1):
+        result = reference.step(graph, parameters, images, labels)
+        losses.append(result.loss)
+        gradients = gradients or _flat(result.parameter_gradients)
+        parameters, velocities = reference.sgd_momentum_update(parameters, result.parameter_gradients, velocities)
+        tell("float64 reference", (number + 1) / STEPS)
+    return ReferenceSteps(losses=losses, gradients=gradients)
+
+
+def worst_gradient(given: Mapping[str, NDArray[Any]], expected: ReferenceSteps, tolerance: float) -> Distance:
+    """The gradient that is furthest from the reference's."""
+    floor = _LEAST_SHARE * max(norm(array) for array in expected.gradients.values())
+    errors = {name: relative_error(given.get(name), array, floor=floor) for name, array in expected.gradients.items()}
+    name = max(errors, key=lambda name: errors[name])
+    layer, _, parameter = name.rpartition("/")
+    return Distance(layer=layer, what=f"gradient of {parameter}", relative_error=errors[name], tolerance=tolerance)
+
+
+def worst_loss(given: list[float], expected: ReferenceSteps, tolerance: float, layer: str) -> Distance:
+    """The step whose loss is furthest from the reference's, by the size of the first loss."""
+    scale = max(abs(expected.losses[0]), _LEAST_LOSS)
+    errors = [
+        relative_error(np.array(a), np.array(b), floor=scale) for a, b in zip(given, expected.losses, strict=True)
+    ]
+    number = errors.index(max(errors))
+    what = f"loss of step {number + 1}" if len(errors) > 1 else "loss"
+    return Distance(layer=layer, what=what, relative_error=float(errors[number]), tolerance=tolerance)
+
+
+def _flat(gradients: reference.LayerArrays) -> dict[str, NDArray[np.float64]]:
+    return {f"{layer}/{name}": array for layer, arrays in gradients.items() for name, array in arrays.items()}

@@ -1,0 +1,161 @@
+"""`deepstone verify`: prove that frameworks compute the same thing before their speed is compared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from deepstone.cli.options import Axes, Json, Model, Timeout, examples
+from deepstone.cli.output import print_json, print_lines, print_table
+from deepstone.errors import MissingError, UsageError
+
+if TYPE_CHECKING:
+    from deepstone.checks.agreement import Distance
+    from deepstone.checks.sameness import FrameworkSameness, Sameness
+    from deepstone.runner.job import Job
+    from deepstone.setups.axes import Value
+
+EXAMPLES = examples(
+    "deepstone verify alexnet framework=torch,tensorflow,jax",
+    "deepstone verify resnet50 framework=torch,jax layout=nhwc --json",
+    "deepstone verify resnet1001 phase=forward",
+    before="Without framework= every framework that is installed is checked; without batch= on two samples.",
+)
+
+
+def verify(model: Model, axes: Axes = None, timeout: Timeout = 1800.0, json: Json = False) -> None:
+    """Check that frameworks compute the same: layer by layer, and whole steps, against a float64 reference.
+
+    Exit codes: 0 all the same, 1 one differs or fails (the first layer that disagrees is named), 4 one is missing.
+    """
+    from deepstone.models.load import load_model
+    from deepstone.setups.request import parse_words
+
+    choices = parse_words(axes or [])
+    for name, values in choices.items():
+        if len(values) > 1 and name != "framework":
+            raise UsageError(f"{name}: verify takes one value; only framework may list several")
+    loaded = load_model(model)
+    # Only now what is slow to import: a word that is wrong is told at once.
+    from deepstone.checks.verify import verify as check
+    from deepstone.cli.progress import progress_bar
+
+    given = {name: values[0] for name, values in choices.items() if name != "framework"}
+    names = [str(name) for name in choices.get("framework") or _installed()]
+    command = ("deepstone", "verify", model, *(axes or []))
+    jobs = {name: _job(loaded, {**given, "framework": name}, command) for name in names}
+    with progress_bar(1) as bar:
+        bar.begin(f"{loaded.graph.name} {', '.join(names)}")
+        sameness = check(jobs, yardstick=_yardstick(loaded, given, command), timeout_s=timeout, tell=bar.tell)
+        bar.end()
+    if json:
+        print_json(_as_json(sameness, jobs))
+    else:
+        _show(sameness, jobs)
+    if not sameness.ok:
+        raise typer.Exit(1)
+
+
+def _installed() -> list[str]:
+    from deepstone.environments.find import installed
+
+    found = [name for name, environment in installed().items() if environment is not None]
+    if not found:
+        raise MissingError("no framework is installed; deepstone env add torch")
+    return found
+
+
+def _job(loaded: Any, given: Mapping[str, Value], command: tuple[str, ...]) -> Job:
+    from deepstone.checks.verify import CHECK_BATCH, check_job
+    from deepstone.cli.jobs import make_job
+    from deepstone.runner.job import Machine
+    from deepstone.setups.request import complete
+
+    request = complete({"batch": CHECK_BATCH, **given})
+    job = make_job(loaded, request, Machine.here(), command)
+    return check_job(job, batch=job.batch)
+
+
+def _yardstick(loaded: Any, given: Mapping[str, Value], command: tuple[str, ...]) -> Job | None:
+    """torch with nothing asked for but the precision and where it runs."""
+    kept = ("batch", "phase", "seed", "precision", "device")
+    plain = {name: value for name, value in given.items() if name in kept}
+    try:
+        return _job(loaded, {**plain, "framework": "torch"}, command)
+    except MissingError:
+        return None
+
+
+def _as_json(sameness: Sameness, jobs: Mapping[str, Job]) -> dict[str, Any]:
+    job = next(iter(jobs.values()))
+    return {
+        "ok": sameness.ok,
+        "model": job.model.name,
+        "graph_sha": job.model.graph.sha,
+        "batch": job.batch,
+        "phase": job.phase,
+        "reference": {"what": "float64 NumPy, op by op (docs/graph.md)", "loss": sameness.reference.losses},
+        "frameworks": {
+            name: {"version": jobs[name].environment.version, **found.to_json()}
+            for name, found in sameness.frameworks.items()
+        },
+    }
+
+
+def _show(sameness: Sameness, jobs: Mapping[str, Job]) -> None:
+    from deepstone.cli.table import Column
+
+    columns = [
+        Column(heading="framework"),
+        Column(heading="layers", right=True),
+        Column(heading="worst layer", wraps=16),
+        Column(heading="error against\nwhat is allowed", right=True),
+        Column(heading="whole step\nin float64", right=True, rank=1),
+        Column(heading="whole step\nas measured", right=True, rank=1),
+        Column(heading="the same"),
+    ]
+    rows = [(f"{name} {jobs[name].environment.version}", *_cells(found)) for name, found in sameness.frameworks.items()]
+    print_table(columns, rows)
+    print_lines(_remarks(sameness, jobs), hang=4)
+
+
+def _cells(found: FrameworkSameness) -> tuple[str, ...]:
+    from deepstone.absent import Absent
+
+    worst = None if found.layers is None else found.layers.worst
+    sharp = None if isinstance(found.float64, Absent) else max(found.float64, key=lambda d: d.badness, default=None)
+    return (
+        "–" if found.layers is None else str(found.layers.checked),
+        "–" if worst is None else f"{worst.layer}, {worst.what}",
+        _error(worst),
+        _error(sharp),
+        _error(None if isinstance(found.measured, Absent) else found.measured),
+        "yes" if found.ok else "NO",
+    )
+
+
+def _error(distance: Distance | None) -> str:
+    return (
+        "–"
+        if distance is None
+        else f"{distance.relative_error:.0e} < {distance.tolerance:.0e}"
+        if distance.ok
+        else f"{distance.relative_error:.0e} > {distance.tolerance:.0e}"
+    )
+
+
+def _remarks(sameness: Sameness, jobs: Mapping[str, Job]) -> Iterator[str]:
+    from deepstone.absent import Absent
+
+    for name, found in sameness.frameworks.items():
+        if not found.ok:
+            yield f"{name} does not compute the same: {found.why_not}"
+        if found.layers is not None and isinstance(found.float64, Absent) and not found.failure:
+            yield f"{name}: no float64 step: {found.float64.reason}"
+        if isinstance(found.measured, Absent) and not found.failure:
+            yield f"{name}: no bound on the whole step: {found.measured.reason}"
+    job = next(iter(jobs.values()))
+    if sameness.ok:
+        yield f"{', '.join(jobs)}: the same {job.model.graph.name}, to the precision of their numbers"

@@ -1,0 +1,75 @@
+"""In a torch worker before anything else: plants the error that DEEPSTONE_TEST_PLANT names into the lowering.
+
+The code under test is the real one; only one operation of it is made wrong, as a careless port would.
+"""
+
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+
+LOWERING = "deepstone.backends.torch.lower"
+
+
+def plant(module, error):
+    import torch
+    from torch.nn import functional as F
+
+    lowering, ops = module.Lowering, module.ops
+    lower = lowering._lower
+
+    def changed(**values):
+        """The same layer with other attributes."""
+        from dataclasses import replace
+
+        return lambda layer: replace(layer, op=replace(layer.op, **{k: v(layer.op) for k, v in values.items()}))
+
+    def shifted(x):
+        return F.pad(x, (1, -1, 1, -1))
+
+    def without_bias(self, layer, node):
+        """The bias is there, but never added."""
+        return self._fx.call_function(torch.sub, (node, self._fx.call_function(of_channels, (bias(self, layer), node))))
+
+    def bias(self, layer):
+        return self._fx.get_attr(f"{module.module_name(layer.name)}.bias")
+
+    def of_channels(values, like):
+        return values.reshape(1, -1, 1, 1) if like.dim() == 4 else values
+
+    def wrong(self, layer):
+        op = layer.op
+        if error == "padding" and isinstance(op, ops.Conv) and any(op.pad):
+            self._nodes[layer.inputs[0]] = self._fx.call_function(shifted, (self._nodes[layer.inputs[0]],))
+        elif error == "lrn scale" and isinstance(op, ops.Lrn):
+            layer = changed(alpha=lambda op: op.alpha * op.size)(layer)
+        elif error == "epsilon" and isinstance(op, ops.BatchNorm):
+            layer = changed(epsilon=lambda op: 1e-3)(layer)
+        elif error == "flatten order" and isinstance(op, ops.Flatten):
+            return self._fx.call_function(lambda x: x.permute(0, 2, 3, 1).flatten(1), (self._nodes[layer.inputs[0]],))
+        elif error == "dropped bias" and isinstance(op, ops.Conv) and op.bias:
+            return without_bias(self, layer, lower(self, layer))
+        return lower(self, layer)
+
+    for name, function in (("shifted", shifted), ("of_channels", of_channels)):
+        setattr(module, name, function)
+    lowering._lower = wrong
+
+
+class Planting(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name != LOWERING:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        run = spec.loader.exec_module
+
+        def exec_module(module):
+            run(module)
+            plant(module, os.environ["DEEPSTONE_TEST_PLANT"])
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+if os.environ.get("DEEPSTONE_TEST_PLANT"):
+    sys.meta_path.insert(0, Planting())

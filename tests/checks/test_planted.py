@@ -1,0 +1,67 @@
+"""Errors that ports really make, planted into the real torch lowering: each is caught, at the layer where it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from check_jobs import PLANTED, check_job
+
+from deepstone.checks.cache import layer_checks
+from deepstone.checks.verify import verify
+from deepstone.environments.environment import Environment
+from deepstone.environments.find import find_environment
+
+TIMEOUT_S = 200.0
+
+# The error, the layer nearest to the input that it spoils, and whether it shows in evaluation.
+ERRORS = {
+    "padding": "conv1",
+    "lrn scale": "norm1",
+    "epsilon": "norm2",
+    "flatten order": "flatten",
+    "dropped bias": "conv1",
+}
+every_error = pytest.mark.parametrize("error", ERRORS)
+
+
+def planted(error: str) -> Environment:
+    environment = find_environment("torch")
+    variables = {"PYTHONPATH": str(PLANTED), "DEEPSTONE_TEST_PLANT": error}
+    return replace(environment, variables=variables, lock={**environment.lock, "planted": error})
+
+
+@pytest.fixture(autouse=True)
+def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DEEPSTONE_CACHE", str(tmp_path))
+
+
+@every_error
+@pytest.mark.parametrize("phase", ["forward", "train"])
+def test_the_layer_check_names_the_layer(error: str, phase: str):
+    jobs = {
+        "right": check_job("torch", phase=phase),
+        "wrong": check_job("torch", phase=phase, environment=planted(error)),
+    }
+    checks = layer_checks(jobs, timeout_s=TIMEOUT_S)
+    assert checks["right"].ok
+    assert not checks["wrong"].ok
+    assert not checks["wrong"].failure
+    assert checks["wrong"].first_disagreement is not None
+    assert checks["wrong"].first_disagreement.layer == ERRORS[error]
+    assert checks["wrong"].checked == checks["right"].checked
+
+
+def test_the_whole_step_in_float64_would_have_told_too():
+    """Each check by itself: here every layer is right alone, but two of them have changed places in the network."""
+    job = check_job("torch", environment=planted("epsilon"))
+    found = verify({"wrong": job}, yardstick=check_job("torch"), timeout_s=TIMEOUT_S).frameworks["wrong"]
+    assert isinstance(found.float64, list)
+    gradients, losses = found.float64
+    assert not gradients.ok
+    assert not losses.ok
+    assert found.layers is not None
+    assert not found.layers.ok
+    assert not found.ok
+    assert "norm2" in found.why_not

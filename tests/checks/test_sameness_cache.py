@@ -1,0 +1,95 @@
+"""Layer checks are kept, by everything they depend on, and by nothing else."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from check_jobs import check_job
+
+from deepstone.backends import registry
+from deepstone.checks import cache
+from deepstone.checks.layers import LayerCheck
+from deepstone.graph.builder import Builder
+from deepstone.runner.job import Job
+
+TIMEOUT_S = 200.0
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DEEPSTONE_CACHE", str(tmp_path))
+    return tmp_path / "sameness"
+
+
+def check(job: Job) -> LayerCheck:
+    return cache.layer_checks({"it": job}, timeout_s=TIMEOUT_S)["it"]
+
+
+@pytest.fixture
+def no_worker(folder: Path, monkeypatch: pytest.MonkeyPatch):
+    """From here on only what is kept can be had: a worker would not start."""
+
+    def stop() -> None:
+        monkeypatch.setitem(registry.BACKENDS, "torch", replace(registry.BACKENDS["torch"], module="nowhere"))
+
+    return stop
+
+
+def test_a_check_is_done_once(no_worker):
+    first = check(check_job("torch"))
+    assert first.ok
+    no_worker()
+    again = check(check_job("torch"))
+    assert (again.ok, again.checked, again.worst, again.precision) == (True, first.checked, first.worst, "fp32")
+
+
+@pytest.mark.parametrize("axes", [{"batch": 64}, {"seed": 7}, {"phase": "gradient"}, {"threads": 2}, {"dropout": "on"}])
+def test_what_does_not_change_what_is_computed_does_not_matter(no_worker, axes: dict):
+    check(check_job("torch"))
+    no_worker()
+    assert check(check_job("torch", **axes)).ok
+
+
+@pytest.mark.parametrize("axes", [{"layout": "nhwc"}, {"engine": "native"}, {"precision": "fp64"}])
+def test_another_setup_is_another_check(folder: Path, axes: dict):
+    check(check_job("torch"))
+    check(check_job("torch", **axes))
+    assert len(list(folder.glob("*.json"))) == 2
+
+
+def test_another_network_another_version_and_other_code_are_other_checks(monkeypatch: pytest.MonkeyPatch):
+    b = Builder("other")
+    b.softmax_cross_entropy("loss", b.dense("dense", b.flatten("flatten", b.input("data", (1, 2, 2))), features=3))
+    job = check_job("torch")
+    newer = replace(job, environment=replace(job.environment, lock={**job.environment.lock, "torch": "99"}))
+    keys = {cache._key(job), cache._key(check_job("torch", graph=b.build())), cache._key(newer)}
+    assert len(keys) == 3
+    monkeypatch.setattr(cache, "_code", lambda _job: "changed")
+    assert cache._key(job) not in keys
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"precision": 1}', b"\xff\xfe"])
+def test_a_spoiled_file_is_done_again(folder: Path, content: bytes):
+    first = check(check_job("torch"))
+    (kept,) = folder.glob("*.json")
+    kept.write_bytes(content)
+    assert check(check_job("torch")).worst == first.worst
+    assert kept.read_bytes() != content
+
+
+def test_a_folder_that_cannot_be_written_is_done_without(folder: Path):
+    check(check_job("torch"))  # the weights are kept as well, and without them nothing runs
+    for path in folder.glob("*.json"):
+        path.unlink()
+    folder.rmdir()
+    folder.write_text("in the way")
+    assert check(check_job("torch")).ok
+
+
+def test_a_failure_is_not_kept(folder: Path):
+    failed = check(check_job("torch", engine="xla"))
+    assert not failed.ok
+    assert "unsupported" in failed.failure
+    assert not list(folder.glob("*.json"))
