@@ -76,8 +76,10 @@ def _widths(columns: Sequence[_Sized], width: int | None) -> list[int]:
         return widths
     left = width - _total(widths) + sum(widths[number] for number in wrapping)
     # The modest come first: what they do not need goes to the others.
-    for taken, number in enumerate(sorted(wrapping, key=lambda number: columns[number].natural)):
-        share = left // (len(wrapping) - taken)
+    modest_first = sorted(wrapping, key=lambda number: columns[number].natural)
+    for taken, number in enumerate(modest_first):
+        others_least = sum(columns[other].least for other in modest_first[taken + 1 :])
+        share = min(left // (len(wrapping) - taken), left - others_least)
         widths[number] = max(columns[number].least, min(columns[number].natural, share))
         left -= widths[number]
     return widths

@@ -58,7 +58,7 @@ def test_answer_in_json(cli: Cli) -> None:
     words = ("compare", "cifarnet", "framework=fake", "batch=8", "--", "layout=nhwc", "--budget", 0.5, "--json")
     done = cli(*words, DEEPSTONE_FAKE=SLOWER).assert_ok()
     answer = done.json
-    assert set(answer) == {"a", "b", "ratio", "verdict", "pairing"}
+    assert set(answer) == {"a", "b", "ratio", "verdict", "pairing", "sameness"}
     ratio = answer["ratio"]
     assert set(ratio) == {"median", "low", "high", "n"}
     assert ratio["n"] == 8

@@ -81,6 +81,7 @@ class TestVerdict:
             "verdict": NO_DIFFERENCE,
             "pairs": FEWEST_PAIRS,
             "pairing": "together",
+            "sameness": {"absent": "both sides run the same framework"},
         }
         assert b["comparison"]["side"] == "b"
         assert len(a["samples"]["launches"]) == len(b["samples"]["launches"]) == FEWEST_PAIRS

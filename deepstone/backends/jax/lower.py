@@ -55,7 +55,8 @@ class Lowering:
             case ops.MaxPool():
                 return max_pool(x, self._windows(op, x)), {}
             case ops.AveragePool():
-                return average_pool(x, self._windows(op, x), count_pad=op.count_pad), {}
+                pooled = average_pool(x.astype(settings.wide), self._windows(op, x), count_pad=op.count_pad)
+                return pooled.astype(x.dtype), {}
             case ops.GlobalPool():
                 return x.mean(settings.order.image_axes, keepdims=True), {}
             case ops.Lrn():
@@ -75,11 +76,15 @@ class Lowering:
 
     def _conv(self, op: ops.Conv, x: Any, held: Mapping[str, Any]) -> Any:
         y = convolution(op, x, held["weight"].astype(x.dtype), self.settings)
-        return y + self.settings.order.along_channels(held["bias"].astype(x.dtype)) if op.bias else y
+        return self._plus(y, self.settings.order.along_channels(held["bias"])) if op.bias else y
 
     def _dense(self, op: ops.Dense, x: Any, held: Mapping[str, Any]) -> Any:
         y = jnp.dot(x, held["weight"].astype(x.dtype), precision=self.settings.product_precision)
-        return y + held["bias"].astype(x.dtype) if op.bias else y
+        return self._plus(y, held["bias"]) if op.bias else y
+
+    def _plus(self, y: Any, bias: Any) -> Any:
+        """Added in the wide type, so that the bias's gradient, a sum over all pixels, is added up in it, too."""
+        return (y.astype(self.settings.wide) + bias.astype(self.settings.wide)).astype(y.dtype)
 
     def _windows(self, op: ops.MaxPool | ops.AveragePool, x: Any) -> Windows:
         order = self.settings.order

@@ -4,7 +4,8 @@
     device   ███ sample 1 ███████████████████ ███ sample 2 ████████████████████
 
 JAX has no events of the device's own. So the host stays one sample ahead: it hands over a sample, then waits for the
-end of the sample before it, and reads the clock there.
+end of the sample before it, and reads the clock there. JAX lets two or three programs run ahead, so of samples of more
+steps than that every stamp comes equally early, and only the first and the last sample of a block are off.
 """
 
 from __future__ import annotations
@@ -25,24 +26,24 @@ class OneAheadMarks(Marks):
 
     def set(self, position: int) -> None:
         handed_over_s = self._clock()
-        self.finish()
+        self.waited_s += self.finish()
         self._waiting = position, self._last_output(), handed_over_s
 
-    def finish(self) -> None:
-        """Stamp the mark that is still open, if there is one.
+    def finish(self) -> float:
+        """Stamp the mark that is still open, if there is one; how long that took is the answer.
 
         Where its sample is done already, the host is the slower one, and when exactly the device was done is not known.
         It was idle soon after the sample had been handed over, so that is the time: one rule for all samples, or times
         would jump by a whole sample whenever the device is just ready, or just not.
         """
         if self._waiting is None:
-            return
+            return 0.0
         position, output, handed_over_s = self._waiting
         self._waiting = None
         if output is None or output.is_ready():
             self._times[position] = handed_over_s
-            return
+            return 0.0
         before = self._clock()
         output.block_until_ready()
         self._times[position] = self._clock()
-        self.waited_s += self._times[position] - before
+        return self._times[position] - before
