@@ -50,17 +50,17 @@ def main() -> None:
     parser.add_argument("--axes", default="", help="more of the request, as in layout=nhwc,engine=xla")
     parser.add_argument("-o", "--output", type=Path)
     options = parser.parse_args()
-    enter(options.framework)
+    axes = dict(word.split("=") for word in options.axes.split(",") if word)
+    enter(options.framework, options.device, axes)
     results: list[dict[str, Any]] = []
     for model in options.models.split(","):
-        axes = dict(word.split("=") for word in options.axes.split(",") if word)
         results.append(measure(options.framework, model, options.device, options.rounds, options.round_s, axes))
         print(json.dumps(results[-1]), flush=True)
     if options.output:
         options.output.write_text(json.dumps(results, indent=1) + "\n")
 
 
-def enter(framework: str) -> None:
+def enter(framework: str, device: str, axes: dict[str, str]) -> None:
     """Go on in the framework's own Python, with what its backend needs set before the import."""
     if os.environ.get("DEEPSTONE_BENCH_INSIDE"):
         return
@@ -70,7 +70,7 @@ def enter(framework: str) -> None:
 
         environment = find_environment(framework)
         python, variables = str(environment.python), dict(environment.variables)
-    needed = importlib.import_module(BACKENDS[framework].launch).environment(request(framework, 1, "cpu", {}))
+    needed = importlib.import_module(BACKENDS[framework].launch).environment(request(framework, 1, device, axes))
     inside = {**os.environ, **variables, **needed, "DEEPSTONE_BENCH_INSIDE": "1"}
     os.execve(python, [python, str(Path(__file__).resolve()), *sys.argv[1:]], inside)
 

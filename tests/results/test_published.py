@@ -16,6 +16,8 @@ from deepstone.store.store import Store
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 H200 = [json.loads(line) for line in (RESULTS / "h200" / "runs.jsonl").read_text().splitlines()]
 
+JAX = [json.loads(line) for line in (RESULTS / "h200" / "jax.jsonl").read_text().splitlines()]
+
 
 def test_published_files_can_be_imported(tmp_path: Path) -> None:
     store = Store.open(tmp_path / "store")
@@ -44,8 +46,20 @@ def test_gpu_records_hold_what_a_gpu_run_promises(record: dict[str, Any]) -> Non
     assert "/" not in "".join(word for word in record["command"])
 
 
+def test_records_of_jax_hold_what_a_gpu_run_promises() -> None:
+    for record in JAX:
+        check_record(record)
+        assert record["outcome"] == "ok"
+        assert record["setup"]["effective"]["framework"]["value"].startswith("jax@")
+        assert record["setup"]["effective"]["device"] == {"value": "gpu:0", "source": "observed"}
+        assert record["phases"]["method"] == "difference of separately compiled programs, interleaved"
+        # XLA fuses layers, so not every activation of the graph is ever kept.
+        assert record["memory"]["device_allocated_bytes"] > 0.8 * record["memory"]["analytic_bytes"]
+        assert record["energy"]["joules_per_step"] > 0
+
+
 def test_readme_table_tells_what_the_records_say() -> None:
     table = (RESULTS / "h200" / "README.md").read_text()
-    for record in H200:
+    for record in [*H200, *JAX]:
         rate = record["summary"]["samples_per_s"]["median"]
         assert (f"| {rate:,.0f} |" if rate >= 1000 else f"| {rate:.1f} |") in table, record["id"]
