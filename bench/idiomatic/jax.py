@@ -3,18 +3,19 @@
 Import it by its path: as a script it would be found instead of the package `jax`.
 
 What was tried on two cores of a Xeon (JAX 0.10.2, AlexNet with batch 32, ResNet-50 with batch 8), and kept or not. The
-machine was shared, so times are CPU seconds of a step, the least of a few:
+machine was shared, so these are CPU seconds of a step where they say so, the least of four; the rest are ratios of
+times taken in turns, and no finer than 5 %:
 
-    layout      NHWC kept. NCHW: AlexNet 5 to 20 % slower; XLA transposes around every convolution to NHWC anyway.
+    layout      NHWC kept. NCHW: AlexNet 13 % slower; XLA transposes around every convolution to NHWC anyway.
     max pool    slices and a gradient written by hand kept. lax.reduce_window: AlexNet 11 % slower (its gradient becomes
-                a scatter); comparing with the maximum again in backward, a little slower than keeping the winner.
-    1 x 1       as matrix products kept: ResNet-50 5.4 s. As convolutions: 7.4 s, nearly all of it in the gradient of
+                a scatter). Comparing with the maximum again in backward: the pool twice as slow.
+    1 x 1       as matrix products kept: ResNet-50 5.4 CPU seconds. As convolutions: 7.4, mostly for the gradient of
                 the weights, which XLA computes as a convolution with a kernel as large as the image.
-    batch norm  two passes and a gradient written by hand kept: 7.5 s. Derived: 8.4 s. Flax's way, the variance from
-                the mean of squares: 7.7 s (7.6 s with the gradient by hand), and less exact.
-    donation    kept. Without it XLA copies fewer weights, but each step pays for fresh memory: 20 % slower.
+    batch norm  two passes and a gradient written by hand kept: 7.5 CPU seconds (before the line above). Derived: 8.4.
+                The variance from the mean of squares, as Flax has it: 7.7, with the gradient by hand 7.6; less exact.
+    donation    kept, for the memory. Without it XLA copies fewer weights: no difference shown.
     loss        taking the label's logarithm kept; a product with one-hot labels made no difference.
-    scan        over equal blocks: not tried as a step of its own, since the largest stage has six of them.
+    scan        over equal blocks: not tried, since the longest stage repeats one block five times only.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ relative to this file; alexnet-owt with batch 32, resnet50 with batch 8; interle
     the same, updates after all gradients                       0.98          1.04     no difference shown
     Keras layers, tf.function, one-kernel update                1.03          1.26     Keras 3 splits up batch norm
     Keras layers, tf.function, Keras' SGD                       1.06          1.28
-    this file with jit_compile=True (XLA)                       1.33          2.14     on a busy machine; quiet, nearer
+    this file with jit_compile=True (XLA)                       1.31          2.14
 
 `jit_compile=True` gives the yardstick of engine=xla.
 """

@@ -18,6 +18,7 @@ from deepstone.backends.jax.optimizers import OPTIMIZERS
 from deepstone.backends.jax.settings import Settings
 from deepstone.backends.jax.state import Batch, State, advanced
 from deepstone.backends.jax.stretch import Stretch, stretches_of
+from deepstone.backends.jax.values import place
 from deepstone.graph.graph import Graph
 from deepstone.graph.stretches import chain
 
@@ -37,12 +38,14 @@ class ChainedSteps:
         self._state = state
         self._settings = settings
         self._optimizer = OPTIMIZERS[settings.optimizer]
+        self._one = place(1.0, settings.wide, settings)
         self._programs: dict[tuple[str, int], Callable[..., Any]] = {}
         self._shared: dict[Any, Callable[..., Any]] = {}  # by what makes stretches alike
         self._parameters = _slices([stretch.parameters for stretch in self._stretches])
         self._buffers = _slices([stretch.buffers for stretch in self._stretches])
         if settings.phase == "train":
-            state.slots = [self._optimizer.start(state.parameters[part]) for part in self._parameters]
+            slots = [self._optimizer.start(state.parameters[part]) for part in self._parameters]
+            state.slots = jax.device_put(slots, settings.device)
 
     def function(self, program: str) -> Callable[[], None]:
         if program == "forward":
@@ -96,7 +99,7 @@ class ChainedSteps:
 
     def _backward(self, ways_back: list[Any], use: Callable[[int, list[Any]], None]) -> None:
         """`use` is given the number of a stretch and the gradients of its parameters, as soon as they are known."""
-        upstream = jax.numpy.ones_like(self._state.loss)
+        upstream = self._one
         for number in reversed(range(len(self._stretches))):
             arguments = (ways_back.pop(), upstream)
             gradients, *of_inputs = self._program("back", number, *arguments)(*arguments)

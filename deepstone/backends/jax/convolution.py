@@ -2,8 +2,8 @@
 
 On the CPU, XLA computes the gradient of the weights as a convolution with a kernel as large as the image. Where there
 is another way to write the same, people who train there use it: a 1 x 1 convolution is a matrix product (its weight
-gradient took a tenth of the time, a step of ResNet-50 28 % less), and a few groups are a few convolutions (AlexNet's
-conv2 in two groups took a tenth of the time). On a GPU both are left to cuDNN.
+gradient took a quarter to a half of the time, a step of ResNet-50 27 % less), and a few groups are a few convolutions
+(AlexNet's conv2 in two groups took a tenth of the time). On a GPU both are left to cuDNN.
 """
 
 from __future__ import annotations

@@ -34,16 +34,18 @@ class OneAheadMarks(Marks):
 
         Where its sample is done already, the host is the slower one, and when exactly the device was done is not known.
         It was idle soon after the sample had been handed over, so that is the time: one rule for all samples, or times
-        would jump by a whole sample whenever the device is just ready, or just not.
+        would jump by a whole sample whenever the device is just ready, or just not. Only if the device was still at the
+        sample before it then, so that it cannot have been, the time is halfway between the end of that one and now.
         """
         if self._waiting is None:
             return 0.0
         position, output, handed_over_s = self._waiting
         self._waiting = None
-        if output is None or output.is_ready():
-            self._times[position] = handed_over_s
-            return 0.0
         before = self._clock()
+        if output is None or output.is_ready():
+            previous_s = self._times[position - 1] if position > 0 else handed_over_s - 1.0
+            self._times[position] = handed_over_s if handed_over_s > previous_s else (previous_s + before) / 2
+            return 0.0
         output.block_until_ready()
         self._times[position] = self._clock()
         return self._times[position] - before

@@ -1,7 +1,7 @@
 """Normalization: over a batch, and over neighbouring channels or pixels.
 
 Their gradients are written out as in docs/graph.md. Derived from the forward pass they read and keep more than they
-need: on the CPU a step of ResNet-50 took 10 % longer, and the norm over channels five times as long.
+need: on the CPU a step of ResNet-50 took 5 to 10 % longer, and the norm over channels five times as long.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -154,7 +155,8 @@ def _order(layout: str) -> Order:
 
 def _precision(asked: str, device: Any) -> str:
     """What `auto` is: JAX lets XLA use TF32 for products of fp32 numbers on a GPU that has it."""
-    has_tf32 = device.platform == "gpu" and float(getattr(device, "compute_capability", "0")) >= 8.0
+    capability = re.fullmatch(r"(\d+)\.\d+", str(getattr(device, "compute_capability", "")))  # CUDA devices have one
+    has_tf32 = capability is not None and int(capability[1]) >= 8
     if asked == AUTO:
         return "tf32" if has_tf32 else "fp32"
     if asked.startswith("tf32") and not has_tf32:

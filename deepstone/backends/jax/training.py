@@ -37,7 +37,7 @@ class WholeSteps:
         self._optimizer = OPTIMIZERS[settings.optimizer]
         self._functions: dict[str, Callable[[], None]] = {}
         if settings.phase == "train":
-            state.slots = self._optimizer.start(state.parameters)
+            state.slots = jax.device_put(self._optimizer.start(state.parameters), settings.device)
 
     def function(self, program: str) -> Callable[[], None]:
         if program not in self._functions:

@@ -104,10 +104,11 @@ class TensorFlowBackend(Backend):
             settings.compile, seen=settings.compile == "graph" and bool(self._sighting.operations)
         )
         effective["algorithm"] = as_set(settings.algorithm)
-        effective["precision"] = as_set(settings.precision, seen=self._sighting.dtypes == {settings.activations})
+        seen = settings.precision != "tf32" and self._sighting.dtypes == {settings.activations}
+        effective["precision"] = as_set(settings.precision, seen=seen)
         effective["layout"] = self._observed_layout()
         effective["engine"] = self._observed_engine()
-        effective["isa"] = as_set("not used" if settings.on_gpu else widest_isa(str(self._job.request["isa"])))
+        effective["isa"] = as_set("not used" if settings.on_gpu else widest_isa())
         return effective
 
     def details(self) -> dict[str, Any]:

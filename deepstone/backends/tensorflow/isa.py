@@ -1,10 +1,11 @@
-"""The widest instruction set that CPU libraries may use: what the CPU has, as far as the request allows it."""
+"""The widest instruction set that CPU libraries may use: what the CPU has, as far as they are allowed it."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-from deepstone.setups.axes import AUTO, ISA_ORDER
+from deepstone.setups.axes import ISA_ORDER
 
 # What the kernel must list for each; oneDNN asks the CPU for the same.
 _NEEDED = {
@@ -21,13 +22,17 @@ _NEEDED = {
 }
 
 
-def widest_isa(limit: str) -> str:
-    """By the CPU's own account: TensorFlow does not tell which instructions its libraries took."""
-    return widest_of(_cpu_flags(), limit)
+def widest_isa() -> str:
+    """By the CPU's own account: TensorFlow does not tell which instructions its libraries took.
+
+    The limit is the variable that oneDNN reads, whether the request or the user has set it.
+    """
+    return widest_of(_cpu_flags(), os.environ.get("ONEDNN_MAX_CPU_ISA", "").lower())
 
 
 def widest_of(flags: set[str], limit: str) -> str:
-    allowed = ISA_ORDER if limit == AUTO else ISA_ORDER[: ISA_ORDER.index(limit) + 1]
+    """`limit` bounds it where it names an instruction set."""
+    allowed = ISA_ORDER[: ISA_ORDER.index(limit) + 1] if limit in ISA_ORDER else ISA_ORDER
     there = [name for name in allowed if name in _NEEDED and _NEEDED[name] <= flags]
     return there[-1] if there else "sse41"
 

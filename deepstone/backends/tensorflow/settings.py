@@ -88,9 +88,10 @@ def apply(request: Mapping[str, Any]) -> Settings:
         _check_channels_first(request, engine)
     if request["input"] == "pinned":
         raise Unsupported("TensorFlow page-locks memory of its own only, not a batch; use input=host")
+    _hide_other_devices(device)
     threads = start_threads(request["threads"], request["inter_threads"])
     return Settings(
-        device="/CPU:0" if device == "cpu" else f"/GPU:{device.partition(':')[2]}",
+        device="/CPU:0" if device == "cpu" else "/GPU:0",
         effective_device=device,
         threads=threads,
         engine=engine,
@@ -115,7 +116,7 @@ def _device(name: str) -> str:
     gpus = tf.config.list_physical_devices("GPU")
     if name == "cpu" or (name == AUTO and not gpus):
         return "cpu"
-    index = 0 if name == AUTO else int(name.partition(":")[2])
+    index = 0 if name == AUTO else _index(name)
     if not gpus:
         built = tf.test.is_built_with_cuda()
         why = "TensorFlow finds no usable GPU" if built else "this TensorFlow is built for the CPU alone"
@@ -125,6 +126,17 @@ def _device(name: str) -> str:
     if index >= len(gpus):
         raise Missing(f"device {name}: TensorFlow sees {len(gpus)} GPU(s); use gpu:0 to the last of them")
     return f"gpu:{index}"
+
+
+def _hide_other_devices(device: str) -> None:
+    """TensorFlow takes hold of all memory of every GPU it sees."""
+    gpus = tf.config.list_physical_devices("GPU")
+    if gpus:
+        tf.config.set_visible_devices([] if device == "cpu" else gpus[_index(device)], "GPU")
+
+
+def _index(device: str) -> int:
+    return int(device.partition(":")[2])
 
 
 def _compile_mode(asked: str, engine: str) -> str:
@@ -170,8 +182,14 @@ def _precision(asked: str, device: str) -> str:
         raise Unsupported("TensorFlow has one switch for TF32, for convolutions and matrix products together")
     if asked == "fp16-mixed":
         raise Unsupported("fp16-mixed needs loss scaling, which this backend does not do; use bf16-mixed")
+    details = tf.config.experimental.get_device_details(tf.config.list_physical_devices("GPU")[_index(device)])
+    has_tf32 = details.get("compute_capability", (0, 0)) >= (8, 0)
+    if asked == "tf32" and not has_tf32:
+        raise Unsupported(f"{details.get('device_name', 'this GPU')} has no TF32 (it came with compute capability 8.0)")
     tf.config.experimental.enable_tensor_float_32_execution(asked in (AUTO, "tf32"))
-    return "tf32" if asked == AUTO else asked
+    if asked == AUTO:
+        return "tf32" if has_tf32 else "fp32"
+    return asked
 
 
 def _check_isa(isa: str) -> None:

@@ -30,7 +30,7 @@ class Steps:
         self._network = network
         self._variables = variables
         self._settings = settings
-        self._batch = _resident(images, labels, settings) if settings.input == "resident" else _copied(images, labels)
+        self._batch = (_resident if settings.input == "resident" else _copied)(images, labels, settings)
         self._number = tf.Variable(tf.constant(0, tf.int64), trainable=False) if settings.dropout else None
         self._update = make_optimizer(settings.optimizer, variables.parameters) if settings.phase == "train" else None
         self._programs: dict[str, Callable[[], None]] = {}
@@ -103,9 +103,11 @@ def _resident(images: Any, labels: Any, settings: Settings) -> Callable[[], tupl
     return lambda: batch
 
 
-def _copied(images: Any, labels: Any) -> Callable[[], tuple[Tensor, Tensor]]:
+def _copied(images: Any, labels: Any, settings: Settings) -> Callable[[], tuple[Tensor, Tensor]]:
     """A copy from host memory for every step. On a CPU nothing less than DeepCopy would copy anything."""
     with tf.device("/CPU:0"):
         host_images, host_labels = tf.constant(np.ascontiguousarray(images)), tf.constant(labels)
+    if settings.on_gpu:
+        return lambda: (tf.identity(host_images), tf.identity(host_labels))
     copy = tf.raw_ops.DeepCopy
     return lambda: (copy(x=host_images), copy(x=host_labels))

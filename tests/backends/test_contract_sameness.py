@@ -1,0 +1,98 @@
+"""The contract of backends, second part: every operation is lowered right, by itself and within a step."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+from awkward_ops import OPS, awkward
+from graph_examples import branching
+from test_contract import SUBJECTS, Subject
+from tiny_jobs import machine
+
+from deepstone.checks.layers import LayerCheck
+from deepstone.checks.sameness import FrameworkSameness
+from deepstone.checks.verify import check_layers_only, verify
+from deepstone.environments.find import find_environment
+from deepstone.graph.graph import Graph
+from deepstone.models.load import LoadedModel
+from deepstone.runner.job import Job
+from deepstone.setups.axes import Value
+from deepstone.setups.request import complete
+
+TIMEOUT_S = 280.0
+
+# What a backend must be able to do by itself, and further setups of those that can.
+SETUPS: dict[str, dict[str, Value]] = {
+    "as it comes": {},
+    "nchw": {"layout": "nchw"},
+    "nhwc": {"layout": "nhwc"},
+    "xla": {"engine": "xla"},
+    "native": {"engine": "native"},
+    "bf16-mixed": {"precision": "bf16-mixed"},
+    "evaluation": {"phase": "forward"},
+}
+UNABLE = {
+    ("torch", "xla"): "torch_xla",
+    ("jax", "native"): "XLA",
+}
+
+real = [subject for subject in SUBJECTS if subject.computes]
+every_real_backend = pytest.mark.parametrize("subject", real, ids=lambda subject: subject.name)
+
+
+def job(framework: str, graph: Graph, **axes: Value) -> Job:
+    return Job(
+        model=LoadedModel(graph=graph, name=graph.name, source="zoo", file_sha256=""),
+        request=complete({"framework": framework, "batch": 3, "threads": 1, **axes}),
+        environment=find_environment(framework),
+        machine=machine(),
+        command=("deepstone", "verify", graph.name),
+    )
+
+
+@functools.cache
+def whole_step(framework: str, graph_name: str) -> FrameworkSameness:
+    graph = {"awkward": awkward, "branching": branching}[graph_name]()
+    one = job(framework, graph)
+    return verify({"it": one}, yardstick=job("torch", graph), timeout_s=TIMEOUT_S).frameworks["it"]
+
+
+@functools.cache
+def layers(framework: str, setup: str) -> LayerCheck:
+    return check_layers_only({"it": job(framework, awkward(), **SETUPS[setup])}, timeout_s=TIMEOUT_S)["it"]
+
+
+@every_real_backend
+@pytest.mark.parametrize("setup", SETUPS)
+def test_every_operation_alone(subject: Subject, setup: str):
+    """Against the float64 reference: output, gradients of inputs and parameters, running statistics."""
+    check = layers(subject.name, setup)
+    unable = UNABLE.get((subject.name, setup))
+    if unable is not None:
+        assert check.failure.startswith("unsupported: ")
+        assert unable in check.failure
+        return
+    assert check.ok, check.why_not()
+    assert check.checked == len(awkward().layers) - 1 > len(OPS)
+    assert check.worst is not None
+    assert check.worst.relative_error > 0
+
+
+@every_real_backend
+@pytest.mark.parametrize("graph", ["awkward", "branching"])
+def test_whole_steps_in_float64(subject: Subject, graph: str):
+    """Gradients to 1e-9, and losses over five updates to 1e-8."""
+    found = whole_step(subject.name, graph)
+    assert found.failure == ""
+    assert isinstance(found.float64, list)
+    for distance in found.float64:
+        assert distance.ok, str(distance)
+    assert len(found.losses) == 5
+
+
+@every_real_backend
+@pytest.mark.parametrize("graph", ["awkward", "branching"])
+def test_whole_steps_as_measured(subject: Subject, graph: str):
+    found = whole_step(subject.name, graph)
+    assert found.ok, found.why_not

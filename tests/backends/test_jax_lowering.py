@@ -1,0 +1,177 @@
+"""The JAX lowering computes what the float64 reference computes: layer by layer and in whole steps, however it is run.
+
+A worker takes seconds to start, so each way of running has one, and every layer is asked of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from graph_examples import branching
+from single_layers import BATCH, LAYERS, assert_layer_agrees, awkward, graph_job
+from step_checks import assert_step_agrees, assert_updates_agree, dumped
+
+from deepstone.graph import reference
+from deepstone.graph.builder import Builder
+from deepstone.graph.graph import Graph
+from deepstone.graph.stretches import chain, possible_cuts
+from deepstone.graph.weights import initial_parameters, synthetic_batch
+from deepstone.models.zoo import ZOO
+from deepstone.runner.conversation import Conversation, talking_to_worker
+from deepstone.setups.axes import Value
+
+TIMEOUT_S = 280.0
+
+# How near one layer must be to the reference in each precision.
+TOLERANCE = {"fp32": 1e-5, "fp64": 1e-12, "bf16-mixed": 2e-2, "bf16": 2e-2}
+
+# A layer takes half a second to compile, so few ways are tried here; test_contract_sameness.py has more of them.
+WAYS: dict[str, dict[str, Value]] = {
+    "fp32": {"phase": "gradient"},
+    "fp64-nchw": {"phase": "gradient", "precision": "fp64", "layout": "nchw"},
+    "bf16": {"phase": "gradient", "precision": "bf16"},
+    "evaluation-fp64-nchw": {"phase": "forward", "precision": "fp64", "layout": "nchw"},
+}
+
+
+@contextmanager
+def worker(**axes: Value) -> Iterator[Conversation]:
+    with talking_to_worker(graph_job("jax", small(), **axes), timeout_s=TIMEOUT_S) as talk:
+        talk.hello()
+        yield talk
+
+
+def prepare(talk: Conversation, graph: Graph, **axes: Value) -> None:
+    talk._job = graph_job("jax", graph, **axes)
+    talk.prepare()
+
+
+@pytest.fixture(scope="module", params=[pytest.param(way, marks=pytest.mark.slow) for way in WAYS])
+def way(request: pytest.FixtureRequest) -> Iterator[tuple[Conversation, dict[str, Value]]]:
+    """A worker whose job is the graph of awkward layers; its own step is not run: that takes long to compile."""
+    axes = WAYS[request.param]
+    with worker(**axes) as talk:
+        talk._job = graph_job("jax", awkward(), **axes)
+        talk._ask("prepare", **prepare_request(talk), first_step=False)
+        yield talk, axes
+
+
+def prepare_request(talk: Conversation) -> dict[str, Any]:
+    """What `Conversation.prepare` asks, caught before it is sent."""
+    asked: dict[str, Any] = {}
+    real = talk._ask
+
+    def catch(_what: str, **content: Any) -> Any:
+        asked.update(content)
+        raise StopIteration
+
+    talk._ask = catch
+    try:
+        with pytest.raises(StopIteration):
+            talk.prepare()
+    finally:
+        talk._ask = real
+    return asked
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_each_layer_agrees_with_the_reference(way: tuple[Conversation, dict[str, Value]], name: str) -> None:
+    talk, axes = way
+    precision = str(axes.get("precision", "fp32"))
+    assert_layer_agrees(
+        talk,
+        name,
+        training=axes["phase"] != "forward",
+        tolerance=TOLERANCE[precision],
+        dtype=np.float64 if precision == "fp64" else np.float32,
+    )
+
+
+@pytest.fixture(scope="module")
+def talk() -> Iterator[Conversation]:
+    """One worker that is given graph after graph."""
+    with worker() as talk:
+        yield talk
+
+
+class TestWholeSteps:
+    @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+    def test_branches_joins_and_weighted_losses_agree(self, talk: Conversation, layout: str) -> None:
+        assert_step_agrees(talk, "jax", branching(), layout=layout)
+
+    def test_every_awkward_layer_at_once_agrees(self, talk: Conversation) -> None:
+        assert_step_agrees(talk, "jax", awkward())
+
+    def test_a_batch_of_one_agrees(self, talk: Conversation) -> None:
+        assert_step_agrees(talk, "jax", branching(), batch=1)
+
+    def test_checkpointed_it_agrees_and_learns_once(self, talk: Conversation) -> None:
+        assert_step_agrees(talk, "jax", small(), checkpointing="on")
+
+    def test_three_updates_agree(self, talk: Conversation) -> None:
+        assert_updates_agree(talk, "jax", branching(), 3)
+
+    def test_in_single_precision_it_stays_near(self, talk: Conversation) -> None:
+        graph = branching()
+        prepare(talk, graph, phase="gradient")
+        images, labels = synthetic_batch(graph, BATCH, 0)
+        expected = reference.step(graph, initial_parameters(graph, 0), images, labels)
+        assert talk.losses(0)[0] == pytest.approx(expected.loss, rel=1e-5)
+        for name, gradient in dumped(talk, "gradients").items():
+            layer, _, parameter = name.rpartition("/")
+            wanted = expected.parameter_gradients[layer][parameter]
+            assert gradient.dtype == np.float32
+            assert np.linalg.norm(gradient - wanted) < 1e-4 * np.linalg.norm(wanted), name
+
+
+class TestChains:
+    """Graphs of more than a thousand layers are run as a chain of programs, of which equal stretches share one."""
+
+    def test_the_gradient_agrees(self, talk: Conversation) -> None:
+        assert_step_agrees(talk, "jax", deep())
+
+    def test_checkpointed_it_agrees(self, talk: Conversation) -> None:
+        assert_step_agrees(talk, "jax", deep(), checkpointing="on")
+
+    def test_updates_agree(self, talk: Conversation) -> None:
+        assert_updates_agree(talk, "jax", deep(), 2)
+
+    def test_few_programs_do_for_all(self, talk: Conversation) -> None:
+        talk._job = graph_job("jax", deep(), phase="forward")
+        assert 2 <= talk.prepare().details["programs"] <= 6 < len(chain(deep(), 50))
+
+    def test_every_layer_of_a_graph_is_in_its_chain_once(self) -> None:
+        for graph in (deep(), branching(), ZOO["googlenet"].make()):
+            links = chain(graph, 50)
+            assert [layer for link in links for layer in link] == list(graph.layers)
+            ends = {sum(map(len, links[:number])) - 1 for number in range(1, len(links))}
+            assert ends <= possible_cuts(graph)
+            assert all(links)
+
+
+def small() -> Graph:
+    """Enough places to cut it, with batch norm in every stretch."""
+    b = Builder("small")
+    x = b.input("data", (4, 9, 9))
+    for number in range(12):
+        x = b.conv(f"conv{number}", x, channels=6, kernel=3, pad=1, bias=False)
+        x = b.relu(f"relu{number}", b.batch_norm(f"norm{number}", x))
+    b.softmax_cross_entropy("loss", b.dense("dense", b.flatten("flat", x), features=5))
+    return b.build()
+
+
+def deep() -> Graph:
+    """Small residual blocks, so many that no step is one program."""
+    b = Builder("deep")
+    x = b.conv("first", b.input("data", (3, 4, 4)), channels=4, kernel=3, pad=1)
+    for number in range(210):
+        y = b.relu(f"relu{number}", b.batch_norm(f"norm{number}", x))
+        y = b.conv(f"conv{number}", y, channels=4, kernel=3, pad=1)
+        x = b.add(f"sum{number}", b.average_pool(f"pool{number}", y, kernel=3, stride=1, pad=1), x)
+    b.softmax_cross_entropy("loss", b.dense("dense", b.flatten("flat", x), features=5))
+    assert len(b.build()) > 1000
+    return b.build()

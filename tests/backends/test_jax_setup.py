@@ -1,0 +1,341 @@
+"""JAX on the CPU: every value of every axis is honoured and seen to be, or refused with the reason.
+
+One worker serves most of these tests, one job after the other. What changes the whole process has a worker of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from frameworks import environment_of
+from tiny_jobs import tiny, tiny_job
+
+from deepstone.backends.base import ADAM_LEARNING_RATE
+from deepstone.backends.jax.launch import PREALLOCATE
+from deepstone.backends.jax.launch import environment as jax_variables
+from deepstone.errors import MissingError
+from deepstone.graph.weights import initial_parameters
+from deepstone.runner.conversation import Conversation, JobFailed, Prepared, talking_to_worker
+from deepstone.runner.job import Job
+from deepstone.setups.axes import AXES, Value, format_cpus
+from deepstone.setups.effective import contradiction
+from deepstone.setups.request import complete
+
+TIMEOUT_S = 280.0
+
+# JAX says on its error stream what it compiles.
+TALKING = {"JAX_LOG_COMPILES": "1"}
+
+
+def jax_job(**axes: Value) -> Job:
+    return tiny_job("jax", environment=environment_of("jax"), **{"device": "cpu", **axes})
+
+
+class Bench:
+    """One worker that is given job after job."""
+
+    def __init__(self, talk: Conversation) -> None:
+        self.talk = talk
+        self.hello = talk.hello()
+
+    def prepare(self, **axes: Value) -> Prepared:
+        self.talk._job = jax_job(**axes)
+        prepared = self.talk.prepare()
+        assert contradiction(self.talk._job.request, prepared.effective) is None
+        return prepared
+
+    def losses(self, steps: int = 4, **axes: Value) -> list[float]:
+        self.prepare(**axes)
+        return self.talk.losses(0) + self.talk.losses(steps - 1)
+
+    def arrays(self, kind: str) -> dict[str, np.ndarray]:
+        return {name: np.load(path) for name, path in self.talk.dump(kind).items()}
+
+    def compilations(self) -> int:
+        """How many programs XLA has compiled since the worker began."""
+        return (self.talk._scratch / "output.txt").read_text().count("Finished XLA compilation")
+
+
+@contextmanager
+def worker(**axes: Value) -> Iterator[Bench]:
+    with talking_to_worker(jax_job(**axes), timeout_s=TIMEOUT_S) as talk:
+        yield Bench(talk)
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in TALKING.items():
+            patch.setenv(name, value)
+        with worker() as bench:
+            yield bench
+
+
+def observed(prepared: Prepared, axis: str) -> Value:
+    assert prepared.effective[axis]["source"] == "observed"
+    return prepared.effective[axis]["value"]
+
+
+class TestHonoured:
+    def test_what_auto_means(self, bench: Bench):
+        prepared = bench.prepare()
+        axes = ("framework", "device", "layout", "precision", "engine")
+        assert {axis: observed(prepared, axis) for axis in axes} == {
+            "framework": f"jax@{bench.hello.framework['version']}",
+            "device": "cpu",
+            "layout": "nhwc",
+            "precision": "fp32",
+            "engine": "xla",
+        }
+        assert prepared.effective["compile"]["value"] == "default"
+        assert prepared.effective["algorithm"]["value"] == "heuristic"
+        assert observed(prepared, "threads") == len(os.sched_getaffinity(0))
+        assert observed(prepared, "affinity") == format_cpus(sorted(os.sched_getaffinity(0)))
+
+    @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+    def test_layout(self, bench: Bench, layout: str):
+        assert observed(bench.prepare(layout=layout), "layout") == layout
+
+    def test_layout_changes_no_loss(self, bench: Bench):
+        assert bench.losses(layout="nhwc") == pytest.approx(bench.losses(layout="nchw"), rel=1e-4)
+
+    @pytest.mark.parametrize("precision", ["fp32", "bf16-mixed", "bf16", "fp64"])
+    def test_precision(self, bench: Bench, precision: str):
+        assert observed(bench.prepare(precision=precision), "precision") == precision
+        wide = np.float64 if precision == "fp64" else np.float32
+        assert all(array.dtype == wide for array in bench.arrays("parameters").values())
+
+    def test_narrow_numbers_stay_near_the_wide_ones(self, bench: Bench):
+        wide = bench.losses(precision="fp64")
+        for precision, tolerance in (("fp32", 1e-5), ("bf16-mixed", 0.02), ("bf16", 0.02)):
+            narrow = bench.losses(precision=precision)
+            assert narrow == pytest.approx(wide, rel=tolerance), precision
+            assert narrow != wide, precision
+
+    def test_bf16_narrows_the_weights_and_mixed_does_not(self, bench: Bench):
+        bench.prepare(precision="bf16")
+        assert fits_bf16(bench.arrays("parameters")["conv1/weight"])
+        bench.prepare(precision="bf16-mixed")
+        assert not fits_bf16(bench.arrays("parameters")["conv1/weight"])
+
+    def test_what_xla_made_of_it_is_told(self, bench: Bench):
+        details = bench.prepare(engine="xla", compile="default").details
+        assert details["programs"] == 1
+        assert details["program_temporary_bytes"] > 0
+        # Whatever we asked for, XLA's libraries for the CPU take images with the channels last.
+        assert set(bench.prepare(layout="nchw").details["xla"]["convolutions"]) == {"b01f_01io->b01f"}
+
+    def test_optimizers_differ_as_they_should(self, bench: Bench):
+        steps = 8
+        momentum = bench.losses(steps, optimizer="momentum")
+        sgd, adam = bench.losses(steps, optimizer="sgd"), bench.losses(steps, optimizer="adam")
+        assert sgd[:2] == pytest.approx(momentum[:2], rel=1e-5)  # the first update has nothing to remember
+        assert sgd[-1] > momentum[-1] * (1 + 1e-4)
+        assert adam[0] == pytest.approx(momentum[0], rel=1e-5)
+        assert abs(adam[1] - momentum[1]) > 1e-4 * momentum[1]
+
+    def test_adam_moves_every_weight_by_its_learning_rate(self, bench: Bench):
+        bench.prepare(optimizer="adam")
+        before = initial_parameters(tiny(), 0)["dense"]["weight"]
+        moved = np.abs(bench.arrays("parameters")["dense/weight"] - before)
+        assert np.median(moved) == pytest.approx(ADAM_LEARNING_RATE, rel=0.01)
+
+    def test_dropout_drops_and_its_seed_fixes_what(self, bench: Bench):
+        off, on = bench.losses(dropout="off"), bench.losses(dropout="on")
+        assert all(abs(a - b) > 1e-4 for a, b in zip(off, on, strict=True))
+        assert bench.losses(dropout="on") == pytest.approx(on, rel=1e-5)
+        assert abs(bench.losses(dropout="on", seed=1)[0] - on[0]) > 1e-4
+
+    def test_dropout_drops_something_else_in_each_step(self, bench: Bench):
+        losses = bench.losses(dropout="on", phase="gradient")
+        assert len({round(loss, 5) for loss in losses}) == len(losses)
+
+    def test_checkpointing_changes_no_number(self, bench: Bench):
+        plain = bench.losses(checkpointing="off"), bench.arrays("parameters"), bench.arrays("buffers")
+        again = bench.losses(checkpointing="on"), bench.arrays("parameters"), bench.arrays("buffers")
+        assert again[0] == pytest.approx(plain[0], rel=1e-5)
+        for before, after in zip(plain[1:], again[1:], strict=True):
+            assert set(before) == set(after) != set()
+            for name in before:
+                np.testing.assert_allclose(after[name], before[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+    def test_checkpointing_needs_less_memory(self, bench: Bench):
+        """XLA would undo it unless it is told not to; see settings.py."""
+        need = {
+            on: bench.prepare(checkpointing=on, batch=64).details["program_temporary_bytes"] for on in ("on", "off")
+        }
+        assert need["on"] < 0.9 * need["off"]
+
+    def test_input_from_host_memory_changes_no_loss(self, bench: Bench):
+        assert bench.losses(input="host") == pytest.approx(bench.losses(), rel=1e-5)
+
+    def test_forward_is_evaluation(self, bench: Bench):
+        """Batch norm uses what it has learnt, which is nothing yet, and learns nothing."""
+        losses = bench.losses(phase="forward")
+        assert losses == pytest.approx([losses[0]] * len(losses), rel=1e-6)
+        assert abs(losses[0] - bench.losses()[0]) > 1e-4
+        bench.prepare(phase="forward")
+        assert np.all(bench.arrays("buffers")["norm/running_mean"] == 0)
+        assert bench.arrays("gradients") == {}
+
+    def test_input_grad_is_more_work(self, bench: Bench):
+        """Nothing of the protocol shows the image's gradient, but the program has one convolution more."""
+        count = {on: sum(bench.prepare(input_grad=on).details["xla"]["convolutions"].values()) for on in ("off", "on")}
+        assert count["on"] == count["off"] + 1
+
+
+def fits_bf16(array: np.ndarray) -> bool:
+    return not np.any(array.view(np.uint32) & 0xFFFF)
+
+
+class TestPrograms:
+    def test_only_the_jobs_own_phase_is_compiled_at_first(self, bench: Bench):
+        bench.prepare(phase="train", batch=9)
+        before = bench.compilations()
+        assert before > 0
+        bench.talk.block(samples=1)
+        assert bench.compilations() == before
+        bench.talk.block(samples=1, program="forward")
+        assert bench.compilations() > before
+
+    def test_blocks_compile_nothing(self, bench: Bench):
+        for axes in ({}, {"dropout": "on"}, {"input": "host"}, {"optimizer": "adam"}, {"phase": "gradient"}):
+            bench.prepare(**axes)
+            before = bench.compilations()
+            bench.talk.block(samples=3, steps_per_sample=2, lead=1)
+            bench.talk.losses(2)
+            assert bench.compilations() == before, axes
+
+    def test_a_layer_like_one_before_is_not_compiled_again(self, bench: Bench):
+        bench.prepare(phase="gradient")
+        image = np.ones((8, 32, 8, 8), np.float32)
+        bench.talk.layer("relu1", {"conv1": image}, image)
+        before = bench.compilations()
+        bench.talk.layer("relu2", {"norm": image}, image)
+        assert bench.compilations() == before
+
+    def test_phases_come_by_difference(self, bench: Bench):
+        """The forward program of a training job trains: it learns the running mean, and leaves the weights alone."""
+        assert bench.prepare(phase="train").phases is None
+        weights, statistics = bench.arrays("parameters"), bench.arrays("buffers")
+        for program in ("forward", "gradient"):
+            bench.talk.block(samples=2, program=program)
+        after = bench.arrays("parameters")
+        assert all(np.array_equal(after[name], weights[name]) for name in weights)
+        assert not np.array_equal(bench.arrays("buffers")["norm/running_mean"], statistics["norm/running_mean"])
+
+    def test_samples_are_timed_right_though_the_host_is_ahead(self, bench: Bench):
+        """Steps of milliseconds that are handed over at once: no sample may take nothing, or all of the time."""
+        bench.prepare(batch=256)
+        block = bench.talk.block(samples=8)
+        assert sum(block.step_s) == pytest.approx(block.total_s, rel=0.2)
+        assert min(block.step_s) > 0.2 * np.median(block.step_s)
+
+
+@pytest.fixture(scope="module")
+def cpu() -> int:
+    return max(os.sched_getaffinity(0))
+
+
+class TestWholeProcess:
+    @pytest.mark.parametrize("threads", [1, 3])
+    def test_threads_are_as_many_as_asked_for(self, threads: int):
+        with worker(threads=threads) as limited:
+            assert observed(limited.prepare(threads=threads), "threads") == threads
+
+    def test_a_thread_count_that_came_too_late_contradicts(self, bench: Bench):
+        asked = len(os.sched_getaffinity(0)) + 3
+        bench.talk._job = jax_job(threads=asked)
+        prepared = bench.talk.prepare()
+        reason = contradiction(bench.talk._job.request, prepared.effective)
+        assert reason == f"asked for threads={asked}, but got {asked - 3}"
+
+    def test_it_may_run_on_one_cpu_only(self, cpu: int):
+        with worker(affinity=str(cpu)) as limited:
+            prepared = limited.prepare(affinity=str(cpu))
+            assert observed(prepared, "affinity") == str(cpu)
+            assert observed(prepared, "threads") == 1
+            threads = [int(path.name) for path in Path(f"/proc/{limited.hello.pid}/task").iterdir()]
+            assert {frozenset(os.sched_getaffinity(thread)) for thread in threads} == {frozenset({cpu})}
+
+    def test_variables(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.delenv(PREALLOCATE, raising=False)
+        assert jax_variables(complete({})) == {PREALLOCATE: "false"}
+        assert jax_variables(complete({"device": "cpu", "threads": 3})) == {
+            PREALLOCATE: "false",
+            "JAX_PLATFORMS": "cpu",
+            "PJRT_NPROC": "3",
+            "NPROC": "3",
+        }
+        monkeypatch.setenv(PREALLOCATE, "true")  # a user's own choice stays
+        assert jax_variables(complete({})) == {}
+
+
+CANNOT = [
+    ({"precision": "tf32"}, "TF32 is a format of GPU matrix units"),
+    ({"precision": "tf32-conv"}, "TF32 is a format of GPU matrix units"),
+    ({"precision": "fp16-mixed"}, "JAX has no loss scaling of its own"),
+    ({"engine": "cudnn"}, "engine cudnn runs on a GPU only"),
+    ({"engine": "onednn"}, "XLA decides what, if anything, it gives to oneDNN"),
+    ({"engine": "native"}, "JAX has no kernels of its own"),
+    ({"compile": "off"}, "JAX without jit compiles every operation by itself"),
+    ({"compile": "graph"}, "JAX has no graph that is recorded and left uncompiled"),
+    ({"compile": "reduce-overhead"}, "on a CPU it would be the same as default"),
+    ({"compile": "max-autotune"}, "XLA has no such mode"),
+    ({"algorithm": "benchmark"}, "a CPU engine has no such mode"),
+    ({"algorithm": "deterministic"}, "one of its GPU compiler"),
+    ({"optimizer": "momentum-fused"}, "XLA fuses every update"),
+    ({"isa": "avx2"}, "it would be one in name only"),
+    ({"inter_threads": 2}, "XLA runs independent operations on the threads that share the work of one"),
+    ({"input": "pinned"}, "page-locked memory serves copies to a GPU"),
+    ({"phase": "forward", "checkpointing": "on"}, "checkpointing saves memory in backward"),
+    ({"phase": "forward", "input_grad": "on"}, "input_grad needs a backward pass"),
+    ({"compile": "default", "checkpointing": "on"}, "choose one"),
+]
+
+
+class TestRefused:
+    @pytest.mark.parametrize("device", ["cpu", "auto"])
+    @pytest.mark.parametrize(("axes", "reason"), CANNOT, ids=str)
+    def test_with_the_reason(self, bench: Bench, device: str, axes: dict[str, Value], reason: str):
+        """The worker refuses by itself, too: only it knows what `auto` will be. This one sees the CPU alone."""
+        with pytest.raises(JobFailed, match=reason) as refusal:
+            bench.prepare(device=device, **axes)
+        assert refusal.value.outcome == "unsupported"
+
+    def test_a_gpu_that_is_not_there_is_missing_and_not_unsupported(self, bench: Bench):
+        with pytest.raises(MissingError, match=r"device gpu:0: JAX finds no usable GPU; .* or use device=cpu"):
+            bench.prepare(device="gpu:0")
+
+    def test_after_all_that_the_worker_still_works(self, bench: Bench):
+        with pytest.raises(JobFailed):
+            bench.prepare(engine="native")
+        assert len(bench.losses()) == 4
+
+    def test_every_value_of_the_closed_axes_was_tried(self):
+        """An axis that gets a new value must get a test here, or be added to this list on purpose."""
+        refused: dict[str, set[Value]] = {}
+        for axes, _ in CANNOT:
+            if len(axes) == 1:
+                for axis, value in axes.items():
+                    refused.setdefault(axis, set()).add(value)
+        honoured = {
+            "phase": {"forward", "gradient", "train"},
+            "precision": {"auto", "fp32", "bf16-mixed", "bf16", "fp64"},
+            "layout": {"auto", "nchw", "nhwc"},
+            "engine": {"auto", "xla"},
+            "algorithm": {"auto", "heuristic"},
+            "compile": {"auto", "default"},
+            "input_grad": {"off", "on"},
+            "dropout": {"off", "on"},
+            "optimizer": {"momentum", "sgd", "adam"},
+            "checkpointing": {"off", "on"},
+            "input": {"resident", "host"},
+        }
+        declared = {name: set(axis.values) for name, axis in AXES.items() if axis.type == "choice" and name != "isa"}
+        assert {axis: values | refused.get(axis, set()) for axis, values in honoured.items()} == declared

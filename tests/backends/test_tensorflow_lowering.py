@@ -1,0 +1,156 @@
+"""The TensorFlow lowering computes what the float64 reference computes: layer by layer and in whole steps, however run.
+
+A worker takes seconds to start, so each way of running has one, and every layer is asked of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from graph_examples import branching
+from single_layers import BATCH, LAYERS, assert_layer_agrees, awkward, graph_job
+from step_checks import assert_all_near, assert_step_agrees, assert_updates_agree, dumped
+
+from deepstone.graph import reference
+from deepstone.graph.builder import Builder
+from deepstone.graph.graph import Graph
+from deepstone.graph.weights import initial_parameters, synthetic_batch
+from deepstone.runner.conversation import Conversation, Prepared, talking_to_worker
+from deepstone.setups.axes import Value
+
+TIMEOUT_S = 280.0
+
+# How near one layer must be to the reference in each precision.
+TOLERANCE = {"fp32": 1e-5, "fp64": 1e-12, "bf16-mixed": 1e-2}
+
+
+@contextmanager
+def worker(**axes: Value) -> Iterator[Conversation]:
+    with talking_to_worker(graph_job("tensorflow", awkward(), **axes), timeout_s=TIMEOUT_S) as talk:
+        talk.hello()
+        yield talk
+
+
+def prepare(talk: Conversation, graph: Graph, **axes: Value) -> Prepared:
+    talk._job = graph_job("tensorflow", graph, **axes)
+    return talk.prepare()
+
+
+WAYS: dict[str, dict[str, Value]] = {
+    "plain": {"phase": "gradient"},
+    "fp64": {"phase": "gradient", "precision": "fp64"},
+    "native": {"phase": "gradient", "engine": "native"},
+    "eager": {"phase": "gradient", "compile": "off"},
+    "nchw": {"phase": "gradient", "layout": "nchw"},
+    "xla": {"phase": "gradient", "engine": "xla"},
+    "xla-fp64-nchw": {"phase": "gradient", "engine": "xla", "precision": "fp64", "layout": "nchw"},
+    "bf16": {"phase": "gradient", "precision": "bf16-mixed"},
+    "evaluation": {"phase": "forward"},
+    "evaluation-fp64-nchw": {"phase": "forward", "engine": "xla", "precision": "fp64", "layout": "nchw"},
+}
+
+
+# Here every layer is compiled by itself.
+SLOW = {"xla", "xla-fp64-nchw", "evaluation-fp64-nchw"}
+
+
+@pytest.fixture(scope="module", params=[pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in WAYS])
+def way(request: pytest.FixtureRequest) -> Iterator[tuple[Conversation, dict[str, Value]]]:
+    axes = WAYS[request.param]
+    with worker(**axes) as talk:
+        talk.prepare()
+        yield talk, axes
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_each_layer_agrees_with_the_reference(way: tuple[Conversation, dict[str, Value]], name: str) -> None:
+    talk, axes = way
+    precision = str(axes.get("precision", "fp32"))
+    assert_layer_agrees(
+        talk,
+        name,
+        training=axes["phase"] != "forward",
+        tolerance=TOLERANCE[precision],
+        dtype=np.float64 if precision == "fp64" else np.float32,
+    )
+
+
+@pytest.fixture(scope="module")
+def talk() -> Iterator[Conversation]:
+    """One worker that is given graph after graph."""
+    with worker() as talk:
+        yield talk
+
+
+class TestWholeSteps:
+    def test_branches_joins_and_weighted_losses_agree(self, talk: Conversation) -> None:
+        assert_step_agrees(talk, "tensorflow", branching())
+
+    def test_every_awkward_layer_at_once_agrees(self, talk: Conversation) -> None:
+        assert_step_agrees(talk, "tensorflow", awkward())
+
+    def test_a_batch_of_one_agrees(self, talk: Conversation) -> None:
+        assert_step_agrees(talk, "tensorflow", branching(), batch=1)
+
+    def test_eagerly_it_agrees(self, talk: Conversation) -> None:
+        assert_step_agrees(talk, "tensorflow", branching(), compile="off")
+
+    @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+    def test_compiled_by_xla_it_agrees(self, talk: Conversation, layout: str) -> None:
+        assert_step_agrees(talk, "tensorflow", branching(), engine="xla", layout=layout)
+
+    @pytest.mark.parametrize("compile_mode", ["auto", "off"])
+    def test_checkpointed_it_agrees_and_learns_once(self, talk: Conversation, compile_mode: str) -> None:
+        assert_step_agrees(talk, "tensorflow", chain(), checkpointing="on", compile=compile_mode)
+
+    def test_three_updates_agree(self, talk: Conversation) -> None:
+        assert_updates_agree(talk, "tensorflow", branching(), updates=3)
+
+    def test_three_updates_of_adam_agree_with_the_formula(self, talk: Conversation) -> None:
+        graph = branching()
+        prepare(talk, graph, phase="train", precision="fp64", optimizer="adam")
+        talk.losses(2)
+        images, labels = synthetic_batch(graph, BATCH, 0)
+        parameters: Any = {
+            layer: {name: np.asarray(array, np.float64) for name, array in held.items()}
+            for layer, held in initial_parameters(graph, 0).items()
+        }
+        first: dict[tuple[str, str], Any] = {}
+        second: dict[tuple[str, str], Any] = {}
+        for number in (1, 2, 3):
+            gradients = reference.step(graph, parameters, images, labels).parameter_gradients
+            for layer, held in parameters.items():
+                for name in held:
+                    key, gradient = (layer, name), gradients[layer][name]
+                    first[key] = 0.9 * first.get(key, 0.0) + 0.1 * gradient
+                    second[key] = 0.999 * second.get(key, 0.0) + 0.001 * gradient**2
+                    mean, square = first[key] / (1 - 0.9**number), second[key] / (1 - 0.999**number)
+                    held[name] = held[name] - 1e-4 * mean / (np.sqrt(square) + 1e-8)
+        assert_all_near(dumped(talk, "parameters"), parameters, 1e-9)
+
+    def test_the_step_as_it_is_stays_near(self, talk: Conversation) -> None:
+        graph = branching()
+        prepare(talk, graph, phase="gradient")
+        images, labels = synthetic_batch(graph, BATCH, 0)
+        expected = reference.step(graph, initial_parameters(graph, 0), images, labels)
+        assert talk.losses(0)[0] == pytest.approx(expected.loss, rel=1e-5)
+        for name, gradient in dumped(talk, "gradients").items():
+            layer, _, parameter = name.rpartition("/")
+            wanted = expected.parameter_gradients[layer][parameter]
+            assert gradient.dtype == np.float32
+            assert np.linalg.norm(gradient - wanted) < 1e-4 * np.linalg.norm(wanted), name
+
+
+def chain() -> Graph:
+    """Enough places to cut it, with batch norm in every stretch."""
+    b = Builder("chain")
+    x = b.input("data", (4, 9, 9))
+    for number in range(12):
+        x = b.conv(f"conv{number}", x, channels=6, kernel=3, pad=1, bias=False)
+        x = b.relu(f"relu{number}", b.batch_norm(f"norm{number}", x))
+    b.softmax_cross_entropy("loss", b.dense("dense", b.flatten("flat", x), features=5))
+    return b.build()

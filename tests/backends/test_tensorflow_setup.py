@@ -1,0 +1,439 @@
+"""TensorFlow on the CPU: every value of every axis is honoured and seen to be, or refused with the reason.
+
+One worker serves most of these tests, one job after the other. What changes the whole process has a worker of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+from frameworks import environment_of
+from single_layers import graph_job
+from tiny_jobs import tiny, tiny_job
+
+from deepstone.backends.base import ADAM_LEARNING_RATE
+from deepstone.backends.tensorflow.isa import widest_of
+from deepstone.backends.tensorflow.launch import environment as tensorflow_environment
+from deepstone.errors import MissingError
+from deepstone.graph.builder import Builder
+from deepstone.graph.weights import initial_parameters
+from deepstone.runner.conversation import Conversation, JobFailed, Prepared, talking_to_worker
+from deepstone.runner.job import Job
+from deepstone.setups.axes import AXES, ISA_ORDER, Value, format_cpus
+from deepstone.setups.effective import contradiction
+from deepstone.setups.request import complete
+
+TIMEOUT_S = 280.0
+
+
+def job(**axes: Value) -> Job:
+    # One thread unless asked: on a busy machine two wait for each other.
+    asked: dict[str, Value] = {"device": "cpu", "threads": 1, **axes}
+    return tiny_job("tensorflow", environment=environment_of("tensorflow"), **asked)
+
+
+class Bench:
+    """One worker that is given job after job."""
+
+    def __init__(self, talk: Conversation) -> None:
+        self.talk = talk
+        self.hello = talk.hello()
+
+    def prepare(self, **axes: Value) -> Prepared:
+        self.talk._job = job(**axes)
+        prepared = self.talk.prepare()
+        assert contradiction(self.talk._job.request, prepared.effective) is None
+        return prepared
+
+    def losses(self, steps: int = 4, **axes: Value) -> list[float]:
+        self.prepare(**axes)
+        return self.talk.losses(0) + self.talk.losses(steps - 1)
+
+    def arrays(self, kind: str) -> dict[str, np.ndarray]:
+        return {name: np.load(path) for name, path in self.talk.dump(kind).items()}
+
+
+@contextmanager
+def worker(**axes: Value) -> Iterator[Bench]:
+    with talking_to_worker(job(**axes), timeout_s=TIMEOUT_S) as talk:
+        yield Bench(talk)
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    with worker() as bench:
+        yield bench
+
+
+def observed(prepared: Prepared, axis: str) -> Value:
+    assert prepared.effective[axis]["source"] == "observed"
+    return prepared.effective[axis]["value"]
+
+
+class TestHonoured:
+    def test_what_auto_means(self, bench: Bench):
+        prepared = bench.prepare(device="auto")
+        axes = ("framework", "device", "layout", "precision", "engine", "compile")
+        assert {axis: observed(prepared, axis) for axis in axes} == {
+            "framework": f"tensorflow@{bench.hello.framework['version']}",
+            "device": "cpu",
+            "layout": "nhwc",
+            "precision": "fp32",
+            "engine": "onednn",
+            "compile": "graph",
+        }
+        assert prepared.effective["algorithm"] == {"value": "heuristic", "source": "set"}
+        assert prepared.effective["isa"]["source"] == "set"
+        assert prepared.effective["isa"]["value"] in ISA_ORDER
+        assert int(observed(prepared, "threads")) == 1
+        assert int(observed(prepared, "inter_threads")) >= 1
+        assert observed(prepared, "affinity") == format_cpus(sorted(os.sched_getaffinity(0)))
+
+    def test_what_ran_is_told(self, bench: Bench):
+        operations = bench.prepare().details["operations"]
+        assert operations["ResourceApplyMomentum"] == 7
+        assert any(name.startswith("_Mkl") and "Conv2D" in name for name in operations)
+
+    @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+    def test_layout(self, bench: Bench, layout: str):
+        assert observed(bench.prepare(layout=layout), "layout") == layout
+
+    def test_layout_changes_no_loss(self, bench: Bench):
+        assert bench.losses(layout="nchw") == pytest.approx(bench.losses(layout="nhwc"), rel=1e-4)
+
+    @pytest.mark.parametrize("precision", ["fp32", "bf16-mixed", "bf16", "fp64"])
+    def test_precision(self, bench: Bench, precision: str):
+        assert observed(bench.prepare(precision=precision), "precision") == precision
+
+    def test_narrow_numbers_stay_near_the_wide_ones(self, bench: Bench):
+        wide = bench.losses(precision="fp32")
+        for precision in ("bf16-mixed", "bf16"):
+            narrow = bench.losses(precision=precision)
+            assert narrow == pytest.approx(wide, rel=0.02), precision
+            assert narrow != wide, precision
+
+    def test_bf16_narrows_the_weights_and_mixed_does_not(self, bench: Bench):
+        bench.prepare(precision="bf16")
+        assert fits_bf16(bench.arrays("parameters")["conv1/weight"])
+        bench.prepare(precision="bf16-mixed")
+        assert not fits_bf16(bench.arrays("parameters")["conv1/weight"])
+
+    def test_fp64_widens_everything(self, bench: Bench):
+        bench.prepare(precision="fp64", phase="gradient")
+        for kind in ("parameters", "gradients", "buffers"):
+            assert {array.dtype for array in bench.arrays(kind).values()} == {np.dtype(np.float64)}
+
+    def test_eager(self, bench: Bench):
+        prepared = bench.prepare(compile="off")
+        assert prepared.effective["compile"] == {"value": "off", "source": "set"}
+        assert observed(prepared, "engine") == "onednn"
+        assert observed(prepared, "layout") == "nhwc"
+        assert bench.losses(compile="off") == pytest.approx(bench.losses(compile="graph"), rel=1e-5)
+
+    def test_engine_onednn(self, bench: Bench):
+        assert observed(bench.prepare(engine="onednn"), "engine") == "onednn"
+
+    @pytest.mark.parametrize("asked", [{"engine": "xla"}, {"compile": "default"}], ids=str)
+    def test_xla(self, bench: Bench, asked: dict[str, Value]):
+        prepared = bench.prepare(**asked)
+        assert prepared.effective["engine"] == {"value": "xla", "source": "set"}
+        assert prepared.effective["compile"] == {"value": "default", "source": "set"}
+        assert prepared.first_step_s > 10 * min(bench.talk.block(samples=5).step_s)
+        assert bench.losses(**asked) == pytest.approx(bench.losses(), rel=1e-4)
+
+    def test_xla_takes_either_layout(self, bench: Bench):
+        prepared = bench.prepare(engine="xla", layout="nchw")
+        assert prepared.effective["layout"] == {"value": "nchw", "source": "set"}
+
+    def test_optimizers_differ_as_they_should(self, bench: Bench):
+        steps = 8
+        momentum, sgd = bench.losses(steps, optimizer="momentum"), bench.losses(steps, optimizer="sgd")
+        adam = bench.losses(steps, optimizer="adam")
+        assert sgd[:2] == pytest.approx(momentum[:2], rel=1e-5)  # the first update has nothing to remember
+        assert sgd[-1] > momentum[-1] * (1 + 1e-4)
+        assert adam[0] == pytest.approx(momentum[0], rel=1e-5)
+        assert abs(adam[1] - momentum[1]) > 1e-4 * momentum[1]
+
+    def test_adam_moves_every_weight_by_its_learning_rate(self, bench: Bench):
+        bench.prepare(optimizer="adam")
+        before = initial_parameters(tiny(), 0)["dense"]["weight"]
+        moved = np.abs(bench.arrays("parameters")["dense/weight"] - before)
+        assert np.median(moved) == pytest.approx(ADAM_LEARNING_RATE, rel=0.01)
+
+    def test_dropout_drops_and_its_seed_fixes_what(self, bench: Bench):
+        off, on = bench.losses(dropout="off"), bench.losses(dropout="on")
+        assert all(abs(a - b) > 1e-4 for a, b in zip(off, on, strict=True))
+        assert bench.losses(dropout="on") == pytest.approx(on, rel=1e-5)
+        assert bench.losses(dropout="on", compile="off") == pytest.approx(on, rel=1e-5)
+
+    def test_what_is_dropped_changes_from_step_to_step(self, bench: Bench):
+        losses = bench.losses(dropout="on", phase="gradient")
+        assert min(abs(a - b) for a, b in itertools.pairwise(losses)) > 1e-4
+
+    def test_checkpointing_changes_no_number(self, bench: Bench):
+        axes: dict[str, Value] = {"phase": "gradient", "dropout": "on"}
+        plain = bench.losses(checkpointing="off", **axes), bench.arrays("gradients"), bench.arrays("buffers")
+        again = bench.losses(checkpointing="on", **axes), bench.arrays("gradients"), bench.arrays("buffers")
+        assert again[0] == pytest.approx(plain[0], rel=1e-5)
+        for before, after in zip(plain[1:], again[1:], strict=True):
+            assert set(before) == set(after) != set()
+            for name in before:
+                np.testing.assert_allclose(after[name], before[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+    def test_input_from_host_memory_costs_a_copy(self, bench: Bench):
+        """Fifty megabytes in a step that otherwise only looks at them once."""
+        b = Builder("large image")
+        pooled = b.flatten("flat", b.global_pool("pool", b.input("data", (3, 512, 512))))
+        b.softmax_cross_entropy("loss", b.dense("dense", pooled, features=2))
+        graph, taken_s = b.build(), dict[str, float]()
+        for place in ("resident", "host"):
+            bench.talk._job = graph_job("tensorflow", graph, input=place, batch=16, phase="forward")
+            bench.talk.prepare()
+            taken_s[place] = min(bench.talk.block(samples=9).step_s)
+        assert taken_s["host"] > 1.2 * taken_s["resident"]
+
+    def test_input_from_host_memory_changes_no_loss(self, bench: Bench):
+        assert bench.losses(input="host") == pytest.approx(bench.losses(), rel=1e-5)
+
+    def test_input_grad_is_computed(self, bench: Bench):
+        """Nothing of the protocol shows it but what ran: one more convolution goes backward to its input."""
+        ran = {asked: bench.prepare(input_grad=asked).details["operations"] for asked in ("off", "on")}
+        backward = {
+            asked: sum(count for name, count in operations.items() if "Conv2DBackpropInput" in name)
+            for asked, operations in ran.items()
+        }
+        assert backward == {"off": 1, "on": 2}
+
+    def test_forward_is_evaluation(self, bench: Bench):
+        """Batch norm uses what it has learnt, which is nothing yet, and learns nothing."""
+        losses = bench.losses(phase="forward")
+        assert losses == pytest.approx([losses[0]] * len(losses), rel=1e-6)
+        assert abs(losses[0] - bench.losses()[0]) > 1e-4
+        bench.prepare(phase="forward")
+        assert np.all(bench.arrays("buffers")["norm/running_mean"] == 0)
+        assert bench.arrays("gradients") == {}
+
+    def test_forward_is_part_of_the_training_step_where_it_serves_to_find_phases(self, bench: Bench):
+        bench.prepare(phase="gradient")
+        learnt = bench.arrays("buffers")["norm/running_mean"]
+        bench.talk.block(samples=1, program="forward")
+        again = bench.arrays("buffers")["norm/running_mean"]
+        np.testing.assert_allclose(again, 1.9 * learnt, rtol=1e-5)
+
+    @pytest.mark.parametrize(("program", "moves"), [("forward", False), ("gradient", False), ("train", True)])
+    def test_the_whole_step_alone_moves_weights(self, bench: Bench, program: str, moves: bool):
+        bench.prepare()
+        before = bench.arrays("parameters")["dense/weight"]
+        assert len(bench.talk.block(samples=2, program=program).step_s) == 2
+        assert np.any(bench.arrays("parameters")["dense/weight"] != before) == moves
+
+    def test_gradients_are_kept_in_phase_gradient_alone(self, bench: Bench):
+        bench.prepare(phase="train")
+        assert bench.arrays("gradients") == {}
+        bench.prepare(phase="gradient")
+        assert set(bench.arrays("gradients")) == set(bench.arrays("parameters"))
+
+
+def fits_bf16(array: np.ndarray) -> bool:
+    return not np.any(array.view(np.uint32) & 0xFFFF)
+
+
+LIMITED: dict[str, Value] = {"threads": 3, "inter_threads": 4, "isa": "avx2", "algorithm": "deterministic"}
+
+
+@pytest.fixture(scope="module")
+def cpu() -> int:
+    return max(os.sched_getaffinity(0))
+
+
+@pytest.fixture(scope="module")
+def limited(cpu: int) -> Iterator[tuple[Bench, Prepared]]:
+    axes: dict[str, Value] = {**LIMITED, "affinity": str(cpu)}
+    with worker(**axes) as bench:
+        yield bench, bench.prepare(**axes)
+
+
+class TestWholeProcess:
+    """One worker that is limited in every way at once."""
+
+    @pytest.mark.parametrize("axis", ["threads", "inter_threads"])
+    def test_threads_are_counted(self, limited: tuple[Bench, Prepared], axis: str):
+        assert observed(limited[1], axis) == LIMITED[axis]
+
+    @pytest.mark.parametrize("axis", ["isa", "algorithm"])
+    def test_it_is_as_asked(self, limited: tuple[Bench, Prepared], axis: str):
+        assert limited[1].effective[axis] == {"value": LIMITED[axis], "source": "set"}
+
+    def test_it_may_run_on_one_cpu_only(self, limited: tuple[Bench, Prepared], cpu: int):
+        bench, prepared = limited
+        assert observed(prepared, "affinity") == str(cpu)
+        threads = [int(path.name) for path in Path(f"/proc/{bench.hello.pid}/task").iterdir()]
+        assert {frozenset(os.sched_getaffinity(thread)) for thread in threads} == {frozenset({cpu})}
+
+    def test_other_threads_are_refused_once_they_run(self, limited: tuple[Bench, Prepared]):
+        with pytest.raises(JobFailed, match="this one has threads=3 inter_threads=4") as refusal:
+            limited[0].prepare(threads=1)
+        assert refusal.value.outcome == "unsupported"
+
+
+@pytest.fixture(scope="module")
+def native() -> Iterator[Bench]:
+    """The user's own variable asks for the contrary."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TF_ENABLE_ONEDNN_OPTS", "1")
+        with worker(engine="native") as bench:
+            yield bench
+
+
+class TestNativeEngine:
+    def test_no_onednn_operation_ran(self, native: Bench):
+        prepared = native.prepare(engine="native")
+        assert observed(prepared, "engine") == "native"
+        assert not any(name.startswith("_Mkl") for name in prepared.details["operations"])
+
+    def test_it_computes_the_same(self, native: Bench, bench: Bench):
+        assert native.losses(engine="native") == pytest.approx(bench.losses(), rel=1e-4)
+
+    def test_it_does_not_turn_into_onednn(self, native: Bench):
+        with pytest.raises(JobFailed, match="this process has engine=native"):
+            native.prepare(engine="onednn")
+
+    def test_it_takes_channels_last_only(self, native: Bench):
+        with pytest.raises(JobFailed, match="TensorFlow's own kernels take NHWC only"):
+            native.prepare(engine="native", layout="nchw")
+
+
+CANNOT: list[tuple[dict[str, Value], str]] = [
+    ({"precision": "tf32"}, "TF32 is a format of GPU matrix units"),
+    ({"precision": "tf32-conv"}, "TF32 is a format of GPU matrix units"),
+    ({"precision": "fp16-mixed"}, "no fast fp16"),
+    ({"engine": "cudnn"}, "engine cudnn runs on a GPU only"),
+    ({"engine": "native"}, "this process has engine=onednn"),
+    ({"engine": "xla", "compile": "graph"}, "compile=graph asks for none"),
+    ({"engine": "xla", "compile": "off"}, "compile=off asks for none"),
+    ({"engine": "onednn", "compile": "default"}, "engine=onednn asks for other kernels"),
+    ({"compile": "max-autotune"}, "one mode"),
+    ({"compile": "reduce-overhead"}, "replays CUDA graphs"),
+    ({"layout": "nchw", "precision": "fp64"}, "kernels for fp64 take NHWC only"),
+    ({"layout": "nchw", "compile": "off"}, "MaxPoolGrad takes NHWC only"),
+    ({"optimizer": "momentum-fused"}, "one kernel already"),
+    ({"isa": "sse41"}, "compiled for AVX"),
+    ({"algorithm": "benchmark"}, "a CPU engine has no such mode"),
+    ({"input": "pinned"}, "page-locked memory serves copies to a GPU"),
+    ({"phase": "forward", "checkpointing": "on"}, "checkpointing saves memory in backward"),
+    ({"phase": "forward", "input_grad": "on"}, "input_grad needs a backward pass"),
+    ({"compile": "default", "checkpointing": "on"}, "choose one"),
+]
+
+
+class TestRefused:
+    @pytest.mark.parametrize(("axes", "reason"), CANNOT, ids=str)
+    def test_with_the_reason(self, bench: Bench, axes: dict[str, Value], reason: str):
+        with pytest.raises(JobFailed, match=reason) as refusal:
+            bench.prepare(**axes)
+        assert refusal.value.outcome == "unsupported"
+
+    def test_onednn_where_it_has_no_kernels_is_a_contradiction(self, bench: Bench):
+        """It can be asked for in double precision, but then TensorFlow's own kernels do the work."""
+        bench.talk._job = job(engine="onednn", precision="fp64")
+        effective = bench.talk.prepare().effective
+        reason = contradiction(bench.talk._job.request, effective)
+        assert reason == "asked for engine=onednn, but got native"
+
+    def test_a_gpu_that_is_not_there_is_missing_and_not_unsupported(self, bench: Bench):
+        with pytest.raises(
+            MissingError, match=r"device gpu:0: .*install a GPU build of TensorFlow.* or use device=cpu"
+        ):
+            bench.prepare(device="gpu:0")
+
+    def test_batch_norm_cannot_learn_from_one_value(self, bench: Bench):
+        b = Builder("one value")
+        x = b.batch_norm("norm", b.global_pool("pool", b.input("data", (4, 3, 3))))
+        b.softmax_cross_entropy("loss", b.dense("dense", b.flatten("flat", x), features=2))
+        bench.talk._job = graph_job("tensorflow", b.build(), batch=1)
+        with pytest.raises(JobFailed, match="batch_norm needs two values per channel") as refusal:
+            bench.talk.prepare()
+        assert refusal.value.outcome == "unsupported"
+
+    def test_after_all_that_the_worker_still_works(self, bench: Bench):
+        with pytest.raises(JobFailed):
+            bench.prepare(engine="cudnn")
+        assert len(bench.losses()) == 4
+
+    def test_every_value_of_the_closed_axes_was_tried(self):
+        """An axis that gets a new value must get a test here, or be added to this list on purpose."""
+        tried = {
+            "phase": {"forward", "gradient", "train"},
+            "precision": {"auto", "fp32", "bf16-mixed", "bf16", "fp16-mixed", "tf32", "tf32-conv", "fp64"},
+            "layout": {"auto", "nchw", "nhwc"},
+            "engine": {"auto", "onednn", "native", "cudnn", "xla"},
+            "algorithm": {"auto", "heuristic", "benchmark", "deterministic"},
+            "compile": {"auto", "off", "graph", "default", "reduce-overhead", "max-autotune"},
+            "input_grad": {"off", "on"},
+            "dropout": {"off", "on"},
+            "optimizer": {"momentum", "momentum-fused", "sgd", "adam"},
+            "checkpointing": {"off", "on"},
+            "input": {"resident", "host", "pinned"},
+        }
+        declared = {name: set(axis.values) for name, axis in AXES.items() if axis.type == "choice" and name != "isa"}
+        assert tried == declared
+
+
+class TestVariables:
+    """What the controller puts into the worker's environment."""
+
+    @pytest.fixture(autouse=True)
+    def clean(self, monkeypatch: pytest.MonkeyPatch):
+        for name in ("TF_CPP_MIN_LOG_LEVEL", "XLA_FLAGS"):
+            monkeypatch.delenv(name, raising=False)
+
+    def test_nothing_is_changed_unasked_but_chatter(self):
+        assert tensorflow_environment(complete({})) == {"TF_CPP_MIN_LOG_LEVEL": "2"}
+
+    def test_the_users_own_log_level_stays(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", "0")
+        assert tensorflow_environment(complete({})) == {}
+
+    @pytest.mark.parametrize(("engine", "value"), [("onednn", "1"), ("native", "0")])
+    def test_engine(self, engine: str, value: str):
+        assert tensorflow_environment(complete({"engine": engine}))["TF_ENABLE_ONEDNN_OPTS"] == value
+
+    def test_the_limit_of_instructions_is_set_for_both_libraries(self, monkeypatch: pytest.MonkeyPatch):
+        monkeypatch.setenv("XLA_FLAGS", "--xla_of_the_user=1")
+        variables = tensorflow_environment(complete({"isa": "avx2"}))
+        assert variables["ONEDNN_MAX_CPU_ISA"] == "AVX2"
+        assert variables["XLA_FLAGS"] == "--xla_of_the_user=1 --xla_cpu_max_isa=AVX2"
+
+    def test_every_instruction_set_has_one_in_xla_that_is_no_wider(self):
+        flags = [tensorflow_environment(complete({"isa": isa}))["XLA_FLAGS"] for isa in ISA_ORDER]
+        names = [flag.rpartition("=")[2] for flag in flags]
+        order = ["SSE4_2", "AVX", "AVX2", "AVX512", "AVX512_VNNI", "AVX512_BF16", "AMX", "AMX_FP16"]
+        assert names[:5] == ["SSE4_2", "AVX", "AVX2", "AVX2", "AVX2"]
+        assert set(names) <= set(order)
+        assert [names[ISA_ORDER.index(isa)] for isa in ("avx512_core", "avx512_core_amx")] == ["AVX512", "AMX"]
+
+
+AVX512 = {"sse4_1", "avx", "avx2", "avx512f", "avx512bw", "avx512vl", "avx512dq"}
+
+
+@pytest.mark.parametrize(
+    ("flags", "limit", "isa"),
+    [
+        ({"sse4_1"}, "", "sse41"),
+        ({"sse4_1", "avx", "avx2"}, "", "avx2"),
+        (AVX512, "", "avx512_core"),
+        (AVX512, "avx2", "avx2"),
+        (AVX512, "all", "avx512_core"),
+        (AVX512 | {"avx512_vnni"}, "", "avx512_core_vnni"),
+        (AVX512, "avx512_core_amx", "avx512_core"),
+        (AVX512 - {"avx512vl"}, "", "avx2"),
+    ],
+)
+def test_the_widest_instruction_set(flags: set[str], limit: str, isa: str):
+    assert widest_of(flags, limit) == isa
