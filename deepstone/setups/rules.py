@@ -69,7 +69,7 @@ RULES = (
     ),
     Rule(
         reason="compiling and checkpointing decide the same thing (what to keep for backward); choose one",
-        broken=lambda r: r["compile"] not in (AUTO, "off") and r["checkpointing"] == "on",
+        broken=lambda r: r["compile"] not in (AUTO, "off", "graph") and r["checkpointing"] == "on",
     ),
 )
 

@@ -27,14 +27,12 @@ from deepstone.setups.axes import Value
 TIMEOUT_S = 280.0
 
 # How near one layer must be to the reference in each precision.
-TOLERANCE = {"fp32": 1e-5, "fp64": 1e-12, "bf16-mixed": 2e-2, "bf16": 2e-2}
+TOLERANCE = {"fp32": 1e-5, "fp64": 1e-12}
 
-# A layer takes half a second to compile, so few ways are tried here; test_contract_sameness.py has more of them.
+# A layer takes half a second to compile, so there are more layers here than in test_contract_sameness.py but fewer ways.
 WAYS: dict[str, dict[str, Value]] = {
     "fp32": {"phase": "gradient"},
     "fp64-nchw": {"phase": "gradient", "precision": "fp64", "layout": "nchw"},
-    "bf16": {"phase": "gradient", "precision": "bf16"},
-    "evaluation-fp64-nchw": {"phase": "forward", "precision": "fp64", "layout": "nchw"},
 }
 
 

@@ -25,7 +25,7 @@ from deepstone.setups.axes import Value
 TIMEOUT_S = 280.0
 
 # How near one layer must be to the reference in each precision.
-TOLERANCE = {"fp32": 1e-5, "fp64": 1e-12, "bf16-mixed": 1e-2}
+TOLERANCE = {"fp32": 1e-5, "fp64": 1e-12}
 
 
 @contextmanager
@@ -40,22 +40,16 @@ def prepare(talk: Conversation, graph: Graph, **axes: Value) -> Prepared:
     return talk.prepare()
 
 
+# More layers than in test_contract_sameness.py, which has more ways to run them.
 WAYS: dict[str, dict[str, Value]] = {
     "plain": {"phase": "gradient"},
     "fp64": {"phase": "gradient", "precision": "fp64"},
-    "native": {"phase": "gradient", "engine": "native"},
     "eager": {"phase": "gradient", "compile": "off"},
     "nchw": {"phase": "gradient", "layout": "nchw"},
-    "xla": {"phase": "gradient", "engine": "xla"},
     "xla-fp64-nchw": {"phase": "gradient", "engine": "xla", "precision": "fp64", "layout": "nchw"},
-    "bf16": {"phase": "gradient", "precision": "bf16-mixed"},
-    "evaluation": {"phase": "forward"},
-    "evaluation-fp64-nchw": {"phase": "forward", "engine": "xla", "precision": "fp64", "layout": "nchw"},
 }
 
-
-# Here every layer is compiled by itself.
-SLOW = {"xla", "xla-fp64-nchw", "evaluation-fp64-nchw"}
+SLOW = {"xla-fp64-nchw"}  # every layer is compiled by itself
 
 
 @pytest.fixture(scope="module", params=[pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in WAYS])
