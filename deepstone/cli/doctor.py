@@ -42,7 +42,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
     lines += [f"device     {device['name']}: {device['what']}" for device in found["devices"]]
     for name, framework in found["frameworks"].items():
         state = "runs" if framework["runs"] else f"does not run: {framework['why']}"
-        lines.append(f"framework  {name} {framework['version'] or ''}: {state}".replace("  :", ":"))
+        lines.append(f"framework  {' '.join(filter(None, (name, framework['version'])))}: {state}")
         for feature, probe in framework.get("features", {}).items():
             lines.append(f"             {feature}: {'works' if probe['works'] else probe['why']}")
     for name, meter in found["meters"].items():

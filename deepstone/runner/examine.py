@@ -19,7 +19,7 @@ from deepstone.records.schema import is_absent
 from deepstone.runner.conversation import JobFailed, talking_to_worker
 from deepstone.runner.job import Job, Machine
 from deepstone.runner.launch import Tell, silent
-from deepstone.setups.axes import Value
+from deepstone.setups.axes import JAX, Value
 from deepstone.setups.request import complete
 
 _PROBE_TIMEOUT_S = 180.0
@@ -81,7 +81,7 @@ def _framework(
         missing.append({"what": f"framework {name}", "why": why, "remedy": _remedy(environment)})
         return {"version": environment.version, "runs": False, "why": why}
     features: dict[str, dict[str, Any]] = {}
-    for number, (feature, request, remedy) in enumerate(_features(machine)):
+    for number, (feature, request, remedy) in enumerate(_features(framework, machine)):
         tell(f"trying {name}, {feature}", (number + 1) / (len(_FEATURES) + 2))
         why = try_request(environment, machine, {"framework": framework, **request})
         features[feature] = {"works": not why, "why": why}
@@ -95,8 +95,8 @@ def _remedy(environment: Environment) -> str:
     return BACKENDS[environment.framework].remedy if own else f"see deepstone env doctor {environment.name}"
 
 
-def _features(machine: Machine) -> Iterable[tuple[str, dict[str, Value], str]]:
-    yield from _FEATURES
+def _features(framework: str, machine: Machine) -> Iterable[tuple[str, dict[str, Value], str]]:
+    yield from (feature for feature in _FEATURES if framework != JAX or feature[0] != "oneDNN")  # there XLA decides
     if machine.gpus:
         remedy = "install a build of the framework for this GPU and driver"
         yield "GPU", {"device": "gpu:0"}, remedy

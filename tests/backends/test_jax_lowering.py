@@ -29,7 +29,7 @@ TIMEOUT_S = 280.0
 # How near one layer must be to the reference in each precision.
 TOLERANCE = {"fp32": 1e-5, "fp64": 1e-12}
 
-# A layer takes half a second to compile, so there are more layers here than in test_contract_sameness.py but fewer ways.
+# A layer takes half a second to compile, so here are more layers than in test_contract_sameness.py but fewer ways.
 WAYS: dict[str, dict[str, Value]] = {
     "fp32": {"phase": "gradient"},
     "fp64-nchw": {"phase": "gradient", "precision": "fp64", "layout": "nchw"},
