@@ -14,13 +14,14 @@ import numpy as np
 import pytest
 from frameworks import environment_of
 from tiny_jobs import tiny, tiny_job
+from workbench import Bench, fits_bf16, observed
 
 from deepstone.backends.base import ADAM_LEARNING_RATE
 from deepstone.backends.jax.launch import PREALLOCATE
 from deepstone.backends.jax.launch import environment as jax_variables
 from deepstone.errors import MissingError
 from deepstone.graph.weights import initial_parameters
-from deepstone.runner.conversation import Conversation, JobFailed, Prepared, talking_to_worker
+from deepstone.runner.conversation import JobFailed, talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.setups.axes import AXES, Value, format_cpus
 from deepstone.setups.effective import contradiction
@@ -36,35 +37,10 @@ def jax_job(**axes: Value) -> Job:
     return tiny_job("jax", environment=environment_of("jax"), **{"device": "cpu", **axes})
 
 
-class Bench:
-    """One worker that is given job after job."""
-
-    def __init__(self, talk: Conversation) -> None:
-        self.talk = talk
-        self.hello = talk.hello()
-
-    def prepare(self, **axes: Value) -> Prepared:
-        self.talk._job = jax_job(**axes)
-        prepared = self.talk.prepare()
-        assert contradiction(self.talk._job.request, prepared.effective) is None
-        return prepared
-
-    def losses(self, steps: int = 4, **axes: Value) -> list[float]:
-        self.prepare(**axes)
-        return self.talk.losses(0) + self.talk.losses(steps - 1)
-
-    def arrays(self, kind: str) -> dict[str, np.ndarray]:
-        return {name: np.load(path) for name, path in self.talk.dump(kind).items()}
-
-    def compilations(self) -> int:
-        """How many programs XLA has compiled since the worker began."""
-        return (self.talk._scratch / "output.txt").read_text().count("Finished XLA compilation")
-
-
 @contextmanager
 def worker(**axes: Value) -> Iterator[Bench]:
     with talking_to_worker(jax_job(**axes), timeout_s=TIMEOUT_S) as talk:
-        yield Bench(talk)
+        yield Bench(talk, jax_job)
 
 
 @pytest.fixture(scope="module")
@@ -76,9 +52,9 @@ def bench() -> Iterator[Bench]:
             yield bench
 
 
-def observed(prepared: Prepared, axis: str) -> Value:
-    assert prepared.effective[axis]["source"] == "observed"
-    return prepared.effective[axis]["value"]
+def compilations(bench: Bench) -> int:
+    """How many programs XLA has compiled since the worker began."""
+    return (bench.talk._scratch / "output.txt").read_text().count("Finished XLA compilation")
 
 
 class TestHonoured:
@@ -189,35 +165,31 @@ class TestHonoured:
         assert count["on"] == count["off"] + 1
 
 
-def fits_bf16(array: np.ndarray) -> bool:
-    return not np.any(array.view(np.uint32) & 0xFFFF)
-
-
 class TestPrograms:
     def test_only_the_jobs_own_phase_is_compiled_at_first(self, bench: Bench):
         bench.prepare(phase="train", batch=9)
-        before = bench.compilations()
+        before = compilations(bench)
         assert before > 0
         bench.talk.block(samples=1)
-        assert bench.compilations() == before
+        assert compilations(bench) == before
         bench.talk.block(samples=1, program="forward")
-        assert bench.compilations() > before
+        assert compilations(bench) > before
 
     def test_blocks_compile_nothing(self, bench: Bench):
         for axes in ({}, {"dropout": "on"}, {"input": "host"}, {"optimizer": "adam"}, {"phase": "gradient"}):
             bench.prepare(**axes)
-            before = bench.compilations()
+            before = compilations(bench)
             bench.talk.block(samples=3, steps_per_sample=2, lead=1)
             bench.talk.losses(2)
-            assert bench.compilations() == before, axes
+            assert compilations(bench) == before, axes
 
     def test_a_layer_like_one_before_is_not_compiled_again(self, bench: Bench):
         bench.prepare(phase="gradient")
         image = np.ones((8, 32, 8, 8), np.float32)
         bench.talk.layer("relu1", {"conv1": image}, image)
-        before = bench.compilations()
+        before = compilations(bench)
         bench.talk.layer("relu2", {"norm": image}, image)
-        assert bench.compilations() == before
+        assert compilations(bench) == before
 
     def test_phases_come_by_difference(self, bench: Bench):
         """The forward program of a training job trains: it learns the running mean, and leaves the weights alone."""

@@ -16,6 +16,7 @@ import pytest
 from frameworks import environment_of
 from single_layers import graph_job
 from tiny_jobs import tiny, tiny_job
+from workbench import Bench, fits_bf16, observed
 
 from deepstone.backends.base import ADAM_LEARNING_RATE
 from deepstone.backends.tensorflow.isa import widest_of
@@ -23,7 +24,7 @@ from deepstone.backends.tensorflow.launch import environment as tensorflow_envir
 from deepstone.errors import MissingError
 from deepstone.graph.builder import Builder
 from deepstone.graph.weights import initial_parameters
-from deepstone.runner.conversation import Conversation, JobFailed, Prepared, talking_to_worker
+from deepstone.runner.conversation import JobFailed, Prepared, talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.setups.axes import AXES, ISA_ORDER, Value, format_cpus
 from deepstone.setups.effective import contradiction
@@ -38,42 +39,16 @@ def job(**axes: Value) -> Job:
     return tiny_job("tensorflow", environment=environment_of("tensorflow"), **asked)
 
 
-class Bench:
-    """One worker that is given job after job."""
-
-    def __init__(self, talk: Conversation) -> None:
-        self.talk = talk
-        self.hello = talk.hello()
-
-    def prepare(self, **axes: Value) -> Prepared:
-        self.talk._job = job(**axes)
-        prepared = self.talk.prepare()
-        assert contradiction(self.talk._job.request, prepared.effective) is None
-        return prepared
-
-    def losses(self, steps: int = 4, **axes: Value) -> list[float]:
-        self.prepare(**axes)
-        return self.talk.losses(0) + self.talk.losses(steps - 1)
-
-    def arrays(self, kind: str) -> dict[str, np.ndarray]:
-        return {name: np.load(path) for name, path in self.talk.dump(kind).items()}
-
-
 @contextmanager
 def worker(**axes: Value) -> Iterator[Bench]:
     with talking_to_worker(job(**axes), timeout_s=TIMEOUT_S) as talk:
-        yield Bench(talk)
+        yield Bench(talk, job)
 
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
     with worker() as bench:
         yield bench
-
-
-def observed(prepared: Prepared, axis: str) -> Value:
-    assert prepared.effective[axis]["source"] == "observed"
-    return prepared.effective[axis]["value"]
 
 
 class TestHonoured:
@@ -238,10 +213,6 @@ class TestHonoured:
         assert bench.arrays("gradients") == {}
         bench.prepare(phase="gradient")
         assert set(bench.arrays("gradients")) == set(bench.arrays("parameters"))
-
-
-def fits_bf16(array: np.ndarray) -> bool:
-    return not np.any(array.view(np.uint32) & 0xFFFF)
 
 
 LIMITED: dict[str, Value] = {"threads": 3, "inter_threads": 4, "isa": "avx2", "algorithm": "deterministic"}

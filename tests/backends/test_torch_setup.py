@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from tiny_jobs import tiny, tiny_job
+from workbench import Bench, fits_bf16, observed
 
 from deepstone.backends.base import ADAM_LEARNING_RATE, Job
 from deepstone.backends.torch.backend import TorchBackend
@@ -21,52 +22,29 @@ from deepstone.backends.torch.launch import environment as torch_environment
 from deepstone.backends.torch.observe import parse_onednn_log, widest_isa
 from deepstone.errors import MissingError
 from deepstone.graph.weights import initial_parameters, synthetic_batch
-from deepstone.runner.conversation import Conversation, JobFailed, Prepared, talking_to_worker
+from deepstone.runner.conversation import JobFailed, Prepared, talking_to_worker
+from deepstone.runner.job import Job as RunnerJob
 from deepstone.setups.axes import AXES, ISA_ORDER, Value, format_cpus
-from deepstone.setups.effective import contradiction
 from deepstone.setups.request import complete
 
 TIMEOUT_S = 280.0
 
 
-class Bench:
-    """One worker that is given job after job."""
-
-    def __init__(self, talk: Conversation) -> None:
-        self._talk = talk
-        self.talk = talk
-        self.pid = talk.hello().pid
-
-    def prepare(self, **axes: Value) -> Prepared:
-        # One thread unless asked: on a busy machine two wait for each other.
-        self._talk._job = tiny_job("torch", **{"device": "cpu", "threads": 1, **axes})
-        prepared = self._talk.prepare()
-        assert contradiction(self._talk._job.request, prepared.effective) is None
-        return prepared
-
-    def losses(self, steps: int = 4, **axes: Value) -> list[float]:
-        self.prepare(**axes)
-        return self._talk.losses(0) + self._talk.losses(steps - 1)
-
-    def arrays(self, kind: str) -> dict[str, np.ndarray]:
-        return {name: np.load(path) for name, path in self._talk.dump(kind).items()}
+def job(**axes: Value) -> RunnerJob:
+    # One thread unless asked: on a busy machine two wait for each other.
+    return tiny_job("torch", **{"device": "cpu", "threads": 1, **axes})
 
 
 @contextmanager
 def worker(**axes: Value) -> Iterator[Bench]:
     with talking_to_worker(tiny_job("torch", device="cpu", **axes), timeout_s=TIMEOUT_S) as talk:
-        yield Bench(talk)
+        yield Bench(talk, job)
 
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
     with worker() as bench:
         yield bench
-
-
-def observed(prepared: Prepared, axis: str) -> Value:
-    assert prepared.effective[axis]["source"] == "observed"
-    return prepared.effective[axis]["value"]
 
 
 class TestHonoured:
@@ -93,7 +71,7 @@ class TestHonoured:
     def test_layout_changes_no_loss(self, bench: Bench):
         assert bench.losses(layout="nhwc") == pytest.approx(bench.losses(layout="nchw"), rel=1e-4)
 
-    @pytest.mark.parametrize("precision", ["fp32", "bf16-mixed", "bf16", "fp16-mixed"])
+    @pytest.mark.parametrize("precision", ["fp32", "bf16-mixed", "bf16", "fp16-mixed", "fp64"])
     def test_precision(self, bench: Bench, precision: str):
         assert observed(bench.prepare(precision=precision), "precision") == precision
 
@@ -167,10 +145,6 @@ class TestHonoured:
         assert bench.arrays("gradients") == {}
 
 
-def fits_bf16(array: np.ndarray) -> bool:
-    return not np.any(array.view(np.uint32) & 0xFFFF)
-
-
 def test_input_grad_gives_the_image_a_gradient():
     """Nothing of the protocol shows it, so the backend is used in this process."""
     images, labels = synthetic_batch(tiny(), 4, 0)
@@ -219,7 +193,7 @@ class TestWholeProcess:
     def test_it_may_run_on_one_cpu_only(self, limited: tuple[Bench, Prepared], cpu: int):
         bench, prepared = limited
         assert observed(prepared, "affinity") == str(cpu)
-        threads = [int(path.name) for path in Path(f"/proc/{bench.pid}/task").iterdir()]
+        threads = [int(path.name) for path in Path(f"/proc/{bench.hello.pid}/task").iterdir()]
         assert {frozenset(os.sched_getaffinity(thread)) for thread in threads} == {frozenset({cpu})}
 
     def test_no_wider_instructions_were_seen(self, limited: tuple[Bench, Prepared]):
@@ -275,6 +249,8 @@ CANNOT = [
     ({"precision": "tf32"}, "TF32 is a format of GPU matrix units"),
     ({"precision": "tf32-conv"}, "TF32 is a format of GPU matrix units"),
     ({"engine": "cudnn"}, "engine cudnn runs on a GPU only"),
+    ({"engine": "xla"}, "torch_xla only"),
+    ({"compile": "graph"}, "no graph that is recorded and left uncompiled"),
     ({"algorithm": "benchmark"}, "a CPU engine has no such mode"),
     ({"input": "pinned"}, "page-locked memory serves copies to a GPU"),
     ({"phase": "forward", "checkpointing": "on"}, "checkpointing saves memory in backward"),
@@ -315,13 +291,14 @@ class TestRefused:
         """An axis that gets a new value must get a test here, or be added to this list on purpose."""
         tried = {
             "phase": {"forward", "gradient", "train"},
-            "precision": {"auto", "fp32", "bf16-mixed", "bf16", "fp16-mixed", "tf32", "tf32-conv"},
+            "precision": {"auto", "fp32", "bf16-mixed", "bf16", "fp16-mixed", "tf32", "tf32-conv", "fp64"},
             "layout": {"auto", "nchw", "nhwc"},
-            "engine": {"auto", "onednn", "native", "cudnn"},
+            "engine": {"auto", "onednn", "native", "cudnn", "xla"},
             "algorithm": {"auto", "heuristic", "benchmark", "deterministic"},
             "compile": {
                 "auto",
                 "off",
+                "graph",
                 "default",
                 "reduce-overhead",
                 "max-autotune",
