@@ -35,7 +35,7 @@ clean:
 
 $(VENV)/.deepstone-installed: $(SETUP)
 	@echo "setting up $(VENV) (the first time this downloads torch)"
-	@scripts/environment.sh $(VENV)
+	@scripts/environment.sh $(VENV) figures
 	@touch $@
 
 $(VENV)/.deepstone-checks-installed: $(SETUP)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from pathlib import Path
 
 
@@ -24,8 +25,8 @@ def sync_folder(folder: Path) -> None:
 
 
 def write_whole(data: bytes, target: Path) -> None:
-    """Puts a complete file in place, over one that is there. The caller's lock keeps other writers away."""
-    temp = target.with_name(f"{target.name}.tmp")
+    """Puts a complete file in place, over one that is there. Of several writers at once the last one wins."""
+    temp = target.with_name(f".{os.getpid()}-{secrets.token_hex(4)}.tmp")
     try:
         with temp.open("wb") as file:
             file.write(data)

@@ -5,7 +5,7 @@ The worker (worker/serve.py) owns the protocol, the clock and the files; a backe
 """
 
 import time
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 PHASES = ("data", "forward", "backward", "update")
 
@@ -90,6 +90,71 @@ class Marks:
         return [after - before for before, after in zip(self._times, self._times[1:])]
 
 
+class StepAccount:
+    """Where the time of one step went, in seconds. Every part was measured; none is what was left over."""
+
+    def __init__(
+        self,
+        total_s: float,
+        layers: Dict[Tuple[str, str], float],
+        data_s: float = 0.0,
+        update_s: float = 0.0,
+        gaps_s: float = 0.0,
+        other: Optional[Dict[str, float]] = None,
+    ) -> None:
+        self.total_s = total_s  # from the step's first moment to its last
+        self.layers = layers  # (name of the layer, "forward" or "backward") -> seconds
+        self.data_s = data_s
+        self.update_s = update_s
+        self.gaps_s = gaps_s  # when nothing of the above ran
+        self.other = other or {}  # what belongs to no single layer, by what it is
+
+
+class InPlace:
+    """What layers took inside whole steps, and how that was found out."""
+
+    def __init__(self, method: str, rule: str, steps: List[StepAccount]) -> None:
+        self.method = method  # in a few words
+        self.rule = rule  # how time that several layers have in common is shared among them, in a sentence
+        self.steps = steps
+
+
+class LoneLayer:
+    """One layer by itself on its real shapes, ready to be timed.
+
+    Programs are `forward`, `backward` (all gradients) and, for layers with weights, `data` (the gradient of the input
+    alone) and `weight` (those of the weights alone). A framework that cannot run the latter without the former has
+    `forward+backward`, `forward+data`, `forward+weight` instead, and the controller subtracts.
+    """
+
+    def __init__(self, programs: Dict[str, Callable[[], None]], timing: Any) -> None:
+        self.programs = programs
+        self.timing = timing  # has synchronize(), marks(count) and clock(), as a Backend does
+
+
+class ConvolutionTrial:
+    """One pass of one convolution by itself, and the algorithms that can be tried on it.
+
+    `attempt` runs an algorithm once and gives its program and what is known of it: `workspace_bytes`, `relative_error`
+    (each a number or {"absent": reason}) and what else there is. It raises Unsupported where the algorithm cannot.
+    """
+
+    def __init__(
+        self,
+        facts: Dict[str, Any],
+        attempt: Callable[[str], Tuple[Callable[[], Any], Dict[str, Any]]],
+        timing: Any,
+    ) -> None:
+        self.facts = facts  # `algorithms` [[name, formula of its count]], `picked`, `device`, `precision`, `layout`
+        self.programs: Dict[str, Callable[[], Any]] = {}
+        self.timing = timing  # as a LoneLayer has it
+        self._attempt = attempt
+
+    def attempt(self, algorithm: str) -> Dict[str, Any]:
+        self.programs[algorithm], known = self._attempt(algorithm)
+        return known
+
+
 class Backend:
     """One framework running one job. Methods come in the order in which the worker calls them."""
 
@@ -161,6 +226,47 @@ class Backend:
         the gradient of the layer's output; None where the job has no backward pass.
         """
         raise Unsupported("this backend does not run single layers")
+
+    def in_place(self, steps: int) -> InPlace:
+        """Run `steps` steps of the job's phase, and tell what each layer took in each of them."""
+        raise Unsupported("this backend does not time layers inside a step")
+
+    def lone_layer(self, name: str) -> LoneLayer:
+        """The layer with the job's weights and shapes on arrays of the job's precision, layout and device."""
+        raise Unsupported("this backend does not time single layers")
+
+    def trace(self, steps: int, path: str) -> Dict[str, Any]:
+        """Run `steps` steps under the framework's own profiler; write its Chrome trace to `path` if not empty.
+
+        Gives `kernels` and `calls` (lists of {"name", "kind", "count", "total_s"}, kernels with "layers" where known),
+        `busy_s` and `span_s` of the device, and `idle` ({"waiting for the host", "between kernels"} in seconds), each
+        over all steps; what is not known is {"absent": reason}.
+        """
+        raise Unsupported("this backend has no profiler that Deepstone reads")
+
+    def ceiling(self, wanted: Dict[str, Any]) -> LoneLayer:
+        """One program, named by `wanted["kind"]`, that does nothing but one thing the job's device has a limit for.
+
+        `product`: two square matrices of `size` in `precision` (fp32, tf32, bf16, fp16 or fp64); `copy`: `bytes` read
+        and as many written; `link`: `bytes` sent to the GPU with the number `peer`.
+        """
+        raise Unsupported("this backend does not measure a machine's ceilings")
+
+    def convolution(self, name: str, direction: str) -> ConvolutionTrial:
+        """The pass `forward`, `data` or `weight` of the convolution in layer `name`, by itself."""
+        raise Unsupported("this framework does not let an algorithm be chosen for a convolution")
+
+    def memory_by_layer(self) -> List[Tuple[str, Dict[str, Any]]]:
+        """Run one step, and tell for each layer kept_bytes and workspace_bytes, or {"absent": reason}.
+
+        Kept is what the step holds on to for its backward pass beside weights, in arrays that the layer made;
+        workspace is what it took for itself while it ran, and gave back.
+        """
+        raise Unsupported("this framework does not tell which layer takes which memory")
+
+    def available_bytes(self) -> Any:
+        """What of the device's memory this process has or could have, or {"absent": reason}."""
+        return {"absent": "this framework does not tell how much memory a device has"}
 
     def memory(self) -> Dict[str, Any]:
         """device_allocated_bytes and device_reserved_bytes: peaks since the first step, or {"absent": reason}."""

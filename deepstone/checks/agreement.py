@@ -17,18 +17,18 @@ _TOLERANCE = {"fp64": 1e-11, "fp32": 1e-5, "fp16-mixed": 2e-3, "bf16-mixed": 1e-
 
 # TF32 is a format of products alone. And in full fp32 a GPU's library may convolve by transforms (Winograd, FFT),
 # which round more: torch and JAX on an H200 are off by the same 2e-4 in a 5x5 convolution's weight gradient.
-_PRODUCTS_IN_TF32 = 2e-3
+_PRODUCT_IN_TF32 = 2e-3
+_IN_TF32: dict[str, tuple[type[Op], ...]] = {"tf32": (Conv, Dense), "tf32-conv": (Conv,)}
 _CONVOLUTION_ON_GPU = 1e-3
 
 
 def layer_tolerance(precision: str, *, on_gpu: bool = False, op: Op | None = None) -> float:
     """How far an array of one layer may be off; without an operation, of one that multiplies."""
-    general = _TOLERANCE.get(precision, _TOLERANCE["fp32"])
-    if precision in _TOLERANCE and precision != "fp32":
-        return general
-    if precision.startswith("tf32") and (op is None or isinstance(op, Conv | Dense)):
-        return _PRODUCTS_IN_TF32
-    return _CONVOLUTION_ON_GPU if on_gpu and (op is None or isinstance(op, Conv)) else general
+    if precision in _IN_TF32 and (op is None or isinstance(op, _IN_TF32[precision])):
+        return _PRODUCT_IN_TF32
+    if precision in ("fp32", *_IN_TF32) and on_gpu and (op is None or isinstance(op, Conv)):
+        return _CONVOLUTION_ON_GPU
+    return _TOLERANCE.get(precision, _TOLERANCE["fp32"])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,7 +1,8 @@
 """Layer checks done before: a framework need not prove twice that it computes a network as it should.
 
-What a check depends on names its file: the network, the environment's lock, the setup, the machine, and the code that
-lowers and judges. A file that cannot be read is as good as none, and one that cannot be written is done without.
+What a check depends on names its file: the network, the environment's lock, variables that change what a framework
+does, the setup, the machine, and the code that lowers and judges. A file that cannot be read is as good as none, and
+one that cannot be written is done without.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import math
 import secrets
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -20,9 +22,11 @@ import deepstone
 from deepstone.checks.agreement import Distance
 from deepstone.checks.layers import LayerCheck
 from deepstone.checks.verify import check_job, check_layers_only
-from deepstone.runner.conversation import cache_folder
+from deepstone.launchers.local import telling
+from deepstone.runner.conversation import cache_folder, variables_of
 from deepstone.runner.job import Job
 from deepstone.runner.launch import Tell, silent
+from deepstone.setups.axes import AXES
 
 _SCHEMA = 1
 
@@ -42,7 +46,10 @@ def layer_checks(jobs: Mapping[str, Job], *, timeout_s: float, tell: Tell = sile
 
 
 def _checked_as(job: Job) -> Job:
-    return check_job(job, phase="forward" if job.phase == "forward" else "gradient", seed=0)
+    """Without what decides only how fast it runs, so that one check serves many comparisons."""
+    decide_nothing = ("input", "input_grad", "threads", "inter_threads", "affinity")
+    request = {**job.request, **{name: AXES[name].default for name in decide_nothing}, "seed": 0}
+    return check_job(replace(job, request=request), phase="forward" if job.phase == "forward" else "gradient")
 
 
 def _alike(jobs: Mapping[str, Job]) -> Iterator[list[str]]:
@@ -56,7 +63,8 @@ def _alike(jobs: Mapping[str, Job]) -> Iterator[list[str]]:
 
 
 def _key(job: Job) -> str:
-    parts = [_SCHEMA, job.model.graph.sha, job.environment.sha, job.machine.sha, dict(job.request), _code(job)]
+    where = [job.environment.sha, telling(variables_of(job)), job.machine.sha]
+    parts = [_SCHEMA, job.model.graph.sha, dict(job.request), where, _code(job)]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 

@@ -72,15 +72,15 @@ def check_layers(
     tell: Tell,
 ) -> None:
     """Give each case to every worker. One that fails is left out of the rest; the others go on."""
-    for number, case in enumerate(cases):
-        for name, worker in workers.items():
-            if checks[name].failure:
-                continue
+    going = dict(workers)
+    while going and (case := next(cases, None)) is not None:
+        for name, worker in list(going.items()):
             try:
                 checks[name].add(case, worker.layer(case.layer.name, case.inputs, case.upstream))
             except JobFailed as failure:
                 checks[name].failure = f"layer {case.layer.name}: {failure.outcome}: {failure.reason}"
-        tell("layer by layer", number / len(graph))
+                del going[name]
+        tell("layer by layer", max((checks[name].checked for name in going), default=0) / len(graph))
 
 
 def _in_words(key: Key) -> str:
@@ -90,13 +90,3 @@ def _in_words(key: Key) -> str:
     if kind == "input":
         return f"gradient of the input from {name}"
     return f"gradient of {name}" if kind == "parameter" else name
-
-
-def disagreement(check: Mapping[str, Any]) -> str:
-    """One clause about what is wrong with a check in its JSON form; nothing when all is well."""
-    if check["ok"]:
-        return ""
-    first = check["first_disagreement"]
-    if "failure" in check or "absent" in first:
-        return str(check.get("failure", "no layer was checked"))
-    return f"layer {first['layer']}, {first['what']}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from deepstone.absent import Absent
@@ -19,8 +19,22 @@ class FrameworkSameness:
     layers: LayerCheck | None = None
     float64: list[Distance] | Absent = field(default_factory=lambda: Absent("not checked"))
     measured: Distance | Absent = field(default_factory=lambda: Absent("not checked"))
+    seeds: list[Distance] = field(default_factory=list[Distance])  # the same with each seed tried, if more than one was
     losses: list[float] = field(default_factory=list[float])
     failure: str = ""
+
+    @property
+    def beyond_bound_as_a_whole_only(self) -> bool:
+        """Whether the whole step as measured is what disagrees, though every layer of it agrees."""
+        agrees = not self.failure and self.layers is not None and self.layers.ok
+        return agrees and isinstance(self.measured, Distance) and not self.measured.ok
+
+    def try_seed(self, distance: Distance) -> None:
+        """Another seed's whole step: of all tried the least distance counts, and the largest bound."""
+        assert isinstance(self.measured, Distance)
+        self.seeds = [*(self.seeds or [self.measured]), distance]
+        bound = max(each.tolerance for each in self.seeds)
+        self.measured = replace(min(self.seeds, key=lambda each: each.relative_error), tolerance=bound)
 
     @property
     def distances(self) -> list[Distance]:
@@ -58,6 +72,7 @@ class FrameworkSameness:
                 else [distance.to_json() for distance in self.float64]
             ),
             "measured": self.measured.to_json(),
+            "seeds": [distance.to_json() for distance in self.seeds],
             **({"failure": self.failure} if self.failure else {}),
         }
 

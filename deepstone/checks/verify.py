@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepstone.absent import Absent
+from deepstone.backends.registry import YARDSTICK
 from deepstone.checks.agreement import Distance, layer_tolerance
 from deepstone.checks.cases import Trajectory
 from deepstone.checks.layers import LayerCheck, check_layers
@@ -40,24 +41,34 @@ from deepstone.setups.axes import AUTO, AXES, Value
 from deepstone.setups.rules import broken_rule
 
 CHECK_BATCH = 2  # two samples show every error that more would, and the reference computes in float64 NumPy
-ALLOWED_OVER_TORCH = 4.0
+ALLOWED_OVER_YARDSTICK = 4.0
+SEEDS = 8  # that a whole step may be tried with
 
-# What decides nothing about what is computed, only how fast or how often; a check takes the default.
-_BESIDE_THE_POINT = ("optimizer", "dropout", "input", "input_grad", "threads", "inter_threads", "affinity")
+# Axes that a check does not look at: it makes one kind of update, and what dropout drops is chance.
+NOT_CHECKED = ("optimizer", "dropout")
 
 
 def verify(jobs: Mapping[str, Job], *, yardstick: Job | None, timeout_s: float, tell: Tell = silent) -> Sameness:
-    """All checks. The jobs share model, batch, phase and seed; `yardstick` is torch as it comes, if there is one."""
+    """The jobs share model, batch, phase and seed; `yardstick` is that framework as it comes, if it is here.
+
+    Workers start before the reference computes, so that what cannot be done is told without waiting for it.
+    """
     job = next(iter(jobs.values()))
-    graph, phase = job.model.graph, job.phase
-    steps = reference_steps(graph, batch=job.batch, seed=_seed(job), phase=phase, tell=tell)
     found = {name: FrameworkSameness() for name in jobs}
-    distances = _check_measured(jobs, steps, found, timeout_s, tell)
-    bound = _bound(jobs, yardstick, distances, steps, timeout_s, tell)
-    for name, distance in distances.items():
-        found[name].measured = distance if isinstance(bound, Absent) else _bounded(distance, bound)
-        if isinstance(bound, Absent):
-            found[name].measured = bound
+    steps, distances = ReferenceSteps(losses=[], gradients={}), dict[str, Distance]()
+    with ExitStack() as stack:
+        workers = _start_all(stack, jobs, found, timeout_s, tell)
+        if workers:
+            steps = reference_steps(job.model.graph, batch=job.batch, seed=_seed(job), phase=job.phase, tell=tell)
+        for name, worker in workers.items():
+            with _failing_into(found[name]):
+                distances[name] = _distance(worker, steps, job)
+        _check_layers(workers, job, found, tell)
+    if distances:
+        bound = _bound(jobs, yardstick, distances, steps, timeout_s, tell)
+        for name, distance in distances.items():
+            found[name].measured = bound if isinstance(bound, Absent) else replace(distance, tolerance=bound)
+        _try_other_seeds(jobs, yardstick, found, timeout_s, tell)
     for number, (name, framework_job) in enumerate(jobs.items()):
         if not found[name].failure:
             tell(f"{name} in float64", number / len(jobs))
@@ -65,57 +76,92 @@ def verify(jobs: Mapping[str, Job], *, yardstick: Job | None, timeout_s: float, 
     return Sameness(reference=steps, frameworks=found)
 
 
+def _try_other_seeds(
+    jobs: Mapping[str, Job],
+    yardstick: Job | None,
+    found: Mapping[str, FrameworkSameness],
+    timeout_s: float,
+    tell: Tell,
+) -> None:
+    """A whole step beyond its bound though every layer agrees is looked at again with other weights and data.
+
+    Rounding can turn a choice (which of two values is the larger, whether one is above zero) in one framework and not
+    in another, and that shows in the whole network as no rounding does. With some seeds it happens to the yardstick
+    too, which is then the bound; with some it happens to none. An error shows with all.
+    """
+    first = next(iter(jobs.values()))
+    for seed in range(_seed(first) + 1, _seed(first) + SEEDS):
+        suspects = {name: job for name, job in jobs.items() if found[name].beyond_bound_as_a_whole_only}
+        if not suspects:
+            return
+        again = {name: replace(job, request={**job.request, "seed": seed}) for name, job in suspects.items()}
+        by = None if yardstick is None else replace(yardstick, request={**yardstick.request, "seed": seed})
+        phase = "forward" if first.phase == "forward" else "gradient"
+        steps = reference_steps(first.model.graph, batch=first.batch, seed=seed, phase=phase, tell=tell)
+        distances: dict[str, Distance] = {}
+        for name, job in again.items():
+            with ExitStack() as stack, _failing_into(found[name]):
+                distances[name] = _distance(_begin(stack, _without_update(job), timeout_s)[1], steps, job)
+        bound = _bound(again, by, distances, steps, timeout_s, tell)
+        for name, distance in distances.items():
+            if not isinstance(bound, Absent):
+                found[name].try_seed(replace(distance, tolerance=bound))
+
+
 def check_layers_only(jobs: Mapping[str, Job], *, timeout_s: float, tell: Tell = silent) -> dict[str, LayerCheck]:
     """The layer check alone, which is what a comparison across frameworks asks for."""
     found = {name: FrameworkSameness() for name in jobs}
-    _check_measured(jobs, None, found, timeout_s, tell)
-    failed = {name: LayerCheck(precision="fp32", failure=result.failure) for name, result in found.items()}
-    return {name: result.layers or failed[name] for name, result in found.items()}
+    with ExitStack() as stack:
+        workers = _start_all(stack, jobs, found, timeout_s, tell)
+        _check_layers(workers, next(iter(jobs.values())), found, tell)
+    return {
+        name: result.layers or LayerCheck(precision="not started", failure=result.failure)
+        for name, result in found.items()
+    }
 
 
 def check_job(job: Job, *, batch: int = CHECK_BATCH, phase: str | None = None, **changed: Value) -> Job:
     """The job as a check runs it: the same setup where it decides what is computed, on a small batch."""
-    defaults = {name: AXES[name].default for name in _BESIDE_THE_POINT}
+    defaults = {name: AXES[name].default for name in NOT_CHECKED}
     request = {**job.request, **defaults, "batch": batch, "phase": phase or job.phase, **changed}
     return replace(job, request=request, generic_weights=True)
 
 
-def _check_measured(
-    jobs: Mapping[str, Job],
-    steps: ReferenceSteps | None,
-    found: Mapping[str, FrameworkSameness],
-    timeout_s: float,
-    tell: Tell,
-) -> dict[str, Distance]:
-    """The setups as asked for: all workers at once, so that the reference computes every layer only once."""
-    job = next(iter(jobs.values()))
-    distances: dict[str, Distance] = {}
-    with ExitStack() as stack:
-        workers: dict[str, Conversation] = {}
-        for name, framework_job in jobs.items():
-            tell(f"starting {name}", 0.0)
-            phase = "forward" if framework_job.phase == "forward" else "gradient"
-            with _failing_into(found[name]):
-                launched, worker = _begin(stack, check_job(framework_job, batch=job.batch, phase=phase), timeout_s)
-                assert launched.prepared is not None
-                precision = str(launched.prepared.effective["precision"]["value"])
-                found[name].layers = LayerCheck(precision=precision, on_gpu=launched.on_gpu)
-                found[name].losses = worker.losses(0)
-                if steps is not None:
-                    distances[name] = _distance(worker, steps, job)
-                workers[name] = worker
-        trajectory = Trajectory(
-            job.model.graph, batch=job.batch, seed=_seed(job), precision=str(job.request["precision"])
-        )
-        cases = trajectory.forward_cases() if job.phase == "forward" else trajectory.training_cases()
-        checks = {name: result.layers for name, result in found.items() if result.layers is not None}
-        check_layers(cases, workers, checks, job.model.graph, tell)
-    return distances
+def _start_all(
+    stack: ExitStack, jobs: Mapping[str, Job], found: Mapping[str, FrameworkSameness], timeout_s: float, tell: Tell
+) -> dict[str, Conversation]:
+    """The setups as asked for, all at once, so that the reference need compute every layer only once."""
+    workers: dict[str, Conversation] = {}
+    for name, job in jobs.items():
+        tell(f"starting {name}", 0.0)
+        with _failing_into(found[name]):
+            launched, worker = _begin(stack, _without_update(job), timeout_s)
+            assert launched.prepared is not None
+            precision = str(launched.prepared.effective["precision"]["value"])
+            found[name].layers = LayerCheck(precision=precision, on_gpu=launched.on_gpu)
+            found[name].losses = worker.losses(0)
+            workers[name] = worker
+    return workers
+
+
+def _check_layers(
+    workers: Mapping[str, Conversation], job: Job, found: Mapping[str, FrameworkSameness], tell: Tell
+) -> None:
+    graph = job.model.graph
+    trajectory = Trajectory(graph, batch=job.batch, seed=_seed(job), precision=str(job.request["precision"]))
+    cases = trajectory.forward_cases() if job.phase == "forward" else trajectory.training_cases()
+    checks = {name: result.layers for name, result in found.items() if result.layers is not None}
+    check_layers(cases, workers, checks, graph, tell)
+
+
+def _without_update(job: Job) -> Job:
+    """A step whose gradients can be read; a fused training step keeps them to itself."""
+    return check_job(job, batch=job.batch, phase="forward" if job.phase == "forward" else "gradient")
 
 
 def _distance(worker: Conversation, steps: ReferenceSteps, job: Job) -> Distance:
     """From the reference, in whatever precision the worker runs; what is allowed is not known yet."""
-    if steps.has_gradients:
+    if steps.gradients:
         return worst_gradient(_loaded(worker, "gradients"), steps, math.inf)
     return worst_loss(worker.losses(0), steps, math.inf, job.model.graph.losses[0].name)
 
@@ -128,27 +174,20 @@ def _bound(
     timeout_s: float,
     tell: Tell,
 ) -> float | Absent:
-    """Four times torch's own distance, in the same precision; at the least what one layer may be off."""
+    """Four times the yardstick's own distance, in the same precision; at the least what one layer may be off."""
     if yardstick is None:
-        return Absent("torch, whose own distance is the yardstick, is not installed")
+        return Absent(f"{YARDSTICK}, whose own distance is the yardstick, is not installed")
     own = next((distances[name] for name, job in jobs.items() if job == yardstick and name in distances), None)
     if own is None:
-        tell("torch as the yardstick", 0.0)
-        phase = "forward" if yardstick.phase == "forward" else "gradient"
+        tell(f"{YARDSTICK} as the yardstick", 0.0)
         try:
             with ExitStack() as stack:
-                _, worker = _begin(stack, check_job(yardstick, batch=yardstick.batch, phase=phase), timeout_s)
-                own = _distance(worker, steps, yardstick)
+                own = _distance(_begin(stack, _without_update(yardstick), timeout_s)[1], steps, yardstick)
         except (JobFailed, MissingError) as failure:
-            return Absent(f"torch, whose own distance is the yardstick, failed: {failure}")
+            return Absent(f"{YARDSTICK}, whose own distance is the yardstick, failed: {failure}")
     if not math.isfinite(own.relative_error):
-        return Absent("in this precision the numbers of the whole network are not finite, in torch either")
-    least = layer_tolerance(str(yardstick.request["precision"]))
-    return max(ALLOWED_OVER_TORCH * own.relative_error, least)
-
-
-def _bounded(distance: Distance, bound: float) -> Distance:
-    return replace(distance, tolerance=bound)
+        return Absent(f"in this precision the numbers of the whole network are not finite, in {YARDSTICK} either")
+    return max(ALLOWED_OVER_YARDSTICK * own.relative_error, layer_tolerance(str(yardstick.request["precision"])))
 
 
 def _check_float64(job: Job, steps: ReferenceSteps, found: FrameworkSameness, timeout_s: float) -> None:

@@ -29,10 +29,6 @@ class ReferenceSteps:
     losses: list[float]
     gradients: dict[str, NDArray[np.float64]]
 
-    @property
-    def has_gradients(self) -> bool:
-        return bool(self.gradients)
-
 
 def reference_steps(graph: Graph, *, batch: int, seed: int, phase: str, tell: Tell) -> ReferenceSteps:
     """One evaluation for phase=forward, one step for gradient, STEPS of them for train."""

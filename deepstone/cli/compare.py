@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
+from deepstone.cli.opaque import refuse_opaque
 from deepstone.cli.options import (
     Axes,
     DryRun,
@@ -26,6 +27,7 @@ from deepstone.errors import UsageError
 from deepstone.records.schema import absent, is_absent
 
 if TYPE_CHECKING:
+    from deepstone.checks.layers import LayerCheck
     from deepstone.runner.job import Job
     from deepstone.runner.launch import Effort, Tell
     from deepstone.setups.axes import Value
@@ -132,7 +134,7 @@ def compare(
 
 
 def _jobs(model: str, words: list[str], overrides: list[str], options: list[str]) -> tuple[Job, Job]:
-    from deepstone.models.load import load_model
+    from deepstone.exchange.load import load_model
     from deepstone.setups.request import complete, parse_words
 
     given = _single(parse_words(words))
@@ -144,10 +146,13 @@ def _jobs(model: str, words: list[str], overrides: list[str], options: list[str]
 
     machine = Machine.here()
     command = ("deepstone", "compare", model, *words, *options, "--", *overrides)
-    return (
+    jobs = (
         make_job(loaded, complete(given), machine, command),
         make_job(loaded, complete({**given, **changed_for_b}), machine, command),
     )
+    if jobs[0].environment.sha != jobs[1].environment.sha:
+        refuse_opaque(loaded.graph, "compare across frameworks")
+    return jobs
 
 
 def _single(choices: Choices) -> dict[str, Value]:
@@ -168,9 +173,10 @@ def _measured(job_a: Job, job_b: Job, effort: Effort, pairs: int, store_path: Pa
     store.probe()
     with progress_bar(1) as bar:
         bar.begin(title(job_a))
-        sameness = _sameness(job_a, job_b, effort, bar.tell)
-        if not sameness.get("ok", True):
-            return _refused(sameness)
+        checks = _layer_checks(job_a, job_b, effort, bar.tell)
+        sameness = _as_json(checks)
+        if not all(check.ok for check in checks.values()):
+            return _refused(checks, sameness)
         comparison = compare_jobs(job_a, job_b, effort, pairs=pairs, tell=bar.tell, sameness=sameness)
     sides: dict[str, Any] = {}
     for name, draft in (("a", comparison.a), ("b", comparison.b)):
@@ -189,22 +195,25 @@ def _measured(job_a: Job, job_b: Job, effort: Effort, pairs: int, store_path: Pa
     }
 
 
-def _sameness(job_a: Job, job_b: Job, effort: Effort, tell: Tell) -> dict[str, Any]:
-    """Across frameworks no speed is compared before both are known to compute the same, layer by layer."""
+def _layer_checks(job_a: Job, job_b: Job, effort: Effort, tell: Tell) -> dict[str, LayerCheck]:
+    """Across frameworks no speed is compared before both are shown to compute the same. Nothing within one."""
     if job_a.environment.sha == job_b.environment.sha:
-        return dict(absent("both sides run the same framework"))
+        return {}
     from deepstone.checks.cache import layer_checks
 
-    checks = layer_checks({"a": job_a, "b": job_b}, timeout_s=effort.timeout_s, tell=tell)
+    return layer_checks({"a": job_a, "b": job_b}, timeout_s=effort.timeout_s, tell=tell)
+
+
+def _as_json(checks: Mapping[str, LayerCheck]) -> dict[str, Any]:
+    if not checks:
+        return dict(absent("both sides run the same framework"))
     return {"ok": all(check.ok for check in checks.values()), **{side: checks[side].to_json() for side in ("a", "b")}}
 
 
-def _refused(sameness: dict[str, Any]) -> dict[str, Any]:
-    """No winner among things that are not the same; so they are not measured either."""
-    from deepstone.checks.layers import disagreement
-
-    sides = [f"{side.upper()}: {why}" for side in ("a", "b") if (why := disagreement(sameness[side]))]
-    reason = absent(f"not compared, because they do not compute the same; {'; '.join(sides)}")
+def _refused(checks: Mapping[str, LayerCheck], sameness: dict[str, Any]) -> dict[str, Any]:
+    """No winner among things that are not shown to be the same; so they are not measured either."""
+    sides = [f"{side.upper()}: {check.why_not()}" for side, check in checks.items() if not check.ok]
+    reason = absent(f"not compared, because they are not shown to compute the same; {'; '.join(sides)}")
     return {"a": reason, "b": reason, "ratio": reason, "verdict": reason, "pairing": "none", "sameness": sameness}
 
 

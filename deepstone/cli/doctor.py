@@ -2,31 +2,118 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from deepstone.cli.options import Json, examples
-from deepstone.cli.output import print_json, print_lines
+from deepstone.cli.output import print_json, print_lines, print_table
+from deepstone.cli.table import Column
 
-EXAMPLES = examples("deepstone doctor", "deepstone doctor --json")
+if TYPE_CHECKING:
+    from deepstone.runner.launch import Tell
+
+EXAMPLES = examples("deepstone doctor", "deepstone doctor --peaks", "deepstone doctor --json")
 
 _INDENT = 11  # of what follows the name of a thing
 
 
-def doctor(json: Json = False) -> None:
+def doctor(
+    peaks: Annotated[
+        bool, typer.Option("--peaks", help="Also measure this machine's ceilings, and keep them for later runs.")
+    ] = False,
+    json: Json = False,
+) -> None:
     """What this machine has, which frameworks run, what can be measured and what cannot and why.
 
-    Features that can crash a framework are tried in processes of their own.
+    Features that can crash a framework are tried in processes of their own. With --peaks every framework that runs
+    also measures the fastest matrix product of each precision and the fastest copy, which takes a minute or two.
     """
     from deepstone.cli.progress import progress_bar
     from deepstone.runner.examine import examine
 
-    with progress_bar(1) as bar:
+    with progress_bar(2 if peaks else 1) as bar:
         bar.begin("examining")
-        examination = examine(bar.tell)
+        found = examine(bar.tell).to_json()
+        bar.end()
+        if peaks:
+            bar.begin("measuring ceilings")
+            found["peaks"] = _measure_peaks(found, bar.tell)
     if json:
-        print_json(examination.to_json())
-    else:
-        print_lines(_lines(examination.to_json()), hang=_INDENT)
+        print_json(found)
+        return
+    print_lines(_lines(found), hang=_INDENT)
+    if peaks:
+        _show_peaks(found["peaks"])
+
+
+def _measure_peaks(found: dict[str, Any], tell: Tell) -> list[dict[str, Any]]:
+    """One entry for each framework and device, kept as soon as it is measured."""
+    from deepstone.absent import Absent
+    from deepstone.environments.find import installed
+    from deepstone.runner.ceilings import measure_ceilings
+    from deepstone.runner.job import Machine
+    from deepstone.runner.peaks import keep_peaks
+
+    machine = Machine.here()
+    entries: list[dict[str, Any]] = []
+    running = {name: environment for name, environment in installed().items() if found["frameworks"][name]["runs"]}
+    for name, environment in running.items():
+        assert environment is not None
+        for device in [device["name"] for device in found["devices"]]:
+            entry = measure_ceilings(environment, machine, device, tell)
+            if isinstance(entry, Absent):
+                entries.append({"device": device, "framework": name, **entry.to_json()})
+                continue
+            keep_peaks(entry, machine, environment)
+            entries.append(entry)
+    return entries
+
+
+def _show_peaks(entries: list[dict[str, Any]]) -> None:
+    from deepstone.records.schema import is_absent
+
+    columns = [
+        Column(heading="device"),
+        Column(heading="framework", rank=1),
+        Column(heading="threads", right=True, rank=1),
+        Column(heading="what"),
+        Column(heading="ceiling", right=True),
+        Column(heading="95 % interval", right=True, rank=1),
+        Column(heading="why not", rank=1, wraps=20),
+    ]
+    rows: list[list[str]] = []
+    for entry in entries:
+        if is_absent(entry):
+            rows.append([entry["device"], entry["framework"], "", "", "", "", entry["absent"]])
+            continue
+        threads = "" if is_absent(entry["threads"]) else str(entry["threads"])
+        head = [entry["device"], entry["framework"], threads]
+        rows += [
+            [*head, *_ceiling(f"{precision} product", "FLOP/s", quantity)]
+            for precision, quantity in entry["flops_per_s"].items()
+        ]
+        rows += [[*head, *_ceiling("copy, read + written", "B/s", entry["bytes_per_s"]["copy"])]]
+        if not is_absent(entry["link"]):
+            rows += [[*head, *_ceiling(f"link to {peer}", "B/s", rate)] for peer, rate in entry["link"].items()]
+    print_lines([""])
+    print_table(columns, rows)
+    doubts = [
+        f"doubt: {entry['framework']}: {doubt['code']}: {doubt['detail']}"
+        for entry in entries
+        for doubt in entry.get("doubts", [])
+    ]
+    print_lines(["", *doubts, "Kept for `run` and `layers`, which hold what they measure against the highest of each."])
+
+
+def _ceiling(what: str, unit: str, quantity: dict[str, Any]) -> list[str]:
+    from deepstone.records.schema import is_absent
+    from deepstone.units import count
+
+    if is_absent(quantity):
+        return [what, "", "", quantity["absent"]]
+    interval = f"{count(quantity['low'])} – {count(quantity['high'])}"
+    return [what, count(quantity["median"], unit), interval, ""]
 
 
 def _lines(found: dict[str, Any]) -> list[str]:

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from deepstone.absent import Absent, as_json
 from deepstone.cli.output import print_json, print_table
 from deepstone.cli.progress import progress_bar
 from deepstone.cli.table import Column
@@ -18,7 +19,6 @@ from deepstone.runner.job import Job, Machine, title
 from deepstone.runner.launch import Effort
 from deepstone.runner.run import run_job
 from deepstone.setups.request import Request, as_words
-from deepstone.setups.rules import broken_rule
 from deepstone.store.store import Store
 from deepstone.units import bytes_, count
 
@@ -50,9 +50,9 @@ def print_plan(jobs: Sequence[Job], *, as_json: bool) -> None:
         (
             shlex.join(job.command),
             f"{job.environment.framework} {job.environment.version}",
-            bytes_(job.need_bytes),
-            count(job.flops),
-            broken_rule(job.request) or "yes",
+            "unknown" if isinstance(job.need_bytes, Absent) else bytes_(job.need_bytes),
+            "unknown" if isinstance(job.flops, Absent) else count(job.flops),
+            job.broken_rule or "yes",
         )
         for job in jobs
     ]
@@ -74,9 +74,9 @@ def _described(jobs: Sequence[Job]) -> list[dict[str, object]]:
             "model": job.model.name,
             "requested": dict(job.request),
             "framework": f"{job.environment.framework}@{job.environment.version}",
-            "analytic_bytes": job.need_bytes,
-            "flops": job.flops,
-            "can_run": broken_rule(job.request) or "yes",
+            "analytic_bytes": as_json(job.need_bytes),
+            "flops": as_json(job.flops),
+            "can_run": job.broken_rule or "yes",
         }
         for job in jobs
     ]

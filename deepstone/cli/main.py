@@ -12,7 +12,22 @@ from typing import Annotated, Any, cast
 import typer
 
 import deepstone
-from deepstone.cli import axes, compare, completion, doctor, env, models, results, run, verify
+from deepstone.cli import (
+    axes,
+    caffe,
+    compare,
+    completion,
+    conv,
+    doctor,
+    draw,
+    env,
+    layers,
+    memory,
+    models,
+    results,
+    run,
+    verify,
+)
 from deepstone.cli.options import examples
 from deepstone.cli.output import note, write
 from deepstone.cli.stopped import Stopped
@@ -48,6 +63,7 @@ def common(
     _want_command(ctx)
 
 
+@caffe.app.callback(invoke_without_command=True)
 @env.app.callback(invoke_without_command=True)
 @results.app.callback(invoke_without_command=True)
 def common_to_group(ctx: typer.Context) -> None:
@@ -70,7 +86,12 @@ app.command(
     epilog=compare.EXAMPLES,
     cls=compare.TwoSidedCommand,
 )(compare.compare)
+app.command("layers", short_help="Where the time goes, layer by layer.", epilog=layers.EXAMPLES)(layers.layers)
+app.command("memory", short_help="What a step takes of memory, layer by layer.", epilog=memory.EXAMPLES)(memory.memory)
+app.command("conv", short_help="Every algorithm on every convolution.", epilog=conv.EXAMPLES)(conv.conv)
 app.command("verify", short_help="Prove that frameworks compute the same thing.", epilog=verify.EXAMPLES)(verify.verify)
+app.add_typer(caffe.app, name="caffe", short_help="What `caffe time` prints, on any framework.")
+app.command("draw", short_help="A saved result as SVG, PNG or HTML.", epilog=draw.EXAMPLES)(draw.draw)
 app.add_typer(env.app, name="env", short_help="Framework environments: list, add, remove, doctor.")
 app.add_typer(results.app, name="results", short_help="What was measured: list, show, export, import, delete.")
 

@@ -2,40 +2,69 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from deepstone.cli.completion import complete_model
-from deepstone.cli.options import Json, examples
-from deepstone.cli.output import print_json, print_lines, print_table
+from deepstone.cli.options import MODEL_HELP, Json, examples
+from deepstone.cli.output import note, print_json, print_lines, print_table
 from deepstone.cli.table import Column
+from deepstone.errors import UsageError
 from deepstone.graph.cost import graph_cost, layer_cost
 from deepstone.graph.graph import Graph, Layer
 from deepstone.units import bytes_, count
 
-EXAMPLES = examples("deepstone models", "deepstone models resnet152 --json", "deepstone models my_net.py:make")
+EXAMPLES = examples(
+    "deepstone models",
+    "deepstone models resnet152 --json",
+    "deepstone models my_net.py:make",
+    "deepstone models alexnet --export alexnet.onnx",
+)
 
 
 def models(
     name: Annotated[
         str | None,
         typer.Argument(
-            help="A model of the zoo, a file.py:function that returns a graph, or a graph in JSON.",
+            help=MODEL_HELP,
             metavar="NAME",
             autocompletion=complete_model,
         ),
     ] = None,
+    export_to: Annotated[
+        Path | None,
+        typer.Option("--export", help="Write the model to FILE: .onnx, .json or .prototxt.", metavar="FILE"),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Let --export write over a file.")] = False,
     json: Json = False,
 ) -> None:
     """The zoo; with a NAME, that model's layers, shapes, parameters, FLOPs and bytes (per sample, fp32)."""
     if name is None:
+        if export_to is not None:
+            raise UsageError("--export needs the NAME of the model to write")
         _list(as_json=json)
         return
-    from deepstone.models.load import load_model
+    from deepstone.exchange.load import load_model
 
     graph = load_model(name).graph
-    if json:
+    if export_to is not None:
+        from deepstone.exchange.export import export
+
+        export(graph, export_to, overwrite=force)
+        note(f"wrote {export_to}")
+        if json:
+            print_json({"name": graph.name, "file": str(export_to)})
+        return
+    if graph.opaque:
+        from deepstone.cli.show_module import described_module, show_module
+
+        if json:
+            print_json(described_module(graph))
+        else:
+            show_module(graph)
+    elif json:
         print_json(described(graph, layers=True))
     else:
         _show(graph)

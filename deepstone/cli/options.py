@@ -12,11 +12,12 @@ import typer
 from deepstone.cli.completion import complete_axis, complete_model
 
 _LONGEST_S = 30 * 86400
+MODEL_HELP = "A model of the zoo, file.py:function, or a file .onnx, .prototxt or .json."
 
 Model = Annotated[
     str,
     typer.Argument(
-        help="A model of the zoo, a file.py:function that returns a graph, or a graph in JSON.",
+        help=MODEL_HELP,
         metavar="MODEL",
         autocompletion=complete_model,
         show_default=False,

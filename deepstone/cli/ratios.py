@@ -57,6 +57,6 @@ def _remarks(checks: Mapping[str, LayerCheck]) -> list[str]:
     if any(check.ok for check in checks.values()):
         remarks.add(
             "Ratios are of runs measured apart, one after the other; `deepstone compare` interleaves two of them and "
-            "gives a verdict. Every layer was checked to compute the same first."
+            "gives a verdict. Every layer was checked to compute the same."
         )
     return sorted(remarks)

@@ -53,7 +53,7 @@ def run(
 
     Lists of values span several runs. Exit codes: 0 all ok, 1 some run failed, 4 framework or device missing.
     """
-    from deepstone.models.load import load_model
+    from deepstone.exchange.load import load_model
     from deepstone.setups.request import expand, parse_words
 
     requests = expand(parse_words(axes or []))
@@ -82,7 +82,8 @@ def run(
         from deepstone.cli.ratios import show_with_ratios
         from deepstone.cli.show import show_records
 
-        if len({record["setup"]["requested"]["framework"] for record in records}) > 1:
+        several = len({record["setup"]["requested"]["framework"] for record in records}) > 1
+        if several and not loaded.graph.opaque:
             show_with_ratios(records, jobs, timeout_s=timeout)
         else:
             show_records(records)

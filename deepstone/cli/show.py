@@ -44,8 +44,7 @@ def record_lines(record: Record) -> list[str]:
             f"{counted(step['n'], 'sample')} after {counted(record['samples']['warmup_steps'], 'step')} of warm-up; "
             f"{summary['stopped']})",
             f"  step {seconds(step['median'])}    {_phases_in_words(record)}",
-            f"  sustained {digits(summary['sustained_samples_per_s'])} images/s    "
-            f"{count(record['cost']['flops'])}FLOP a step, {count(record['cost']['flops'] / step['median'])}FLOP/s",
+            f"  sustained {digits(summary['sustained_samples_per_s'])} images/s{_flops_in_words(record)}",
         ]
     lines += [f"  {line}" for line in (_startup_in_words(record), _memory_in_words(record)) if line]
     if not is_absent(summary):
@@ -149,6 +148,23 @@ def _phase(record: Record, name: str) -> str:
     phases = cast(dict[str, Any], record["phases"])
     value = phases.get(f"{name}_s")
     return "" if value is None or is_absent(value) else seconds(value["median"])
+
+
+def _flops_in_words(record: Record) -> str:
+    """Nothing where they are not known."""
+    flops, summary = record["cost"]["flops"], cast(dict[str, Any], record["summary"])
+    if not isinstance(flops, int):
+        return ""
+    rate = f"{count(flops / summary['step_s']['median'])}FLOP/s"
+    return f"    {count(flops)}FLOP a step, {rate}{_share_in_words(record['share_of_peak'])}"
+
+
+def _share_in_words(share: object) -> str:
+    """Of the fastest matrix product; nothing where that is not known, or written as this version does not."""
+    found = cast(dict[str, Any], share) if isinstance(share, dict) else {}
+    if not isinstance(found.get("share"), float):
+        return ""
+    return f" ({percent(found['share'])} of the {found.get('precision', '')} peak)"
 
 
 def _startup_in_words(record: Record) -> str:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from deepstone.cli.frameworks import refuse_lists
+from deepstone.cli.opaque import refuse_opaque
 from deepstone.cli.options import Axes, Json, Model, Timeout, examples
 from deepstone.cli.output import print_json, print_lines, print_table
 from deepstone.errors import MissingError, UsageError
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from deepstone.checks.sameness import FrameworkSameness, Sameness
     from deepstone.runner.job import Job
     from deepstone.setups.axes import Value
+    from deepstone.setups.request import Choices
 
 EXAMPLES = examples(
     "deepstone verify alexnet framework=torch,tensorflow,jax",
@@ -30,15 +33,15 @@ def verify(model: Model, axes: Axes = None, timeout: Timeout = 1800.0, json: Jso
 
     Exit codes: 0 all the same, 1 one differs or fails (the first layer that disagrees is named), 4 one is missing.
     """
-    from deepstone.models.load import load_model
+    from deepstone.exchange.load import load_model
     from deepstone.setups.request import parse_words
 
     choices = parse_words(axes or [])
-    for name, values in choices.items():
-        if len(values) > 1 and name != "framework":
-            raise UsageError(f"{name}: verify takes one value; only framework may list several")
+    refuse_lists(choices, "verify")
     loaded = load_model(model)
+    refuse_opaque(loaded.graph, "verify")
     # Only now what is slow to import: a word that is wrong is told at once.
+    _refuse_what_is_not_checked(choices)
     from deepstone.checks.verify import verify as check
     from deepstone.cli.progress import progress_bar
 
@@ -58,12 +61,23 @@ def verify(model: Model, axes: Axes = None, timeout: Timeout = 1800.0, json: Jso
         raise typer.Exit(1)
 
 
+def _refuse_what_is_not_checked(choices: Choices) -> None:
+    from deepstone.checks.verify import NOT_CHECKED
+    from deepstone.setups.axes import AXES
+
+    for name in NOT_CHECKED:
+        default = AXES[name].default
+        if choices.get(name, [default]) != [default]:
+            raise UsageError(f"{name}={choices[name][0]}: verify checks with {name}={default} alone; leave it out")
+
+
 def _installed() -> list[str]:
-    from deepstone.environments.find import installed
+    from deepstone.environments.find import find_environment, installed
+    from deepstone.setups.axes import AUTO
 
     found = [name for name, environment in installed().items() if environment is not None]
     if not found:
-        raise MissingError("no framework is installed; deepstone env add torch")
+        find_environment(AUTO)  # says what to do about it
     return found
 
 
@@ -79,11 +93,13 @@ def _job(loaded: Any, given: Mapping[str, Value], command: tuple[str, ...]) -> J
 
 
 def _yardstick(loaded: Any, given: Mapping[str, Value], command: tuple[str, ...]) -> Job | None:
-    """torch with nothing asked for but the precision and where it runs."""
+    """The framework that others are measured by, with nothing asked for but the precision and where it runs."""
+    from deepstone.backends.registry import YARDSTICK
+
     kept = ("batch", "phase", "seed", "precision", "device")
     plain = {name: value for name, value in given.items() if name in kept}
     try:
-        return _job(loaded, {**plain, "framework": "torch"}, command)
+        return _job(loaded, {**plain, "framework": YARDSTICK}, command)
     except MissingError:
         return None
 
@@ -116,7 +132,10 @@ def _show(sameness: Sameness, jobs: Mapping[str, Job]) -> None:
         Column(heading="whole step\nas measured", right=True, rank=1),
         Column(heading="the same"),
     ]
-    rows = [(f"{name} {jobs[name].environment.version}", *_cells(found)) for name, found in sameness.frameworks.items()]
+    rows = [
+        (name if "@" in name else f"{name} {jobs[name].environment.version}", *_cells(found))
+        for name, found in sameness.frameworks.items()
+    ]
     print_table(columns, rows)
     print_lines(_remarks(sameness, jobs), hang=4)
 
@@ -137,13 +156,9 @@ def _cells(found: FrameworkSameness) -> tuple[str, ...]:
 
 
 def _error(distance: Distance | None) -> str:
-    return (
-        "–"
-        if distance is None
-        else f"{distance.relative_error:.0e} < {distance.tolerance:.0e}"
-        if distance.ok
-        else f"{distance.relative_error:.0e} > {distance.tolerance:.0e}"
-    )
+    if distance is None:
+        return "–"
+    return f"{distance.relative_error:.0e} {'<' if distance.ok else '>'} {distance.tolerance:.0e}"
 
 
 def _remarks(sameness: Sameness, jobs: Mapping[str, Job]) -> Iterator[str]:
@@ -154,6 +169,12 @@ def _remarks(sameness: Sameness, jobs: Mapping[str, Job]) -> Iterator[str]:
             yield f"{name} does not compute the same: {found.why_not}"
         if found.layers is not None and isinstance(found.float64, Absent) and not found.failure:
             yield f"{name}: no float64 step: {found.float64.reason}"
+        if found.seeds and found.ok:
+            yield (
+                f"{name}: with the seed asked for the whole step is beyond its bound ({found.seeds[0]}), though every "
+                f"layer agrees; over {len(found.seeds)} seeds it is within. A rounding that turns a choice, such as "
+                "which of two values is the larger, does that with some seeds; an error does it with all"
+            )
         if isinstance(found.measured, Absent) and not found.failure:
             yield f"{name}: no bound on the whole step: {found.measured.reason}"
     job = next(iter(jobs.values()))

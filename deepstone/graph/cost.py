@@ -1,4 +1,4 @@
-"""What a layer costs by definition: FLOPs, bytes, and the memory a step needs. The same for every framework."""
+"""What a layer costs by definition: FLOPs and bytes. The same for every framework."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+from deepstone.absent import Absent
 from deepstone.graph.graph import Graph, Layer
 from deepstone.graph.ops import (
     Add,
     BatchNorm,
+    Concat,
     Conv,
     Dense,
     Dropout,
     Flatten,
+    Input,
     Lrn,
     MaxPool,
+    Module,
     Op,
     Relu,
     Shape,
@@ -23,6 +27,7 @@ from deepstone.graph.ops import (
 )
 
 FP32_BYTES = 4
+COST_UNKNOWN = Absent("the model is a module of a framework, which only that framework sees into")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -50,6 +55,8 @@ def layer_cost(graph: Graph, layer: Layer, *, input_grad: bool = False) -> Layer
 
 @lru_cache(maxsize=4096)  # deep networks repeat a few layers thousands of times
 def _cost(op: Op, inputs: tuple[Shape, ...], output: Shape, needs_data_gradient: bool) -> LayerCost:
+    if isinstance(op, Module):
+        raise ValueError("what a module costs is not known; ask graph.opaque first")
     arrays = op.parameters(list(inputs))
     parameters = sum(math.prod(shape) for shape in arrays.values())
     forward = 0
@@ -104,79 +111,64 @@ def step_bytes(graph: Graph, *, batch: int, phase: str) -> int:
     return forward if phase == "forward" else 3 * forward
 
 
-def array_owners(graph: Graph) -> dict[str, str]:
-    """For each layer, the layer that made the array its output lies in: itself, unless no new array is needed.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Work:
+    """What one pass must do at least: so many FLOPs, and so many bytes to and from memory."""
 
-    Flatten, and dropout when off, hand on their input's array. A ReLU that alone follows a convolution, dense, batch
-    norm or add layer writes over that layer's output, which no gradient reads.
-    """
-    owners: dict[str, str] = {}
-    for layer in graph.layers:
-        shares = isinstance(layer.op, (Flatten, Dropout)) or _overwrites_input(graph, layer)
-        owners[layer.name] = owners[layer.inputs[0]] if shares else layer.name
-    return owners
+    flops: int
+    bytes: int
 
 
-def _overwrites_input(graph: Graph, layer: Layer) -> bool:
-    if not isinstance(layer.op, Relu):
-        return False
-    before = graph.layer(layer.inputs[0])
-    return isinstance(before.op, (Conv, Dense, BatchNorm, Add)) and len(graph.consumers[before.name]) == 1
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerWork:
+    """The work of one layer in one step. In the forward phase there is none backward."""
+
+    op: str
+    forward: Work
+    backward: Work
 
 
-def kept_for_backward(graph: Graph) -> list[Layer]:
-    """The layers that made the arrays backward reads again; each array once, however many layers read it.
-
-    A convolution, dense, batch norm, max pool, LRN or loss layer reads its input again; a ReLU or LRN its output.
-    The gradients of average pools, additions, joins and reshapes depend on shapes alone.
-    """
-    read: set[str] = set()
-    for layer in graph.layers:
-        if isinstance(layer.op, (Conv, Dense, BatchNorm, MaxPool, Lrn, SoftmaxCrossEntropy)):
-            read.update(layer.inputs)
-        if isinstance(layer.op, (Relu, Lrn)):
-            read.add(layer.name)
-    owners = array_owners(graph)
-    kept = {owners[name] for name in read}
-    return [layer for layer in graph.layers if layer.name in kept]
-
-
-def step_need_bytes(
+def layer_work(
     graph: Graph,
+    layer: Layer,
     *,
     batch: int,
     phase: str,
     value_bytes: int = FP32_BYTES,
-    master_bytes: int = 0,
-    optimizer_slots: int = 1,
-) -> int:
-    """The analytic memory need of a step: parameters, their gradients, optimizer state, and activations.
+    input_grad: bool = False,
+    dropout: bool = False,
+) -> LayerWork:
+    """Per step of a phase. Each array a pass cannot do without is counted once; `value_bytes` is the size of a value.
 
-    Activations are those kept for backward; in the forward phase, the most alive at once. Not counted: workspace,
-    running statistics, and the gradients of activations, which take the place of activations as backward frees them.
-    `value_bytes` is the size of one activation or weight, `master_bytes` that of a second copy of each weight if one
-    is kept (mixed precision), `optimizer_slots` the arrays the optimizer keeps per weight.
+    Forward reads inputs and weights and writes the output. Backward reads the gradient of the output and what else the
+    formula needs, and writes the gradients of weights and, where something trained lies before the layer, of inputs.
+    What a framework can do by handing on an array (flatten, dropout when off, backward of add and concat) is nothing.
     """
-    parameters = sum(layer_cost(graph, layer).parameters for layer in graph.layers)
-    if phase == "forward":
-        return parameters * (value_bytes + master_bytes) + batch * value_bytes * _most_alive(graph)
-    state = master_bytes or value_bytes
-    slots = optimizer_slots if phase == "train" else 0
-    weights = parameters * (value_bytes + master_bytes + state + slots * state)
-    kept = sum(math.prod(graph.shapes[layer.name]) for layer in kept_for_backward(graph))
-    return weights + batch * value_bytes * kept
+    cost = layer_cost(graph, layer, input_grad=input_grad)
+    needs_data_gradient = input_grad or layer.name in graph.after_parameters
+    inputs = batch * sum(math.prod(shape) for shape in graph.input_shapes(layer))
+    output = batch * math.prod(graph.shapes[layer.name])
+    idle = isinstance(layer.op, (Input, Flatten)) or (isinstance(layer.op, Dropout) and not dropout)
+    forward = 0 if idle else inputs + cost.parameters + output
+    backward = 0 if idle else _backward_values(layer.op, inputs, output, cost.parameters, needs_data_gradient)
+    trains = phase != "forward"
+    return LayerWork(
+        op=layer.op.kind,
+        forward=Work(flops=batch * cost.forward_flops, bytes=value_bytes * forward),
+        backward=Work(flops=trains * batch * cost.backward_flops, bytes=trains * value_bytes * backward),
+    )
 
 
-def _most_alive(graph: Graph) -> int:
-    """The most values alive at once when each array is freed after its last use."""
-    owners = array_owners(graph)
-    last_use = {owners[name]: layer.name for layer in graph.layers for name in (*layer.inputs, layer.name)}
-    alive, most = 0, 0
-    for layer in graph.layers:
-        if owners[layer.name] == layer.name:
-            alive += math.prod(graph.shapes[layer.name])
-        most = max(most, alive)
-        for name in {owners[name] for name in (*layer.inputs, layer.name)}:
-            if last_use[name] == layer.name:
-                alive -= math.prod(graph.shapes[name])
-    return most
+def _backward_values(op: Op, inputs: int, output: int, parameters: int, needs_data_gradient: bool) -> int:
+    """How many values the backward pass of an operation reads and writes at least."""
+    if isinstance(op, (Conv, Dense, BatchNorm)):
+        weight_gradient = output + inputs + parameters
+        return weight_gradient + (parameters + inputs if needs_data_gradient else 0)
+    if not needs_data_gradient or isinstance(op, (Add, Concat)):
+        return 0
+    read_again = 0
+    if isinstance(op, (Relu, MaxPool)):  # which values it let through, or chose: a mark per output
+        read_again = output
+    elif isinstance(op, (Lrn, SoftmaxCrossEntropy)):
+        read_again = inputs
+    return output + read_again + inputs

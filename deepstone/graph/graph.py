@@ -13,7 +13,7 @@ from functools import cache, cached_property, lru_cache
 from typing import Any, cast
 
 from deepstone.errors import GraphError, nearest
-from deepstone.graph.ops import OPS, Input, Op, OpError, Shape, SoftmaxCrossEntropy
+from deepstone.graph.ops import OPS, Input, Module, Op, OpError, Shape, SoftmaxCrossEntropy
 
 GRAPH_SCHEMA = 1
 
@@ -66,6 +66,11 @@ class Graph:
         return tuple(layer for layer in self.layers if isinstance(layer.op, SoftmaxCrossEntropy))
 
     @cached_property
+    def opaque(self) -> tuple[Layer, ...]:
+        """Layers inside which we do not see: they have no reference, and their cost is not known."""
+        return tuple(layer for layer in self.layers if isinstance(layer.op, Module))
+
+    @cached_property
     def classes(self) -> int:
         return self.input_shapes(self.losses[0])[0][0]
 
@@ -96,6 +101,9 @@ class Graph:
         """SHA-256 of what the network computes; its name does not count."""
         content = dict(self.to_json())
         del content["name"]
+        for entry, layer in zip(content["layers"], self.layers, strict=True):
+            for name in layer.op.beside:
+                del entry[name]
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -168,7 +176,7 @@ def _hints(op_type: type[Op]) -> dict[str, Any]:
     return typing.get_type_hints(op_type)
 
 
-_KINDS_IN_WORDS = {bool: "true or false", int: "a whole number", float: "a finite number"}
+_KINDS_IN_WORDS = {bool: "true or false", int: "a whole number", float: "a finite number", str: "text"}
 
 
 def _coerce(name: str, value: object, hint: object) -> object:
@@ -183,6 +191,9 @@ def _coerce(name: str, value: object, hint: object) -> object:
         # JSON as Python reads it can hold NaN, Infinity, and whole numbers too large for a float.
         if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
             return float(value)
+    elif hint is str:
+        if isinstance(value, str):
+            return value
     elif isinstance(hint, types.GenericAlias):
         return _coerce_numbers(name, value, None if ... in hint.__args__ else len(hint.__args__))
     raise OpError(f"{name} must be {_KINDS_IN_WORDS[cast(type, hint)]}, not {value!r}")

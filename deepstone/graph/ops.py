@@ -24,6 +24,7 @@ class Op:
 
     kind: ClassVar[str]
     arity: ClassVar[tuple[int, int | None]] = (1, 1)  # fewest and most inputs; None: no limit
+    beside: ClassVar[tuple[str, ...]] = ()  # attributes that do not change what is computed
 
     def check(self) -> None:
         """Raise OpError when an attribute makes no sense by itself."""
@@ -287,6 +288,31 @@ class SoftmaxCrossEntropy(Op):
         return ()
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Module(Op):
+    """A framework's own module, made by a function in a user's file. Of what lies inside we know the output alone.
+
+    `weights` is how many numbers it trains, as its framework counted them. They are not in `parameters`, because
+    nobody else could hold them.
+    """
+
+    kind = "module"
+    beside = ("path",)
+    path: str
+    function: str
+    sha256: str
+    features: int
+    weights: int
+
+    def check(self) -> None:
+        _positive("features", self.features)
+        _not_negative("weights", self.weights)
+
+    def output(self, inputs: list[Shape]) -> Shape:
+        _image(inputs[0])
+        return (self.features,)
+
+
 OPS: dict[str, type[Op]] = {
     op.kind: op
     for op in (
@@ -304,6 +330,7 @@ OPS: dict[str, type[Op]] = {
         Concat,
         Flatten,
         SoftmaxCrossEntropy,
+        Module,
     )
 }
 

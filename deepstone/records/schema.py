@@ -133,8 +133,8 @@ class Phases(TypedDict):
 
 
 class Cost(TypedDict):
-    flops: int
-    bytes: int
+    flops: int | Absent
+    bytes: int | Absent
 
 
 class Doubt(TypedDict):

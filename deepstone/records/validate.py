@@ -212,7 +212,7 @@ _RECORD = fields(
         "startup": or_absent(table(or_absent(number()), suffix="_s")),
         "memory": or_absent(table(or_absent(whole()), suffix="_bytes")),
         "energy": or_absent(any_object),
-        "cost": fields({"flops": whole(), "bytes": whole()}),
+        "cost": fields({"flops": or_absent(whole()), "bytes": or_absent(whole())}),
         "share_of_peak": or_absent(_share_of_peak),
         "environment": _environment,
         "comparison": or_absent(any_object),

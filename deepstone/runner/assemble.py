@@ -7,9 +7,11 @@ from datetime import UTC, datetime
 from typing import Any, cast
 
 import deepstone
+from deepstone.absent import Absent, as_json
 from deepstone.launchers.local import telling
 from deepstone.measure import doubts
 from deepstone.measure.doubts import Doubt
+from deepstone.measure.roofline import REMEDY, product_precision
 from deepstone.measure.statistics import Quantity, median_of
 from deepstone.records.schema import (
     SCHEMA,
@@ -28,6 +30,7 @@ from deepstone.records.schema import Quantity as QuantityJson
 from deepstone.runner.conversation import JobFailed, variables_of
 from deepstone.runner.job import Job, storable
 from deepstone.runner.launch import Effort, Launched, clock_cost_s
+from deepstone.runner.peaks import known_peaks
 
 _PHASES = ("data", "forward", "backward", "communication", "update")
 _IN_PHASE = {
@@ -73,9 +76,9 @@ def draft(
         "startup": _startup(last),
         "memory": _memory(job, last),
         "energy": last.energy.to_json(),
-        "cost": {"flops": job.flops, "bytes": job.bytes},
-        "share_of_peak": absent("the peak of this machine has not been measured"),
-        "environment": _environment(job, last),
+        "cost": as_json({"flops": job.flops, "bytes": job.bytes}),
+        "share_of_peak": _share_of_peak(job, last, step),
+        "environment": environment_of(job, last),
         "comparison": comparison or absent("measured by itself"),
         "doubts": [cast(DoubtJson, doubt.to_json()) for doubt in _doubts(measured, step, effort)] if step else [],
     }
@@ -156,14 +159,38 @@ def _startup(launched: Launched) -> dict[str, float | AbsentJson]:
 def _memory(job: Job, launched: Launched) -> dict[str, int | AbsentJson]:
     late = absent("the run ended before memory was read")
     measured = dict.fromkeys(("host_peak_bytes", "device_allocated_bytes", "device_reserved_bytes"), late)
-    return {**measured, **launched.memory, "analytic_bytes": job.need_bytes}
+    return {**measured, **launched.memory, "analytic_bytes": as_json(job.need_bytes)}
+
+
+def _share_of_peak(job: Job, launched: Launched, step: Quantity | None) -> dict[str, Any] | AbsentJson:
+    """FLOP/s reached over those of the best matrix product in the precision of the step."""
+    if step is None or launched.prepared is None:
+        return absent("nothing was measured to the end")
+    flops = job.flops
+    if isinstance(flops, Absent):
+        return absent(flops.reason)
+    peaks = known_peaks(job, launched.prepared.effective)
+    if isinstance(peaks, Absent):
+        return absent(peaks.reason)
+    precision = product_precision(str(launched.prepared.effective["precision"]["value"]))
+    if precision not in peaks.flops_per_s:
+        return absent(f"the {precision} product of {peaks.device} is not known; {REMEDY}")
+    peak_flops_per_s = peaks.flops_per_s[precision].median
+    return {
+        "share": flops / step.median / peak_flops_per_s,
+        "precision": precision,
+        "peak_flops_per_s": peak_flops_per_s,
+        "measured_with": peaks.measured_with,
+        "measured_at": peaks.measured_at,
+    }
 
 
 def _effective(launched: Launched) -> dict[str, Effect]:
     return {} if launched.prepared is None else cast(dict[str, Effect], launched.prepared.effective)
 
 
-def _environment(job: Job, launched: Launched) -> dict[str, Any]:
+def environment_of(job: Job, launched: Launched) -> dict[str, Any]:
+    """Where it ran and with what."""
     variables = variables_of(job)
     framework: dict[str, Any] = dict(job.environment.lock)
     if launched.hello is not None:

@@ -26,7 +26,6 @@ from deepstone.runner.assemble import draft, now
 from deepstone.runner.conversation import Conversation, JobFailed, talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.runner.launch import Effort, Launched, Tell, calibrate, finish, noise_around, silent, start
-from deepstone.setups.rules import broken_rule
 
 FEWEST_PAIRS: Final = 8
 ROUNDS: Final = 6
@@ -95,7 +94,7 @@ def compare_jobs(
     order = random.Random(seed)
     try:
         for side in sides:
-            reason = broken_rule(side.job.request)
+            reason = side.job.broken_rule
             if reason:
                 raise _SideFailed(side, JobFailed("unsupported", reason, stage="plan"))
         for pair in range(pairs):
@@ -112,8 +111,12 @@ def compare_jobs(
 
 
 def fit_together(a: Job, b: Job) -> bool:
-    """Whether both workers can be in memory at once, by their analytic need."""
-    need = sum(_NEED_MARGIN * job.need_bytes + _OVERHEAD_BYTES for job in (a, b))
+    """Whether both workers can be in memory at once, by their analytic need; not where that is not known."""
+    needs = [job.need_bytes for job in (a, b)]
+    known = [need for need in needs if not isinstance(need, Absent)]
+    if len(known) < len(needs):
+        return False
+    need = sum(_NEED_MARGIN * need + _OVERHEAD_BYTES for need in known)
     room: list[float] = [psutil.virtual_memory().available]
     if any(job.request["device"] != "cpu" for job in (a, b)):
         room += [board["memory_bytes"] for board in a.machine.gpus if isinstance(board["memory_bytes"], int)]

@@ -15,10 +15,11 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from deepstone.absent import Absent
 from deepstone.errors import MissingError
 from deepstone.graph.weights import cached_weights, parameter_slices
 from deepstone.launchers.local import worker_argv, worker_variables
-from deepstone.records.schema import Outcome
+from deepstone.records.schema import Outcome, is_absent
 from deepstone.runner.job import Job
 from deepstone.runner.supervise import Ending, ProtocolError, WorkerEnded, WorkerProcess, WorkerTimeout
 from deepstone.setups.axes import AUTO, cpu_list
@@ -80,6 +81,55 @@ class BlockTimes:
         return self.steps_per_sample * len(self.step_s)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class InPlaceTimes:
+    """What layers took inside whole steps; each list has one entry per step."""
+
+    method: str
+    rule: str
+    total_s: list[float]
+    data_s: list[float]
+    update_s: list[float]
+    gaps_s: list[float]
+    other_s: dict[str, list[float]]
+    layers_s: dict[tuple[str, str], list[float]]  # by layer and "forward" or "backward"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryPeak:
+    """The most memory that a few steps had; `available_bytes` is what they could have had, or absent."""
+
+    memory: dict[str, Any]
+    available_bytes: Any
+
+    @property
+    def step_bytes(self) -> int | Absent:
+        """What the step took by itself: on its device, or on the host beyond what there was before the build."""
+        return first_known(self.memory, "device_allocated_bytes", "host_growth_bytes")
+
+    @property
+    def whole_bytes(self) -> int | Absent:
+        """What counts against a limit: on the host, everything that the process has."""
+        return first_known(self.memory, "device_allocated_bytes", "host_peak_bytes")
+
+
+def first_known(memory: Mapping[str, Any], *names: str) -> int | Absent:
+    """The first of these that is known; where none is, why not the last."""
+    known = [memory[name] for name in names if not is_absent(memory[name])]
+    return int(known[0]) if known else Absent(str(memory[names[-1]]["absent"]))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ConvolutionFacts:
+    """What can be tried on one pass of a convolution, and how it is set up."""
+
+    algorithms: dict[str, str]  # name -> the formula by which its operations are counted
+    picked: str | Absent
+    device: str
+    precision: str
+    layout: str
+
+
 class Conversation:
     """Talks to one worker about one job. Any failure raises JobFailed, or MissingError for what is not there."""
 
@@ -96,20 +146,9 @@ class Conversation:
         reply = self._ask("hello", protocol=PROTOCOL, affinity=cpus)
         return Hello(pid=reply["pid"], python=reply["python"], framework=reply["framework"], import_s=reply["import_s"])
 
-    def prepare(self) -> Prepared:
-        graph = self._job.model.graph
-        weights = cached_weights(
-            graph, int(self._job.request["seed"]), cache_folder() / "weights", generic=self._job.generic_weights
-        )
-        reply = self._ask(
-            "prepare",
-            graph=graph.to_worker_json(),
-            weights={"path": str(weights), "slices": parameter_slices(graph)},
-            input_shape=list(graph.shapes[graph.input.name]),
-            classes=graph.classes,
-            request=dict(self._job.request),
-            scratch=str(self._scratch),
-        )
+    def prepare(self, job: Job | None = None) -> Prepared:
+        """Up to and including the first step; of another job in the same environment if one is given."""
+        reply = self._build(job or self._job, first_step=True)
         return Prepared(
             build_s=reply["build_s"],
             first_step_s=reply["first_step_s"],
@@ -118,15 +157,27 @@ class Conversation:
             phases=None if reply["phases"] is False else tuple(reply["phases"]),
         )
 
+    def build(self) -> None:
+        """Prepare without a first step, for those who want its layers and not the network."""
+        self._build(self._job, first_step=False)
+
+    def _build(self, job: Job, *, first_step: bool) -> dict[str, Any]:
+        graph, seed = job.model.graph, int(job.request["seed"])
+        weights = cached_weights(graph, seed, cache_folder() / "weights", generic=job.generic_weights)
+        return self._ask(
+            "prepare",
+            graph=graph.to_worker_json(),
+            weights={"path": str(weights), "slices": parameter_slices(graph)},
+            input_shape=list(graph.shapes[graph.input.name]),
+            classes=graph.classes,
+            request=dict(job.request),
+            scratch=str(self._scratch),
+            first_step=first_step,
+        )
+
     def block(self, *, samples: int, steps_per_sample: int = 1, lead: int = 0, program: str = "") -> BlockTimes:
         reply = self._ask("block", samples=samples, steps_per_sample=steps_per_sample, lead=lead, program=program)
-        return BlockTimes(
-            start_s=reply["start_s"],
-            steps_per_sample=reply["steps_per_sample"],
-            step_s=reply["step_s"],
-            enqueue_s=reply["enqueue_s"],
-            total_s=reply["total_s"],
-        )
+        return _block_times(reply)
 
     def phases(self, steps: int) -> dict[str, list[float]]:
         return self._ask("phases", steps=steps)["phase_s"]
@@ -159,6 +210,64 @@ class Conversation:
         path = self._scratch / f"{name}.npy"
         np.save(path, array)
         return str(path)
+
+    def layers(self, steps: int) -> InPlaceTimes:
+        reply = self._ask("layers", steps=steps)
+        return InPlaceTimes(
+            method=reply["method"],
+            rule=reply["rule"],
+            total_s=reply["total_s"],
+            data_s=reply["data_s"],
+            update_s=reply["update_s"],
+            gaps_s=reply["gaps_s"],
+            other_s=reply["other"],
+            layers_s={(name, direction): times for name, direction, times in reply["layers"]},
+        )
+
+    def lone(self, name: str) -> tuple[str, ...]:
+        """Make one layer ready to be timed by itself; the names of its programs."""
+        return tuple(self._ask("lone", name=name)["programs"])
+
+    def lone_block(self, program: str, *, samples: int, steps_per_sample: int = 1, lead: int = 0) -> list[float]:
+        reply = self._ask("lone_block", program=program, samples=samples, steps_per_sample=steps_per_sample, lead=lead)
+        return reply["step_s"]
+
+    def trace(self, steps: int, path: str = "") -> dict[str, Any]:
+        """Steps under the framework's own profiler: kernels, calls, how busy the device was."""
+        reply = self._ask("trace", steps=steps, path=path)
+        return {key: value for key, value in reply.items() if key != "event"}
+
+    def ceiling(self, **wanted: str | int) -> None:
+        """Make the program ready that `lone_block` times under the name `wanted["kind"]`; see Backend.ceiling."""
+        self._ask("ceiling", wanted=wanted)
+
+    def convolution(self, name: str, direction: str) -> ConvolutionFacts:
+        """Make one pass of a convolution ready to be tried; which algorithms there are."""
+        reply = self._ask("convolution", name=name, direction=direction)
+        return ConvolutionFacts(
+            algorithms=dict(reply["algorithms"]),
+            picked=reply["picked"] if isinstance(reply["picked"], str) else Absent(reply["picked"]["absent"]),
+            device=reply["device"],
+            precision=reply["precision"],
+            layout=reply["layout"],
+        )
+
+    def attempt(self, algorithm: str) -> dict[str, Any]:
+        """Run one algorithm of the convolution once, so that `lone_block` and `lone_times` can time it."""
+        reply = self._ask("convolution", algorithm=algorithm)
+        return {key: value for key, value in reply.items() if key != "event"}
+
+    def lone_times(self, program: str, *, samples: int, steps_per_sample: int = 1, lead: int = 0) -> BlockTimes:
+        """As `lone_block`, with what else is known of the block."""
+        reply = self._ask("lone_block", program=program, samples=samples, steps_per_sample=steps_per_sample, lead=lead)
+        return _block_times(reply)
+
+    def memory_peak(self, steps: int) -> MemoryPeak:
+        reply = self._ask("memory_peak", steps=steps)
+        return MemoryPeak(memory=reply["memory"], available_bytes=reply["available_bytes"])
+
+    def memory_by_layer(self) -> dict[str, dict[str, Any]]:
+        return dict(self._ask("memory_by_layer")["layers"])
 
     def memory(self) -> dict[str, Any]:
         return self._ask("memory")["memory"]
@@ -205,6 +314,16 @@ class Conversation:
             signal=signal,
             exit_code=exit_code,
         )
+
+
+def _block_times(reply: Mapping[str, Any]) -> BlockTimes:
+    return BlockTimes(
+        start_s=reply["start_s"],
+        steps_per_sample=reply["steps_per_sample"],
+        step_s=reply["step_s"],
+        enqueue_s=reply["enqueue_s"],
+        total_s=reply["total_s"],
+    )
 
 
 @contextmanager

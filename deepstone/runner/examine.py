@@ -19,7 +19,7 @@ from deepstone.records.schema import is_absent
 from deepstone.runner.conversation import JobFailed, talking_to_worker
 from deepstone.runner.job import Job, Machine
 from deepstone.runner.launch import Tell, silent
-from deepstone.setups.axes import JAX, Value
+from deepstone.setups.axes import Value
 from deepstone.setups.request import complete
 
 _PROBE_TIMEOUT_S = 180.0
@@ -81,11 +81,11 @@ def _framework(
         missing.append({"what": f"framework {name}", "why": why, "remedy": _remedy(environment)})
         return {"version": environment.version, "runs": False, "why": why}
     features: dict[str, dict[str, Any]] = {}
-    for number, (feature, request, remedy) in enumerate(_features(framework, machine)):
+    for number, (feature, request, remedy) in enumerate(_features(machine)):
         tell(f"trying {name}, {feature}", (number + 1) / (len(_FEATURES) + 2))
         why = try_request(environment, machine, {"framework": framework, **request})
         features[feature] = {"works": not why, "why": why}
-        if why:
+        if why and not why.startswith("unsupported"):  # which is how this framework is, not what this machine lacks
             missing.append({"what": f"{name}: {feature}", "why": why, "remedy": remedy})
     return {"version": environment.version, "runs": True, "why": "", "features": features}
 
@@ -95,8 +95,8 @@ def _remedy(environment: Environment) -> str:
     return BACKENDS[environment.framework].remedy if own else f"see deepstone env doctor {environment.name}"
 
 
-def _features(framework: str, machine: Machine) -> Iterable[tuple[str, dict[str, Value], str]]:
-    yield from (feature for feature in _FEATURES if framework != JAX or feature[0] != "oneDNN")  # there XLA decides
+def _features(machine: Machine) -> Iterable[tuple[str, dict[str, Value], str]]:
+    yield from _FEATURES
     if machine.gpus:
         remedy = "install a build of the framework for this GPU and driver"
         yield "GPU", {"device": "gpu:0"}, remedy
@@ -104,14 +104,7 @@ def _features(framework: str, machine: Machine) -> Iterable[tuple[str, dict[str,
 
 def try_request(environment: Environment, machine: Machine, request: dict[str, Value]) -> str:
     """Run one training step of a tiny network; why it failed, or nothing."""
-    graph = _tiny()
-    job = Job(
-        model=LoadedModel(graph=graph, name=graph.name, source="zoo", file_sha256=""),
-        request=complete({"batch": 16, **request}),
-        environment=environment,
-        machine=machine,
-        command=("deepstone", "doctor"),
-    )
+    job = probe_job(environment, machine, request)
     try:
         with talking_to_worker(job, timeout_s=_PROBE_TIMEOUT_S) as conversation:
             conversation.hello()
@@ -122,6 +115,18 @@ def try_request(environment: Environment, machine: Machine, request: dict[str, V
     except MissingError as error:
         return str(error)
     return ""
+
+
+def probe_job(environment: Environment, machine: Machine, request: dict[str, Value]) -> Job:
+    """A tiny network, for those who want a worker and not what it trains."""
+    graph = _tiny()
+    return Job(
+        model=LoadedModel(graph=graph, name=graph.name, source="zoo", file_sha256=""),
+        request=complete({"batch": 16, **request}),
+        environment=environment,
+        machine=machine,
+        command=("deepstone", "doctor"),
+    )
 
 
 def _tiny() -> Graph:

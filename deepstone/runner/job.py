@@ -7,17 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from deepstone.absent import Absent
 from deepstone.environments.environment import Environment
-from deepstone.graph.cost import step_bytes, step_flops, step_need_bytes
+from deepstone.graph.cost import COST_UNKNOWN, step_bytes, step_flops
+from deepstone.graph.memory import StepMemory, step_memory
 from deepstone.hardware.machine import describe_machine, machine_sha
 from deepstone.models.load import LoadedModel
 from deepstone.records.identity import job_id
 from deepstone.records.schema import Identity, IdentityWorkload, Phase, Workload
+from deepstone.setups.axes import FAKE, TORCH
 from deepstone.setups.request import Request
-
-_OPTIMIZER_SLOTS = {"sgd": 0, "adam": 2}
-_MASTER_BYTES = {"bf16-mixed": 4, "fp16-mixed": 4}
-_VALUE_BYTES = {"bf16": 2, "bf16-mixed": 2, "fp16-mixed": 2}
+from deepstone.setups.rules import broken_rule
+from deepstone.setups.widths import master_bytes, optimizer_slots, value_bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,26 +86,43 @@ class Job:
         }
 
     @property
-    def flops(self) -> int:
+    def flops(self) -> int | Absent:
+        if self.model.graph.opaque:
+            return COST_UNKNOWN
         input_grad = self.request["input_grad"] == "on"
         return step_flops(self.model.graph, batch=self.batch, phase=self.phase, input_grad=input_grad)
 
     @property
-    def bytes(self) -> int:
+    def bytes(self) -> int | Absent:
+        if self.model.graph.opaque:
+            return COST_UNKNOWN
         return step_bytes(self.model.graph, batch=self.batch, phase=self.phase)
 
     @property
-    def need_bytes(self) -> int:
-        """The analytic need of a step, without the framework's own memory and workspaces."""
+    def memory(self) -> StepMemory:
+        """The analytic need of a step, layer by layer, without the framework's own memory and workspaces."""
         precision = str(self.request["precision"])
-        return step_need_bytes(
+        return step_memory(
             self.model.graph,
             batch=self.batch,
             phase=self.phase,
-            value_bytes=_VALUE_BYTES.get(precision, 4),
-            master_bytes=_MASTER_BYTES.get(precision, 0),
-            optimizer_slots=_OPTIMIZER_SLOTS.get(str(self.request["optimizer"]), 1),
+            value_bytes=value_bytes(precision),
+            master_bytes=master_bytes(precision),
+            optimizer_slots=optimizer_slots(str(self.request["optimizer"])),
+            checkpointing=self.request["checkpointing"] == "on",
         )
+
+    @property
+    def need_bytes(self) -> int | Absent:
+        return COST_UNKNOWN if self.model.graph.opaque else self.memory.total_bytes
+
+    @property
+    def broken_rule(self) -> str | None:
+        """Why this job cannot run, as far as one can know without trying."""
+        opaque = self.model.graph.opaque
+        if opaque and self.environment.framework not in (TORCH, FAKE):
+            return f"layer {opaque[0].name!r} is a torch module of your own; only framework=torch runs it"
+        return broken_rule(self.request)
 
 
 def storable(text: str) -> str:

@@ -120,10 +120,17 @@ class Launched:
         return None if self.prepared is None else self.prepared.details.get("gpu_uuid")
 
 
-def start(conversation: Conversation, job: Job, launched: Launched, tell: Tell) -> None:
-    """Up to and including the first step. Raises JobFailed when what was done is not what was asked."""
+def start(
+    conversation: Conversation, job: Job, launched: Launched, tell: Tell, *, beforehand: Job | None = None
+) -> None:
+    """Up to and including the first step. Raises JobFailed when what was done is not what was asked.
+
+    `beforehand` is a job that the worker builds and forgets first, so that the framework has all it loads when used.
+    """
     tell("starting the framework", 0.0)
     launched.hello = conversation.hello()
+    if beforehand is not None:
+        conversation.prepare(beforehand)
     tell("building the network", 0.0)
     launched.prepared = conversation.prepare()
     reason = contradiction(job.request, launched.prepared.effective)

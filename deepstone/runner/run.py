@@ -7,7 +7,6 @@ from deepstone.runner.assemble import draft, now
 from deepstone.runner.conversation import JobFailed, talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.runner.launch import Effort, Launched, Tell, measure, silent
-from deepstone.setups.rules import broken_rule
 
 
 def run_job(job: Job, effort: Effort, tell: Tell = silent) -> Draft:
@@ -15,7 +14,7 @@ def run_job(job: Job, effort: Effort, tell: Tell = silent) -> Draft:
     started_at = now()
     launches: list[Launched] = []
     try:
-        reason = broken_rule(job.request)
+        reason = job.broken_rule
         if reason:
             raise JobFailed("unsupported", reason, stage="plan")
         for number in range(effort.launches):

@@ -20,6 +20,8 @@ FAKE = "fake"  # scripted, for tests; never chosen by `auto`
 OFFERED = (TORCH, TENSORFLOW, JAX)
 FRAMEWORKS = (*OFFERED, FAKE)
 
+MOST_BATCH = 2**20
+
 # Instruction sets from narrow to wide, as oneDNN names them.
 ISA_ORDER = (
     "sse41",
@@ -161,7 +163,7 @@ _DECLARED = (
         help="Where the step runs; auto takes the first GPU the framework can use, else the CPU.",
         parse=_parse_device,
     ),
-    _count("batch", "Samples in one step.", default=32, most=2**20),
+    _count("batch", "Samples in one step.", default=32, most=MOST_BATCH),
     _choice(
         "phase",
         ("forward", "gradient", "train"),

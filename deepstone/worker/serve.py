@@ -47,6 +47,9 @@ class Worker:
         self._backend_module = backend_module
         self._backend: Any = None
         self._base: Any = None
+        self._lone_layer: Any = None
+        self._level_before_bytes = 0  # of the host's memory, before the network was built
+        self._batch_bytes = 0
 
     def answer(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """The reply to one request. Whatever goes wrong becomes a reply too: the controller decides what it means."""
@@ -58,7 +61,15 @@ class Worker:
             "losses": self._losses,
             "dump": self._dump,
             "layer": self._layer,
+            "layers": self._layers,
+            "lone": self._lone,
+            "lone_block": self._lone_block,
+            "trace": self._trace,
+            "ceiling": self._ceiling,
+            "convolution": self._convolution,
             "memory": self._memory,
+            "memory_peak": self._memory_peak,
+            "memory_by_layer": self._memory_by_layer,
         }
         name = request.get("do", "")
         try:
@@ -105,6 +116,7 @@ class Worker:
         }
 
     def _prepare(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        self._level_before_bytes = host_bytes("VmRSS")
         start = time.perf_counter()
         self._backend.build(self._job(request))
         self._backend.synchronize()
@@ -131,6 +143,7 @@ class Worker:
             size: int = int(np.prod(shape))  # pyright: ignore[reportUnknownArgumentType]
             weights.setdefault(layer, {})[name] = flat[offset : offset + size].reshape(shape)
         images, labels = synthetic_batch(request["input_shape"], request["classes"], axes["batch"], axes["seed"])
+        self._batch_bytes = images.nbytes + labels.nbytes
         return self._base.Job(
             graph=graph, weights=weights, images=images, labels=labels, request=axes, scratch=request["scratch"]
         )
@@ -196,10 +209,77 @@ class Worker:
             files.append([kind, name, path])
         return {"files": files}
 
+    def _layers(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """What each layer took inside each of `steps` steps; these steps' time is never reported as speed."""
+        found = self._backend.in_place(request["steps"])
+        passes = list(dict.fromkeys(key for step in found.steps for key in step.layers))
+        others = list(dict.fromkeys(name for step in found.steps for name in step.other))
+        reply: Dict[str, Any] = {
+            part: [getattr(step, part) for step in found.steps] for part in ("total_s", "data_s", "update_s", "gaps_s")
+        }
+        reply["other"] = {name: [step.other.get(name, 0.0) for step in found.steps] for name in others}
+        reply["layers"] = [
+            [name, direction, [step.layers.get((name, direction), 0.0) for step in found.steps]]
+            for name, direction in passes
+        ]
+        reply["method"], reply["rule"] = found.method, found.rule
+        return reply
+
+    def _lone(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """Make one layer ready to be timed by itself; the one before it is let go."""
+        self._lone_layer = None
+        self._lone_layer = self._backend.lone_layer(request["name"])
+        return {"programs": list(self._lone_layer.programs)}
+
+    def _lone_block(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        lone = self._lone_layer
+        step = lone.programs[request["program"]]
+        for _ in range(request.get("lead", 0)):
+            step()
+        return time_steps(lone.timing, step, request["samples"], request["steps_per_sample"])
+
+    def _trace(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        return dict(self._backend.trace(request["steps"], request["path"]))
+
+    def _ceiling(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """Make a program ready that `lone_block` times; the one before it is let go."""
+        self._lone_layer = None
+        self._lone_layer = self._backend.ceiling(request["wanted"])
+        return {"programs": list(self._lone_layer.programs)}
+
+    def _convolution(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """What can be tried on one pass of a convolution; with `algorithm`, try it: `lone_block` then times it."""
+        if request.get("algorithm"):
+            return dict(self._lone_layer.attempt(request["algorithm"]))
+        self._lone_layer = None
+        self._lone_layer = self._backend.convolution(request["name"], request["direction"])
+        return dict(self._lone_layer.facts)
+
     def _memory(self, request: Dict[str, Any]) -> Dict[str, Any]:
         memory = dict(self._backend.memory())
         memory["host_peak_bytes"] = host_peak_bytes()
         return {"memory": memory}
+
+    def _memory_peak(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """The most memory that `steps` further steps had at once.
+
+        On the host: what the process grew by since before the network was built, without files that are mapped and
+        without the worker's own copy of the batch.
+        """
+        so_far = host_peak_bytes()
+        forgotten = forget_host_peak()
+        step = self._backend.step(self._backend.phase())
+        for _ in range(request["steps"]):
+            step()
+        self._backend.synchronize()
+        memory = dict(self._backend.memory())
+        grown = host_bytes("VmHWM") - self._level_before_bytes - self._batch_bytes
+        memory["host_growth_bytes"] = grown if forgotten else {"absent": "this kernel does not let go of a peak"}
+        memory["host_peak_bytes"] = max(so_far, host_peak_bytes()) if forgotten else so_far
+        return {"memory": memory, "available_bytes": self._backend.available_bytes()}
+
+    def _memory_by_layer(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        return {"layers": [[name, memory] for name, memory in self._backend.memory_by_layer()]}
 
     def close(self) -> None:
         if self._backend is not None:
@@ -238,6 +318,26 @@ def host_peak_bytes() -> Any:
     except OSError as error:
         return {"absent": f"cannot read /proc/self/status: {error}"}
     return {"absent": "this kernel does not report VmHWM"}
+
+
+def host_bytes(name: str) -> int:
+    """VmRSS (now) or VmHWM (at most so far) of this process less the files it has mapped; 0 where it is not told."""
+    try:
+        with open("/proc/self/status") as status:
+            kib = {line.partition(":")[0]: line.split()[1] for line in status if line.endswith(" kB\n")}
+    except OSError:
+        return 0
+    return (int(kib.get(name, 0)) - int(kib.get("RssFile", 0))) * 1024
+
+
+def forget_host_peak() -> bool:
+    """Have the kernel count the peak of the host's memory from now on; False where it does not."""
+    try:
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")
+    except OSError:
+        return False
+    return True
 
 
 def failed(outcome: str, reason: str) -> Dict[str, Any]:

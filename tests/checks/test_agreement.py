@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from deepstone.checks.agreement import Distance, relative_error
+from deepstone.checks.agreement import Distance, layer_tolerance, relative_error
+from deepstone.graph.ops import Conv, Dense, Relu
 
 numbers = st.floats(-1e6, 1e6, allow_subnormal=False)
 vectors = arrays(np.float64, st.integers(1, 20), elements=numbers)
@@ -61,3 +62,14 @@ def test_a_distance_can_always_be_written(error: float, tolerance: float):
     written = json.loads(json.dumps(distance.to_json(), allow_nan=False))
     assert set(written) == {"layer", "what", "relative_error", "tolerance"}
     assert distance.ok == (error <= tolerance) == (distance.badness <= 1)
+
+
+def test_only_what_a_precision_narrows_has_more_room():
+    conv, dense, relu = Conv(channels=1, kernel=(1, 1)), Dense(features=1), Relu()
+    strict = layer_tolerance("fp32", op=conv)
+    assert strict == layer_tolerance("fp32", op=relu) == layer_tolerance("fp32", on_gpu=True, op=dense)
+    assert layer_tolerance("fp32", on_gpu=True, op=conv) > strict
+    assert layer_tolerance("tf32", on_gpu=True, op=conv) == layer_tolerance("tf32", on_gpu=True, op=dense) > strict
+    assert layer_tolerance("tf32-conv", on_gpu=True, op=dense) == strict
+    assert layer_tolerance("tf32", on_gpu=True, op=relu) == strict
+    assert layer_tolerance("fp64", on_gpu=True, op=conv) < strict < layer_tolerance("bf16", op=relu)

@@ -9,7 +9,7 @@ import pytest
 from check_jobs import PLANTED, check_job
 
 from deepstone.checks.cache import layer_checks
-from deepstone.checks.verify import verify
+from deepstone.checks.verify import SEEDS, verify
 from deepstone.environments.environment import Environment
 from deepstone.environments.find import find_environment
 
@@ -65,3 +65,23 @@ def test_the_whole_step_in_float64_would_have_told_too():
     assert not found.layers.ok
     assert not found.ok
     assert "norm2" in found.why_not
+
+
+def test_what_one_seed_alone_shows_is_told_and_not_held_against_it():
+    """As a rounding that turns a choice does: every layer agrees, float64 agrees, and so do other seeds."""
+    job = check_job("torch", environment=planted("seed 0"))
+    found = verify({"torch": job}, yardstick=check_job("torch"), timeout_s=TIMEOUT_S).frameworks["torch"]
+    assert found.ok, found.why_not
+    before, after = found.to_json()["seeds"]
+    assert before["relative_error"] > before["tolerance"]
+    assert after["relative_error"] <= after["tolerance"]
+
+
+def test_what_every_seed_shows_is_an_error():
+    job = check_job("torch", environment=planted("whole"))
+    found = verify({"torch": job}, yardstick=check_job("torch"), timeout_s=TIMEOUT_S).frameworks["torch"]
+    assert found.layers is not None
+    assert found.layers.ok
+    assert not found.ok
+    assert len(found.seeds) == SEEDS
+    assert "off by" in found.why_not

@@ -93,3 +93,11 @@ def test_a_failure_is_not_kept(folder: Path):
     assert not failed.ok
     assert "unsupported" in failed.failure
     assert not list(folder.glob("*.json"))
+
+
+def test_a_variable_that_changes_what_a_framework_does_is_another_check(monkeypatch: pytest.MonkeyPatch):
+    before = cache._key(check_job("torch"))
+    monkeypatch.setenv("DEEPSTONE_STORE", "elsewhere")
+    assert cache._key(check_job("torch")) == before
+    monkeypatch.setenv("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "1")
+    assert cache._key(check_job("torch")) != before

@@ -127,10 +127,15 @@ def _no_constant(name: str) -> None:
 
 
 def without_torch(folder: Path) -> tuple[list[str], dict[str, str]]:
-    """How to start deepstone in a Python that has all its packages but torch: links to every other one."""
+    """How to start deepstone in a Python that has all its packages but torch."""
+    return without(folder, "torch", "functorch")
+
+
+def without(folder: Path, *packages: str) -> tuple[list[str], dict[str, str]]:
+    """How to start deepstone in a Python that lacks packages whose names begin so: links to every other one."""
     folder.mkdir()
     for entry in Path(sysconfig.get_paths()["purelib"]).iterdir():
-        if not entry.name.startswith(("torch", "functorch", "__editable__")) and entry.suffix != ".pth":
+        if not entry.name.startswith((*packages, "__editable__")) and entry.suffix != ".pth":
             (folder / entry.name).symlink_to(entry)
     package = Path(deepstone.__file__).parents[1]
     path = f"{folder}{os.pathsep}{package}"

@@ -69,7 +69,7 @@ def test_a_comparison_of_what_is_not_the_same_is_refused(with_a_wrong_torch: Cli
     assert answer.json["sameness"]["b"]["first_disagreement"]["layer"] == "conv1"
     told = with_a_wrong_torch(*words)
     assert told.code == 1
-    assert told.out.startswith("not compared, because they do not compute the same; B: layer conv1")
+    assert told.out.startswith("not compared, because they are not shown to compute the same; B: layer conv1")
     assert with_a_wrong_torch.runs() == []
 
 
@@ -111,3 +111,8 @@ def test_usage(reader: Cli, words: tuple[str, ...], code: int, told: str) -> Non
 
 def test_with_no_framework_at_all(torchless: Cli) -> None:
     torchless("verify", "cifarnet").assert_error(4, "no framework is installed", "deepstone env add")
+
+
+@pytest.mark.parametrize("word", ["optimizer=adam", "dropout=on"])
+def test_what_no_check_looks_at_is_refused_and_not_dropped(reader: Cli, word: str) -> None:
+    reader("verify", "cifarnet", "framework=torch", word).assert_error(2, word, "leave it out")

@@ -3,47 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import pytest
-import torch
-import torch.nn.functional as F
-from graph_examples import branching, random_graphs
+from graph_examples import random_graphs
 from hypothesis import given, settings
-from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
+from two_networks import Net, plain, residual, torch_arguments, torch_plain, torch_residual
 
 from deepstone.graph.builder import Builder
-from deepstone.graph.cost import (
-    array_owners,
-    graph_cost,
-    kept_for_backward,
-    layer_cost,
-    step_bytes,
-    step_flops,
-    step_need_bytes,
-)
+from deepstone.graph.cost import LayerWork, graph_cost, layer_cost, layer_work, step_bytes, step_flops
 from deepstone.graph.graph import Graph
-
-
-def plain() -> Graph:
-    b = Builder("plain")
-    x = b.input("data", (3, 8, 8))
-    x = b.relu("relu", b.conv("conv", x, channels=4, kernel=3, pad=1))
-    x = b.flatten("flat", b.max_pool("pool", x, kernel=2, stride=2))
-    b.softmax_cross_entropy("loss", b.dense("fc", b.dropout("drop", x), features=5))
-    return b.build()
-
-
-def residual() -> Graph:
-    b = Builder("residual")
-    x = b.conv("stem", b.input("data", (3, 8, 8)), channels=4, kernel=3, stride=2, bias=False)
-    y = b.relu("relu1", b.batch_norm("bn1", x))
-    y = b.batch_norm("bn2", b.conv("conv2", y, channels=4, kernel=3, pad=1, groups=2, bias=False))
-    x = b.relu("relu2", b.add("add", x, y))
-    x = b.dense("fc", b.flatten("flat", b.global_pool("gap", x)), features=5, bias=False)
-    b.softmax_cross_entropy("loss", x)
-    return b.build()
 
 
 def test_layer_cost_by_hand():
@@ -81,83 +50,6 @@ def test_step_by_hand():
     assert step_bytes(graph, batch=3, phase="train") == 3 * forward
 
 
-def test_need_by_hand():
-    graph = plain()
-    # The image, the convolution's array that the ReLU wrote over, the pool's, and the scores.
-    kept = 192 + 256 + 64 + 5
-    assert step_need_bytes(graph, batch=2, phase="train") == 3 * 1748 + 2 * 4 * kept
-    assert step_need_bytes(graph, batch=2, phase="train", optimizer_slots=2) == 4 * 1748 + 2 * 4 * kept
-    assert step_need_bytes(graph, batch=2, phase="gradient") == 2 * 1748 + 2 * 4 * kept
-    assert step_need_bytes(graph, batch=2, phase="forward") == 1748 + 2 * 4 * (192 + 256)
-    mixed = step_need_bytes(graph, batch=2, phase="train", value_bytes=2, master_bytes=4)
-    assert mixed == 437 * (2 + 4 + 4 + 4) + 2 * 2 * kept
-
-
-def test_who_owns_which_array():
-    owners = array_owners(plain())
-    assert owners == {
-        "data": "data",
-        "conv": "conv",
-        "relu": "conv",
-        "pool": "pool",
-        "flat": "pool",
-        "drop": "pool",
-        "fc": "fc",
-        "loss": "loss",
-    }
-
-
-def test_relu_overwrites_only_what_it_alone_reads():
-    owners = array_owners(branching())
-    assert owners["relu1"] == "conv1"
-    assert owners["left_relu"] == "left_bn"
-    assert owners["sum_relu"] == "sum"
-    assert owners["fc1_relu"] == "fc1"
-    b = Builder("shared")
-    x = b.conv("conv", b.input("data", (3, 4, 4)), channels=3, kernel=1)
-    x = b.relu("after_join", b.concat("join", b.relu("relu", x), b.relu("again", x)))
-    b.softmax_cross_entropy("loss", b.flatten("flat", x))
-    owners = array_owners(b.build())
-    assert [owners[name] for name in ("relu", "again", "after_join")] == ["relu", "again", "after_join"]
-
-
-def test_kept_by_hand():
-    assert [layer.name for layer in kept_for_backward(plain())] == ["data", "conv", "pool", "fc"]
-    # bn1's array holds relu1's output; add's holds relu2's; the global pool's is what fc reads.
-    expected = ["data", "stem", "bn1", "conv2", "add", "gap", "fc"]
-    assert [layer.name for layer in kept_for_backward(residual())] == expected
-
-
-Net = Callable[[Tensor, dict[str, Tensor], Tensor], Tensor]
-
-
-def torch_plain(x: Tensor, p: dict[str, Tensor], labels: Tensor) -> Tensor:
-    x = F.relu(F.conv2d(x, p["conv.weight"], p["conv.bias"], padding=1), inplace=True)
-    x = F.max_pool2d(x, 2).flatten(1)
-    return F.cross_entropy(F.linear(x, p["fc.weight"], p["fc.bias"]), labels)
-
-
-def torch_residual(x: Tensor, p: dict[str, Tensor], labels: Tensor, groups: int = 2) -> Tensor:
-    x = F.conv2d(x, p["stem.weight"], stride=2)
-    y = F.relu(F.batch_norm(x, None, None, p["bn1.weight"], p["bn1.bias"], training=True), inplace=True)
-    y = F.conv2d(y, p["conv2.weight"], padding=1, groups=groups)
-    y = F.batch_norm(y, None, None, p["bn2.weight"], p["bn2.bias"], training=True)
-    x = F.relu(x + y, inplace=True)
-    x = F.adaptive_avg_pool2d(x, 1).flatten(1)
-    return F.cross_entropy(F.linear(x, p["fc.weight"]), labels)
-
-
-def torch_arguments(graph: Graph, batch: int) -> tuple[Tensor, dict[str, Tensor], Tensor]:
-    generator = torch.Generator().manual_seed(0)
-    parameters = {
-        f"{layer.name}.{name}": torch.randn(shape, generator=generator).requires_grad_()
-        for layer in graph.layers
-        for name, shape in graph.parameters(layer).items()
-    }
-    images = torch.randn((batch, *graph.shapes["data"]), generator=generator)
-    return images, parameters, torch.zeros(batch, dtype=torch.int64)
-
-
 def torch_flops(net: Net, graph: Graph, batch: int, *, input_grad: bool) -> tuple[int, int]:
     """Forward and backward, as torch counts them."""
     images, parameters, labels = torch_arguments(graph, batch)
@@ -186,40 +78,57 @@ def test_torch_counts_grouped_weight_gradients_groups_times():
     assert backward == 3 * (cost.backward_flops + (groups - 1) * grouped.weight_gradient_flops)
 
 
-@pytest.mark.parametrize(("graph", "net"), [(plain(), torch_plain), (residual(), torch_residual)])
-def test_kept_is_what_torch_saves(graph, net):
-    """Activations in torch are its saved arrays of two or more sides that are no parameters, each storage once."""
-    images, parameters, labels = torch_arguments(graph, 3)
-    not_activations = {parameter.untyped_storage().data_ptr() for parameter in parameters.values()}
-    saved: dict[int, Tensor] = {}
+def work_of(graph: Graph, name: str, **options: object) -> LayerWork:
+    return layer_work(graph, graph.layer(name), **{"batch": 3, "phase": "train", **options})  # type: ignore[arg-type]
 
-    def keep(tensor: Tensor) -> Tensor:
-        address = tensor.untyped_storage().data_ptr()
-        if tensor.is_floating_point() and tensor.ndim > 1 and address not in not_activations:
-            saved[address] = tensor
-        return tensor
 
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        net(images, parameters, labels)
-    ours = sum(math.prod(graph.shapes[layer.name]) for layer in kept_for_backward(graph))
-    assert sum(tensor.untyped_storage().nbytes() for tensor in saved.values()) == 3 * 4 * ours
+def test_work_of_a_convolution_by_hand():
+    graph = plain()
+    work = work_of(graph, "conv")
+    image, weights, output = 3 * 192, 112, 3 * 256
+    assert work.op == "conv"
+    assert work.forward.flops == 3 * 13824
+    assert work.forward.bytes == 4 * (image + weights + output)
+    # The gradient of the output and the image are read, the gradient of the weights is written.
+    assert work.backward.flops == 3 * 13824
+    assert work.backward.bytes == 4 * (output + image + weights)
+    wanted = work_of(graph, "conv", input_grad=True)
+    assert wanted.backward.bytes == 4 * (output + image + weights + weights + image)
+    assert work_of(graph, "conv", value_bytes=2).forward.bytes == work.forward.bytes // 2
+
+
+def test_work_of_the_others_by_hand():
+    graph = plain()
+    relu = work_of(graph, "relu")
+    assert (relu.forward.flops, relu.forward.bytes) == (0, 4 * 3 * (256 + 256))
+    assert relu.backward.bytes == 4 * 3 * (256 + 256 + 256)  # what came back, what went through, what goes back
+    assert work_of(graph, "pool").backward.bytes == 4 * 3 * (64 + 64 + 256)
+    assert work_of(graph, "loss").forward.bytes == 4 * 3 * (5 + 1)
+    for name in ("data", "flat", "drop"):
+        assert work_of(graph, name).forward.bytes == work_of(graph, name).backward.bytes == 0
+    assert work_of(graph, "drop", dropout=True).forward.bytes == 4 * 3 * (64 + 64)
+    add = work_of(residual(), "add")
+    assert (add.forward.bytes, add.backward.bytes) == (4 * 3 * 3 * 36, 0)  # a sum hands its gradient on
+
+
+def test_nothing_trained_before_it_needs_no_gradient_of_inputs():
+    b = Builder("pool first")
+    x = b.max_pool("pool", b.input("data", (3, 8, 8)), kernel=2, stride=2)
+    b.softmax_cross_entropy("loss", b.dense("fc", b.flatten("flat", x), features=5))
+    graph = b.build()
+    assert work_of(graph, "pool").backward.bytes == 0
+    assert work_of(graph, "pool", input_grad=True).backward.bytes > 0
 
 
 @settings(deadline=None, max_examples=60)
 @given(graph=random_graphs())
-def test_forward_need_is_the_most_alive_at_once(graph):
-    owners = array_owners(graph)
-    order = {layer.name: position for position, layer in enumerate(graph.layers)}
-    ends: dict[str, int] = {}
-    for name, owner in owners.items():
-        uses = [order[name], *(order[taker.name] for taker in graph.consumers[name])]
-        ends[owner] = max(ends.get(owner, 0), *uses)
-    alive_at = [
-        sum(math.prod(graph.shapes[owner]) for owner, end in ends.items() if order[owner] <= position <= end)
-        for position in range(len(graph))
-    ]
-    parameters = graph_cost(graph).parameters
-    assert step_need_bytes(graph, batch=2, phase="forward") == 4 * (parameters + 2 * max(alive_at))
-    kept = [layer.name for layer in kept_for_backward(graph)]
-    assert len(kept) == len(set(kept))
-    assert all(owners[name] == name for name in kept)
+def test_work_adds_up_to_the_step(graph: Graph):
+    for phase in ("forward", "train"):
+        works = [layer_work(graph, layer, batch=2, phase=phase) for layer in graph.layers]
+        flops = sum(work.forward.flops + work.backward.flops for work in works)
+        assert flops == step_flops(graph, batch=2, phase=phase)
+        assert all(work.backward.bytes == work.backward.flops == 0 for work in works) or phase != "forward"
+        # What a layer must write and read at least: its own output, and one input.
+        for layer, work in zip(graph.layers, works, strict=True):
+            if work.forward.bytes:
+                assert work.forward.bytes >= 4 * 2 * math.prod(graph.shapes[layer.name])

@@ -14,7 +14,7 @@ from deepstone.errors import GraphError, UsageError
 from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph
 from deepstone.models import load
-from deepstone.models.load import load_model
+from deepstone.models.load import ForeignModelError, load_model
 from deepstone.models.zoo import ZOO
 
 TINY = """\
@@ -286,11 +286,15 @@ def test_function_that_returns_no_graph(write, body: str, what: str) -> None:
     assert "deepstone.graph.builder.Builder" in message
 
 
-def test_framework_module_is_refused_by_name(write) -> None:
+def test_framework_module_is_left_to_who_can_ask_the_framework(write) -> None:
     path = write("net.py", "import torch\ndef make():\n    return torch.nn.Linear(2, 2)\n")
-    message = refusal(f"{path}:make")
-    assert "returned Linear, not a Graph" in message
-    assert "a framework's own module is not accepted yet" in message
+    assert "returned Linear, a module of torch" in refusal(f"{path}:make", ForeignModelError)
+
+
+def test_file_for_a_framework_that_is_not_here_is_left_to_who_can_ask_it(write, monkeypatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    path = write("net.py", "from torch import nn\n")
+    assert f"{path}, line 1: ModuleNotFoundError" in refusal(f"{path}:make", ForeignModelError)
 
 
 # ---- JSON

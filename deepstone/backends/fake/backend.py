@@ -8,7 +8,14 @@ The script is JSON in DEEPSTONE_FAKE; every key is optional:
     one_program   true: phases only by difference          programs  factor of step_s for forward, gradient, train
     effective     overrides of what is observed            loss      what loss() says (1.0); "nan" diverges
     by            {"axis=value": {…}} more keys when the request has that value
-    fault         {"at": "build" | "step" | "loss", "step": n, "kind": …}, kind one of the names in _FAULTS
+    layers        {"NAME": [forward, backward]} shares of step_s; {"absent": reason}: not timed in place (equal shares)
+    marking       how much longer a step with marks takes (1.0)
+    alone         how much longer a layer takes by itself (1.5); by_difference: true, backward is not run alone
+    ceilings      what is reached per second: {"fp32": FLOPs, …, "copy": bytes, "link": bytes}; the rest is refused
+    algorithms    of a convolution: {"NAME": seconds of a run, or text: why it cannot}; the first is picked
+    memory        {"base": bytes, "per_sample": bytes, "limit": bytes} of a device; a batch beyond the limit fails
+    fault         {"at": "build" | "step" | "loss" | "ceiling NAME" | "attempt NAME" | "timing NAME", "step": n,
+                  "kind": …}, kind one of _FAULTS; attempts and timings are those of a convolution's algorithm
 """
 
 from __future__ import annotations
@@ -22,11 +29,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NoReturn
 
 import numpy as np
 
-from deepstone.backends.base import PHASES, Backend, Job, Missing, Unsupported
+from deepstone.backends.base import (
+    PHASES,
+    Backend,
+    ConvolutionTrial,
+    InPlace,
+    Job,
+    LoneLayer,
+    Missing,
+    StepAccount,
+    Unsupported,
+)
 from deepstone.backends.fake.launch import SCRIPT_VARIABLE
 from deepstone.setups.axes import AUTO
 
@@ -67,6 +85,9 @@ class FakeBackend(Backend):
         launch_noise = self._script.get("launch_noise", 0.0)
         self._steady_s = self._script.get("step_s", 0.01) * (1 + self._random.gauss(0, 1) * launch_noise)
         self._maybe_fail("build")
+        limit = self._script.get("memory", {}).get("limit")
+        if limit is not None and self._allocated_bytes() > limit:
+            raise MemoryError("scripted: the device is full")
 
     def phase(self) -> str:
         assert self._job is not None
@@ -127,9 +148,93 @@ class FakeBackend(Backend):
             for name, array in parameters.items()
         }
 
+    def in_place(self, steps: int) -> InPlace:
+        shares = self._layer_shares()
+        if "absent" in shares:
+            raise Unsupported(shares["absent"])
+        return InPlace("scripted", "nothing is shared", [self._account(shares) for _ in range(steps)])
+
+    def _account(self, shares: dict[str, Sequence[float]]) -> StepAccount:
+        before = self._now_s
+        self._advance(self._script.get("marking", 1.0))
+        total_s = self._now_s - before
+        update_s = 0.1 * total_s if self.phase() == "train" else 0.0
+        whole = sum(map(sum, shares.values())) / (total_s - update_s - 0.05 * total_s)
+        layers = {
+            (name, direction): share / whole
+            for name, both in shares.items()
+            for direction, share in zip(("forward", "backward"), both, strict=False)
+        }
+        return StepAccount(total_s, layers, update_s=update_s, gaps_s=0.05 * total_s)
+
+    def _layer_shares(self) -> dict[str, Any]:
+        assert self._job is not None
+        passes = 1 if self.phase() == "forward" else 2
+        working = [layer["name"] for layer in self._job.graph["layers"] if layer["op"] not in ("input", "flatten")]
+        return self._script.get("layers", {name: [1.0] * passes for name in working})
+
+    def lone_layer(self, name: str) -> LoneLayer:
+        shares = self._layer_shares().get(name, [])
+        taken_s = [share * self._steady_s * self._script.get("alone", 1.5) for share in shares]
+        if self._script.get("by_difference", False) and len(taken_s) > 1:
+            durations = {"forward": taken_s[0], "forward+backward": sum(taken_s)}
+        else:
+            durations = dict(zip(("forward", "backward"), taken_s, strict=False))
+        programs = {program: partial(self._pass, duration_s) for program, duration_s in durations.items()}
+        return LoneLayer(dict[str, Callable[[], None]](programs), self)
+
+    def ceiling(self, wanted: dict[str, Any]) -> LoneLayer:
+        kind = str(wanted["kind"])
+        name = str(wanted["precision"]) if kind == "product" else kind
+        self._maybe_fail(f"ceiling {name}")
+        rates = self._script.get("ceilings", {})
+        if name not in rates:
+            raise Unsupported(f"scripted: no {name}")
+        work = 2 * wanted["size"] ** 3 if kind == "product" else wanted["bytes"] * (2 if kind == "copy" else 1)
+        return LoneLayer({kind: lambda: self._pass(work / rates[name])}, self)
+
+    def convolution(self, name: str, direction: str) -> ConvolutionTrial:
+        if "algorithms" not in self._script:
+            return super().convolution(name, direction)
+        algorithms: dict[str, Any] = self._script["algorithms"]
+        facts = {
+            "algorithms": [[each, "direct"] for each in algorithms],
+            "picked": next(iter(algorithms)),
+            "device": "cpu",
+            "precision": "fp32",
+            "layout": "nchw",
+        }
+        return ConvolutionTrial(facts, self._attempt, self)
+
+    def _attempt(self, algorithm: str) -> tuple[Callable[[], None], dict[str, Any]]:
+        self._maybe_fail(f"attempt {algorithm}")
+        run_s = self._script["algorithms"][algorithm]
+        if isinstance(run_s, str):
+            raise Unsupported(run_s)
+
+        def run() -> None:
+            self._maybe_fail(f"timing {algorithm}")
+            self._pass(run_s)
+
+        return run, {"workspace_bytes": 1000, "relative_error": 1e-7}
+
+    def _pass(self, duration_s: float) -> None:
+        self._now_s += duration_s * max(0.1, 1 + self._random.gauss(0, 1) * self._script.get("noise", 0.01))
+
     def memory(self) -> dict[str, Any]:
-        reason = {"absent": "the fake backend has no device"}
-        return {"device_allocated_bytes": reason, "device_reserved_bytes": reason}
+        if "memory" not in self._script:
+            reason = {"absent": "the fake backend has no device"}
+            return {"device_allocated_bytes": reason, "device_reserved_bytes": reason}
+        allocated = self._allocated_bytes()
+        return {"device_allocated_bytes": allocated, "device_reserved_bytes": allocated}
+
+    def available_bytes(self) -> Any:
+        return self._script.get("memory", {}).get("limit", {"absent": "the script sets no limit"})
+
+    def _allocated_bytes(self) -> int:
+        assert self._job is not None
+        sizes = self._script["memory"]
+        return int(sizes["base"] + sizes["per_sample"] * int(self._job.request["batch"]))
 
     def _maybe_fail(self, where: str) -> None:
         fault = self._script.get("fault", {})

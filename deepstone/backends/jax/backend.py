@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jaxlib
 import numpy as np
 
-from deepstone.backends.base import Backend, Job, LayerResult, Marks, as_observed, as_set
+from deepstone.backends.base import Backend, InPlace, Job, LayerResult, LoneLayer, Marks, as_observed, as_set
 from deepstone.backends.jax.chain import DEEP, ChainedSteps
 from deepstone.backends.jax.gpu import gpu_uuid
 from deepstone.backends.jax.launch import PREALLOCATE
@@ -26,6 +26,9 @@ from deepstone.graph.graph import Graph
 from deepstone.graph.weights import initial_buffers
 from deepstone.setups.axes import format_cpus
 
+if TYPE_CHECKING:  # loaded when layers are asked for
+    from deepstone.backends.jax.trace import Tracer
+
 
 class JaxBackend(Backend):
     _job: Job
@@ -36,6 +39,7 @@ class JaxBackend(Backend):
     _layers: LayerRunner
     _sighting: Sighting
     _marks: OneAheadMarks | None = None
+    _made_tracer: Tracer | None = None
 
     def versions(self) -> dict[str, Any]:
         return {
@@ -47,6 +51,7 @@ class JaxBackend(Backend):
 
     def build(self, job: Job) -> None:
         self._job = job
+        self._made_tracer = None
         self._settings = settings = apply(job.request)
         self._graph = graph = Graph.from_worker_json(job.graph)
         initial = initial_buffers(graph)
@@ -154,6 +159,37 @@ class JaxBackend(Backend):
 
     def layer(self, name: str, inputs: dict[str, Any], upstream: Any | None) -> LayerResult:
         return self._layers.run(self._graph.layer(name), self._job.weights.get(name, {}), inputs, upstream)
+
+    def in_place(self, steps: int) -> InPlace:
+        return self._tracer().in_place(steps)
+
+    def trace(self, steps: int, path: str) -> dict[str, Any]:
+        return self._tracer().trace(steps, path)
+
+    def _tracer(self) -> Tracer:
+        if self._made_tracer is None:
+            from deepstone.backends.jax.trace import Tracer
+
+            self._made_tracer = Tracer(
+                self._graph,
+                self._steps,
+                self.phase(),
+                self.synchronize,
+                self._job.scratch,
+                on_cpu=self._settings.on_cpu,
+            )
+        return self._made_tracer
+
+    def lone_layer(self, name: str) -> LoneLayer:
+        from deepstone.backends.jax.lone import lone_layer
+
+        layer, weights = self._graph.layer(name), self._job.weights.get(name, {})
+        return lone_layer(self._graph, layer, weights, self._layers, self._settings)
+
+    def ceiling(self, wanted: dict[str, Any]) -> LoneLayer:
+        from deepstone.backends.jax.ceilings import ceiling
+
+        return ceiling(wanted, self._settings)
 
     def memory(self) -> dict[str, Any]:
         """JAX cannot forget a peak, so it is that of the whole process, loading the weights included."""

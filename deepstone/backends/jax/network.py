@@ -12,6 +12,7 @@ import jax
 from deepstone.backends.jax.lower import Lowering
 from deepstone.backends.jax.settings import Settings
 from deepstone.backends.jax.stretch import stretches_of
+from deepstone.backends.scopes import scope_name
 from deepstone.graph.graph import Graph
 from deepstone.graph.stretches import split
 
@@ -21,6 +22,7 @@ class Network:
 
     def __init__(self, graph: Graph, settings: Settings) -> None:
         self._settings = settings
+        self._input_scope = scope_name(graph.input.name)
         self._lowering = Lowering(settings=settings, training=settings.training)
         self._stretches = stretches_of(graph, split(graph) if settings.checkpointing else [graph.layers])
 
@@ -28,7 +30,8 @@ class Network:
         self, parameters: Sequence[Any], buffers: Sequence[Any], images: Any, labels: Any, key: Any | None
     ) -> tuple[Any, list[Any]]:
         """The loss, and the running statistics as they are afterwards."""
-        x = images.astype(self._settings.activations)
+        with jax.named_scope(self._input_scope):
+            x = images.astype(self._settings.activations)
         held, kept = iter(parameters), iter(buffers)
         after: list[Any] = []
         for number, stretch in enumerate(self._stretches):

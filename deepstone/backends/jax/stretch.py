@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
 
 from deepstone.backends.jax.lower import Given, Lowering
+from deepstone.backends.scopes import scope_name
 from deepstone.graph.graph import Graph, Layer
 from deepstone.graph.ops import Input, Op, SoftmaxCrossEntropy
 
@@ -21,6 +22,9 @@ class Node:
     inputs: tuple[int, ...]
     parameters: tuple[str, ...]
     buffers: tuple[str, ...]
+    scope: str = field(
+        compare=False
+    )  # what its operations are called by; nodes that do the same are equal all the same
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,14 +56,15 @@ class Stretch:
         losses: list[Any] = []
         held, kept = iter(parameters), iter(buffers)
         for number, node in enumerate(self.nodes):
-            given = Given(
-                inputs=[values[position] for position in node.inputs],
-                held=_named(node.parameters, held),
-                kept=_named(node.buffers, kept),
-                labels=labels,
-                key=None if key is None else jax.random.fold_in(key, number),
-            )
-            output, changed = lowering.apply(node.op, given)
+            with jax.named_scope(node.scope):
+                given = Given(
+                    inputs=[values[position] for position in node.inputs],
+                    held=_named(node.parameters, held),
+                    kept=_named(node.buffers, kept),
+                    labels=labels,
+                    key=None if key is None else jax.random.fold_in(key, number),
+                )
+                output, changed = lowering.apply(node.op, given)
             values.append(output)
             after += [changed[name] for name in node.buffers]
             if isinstance(node.op, SoftmaxCrossEntropy):
@@ -80,6 +85,7 @@ def stretch_of(graph: Graph, layers: Iterable[Layer], source: str) -> Stretch:
                 inputs=tuple(position[name] for name in layer.inputs),
                 parameters=tuple(graph.parameters(layer)),
                 buffers=tuple(graph.buffers(layer)),
+                scope=scope_name(layer.name),
             )
         )
         position[layer.name] = len(nodes)

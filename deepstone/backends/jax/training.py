@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Protocol
 
 import jax
@@ -11,6 +12,7 @@ from deepstone.backends.jax.network import Network
 from deepstone.backends.jax.optimizers import OPTIMIZERS
 from deepstone.backends.jax.settings import Settings
 from deepstone.backends.jax.state import Batch, State, advanced
+from deepstone.backends.scopes import UPDATE
 
 
 class Steps(Protocol):
@@ -36,7 +38,8 @@ class WholeSteps:
         self._settings = settings
         self._optimizer = OPTIMIZERS[settings.optimizer]
         self._functions: dict[str, Callable[[], None]] = {}
-        if settings.phase == "train":
+        self._programs: dict[str, Any] = {}
+        if settings.phase == "train" and state.slots is None:
             state.slots = jax.device_put(self._optimizer.start(state.parameters), settings.device)
 
     def function(self, program: str) -> Callable[[], None]:
@@ -44,7 +47,18 @@ class WholeSteps:
             forward = self._evaluation if self._settings.phase == "forward" else self._forward
             make = {"forward": forward, "gradient": self._gradient, "train": self._train}[program]
             self._functions[program] = make()
+            self._programs[program] = self.compiled[-1]
         return self._functions[program]
+
+    def program(self, name: str) -> Any:
+        """What runs in a step, compiled."""
+        self.function(name)
+        return self._programs[name]
+
+    def recompiled(self, options: Mapping[str, Any]) -> WholeSteps:
+        """Steps on the same arrays that are compiled with further options."""
+        settings = replace(self._settings, compiler_options={**self._settings.compiler_options, **options})
+        return WholeSteps(self._network, self._batch, self._state, settings)
 
     def _compile(self, function: Callable[..., Any], *arguments: Any, donated: tuple[int, ...] = ()) -> Any:
         lowered = jax.jit(function, donate_argnums=donated).lower(*arguments, *self._batch.get())
@@ -104,7 +118,8 @@ class WholeSteps:
         def train(parameters: Any, slots: Any, buffers: Any, key: Any, images: Any, labels: Any) -> Any:
             key, used = advanced(key)
             loss, buffers, gradients, of_images = self._differentiated(parameters, buffers, images, labels, used)
-            parameters, slots = self._optimizer.update(parameters, slots, gradients)
+            with jax.named_scope(UPDATE):
+                parameters, slots = self._optimizer.update(parameters, slots, gradients)
             return parameters, slots, buffers, key, loss, of_images
 
         run = self._compile(train, state.parameters, state.slots, state.buffers, state.key, donated=(0, 1, 2))

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
-from deepstone.backends.base import Backend, Job, LayerResult, Marks, as_observed, as_set
+from deepstone.backends.base import Backend, InPlace, Job, LayerResult, LoneLayer, Marks, as_observed, as_set
 from deepstone.backends.tensorflow.arrangement import Arrangement
 from deepstone.backends.tensorflow.isa import widest_isa
 from deepstone.backends.tensorflow.layer import LayerRunner
@@ -21,6 +21,9 @@ from deepstone.backends.tensorflow.training import Steps
 from deepstone.backends.tensorflow.variables import Variables
 from deepstone.graph.graph import Graph
 from deepstone.setups.axes import format_cpus
+
+if TYPE_CHECKING:  # loaded when layers are asked for
+    from deepstone.backends.tensorflow.trace import Tracer
 
 
 class SynchronizingMarks(Marks):
@@ -38,6 +41,7 @@ class TensorFlowBackend(Backend):
     _arrangement: Arrangement
     _variables: Variables
     _steps: Steps
+    _made_tracer: Tracer | None = None
 
     def __init__(self) -> None:
         self._sighting = Sighting()
@@ -55,6 +59,7 @@ class TensorFlowBackend(Backend):
 
     def build(self, job: Job) -> None:
         self._job = job
+        self._made_tracer = None
         self._settings = settings = apply(job.request)
         self._graph = graph = Graph.from_worker_json(job.graph)
         self._arrangement = Arrangement(graph, channels_last=settings.channels_last)
@@ -144,6 +149,35 @@ class TensorFlowBackend(Backend):
     def layer(self, name: str, inputs: dict[str, Any], upstream: Any | None) -> LayerResult:
         with tf.device(self._settings.device):
             return self._layers.run(self._graph.layer(name), self._job.weights.get(name, {}), inputs, upstream)
+
+    def in_place(self, steps: int) -> InPlace:
+        return self._tracer().in_place(steps)
+
+    def trace(self, steps: int, path: str) -> dict[str, Any]:
+        return self._tracer().trace(steps, path)
+
+    def _tracer(self) -> Tracer:
+        if self._made_tracer is None:
+            from deepstone.backends.tensorflow.trace import Tracer
+
+            recorded = self._steps.recorded.get(self.phase())
+            self._made_tracer = Tracer(self._graph, self._step, recorded, self._job.scratch, self._settings)
+        return self._made_tracer
+
+    def lone_layer(self, name: str) -> LoneLayer:
+        from deepstone.backends.tensorflow.lone import lone_programs
+
+        layer, weights = self._graph.layer(name), self._job.weights.get(name, {})
+        with tf.device(self._settings.device):
+            programs = lone_programs(self._graph, layer, weights, self._layers, self._arrangement, self._settings)
+        return LoneLayer(programs, timing=self)
+
+    def ceiling(self, wanted: dict[str, Any]) -> LoneLayer:
+        from deepstone.backends.tensorflow.ceilings import ceiling_program
+
+        with tf.device(self._settings.device):
+            program = ceiling_program(wanted)
+        return LoneLayer({str(wanted["kind"]): program}, timing=self)
 
     def memory(self) -> dict[str, Any]:
         if not self._settings.on_gpu:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,6 +21,14 @@ Tensor: TypeAlias = Any
 Tensors: TypeAlias = Mapping[str, Tensor]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """Which gradients: of the inputs at these positions, of the parameters or of both."""
+
+    inputs: tuple[int, ...]
+    parameters: bool
+
+
 class LayerRunner:
     """Runs single layers of one job. Layers that do the same on the same shapes share one recorded program."""
 
@@ -34,17 +43,11 @@ class LayerRunner:
     def run(
         self, layer: Layer, weights: Mapping[str, Any], inputs: Mapping[str, Any], upstream: Any | None
     ) -> LayerResult:
-        arrange, graph = self._arrangement, self._graph
-        given = [self._tensor(arrange.value(name, array), self._settings.activations) for name, array in inputs.items()]
-        parameters = {
-            name: self._tensor(arrange.parameter(layer, name, weights[name]), self._settings.weights)
-            for name in graph.parameters(layer)
-        }
-        buffers = {name: tf.constant(array) for name, array in initial_buffers(graph, layer, self._settings).items()}
-        arguments: list[Any] = [given, parameters, buffers]
-        if upstream is not None:
-            arguments.append(self._tensor(arrange.value(layer.name, upstream), self._type_of_output(layer)))
-        y, input_gradients, parameter_gradients, buffers = self._program(layer, list(inputs), arguments)(*arguments)
+        arrange = self._arrangement
+        arguments = self.arguments(layer, weights, inputs, upstream)
+        wanted = Wanted(inputs=tuple(range(len(inputs))), parameters=True) if upstream is not None else None
+        program = self.program(layer, list(inputs), arguments, wanted)
+        y, input_gradients, parameter_gradients, buffers = program(*arguments)
         return LayerResult(
             arrange.value_of_graph(layer.name, to_numpy(y)),
             inputs={
@@ -58,6 +61,22 @@ class LayerRunner:
             buffers={name: to_numpy(value) for name, value in buffers.items()},
         )
 
+    def arguments(
+        self, layer: Layer, weights: Mapping[str, Any], inputs: Mapping[str, Any], upstream: Any | None
+    ) -> list[Any]:
+        """What `program` makes programs of takes, on the device; without an upstream gradient there is none."""
+        arrange, graph = self._arrangement, self._graph
+        given = [self._tensor(arrange.value(name, array), self._settings.activations) for name, array in inputs.items()]
+        parameters = {
+            name: self._tensor(arrange.parameter(layer, name, weights[name]), self._settings.weights)
+            for name in graph.parameters(layer)
+        }
+        buffers = {name: tf.constant(array) for name, array in initial_buffers(graph, layer, self._settings).items()}
+        arguments: list[Any] = [given, parameters, buffers]
+        if upstream is not None:
+            arguments.append(self._tensor(arrange.value(layer.name, upstream), self._type_of_output(layer)))
+        return arguments
+
     def _tensor(self, array: Any, dtype: Any) -> Tensor:
         return tf.cast(np.ascontiguousarray(array), dtype)
 
@@ -69,14 +88,15 @@ class LayerRunner:
             else self._settings.activations
         )
 
-    def _program(self, layer: Layer, sources: list[str], arguments: list[Any]) -> Callable[..., Any]:
-        """Recorded once for an operation, the pattern of its inputs, and their shapes."""
+    def program(
+        self, layer: Layer, sources: list[str], arguments: list[Any], wanted: Wanted | None
+    ) -> Callable[..., Any]:
+        """Recorded once for an operation, the pattern of its inputs, their shapes, and the gradients wanted."""
         pattern = tuple(sources.index(name) for name in layer.inputs)
         shapes = tuple(tuple(tensor.shape) for tensor in arguments[0])
-        backward = len(arguments) == 4
-        key = (layer.op, pattern, shapes, backward, self._place(layer))
+        key = (layer.op, pattern, shapes, wanted, self._place(layer))
         if key not in self._programs:
-            function = self._function(layer, pattern, backward=backward)
+            function = self._function(layer, pattern, wanted)
             if self._settings.compile != "off":
                 function = tf.function(function, jit_compile=self._settings.xla, autograph=False)
                 function = function.get_concrete_function(*arguments)
@@ -89,7 +109,7 @@ class LayerRunner:
             return layer.name
         return isinstance(layer.op, Flatten) and self._arrangement.moves(layer)
 
-    def _function(self, layer: Layer, pattern: tuple[int, ...], *, backward: bool) -> Callable[..., Any]:
+    def _function(self, layer: Layer, pattern: tuple[int, ...], wanted: Wanted | None) -> Callable[..., Any]:
         lowered = self._lowering.function(layer)
         labels = self._labels
 
@@ -103,11 +123,15 @@ class LayerRunner:
             y, learnt = forward(given, parameters, buffers)
             return y, [], {}, learnt
 
+        if wanted is None:
+            return only_forward
+
         def with_gradients(given: list[Tensor], parameters: Tensors, buffers: Tensors, upstream: Tensor) -> Any:
+            sources = [[given[position] for position in wanted.inputs], parameters if wanted.parameters else {}]
             with tf.GradientTape() as tape:
-                tape.watch([given, parameters])
+                tape.watch(sources)
                 y, learnt = forward(given, parameters, buffers)
-            gradients: Any = tape.gradient(y, [given, parameters], output_gradients=upstream)
+            gradients: Any = tape.gradient(y, sources, output_gradients=upstream)
             return y, *gradients, learnt
 
-        return with_gradients if backward else only_forward
+        return with_gradients

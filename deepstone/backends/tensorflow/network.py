@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
+from deepstone.backends.scopes import scope_name
 from deepstone.backends.tensorflow.lower import LayerFunction, Lowering, Pass
 from deepstone.backends.tensorflow.settings import Settings
 from deepstone.backends.tensorflow.variables import Variables
@@ -21,7 +22,7 @@ class Network:
 
     def __init__(self, graph: Graph, lowering: Lowering, variables: Variables, settings: Settings) -> None:
         layers = split(graph) if settings.checkpointing else [list(graph.layers)]
-        self._stretches = [Stretch(graph, some, lowering, variables) for some in layers]
+        self._stretches = [Stretch(graph, some, lowering, variables, settings) for some in layers]
         self._activations = settings.activations
 
     def loss(self, images: Tensor, one_pass: Pass) -> Tensor:
@@ -34,14 +35,19 @@ class Network:
 class Stretch:
     """Layers in a row. Each output is let go after its last use, as local variables of hand-written code would be."""
 
-    def __init__(self, graph: Graph, layers: list[Layer], lowering: Lowering, variables: Variables) -> None:
+    def __init__(
+        self, graph: Graph, layers: list[Layer], lowering: Lowering, variables: Variables, settings: Settings
+    ) -> None:
         last_use = {name: layer.name for layer in graph.layers for name in layer.inputs}
         self._source = layers[0].name if isinstance(layers[0].op, Input) else layers[0].inputs[0]
         self._layers: list[tuple[Layer, LayerFunction, dict[str, Any], list[str]]] = []
         for layer in layers:
             if not isinstance(layer.op, Input):
                 done = [name for name in dict.fromkeys(layer.inputs) if last_use[name] == layer.name]
-                self._layers.append((layer, lowering.function(layer), variables.held[layer.name], done))
+                function = lowering.function(layer)
+                if settings.compile != "off":
+                    function = _named(layer.name, function)
+                self._layers.append((layer, function, variables.held[layer.name], done))
 
     def run(self, x: Tensor, one_pass: Pass) -> Tensor:
         """The last layer's output, or the sum of the losses."""
@@ -72,3 +78,14 @@ class Stretch:
         y, *statistics = tf.recompute_grad(forward)(x)
         one_pass.statistics.update(zip(learnt, statistics, strict=True))
         return y
+
+
+def _named(layer: str, function: LayerFunction) -> LayerFunction:
+    """Operations carry the layer's name while they are recorded; run eagerly, naming them would only cost time."""
+    scope = scope_name(layer)
+
+    def named(xs: Any, held: Any, one_pass: Pass) -> Tensor:
+        with tf.name_scope(scope):
+            return function(xs, held, one_pass)
+
+    return named

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
+from deepstone.backends.scopes import UPDATE
 from deepstone.backends.tensorflow.lower import Pass
 from deepstone.backends.tensorflow.network import Network
 from deepstone.backends.tensorflow.optimizers import make_optimizer
@@ -34,6 +35,7 @@ class Steps:
         self._number = tf.Variable(tf.constant(0, tf.int64), trainable=False) if settings.dropout else None
         self._update = make_optimizer(settings.optimizer, variables.parameters) if settings.phase == "train" else None
         self._programs: dict[str, Callable[[], None]] = {}
+        self.recorded: dict[str, Any] = {}  # programs as TensorFlow keeps them; without `compile` there are none
 
     def program(self, name: str) -> Callable[[], None]:
         if name not in self._programs:
@@ -41,7 +43,7 @@ class Steps:
         return self._programs[name]
 
     def _forward(self) -> Callable[[], None]:
-        run, batch = self._recorded(self._loss), self._batch
+        run, batch = self._recorded("forward", self._loss), self._batch
 
         def step() -> None:
             self.last_loss = run(*batch())
@@ -49,7 +51,7 @@ class Steps:
         return step
 
     def _gradient(self) -> Callable[[], None]:
-        run, batch = self._recorded(self._loss_and_gradients), self._batch
+        run, batch = self._recorded("gradient", self._loss_and_gradients), self._batch
 
         def step() -> None:
             self.last_gradients = []  # lets go of the memory before as much is needed again
@@ -63,21 +65,23 @@ class Steps:
 
         def whole(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
             loss, gradients, image_gradient = self._loss_and_gradients(images, labels)
-            update(gradients)
+            with tf.name_scope(UPDATE):
+                update(gradients)
             return loss, image_gradient
 
-        run, batch = self._recorded(whole), self._batch
+        run, batch = self._recorded("train", whole), self._batch
 
         def step() -> None:
             self.last_loss, self.last_image_gradient = run(*batch())
 
         return step
 
-    def _recorded(self, function: Callable[[Tensor, Tensor], Any]) -> Callable[[Tensor, Tensor], Any]:
+    def _recorded(self, name: str, function: Callable[[Tensor, Tensor], Any]) -> Callable[[Tensor, Tensor], Any]:
         if self._settings.compile == "off":
             return function
         program = tf.function(function, jit_compile=self._settings.xla, autograph=False)
-        return program.get_concrete_function(*self._batch())
+        self.recorded[name] = program.get_concrete_function(*self._batch())
+        return self.recorded[name]
 
     def _loss(self, images: Tensor, labels: Tensor) -> Tensor:
         one_pass = Pass(labels=labels, number=None if self._number is None else self._number.assign_add(1))

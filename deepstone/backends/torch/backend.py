@@ -4,21 +4,42 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, fx, nn
 
-from deepstone.backends.base import PHASES, Backend, Job, LayerResult, Marks, as_observed, as_set
+from deepstone.backends.base import (
+    PHASES,
+    Backend,
+    ConvolutionTrial,
+    InPlace,
+    Job,
+    LayerResult,
+    LoneLayer,
+    Marks,
+    Unsupported,
+    as_observed,
+    as_set,
+)
+from deepstone.backends.torch.ceilings import ceiling_program
 from deepstone.backends.torch.checkpoint import Checkpointed
+from deepstone.backends.torch.convolutions.trial import convolution_trial
+from deepstone.backends.torch.in_place import InPlaceTimer
 from deepstone.backends.torch.layer import LayerRunner
+from deepstone.backends.torch.lone import lone_programs
 from deepstone.backends.torch.lower import Lowering, module_name
+from deepstone.backends.torch.memory import memory_by_layer
 from deepstone.backends.torch.observe import Sighting, watching, widest_isa
+from deepstone.backends.torch.own_module import OwnModule, RefusesDropout
+from deepstone.backends.torch.primitives import primitives_by_layer
 from deepstone.backends.torch.settings import Settings, apply
+from deepstone.backends.torch.tracing import Tracer
 from deepstone.backends.torch.training import Batch, Steps
 from deepstone.backends.torch.values import load, owners, to_numpy
-from deepstone.graph.graph import Graph
+from deepstone.graph.graph import Graph, Layer
 from deepstone.setups.axes import format_cpus
 
 _PRECISION_OF = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64"}
@@ -46,6 +67,8 @@ class TorchBackend(Backend):
     _settings: Settings
     _network: nn.Module  # as lowered, whatever runs it
     _steps: Steps
+    _tracer: Tracer
+    _in_place: InPlaceTimer | None = None
 
     def __init__(self) -> None:
         self._sighting = Sighting()
@@ -66,6 +89,7 @@ class TorchBackend(Backend):
 
     def build(self, job: Job) -> None:
         self._job = job
+        self._in_place = None
         self._settings = settings = apply(job.request)
         torch.manual_seed(job.request["seed"])
         self._graph = Graph.from_worker_json(job.graph)
@@ -73,9 +97,13 @@ class TorchBackend(Backend):
         images, labels = torch.from_numpy(job.images), torch.from_numpy(job.labels)
         self._steps = Steps(self._compiled(), Batch(images, labels, settings), settings)
         self._step = self._steps.function()
+        phases = self.phases()
+        self._tracer = Tracer(self._network, self._graph, self._steps, settings, phases, self.synchronize)
 
     def _lower(self, weights: dict[str, dict[str, Any]]) -> nn.Module:
         settings = self._settings
+        if settings.checkpointing and self._graph.opaque:
+            raise Unsupported("checkpointing cuts a network between its layers, and a module of your own is only one")
         if settings.checkpointing:
             network: nn.Module = Checkpointed(self._graph, dropout=settings.dropout)
         else:
@@ -100,13 +128,17 @@ class TorchBackend(Backend):
     def first_step(self) -> None:
         on_cpu = self._settings.device.type == "cpu"
         eager = self._settings.compile_mode is None
-        with watching(self._network.modules(), hooks=eager, onednn=on_cpu) as self._sighting:
+        stray = bool(self._graph.opaque) and eager and not self._settings.dropout
+        with (
+            RefusesDropout() if stray else nullcontext(),
+            watching(self._network.modules(), hooks=eager, onednn=on_cpu) as self._sighting,
+        ):
             self._step()
             self.synchronize()
         if not on_cpu:
             torch.cuda.reset_peak_memory_stats()
 
-    def phases(self) -> Sequence[str] | None:
+    def phases(self) -> Sequence[str]:
         return PHASES[: {"forward": 2, "gradient": 3, "train": 4}[self._settings.phase]]
 
     def step_in_phases(self, mark: Callable[[int], None]) -> None:
@@ -137,7 +169,8 @@ class TorchBackend(Backend):
 
     def details(self) -> dict[str, Any]:
         if self._settings.device.type == "cpu":
-            return {"onednn_primitives": self._sighting.primitives}
+            by_layer = primitives_by_layer(self._sighting.onednn_log, self._graph, self._job.request["batch"])
+            return {"onednn_primitives": self._sighting.primitives, "onednn_by_layer": by_layer}
         return {"gpu_uuid": f"GPU-{torch.cuda.get_device_properties(self._settings.device).uuid}"}
 
     def _observed_algorithm(self) -> dict[str, Any]:
@@ -186,20 +219,64 @@ class TorchBackend(Backend):
             owner = modules.get(module_name(layer.name))
             if owner is None:
                 continue
-            if kind == "buffers":
-                for name in self._graph.buffers(layer):
-                    found[f"{layer.name}/{name}"] = to_numpy(owner.get_buffer(name))
-                continue
-            for name in self._graph.parameters(layer):
-                parameter = owner.get_parameter(name)
-                tensor = parameter.grad if kind == "gradients" else parameter
+            for name, held in self._held(layer, owner, buffers=kind == "buffers"):
+                tensor = held.grad if kind == "gradients" else held
                 if tensor is not None:
                     found[f"{layer.name}/{name}"] = to_numpy(tensor)
         return found
 
+    def _held(self, layer: Layer, owner: nn.Module, *, buffers: bool) -> list[tuple[str, Tensor]]:
+        """The arrays of a layer by name; of a user's own module all that it has, by their dotted names."""
+        if isinstance(owner, OwnModule):
+            return list(owner.inner.named_buffers() if buffers else owner.inner.named_parameters())
+        if buffers:
+            return [(name, owner.get_buffer(name)) for name in self._graph.buffers(layer)]
+        return [(name, owner.get_parameter(name)) for name in self._graph.parameters(layer)]
+
     def layer(self, name: str, inputs: dict[str, Any], upstream: Any | None) -> LayerResult:
         runner = LayerRunner(self._graph, self._settings, self._job.labels)
         return runner.run(self._graph.layer(name), self._job.weights.get(name, {}), inputs, upstream)
+
+    def in_place(self, steps: int) -> InPlace:
+        if self._settings.compile_mode is not None:
+            return self._tracer.in_place(steps)
+        if self._settings.checkpointing:
+            raise Unsupported(
+                "with checkpointing=on a layer's forward runs again inside backward; use checkpointing=off"
+            )
+        if self._in_place is None:
+            assert isinstance(self._network, fx.GraphModule)
+            self._in_place = InPlaceTimer(self._network, self._graph, self._steps, self._settings.device)
+        return self._in_place.run(steps, self.synchronize)
+
+    def lone_layer(self, name: str) -> LoneLayer:
+        layer = self._graph.layer(name)
+        programs = lone_programs(self._graph, layer, self._job.weights.get(name, {}), self._settings, self._job)
+        return LoneLayer(programs, self)
+
+    def ceiling(self, wanted: dict[str, Any]) -> LoneLayer:
+        return LoneLayer({str(wanted["kind"]): ceiling_program(wanted, self._settings.device)}, self)
+
+    def convolution(self, name: str, direction: str) -> ConvolutionTrial:
+        weights = self._job.weights.get(name, {})
+        return convolution_trial(self._graph, name, direction, weights, self._job.request, self._settings, self)
+
+    def memory_by_layer(self) -> list[tuple[str, dict[str, Any]]]:
+        if self._settings.checkpointing:
+            raise Unsupported("with checkpointing=on backward makes again what forward did not keep")
+        if self._settings.compile_mode is not None:
+            raise Unsupported("a compiled step keeps what its compiler chose, not what layers do; use compile=off")
+        assert isinstance(self._network, fx.GraphModule)
+        return memory_by_layer(self._network, self._graph, self._steps, self._settings.device)
+
+    def available_bytes(self) -> Any:
+        if self._settings.device.type == "cpu":
+            return {"absent": "the step ran on the CPU"}
+        free_bytes, _ = torch.cuda.mem_get_info()
+        return free_bytes + torch.cuda.memory_reserved()
+
+    def trace(self, steps: int, path: str) -> dict[str, Any]:
+        return self._tracer.trace(steps, path)
 
     def memory(self) -> dict[str, Any]:
         if self._settings.device.type == "cpu":

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from deepstone.backends.base import LayerResult
 from deepstone.backends.torch.lower import Lowering, module_name
@@ -27,10 +27,7 @@ class LayerRunner:
     def run(
         self, layer: Layer, weights: Mapping[str, Any], inputs: Mapping[str, Any], upstream: Any | None
     ) -> LayerResult:
-        lowering = Lowering(self._graph, [layer], dropout=self._settings.dropout)
-        module = lowering.module(*dict.fromkeys(layer.inputs))
-        load(module, {layer.name: weights})
-        self._settings.place(module)
+        module = single_layer(self._graph, layer, weights, self._settings)
         given = {name: self._placed(array) for name, array in inputs.items()}
         arguments: list[Tensor] = list(given.values())
         if isinstance(layer.op, SoftmaxCrossEntropy):
@@ -59,6 +56,14 @@ class LayerRunner:
         memory_format = torch.channels_last if output.dim() == 4 and self._settings.channels_last else None
         placed = tensor.to(output.device, output.dtype)
         return placed if memory_format is None else placed.contiguous(memory_format=memory_format)
+
+
+def single_layer(graph: Graph, layer: Layer, weights: Mapping[str, Any], settings: Settings) -> nn.Module:
+    """The layer as a network of its own, which takes each of its inputs once, and the labels if it is a loss."""
+    module = Lowering(graph, [layer], dropout=settings.dropout).module(*dict.fromkeys(layer.inputs))
+    load(module, {layer.name: weights})
+    settings.place(module)
+    return module
 
 
 def module_parameters(module: Any | None) -> list[tuple[str, Tensor]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Iterable
+from itertools import islice
 from typing import Any
 
 import torch
@@ -16,9 +17,12 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from deepstone.backends.base import Unsupported
+from deepstone.backends.torch.own_module import own_module
 from deepstone.backends.torch.pools import PaddedAveragePool, PaddedMaxPool, outer_pad, torch_takes
 from deepstone.graph import ops
 from deepstone.graph.graph import Graph, Layer
+
+LAYER = "layer"  # the key of fx.Node.meta under which a node's layer is noted
 
 # Layers whose output their own backward does not read, so that the next layer may write over it.
 _OUTPUT_UNREAD = (ops.Conv, ops.Dense, ops.BatchNorm, ops.Add)
@@ -44,11 +48,14 @@ class Lowering:
         has_loss = any(isinstance(layer.op, ops.SoftmaxCrossEntropy) for layer in self._layers)
         labels = self._fx.placeholder("labels") if has_loss else None
         for layer in self._layers:
+            before = len(self._fx.nodes)
             if isinstance(layer.op, ops.SoftmaxCrossEntropy):
                 assert labels is not None
                 losses.append(self._loss(layer, layer.op, labels))
             elif not isinstance(layer.op, ops.Input):
                 self._nodes[layer.name] = self._lower(layer)
+            for node in islice(reversed(self._fx.nodes), len(self._fx.nodes) - before):
+                node.meta[LAYER] = layer.name
         output = self._nodes[self._layers[-1].name] if not losses else self._sum(losses)
         self._fx.output(output)
         self._fx.lint()
@@ -85,6 +92,8 @@ class Lowering:
                 return self._fx.call_function(torch.cat, ([self._nodes[name] for name in layer.inputs], 1))
             case ops.Flatten():
                 return self._fx.call_function(torch.flatten, (x, 1))
+            case ops.Module():
+                return self._call(layer, own_module(op, dropout=self._dropout), x)
             case _:
                 raise Unsupported(f"torch backend: no lowering of {op.kind} (layer {layer.name!r})")
 

@@ -13,12 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from deepstone.backends.torch.primitives import executed
 from deepstone.setups.axes import ISA_ORDER
-
-# oneDNN 3 writes a version and "primitive" before "exec", and a time stamp if told to; oneDNN 2 none of them.
-_EXECUTED = re.compile(
-    r"^onednn_verbose,(?:v\d,)?(?:\d[^,]*,)?(?:primitive,)?exec,cpu,([a-z_]+),([^,]+),", re.MULTILINE
-)
 
 
 @dataclass(kw_only=True, slots=True)
@@ -28,6 +24,7 @@ class Sighting:
     dtype: torch.dtype | None = None
     channels_last: bool | None = None
     primitives: dict[str, list[str]] = field(default_factory=dict[str, list[str]])  # operation -> implementations
+    onednn_log: str = ""
 
 
 @contextmanager
@@ -39,6 +36,7 @@ def watching(modules: Iterable[nn.Module], *, hooks: bool, onednn: bool) -> Gene
         if onednn:
             with _stdout_to_file() as log, torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON):
                 yield sighting
+            sighting.onednn_log = log[0]
             sighting.primitives = parse_onednn_log(log[0])
         else:
             yield sighting
@@ -97,9 +95,9 @@ def _flush_c_stdout() -> None:
 def parse_onednn_log(log: str) -> dict[str, list[str]]:
     """Which implementations ran, per kind of operation; reorders left out."""
     found: dict[str, set[str]] = {}
-    for operation, implementation in _EXECUTED.findall(log):
-        if operation != "reorder":
-            found.setdefault(operation, set()).add(implementation)
+    for line in executed(log):
+        if line.operation != "reorder":
+            found.setdefault(line.operation, set()).add(line.implementation)
     return {operation: sorted(names) for operation, names in sorted(found.items())}
 
 

@@ -108,17 +108,17 @@ class Steps:
 
         return step
 
-    def step_in_phases(self, mark: Callable[[int], None]) -> None:
-        """The same step with a mark at the end of data, forward, backward and update.
+    def step_in_phases(self, mark: Callable[[int], None], model: nn.Module | None = None) -> None:
+        """The same step with a mark at the end of data, forward, backward and update; `model` stands in for our own.
 
         Zeroing gradients is part of the last phase here, where the plain step begins with it: in a loop it is the same.
         """
-        phase = self._settings.phase
+        phase, model = self._settings.phase, self._model if model is None else model
         if phase == "forward":
             with torch.inference_mode(), self._settings.casting():
                 images, labels = self._batch.get()
                 mark(0)
-                self.last_loss = self._model(images, labels)
+                self.last_loss = model(images, labels)
             mark(1)
             return
         forget = self._forget_function()
@@ -126,7 +126,7 @@ class Steps:
             forget()
         images, labels = self._batch.get()
         mark(0)
-        self.last_loss = loss = self._loss_function()(self._model, images, labels)
+        self.last_loss = loss = self._loss_function()(model, images, labels)
         mark(1)
         self._backward_function()(loss)
         if phase == "gradient":

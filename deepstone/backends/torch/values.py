@@ -13,8 +13,14 @@ from deepstone.backends.torch.lower import module_name
 
 
 def owners(network: nn.Module) -> dict[str, nn.Module]:
-    """Every module by the last part of its path, which is what `module_name` gives."""
-    return {path.rpartition(".")[2]: module for path, module in network.named_modules()}
+    """Every module by the last part of its path, which is what `module_name` gives.
+
+    The outermost of a name: what a user's own module has inside may be called anything.
+    """
+    found: dict[str, nn.Module] = {}
+    for path, module in network.named_modules():
+        found.setdefault(path.rpartition(".")[2], module)
+    return found
 
 
 def load(network: nn.Module, weights: Mapping[str, Mapping[str, Any]]) -> None:

@@ -37,8 +37,12 @@ def plant(module, error):
     def of_channels(values, like):
         return values.reshape(1, -1, 1, 1) if like.dim() == 4 else values
 
+    def off_in_fp32(x):
+        return x * 1.01 if x.dtype == torch.float32 else x
+
     def wrong(self, layer):
         op = layer.op
+        whole = len(self._layers) > 1
         if error == "padding" and isinstance(op, ops.Conv) and any(op.pad):
             self._nodes[layer.inputs[0]] = self._fx.call_function(shifted, (self._nodes[layer.inputs[0]],))
         elif error == "lrn scale" and isinstance(op, ops.Lrn):
@@ -49,9 +53,13 @@ def plant(module, error):
             return self._fx.call_function(lambda x: x.permute(0, 2, 3, 1).flatten(1), (self._nodes[layer.inputs[0]],))
         elif error == "dropped bias" and isinstance(op, ops.Conv) and op.bias:
             return without_bias(self, layer, lower(self, layer))
+        elif (
+            whole and layer.name == "conv1" and (error == "whole" or (error == "seed 0" and torch.initial_seed() == 0))
+        ):
+            return self._fx.call_function(off_in_fp32, (lower(self, layer),))
         return lower(self, layer)
 
-    for name, function in (("shifted", shifted), ("of_channels", of_channels)):
+    for name, function in (("shifted", shifted), ("of_channels", of_channels), ("off_in_fp32", off_in_fp32)):
         setattr(module, name, function)
     lowering._lower = wrong
 

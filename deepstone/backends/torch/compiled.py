@@ -1,0 +1,139 @@
+"""The job's network compiled once more, in the same way but so that its kernels show themselves and tell their origin.
+
+Inductor notes the nodes that went into each kernel. A node's stack trace leads to a line of the function that fx wrote
+for our network, forward as well as backward, and that line belongs to a layer.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, fx, nn
+from torch._ops import OpOverload
+
+from deepstone.backends.base import Unsupported
+from deepstone.backends.torch.in_order import KernelCall
+from deepstone.backends.torch.lower import LAYER
+
+_ORIGINS = "trace.provenance_tracking_level"
+_HANDLE = re.compile(r"\[Provenance debug handles\] (\S+:\d+)$", re.MULTILINE)
+_LINE = re.compile(r'File "(<eval_with_key>[^"]*)", line \d+, in forward\n\s*(\w+) = ')
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Operation:
+    """A node of the program that was compiled. One that only looks at memory in another way makes no elements."""
+
+    name: str
+    layer: str | None
+    elements: int
+
+
+@dataclass(frozen=True, slots=True)
+class WatchedNetwork:
+    """`module` computes as the job's own does. `calls` fill up as it is compiled, in the order in which they run."""
+
+    module: nn.Module
+    calls: dict[str, list[KernelCall]]
+
+
+def compile_watched(network: nn.Module, mode: str) -> WatchedNetwork:
+    """Nothing is compiled before the first call, which must be made inside `compiling_anew`."""
+    from torch._inductor import config, list_mode_options
+    from torch._inductor.compile_fx import compile_fx, compile_fx_inner
+    from torch._inductor.debug import reset_provenance_globals
+    from torch._inductor.output_code import CompiledFxGraph
+
+    if _ORIGINS not in config.get_config_copy():
+        raise Unsupported(f"torch {torch.__version__} does not tell which operations its compiled kernels come from")
+    options = {} if mode == "default" else list_mode_options(mode)
+    options |= {_ORIGINS: 1, "cpp.enable_kernel_profile": True, "fx_graph_cache": False}
+    layer_of_line = _layers_by_line(network)
+    calls: dict[str, list[KernelCall]] = {"forward": [], "backward": []}
+
+    def compile_pass(module: fx.GraphModule, inputs: Any, **given: Any) -> Any:
+        with reset_provenance_globals():  # without it Inductor keeps no account of a backward pass
+            code = compile_fx_inner(module, inputs, **given)
+        assert isinstance(code, CompiledFxGraph)
+        assert code.inductor_provenance_mapping_str is not None
+        operations = {node.name: _operation(node, layer_of_line) for node in module.graph.nodes}
+        direction = "backward" if given.get("is_backward") else "forward"
+        calls[direction] += kernel_calls(code.source_code, code.inductor_provenance_mapping_str, operations)
+        return code
+
+    def backend(module: fx.GraphModule, inputs: list[Any]) -> Any:
+        return compile_fx(module, inputs, inner_compile=compile_pass, config_patches=options)
+
+    module = cast(nn.Module, torch.compile(network, backend=cast(Callable[..., Any], backend)))
+    return WatchedNetwork(module, calls)
+
+
+def compiling_anew() -> AbstractContextManager[Any]:
+    """Inside, what was compiled before is not taken from torch's cache: it would bypass us."""
+    from torch._functorch import config
+
+    return config.patch(enable_autograd_cache=False)
+
+
+def kernel_calls(source: str, origins: str, operations: Mapping[str, Operation]) -> list[KernelCall]:
+    """The calls in a compiled program's source, in order.
+
+    `origins` is Inductor's own account of the nodes in each; `operations` are those nodes in the order of the program.
+    """
+    nodes_of: dict[str, list[str]] = json.loads(origins)["cppCodeToPost"]
+    calls: list[KernelCall] = []
+    for handle in _HANDLE.findall(source):
+        name, nodes = shown_name(handle.rpartition(":")[0]), set(nodes_of.get(handle, []))
+        fused = [operation for node, operation in operations.items() if node in nodes]
+        calls.append(KernelCall(name=name, layers=_elements_by_layer(name, fused)))
+    return calls
+
+
+def shown_name(call: str) -> str:
+    """The name under which the profiler shows a kernel: `extern_kernels.mm` is `aten::mm`."""
+    external, _, name = call.rpartition("extern_kernels.")
+    if not external and name != call:
+        return f"aten::{name.removeprefix('bias_')}"
+    if call.startswith("torch.ops."):
+        space, name = call.split(".")[2:4]
+        return f"{space}::{name}"
+    return re.sub(r"^graph_\d+_", "", call)
+
+
+def _elements_by_layer(kernel: str, operations: Sequence[Operation]) -> dict[str, int]:
+    """A kernel of torch's own does one operation, the last of its name; its inputs' may be named beside it."""
+    own = [operation for operation in operations if operation.name == kernel][-1:]
+    layers: dict[str, int] = {}
+    for operation in own or operations:
+        if operation.layer is not None:
+            layers[operation.layer] = layers.get(operation.layer, 0) + operation.elements
+    worked = {layer: elements for layer, elements in layers.items() if elements}
+    return worked or dict.fromkeys(layers, 1)
+
+
+def _operation(node: fx.Node, layer_of_line: Mapping[tuple[str, str], str]) -> Operation:
+    layers = [layer_of_line.get(line) for line in _LINE.findall(node.stack_trace or "")]
+    layer = next((layer for layer in reversed(layers) if layer is not None), None)
+    if not isinstance(node.target, OpOverload):
+        return Operation(name=str(node.target), layer=layer, elements=0)
+    made = node.meta.get("val")
+    tensors = [made] if isinstance(made, Tensor) else made if isinstance(made, list | tuple) else []
+    elements = sum(tensor.numel() for tensor in tensors if isinstance(tensor, Tensor))
+    name = str(node.target.name()).partition(".")[0]
+    return Operation(name=name, layer=layer, elements=0 if node.target.is_view else elements)
+
+
+def _layers_by_line(network: nn.Module) -> dict[tuple[str, str], str]:
+    """From the file and the variable of a line in a generated forward function to the layer."""
+    found: dict[tuple[str, str], str] = {}
+    for module in network.modules():
+        if isinstance(module, fx.GraphModule):
+            file = type(module).forward.__code__.co_filename
+            found |= {(file, node.name): node.meta[LAYER] for node in module.graph.nodes if LAYER in node.meta}
+    return found

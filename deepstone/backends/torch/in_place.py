@@ -1,0 +1,295 @@
+"""Layers timed inside whole eager steps: a stamp where a layer begins and ends, forward and backward.
+
+    forward   ┆conv1┆ ┆relu1┆ ┆pool1┆ …       stamps in the generated forward function
+    backward  … ┆pool1┆ ┆relu1┆ ┆conv1┆       stamps before and after each autograd node that the layer made
+    between   gaps: the host, the autograd engine, storing gradients; where it adds them up, that is named
+
+Stamps are times of the host's clock on the CPU and events in the stream on a GPU, so nothing waits for anything. An
+event takes the device's time, some 2 µs, so on a GPU a layer begins where what came before it ended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, fx, nn
+
+from deepstone.backends.base import InPlace, StepAccount
+from deepstone.backends.torch.lower import LAYER
+from deepstone.backends.torch.own_module import OwnModule, leaves
+from deepstone.backends.torch.training import Steps
+from deepstone.graph.graph import Graph
+
+METHOD = "stamps at the ends of each layer's forward call and autograd nodes"
+_SUMS_AND_UPDATE = (
+    "sums are of the gradients that meet where one output feeds several layers; "
+    "update includes forgetting the gradients"
+)
+RULE_CPU = f"nothing is shared: each layer has the time between its own stamps; {_SUMS_AND_UPDATE}"
+RULE_GPU = (
+    "nothing is shared: each layer has the time since the one before it ended, waiting for the host included; "
+    f"{_SUMS_AND_UPDATE}"
+)
+RULE_PARTS = (
+    "nothing is shared: each part of your module has the time between its own stamps; what your forward does between "
+    "two parts is named, and its backward counts to the later of them"
+)
+SUMS = "sums of gradients"
+BETWEEN = "between the module's parts"
+
+_START, _DATA, _FORWARD, _BACKWARD, _UPDATE = range(-1, 4)  # the ends of phases, as step_in_phases marks them
+
+
+class Stamps:
+    """What happened when: (layer, pass, whether it begins) or the number of a phase that ended."""
+
+    def __init__(self, device: torch.device, *, sparse: bool) -> None:
+        self.on_gpu = device.type == "cuda"
+        self.sparse = sparse  # no stamp where a layer begins
+        self.sums_pending = False  # gradients have been added up since the last stamp
+        self._pool: list[torch.cuda.Event] = []
+        self.what: list[Any] = []
+        self._when: list[Any] = []
+
+    def stamper(self, what: Any) -> Callable[..., None]:
+        """A function that stamps `what`, whatever it is given."""
+        note, keep = self.what.append, self._when.append
+        if not self.on_gpu:
+            clock = time.perf_counter
+
+            def stamp(*_: Any) -> None:
+                keep(clock())
+                note(what)
+
+            return stamp
+
+        def record(*_: Any) -> None:
+            if len(self._when) == len(self._pool):
+                self._pool.append(torch.cuda.Event(enable_timing=True))
+            event = self._pool[len(self._when)]
+            event.record()
+            keep(event)
+            note(what)
+
+        return record
+
+    def times_s(self) -> list[float]:
+        """Call it after synchronizing."""
+        if not self.on_gpu:
+            return list(self._when)
+        first = self._when[0]
+        return [first.elapsed_time(event) / 1e3 for event in self._when]
+
+    def clear(self) -> None:
+        self.what.clear()
+        self._when.clear()
+
+
+class _Begin(nn.Module):
+    """Stands before a layer in the marked network."""
+
+    def __init__(self, stamp: Callable[..., None]) -> None:
+        super().__init__()
+        self._stamp = stamp
+
+    def forward(self) -> None:
+        self._stamp()
+
+
+class _End(nn.Module):
+    """Stands after a layer; puts stamps around the autograd nodes that the layer has just made."""
+
+    def __init__(self, layer: str, stamps: Stamps, owned: set[Any], *, adds_up: bool = False) -> None:
+        super().__init__()
+        self._stamp = stamps.stamper((layer, "forward", False))
+        begin, end = (stamps.stamper((layer, "backward", begins)) for begins in (True, False))
+        self._begin_backward = _after_sums(stamps, begin) if stamps.sparse else begin
+        self._end_backward = _before_sums(stamps, end) if stamps.sparse and adds_up else end
+        self._owned = owned
+
+    def forward(self, output: Tensor) -> Tensor:
+        self._stamp()
+        self.own(output)
+        return output
+
+    def own(self, output: Tensor) -> None:
+        owned = self._owned
+        new = [output.grad_fn]
+        while new:
+            node = new.pop()
+            # A node that stores a weight's gradient outlives the step, and so would its stamps.
+            if node is None or node in owned or not node.next_functions:
+                continue
+            owned.add(node)
+            node.register_prehook(self._begin_backward)
+            node.register_hook(self._end_backward)
+            new += [before for before, _ in node.next_functions]
+
+    def after_module(self, _module: nn.Module, _inputs: Any, output: Any) -> None:
+        """As a hook of a module, which may give several tensors, or none."""
+        self._stamp()
+        for tensor in output if isinstance(output, (tuple, list)) else (output,):
+            if isinstance(tensor, Tensor):
+                self.own(tensor)
+
+
+def _before_sums(stamps: Stamps, stamp: Callable[..., None]) -> Callable[..., None]:
+    def ended(*_: Any) -> None:
+        stamp()
+        stamps.sums_pending = True
+
+    return ended
+
+
+def _after_sums(stamps: Stamps, stamp: Callable[..., None]) -> Callable[..., None]:
+    def begun(*_: Any) -> None:
+        if stamps.sums_pending:
+            stamp()
+            stamps.sums_pending = False
+
+    return begun
+
+
+class MarkedNetwork:
+    """A second forward function over the same modules and weights, with stamps."""
+
+    def __init__(self, network: fx.GraphModule, graph: Graph, device: torch.device) -> None:
+        # What lies between the parts of a user's own module is no part of them, so there both ends are stamped.
+        self.stamps = Stamps(device, sparse=device.type == "cuda" and not graph.opaque)
+        self._graph = graph
+        self._owned: set[Any] = set()
+        self.module = self._marked(network)
+
+    def _marked(self, network: fx.GraphModule) -> fx.GraphModule:
+        root = nn.Module()
+        for name, module in network.named_children():
+            root.add_module(name, module)
+        graph, copies, current = fx.Graph(), dict[fx.Node, fx.Node](), ""
+        last: fx.Node | None = None
+
+        def close() -> None:
+            if current and last is not None:
+                name = f"end_{len(copies)}"
+                adds_up = any(len(self._graph.consumers[source]) > 1 for source in self._graph.layer(current).inputs)
+                root.add_module(name, _End(current, self.stamps, self._owned, adds_up=adds_up))
+                copies[last] = graph.call_module(name, (copies[last],))
+
+        opaque = {layer.name for layer in self._graph.opaque}
+        for node in network.graph.nodes:
+            layer = node.meta.get(LAYER, "")
+            layer = "" if layer in opaque else layer  # its parts have stamps of their own
+            if layer != current:
+                close()
+                current = layer
+                if layer and not self.stamps.sparse:
+                    name = f"begin_{len(copies)}"
+                    root.add_module(name, _Begin(self.stamps.stamper((layer, "forward", True))))
+                    graph.call_module(name)
+            copies[node] = graph.node_copy(node, lambda original: copies[original])
+            last = node
+        graph.lint()
+        return fx.GraphModule(root, graph, class_name="MarkedNetwork")
+
+    @contextmanager
+    def watching_parts(self) -> Generator[None]:
+        """Stamps at the parts of users' own modules, for as long as it is entered."""
+        handles: list[Any] = []
+        own = [module for module in self.module.modules() if isinstance(module, OwnModule)]
+        for name, part in (entry for module in own for entry in leaves(module)):
+            begin, end = self.stamps.stamper((name, "forward", True)), _End(name, self.stamps, self._owned)
+            handles += [part.register_forward_pre_hook(begin), part.register_forward_hook(end.after_module)]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def forget(self) -> None:
+        """Let go of the last step's autograd nodes."""
+        self._owned.clear()
+
+
+class InPlaceTimer:
+    """Runs marked steps of one job."""
+
+    def __init__(self, network: fx.GraphModule, graph: Graph, steps: Steps, device: torch.device) -> None:
+        self._graph = graph
+        self._steps = steps
+        self._marked = MarkedNetwork(network, graph, device)
+        self._marked.module.train(network.training)
+        self._start = self._marked.stamps.stamper(_START)
+        self._phase_ends = [self._marked.stamps.stamper(phase) for phase in range(4)]
+
+    def run(self, count: int, synchronize: Callable[[], None]) -> InPlace:
+        """`count` steps after one that is not looked at."""
+        stamps = self._marked.stamps
+        with self._marked.watching_parts():
+            self._step()
+            synchronize()
+            stamps.clear()
+            for _ in range(count):
+                self._step()
+            synchronize()
+        found = list(accounts(stamps.what, stamps.times_s(), self._graph))
+        stamps.clear()
+        rule = RULE_PARTS if self._graph.opaque else RULE_GPU if stamps.sparse else RULE_CPU
+        return InPlace(METHOD, rule, found)
+
+    def _step(self) -> None:
+        self._start()
+        self._steps.step_in_phases(self._end_phase, model=self._marked.module)
+        self._marked.forget()
+
+    def _end_phase(self, phase: int) -> None:
+        self._phase_ends[phase]()
+
+
+def accounts(what: list[Any], times_s: list[float], graph: Graph) -> Iterator[StepAccount]:
+    """From stamps to where the time went, step by step."""
+    starts = [number for number, stamped in enumerate(what) if stamped == _START]
+    for begin, end in zip(starts, [*starts[1:], len(what)], strict=True):
+        yield _account(what[begin:end], times_s[begin:end], graph)
+
+
+def _account(what: list[Any], times_s: list[float], graph: Graph) -> StepAccount:
+    layers: dict[tuple[str, str], float] = {}
+    other: dict[str, float] = {}
+    phases = {"data": 0.0, "update": 0.0}
+    gaps_s = 0.0
+    met: set[str] = set()  # outputs that have received a gradient
+    for (before, after), (start_s, end_s) in zip(pairwise(what), pairwise(times_s), strict=True):
+        passed = end_s - start_s
+        if after == _DATA:
+            phases["data"] += passed
+        elif after == _UPDATE:
+            phases["update"] += passed
+        elif isinstance(after, tuple) and not after[2]:
+            key = after[:2]
+            layers[key] = layers.get(key, 0.0) + passed
+        elif (
+            isinstance(before, tuple)
+            and before[1] == "backward"
+            and not graph.opaque
+            and _adds_up(graph, before[0], met)
+        ):
+            other[SUMS] = other.get(SUMS, 0.0) + passed
+        elif isinstance(before, tuple) and before[1] == "forward" and graph.opaque:
+            other[BETWEEN] = other.get(BETWEEN, 0.0) + passed
+        else:
+            gaps_s += passed
+    return StepAccount(times_s[-1] - times_s[0], layers, phases["data"], phases["update"], gaps_s, other)
+
+
+def _adds_up(graph: Graph, layer: str, met: set[str]) -> bool:
+    """Whether the gradients that this layer has just handed back are added to some that came before."""
+    adds = False
+    for source in graph.layer(layer).inputs:
+        if len(graph.consumers[source]) > 1:
+            adds = adds or source in met
+            met.add(source)
+    return adds

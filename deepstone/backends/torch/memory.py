@@ -1,0 +1,148 @@
+"""Which layer takes which memory, in one step of its own: arrays kept for backward, and workspace on a GPU.
+
+Kept arrays are those that autograd saves in forward, each storage once, where it was made. Workspace is what torch's
+allocator had beyond both ends of a layer's call or autograd node; the CPU's allocator keeps no such account.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import torch
+from torch import Tensor, fx, nn
+from torch.autograd.graph import saved_tensors_hooks
+
+from deepstone.backends.torch.lower import LAYER
+from deepstone.backends.torch.training import Steps
+from deepstone.graph.graph import Graph
+
+_NO_WORKSPACE = {"absent": "torch keeps no account of its workspaces on the CPU"}
+
+
+def memory_by_layer(
+    network: fx.GraphModule, graph: Graph, steps: Steps, device: torch.device
+) -> list[tuple[str, dict[str, Any]]]:
+    """Runs one step. The allocator's peak counts from somewhere inside it afterwards."""
+    account = _Account(network, graph)
+    watch = _Watch(device)
+    watched = _Watched(network, account, watch)
+    steps.step_in_phases(lambda _phase: None, model=watched)
+    return [
+        (
+            layer.name,
+            {
+                "kept_bytes": account.kept_bytes.get(layer.name, 0),
+                "workspace_bytes": watch.workspace_bytes.get(layer.name, 0) if watch.active else _NO_WORKSPACE,
+            },
+        )
+        for layer in graph.layers
+    ]
+
+
+class _Account:
+    """Whose arrays autograd saves."""
+
+    def __init__(self, network: nn.Module, graph: Graph) -> None:
+        self.kept_bytes: dict[str, int] = {}
+        self._makers: dict[int, str] = {}  # the layer that made what lies at an address
+        self._counted = {_address(tensor) for tensor in (*network.parameters(), *network.buffers())}
+        self._image = graph.input.name
+        self._saved: list[Tensor] = []  # while one node runs
+
+    def save(self, tensor: Tensor) -> Tensor:
+        self._saved.append(tensor)
+        return tensor
+
+    def arrived(self, tensor: Tensor) -> None:
+        self._makers[_address(tensor)] = self._image
+
+    def ran(self, layer: str, inputs: list[Tensor], output: object) -> None:
+        """One node of a layer ran: what it saved is an input's, or its own."""
+        taken = {_address(tensor) for tensor in inputs}
+        if isinstance(output, Tensor) and _address(output) not in taken:  # else it wrote over an input, or views one
+            self._makers[_address(output)] = layer
+        for tensor in self._saved:
+            address = _address(tensor)
+            if address in self._counted:
+                continue
+            self._counted.add(address)  # stays true: what is saved is not freed before backward
+            maker = self._makers.get(address, layer) if address in taken else layer
+            self.kept_bytes[maker] = self.kept_bytes.get(maker, 0) + tensor.untyped_storage().nbytes()
+        self._saved.clear()
+
+
+class _Watch:
+    """What torch's CUDA allocator had at most while a layer ran, beyond what was there before or after it."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.active = device.type == "cuda"
+        self.workspace_bytes: dict[str, int] = {}
+        self._before_bytes = 0
+
+    def begin(self, *_: object) -> None:
+        if self.active:
+            torch.cuda.reset_peak_memory_stats()
+            self._before_bytes = torch.cuda.memory_allocated()
+
+    def end(self, layer: str) -> None:
+        if self.active:
+            around = max(self._before_bytes, torch.cuda.memory_allocated())
+            beyond = torch.cuda.max_memory_allocated() - around
+            self.workspace_bytes[layer] = max(beyond, self.workspace_bytes.get(layer, 0))
+
+    def ender(self, layer: str) -> Callable[..., None]:
+        return lambda *_: self.end(layer)
+
+
+class _Watched(nn.Module):
+    """Runs the network's own nodes one by one, with the account and the watch around each."""
+
+    def __init__(self, network: fx.GraphModule, account: _Account, watch: _Watch) -> None:
+        super().__init__()
+        self._interpreter = _Interpreter(network, account, watch)
+
+    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
+        return cast(Tensor, self._interpreter.run(images, labels))
+
+
+class _Interpreter(fx.Interpreter):
+    def __init__(self, network: fx.GraphModule, account: _Account, watch: _Watch) -> None:
+        super().__init__(network)
+        self._account = account
+        self._watch = watch
+        self._known: set[Any] = set()  # autograd nodes that have their hooks
+
+    def run_node(self, n: fx.Node) -> Any:
+        layer = str(n.meta.get(LAYER, ""))
+        if n.op == "placeholder":
+            arriving = super().run_node(n)
+            self._account.arrived(arriving)
+            return arriving
+        if not layer:
+            return super().run_node(n)
+        inputs = [value for source in n.all_input_nodes if isinstance(value := self.env[source], Tensor)]
+        self._watch.begin()
+        with saved_tensors_hooks(self._account.save, lambda tensor: tensor):
+            output = super().run_node(n)
+        self._watch.end(layer)
+        self._account.ran(layer, inputs, output)
+        if self._watch.active and isinstance(output, Tensor):
+            self._follow(output, layer)
+        return output
+
+    def _follow(self, output: Tensor, layer: str) -> None:
+        """Have the autograd nodes that the layer has just made watched when backward comes to them."""
+        new = [output.grad_fn]
+        while new:
+            node = new.pop()
+            if node is None or node in self._known:
+                continue
+            self._known.add(node)
+            node.register_prehook(self._watch.begin)
+            node.register_hook(self._watch.ender(layer))
+            new += [before for before, _ in node.next_functions]
+
+
+def _address(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()

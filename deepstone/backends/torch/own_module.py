@@ -1,0 +1,138 @@
+"""A user's own `torch.nn.Module`: made by the function they named, and run as it is, as one layer of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
+
+from deepstone.backends.base import Unsupported
+from deepstone.errors import UsageError
+from deepstone.graph import ops
+from deepstone.graph.graph import Graph
+from deepstone.models.program import call_to_stay, explaining
+from deepstone.models.reading import read_file, sha256_of
+
+INPUT_SHAPE: Final = "INPUT_SHAPE"  # what a file may say of the images its module takes
+_USUAL_SHAPE: Final = (3, 224, 224)
+_TRIAL_BATCH: Final = 2  # batch norm in training needs more than one
+_DROPOUTS: Final = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+_DROPOUT_FUNCTIONS: Final = (
+    F.dropout,
+    F.dropout1d,
+    F.dropout2d,
+    F.dropout3d,
+    F.alpha_dropout,
+    F.feature_alpha_dropout,
+)
+
+
+class OwnModule(nn.Module):
+    """Gives the module's first output, and turns its dropout layers off where the job does."""
+
+    def __init__(self, inner: nn.Module, *, dropout: bool) -> None:
+        super().__init__()
+        self.inner = inner
+        self._dropout = dropout
+
+    def forward(self, images: Tensor) -> Tensor:
+        output = self.inner(images)
+        return output[0] if isinstance(output, (tuple, list)) else output
+
+    def train(self, mode: bool = True) -> OwnModule:
+        super().train(mode)
+        if not self._dropout:
+            for module in self.inner.modules():
+                if isinstance(module, _DROPOUTS):
+                    module.eval()
+        return self
+
+
+class RefusesDropout(TorchFunctionMode):
+    """While it is entered, dropout that is called as a function, where no axis can turn it off, is an error."""
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        options = kwargs or {}
+        drops = func in _DROPOUT_FUNCTIONS and options.get("training", True) and options.get("p", 0.5) > 0
+        if drops or options.get("dropout_p", 0.0) > 0:
+            raise Unsupported(
+                f"the module calls {func.__name__} as a function, which dropout=off does not reach; use dropout=on"
+            )
+        return func(*args, **options)
+
+
+def own_module(op: ops.Module, *, dropout: bool) -> OwnModule:
+    """The module that the graph means, with the initial values that it sets itself."""
+    path = Path(op.path)
+    content = read_file(path)
+    if sha256_of(content) != op.sha256:
+        raise Unsupported(f"{path} is not the file that this job was planned with; it was changed since")
+    inner, _ = call_to_stay(path, content, op.function)
+    if not isinstance(inner, nn.Module):
+        raise Unsupported(f"{path}: {op.function} returned {type(inner).__name__}, not a torch.nn.Module")
+    return OwnModule(inner, dropout=dropout)
+
+
+def leaves(module: nn.Module) -> list[tuple[str, nn.Module]]:
+    """The submodules that have none themselves, by dotted name, in the order in which they were made: its layers."""
+    root = module.inner if isinstance(module, OwnModule) else module
+    return [(name or type(each).__name__, each) for name, each in root.named_modules() if not any(each.children())]
+
+
+def describe(path: Path, function: str) -> dict[str, Any]:
+    """What the controller must know to plan jobs; UsageError in one line when the file makes nothing that can run."""
+    content = read_file(path)
+    made, program = call_to_stay(path, content, function)
+    if isinstance(made, Graph):
+        return {"graph": made.to_json()}
+    if not isinstance(made, nn.Module):
+        raise UsageError(
+            f"{path}: {function} returned {type(made).__name__}; it must return a torch.nn.Module or a Graph"
+        )
+    parameters = list(made.parameters())
+    if not any(parameter.requires_grad for parameter in parameters):
+        raise UsageError(f"{path}: the module that {function} returned has nothing to train")
+    shape = _input_shape(path, getattr(made, INPUT_SHAPE.lower(), vars(program).get(INPUT_SHAPE)))
+    return {
+        "sha256": sha256_of(content),
+        "input_shape": list(shape),
+        "features": _features(made, shape, path, function),
+        "weights": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
+    }
+
+
+def _input_shape(path: Path, told: object) -> tuple[int, int, int]:
+    if told is None:
+        return _USUAL_SHAPE
+    sides = tuple(cast(Sequence[object], told)) if isinstance(told, (tuple, list)) else ()
+    whole = [side for side in sides if isinstance(side, int) and not isinstance(side, bool) and side > 0]
+    if len(sides) != 3 or len(whole) != 3:
+        raise UsageError(f"{path}: its input shape must be (channels, height, width), not {told!r}")
+    return whole[0], whole[1], whole[2]
+
+
+def _features(module: nn.Module, shape: tuple[int, int, int], path: Path, function: str) -> int:
+    """How many numbers per image the module gives, found by running it once as training does."""
+    images = torch.zeros(_TRIAL_BATCH, *shape)
+    size = "x".join(map(str, images.shape))
+    try:
+        with torch.no_grad(), explaining(path, function):
+            output: object = OwnModule(module.train(), dropout=True)(images)
+    except UsageError as error:
+        told = "" if shape != _USUAL_SHAPE else f"; write {INPUT_SHAPE} = (C, H, W) in the file if it takes others"
+        raise UsageError(f"{error} (on images {size}{told})") from error
+    if not isinstance(output, Tensor) or not output.is_floating_point():
+        raise UsageError(f"{path}: {function}'s module gives {type(output).__name__}; it must give a tensor of logits")
+    if output.dim() != 2 or output.shape[0] != _TRIAL_BATCH:
+        given = "x".join(map(str, output.shape)) or "a single number"
+        raise UsageError(
+            f"{path}: {function}'s module gives {given} for images {size}; it must give logits, {_TRIAL_BATCH}xCLASSES"
+        )
+    return output.shape[1]

@@ -1,0 +1,189 @@
+"""An ONNX file as plain data: nodes, shapes and small constants, without the weights. Protobuf ends here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from deepstone.errors import GraphError
+from deepstone.exchange.onnx_package import onnx_package
+
+LIMIT_BYTES: Final = 2 * 2**30  # a protobuf message holds no more
+_VALUES_KEPT: Final = 64  # a shape or a ratio is small; what is larger is a weight, and only its shape matters
+_NAME_SHOWN: Final = 80
+
+Number: TypeAlias = int | float
+Side: TypeAlias = int | str  # a number, or what the file calls a size that it leaves open
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Constant:
+    """An array that the file holds. `values` are those of a small one of numbers, in row-major order."""
+
+    shape: tuple[int, ...]
+    values: tuple[Number, ...] | None = None
+
+
+Attribute: TypeAlias = int | float | str | tuple[int, ...] | tuple[float, ...] | Constant | None  # None: another kind
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Node:
+    op: str  # with its domain before it, if that is not ONNX's own
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attributes: Mapping[str, Attribute]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OnnxFile:
+    name: str
+    producer: str
+    nodes: tuple[Node, ...]
+    constants: Mapping[str, Constant]
+    inputs: Mapping[str, tuple[Side, ...]]  # those that are no constants
+    outputs: tuple[str, ...]
+    properties: Mapping[str, str]
+
+
+def parse(path: Path, content: bytes) -> OnnxFile:
+    """GraphError, with the file's name, for what is not a whole ONNX model."""
+    onnx = onnx_package()
+    from google.protobuf.message import DecodeError
+
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(content)
+        plain = _plain(model)
+    except DecodeError as error:
+        raise GraphError(f"{path} is not an ONNX file, or not a whole one: {_one_line(error)}") from error
+    except ValueError as error:  # names that are no text, sizes that are none
+        raise GraphError(f"{path} is not an ONNX file we can read: {_one_line(error)}") from error
+    if not plain.nodes:
+        raise GraphError(f"{path} is not an ONNX file with a graph in it; export the model again")
+    return plain
+
+
+def readable(name: str, most: int = _NAME_SHOWN) -> str:
+    """A name from a file as a message of one line can carry it."""
+    text = name if name.isprintable() else name.encode("unicode_escape").decode()
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def _plain(model: Any) -> OnnxFile:
+    graph = model.graph
+    constants = {_str(tensor.name): _constant(tensor) for tensor in graph.initializer}
+    for sparse in graph.sparse_initializer:
+        constants[_str(sparse.values.name)] = Constant(shape=_shape(sparse.dims, _str(sparse.values.name)))
+    return OnnxFile(
+        name=_str(graph.name),
+        producer=_str(model.producer_name),
+        nodes=tuple(_node(node, number) for number, node in enumerate(graph.node, start=1)),
+        constants=constants,
+        inputs={_str(each.name): _sides(each) for each in graph.input if _str(each.name) not in constants},
+        outputs=tuple(_str(each.name) for each in graph.output),
+        properties={_str(each.key): _str(each.value) for each in model.metadata_props},
+    )
+
+
+def _node(node: Any, number: int) -> Node:
+    domain = "" if node.domain in ("", "ai.onnx") else f"{_str(node.domain)}."
+    op = f"{domain}{_str(node.op_type)}"
+    return Node(
+        op=op,
+        name=_str(node.name).strip("/ ") or f"{op}{number}",
+        inputs=tuple(_str(name) for name in node.input),
+        outputs=tuple(_str(name) for name in node.output),
+        attributes={_str(each.name): _attribute(each) for each in node.attribute},
+    )
+
+
+def _str(text: Any) -> str:
+    """Protobuf gives the bytes where they are no text."""
+    if not isinstance(text, str):
+        raise ValueError(f"the name {text!r} is not text")
+    return text
+
+
+def _attribute(attribute: Any) -> Attribute:
+    """By its declared type, as ONNX numbers them; those of very old files have none, and are refused with None."""
+    kinds = {1: _float, 2: _int, 3: _text, 4: _tensor, 6: _floats, 7: _ints}
+    kind = kinds.get(attribute.type)
+    return None if kind is None else kind(attribute)
+
+
+def _float(attribute: Any) -> float:
+    return decimal(attribute.f)
+
+
+def _int(attribute: Any) -> int:
+    return attribute.i
+
+
+def _text(attribute: Any) -> str:
+    return attribute.s.decode()
+
+
+def _tensor(attribute: Any) -> Constant:
+    return _constant(attribute.t)
+
+
+def _floats(attribute: Any) -> tuple[float, ...]:
+    return tuple(decimal(each) for each in attribute.floats)
+
+
+def _ints(attribute: Any) -> tuple[int, ...]:
+    return tuple(attribute.ints)
+
+
+def decimal(value: float) -> float:
+    """The number that a person wrote: ONNX keeps 32 bits of it, and 1e-05 would come back as 9.99999974737875e-06."""
+    return float(str(np.float32(value))) if math.isfinite(value) else value
+
+
+def _constant(tensor: Any) -> Constant:
+    shape = _shape(tensor.dims, _str(tensor.name))
+    return Constant(shape=shape, values=_values(tensor, math.prod(shape)))
+
+
+def _shape(dims: Iterable[int], name: str) -> tuple[int, ...]:
+    shape = tuple(dims)
+    if any(side < 0 for side in shape):
+        raise ValueError(f"the array {readable(name)!r} has the shape {list(shape)}")
+    return shape
+
+
+def _values(tensor: Any, count: int) -> tuple[Number, ...] | None:
+    """None for a large array, one of another type, and one that lies elsewhere or was left out."""
+    fields = {1: ("<f4", tensor.float_data), 6: ("<i4", tensor.int32_data), 7: ("<i8", tensor.int64_data)}
+    if count > _VALUES_KEPT or tensor.data_type not in fields or tensor.external_data:
+        return None
+    dtype, listed = fields[tensor.data_type]
+    if tensor.raw_data:
+        if len(tensor.raw_data) != count * np.dtype(dtype).itemsize:
+            raise ValueError(f"the array {readable(tensor.name)!r} does not hold as many bytes as its shape says")
+        found: list[Number] = np.frombuffer(tensor.raw_data, dtype=dtype).tolist()
+    else:
+        found = list(listed)
+    if not found:
+        return None if count else ()
+    if len(found) != count:
+        raise ValueError(f"the array {readable(tensor.name)!r} does not hold as many values as its shape says")
+    return tuple(decimal(each) if isinstance(each, float) else each for each in found)
+
+
+def _sides(info: Any) -> tuple[Side, ...]:
+    return tuple(
+        side.dim_value if side.HasField("dim_value") else (_str(side.dim_param) or "?")
+        for side in info.type.tensor_type.shape.dim
+    )
+
+
+def _one_line(error: BaseException) -> str:
+    return readable(" ".join(str(error).split()))

@@ -1,0 +1,179 @@
+"""Reads a message field by field; what is wrong with it is gathered, so that a user is told all of it at once.
+
+Every field must be asked for, or named as one that does not matter here: what is left over is a complaint.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import TypeVar
+
+from deepstone.errors import nearest, shown
+from deepstone.models.caffe.complaints import Complaints
+from deepstone.models.caffe.text import Kind, Message, Scalar, Value
+
+_Read = TypeVar("_Read")
+
+_LARGEST = 2**31 - 1
+_TRUTHS = {"true": True, "True": True, "t": True, "1": True, "false": False, "False": False, "f": False, "0": False}
+
+
+class Fields:
+    """One message. `where` stands before a field's name in complaints, as in `layer 'conv1': convolution_param.`"""
+
+    def __init__(self, message: Message, where: str, complaints: Complaints) -> None:
+        self.line = message.line
+        self.complaints = complaints
+        self._where = where
+        self._values = message.fields
+        self._asked: set[str] = set()
+        self._inner: dict[str, list[Fields]] = {}
+        self._apart: set[str] = set()
+
+    def has(self, name: str) -> bool:
+        self._asked.add(name)
+        return name in self._values
+
+    def complain(self, what: str, line: int | None = None) -> None:
+        self.complaints.add(line or self.line, f"{self._where}{what}")
+
+    def say_where(self, where: str) -> None:
+        self._where = where
+
+    def ignore(self, *names: str) -> None:
+        """Fields that change nothing here, whatever they hold."""
+        self._asked.update(names)
+
+    def line_of(self, name: str) -> int:
+        return self._values[name][0].line if name in self._values else self.line
+
+    def texts(self, name: str) -> list[str]:
+        return [value.text for value in self._scalars(name, Kind.STRING)]
+
+    def text(self, name: str) -> str:
+        return self._one(name, self.texts(name), "")
+
+    def word(self, name: str) -> str:
+        return self._one(name, [value.text for value in self._scalars(name, Kind.WORD)], "")
+
+    def wholes(self, name: str, *, least: int = 0) -> list[int]:
+        return [self._whole(name, value, least) for value in self._scalars(name, Kind.NUMBER)]
+
+    def whole(self, name: str, default: int, *, least: int = 0) -> int:
+        return self._one(name, self.wholes(name, least=least), default)
+
+    def numbers(self, name: str) -> list[float]:
+        return [self._number(name, value) for value in self._scalars(name, Kind.NUMBER)]
+
+    def number(self, name: str, default: float) -> float:
+        return self._one(name, self.numbers(name), default)
+
+    def decimal(self, name: str, default: str) -> Decimal:
+        """To the last digit as it was written: 1 - 0.9 is 0.1 then."""
+        text = self._one(name, [value.text for value in self._scalars(name, Kind.NUMBER)], default).rstrip("fF")
+        if not re.fullmatch(r"-?[0-9.]{1,40}([eE][+-]?[0-9]{1,2})?", text):
+            self.complain(f"{name} must be a decimal number, not {text[:20]}", self.line_of(name))
+            return Decimal(default)
+        return Decimal(text)
+
+    def truths(self, name: str) -> list[bool]:
+        found: list[bool] = []
+        for value in self._scalars(name, Kind.WORD, Kind.NUMBER):
+            if value.text in _TRUTHS:
+                found.append(_TRUTHS[value.text])
+            else:
+                self.complain(f"{name} must be true or false, not {shown(value.text)}", value.line)
+        return found
+
+    def truth(self, name: str, default: bool) -> bool:
+        return self._one(name, self.truths(name), default)
+
+    def choice(self, name: str, choices: Sequence[str], default: str) -> str:
+        """One of an enumeration's words; their numbers, from 0 in this order, mean the same."""
+        found: list[str] = []
+        for value in self._scalars(name, Kind.WORD, Kind.NUMBER):
+            if value.text in choices:
+                found.append(value.text)
+            elif value.text.isdecimal() and value.text.isascii() and int(value.text[:9]) < len(choices):
+                found.append(choices[int(value.text)])
+            else:
+                self.complain(f"{name} must be one of {', '.join(choices)}, not {shown(value.text)}", value.line)
+        return self._one(name, found, default)
+
+    def messages(self, name: str, *, apart: bool = False) -> list[Fields]:
+        """`apart`: whoever reads them also refuses their leftovers."""
+        if apart:
+            self._apart.add(name)
+        if name not in self._inner:
+            self._inner[name] = [self._entered(name, value) for value in self._all(name) if isinstance(value, Message)]
+            for value in self._all(name):
+                if isinstance(value, Scalar):
+                    self.complain(f"{name} must be a message, as in {name} {{ … }}", value.line)
+        return self._inner[name]
+
+    def message(self, name: str) -> Fields:
+        """An empty one where there is none: then every field of it has its default."""
+        found = self.messages(name)
+        return self._one(name, found, self._entered(name, Message(line=self.line)))
+
+    def _entered(self, name: str, message: Message) -> Fields:
+        return Fields(message, f"{self._where}{name}.", self.complaints)
+
+    def refuse_leftovers(self, known_elsewhere: Mapping[str, str] | None = None) -> None:
+        """Complain of every field nobody asked for, in this message and in those that were read from it."""
+        for name, values in self._values.items():
+            if name in self._asked or self.complaints.enough:
+                continue
+            why = (known_elsewhere or {}).get(name) or f"no such field; {nearest(name, self._asked)}"
+            self.complain(f"{name}: {why}", values[0].line)
+        for name, inner in self._inner.items():
+            for fields in inner if name not in self._apart else ():
+                fields.refuse_leftovers()
+
+    def _one(self, name: str, values: Sequence[_Read], default: _Read) -> _Read:
+        given = self._values.get(name, [])
+        if len(given) > 1:
+            self.complain(f"{name} is given {len(given)} times", given[1].line)
+        return values[0] if values else default
+
+    def _all(self, name: str) -> list[Value]:
+        self._asked.add(name)
+        return self._values.get(name, [])
+
+    def _scalars(self, name: str, *kinds: Kind) -> list[Scalar]:
+        found: list[Scalar] = []
+        for value in self._all(name):
+            infinite = isinstance(value, Scalar) and value.kind is Kind.WORD and value.text.lower() in ("inf", "nan")
+            if isinstance(value, Scalar) and (value.kind in kinds or (infinite and Kind.NUMBER in kinds)):
+                found.append(value)
+            else:
+                what = value.kind.value if isinstance(value, Scalar) else "a message"
+                self.complain(f"{name} must be {' or '.join(kind.value for kind in kinds)}, not {what}", value.line)
+        return found
+
+    def _whole(self, name: str, value: Scalar, least: int) -> int:
+        text = value.text.removeprefix("-")
+        base = 16 if text[:2] in ("0x", "0X") else 8 if re.fullmatch("0[0-7]+", text) else 10
+        digits = text[2:] if base == 16 else text
+        if re.fullmatch(r"[0-9A-Fa-f]{1,12}" if base == 16 else r"[0-9]{1,12}", digits):
+            number = int(digits, base) * (-1 if value.text.startswith("-") else 1)
+            if least <= number <= _LARGEST:
+                return number
+        short = value.text if len(value.text) < 20 else f"{value.text[:19]}…"
+        self.complain(f"{name} must be a whole number from {least} to {_LARGEST}, not {short}", value.line)
+        return max(least, 1)
+
+    def _number(self, name: str, value: Scalar) -> float:
+        text = value.text.lower()
+        sign, digits = (-1.0, text[1:]) if text.startswith("-") else (1.0, text)
+        if digits.startswith("0x"):
+            number = float(int(digits[2:22], 16))
+        else:
+            number = float(digits if digits in ("inf", "infinity", "nan") else digits.rstrip("f"))
+        if not math.isfinite(number):
+            self.complain(f"{name} must be a finite number, not {value.text[:20]}", value.line)
+            return 1.0
+        return sign * number

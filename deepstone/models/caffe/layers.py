@@ -1,0 +1,294 @@
+"""The layer types that Deepstone knows: what a Caffe layer's parameters say, as an operation of the graph.
+
+Nothing is dropped in silence: a field that would change what is computed is honoured or refused. What changes only
+initial weights, the update or who computes it (fillers, learning rates, engines) is named here and left aside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from deepstone.graph.ops import (
+    Add,
+    AveragePool,
+    BatchNorm,
+    Concat,
+    Conv,
+    Dense,
+    Dropout,
+    Flatten,
+    GlobalPool,
+    Lrn,
+    MaxPool,
+    Relu,
+)
+from deepstone.models.caffe.layer import CaffeLayer
+from deepstone.models.caffe.parts import (
+    Compute,
+    FromOutside,
+    GlobalMaximum,
+    HandOn,
+    LeftOut,
+    Loss,
+    Part,
+    ScaleAndShift,
+    Softmax,
+)
+from deepstone.models.caffe.sources import PARAMETERS as SOURCE_PARAMETERS
+from deepstone.models.caffe.sources import SOURCE_TYPES, layer_sources
+from deepstone.models.caffe.training import refuse_partial_training
+from deepstone.models.caffe.windows import padding, pair
+
+_ANY = 2**31
+_FILLERS = ("weight_filler", "bias_filler", "filler")
+_PARAMETERS = (
+    *SOURCE_PARAMETERS,
+    "accuracy_param",
+    "batch_norm_param",
+    "concat_param",
+    "convolution_param",
+    "dropout_param",
+    "eltwise_param",
+    "flatten_param",
+    "inner_product_param",
+    "loss_param",
+    "lrn_param",
+    "pooling_param",
+    "relu_param",
+    "scale_param",
+    "softmax_param",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Type:
+    """How a type is read, and how many bottoms and tops it may have: fewest and most."""
+
+    read: Callable[[CaffeLayer], Part]
+    bottoms: tuple[int, int] = (1, 1)
+    tops: tuple[int, int] = (1, 1)
+    has_weights: bool = False  # that are trained
+
+
+def read_layer(layer: CaffeLayer) -> Part:
+    """What this layer means; whatever is wrong with it goes to its complaints."""
+    known = _TYPES.get(layer.type)
+    if known is None:
+        if layer.type:
+            layer.fields.complaints.add_type(layer.line, layer.type)
+        else:
+            layer.fields.complain("needs a type")
+        return LeftOut()
+    layer.fields.ignore("phase", "engine")
+    _refuse_blobs(layer, "bottom", len(layer.bottoms), known.bottoms)
+    _refuse_blobs(layer, "top", len(layer.tops), known.tops)
+    refuse_partial_training(layer, has_weights=known.has_weights)
+    part = known.read(layer)
+    if any(layer.fields.numbers("loss_weight")[1 if isinstance(part, Loss) else 0 :]):
+        layer.fields.complain("loss_weight: only the first top of a SoftmaxWithLoss is a loss here")
+    layer.fields.refuse_leftovers(dict.fromkeys(_PARAMETERS, f"not a parameter of {layer.type}"))
+    return part
+
+
+def _refuse_blobs(layer: CaffeLayer, what: str, count: int, allowed: tuple[int, int]) -> None:
+    fewest, most = allowed
+    if not fewest <= count <= most:
+        wanted = str(fewest) if fewest == most else f"at least {fewest}" if count < fewest else f"at most {most}"
+        layer.fields.complain(f"number of {what}s: {layer.type} takes {wanted} here, not {count}")
+
+
+def _convolution(layer: CaffeLayer) -> Part:
+    p = layer.fields.message("convolution_param")
+    p.ignore("engine", "force_nd_im2col", *_FILLERS)
+    if p.whole("axis", 1, least=-_ANY) not in (1, -3):
+        p.complain("axis: only 1, the channels, is supported", p.line_of("axis"))
+    return Compute(
+        op=Conv(
+            channels=_needed(layer, "convolution_param", "num_output"),
+            kernel=pair(p, "kernel_size", default=None, sided="kernel", listed=True),
+            stride=pair(p, "stride", default=1, sided="stride", listed=True),
+            pad=padding(pair(p, "pad", default=0, sided="pad", listed=True)),
+            dilation=pair(p, "dilation", default=1, listed=True),
+            groups=p.whole("group", 1, least=1),
+            bias=p.truth("bias_term", True),
+        )
+    )
+
+
+def _needed(layer: CaffeLayer, parameters: str, name: str) -> int:
+    p = layer.fields.message(parameters)
+    if not p.has(name):
+        layer.fields.complain(f"needs {parameters}.{name}")
+    return p.whole(name, 1, least=1)
+
+
+def _pooling(layer: CaffeLayer) -> Part:
+    p = layer.fields.message("pooling_param")
+    p.ignore("engine")
+    method = p.choice("pool", ("MAX", "AVE", "STOCHASTIC"), "MAX")
+    if method == "STOCHASTIC":
+        p.complain("pool: STOCHASTIC is not supported", p.line_of("pool"))
+    rounds_up = p.choice("round_mode", ("CEIL", "FLOOR"), "CEIL") == "CEIL"
+    stride = pair(p, "stride", default=1, sided="stride")
+    sides = pair(p, "pad", default=0, sided="pad")
+    if p.truth("global_pooling", False):
+        if p.has("kernel_size") or p.has("kernel_h") or p.has("kernel_w"):
+            p.complain("with global_pooling the kernel is the image; take kernel_size away")
+        if stride != (1, 1) or sides != (0, 0):
+            p.complain("with global_pooling stride must be 1 and pad 0")
+        return Compute(op=GlobalPool()) if method == "AVE" else GlobalMaximum()
+    kernel = pair(p, "kernel_size", default=None, sided="kernel")
+    if method == "AVE":
+        pool = AveragePool(kernel=kernel, stride=stride, pad=padding(sides), ceil_mode=rounds_up, count_pad=True)
+        return Compute(op=pool)
+    return Compute(op=MaxPool(kernel=kernel, stride=stride, pad=padding(sides), ceil_mode=rounds_up))
+
+
+def _inner_product(layer: CaffeLayer) -> Part:
+    p = layer.fields.message("inner_product_param")
+    p.ignore("engine", *_FILLERS)
+    if p.whole("axis", 1, least=-_ANY) != 1:
+        p.complain("axis: only 1 is supported", p.line_of("axis"))
+    if p.truth("transpose", False):
+        p.complain("transpose: true is not supported", p.line_of("transpose"))
+    return Compute(
+        op=Dense(features=_needed(layer, "inner_product_param", "num_output"), bias=p.truth("bias_term", True))
+    )
+
+
+def _relu(layer: CaffeLayer) -> Part:
+    p = layer.fields.message("relu_param")
+    p.ignore("engine")
+    if p.number("negative_slope", 0.0) != 0.0:
+        p.complain("negative_slope: only 0 is supported", p.line_of("negative_slope"))
+    return Compute(op=Relu())
+
+
+def _lrn(layer: CaffeLayer) -> Part:
+    p = layer.fields.message("lrn_param")
+    p.ignore("engine")
+    within = p.choice("norm_region", ("ACROSS_CHANNELS", "WITHIN_CHANNEL"), "ACROSS_CHANNELS") == "WITHIN_CHANNEL"
+    k = p.number("k", 1.0)
+    if within and k != 1.0:
+        p.complain("k: Caffe does not use it WITHIN_CHANNEL, where it is 1; take it away", p.line_of("k"))
+    return Compute(
+        op=Lrn(
+            size=p.whole("local_size", 5, least=1),
+            alpha=p.number("alpha", 1.0),
+            beta=p.number("beta", 0.75),
+            k=k,
+            within_channel=within,
+        )
+    )
+
+
+def _batch_norm(layer: CaffeLayer) -> Part:
+    p = layer.fields.message("batch_norm_param")
+    p.ignore("engine", "use_global_stats")  # the network looks at it: what it means depends on the loss
+    kept = p.decimal("moving_average_fraction", "0.999")
+    return Compute(op=BatchNorm(epsilon=p.number("eps", 1e-5), momentum=float(1 - kept)))
+
+
+def _scale(layer: CaffeLayer) -> Part:
+    p = layer.fields.message("scale_param")
+    p.ignore(*_FILLERS)
+    if p.whole("axis", 1, least=-_ANY) not in (1, -3):
+        p.complain("axis: only 1, the channels, is supported", p.line_of("axis"))
+    if p.whole("num_axes", 1, least=-_ANY) != 1:
+        p.complain("num_axes: only 1 is supported", p.line_of("num_axes"))
+    if not p.truth("bias_term", False):
+        p.complain("bias_term: true is needed; a batch norm here has both scale and bias")
+    return ScaleAndShift()
+
+
+def _eltwise(layer: CaffeLayer) -> Part:
+    p = layer.fields.message("eltwise_param")
+    p.ignore("stable_prod_grad", "engine")
+    operation = p.choice("operation", ("PROD", "SUM", "MAX"), "SUM")
+    if operation != "SUM":
+        p.complain(f"operation: {operation} is not supported, only SUM", p.line_of("operation"))
+    if any(coefficient != 1.0 for coefficient in p.numbers("coeff")):
+        p.complain("coeff: only 1 is supported", p.line_of("coeff"))
+    return Compute(op=Add())
+
+
+def _concat(layer: CaffeLayer) -> Part:
+    p = layer.fields.message("concat_param")
+    p.ignore("engine")
+    for name in ("axis", "concat_dim"):
+        if p.whole(name, 1, least=-_ANY) not in (1, -3):
+            p.complain(f"{name}: only 1, the channels, is supported", p.line_of(name))
+    return Compute(op=Concat())
+
+
+def _dropout(layer: CaffeLayer) -> Part:
+    return Compute(op=Dropout(rate=layer.fields.message("dropout_param").number("dropout_ratio", 0.5)))
+
+
+def _flatten(layer: CaffeLayer) -> Part:
+    p = layer.fields.message("flatten_param")
+    if p.whole("axis", 1, least=-_ANY) not in (1, -3) or p.whole("end_axis", -1, least=-_ANY) not in (-1, 3):
+        p.complain("only from axis 1 to the last is supported")
+    return Compute(op=Flatten())
+
+
+def _refuse_other_axis(layer: CaffeLayer) -> None:
+    p = layer.fields.message("softmax_param")
+    p.ignore("engine")
+    if p.whole("axis", 1, least=-_ANY) not in (1, -1, -3):
+        p.complain("axis: only 1 is supported", p.line_of("axis"))
+
+
+def _softmax(layer: CaffeLayer) -> Part:
+    _refuse_other_axis(layer)
+    return Softmax()
+
+
+def _softmax_with_loss(layer: CaffeLayer) -> Part:
+    _refuse_other_axis(layer)
+    p = layer.fields.message("loss_param")
+    p.ignore("normalize")  # with one label per image all ways but NONE divide by the batch
+    if p.choice("normalization", ("FULL", "VALID", "BATCH_SIZE", "NONE"), "VALID") == "NONE":
+        p.complain(
+            "normalization: NONE is not supported; the loss is a mean over the batch", p.line_of("normalization")
+        )
+    if p.has("ignore_label"):
+        p.complain("ignore_label: not supported; every image has a label", p.line_of("ignore_label"))
+    weights = layer.fields.numbers("loss_weight")
+    return Loss(weight=weights[0] if weights else 1.0)
+
+
+def _left_out(layer: CaffeLayer) -> Part:
+    layer.fields.ignore("accuracy_param")
+    return LeftOut()
+
+
+def _from_outside(layer: CaffeLayer) -> Part:
+    return FromOutside(sources=tuple(layer_sources(layer)))
+
+
+def _hand_on(layer: CaffeLayer) -> Part:
+    return HandOn()
+
+
+_TYPES = {
+    "Accuracy": _Type(read=_left_out, bottoms=(0, _ANY), tops=(0, _ANY)),
+    "BatchNorm": _Type(read=_batch_norm),
+    "Concat": _Type(read=_concat, bottoms=(2, _ANY)),
+    "Convolution": _Type(read=_convolution, has_weights=True),
+    "Dropout": _Type(read=_dropout),
+    "Eltwise": _Type(read=_eltwise, bottoms=(2, _ANY)),
+    "Flatten": _Type(read=_flatten),
+    "InnerProduct": _Type(read=_inner_product, has_weights=True),
+    "LRN": _Type(read=_lrn),
+    "Pooling": _Type(read=_pooling),
+    "ReLU": _Type(read=_relu),
+    "Scale": _Type(read=_scale, has_weights=True),
+    "Silence": _Type(read=_left_out, bottoms=(0, _ANY), tops=(0, 0)),
+    "Softmax": _Type(read=_softmax),
+    "SoftmaxWithLoss": _Type(read=_softmax_with_loss, bottoms=(2, 2), tops=(0, 2)),
+    "Split": _Type(read=_hand_on, tops=(1, _ANY)),
+    **{name: _Type(read=_from_outside, bottoms=(0, 0), tops=(1, _ANY)) for name in SOURCE_TYPES},
+}
+TYPES = frozenset(_TYPES)

@@ -1,0 +1,100 @@
+"""A Caffe network as a graph: its layers read, those of a phase kept, blobs turned into inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from deepstone.errors import GraphError
+from deepstone.graph.graph import Graph
+from deepstone.models.caffe.complaints import Complaints
+from deepstone.models.caffe.fields import Fields
+from deepstone.models.caffe.layer import CaffeLayer, layers_of, refuse_names_used_twice
+from deepstone.models.caffe.layers import read_layer
+from deepstone.models.caffe.parts import Compute, FromOutside, GlobalMaximum, HandOn, Loss, Part, ScaleAndShift
+from deepstone.models.caffe.phase import Phase, net_state, present
+from deepstone.models.caffe.sources import Source, declared_sources
+from deepstone.models.caffe.text import parse
+from deepstone.models.caffe.training import refuse_shared_weights
+from deepstone.models.caffe.wiring import Wiring
+
+MOST_LAYERS = 100_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CaffeNetwork:
+    """`batch` is what the file itself says: the batch size of its data layer, or the first side of its input."""
+
+    graph: Graph
+    batch: int
+
+
+def network(content: bytes, *, file: str, name: str, phase: Phase = "TRAIN") -> CaffeNetwork:
+    """The network in a .prototxt. `name` is what it is called if it does not say so itself.
+
+    GraphError, in one line: the first place where the text is malformed; or else all layer types and parameters that
+    are not supported, with their lines; or else the first layer that does not fit.
+    """
+    complaints = Complaints(file)
+    net = Fields(parse(content, file), "", complaints)
+    own_name = net.text("name")
+    declared = declared_sources(net)
+    layers = present(layers_of(net), net_state(net, phase))
+    net.ignore("debug_info")
+    if net.truth("force_backward", False):
+        net.complain("force_backward: take it away, and ask for input_grad=on", net.line_of("force_backward"))
+    net.refuse_leftovers()
+    refuse_names_used_twice(layers, complaints)
+    if not layers or len(layers) > MOST_LAYERS:
+        complaints.add(1, f"the network has {len(layers):,} layers in phase {phase}; is this a network's file?")
+    parts = [(layer, read_layer(layer)) for layer in layers[:MOST_LAYERS]]
+    has_loss = any(isinstance(part, Loss) for _, part in parts)
+    _refuse_frozen_statistics(layers, has_loss=has_loss and phase == "TRAIN")
+    refuse_shared_weights(layers)
+    complaints.raise_if_any()
+
+    sources = declared + [source for _, part in parts if isinstance(part, FromOutside) for source in part.sources]
+    image = _image(sources, parts, file)
+    wiring = Wiring(file, image, sources, has_loss=has_loss)
+    for layer, part in parts:
+        wiring.add(layer, part)
+    joined = wiring.layers()
+    try:
+        graph = Graph(own_name if own_name and own_name.isprintable() else name, joined)
+    except GraphError as error:  # what only shows in the whole: losses over different numbers of classes
+        raise GraphError(f"{file}: {error}") from None
+    return CaffeNetwork(graph=graph, batch=image.shape[0])
+
+
+def _refuse_frozen_statistics(layers: Sequence[CaffeLayer], *, has_loss: bool) -> None:
+    """A deploy network gets a loss so that it can be trained, and its batch norms then train too. Not so others."""
+    if not has_loss:
+        return
+    for layer in layers:
+        if layer.type == "BatchNorm" and layer.fields.message("batch_norm_param").truth("use_global_stats", False):
+            layer.fields.complain("use_global_stats: true in training is not supported")
+
+
+def _image(sources: Sequence[Source], parts: Sequence[tuple[CaffeLayer, Part]], file: str) -> Source:
+    """The one blob from outside that is computed with. All others are labels."""
+    computing = (Compute, GlobalMaximum, ScaleAndShift, HandOn)
+    read = {blob for layer, part in parts if isinstance(part, computing) for blob in layer.bottoms}
+    read |= {layer.bottoms[0] for layer, part in parts if isinstance(part, Loss)}
+    images = [source for source in sources if source.blob in read]
+    images = images or [source for source in sources if len(source.shape) == 4][:1]  # who misses it will be told
+    if not images:
+        there = ", ".join(repr(source.blob) for source in sources[:10]) or "none"
+        raise GraphError(f"{file}: no layer computes with what comes from outside (inputs: {there})")
+    image = images[0]
+    where = f"{file}, line {image.line}: {image.name!r}"
+    if len(images) > 1:
+        others = ", ".join(f"{source.blob!r} (line {source.line})" for source in images[1:10])
+        raise GraphError(f"{where}: computed with, but so is {others}; a network here has one image input")
+    if image.unknown:
+        raise GraphError(f"{where}: {image.unknown}")
+    if len(image.shape) != 4:
+        raise GraphError(
+            f"{where}: an image's shape is batch, channels, height, width, not {list(image.shape)} "
+            "(only networks over images are supported)"
+        )
+    return image

@@ -1,0 +1,246 @@
+"""Joins the layers of a Caffe network, which name the blobs they read and write, to layers that name each other.
+
+A layer may write over the blob it reads. Whoever reads that blob later reads this layer's output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from deepstone.errors import GraphError, nearest
+from deepstone.graph.graph import Layer
+from deepstone.graph.ops import (
+    AveragePool,
+    BatchNorm,
+    Dense,
+    Flatten,
+    Input,
+    MaxPool,
+    Op,
+    OpError,
+    Shape,
+    SoftmaxCrossEntropy,
+)
+from deepstone.models.caffe.layer import CaffeLayer
+from deepstone.models.caffe.parts import (
+    Compute,
+    FromOutside,
+    GlobalMaximum,
+    HandOn,
+    LeftOut,
+    Loss,
+    Part,
+    ScaleAndShift,
+    Softmax,
+)
+from deepstone.models.caffe.sources import Source
+
+FLATTEN = "flatten"
+LOSS = "loss"
+
+
+class Wiring:
+    """Takes layers in the file's order. `has_loss`: whether one of them is a loss, so that a Softmax need be none."""
+
+    def __init__(self, file: str, image: Source, sources: Sequence[Source], *, has_loss: bool) -> None:
+        self._file = file
+        self._has_loss = has_loss
+        self._layers: list[Layer] = []
+        self._shapes: dict[str, Shape] = {}
+        self._lines: dict[str, int] = {}
+        self._giver: dict[str, str] = {}  # of each blob: the layer that wrote it last
+        self._not_images = {source.blob: "holds labels" for source in sources if source.blob != image.blob}
+        self._unscaled: set[str] = set()  # batch norms whose Scale has not come yet
+        self._flattened: dict[str, str] = {}  # a layer, and the flatten layer put after it
+        self._put(image.name, Input(shape=image.shape[1:]), (), image.line)
+        self._giver[image.blob] = image.name
+
+    def add(self, layer: CaffeLayer, part: Part) -> None:
+        match part:
+            case FromOutside():
+                pass
+            case LeftOut():
+                self._hide_tops(layer, "which is left out")
+            case HandOn():
+                self._give(layer, self._inputs(layer)[0])
+            case Compute(op=op):
+                self._compute(layer, op)
+            case GlobalMaximum():
+                self._compute(layer, MaxPool(kernel=self._sides(layer), stride=(1, 1)))
+            case ScaleAndShift():
+                self._scale(layer)
+            case Loss(weight=weight):
+                self._loss(layer, weight)
+            case Softmax() if not self._has_loss:
+                self._loss(layer, 1.0)
+            case Softmax():
+                self._hide_tops(layer, "a Softmax beside a loss, which is left out")
+
+    def layers(self) -> list[Layer]:
+        """All of them, with a loss at the end and names for what was put in between."""
+        if self._unscaled:
+            raise self._wrong_at(
+                min(self._unscaled, key=self._lines.__getitem__),
+                "a BatchNorm without a Scale after it is not "
+                'supported; add layer { type: "Scale" scale_param { bias_term: true } … }',
+            )
+        used = {name for layer in self._layers for name in layer.inputs}
+        ends = [
+            layer for layer in self._layers if layer.name not in used and not isinstance(layer.op, SoftmaxCrossEntropy)
+        ]
+        losses = any(isinstance(layer.op, SoftmaxCrossEntropy) for layer in self._layers)
+        for end in ends:
+            if losses or not isinstance(end.op, Dense):
+                why = (
+                    ""
+                    if losses
+                    else ", and the network has no loss; let it end in InnerProduct, Softmax or SoftmaxWithLoss"
+                )
+                raise self._wrong_at(end.name, f"nothing in the network uses its output{why}")
+        for end in ends:
+            name = LOSS if len(ends) == 1 else f"{end.name}/{LOSS}"
+            self._put(self._free(name), SoftmaxCrossEntropy(), (end.name,), self._lines[end.name])
+        return self._named()
+
+    def _compute(self, layer: CaffeLayer, op: Op) -> None:
+        inputs = self._inputs(layer)
+        if isinstance(op, Flatten) and len(self._shapes[inputs[0]]) == 1:
+            self._give(layer, inputs[0])  # it is flat already
+            return
+        if isinstance(op, Dense):
+            inputs = (self._flat(inputs[0], layer.line),)
+        if isinstance(op, (MaxPool, AveragePool)):
+            self._refuse_windows_outside(layer, op, inputs[0])
+        self._put(layer.name, op, inputs, layer.line)
+        if isinstance(op, BatchNorm):
+            self._unscaled.add(layer.name)
+        self._give(layer, layer.name)
+
+    def _scale(self, layer: CaffeLayer) -> None:
+        """Together with the BatchNorm it follows it is one layer, which has that one's name."""
+        (bottom,) = layer.bottoms
+        source = self._giver_of(bottom, layer)
+        if source not in self._unscaled:
+            raise self._wrong(layer.line, f"layer {layer.name!r}: a Scale is supported right after a BatchNorm only")
+        self._unscaled.discard(source)
+        self._give(layer, source)
+
+    def _loss(self, layer: CaffeLayer, weight: float) -> None:
+        for labels in layer.bottoms[1:]:
+            if labels not in self._not_images:
+                what = (
+                    "is computed" if labels in self._giver else f"is of no layer; {nearest(labels, self._not_images)}"
+                )
+                raise self._wrong(
+                    layer.line, f"layer {layer.name!r}: its labels come from outside, but {labels!r} {what}"
+                )
+        scores = self._input(layer.bottoms[0], layer)
+        shape = self._shapes[scores]
+        if len(shape) == 3 and shape[1:] != (1, 1):
+            raise self._wrong(
+                layer.line, f"layer {layer.name!r}: one label per image is supported, not one per pixel {list(shape)}"
+            )
+        self._put(layer.name, SoftmaxCrossEntropy(weight=weight), (self._flat(scores, layer.line),), layer.line)
+        self._hide_tops(layer, "the network's loss")
+
+    def _flat(self, source: str, line: int) -> str:
+        """The source, or a flatten layer after it, one for all who want it flat."""
+        if len(self._shapes[source]) == 1:
+            return source
+        if source not in self._flattened:
+            name = self._free(f"{source}/{FLATTEN}")
+            self._put(name, Flatten(), (source,), line)
+            self._flattened[source] = name
+        return self._flattened[source]
+
+    def _inputs(self, layer: CaffeLayer) -> tuple[str, ...]:
+        return tuple([self._input(bottom, layer) for bottom in layer.bottoms])
+
+    def _input(self, bottom: str, layer: CaffeLayer) -> str:
+        giver = self._giver_of(bottom, layer)
+        if giver in self._unscaled:
+            raise self._wrong(
+                layer.line,
+                f"layer {layer.name!r}: reads the BatchNorm {giver!r} (line {self._lines[giver]}) without a Scale "
+                'between them; add layer { type: "Scale" scale_param { bias_term: true } … }',
+            )
+        return giver
+
+    def _giver_of(self, bottom: str, layer: CaffeLayer) -> str:
+        if bottom in self._giver:
+            return self._giver[bottom]
+        why = self._not_images.get(bottom)
+        if why is None:
+            why = f"is of no layer before it; {nearest(bottom, self._giver)}"
+        raise self._wrong(layer.line, f"layer {layer.name!r}: its bottom {bottom!r} {why}")
+
+    def _give(self, layer: CaffeLayer, giver: str) -> None:
+        for top in layer.tops:
+            if top not in layer.bottoms and (top in self._giver or top in self._not_images):
+                raise self._wrong(layer.line, f"layer {layer.name!r}: its top {top!r} is another layer's already")
+            self._giver[top] = giver
+
+    def _hide_tops(self, layer: CaffeLayer, why: str) -> None:
+        self._not_images.update(dict.fromkeys(layer.tops, f"is of {layer.name!r}, {why}"))
+
+    def _sides(self, layer: CaffeLayer) -> tuple[int, int]:
+        shape = self._shapes[self._inputs(layer)[0]]
+        if len(shape) != 3:
+            raise self._wrong(
+                layer.line, f"layer {layer.name!r}: needs an image (channels, height, width), not {list(shape)}"
+            )
+        return shape[1], shape[2]
+
+    def _refuse_windows_outside(self, layer: CaffeLayer, op: MaxPool | AveragePool, source: str) -> None:
+        """Without padding Caffe does not clip: a last window beyond the image gives it nonsense there."""
+        shape = self._shapes[source]
+        if len(shape) != 3 or any(op.pad) or not op.ceil_mode:
+            return
+        for size, kernel, stride in zip(shape[1:], op.kernel, op.stride, strict=True):
+            if -(-max(0, size - kernel) // stride) * stride >= size:
+                raise self._wrong(
+                    layer.line,
+                    f"layer {layer.name!r}: with stride {stride} the last window of size {kernel} lies outside the "
+                    f"image of size {size}, where Caffe computes nothing sensible",
+                )
+
+    def _put(self, name: str, op: Op, inputs: tuple[str, ...], line: int) -> None:
+        """One more layer, of which we know that it fits."""
+        try:
+            op.check()
+            shape = op.output([self._shapes[source] for source in inputs])
+        except OpError as error:
+            raise self._wrong(line, f"layer {name!r}: {error}") from None
+        if name in self._shapes:
+            raise self._wrong(
+                line, f"layer {name!r}: line {self._lines[name]} has a layer or input of this name already"
+            )
+        self._shapes[name] = shape
+        self._lines[name] = line
+        self._layers.append(Layer(name=name, op=op, inputs=inputs))
+
+    def _free(self, name: str) -> str:
+        while name in self._shapes:
+            name += "_"
+        return name
+
+    def _named(self) -> list[Layer]:
+        """A flatten layer that is alone is just called so, as in our own networks."""
+        put = list(self._flattened.values())
+        if len(put) != 1 or FLATTEN in self._shapes:
+            return self._layers
+        (old,) = put
+        return [
+            Layer(
+                name=FLATTEN if layer.name == old else layer.name,
+                op=layer.op,
+                inputs=tuple([FLATTEN if name == old else name for name in layer.inputs]),
+            )
+            for layer in self._layers
+        ]
+
+    def _wrong_at(self, name: str, what: str) -> GraphError:
+        return self._wrong(self._lines[name], f"layer {name!r}: {what}")
+
+    def _wrong(self, line: int, what: str) -> GraphError:
+        return GraphError(f"{self._file}, line {line}: {what}")

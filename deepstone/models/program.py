@@ -1,0 +1,124 @@
+"""A user's Python file, run as the program it is, and the function in it that they named.
+
+It may import its siblings and print, and nothing is written beside it. Mistakes are told with the line of the file.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import cast
+
+from deepstone.errors import GraphError, UsageError, nearest
+from deepstone.models.reading import one_line, sha256_of
+
+
+def call(path: Path, content: bytes, function: str) -> object:
+    """What the function returns. Afterwards its siblings are forgotten: the next file has its own."""
+    module = _module(path, content)
+    with _visiting(module, path.parent):
+        return _called(module, path, content, function)
+
+
+def call_to_stay(path: Path, content: bytes, function: str) -> tuple[object, ModuleType]:
+    """The same in a process that goes on with what was made: the file and its siblings stay importable."""
+    module = _module(path, content)
+    _enter(module, path.parent)
+    return _called(module, path, content, function), module
+
+
+def _module(path: Path, content: bytes) -> ModuleType:
+    module = ModuleType(f"deepstone_model_{sha256_of(content)[:16]}")
+    module.__file__ = str(path)
+    return module
+
+
+def _called(module: ModuleType, path: Path, content: bytes, function: str) -> object:
+    with redirect_stdout(sys.stderr):
+        with explaining(path, function):
+            exec(compile(content, str(path), "exec", dont_inherit=True), vars(module))  # noqa: S102  what was hashed
+        make = _find(module, path, function)
+        with explaining(path, function):
+            return make()
+
+
+def _find(module: ModuleType, path: Path, name: str) -> Callable[[], object]:
+    names = vars(module)
+    if name not in names:
+        own = [key for key, value in names.items() if _is_own_function(value, module)]
+        raise UsageError(f"{path} has no function {name!r}; {nearest(name, own) if own else 'it defines none'}")
+    found = names[name]
+    if not callable(found):
+        raise UsageError(f"{path}: {name} is {type(found).__name__}; name a function that returns a Graph")
+    try:
+        inspect.signature(found).bind()
+    except TypeError as error:
+        raise UsageError(f"{path}: {name} must need no arguments: {one_line(error)}") from error
+    except ValueError:
+        pass  # written in C, without a signature: calling it will tell
+    return cast(Callable[[], object], found)
+
+
+def _is_own_function(value: object, module: ModuleType) -> bool:
+    return isinstance(value, FunctionType) and value.__module__ == module.__name__
+
+
+@contextmanager
+def explaining(path: Path, function: str) -> Generator[None]:
+    """Turns what the user's program raises into one line that names the line of their file."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        line = _line_in(path, error)
+        where = f"{path}, line {line}" if line else f"{path}:{function}"
+        kind = GraphError if isinstance(error, GraphError) else UsageError
+        raise kind(f"{where}: {type(error).__name__}: {one_line(error)}") from error
+
+
+def _line_in(path: Path, error: BaseException) -> int | None:
+    """The innermost line of this file that the error passed through."""
+    line = error.lineno if isinstance(error, SyntaxError) and error.filename == str(path) else None
+    trace = error.__traceback__
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == str(path):
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
+
+
+def _enter(module: ModuleType, folder: Path) -> None:
+    """Lets a file import its siblings, and keeps bytecode off the disk."""
+    sys.dont_write_bytecode = True
+    sys.path.insert(0, str(folder))
+    sys.modules[module.__name__] = module  # dataclasses and pickle look there
+    importlib.invalidate_caches()
+
+
+@contextmanager
+def _visiting(module: ModuleType, folder: Path) -> Generator[None]:
+    before = set(sys.modules)
+    wrote_none = sys.dont_write_bytecode
+    _enter(module, folder)
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = wrote_none
+        if str(folder) in sys.path:
+            sys.path.remove(str(folder))
+        siblings = [name for name in set(sys.modules) - before if _lies_in(folder, name.partition(".")[0])]
+        for name in (module.__name__, *siblings):
+            sys.modules.pop(name, None)
+
+
+def _lies_in(folder: Path, top: str) -> bool:
+    """Whether a top-level module is a file or package of this folder. Our own package never counts as the user's."""
+    spec = getattr(sys.modules.get(top), "__spec__", None)
+    if top == "deepstone" or spec is None:
+        return False
+    homes = [spec.origin or "", *(spec.submodule_search_locations or ())]
+    return any(Path(home).parent == folder for home in homes)

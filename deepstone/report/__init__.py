@@ -1,0 +1,1 @@
+"""Figures: results as pictures, in files that can be given away."""

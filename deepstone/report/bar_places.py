@@ -1,0 +1,79 @@
+"""Where each piece of a bar lies, for both drawers: rows count downwards from 0, lengths are values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from deepstone.report.figure import BarRow, Bars, Value
+
+FILLED: Final = 0.78  # how much of a row's height its bars take
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Piece:
+    """`middle` is a height in rows; the piece lies from `start` to `start + value`."""
+
+    row: int
+    bar: int
+    series: int
+    middle: float
+    thickness: float
+    start: float
+    value: Value
+
+    @property
+    def end(self) -> float:
+        return self.start + self.value.middle
+
+
+def bars_per_row(bars: Bars) -> int:
+    return max((len(row.bars) for row in bars.rows), default=1) or 1
+
+
+def pieces(bars: Bars) -> tuple[Piece, ...]:
+    thickness = FILLED / bars_per_row(bars)
+    return tuple(piece for at, row in enumerate(bars.rows) for piece in _pieces(at, row, thickness))
+
+
+def reach(piece: Piece) -> float:
+    """How far to the right a piece and its interval go."""
+    return max(piece.end, piece.start + (piece.value.high if piece.value.high is not None else piece.value.middle))
+
+
+def extent(bars: Bars) -> list[float]:
+    """Every place that an axis must hold."""
+    found: list[float] = []
+    for piece in pieces(bars):
+        low = piece.value.low if piece.value.low is not None else piece.value.middle
+        found += [piece.start, piece.end, piece.start + low, reach(piece)]
+    return found
+
+
+def row_reach(bars: Bars) -> list[float]:
+    """How far to the right each row goes; 0 for one without bars."""
+    reached = [0.0] * len(bars.rows)
+    for piece in pieces(bars):
+        reached[piece.row] = max(reached[piece.row], reach(piece))
+    return reached
+
+
+def _pieces(at: int, row: BarRow, thickness: float) -> list[Piece]:
+    found: list[Piece] = []
+    for number, segments in enumerate(row.bars):
+        start = 0.0
+        middle = at + (number - (len(row.bars) - 1) / 2) * thickness
+        for segment in segments:
+            found.append(
+                Piece(
+                    row=at,
+                    bar=number,
+                    series=segment.series,
+                    middle=middle,
+                    thickness=thickness,
+                    start=start,
+                    value=segment.value,
+                )
+            )
+            start += segment.value.middle
+    return found

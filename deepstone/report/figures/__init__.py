@@ -1,0 +1,1 @@
+"""One file per figure: from a result's JSON to a neutral description of a picture."""

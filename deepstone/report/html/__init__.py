@@ -1,0 +1,1 @@
+"""How plotly draws each kind of panel."""

@@ -1,0 +1,105 @@
+"""Heat maps by matplotlib."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from matplotlib.axes import Axes
+from matplotlib.patches import Rectangle
+
+from deepstone.absent import Absent
+from deepstone.report.figure import Cell, HeatMap
+from deepstone.report.palette import FRAME, HEAT_KEY, NOTHING, heat, readable_on
+from deepstone.report.static.sheet import INK, LEGEND_LINE_IN, LETTER, Entry, Sheet, draw_legend, legend_lines
+from deepstone.report.wording import shortened, wrapped_name
+
+_TITLE_IN: Final = 0.27
+_COLUMN_IN: Final = 0.98
+_ROW_IN: Final = 0.34
+_HEAD_LINE_IN: Final = 0.135
+_SIZE: Final = 8.0
+_CELL_SIZE: Final = 6.8
+_LABEL_ROOM: Final = 40
+_COLUMN_ROOM: Final = 14
+
+
+def heat_width_in(heat_map: HeatMap) -> float:
+    return max(10.0, _labels_in(heat_map) + len(heat_map.columns) * _COLUMN_IN + 0.1)
+
+
+def heat_height_in(heat_map: HeatMap, width_in: float) -> float:
+    return _TITLE_IN + _legend_in(heat_map, width_in) + _head_in(heat_map) + len(heat_map.rows) * _ROW_IN + 0.15
+
+
+def draw_heat(sheet: Sheet, heat_map: HeatMap, top_in: float, left_in: float, width_in: float) -> None:
+    sheet.text(left_in, top_in, heat_map.title, size=10, weight="bold")
+    draw_legend(sheet, left_in, top_in + _TITLE_IN, legend_lines(_entries(heat_map), width_in))
+    top = top_in + _TITLE_IN + _legend_in(heat_map, width_in) + _head_in(heat_map)
+    size_in = len(heat_map.columns) * _COLUMN_IN, len(heat_map.rows) * _ROW_IN
+    axes = sheet.axes(left_in + _labels_in(heat_map), top, *size_in)
+    _draw_frame(axes, heat_map)
+    for row, cells in enumerate(heat_map.cells):
+        for column, cell in enumerate(cells):
+            _draw_cell(axes, column, row, cell)
+    for row, cells in enumerate(heat_map.cells):  # frames last, over their neighbours
+        for column, cell in enumerate(cells):
+            if cell.marked:
+                axes.add_patch(_square(column, row, 0.02, facecolor="none", edgecolor=FRAME, linewidth=1.8))
+
+
+def _labels(heat_map: HeatMap) -> list[str]:
+    return [shortened(row, _LABEL_ROOM) for row in heat_map.rows]
+
+
+def _labels_in(heat_map: HeatMap) -> float:
+    return max((len(label) for label in _labels(heat_map)), default=0) * _SIZE * LETTER + 0.15
+
+
+def _head_in(heat_map: HeatMap) -> float:
+    return max(len(wrapped_name(column, _COLUMN_ROOM)) for column in heat_map.columns) * _HEAD_LINE_IN + 0.1
+
+
+def _legend_in(heat_map: HeatMap, width_in: float) -> float:
+    return len(legend_lines(_entries(heat_map), width_in)) * LEGEND_LINE_IN + 0.08
+
+
+def _entries(heat_map: HeatMap) -> list[Entry]:
+    key = [Entry(name=name, colour=heat(ratio)) for ratio, name in HEAT_KEY]
+    return [
+        *key,
+        Entry(name="no time", colour=NOTHING),
+        Entry(name=heat_map.marked_means, colour=FRAME, frame=True),
+    ]
+
+
+def _draw_frame(axes: Axes, heat_map: HeatMap) -> None:
+    axes.set_xlim(0, len(heat_map.columns))
+    axes.set_ylim(len(heat_map.rows), 0)
+    heads = ["\n".join(wrapped_name(column, _COLUMN_ROOM)) for column in heat_map.columns]
+    axes.set_xticks([at + 0.5 for at in range(len(heads))], labels=heads, fontsize=7.5, color=INK)
+    axes.set_yticks([at + 0.5 for at in range(len(heat_map.rows))], labels=_labels(heat_map), fontsize=_SIZE, color=INK)
+    axes.tick_params(axis="both", length=0, labeltop=True, labelbottom=False)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+
+
+def _draw_cell(axes: Axes, column: int, row: int, cell: Cell) -> None:
+    missing = isinstance(cell.ratio, Absent)
+    colour = NOTHING if isinstance(cell.ratio, Absent) else heat(cell.ratio)
+    axes.add_patch(_square(column, row, 0.0, facecolor=colour, edgecolor="white", linewidth=1.2))
+    axes.text(
+        column + 0.5,
+        row + 0.5,
+        "\n".join(cell.text),
+        fontsize=_CELL_SIZE,
+        color=readable_on(colour),
+        ha="center",
+        va="center",
+        linespacing=1.15,
+        style="italic" if missing else "normal",
+        weight="bold" if not missing and cell.ratio == 1 else "normal",
+    )
+
+
+def _square(column: int, row: int, inset: float, **style: object) -> Rectangle:
+    return Rectangle((column + inset, row + inset), 1 - 2 * inset, 1 - 2 * inset, **style)  # pyright: ignore[reportArgumentType]

@@ -1,0 +1,35 @@
+"""Names as a figure can show them: harmless, and no longer than the room they have."""
+
+from __future__ import annotations
+
+import textwrap
+
+from deepstone.errors import shown
+
+_LONGEST = 300  # beyond it nobody reads, and a line of megabytes stops a renderer
+
+
+def harmless(text: str) -> str:
+    """With control characters, and those that turn the direction of writing, spelt out."""
+    return shortened(shown(text), _LONGEST)
+
+
+def shortened(text: str, room: int) -> str:
+    """Of at most so many characters: both ends stay, since names of layers differ at either."""
+    if len(text) <= room:
+        return text
+    tail = (room - 1) // 2
+    return f"{text[: room - 1 - tail]}…{text[-tail:] if tail else ''}"
+
+
+def listed(words: list[str], at_most: int = 4) -> str:
+    """A few of them, and how many more there are."""
+    more = len(words) - at_most
+    return ", ".join(words[:at_most]) + (f" and {more} more" if more > 0 else "")
+
+
+def wrapped_name(name: str, room: int, lines: int = 3) -> list[str]:
+    """A name over a few lines, broken at blanks and underscores where it has any."""
+    parts = textwrap.wrap(name.replace("_", "_ ").replace("-", "- "), room) or [""]
+    joined = [part.replace("_ ", "_").replace("- ", "-") for part in parts]
+    return joined if len(joined) <= lines else [*joined[: lines - 1], shortened("".join(joined[lines - 1 :]), room)]

@@ -1,0 +1,127 @@
+"""The search for the largest batch that fits: predicted from what small batches took, then tried, then bracketed.
+
+small batches ─▶ line through their peaks ─▶ try where it meets the limit ─▶ try one more
+                        ▲                               │ wrong: the new point
+                        └───────────────────────────────┘ mends the line
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deepstone.absent import Absent, as_json
+
+OK = "ok"
+OUT_OF_MEMORY = "oom"
+NOT_TRIED = "not tried"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tried:
+    """How one batch went. A peak above the limit is out of memory too."""
+
+    batch: int
+    outcome: str
+    peak_bytes: int | Absent
+    reason: str = ""
+
+    @property
+    def fits(self) -> bool:
+        return self.outcome == OK
+
+    def to_json(self) -> dict[str, Any]:
+        return as_json(
+            {"batch": self.batch, "outcome": self.outcome, "peak_bytes": self.peak_bytes, "reason": self.reason}
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LargestBatch:
+    predicted: int
+    confirmed: int  # the largest that was run and fitted; 0 where none did
+    too_large: int | Absent  # the smallest that was run and did not fit
+    limit_bytes: int
+    tried: tuple[Tried, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        return as_json(
+            {
+                "predicted": self.predicted,
+                "confirmed": self.confirmed,
+                "too_large": self.too_large,
+                "limit_bytes": self.limit_bytes,
+                "tried": [each.to_json() for each in self.tried],
+            }
+        )
+
+
+Attempt = Callable[[int, float], Tried]  # a batch, and the peak that is expected of it
+
+
+def largest_batch(
+    attempt: Attempt,
+    *,
+    first: Sequence[Tried],
+    limit_bytes: int,
+    sample_bytes: int,
+    most: int,
+    resolution: float = 0.0,
+    most_tries: int = 12,
+) -> LargestBatch:
+    """`first`: batches tried before, one of them with a known peak; `sample_bytes`: the analytic need of a sample.
+
+    It ends when one batch fits and the next larger one does not; `resolution` says how much larger that one may be, as
+    a share, where the same batch does not have the same peak twice.
+    """
+    tried = list(first)
+    predicted = min(most, max(1, _where_line_meets(tried, limit_bytes, sample_bytes)))
+    doublings = 0
+    for _ in range(most_tries):
+        fitting, failing = _bracket(tried, most)
+        finest = max(1, int(resolution * fitting))
+        if failing - fitting <= finest:
+            break
+        batch, middle = _where_line_meets(tried, limit_bytes, sample_bytes), (fitting + failing) // 2
+        if not fitting < batch < failing:  # the line says it is found, or it misleads: ever larger strides from the end
+            stride = finest << doublings
+            batch = min(fitting + stride, middle) if batch <= fitting else max(failing - stride, middle)
+            doublings += 1
+        tried.append(attempt(batch, _expected(tried, batch, sample_bytes)))
+    fitting, _ = _bracket(tried, most)
+    run = [each.batch for each in tried if not each.fits and each.outcome != NOT_TRIED]
+    return LargestBatch(
+        predicted=predicted,
+        confirmed=fitting,
+        too_large=min(run) if run else Absent("none that was run was too large"),
+        limit_bytes=limit_bytes,
+        tried=tuple(tried),
+    )
+
+
+def _bracket(tried: Sequence[Tried], most: int) -> tuple[int, int]:
+    """The largest batch that fits and the smallest that does not."""
+    failing = min((each.batch for each in tried if not each.fits), default=most + 1)
+    return max((each.batch for each in tried if each.fits and each.batch < failing), default=0), failing
+
+
+def _line(tried: Sequence[Tried], sample_bytes: int, near_bytes: float) -> tuple[float, float]:
+    """Slope and level of the line through the two known peaks nearest to a size."""
+    points = {each.batch: each.peak_bytes for each in tried if not isinstance(each.peak_bytes, Absent)}
+    nearest = sorted(points, key=lambda batch: (abs(points[batch] - near_bytes), batch))[:2]
+    low, high = min(nearest), max(nearest)
+    slope = (points[high] - points[low]) / (high - low) if high > low else 0.0
+    # Two small batches may differ by less than what the process took while it was built.
+    slope = slope if slope > sample_bytes / 2 else max(float(sample_bytes), 1.0)
+    return slope, points[high] - slope * high
+
+
+def _where_line_meets(tried: Sequence[Tried], limit_bytes: int, sample_bytes: int) -> int:
+    slope, level = _line(tried, sample_bytes, limit_bytes)
+    return int((limit_bytes - level) // slope)
+
+
+def _expected(tried: Sequence[Tried], batch: int, sample_bytes: int) -> float:
+    slope, level = _line(tried, sample_bytes, float("inf"))
+    return level + max(slope, sample_bytes) * batch

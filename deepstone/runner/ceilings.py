@@ -1,0 +1,179 @@
+"""Measures what a device can do at best, through a framework's worker: matrix products, memory copies, links.
+
+Each is tried in several sizes, and the best median is the ceiling. What crashes a worker is noted, and the rest goes on
+in a fresh one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, cast
+
+from deepstone.absent import Absent, as_json
+from deepstone.environments.environment import Environment
+from deepstone.errors import MissingError
+from deepstone.hardware.noise import Noise
+from deepstone.measure.doubts import Doubt, noise_doubts
+from deepstone.measure.statistics import Quantity, median_of
+from deepstone.records.schema import is_absent
+from deepstone.runner.assemble import now
+from deepstone.runner.conversation import Conversation, JobFailed, Prepared, talking_to_worker
+from deepstone.runner.examine import probe_job
+from deepstone.runner.job import Job, Machine
+from deepstone.runner.launch import SHORTEST_SAMPLE_CPU_S, SHORTEST_SAMPLE_GPU_S, Tell, silent
+
+PRECISIONS = {"cpu": ("fp32", "bf16", "fp64"), "gpu": ("fp32", "tf32", "bf16", "fp16", "fp64")}
+
+_SIZES = {"cpu": (512, 1024, 2048, 4096), "gpu": (2048, 4096, 8192, 16384)}
+_MIB = 2**20
+_GPU_COPY_BYTES = (256 * _MIB, 1024 * _MIB, 2048 * _MIB)
+_LINK_BYTES = (64 * _MIB, 256 * _MIB)
+_LEAST_CPU_COPY_BYTES = 64 * _MIB
+_BEYOND_CACHE = 4  # a copy this many times as large as the largest cache is one of memory
+_ROUNDS = 5
+_BLOCK_S = 0.1
+_LONGEST_S = 0.5  # of one product; a larger size would tell little more
+_TIMEOUT_S = 300.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Probe:
+    """One thing to measure: `kind` and `what` (a precision, or a peer's number), in these sizes."""
+
+    kind: str
+    what: str
+    sizes: tuple[int, ...]
+
+    def wanted(self, size: int) -> dict[str, str | int]:
+        if self.kind == "product":
+            return {"kind": self.kind, "precision": self.what, "size": size}
+        if self.kind == "link":
+            return {"kind": self.kind, "peer": int(self.what), "bytes": size}
+        return {"kind": self.kind, "bytes": size}
+
+    def work(self, size: int) -> int:
+        """FLOPs of a product; of a copy the bytes read and those written; of a link the bytes sent."""
+        return {"product": 2 * size**3, "copy": 2 * size, "link": size}[self.kind]
+
+    def growth(self, size: int, following: int) -> float:
+        return self.work(following) / self.work(size)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Measured:
+    prepared: Prepared
+    found: dict[tuple[str, str], Quantity | Absent]  # by kind and what
+    doubts: list[Doubt]
+
+
+def measure_ceilings(
+    environment: Environment, machine: Machine, device: str, tell: Tell = silent
+) -> dict[str, Any] | Absent:
+    """An entry of `doctor --peaks`, as JSON; absent where the framework does not run on the device at all."""
+    job = probe_job(environment, machine, {"framework": environment.framework, "device": device})
+    probes = _probes(machine, device)
+    try:
+        measured = _measure(job, probes, tell)
+    except JobFailed as failure:
+        return Absent(f"{failure.outcome}: {failure.reason}")
+    except MissingError as error:
+        return Absent(str(error))
+    return _entry(environment, device, measured)
+
+
+def _probes(machine: Machine, device: str) -> list[_Probe]:
+    kind = device.partition(":")[0]
+    probes = [_Probe(kind="product", what=precision, sizes=_SIZES[kind]) for precision in PRECISIONS[kind]]
+    probes.append(_Probe(kind="copy", what="copy", sizes=_GPU_COPY_BYTES if kind == "gpu" else _cpu_copies(machine)))
+    peers = [str(gpu["index"]) for gpu in machine.gpus if kind == "gpu" and device != f"gpu:{gpu['index']}"]
+    return probes + [_Probe(kind="link", what=peer, sizes=_LINK_BYTES) for peer in peers]
+
+
+def _cpu_copies(machine: Machine) -> tuple[int, ...]:
+    """Sizes that no cache holds, and of which two fit into memory easily."""
+    caches = machine.description["cpu"]["caches"]
+    known = [] if is_absent(caches) else cast(list[dict[str, Any]], caches)
+    largest = max((int(cache["bytes"]) for cache in known), default=0)
+    least = max(_LEAST_CPU_COPY_BYTES, _BEYOND_CACHE * largest)
+    most = max(_LEAST_CPU_COPY_BYTES, int(machine.description["memory_bytes"]) // 16)
+    return tuple(sorted({min(least, most), min(2 * least, most)}))
+
+
+def _measure(job: Job, probes: Sequence[_Probe], tell: Tell) -> _Measured:
+    """In one worker, and after a crash in a further one."""
+    found: dict[tuple[str, str], Quantity | Absent] = {}
+    while True:
+        with talking_to_worker(job, timeout_s=_TIMEOUT_S) as conversation:
+            hello, prepared = conversation.hello(), conversation.prepare()
+            with closing(Noise([hello.pid], gpu_uuid=prepared.details.get("gpu_uuid"))) as noise:
+                before = noise.now()
+                if _measure_in(conversation, job, probes, found, tell):
+                    doubts = noise_doubts(before, noise.now())
+                    conversation.close()
+                    return _Measured(prepared=prepared, found=found, doubts=doubts)
+
+
+def _measure_in(
+    conversation: Conversation,
+    job: Job,
+    probes: Sequence[_Probe],
+    found: dict[tuple[str, str], Quantity | Absent],
+    tell: Tell,
+) -> bool:
+    """Whatever is not found yet; whether the worker is still there at the end."""
+    for number, probe in enumerate(probes):
+        key = probe.kind, probe.what
+        if key in found:
+            continue
+        tell(f"{job.environment.name}: {probe.kind} {probe.what}", number / len(probes))
+        try:
+            found[key] = _best(conversation, probe, on_gpu=job.request["device"] != "cpu")
+        except JobFailed as failure:
+            found[key] = Absent(f"{failure.outcome}: {failure.reason}")
+            if failure.outcome != "unsupported":
+                return False
+    return True
+
+
+def _best(conversation: Conversation, probe: _Probe, *, on_gpu: bool) -> Quantity:
+    return max(_rates(conversation, probe, on_gpu=on_gpu), key=lambda rate: rate.median)
+
+
+def _rates(conversation: Conversation, probe: _Probe, *, on_gpu: bool) -> Iterator[Quantity]:
+    """One for each size, up to the first that would take too long."""
+    shortest_s = SHORTEST_SAMPLE_GPU_S if on_gpu else SHORTEST_SAMPLE_CPU_S
+    for size, following in zip(probe.sizes, (*probe.sizes[1:], None), strict=True):
+        conversation.ceiling(**probe.wanted(size))
+        once_s = max(1e-9, median(conversation.lone_block(probe.kind, samples=3, lead=1)))
+        steps = max(1, math.ceil(shortest_s / once_s))
+        samples = max(1, round(_BLOCK_S / (steps * once_s)))
+        blocks = [conversation.lone_block(probe.kind, samples=samples, steps_per_sample=steps) for _ in range(_ROUNDS)]
+        yield median_of([blocks]).inverse(probe.work(size))
+        if following is not None and once_s * probe.growth(size, following) > _LONGEST_S:
+            return
+
+
+def _entry(environment: Environment, device: str, measured: _Measured) -> dict[str, Any]:
+    def of(kind: str, prefix: str = "") -> dict[str, object]:
+        chosen = {prefix + what: value for (this, what), value in measured.found.items() if this == kind}
+        return {what: value.to_json() for what, value in chosen.items()}
+
+    on_cpu = device == "cpu"
+    threads = measured.prepared.effective["threads"]["value"] if on_cpu else Absent("the device has no threads to set")
+    return as_json(
+        {
+            "device": device,
+            "framework": environment.name,
+            "threads": threads,
+            "flops_per_s": of("product"),
+            "bytes_per_s": of("copy"),
+            "link": of("link", "gpu:") or Absent("there is no second device to send to"),
+            "measured_with": environment.name,
+            "measured_at": now(),
+            "doubts": [doubt.to_json() for doubt in measured.doubts],
+        }
+    )

@@ -1,0 +1,169 @@
+"""Finds the largest batch that fits into a device's memory, or into what the user gives, by running it.
+
+On the host a batch too large would take the machine down with it, so what is expected to need more than a share of what
+is free is not tried. On a GPU running out of memory harms nobody but the worker.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import psutil
+
+from deepstone.absent import Absent
+from deepstone.errors import UsageError
+from deepstone.hardware.cgroup import memory_limit_bytes
+from deepstone.runner.batch_search import NOT_TRIED, OK, OUT_OF_MEMORY, LargestBatch, Tried, largest_batch
+from deepstone.runner.conversation import JobFailed, MemoryPeak
+from deepstone.runner.job import Job
+from deepstone.runner.launch import Tell, silent
+from deepstone.runner.memory import MemoryFound, find_memory
+from deepstone.setups.axes import MOST_BATCH
+from deepstone.units import bytes_
+
+SAFE_SHARE = 0.9  # of the host's free memory
+# The peak of a process on the host differs by a few percent from one time to the next, as its allocator pleases.
+HOST_RESOLUTION = 0.05
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limit:
+    """`what` says in words where it comes from; `safe_bytes` is what a try may be expected to need, None: anything."""
+
+    bytes: int
+    what: str
+    safe_bytes: int | None
+
+
+def find_largest_batch(
+    job: Job, found: MemoryFound | JobFailed, *, given_bytes: int | None, timeout_s: float, tell: Tell = silent
+) -> dict[str, Any]:
+    """The JSON of `largest_batch`; `found` is how the job went with its own batch. Raises UsageError, JobFailed."""
+    failed: list[Tried] = []
+    while isinstance(found, JobFailed):
+        if found.outcome != OUT_OF_MEMORY:
+            raise found
+        failed.append(_failed(job.batch, found))
+        if job.batch == 1:
+            return _nothing_fits(failed, found)
+        job = _with_batch(job, job.batch // 2)
+        tell(f"trying batch {job.batch}", 0.0)
+        found = _find(job, timeout_s)
+    limit = _limit(job, found, given_bytes)
+    tries = _Tries(job, limit, timeout_s, tell)
+    own = _judged(job.batch, found.peak, limit)
+    sample_bytes = _sample_bytes(job)
+    first = [*failed, own]
+    second = 2 * job.batch if own.fits else job.batch // 2
+    if second not in (0, *(each.batch for each in failed)):
+        first.append(tries.attempt(second, _at_least(own, second, sample_bytes)))
+    search = largest_batch(
+        tries.attempt,
+        first=first,
+        limit_bytes=limit.bytes,
+        sample_bytes=sample_bytes,
+        most=MOST_BATCH,
+        resolution=0.0 if found.launched.on_gpu else HOST_RESOLUTION,
+    )
+    return {**search.to_json(), "limit": limit.what}
+
+
+def _sample_bytes(job: Job) -> int:
+    """The analytic need of one more sample; 0 where it is not known."""
+    one, two = (_with_batch(job, batch).need_bytes for batch in (1, 2))
+    return 0 if isinstance(one, Absent) or isinstance(two, Absent) else two - one
+
+
+def _at_least(own: Tried, batch: int, sample_bytes: int) -> float:
+    known_bytes = 0 if isinstance(own.peak_bytes, Absent) else own.peak_bytes
+    return known_bytes + sample_bytes * (batch - own.batch)
+
+
+def _nothing_fits(failed: list[Tried], last: JobFailed) -> dict[str, Any]:
+    search = LargestBatch(predicted=0, confirmed=0, too_large=1, limit_bytes=0, tried=tuple(failed))
+    unknown = Absent(f"not even one sample fits: {last.reason}").to_json()
+    return {**search.to_json(), "limit_bytes": unknown, "limit": "what the device has"}
+
+
+def _find(job: Job, timeout_s: float) -> MemoryFound | JobFailed:
+    try:
+        return find_memory(job, timeout_s=timeout_s, by_layer=False)
+    except JobFailed as failure:
+        return failure
+
+
+def _failed(batch: int, failure: JobFailed) -> Tried:
+    peak_bytes = Absent("the run did not end")
+    return Tried(batch=batch, outcome=failure.outcome, peak_bytes=peak_bytes, reason=failure.reason)
+
+
+class _Tries:
+    """Runs the job with one batch after the other, each in a worker of its own."""
+
+    def __init__(self, job: Job, limit: Limit, timeout_s: float, tell: Tell) -> None:
+        self._job = job
+        self._limit = limit
+        self._timeout_s = timeout_s
+        self._tell = tell
+        self._count = 0
+
+    def attempt(self, batch: int, expected_bytes: float) -> Tried:
+        safe_bytes = self._limit.safe_bytes
+        if safe_bytes is not None and expected_bytes > safe_bytes:
+            reason = f"would need about {bytes_(expected_bytes)}, and {bytes_(safe_bytes)} is all that may be tried"
+            return Tried(batch=batch, outcome=NOT_TRIED, peak_bytes=Absent(reason), reason=reason)
+        self._count += 1
+        self._tell(f"trying batch {batch}", min(0.95, self._count / 6))
+        found = _find(_with_batch(self._job, batch), self._timeout_s)
+        if isinstance(found, JobFailed):
+            return _failed(batch, found)
+        return _judged(batch, found.peak, self._limit)
+
+
+def _judged(batch: int, peak: MemoryPeak, limit: Limit) -> Tried:
+    whole_bytes = peak.whole_bytes
+    if not isinstance(whole_bytes, Absent) and whole_bytes > limit.bytes:
+        return Tried(
+            batch=batch, outcome=OUT_OF_MEMORY, peak_bytes=whole_bytes, reason=f"its peak is over {limit.what}"
+        )
+    return Tried(batch=batch, outcome=OK, peak_bytes=whole_bytes)
+
+
+def _limit(job: Job, found: MemoryFound, given_bytes: int | None) -> Limit:
+    given = None if given_bytes is None else f"the {bytes_(given_bytes)} of --memory"
+    if found.launched.on_gpu:
+        device_bytes = _device_bytes(job, found)
+        if given_bytes is not None and given is not None:
+            return Limit(bytes=given_bytes, what=given, safe_bytes=None)
+        return Limit(bytes=device_bytes, what=f"the {bytes_(device_bytes)} that a process can have", safe_bytes=None)
+    free_bytes = _host_free_bytes()
+    safe_bytes = int(SAFE_SHARE * free_bytes)
+    if given_bytes is not None and given is not None:
+        if given_bytes > safe_bytes:
+            raise UsageError(
+                f"--memory {bytes_(given_bytes)}: this machine has {bytes_(free_bytes)} free, and more than "
+                f"{SAFE_SHARE:.0%} of it is not tried; give at most {bytes_(safe_bytes)}"
+            )
+        return Limit(bytes=given_bytes, what=given, safe_bytes=safe_bytes)
+    what = f"{SAFE_SHARE:.0%} of the {bytes_(free_bytes)} that are free; more is not tried"
+    return Limit(bytes=safe_bytes, what=what, safe_bytes=safe_bytes)
+
+
+def _host_free_bytes() -> int:
+    free_bytes, group_bytes = psutil.virtual_memory().available, memory_limit_bytes()
+    return free_bytes if isinstance(group_bytes, Absent) else min(free_bytes, group_bytes)
+
+
+def _device_bytes(job: Job, found: MemoryFound) -> int:
+    available = found.peak.available_bytes
+    if isinstance(available, int):
+        return available
+    boards = [board["memory_bytes"] for board in job.machine.gpus if isinstance(board["memory_bytes"], int)]
+    if not boards:
+        raise UsageError("how much memory the device has is not known; give it with --memory")
+    return min(boards)
+
+
+def _with_batch(job: Job, batch: int) -> Job:
+    return replace(job, request={**job.request, "batch": batch})

@@ -1,0 +1,301 @@
+"""From what was measured of layers to the result that is printed, kept and drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from deepstone.absent import Absent, as_json
+from deepstone.graph.cost import LayerWork, layer_work
+from deepstone.graph.graph import Graph
+from deepstone.measure import doubts
+from deepstone.measure.roofline import Bound, Peaks, bound
+from deepstone.measure.statistics import Quantity, median_of
+from deepstone.runner.assemble import environment_of
+from deepstone.runner.isolated import IsolatedTimes
+from deepstone.runner.job import Job, storable
+from deepstone.runner.layers import LayersFound
+from deepstone.runner.peaks import known_peaks
+from deepstone.setups.widths import value_bytes
+
+SCHEMA = 1
+ISOLATED = "each layer by itself"
+PASSES = ("forward", "backward")
+_REPLICATES = 200  # there are hundreds of layers, and each interval needs its own
+
+# What a reader calls the operations together, in the order of the table.
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "convolutions": ("conv",),
+    "dense layers": ("dense",),
+    "batch norms": ("batch_norm",),
+    "response norms": ("lrn",),
+    "activations": ("relu", "dropout"),
+    "pools": ("max_pool", "average_pool", "global_pool"),
+    "sums and joins": ("add", "concat", "flatten"),
+    "loss": ("softmax_cross_entropy",),
+    "modules": ("module",),
+}
+
+
+def layers_report(job: Job, found: LayersFound, *, started_at: str) -> dict[str, Any]:
+    """The JSON of `deepstone layers` for one framework."""
+    assert found.launched.prepared is not None
+    effective = found.launched.prepared.effective
+    peaks = known_peaks(job, effective)
+    step = median_of([found.plain_s])
+    times = _in_place(found) if found.rounds else _alone(found)
+    rows = _rows(job, found, times, peaks, str(effective["precision"]["value"]))
+    total_s = sum(_seconds(row[f"{part}_s"]) for row in rows for part in PASSES)
+    for row in rows:
+        row["share"] = sum(_seconds(row[f"{part}_s"]) for part in PASSES) / total_s if total_s else 0.0
+    isolated_s = sum(each.total_s for each in found.isolated.values()) if isinstance(found.isolated, dict) else None
+    return as_json(
+        {
+            "schema": SCHEMA,
+            "kind": "layers",
+            "model": job.model.name,
+            "graph_sha": job.model.graph.sha,
+            "started_at": started_at,
+            "command": [storable(word) for word in job.command],
+            "workload": job.workload,
+            "setup": {"requested": dict(job.request), "effective": effective},
+            "environment": environment_of(job, found.launched),
+            "method": found.rounds[0].method if found.rounds else ISOLATED,
+            "rule": found.rounds[0].rule if found.rounds else "nothing is shared: no layer ran with another",
+            "step_s": step.to_json(),
+            **_parts(found, step),
+            "isolated_sum_s": Absent("layers were not timed alone") if isolated_s is None else isolated_s,
+            "fusion_saved_s": _saved(found, isolated_s, total_s),
+            "layers": rows,
+            "groups": list(_groups(rows, total_s)),
+            "peaks": _peaks_json(peaks),
+            "kernels": found.trace,
+            "doubts": [doubt.to_json() for doubt in _doubts(found, step)],
+        }
+    )
+
+
+def _in_place(found: LayersFound) -> dict[tuple[str, str], Quantity]:
+    """By layer and pass; the steps of each round are a block."""
+    keys = dict.fromkeys(key for times in found.rounds for key in times.layers_s)
+    return {
+        key: _median([times.layers_s.get(key, [0.0] * len(times.total_s)) for times in found.rounds]) for key in keys
+    }
+
+
+def _alone(found: LayersFound) -> dict[tuple[str, str], Quantity]:
+    if isinstance(found.isolated, Absent):
+        return {}
+    parts = {(name, part): getattr(times, f"{part}_s") for name, times in found.isolated.items() for part in PASSES}
+    return {key: value for key, value in parts.items() if isinstance(value, Quantity)}
+
+
+def _rows(
+    job: Job, found: LayersFound, times: Mapping[tuple[str, str], Quantity], peaks: Peaks | Absent, precision: str
+) -> list[dict[str, Any]]:
+    graph = job.model.graph
+    if graph.opaque:
+        return _module_rows(graph, times)
+    primitives = _primitives(found)
+    return [
+        _row(graph, name, work, times, _isolated(found, name), _bound(work, peaks, precision), primitives.get(name, []))
+        for name, work in _works(job, precision).items()
+    ]
+
+
+def _works(job: Job, precision: str) -> dict[str, LayerWork]:
+    graph = job.model.graph
+    return {
+        layer.name: layer_work(
+            graph,
+            layer,
+            batch=job.batch,
+            phase=job.phase,
+            value_bytes=value_bytes(precision),
+            input_grad=job.request["input_grad"] == "on",
+            dropout=job.request["dropout"] == "on",
+        )
+        for layer in graph.layers
+        if layer.name != graph.input.name
+    }
+
+
+def _row(
+    graph: Graph,
+    name: str,
+    work: LayerWork,
+    times: Mapping[tuple[str, str], Quantity],
+    isolated: IsolatedTimes | Absent,
+    least: Bound | Absent,
+    primitives: Sequence[str],
+) -> dict[str, Any]:
+    forward, backward = times.get((name, "forward")), times.get((name, "backward"))
+    taken_s = {
+        part: 0.0 if time is None else time.median for part, time in (("forward", forward), ("backward", backward))
+    }
+    reached = {part: _rate(getattr(work, part).flops, taken_s[part]) for part in PASSES}
+    share = (
+        least
+        if isinstance(least, Absent)
+        else least.share(forward_s=taken_s["forward"], backward_s=taken_s["backward"])
+    )
+    return {
+        "name": name,
+        "op": work.op,
+        "shape": list(graph.shapes[name]),
+        "parameters": sum(_size(shape) for shape in graph.parameters(graph.layer(name)).values()),
+        "flops": {part: getattr(work, part).flops for part in PASSES},
+        "bytes": {part: getattr(work, part).bytes for part in PASSES},
+        "forward_s": _or_none(forward, "forward"),
+        "backward_s": _or_none(backward, "backward"),
+        "flops_per_s": reached,
+        "isolated": isolated if isinstance(isolated, Absent) else _isolated_json(isolated),
+        "bound": least if isinstance(least, Absent) else least.to_json(share),
+        "primitives": list(primitives),
+    }
+
+
+def _module_rows(graph: Graph, times: Mapping[tuple[str, str], Quantity]) -> list[dict[str, Any]]:
+    """A user's own module: its parts by their own names, and no more is known of them."""
+    unknown = Absent("not known of a module of your own")
+    known = {layer.name: layer.op.kind for layer in graph.layers}
+    return [
+        {
+            "name": name,
+            "op": known.get(name, "module"),
+            "shape": unknown,
+            "parameters": unknown,
+            "flops": unknown,
+            "bytes": unknown,
+            "forward_s": _or_none(times.get((name, "forward")), "forward"),
+            "backward_s": _or_none(times.get((name, "backward")), "backward"),
+            "flops_per_s": unknown,
+            "isolated": unknown,
+            "bound": unknown,
+            "primitives": [],
+        }
+        for name in dict.fromkeys(name for name, _ in times)
+    ]
+
+
+def _or_none(time: Quantity | None, part: str) -> dict[str, Any] | Absent:
+    return Absent(f"the layer did nothing {part}") if time is None else time.to_json()
+
+
+def _isolated(found: LayersFound, name: str) -> IsolatedTimes | Absent:
+    return found.isolated if isinstance(found.isolated, Absent) else found.isolated[name]
+
+
+def _isolated_json(times: IsolatedTimes) -> dict[str, Any]:
+    parts = {part: getattr(times, part) for part in ("forward_s", "backward_s", "data_s", "weight_s")}
+    return {
+        **{part: value if isinstance(value, Absent) else value.to_json() for part, value in parts.items()},
+        "by_difference": times.by_difference,
+    }
+
+
+def _bound(work: LayerWork, peaks: Peaks | Absent, precision: str) -> Bound | Absent:
+    return peaks if isinstance(peaks, Absent) else bound(work, peaks, precision)
+
+
+def _parts(found: LayersFound, step: Quantity) -> dict[str, Any]:
+    """What a step is made of, and how much of the untraced step that explains. Each was measured."""
+    if not found.rounds:
+        assert found.in_place_absent is not None
+        absent = Absent(f"layers were not timed inside the step: {found.in_place_absent.reason}")
+        names = ("traced_step_s", "sum_s", "data_s", "update_s", "gaps_s", "explained")
+        return {**dict.fromkeys(names, absent), "other": []}
+    rounds = found.rounds
+    sums = [[sum(step_s) for step_s in zip(*times.layers_s.values(), strict=True)] for times in rounds]
+    others = dict.fromkeys(name for times in rounds for name in times.other_s)
+    wholes = [
+        [
+            layers + data + update + gaps + sum(other)
+            for layers, data, update, gaps, other in zip(
+                sums[number],
+                times.data_s,
+                times.update_s,
+                times.gaps_s,
+                zip(*times.other_s.values(), strict=True) if times.other_s else [()] * len(times.total_s),
+                strict=True,
+            )
+        ]
+        for number, times in enumerate(rounds)
+    ]
+    ratios = [median(whole) / median(plain) for whole, plain in zip(wholes, found.plain_s, strict=True)]
+    return {
+        "traced_step_s": _median([times.total_s for times in rounds]).to_json(),
+        "sum_s": _median(sums).to_json(),
+        "data_s": _median([times.data_s for times in rounds]).to_json(),
+        "update_s": _median([times.update_s for times in rounds]).to_json(),
+        "gaps_s": _median([times.gaps_s for times in rounds]).to_json(),
+        "other": [
+            {"name": name, "s": _median([times.other_s.get(name, [0.0]) for times in rounds]).to_json()}
+            for name in others
+        ],
+        "explained": median_of([[[ratio] for ratio in ratios]]).to_json(),
+    }
+
+
+def _saved(found: LayersFound, isolated_s: float | None, in_place_s: float) -> float | Absent:
+    """What running layers together saved: by fusing them, and by finding their inputs in the cache."""
+    if isolated_s is None or not found.rounds:
+        return Absent("needs layers both alone and in place")
+    return isolated_s - in_place_s
+
+
+def _groups(rows: Sequence[Mapping[str, Any]], total_s: float) -> Any:
+    for name, kinds in GROUPS.items():
+        members = [row for row in rows if row["op"] in kinds]
+        if not members:
+            continue
+        parts = {f"{part}_s": sum(_seconds(row[f"{part}_s"]) for row in members) for part in PASSES}
+        share = sum(parts.values()) / total_s if total_s else 0.0
+        yield {"name": name, "layers": len(members), **parts, "share": share}
+
+
+def _peaks_json(peaks: Peaks | Absent) -> Any:
+    """The ceilings that the bounds rest on, so that a figure can draw them."""
+    if isinstance(peaks, Absent):
+        return peaks
+    copy = peaks.bytes_per_s
+    return {
+        "device": peaks.device,
+        "flops_per_s": {name: rate.to_json() for name, rate in peaks.flops_per_s.items()},
+        "bytes_per_s": {"copy": copy if isinstance(copy, Absent) else copy.to_json()},
+        "measured_with": peaks.measured_with,
+        "measured_at": peaks.measured_at,
+    }
+
+
+def _primitives(found: LayersFound) -> Mapping[str, list[str]]:
+    assert found.launched.prepared is not None
+    return found.launched.prepared.details.get("onednn_by_layer", {})
+
+
+def _doubts(found: LayersFound, step: Quantity) -> list[doubts.Doubt]:
+    noise = doubts.noise_doubts(*found.launched.noise) if found.launched.noise else []
+    few = doubts.few_samples(step.n)
+    return [*noise, *([few] if few else [])]
+
+
+def _median(blocks: Sequence[Sequence[float]]) -> Quantity:
+    return median_of([blocks], replicates=_REPLICATES)
+
+
+def _seconds(time: dict[str, Any] | Absent) -> float:
+    return 0.0 if isinstance(time, Absent) else float(time["median"])
+
+
+def _rate(flops: int, taken_s: float) -> float | Absent:
+    if not flops:
+        return Absent("no multiply-adds")
+    return flops / taken_s if taken_s > 0 else Absent("took no time that could be measured")
+
+
+def _size(shape: Sequence[int]) -> int:
+    size = 1
+    for side in shape:
+        size *= side
+    return size

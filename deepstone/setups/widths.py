@@ -1,0 +1,22 @@
+"""How many bytes a precision takes per value, and how many arrays an optimizer keeps per weight."""
+
+from __future__ import annotations
+
+_VALUE_BYTES = {"fp64": 8, "bf16": 2, "bf16-mixed": 2, "fp16-mixed": 2}
+_MASTER_BYTES = {"bf16-mixed": 4, "fp16-mixed": 4}
+_OPTIMIZER_SLOTS = {"sgd": 0, "adam": 2}
+
+
+def value_bytes(precision: str) -> int:
+    """Of one activation, or one weight as the layers read it."""
+    return _VALUE_BYTES.get(precision, 4)
+
+
+def master_bytes(precision: str) -> int:
+    """Of the second copy of each weight that mixed precision keeps; 0 where there is none."""
+    return _MASTER_BYTES.get(precision, 0)
+
+
+def optimizer_slots(optimizer: str) -> int:
+    """Arrays of state per weight: a momentum, or Adam's two moments."""
+    return _OPTIMIZER_SLOTS.get(optimizer, 1)

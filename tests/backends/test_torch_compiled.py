@@ -1,0 +1,78 @@
+"""From Inductor's own account of its kernels to the layers that each worked for."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from deepstone.backends.torch.compiled import Operation, kernel_calls, shown_name
+from deepstone.backends.torch.in_order import KernelCall
+
+# What torch 2.13 writes for a convolution, a fused kernel used twice, and the gradient of the convolution.
+SOURCE = """\
+cpp_fused_relu_0 = async_compile.cpp_pybinding(['const float*', 'float*'], '''
+// [Provenance debug handles] is not here
+''')
+    def call(self, args):
+        # Topologically Sorted Source Nodes: [layer_conv1], Original ATen: [aten.convolution]
+        # [Provenance debug handles] extern_kernels.convolution:1
+        buf0 = extern_kernels.convolution(primals_3, primals_1, primals_2, stride=(1, 1), padding=(1, 1))
+        # [Provenance debug handles] cpp_fused_relu_0:2
+        cpp_fused_relu_0(buf0, buf1)
+        # [Provenance debug handles] cpp_fused_relu_0:3
+        cpp_fused_relu_0(buf1, buf2)
+        # [Provenance debug handles] torch.ops.aten.convolution_backward.default:4
+        buf3 = torch.ops.aten.convolution_backward.default(buf2, primals_3, primals_1)
+        # [Provenance debug handles] cpp_fused_4:5
+        cpp_fused_4(buf3)
+        return (buf3, )
+"""
+ORIGINS = json.dumps(
+    {
+        "cppCodeToPost": {
+            "extern_kernels.convolution:1": ["convolution"],
+            "cpp_fused_relu_0:2": ["relu", "add", "zero"],
+            "cpp_fused_relu_0:3": ["view"],
+            "torch.ops.aten.convolution_backward.default:4": ["relu", "add", "convolution_backward"],
+        },
+        "version": 2.0,
+    }
+)
+OPERATIONS = {
+    "convolution": Operation(name="aten::convolution", layer="conv", elements=100),
+    "relu": Operation(name="aten::relu", layer="relu", elements=100),
+    "add": Operation(name="aten::add", layer="sum", elements=300),
+    "zero": Operation(name="aten::full", layer=None, elements=1),
+    "view": Operation(name="aten::view", layer="flatten", elements=0),
+    "convolution_backward": Operation(name="aten::convolution_backward", layer="conv", elements=54),
+}
+
+
+def test_calls_in_order_with_what_each_makes_for_whom():
+    assert kernel_calls(SOURCE, ORIGINS, OPERATIONS) == [
+        KernelCall(name="aten::convolution", layers={"conv": 100}),
+        KernelCall(name="cpp_fused_relu_0", layers={"relu": 100, "sum": 300}),
+        KernelCall(name="cpp_fused_relu_0", layers={"flatten": 1}),
+        KernelCall(name="aten::convolution_backward", layers={"conv": 54}),  # not those that made its inputs
+        KernelCall(name="cpp_fused_4", layers={}),
+    ]
+
+
+def test_nodes_that_are_not_known_are_passed_over():
+    assert [call.layers for call in kernel_calls(SOURCE, ORIGINS, {})] == [{}] * 5
+
+
+@pytest.mark.parametrize(
+    ("call", "shown"),
+    [
+        ("extern_kernels.mm", "aten::mm"),
+        ("extern_kernels.bias_addmm", "aten::addmm"),
+        ("torch.ops.aten.convolution_backward.default", "aten::convolution_backward"),
+        ("torch.ops.mkldnn._linear_pointwise.default", "mkldnn::_linear_pointwise"),
+        ("triton_poi_fused_relu_0", "triton_poi_fused_relu_0"),
+        ("graph_3_cpp_fused_relu_0", "cpp_fused_relu_0"),
+    ],
+)
+def test_how_a_kernel_shows_itself(call: str, shown: str):
+    assert shown_name(call) == shown

@@ -1,0 +1,54 @@
+"""A torch module of one's own at the command line: measured, told of, and refused where one must see inside."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from cli_kit import Cli
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "my_model.py"
+MODEL = f"{EXAMPLE}:make"
+USAGE, MISSING = 2, 4
+
+
+def test_it_is_run(cli: Cli) -> None:
+    record = cli("run", MODEL, "batch=8", "device=cpu", "threads=1", "--budget", 1, "--json").assert_ok().json
+    assert record["outcome"] == "ok"
+    assert record["workload"]["model"] == "my_model:make"
+    assert record["workload"]["source"] == str(EXAMPLE)
+    assert record["workload"]["file_sha256"] == hashlib.sha256(EXAMPLE.read_bytes()).hexdigest()
+    assert set(record["cost"]["flops"]) == set(record["cost"]["bytes"]) == {"absent"}
+    assert set(record["memory"]["analytic_bytes"]) == {"absent"}
+    assert record["setup"]["effective"]["layout"] == {"value": "nchw", "source": "observed"}
+    shown = cli("results", "show", record["id"]).assert_ok().out
+    assert "images/s" in shown
+    assert "FLOP" not in shown
+    exported = cli("results", "export").assert_ok().out
+    assert str(EXAMPLE) not in exported
+
+
+def test_it_is_told_of(reader: Cli) -> None:
+    shown = reader("models", MODEL).assert_ok().out
+    assert f"my_model:make: the torch module that make in {EXAMPLE} returns" in shown
+    assert "images 3×32×32, 10 classes, 112,394 parameters" in shown
+
+
+def test_it_is_not_verified(reader: Cli) -> None:
+    reader("verify", MODEL).assert_error(USAGE, "is a torch module of your own", "verify needs a graph")
+
+
+def test_it_is_not_compared_across_frameworks(reader: Cli) -> None:
+    done = reader("compare", MODEL, "--", "framework=fake")
+    done.assert_error(USAGE, "is a torch module of your own", "compare across frameworks needs a graph")
+
+
+def test_without_torch(torchless: Cli) -> None:
+    torchless("run", MODEL).assert_error(MISSING, "framework torch is not installed", "deepstone[torch]")
+
+
+def test_a_mistake_in_the_file_is_told_with_its_line(cli: Cli) -> None:
+    path = cli.home / "net.py"
+    path.write_text("from torch import nn\n\ndef make():\n    return nn.Linear()\n")
+    cli("run", "net.py:make").assert_error(USAGE, f"{path}, line 4: TypeError: ")
+    assert not cli.store.exists()

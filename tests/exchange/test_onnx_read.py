@@ -1,0 +1,297 @@
+"""What an ONNX file becomes: layer by layer, and with the whole of what other exporters write around them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from onnx_kit import CLASSES, IMAGE, model, node, read_model, with_head
+
+from deepstone.graph.graph import Graph
+from deepstone.graph.ops import (
+    AveragePool,
+    BatchNorm,
+    Conv,
+    Dense,
+    Dropout,
+    Lrn,
+    MaxPool,
+    Op,
+    SoftmaxCrossEntropy,
+)
+
+
+def kinds(graph: Graph) -> list[str]:
+    return [layer.op.kind for layer in graph.layers]
+
+
+def first_op(graph: Graph) -> Op:
+    return graph.layers[1].op
+
+
+def test_a_convolution_with_all_it_can_have() -> None:
+    conv = node("Conv", "x k b", "c", name="/body/conv", strides=[2, 1], pads=[1, 0, 2, 3], dilations=[1, 2], group=2)
+    graph = with_head(conv, source="c", features=6 * 5 * 9, arrays={"k": (6, 2, 3, 2), "b": (6,)})
+    assert graph.layers[1].name == "body/conv"
+    assert first_op(graph) == Conv(
+        channels=6, kernel=(3, 2), stride=(2, 1), pad=(1, 2, 0, 3), dilation=(1, 2), groups=2
+    )
+    assert kinds(graph) == ["input", "conv", "flatten", "dense", "softmax_cross_entropy"]
+    assert graph.name == "net"
+
+
+def test_pools() -> None:
+    size: dict[str, Any] = {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 0, 1]}
+    highest = with_head(node("MaxPool", "x", "p", ceil_mode=1, **size), source="p", features=4 * 5 * 4)
+    assert first_op(highest) == MaxPool(kernel=(3, 2), stride=(2, 2), pad=(1, 0, 0, 1), ceil_mode=True)
+    mean = with_head(node("AveragePool", "x", "p", **size), source="p", features=4 * 4 * 4)
+    assert first_op(mean) == AveragePool(kernel=(3, 2), stride=(2, 2), pad=(1, 0, 0, 1), count_pad=False)
+    padded = with_head(node("AveragePool", "x", "p", count_include_pad=1, **size), source="p", features=4 * 4 * 4)
+    assert first_op(padded) == AveragePool(kernel=(3, 2), stride=(2, 2), pad=(1, 0, 0, 1), count_pad=True)
+
+
+def test_strides_left_out_are_one() -> None:
+    pool = with_head(node("MaxPool", "x", "p", kernel_shape=[2, 2]), source="p", features=4 * 8 * 7)
+    assert first_op(pool) == MaxPool(kernel=(2, 2), stride=(1, 1))
+
+
+@settings(deadline=None, max_examples=60)
+@given(data=st.data())
+def test_automatic_padding_gives_the_shapes_that_onnx_infers(data: st.DataObject) -> None:
+    sides = st.integers(1, 3)
+    op = data.draw(st.sampled_from(["Conv", "MaxPool", "AveragePool"]))
+    kernel = data.draw(st.tuples(sides, sides))
+    attributes: dict[str, Any] = {
+        "auto_pad": data.draw(st.sampled_from(["SAME_UPPER", "SAME_LOWER", "VALID"])),
+        "strides": data.draw(st.tuples(sides, sides)),
+        "kernel_shape": kernel,
+    }
+    if op == "Conv":
+        attributes["dilations"] = data.draw(st.tuples(sides, sides))
+    arrays = {"k": (2, 4, *kernel)} if op == "Conv" else {}
+    window = node(op, "x k" if op == "Conv" else "x", "y", **attributes)
+    inferred = onnx.shape_inference.infer_shapes(onnx.load_from_string(model(window, arrays=arrays)))
+    shape = tuple(side.dim_value for side in inferred.graph.output[0].type.tensor_type.shape.dim)[1:]
+    assume(len(shape) == 3 and min(shape) > 0)
+    graph = with_head(
+        node(op, "x k" if op == "Conv" else "x", "c", **attributes),
+        source="c",
+        features=math.prod(shape),
+        arrays=arrays,
+    )
+    assert graph.shapes[graph.layers[1].name] == shape
+
+
+def test_same_lower_puts_the_odd_pixel_before_the_image() -> None:
+    pads = {}
+    for how in ("SAME_UPPER", "SAME_LOWER"):
+        graph = with_head(
+            node("MaxPool", "x", "p", kernel_shape=[2, 2], auto_pad=how), source="p", features=math.prod(IMAGE)
+        )
+        pads[how] = first_op(graph).pad
+    assert pads == {"SAME_UPPER": (0, 1, 0, 1), "SAME_LOWER": (1, 0, 1, 0)}
+
+
+def test_batch_norm_turns_momentum_round() -> None:
+    """Theirs is the share of the old statistics, ours that of the new batch."""
+    norm = node("BatchNormalization", "x s b m v", "n", epsilon=1e-3, momentum=0.7)
+    graph = with_head(norm, source="n", features=math.prod(IMAGE), arrays=dict.fromkeys("sbmv", (4,)))
+    assert first_op(graph) == BatchNorm(epsilon=1e-3, momentum=0.3)
+    plain = node("BatchNormalization", "x s b m v", "n")
+    graph = with_head(plain, source="n", features=math.prod(IMAGE), arrays=dict.fromkeys("sbmv", (4,)))
+    assert first_op(graph) == BatchNorm(epsilon=1e-5, momentum=0.1)
+
+
+def test_lrn_and_dropout() -> None:
+    lrn = node("LRN", "x", "n", size=3, alpha=2e-4, beta=0.6, bias=2.0)
+    dropped = node("Dropout", "n r", "d")
+    graph = with_head(
+        lrn, dropped, source="d", features=math.prod(IMAGE), arrays={"r": np.array(0.3, dtype=np.float32)}
+    )
+    assert [layer.op for layer in graph.layers[1:3]] == [Lrn(size=3, alpha=2e-4, beta=0.6, k=2.0), Dropout(rate=0.3)]
+
+
+def test_dropout_of_old_files_has_its_ratio_as_an_attribute() -> None:
+    graph = read_model(
+        node("Dropout", "x", "d mask", ratio=0.25),
+        node("Flatten", "d", "flat"),
+        node("Gemm", "flat w", "y", transB=1),
+        arrays={"w": (CLASSES, math.prod(IMAGE))},
+        opset=10,
+    )
+    assert first_op(graph) == Dropout(rate=0.25)
+
+
+def test_dense_layers_in_all_their_forms() -> None:
+    features = math.prod(IMAGE)
+    graph = read_model(
+        node("Flatten", "x", "f"),
+        node("Gemm", "f a b", "g", transB=1, name="across"),
+        node("Gemm", "g c", "h", name="along"),
+        node("MatMul", "h d", "i", name="product"),
+        node("Add", "i e", "j", name="bias of product"),
+        node("MatMul", "j w", "y", name="bare"),
+        arrays={"a": (7, features), "b": (7,), "c": (7, 6), "d": (6, 6), "e": (6,), "w": (6, CLASSES)},
+    )
+    dense = {layer.name: layer.op for layer in graph.layers if isinstance(layer.op, Dense)}
+    assert dense == {
+        "across": Dense(features=7),
+        "along": Dense(features=6, bias=False),
+        "product": Dense(features=6, bias=True),
+        "bare": Dense(features=CLASSES, bias=False),
+    }
+
+
+def test_a_bias_may_stand_on_either_side_and_belong_to_a_convolution() -> None:
+    graph = with_head(
+        node("Conv", "x k", "c"),
+        node("Add", "b c", "d"),
+        source="d",
+        features=2 * 9 * 8,
+        arrays={"k": (2, 4, 1, 1), "b": (1, 2, 1, 1)},
+    )
+    assert first_op(graph) == Conv(channels=2, kernel=(1, 1), bias=True)
+
+
+def test_branches_meet() -> None:
+    graph = with_head(
+        node("Relu", "x", "r"),
+        node("Add", "x r", "a", name="two"),
+        node("Sum", "a r x", "s", name="three"),
+        node("Concat", "s a", "j", axis=1, name="join"),
+        source="j",
+        features=2 * math.prod(IMAGE),
+    )
+    inputs = {layer.name: layer.inputs for layer in graph.layers}
+    assert (inputs["two"], inputs["three"]) == (("x", "Relu1"), ("two", "Relu1", "x"))
+    assert graph.shapes["join"] == (8, 9, 8)
+
+
+FLAT = math.prod(IMAGE)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "arrays"),
+    [
+        ([node("Reshape", "x s", "flat")], {"s": [-1, FLAT]}),
+        ([node("Reshape", "x s", "flat")], {"s": [0, -1]}),
+        ([node("Reshape", "x s", "flat")], {"s": [3, -1]}),  # the batch with which it was exported
+        ([node("Reshape", "x s", "i"), node("Flatten", "i", "flat")], {"s": [0, 4, 9, 8]}),
+        ([node("Flatten", "x", "i", axis=-3), node("Flatten", "i", "flat")], {}),
+        (  # x.view(x.size(0), -1) as torch writes it
+            [
+                node("Shape", "x", "shape"),
+                node("Constant", "", "zero", value_int=0),
+                node("Gather", "shape zero", "batch"),
+                node("Unsqueeze", "batch axes", "rows"),
+                node("Concat", "rows rest", "s", axis=0),
+                node("Reshape", "x s", "flat"),
+            ],
+            {"axes": [0], "rest": [-1]},
+        ),
+        (
+            [
+                node("Shape", "x", "shape"),
+                node("Slice", "shape from to", "rows"),
+                node("Cast", "rows", "rows64", to=7),
+                node("Concat", "rows64 rest", "s", axis=0),
+                node("Reshape", "x s", "flat"),
+            ],
+            {"from": [0], "to": [1], "rest": [-1]},
+        ),
+    ],
+)
+def test_every_way_to_make_an_image_flat(nodes: list[Any], arrays: dict[str, Any]) -> None:
+    graph = read_model(
+        *nodes,
+        node("Gemm", "flat w", "y", transB=1),
+        arrays={**{name: np.array(value, dtype=np.int64) for name, value in arrays.items()}, "w": (CLASSES, FLAT)},
+        inputs={"x": (3, *IMAGE)},
+    )
+    assert kinds(graph) == ["input", "flatten", "dense", "softmax_cross_entropy"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "arrays"),
+    [
+        ([node("GlobalAveragePool", "x", "p"), node("Flatten", "p", "flat")], {}),
+        ([node("GlobalAveragePool", "x", "p"), node("Squeeze", "p axes", "flat")], {"axes": [2, 3]}),
+        ([node("ReduceMean", "x", "p", axes=[-2, -1], keepdims=1), node("Flatten", "p", "flat")], {}),
+        ([node("ReduceMean", "x", "flat", axes=[2, 3], keepdims=0)], {}),
+    ],
+)
+def test_every_way_to_take_the_mean_of_an_image(nodes: list[Any], arrays: dict[str, Any]) -> None:
+    graph = read_model(
+        *nodes,
+        node("Gemm", "flat w", "y", transB=1),
+        arrays={**{name: np.array(value) for name, value in arrays.items()}, "w": (CLASSES, IMAGE[0])},
+    )
+    assert kinds(graph) == ["input", "global_pool", "flatten", "dense", "softmax_cross_entropy"]
+
+
+@pytest.mark.parametrize("op", ["Softmax", "LogSoftmax"])
+def test_softmax_at_the_end_is_the_loss(op: str) -> None:
+    graph = read_model(
+        node("Flatten", "x", "flat"),
+        node("Gemm", "flat w", "z", transB=1, name="scores"),
+        node(op, "z", "y", axis=-1),
+        arrays={"w": (CLASSES, FLAT)},
+    )
+    assert graph.layers[-1].op == SoftmaxCrossEntropy()
+    assert graph.layers[-1].inputs == ("scores",)
+    assert graph.classes == CLASSES
+
+
+def test_several_outputs_have_a_loss_each() -> None:
+    graph = read_model(
+        node("Flatten", "x", "flat"),
+        node("Gemm", "flat w", "y", transB=1),
+        node("Gemm", "flat v", "side", transB=1),
+        arrays={"w": (CLASSES, FLAT), "v": (CLASSES, FLAT)},
+        outputs=("y", "side"),
+    )
+    assert [(loss.name, loss.inputs) for loss in graph.losses] == [("loss_y", ("Gemm2",)), ("loss_side", ("Gemm3",))]
+
+
+def test_what_does_nothing_leaves_no_layer() -> None:
+    graph = with_head(
+        node("Identity", "x", "i"),
+        node("Cast", "i", "j", to=1),
+        node("Identity", "k", "k2"),
+        node("Conv", "j k2", "c"),
+        source="c",
+        features=2 * 9 * 8,
+        arrays={"k": (2, 4, 1, 1)},
+    )
+    assert kinds(graph) == ["input", "conv", "flatten", "dense", "softmax_cross_entropy"]
+
+
+def test_what_leads_nowhere_is_left_out() -> None:
+    graph = with_head(node("Relu", "x", "unused"), source="x", features=FLAT)
+    assert "relu" not in kinds(graph)
+
+
+def test_names_are_made_unique_and_one_line() -> None:
+    graph = with_head(
+        node("Relu", "x", "a", name="act"),
+        node("Relu", "a", "b", name="act"),
+        node("Relu", "b", "c", name="two\nlines"),
+        source="c",
+        features=FLAT,
+    )
+    assert [layer.name for layer in graph.layers[1:4]] == ["act", "act_2", "two\\nlines"]
+
+
+def test_weights_that_old_files_also_list_as_inputs() -> None:
+    graph = read_model(
+        node("Flatten", "x", "flat"),
+        node("Gemm", "flat w", "y", transB=1),
+        arrays={"w": (CLASSES, FLAT)},
+        inputs={"x": (1, *IMAGE), "w": (CLASSES, FLAT)},
+    )
+    assert graph.shapes["x"] == IMAGE

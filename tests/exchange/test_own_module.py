@@ -1,0 +1,121 @@
+"""A file that is for torch's own Python: when that is asked, and what becomes of the answer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deepstone.absent import Absent
+from deepstone.environments.environment import Environment
+from deepstone.errors import UsageError
+from deepstone.exchange.export import export
+from deepstone.exchange.load import load_model
+from deepstone.exchange.own_module import imports
+from deepstone.graph.graph import Graph
+from deepstone.graph.ops import Module
+from deepstone.runner.job import Job, Machine
+from deepstone.setups.request import complete
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "my_model.py"
+
+
+@pytest.mark.parametrize(
+    ("text", "does"),
+    [
+        ("import torch\n", True),
+        ("import os, torch.nn as nn\n", True),
+        ("from torch import nn\n", True),
+        ("def make():\n    from torch.nn import Linear\n", True),
+        ("try:\n    import torch\nexcept ImportError:\n    pass\n", True),
+        ("import torchvision\n", False),
+        ("from .torch import nn\n", False),
+        ("torch = 'import torch'\n", False),
+        ("def (", False),
+        ("a = 1\0", False),
+        ("(" * 3000, False),
+        ("", False),
+    ],
+)
+def test_who_imports_torch(text: str, does: bool) -> None:
+    assert imports(text.encode(), "torch") is does
+
+
+@pytest.fixture(scope="module")
+def example() -> Graph:
+    model = load_model(f"{EXAMPLE}:make")
+    assert (model.name, model.source) == ("my_model:make", str(EXAMPLE))
+    assert model.file_sha256 == hashlib.sha256(EXAMPLE.read_bytes()).hexdigest()
+    return model.graph
+
+
+def test_a_module_is_a_graph_of_one_layer(example: Graph) -> None:
+    assert [layer.op.kind for layer in example.layers] == ["input", "module", "softmax_cross_entropy"]
+    assert example.shapes["data"] == (3, 32, 32)
+    assert example.classes == 10
+    assert example.opaque == (example.layer("module"),)
+
+
+def test_where_the_file_lies_does_not_change_what_it_computes(example: Graph) -> None:
+    layers = [
+        replace(layer, op=replace(layer.op, path="/elsewhere/my_model.py")) if isinstance(layer.op, Module) else layer
+        for layer in example.layers
+    ]
+    assert Graph("moved", layers).sha == example.sha
+    layers[1] = replace(layers[1], op=replace(layers[1].op, sha256="0" * 64))
+    assert Graph("changed", layers).sha != example.sha
+
+
+def job(graph: Graph, framework: str) -> Job:
+    environment = Environment(framework=framework, version="1", python=Path("/python"), lock={"python": "3.11"})
+    return Job(
+        model=replace(load_model("cifarnet"), graph=graph),
+        request=complete({"framework": framework}),
+        environment=environment,
+        machine=Machine(description={"gpus": []}, sha="0" * 64),
+        command=("deepstone",),
+    )
+
+
+def test_only_torch_runs_it(example: Graph) -> None:
+    assert job(example, "torch").broken_rule is None
+    for framework in ("jax", "tensorflow"):
+        reason = job(example, framework).broken_rule
+        assert reason == "layer 'module' is a torch module of your own; only framework=torch runs it"
+
+
+def test_what_it_costs_is_absent_and_not_zero(example: Graph) -> None:
+    its = job(example, "torch")
+    assert all(isinstance(cost, Absent) for cost in (its.flops, its.bytes, its.need_bytes))
+
+
+def test_a_sibling_that_imports_torch_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "parts.py").write_text("from torch import nn\nwhole = nn.Sequential(nn.Flatten(), nn.Linear(12, 3))\n")
+    path = tmp_path / "net.py"
+    path.write_text("INPUT_SHAPE = (3, 2, 2)\ndef make():\n    import parts\n    return parts.whole\n")
+    assert load_model(f"{path}:make").graph.classes == 3
+
+
+def test_a_process_that_dies_is_told_as_such(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "net.py"
+    path.write_text("import os\nprint('hello')\ndef make():\n    import torch\n    os.abort()\n")
+    with pytest.raises(UsageError, match=r"net\.py:make: the process that looked at it was ended by signal 6"):
+        load_model(f"{path}:make")
+    assert "hello" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["json", "onnx", "prototxt"])
+def test_it_is_not_written_to_a_file(tmp_path: Path, example: Graph, form: str) -> None:
+    with pytest.raises(UsageError, match="my_model:make"):
+        export(example, tmp_path / f"net.{form}", overwrite=False)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_graph_in_json_may_not_name_a_file_to_run(tmp_path: Path, example: Graph) -> None:
+    path = tmp_path / "net.json"
+    path.write_text(json.dumps(example.to_json()))
+    with pytest.raises(UsageError, match=r"a module is given as FILE\.py:FUNCTION, not in JSON"):
+        load_model(str(path))

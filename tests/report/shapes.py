@@ -1,0 +1,130 @@
+"""Results of every shape that is allowed, with any names: for hypothesis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import strategies as st
+
+AWKWARD = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "</script><script>alert(1)</script>",
+    "$\\frac{1}{$",
+    "{{ 7 * 7 }}",
+    "%{x}",
+    "\x1b[31m\x00\u202e",
+    "<a href='javascript:alert(1)'>click</a>",
+    "&lt;b&gt;",
+    "層" * 200,
+    "",
+)
+
+names = st.sampled_from(AWKWARD) | st.text(max_size=30)
+times = st.sampled_from([0.0, 1e-12, 1e9]) | st.floats(1e-9, 10)
+absents = st.builds(lambda reason: {"absent": reason}, names.filter(bool))
+
+
+@st.composite
+def quantities(draw: st.DrawFn) -> dict[str, Any]:
+    low, middle, high = sorted(draw(st.tuples(times, times, times)))
+    return {"median": middle, "low": low, "high": high, "n": draw(st.integers(1, 1000))}
+
+
+maybe = quantities() | absents
+counts = st.sampled_from([0, 1, 2**62]) | st.integers(0, 10**12)
+both = st.fixed_dictionaries({"forward": counts, "backward": counts})
+isolated = absents | st.fixed_dictionaries({f"{part}_s": maybe for part in ("forward", "backward", "data", "weight")})
+doubts = st.lists(st.fixed_dictionaries({"code": names, "detail": names}), max_size=2)
+layers = st.fixed_dictionaries(
+    {
+        "name": names,
+        "op": st.sampled_from(["conv", "relu"]),
+        "flops": both,
+        "bytes": both,
+        "forward_s": maybe,
+        "backward_s": maybe,
+        "share": st.floats(0, 1),
+        "isolated": isolated,
+    }
+)
+rates = st.dictionaries(st.sampled_from(["fp32", "bf16", "copy"]), maybe, max_size=2)
+peaks = absents | st.fixed_dictionaries({"flops_per_s": rates, "bytes_per_s": rates})
+kinds = ("parameters", "gradients", "optimizer", "activations", "workspace")
+sizes = counts | absents
+layer_memories = st.fixed_dictionaries({"name": names, "op": names, **{f"{kind}_bytes": sizes for kind in kinds}})
+memories = st.fixed_dictionaries(
+    {
+        "schema": st.just(1),
+        "kind": st.just("memory"),
+        "model": names,
+        "batch": st.integers(1, 1024),
+        "phase": st.just("train"),
+        "predicted": st.fixed_dictionaries({**{f"{kind}_bytes": sizes for kind in kinds}, "total_bytes": counts}),
+        "measured_peak_bytes": sizes,
+        "layers": st.lists(layer_memories, max_size=3),
+    }
+)
+single_results = st.fixed_dictionaries(
+    {
+        "schema": st.just(1),
+        "kind": st.just("layers"),
+        "model": names,
+        "command": st.lists(names, max_size=3),
+        "workload": st.fixed_dictionaries({"batch": st.integers(1, 1024), "phase": names}),
+        "setup": st.fixed_dictionaries(
+            {"effective": st.dictionaries(names, st.fixed_dictionaries({"value": names}), max_size=2)}
+        ),
+        "method": names,
+        "rule": names,
+        **{f"{part}_s": maybe for part in ("step", "sum", "update", "data", "gaps", "isolated_sum")},
+        "explained": maybe,
+        "other": st.lists(st.fixed_dictionaries({"name": names, "s": maybe}), max_size=2),
+        "layers": st.lists(layers, max_size=3),
+        "groups": st.lists(
+            st.fixed_dictionaries({"name": names, "forward_s": maybe, "backward_s": maybe, "share": st.floats(0, 1)}),
+            max_size=2,
+        ),
+        "peaks": peaks,
+        "memory": absents | memories,
+        "doubts": doubts,
+    }
+)
+failed = st.just({"outcome": "oom", "failure": {"reason": "no memory left", "stderr_tail": ""}})
+layers_results = single_results | st.fixed_dictionaries(
+    {
+        "schema": st.just(1),
+        "kind": st.just("layers"),
+        "model": names,
+        "frameworks": st.dictionaries(names.filter(bool), single_results | failed, min_size=1, max_size=3),
+    }
+)
+tries = st.fixed_dictionaries(
+    {
+        "algorithm": names,
+        "pass": st.sampled_from(["forward", "data", "weight"]),
+        "time_s": maybe,
+        "workspace_bytes": sizes,
+        "flops": sizes,
+        "relative_error": st.floats(0, 1) | absents,
+        "kind": st.sampled_from(["timed", "reference"]),
+        "picked": st.booleans(),
+    }
+)
+conv_results = st.fixed_dictionaries(
+    {
+        "schema": st.just(1),
+        "kind": st.just("conv"),
+        "model": names,
+        "command": st.lists(names, max_size=3),
+        "device": names,
+        "batch": st.integers(1, 1024),
+        "layers": st.lists(
+            st.fixed_dictionaries({"name": names, "results": st.lists(tries, max_size=4), "best": st.just({})}),
+            max_size=3,
+        ),
+        "mix": absents,
+        "doubts": doubts,
+    }
+)
+results = layers_results | conv_results | memories

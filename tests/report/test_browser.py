@@ -1,0 +1,202 @@
+"""The page in a real browser: it draws, asks for nothing, fits a telephone, obeys keys, and runs no stranger's code."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from made_up import conv_result, layers_result, several
+from shapes import AWKWARD
+
+from deepstone.report.draw import draw
+
+playwright = pytest.importorskip(
+    "playwright.sync_api", reason="the browser's driver is missing: pip install playwright"
+)
+
+CHROMIUM = shutil.which("chromium")
+FLAGS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
+    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
+]
+WIDTHS = (1400, 390)
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed; on Debian: apt install chromium")
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as driver:
+        launched = driver.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
+        yield launched
+        launched.close()
+
+
+@dataclass
+class Visit:
+    """A page that was opened, and what it said and asked for."""
+
+    page: Any
+    complaints: list[str] = field(default_factory=list[str])
+    requests: list[str] = field(default_factory=list[str])
+    dialogs: list[str] = field(default_factory=list[str])
+
+    def assert_quiet(self) -> None:
+        assert self.complaints == []
+        assert self.dialogs == []
+        assert [url for url in self.requests if not url.startswith(("file:", "data:"))] == []
+
+
+def visit(browser: Any, path: Path, *, width: int = 1400, scheme: str = "light") -> Visit:
+    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    seen = Visit(page)
+    page.on("console", lambda message: seen.complaints.append(f"{message.type}: {message.text}"))
+    page.on("pageerror", lambda error: seen.complaints.append(str(error)))
+    page.on("request", lambda request: seen.requests.append(request.url))
+    page.on("dialog", lambda dialog: (seen.dialogs.append(dialog.message), dialog.dismiss()))
+    page.goto(path.as_uri())
+    page.wait_for_selector(".plot .main-svg", state="attached")
+    return seen
+
+
+def until(page: Any, condition: str) -> None:
+    """Asked from outside: within the page the policy forbids the eval with which playwright would wait."""
+    for _ in range(300):
+        if page.evaluate(condition):
+            return
+        page.wait_for_timeout(50)
+    raise AssertionError(f"never came true: {condition}")
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    results = {"layers": layers_result(), "frameworks": several("cifarnet"), "conv": conv_result("alexnet-kim")}
+    for name, result in results.items():
+        draw(result, folder / f"{name}.html")
+    draw(layers_result(), folder / "bars.html", "bars")
+    return {name: folder / f"{name}.html" for name in (*results, "bars")}
+
+
+@pytest.mark.parametrize(
+    ("name", "width"), [("layers", 1400), ("layers", 390), ("frameworks", 390), ("conv", 1400), ("conv", 390)]
+)
+def test_every_plot_is_drawn_and_nothing_is_asked_for(
+    browser: Any, pages: dict[str, Path], name: str, width: int
+) -> None:
+    seen = visit(browser, pages[name], width=width)
+    plots = seen.page.query_selector_all(".plot")
+    assert plots
+    for plot in plots:
+        assert plot.query_selector_all(".bars path, .scatterlayer .point, .heatmaplayer image"), plot.get_attribute(
+            "id"
+        )
+        assert plot.query_selector_all(".ytick text")
+    assert seen.page.evaluate("document.documentElement.scrollWidth") == width  # nothing sticks out
+    seen.assert_quiet()
+    seen.page.close()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_labels_stand_within_the_window(browser: Any, pages: dict[str, Path], width: int) -> None:
+    seen = visit(browser, pages["layers"], width=width)
+    boxes = seen.page.evaluate(
+        "[...document.querySelectorAll('.ytick text, .xtick text, .textpoint text, .annotation-text')]"
+        ".map(e => e.getBoundingClientRect()).map(b => [b.left, b.right])"
+    )
+    assert len(boxes) > 50
+    assert all(left >= 0 and right <= width for left, right in boxes)
+    seen.page.close()
+
+
+def test_names_of_rows_do_not_overlap(browser: Any, pages: dict[str, Path]) -> None:
+    seen = visit(browser, pages["bars"], width=390)
+    tops = seen.page.evaluate(
+        "[...document.querySelectorAll('#plot-1 .ytick text')].map(e => e.getBoundingClientRect())"
+        ".map(b => [b.top, b.bottom])"
+    )
+    ordered = sorted(map(tuple, tops))
+    assert len(ordered) > 20
+    assert all(one[1] <= other[0] + 1 for one, other in pairwise(ordered))
+    seen.page.close()
+
+
+def test_the_keyboard_shows_and_hides_and_opens(browser: Any, pages: dict[str, Path]) -> None:
+    seen = visit(browser, pages["bars"])
+    page = seen.page
+    count = "document.querySelectorAll('#plot-1 .bars .point path').length"
+    before = page.evaluate(count)
+    button = page.locator("button.key[data-plot='1']").first
+    button.focus()
+    page.keyboard.press("Enter")
+    assert button.get_attribute("aria-pressed") == "false"
+    assert page.evaluate(count) < before
+    page.keyboard.press("Space")
+    assert button.get_attribute("aria-pressed") == "true"
+    assert page.evaluate(count) == before
+    summary = page.locator("summary").first
+    summary.focus()
+    page.keyboard.press("Enter")
+    assert page.locator("td", has_text="conv2").first.is_visible()
+    seen.assert_quiet()
+    page.close()
+
+
+def test_colours_follow_the_scheme(browser: Any, pages: dict[str, Path]) -> None:
+    seen = visit(browser, pages["bars"], scheme="light")
+    ink = "getComputedStyle(document.querySelector('.ytick text')).fill"
+    light = seen.page.evaluate(ink)
+    seen.page.emulate_media(color_scheme="dark")
+    until(seen.page, f"{ink} !== '{light}'")
+    assert seen.page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(20, 23, 27)"
+    seen.assert_quiet()
+    seen.page.close()
+
+
+def test_a_changed_window_is_drawn_anew(browser: Any, pages: dict[str, Path]) -> None:
+    seen = visit(browser, pages["bars"])
+    seen.page.set_viewport_size({"width": 390, "height": 800})
+    until(seen.page, "document.querySelector('#plot-0 .main-svg').getBoundingClientRect().width < 390")
+    assert seen.page.evaluate("document.documentElement.scrollWidth") == 390
+    seen.page.close()
+
+
+def test_the_policy_stops_what_gets_in(browser: Any, pages: dict[str, Path]) -> None:
+    """Were a name to become markup after all, it still could neither run nor fetch anything."""
+    seen = visit(browser, pages["conv"])
+    seen.page.evaluate(
+        "() => { const e = document.createElement('script'); e.textContent = 'window.ran = 1'; document.body.append(e);"
+        " const i = new Image(); i.src = 'https://example.invalid/x.png'; document.body.append(i); }"
+    )
+    assert seen.page.evaluate("window.ran") is None
+    assert len(seen.complaints) == 2
+    assert all("Content Security Policy" in line for line in seen.complaints)
+    seen.page.close()
+
+
+@pytest.mark.parametrize("make", [layers_result, conv_result])
+def test_hostile_names_do_nothing(browser: Any, tmp_path: Path, make: Any) -> None:
+    result = make("alexnet-kim")
+    for layer, name in zip(result["layers"], AWKWARD, strict=False):
+        layer["name"] = name
+    result["model"] = AWKWARD[1]
+    result["command"] = list(AWKWARD)
+    for group, name in zip(result.get("groups", []), AWKWARD, strict=False):
+        group["name"] = name
+    path = tmp_path / "hostile.html"
+    draw(result, path)
+    seen = visit(browser, path)
+    assert seen.page.evaluate("document.querySelectorAll('main img, main iframe, main script').length") == 0
+    assert seen.page.evaluate("document.querySelectorAll('.plot a').length") == 0
+    for row in seen.page.query_selector_all(".plot .nsewdrag")[:3]:
+        row.hover()
+    shown = seen.page.evaluate("[...document.querySelectorAll('.ytick text')].map(e => e.textContent)")
+    assert any(text.startswith("<script>alert(1)") for text in shown)
+    assert any(text.startswith("$") for text in shown)
+    seen.assert_quiet()
+    seen.page.close()

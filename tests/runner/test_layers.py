@@ -1,0 +1,121 @@
+"""Layer by layer on the scripted backend, whose clock tells exactly what should come out."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from fake_jobs import fake_job, set_script
+
+from deepstone.runner.assemble import now
+from deepstone.runner.conversation import JobFailed
+from deepstone.runner.layer_report import layers_report
+from deepstone.runner.layers import LayersEffort, find_layers
+from deepstone.setups.axes import Value
+
+SHARES = {"conv": [4.0, 8.0], "relu": [0.5, 0.5], "dense": [1.0, 2.0], "loss": [0.5, 0.5]}
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch):
+    return lambda **keys: set_script(monkeypatch, **{"noise": 0.001, **keys})
+
+
+def report(*, effort: LayersEffort | None = None, **axes: Value) -> dict[str, Any]:
+    job = fake_job(**axes)
+    found = find_layers(job, effort or LayersEffort(budget_s=1.0))
+    written = layers_report(job, found, started_at=now())
+    return json.loads(json.dumps(written, allow_nan=False))
+
+
+def layer(found: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(each for each in found["layers"] if each["name"] == name)
+
+
+def test_the_parts_explain_the_step(script: Any):
+    script(layers=SHARES)
+    found = report()
+    assert found["step_s"]["median"] == pytest.approx(0.01, rel=0.01)
+    assert found["explained"]["median"] == pytest.approx(1.0, rel=0.01)
+    parts = sum(found[part]["median"] for part in ("sum_s", "update_s", "gaps_s", "data_s"))
+    assert parts == pytest.approx(found["step_s"]["median"], rel=0.01)
+    assert found["update_s"]["median"] == pytest.approx(0.001, rel=0.02)
+
+
+def test_each_layer_has_its_share(script: Any):
+    script(layers=SHARES)
+    found = report()
+    assert layer(found, "conv")["share"] == pytest.approx(12 / 17, rel=0.01)
+    assert layer(found, "conv")["backward_s"]["median"] == pytest.approx(
+        2 * layer(found, "conv")["forward_s"]["median"], rel=0.01
+    )
+    assert sum(each["share"] for each in found["layers"]) == pytest.approx(1.0)
+    convolutions = next(group for group in found["groups"] if group["name"] == "convolutions")
+    assert convolutions["share"] == layer(found, "conv")["share"]
+    assert layer(found, "flatten")["forward_s"] == {"absent": "the layer did nothing forward"}
+
+
+def test_what_marking_costs_shows(script: Any):
+    script(layers=SHARES, marking=1.5)
+    found = report()
+    assert found["explained"]["median"] == pytest.approx(1.5, rel=0.01)
+    assert found["step_s"]["median"] == pytest.approx(0.01, rel=0.01)
+
+
+def test_rates_come_from_the_graph_and_the_time(script: Any):
+    script(layers=SHARES)
+    conv = layer(report(), "conv")
+    assert conv["flops"] == {"forward": 8 * 2 * 4 * 3 * 9 * 64, "backward": 8 * 2 * 4 * 3 * 9 * 64}
+    assert conv["flops_per_s"]["forward"] == pytest.approx(conv["flops"]["forward"] / conv["forward_s"]["median"])
+    assert layer(report(), "relu")["flops_per_s"] == {
+        "forward": {"absent": "no multiply-adds"},
+        "backward": {"absent": "no multiply-adds"},
+    }
+
+
+def test_alone_and_in_place_are_told_apart(script: Any):
+    script(layers={name: [share / 20 for share in both] for name, both in SHARES.items()}, alone=2.0)
+    found = report()
+    alone_s = 0.01 * 2.0 * 17 / 20
+    assert found["isolated_sum_s"] == pytest.approx(alone_s, rel=0.02)
+    assert found["fusion_saved_s"] == pytest.approx(alone_s - found["sum_s"]["median"], rel=0.02)
+    assert layer(found, "dense")["isolated"]["backward_s"]["median"] == pytest.approx(0.01 * 2.0 * 2 / 20, rel=0.02)
+
+
+def test_what_cannot_run_without_the_forward_is_subtracted(script: Any):
+    script(layers=SHARES, by_difference=True, alone=1.0)
+    isolated = layer(report(), "conv")["isolated"]
+    assert isolated["by_difference"] is True
+    assert isolated["backward_s"]["median"] == pytest.approx(0.01 * 8, rel=0.02)
+
+
+def test_where_layers_cannot_be_timed_in_place_the_step_is_not_made_up(script: Any):
+    script(layers={"absent": "one program"})
+    found = report(effort=LayersEffort(budget_s=1.0, isolated=False))
+    for part in ("sum_s", "update_s", "gaps_s", "explained", "traced_step_s"):
+        assert "one program" in found[part]["absent"]
+    assert found["step_s"]["median"] == pytest.approx(0.01, rel=0.01)
+
+
+def test_isolated_alone_is_never_a_step(script: Any):
+    script(layers=SHARES)
+    found = report(effort=LayersEffort(budget_s=1.0, in_place=False))
+    assert found["method"] == "each layer by itself"
+    assert "absent" in found["sum_s"]
+    assert "absent" in found["fusion_saved_s"]
+    assert layer(found, "conv")["forward_s"] == layer(found, "conv")["isolated"]["forward_s"]
+
+
+def test_forward_alone_has_nothing_backward(script: Any):
+    script(layers={name: both[:1] for name, both in SHARES.items()})
+    found = report(phase="forward")
+    assert found["update_s"]["median"] == 0
+    assert all("absent" in each["backward_s"] for each in found["layers"])
+
+
+def test_a_worker_that_dies_is_an_outcome(script: Any):
+    script(fault={"at": "step", "step": 30, "kind": "segfault"})
+    with pytest.raises(JobFailed) as failed:
+        report()
+    assert failed.value.outcome == "crashed"

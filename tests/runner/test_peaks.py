@@ -1,0 +1,204 @@
+"""Ceilings measured on the scripted backend, kept, found again, and what records say with them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_jobs import Script, fake_job, machine
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepstone.absent import Absent
+from deepstone.environments.find import find_environment
+from deepstone.errors import StoreError
+from deepstone.measure.roofline import Peaks
+from deepstone.records.validate import check_record
+from deepstone.runner.ceilings import measure_ceilings
+from deepstone.runner.launch import Effort
+from deepstone.runner.peaks import keep_peaks, known_peaks, peaks_of
+from deepstone.runner.run import run_job
+from deepstone.setups.effective import EffectiveValue
+from deepstone.store.store import Store
+
+FAKE = find_environment("fake")
+EFFECTIVE: dict[str, EffectiveValue] = {
+    "device": {"value": "cpu", "source": "observed"},
+    "threads": {"value": 1, "source": "observed"},
+}
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("DEEPSTONE_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def entry(**changes: Any) -> dict[str, Any]:
+    quantity = {"median": 100e9, "low": 90e9, "high": 110e9, "n": 50}
+    return {
+        "device": "cpu",
+        "framework": "fake@1",
+        "threads": 1,
+        "flops_per_s": {"fp32": quantity, "bf16": {"absent": "unsupported: none"}},
+        "bytes_per_s": {"copy": {"median": 10e9, "low": 9e9, "high": 11e9, "n": 50}},
+        "link": {"absent": "there is no second device to send to"},
+        "measured_with": "fake@1",
+        "measured_at": "2026-11-15T03:40:12.123456Z",
+        **changes,
+    }
+
+
+def measured(device: str = "cpu") -> dict[str, Any]:
+    found = measure_ceilings(FAKE, machine(), device)
+    assert isinstance(found, dict), found
+    return found
+
+
+def test_ceilings_are_the_rates_that_were_played(script: Script):
+    script(ceilings={"fp32": 100e9, "fp64": 50e9, "copy": 10e9}, noise=0.005)
+    found = measured()
+    assert found["flops_per_s"]["fp32"]["median"] == pytest.approx(100e9, rel=0.02)
+    assert found["flops_per_s"]["fp64"]["median"] == pytest.approx(50e9, rel=0.02)
+    assert found["bytes_per_s"]["copy"]["median"] == pytest.approx(10e9, rel=0.02)
+    for quantity in (*found["flops_per_s"].values(), found["bytes_per_s"]["copy"]):
+        if "absent" not in quantity:
+            assert quantity["low"] <= quantity["median"] <= quantity["high"]
+            assert quantity["n"] >= 5
+    assert found["flops_per_s"]["bf16"] == {"absent": "unsupported: scripted: no bf16"}
+    assert (found["threads"], found["device"], found["measured_with"]) == (1, "cpu", "fake@1")
+    assert "absent" in found["link"]
+
+
+def test_a_crash_costs_its_own_ceiling_alone(script: Script):
+    script(
+        ceilings={"fp32": 100e9, "bf16": 1e12, "fp64": 50e9, "copy": 10e9},
+        fault={"at": "ceiling bf16", "kind": "segfault"},
+    )
+    found = measured()
+    assert found["flops_per_s"]["bf16"]["absent"].startswith("crashed: ")
+    assert set(found["flops_per_s"]) == {"fp32", "bf16", "fp64"}
+    assert "median" in found["flops_per_s"]["fp64"]
+    assert "median" in found["bytes_per_s"]["copy"]
+
+
+def test_a_framework_that_does_not_start_has_no_entry(script: Script):
+    script(fault={"at": "build", "kind": "missing"})
+    assert measure_ceilings(FAKE, machine(), "cpu") == Absent("scripted: not there; install it")
+
+
+def test_gpus_have_more_precisions_and_links_to_each_other(script: Script):
+    boards = [{"index": index, "name": "board", "memory_bytes": 2**30} for index in range(3)]
+    with_boards = replace(machine(), description={**machine().description, "gpus": boards})
+    script(ceilings={"fp32": 1e13, "tf32": 1e14, "bf16": 2e14, "fp16": 2e14, "copy": 1e12, "link": 1e11})
+    found = measure_ceilings(FAKE, with_boards, "gpu:1")
+    assert isinstance(found, dict)
+    assert set(found["flops_per_s"]) == {"fp32", "tf32", "bf16", "fp16", "fp64"}
+    assert set(found["link"]) == {"gpu:0", "gpu:2"}
+    assert found["link"]["gpu:0"]["median"] == pytest.approx(1e11, rel=0.05)
+    assert "absent" in found["threads"]
+
+
+def test_kept_and_found_again(script: Script):
+    script(ceilings={"fp32": 100e9, "copy": 10e9})
+    assert isinstance(known_peaks(fake_job(), EFFECTIVE), Absent)
+    found = measured()
+    keep_peaks(found, machine(), FAKE)
+    peaks = known_peaks(fake_job(), EFFECTIVE)
+    assert isinstance(peaks, Peaks)
+    assert peaks.flops_per_s["fp32"].median == found["flops_per_s"]["fp32"]["median"]
+    assert "bf16" not in peaks.flops_per_s
+    assert peaks.measured_with == "fake@1"
+
+
+def test_other_threads_devices_and_machines_have_ceilings_of_their_own():
+    keep_peaks(entry(), machine(), FAKE)
+    more_threads: dict[str, EffectiveValue] = {**EFFECTIVE, "threads": {"value": 8, "source": "observed"}}
+    gpu: dict[str, EffectiveValue] = {**EFFECTIVE, "device": {"value": "gpu:0", "source": "observed"}}
+    elsewhere = replace(fake_job(), machine=replace(machine(), sha="0" * 64))
+    for unknown in (known_peaks(fake_job(), more_threads), known_peaks(fake_job(), gpu)):
+        assert isinstance(unknown, Absent)
+        assert "run `deepstone doctor --peaks` first" in unknown.reason
+    assert isinstance(known_peaks(elsewhere, EFFECTIVE), Absent)
+    keep_peaks(entry(device="gpu:0", threads={"absent": "none"}), machine(), FAKE)
+    assert isinstance(known_peaks(fake_job(), gpu), Peaks)
+
+
+def test_the_best_of_all_frameworks_is_the_machine_s():
+    other = replace(FAKE, lock={**FAKE.lock, "fake": "2"})
+    assert other.sha != FAKE.sha
+    faster = {"median": 200e9, "low": 190e9, "high": 210e9, "n": 50}
+    keep_peaks(entry(), machine(), FAKE)
+    keep_peaks(entry(flops_per_s={"fp32": faster}, measured_with="other@2"), machine(), other)
+    peaks = known_peaks(fake_job(), EFFECTIVE)
+    assert isinstance(peaks, Peaks)
+    assert peaks.flops_per_s["fp32"].median == 200e9
+    assert sorted(peaks.measured_with.split(", ")) == ["fake@1", "other@2"]
+    keep_peaks(entry(), machine(), other)  # measured again: what it said before is gone
+    again = known_peaks(fake_job(), EFFECTIVE)
+    assert isinstance(again, Peaks)
+    assert again.flops_per_s["fp32"].median == 100e9
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"\xff\xfe",
+        b"null",
+        json.dumps({"schema": 99, **entry()}).encode(),
+        json.dumps({"schema": 1, **entry(flops_per_s=3)}).encode(),
+        json.dumps({"schema": 1, **entry(bytes_per_s={})}).encode(),
+        json.dumps({"schema": 1, **entry(threads=None)}).encode(),
+    ],
+)
+def test_a_damaged_file_is_as_good_as_none(cache: Path, damage: bytes):
+    keep_peaks(entry(), machine(), FAKE)
+    (kept,) = cache.glob("peaks/*/*.json")
+    kept.write_bytes(damage)
+    assert isinstance(known_peaks(fake_job(), EFFECTIVE), Absent)
+
+
+numbers = st.one_of(st.floats(), st.integers(-5, 5), st.none(), st.text(max_size=3))
+
+
+@given(median=numbers, low=numbers, high=numbers, n=numbers)
+def test_no_quantity_of_a_damaged_file_becomes_a_ceiling(median, low, high, n):
+    quantity = {"median": median, "low": low, "high": high, "n": n}
+    peaks = peaks_of(entry(flops_per_s={"fp32": quantity}))
+    if peaks is not None:
+        known = peaks.flops_per_s["fp32"]
+        assert 0 < known.low <= known.median <= known.high < float("inf")
+
+
+def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("DEEPSTONE_CACHE", str(tmp_path / "file"))
+    with pytest.raises(StoreError, match="DEEPSTONE_CACHE"):
+        keep_peaks(entry(), machine(), FAKE)
+
+
+def test_a_record_tells_its_share_of_the_peak(script: Script, store: Store):
+    script()
+    job, effort = fake_job(), Effort(budget_s=0.5)
+    before = store.add(run_job(job, effort))
+    assert "run `deepstone doctor --peaks` first" in before["share_of_peak"]["absent"]  # type: ignore[index]
+    keep_peaks(entry(), machine(), FAKE)
+    record = store.add(run_job(job, effort))
+    share: Any = record["share_of_peak"]
+    reached = record["cost"]["flops"] / record["summary"]["step_s"]["median"]  # type: ignore[typeddict-item]
+    assert share["share"] == pytest.approx(reached / 100e9)
+    assert (share["precision"], share["peak_flops_per_s"]) == ("fp32", 100e9)
+    check_record(record)
+
+
+def test_a_precision_without_a_ceiling_has_no_share(script: Script):
+    script()
+    keep_peaks(entry(), machine(), FAKE)
+    record = run_job(fake_job(precision="bf16"), Effort(budget_s=0.5))
+    assert "bf16" in record["share_of_peak"]["absent"]  # type: ignore[index]
