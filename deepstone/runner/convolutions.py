@@ -41,7 +41,6 @@ from deepstone.runner.convolution_results import Convolution, Lab, Tried
 from deepstone.runner.convolution_timing import Turns, first_look, take_turns
 from deepstone.runner.job import Job
 from deepstone.runner.launch import Tell, silent
-from deepstone.setups.rules import broken_rule
 
 _MOST_RESTARTS = 12  # then it is not one algorithm that is broken
 
@@ -74,7 +73,7 @@ def new_lab() -> Lab:
 
 def run_lab(job: Job, effort: LabEffort, lab: Lab, tell: Tell = silent) -> None:
     """Fill the lab. Raises JobFailed when nothing can be tried at all, MissingError when something is not there."""
-    reason = broken_rule(job.request)
+    reason = job.broken_rule
     if reason:
         raise JobFailed("unsupported", reason, stage="plan")
     wanted = equal_convolutions(job.model.graph, job.batch)

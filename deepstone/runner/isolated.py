@@ -18,6 +18,7 @@ from deepstone.runner.conversation import Conversation
 from deepstone.runner.launch import SHORTEST_SAMPLE_CPU_S, SHORTEST_SAMPLE_GPU_S, Tell
 
 ROUNDS = 5
+FEWEST_ROUNDS = 3  # where one is longer than the layer's part of the budget
 MOST_SAMPLES = 20  # of one program in one round
 _REPLICATES = 200
 _WITHOUT_FORWARD = "forward+"
@@ -76,9 +77,10 @@ def _time_layer(conversation: Conversation, name: str, budget_s: float, shortest
         return IsolatedTimes(forward_s=nothing, backward_s=nothing, data_s=nothing, weight_s=nothing)
     sizes = {program: _sizes(conversation, program, budget_s / len(programs), shortest_s) for program in programs}
     rounds: dict[str, list[list[float]]] = {program: [] for program in programs}
-    for turn in range(ROUNDS):
+    one_round_s = sum(step_s * steps * samples for step_s, steps, samples in sizes.values())
+    for turn in range(ROUNDS if one_round_s * ROUNDS <= 2 * budget_s else FEWEST_ROUNDS):
         for program in programs if turn % 2 == 0 else reversed(programs):
-            steps_per_sample, samples = sizes[program]
+            _, steps_per_sample, samples = sizes[program]
             block = conversation.lone_block(program, samples=samples, steps_per_sample=steps_per_sample)
             rounds[program].append(block)
     no_such = Absent("the layer has no such gradient")
@@ -100,10 +102,10 @@ def _part(rounds: dict[str, list[list[float]]], part: str) -> Quantity | None:
     return None
 
 
-def _sizes(conversation: Conversation, program: str, budget_s: float, shortest_s: float) -> tuple[int, int]:
-    """Steps in a sample and samples in a round, from a first look."""
-    first_look: Sequence[float] = conversation.lone_block(program, samples=2, lead=1)
+def _sizes(conversation: Conversation, program: str, budget_s: float, shortest_s: float) -> tuple[float, int, int]:
+    """About how long a step is, steps in a sample and samples in a round, from a first look."""
+    first_look: Sequence[float] = conversation.lone_block(program, samples=1, lead=1)
     step_s = max(min(first_look), 1e-9)
     steps_per_sample = max(1, math.ceil(shortest_s / step_s))
     samples = int(budget_s / ROUNDS / (steps_per_sample * step_s))
-    return steps_per_sample, max(1, min(MOST_SAMPLES, samples))
+    return step_s, steps_per_sample, max(1, min(MOST_SAMPLES, samples))

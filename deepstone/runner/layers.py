@@ -20,8 +20,9 @@ from deepstone.runner.job import Job
 from deepstone.runner.launch import Effort, Launched, Tell, calibrate, noise_around, silent, start
 
 ROUNDS = 8
-FEWEST_STEPS = 2  # in a round
-MOST_STEPS = 25
+FEWEST_ROUNDS = 4
+MOST_STEPS = 25  # in a round
+LONG_STEP_S = 0.5  # beyond it what a pause or other code left in the caches does not show
 TRACED_STEPS = 3
 
 
@@ -73,14 +74,15 @@ def find_layers(job: Job, effort: LayersEffort, tell: Tell = silent) -> LayersFo
 def _in_turns(conversation: Conversation, found: LayersFound, effort: LayersEffort, tell: Tell) -> None:
     calibrate(conversation, found.launched, Effort(budget_s=effort.budget_s))
     step_s = max(found.launched.recent_step_s, 1e-9)
-    steps = int(effort.budget_s / ROUNDS / 2 / step_s)
-    steps = max(FEWEST_STEPS, min(MOST_STEPS, steps))
+    pairs = effort.budget_s / 2 / step_s  # of a plain step and a marked one
+    rounds = max(FEWEST_ROUNDS, min(ROUNDS, int(pairs)))
+    steps = max(1, min(MOST_STEPS, int(pairs / rounds)))
+    lead = 0 if step_s > LONG_STEP_S else 1
     if not effort.in_place:
         found.in_place_absent = Absent("not asked for")
-    for number in range(ROUNDS):
-        tell("layers in place", number / ROUNDS)
-        # A lead, because what comes after a pause, or after other code, finds cold caches.
-        found.plain_s.append(conversation.block(samples=steps, lead=1).step_s)
+    for number in range(rounds):
+        tell("layers in place", number / rounds)
+        found.plain_s.append(conversation.block(samples=steps, lead=lead).step_s)
         if found.in_place_absent is None:
             try:
                 found.rounds.append(conversation.layers(steps))

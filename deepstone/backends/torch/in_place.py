@@ -222,14 +222,17 @@ class InPlaceTimer:
         self._steps = steps
         self._marked = MarkedNetwork(network, graph, device)
         self._marked.module.train(network.training)
+        self._warm = False
         self._start = self._marked.stamps.stamper(_START)
         self._phase_ends = [self._marked.stamps.stamper(phase) for phase in range(4)]
 
     def run(self, count: int, synchronize: Callable[[], None]) -> InPlace:
-        """`count` steps after one that is not looked at."""
+        """`count` steps, the first time after one that is not looked at."""
         stamps = self._marked.stamps
         with self._marked.watching_parts():
-            self._step()
+            if not self._warm:
+                self._step()
+                self._warm = True
             synchronize()
             stamps.clear()
             for _ in range(count):
