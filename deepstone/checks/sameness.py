@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from deepstone.absent import Absent
@@ -30,11 +30,10 @@ class FrameworkSameness:
         return agrees and isinstance(self.measured, Distance) and not self.measured.ok
 
     def try_seed(self, distance: Distance) -> None:
-        """Another seed's whole step: of all tried the least distance counts, and the largest bound."""
+        """Another seed's whole step, by its own bound; of all tried the best counts."""
         assert isinstance(self.measured, Distance)
         self.seeds = [*(self.seeds or [self.measured]), distance]
-        bound = max(each.tolerance for each in self.seeds)
-        self.measured = replace(min(self.seeds, key=lambda each: each.relative_error), tolerance=bound)
+        self.measured = min(self.seeds, key=lambda each: each.badness)
 
     @property
     def distances(self) -> list[Distance]:

@@ -86,8 +86,8 @@ def _try_other_seeds(
     """A whole step beyond its bound though every layer agrees is looked at again with other weights and data.
 
     Rounding can turn a choice (which of two values is the larger, whether one is above zero) in one framework and not
-    in another, and that shows in the whole network as no rounding does. With some seeds it happens to the yardstick
-    too, which is then the bound; with some it happens to none. An error shows with all.
+    in another, and that shows in the whole network as no rounding does. With some seeds it happens to none, or to the
+    yardstick too. An error shows with all.
     """
     first = next(iter(jobs.values()))
     for seed in range(_seed(first) + 1, _seed(first) + SEEDS):

@@ -56,6 +56,22 @@ SUBJECTS = (
     Subject(name="jax", computes=True),
 )
 
+WORKER_SIDE = {
+    f"deepstone.{room}"
+    for room in (
+        "backends",
+        "measure",
+        "models",
+        "records",
+        "algorithms",
+        "graph",
+        "setups",
+        "errors",
+        "absent",
+        "units",
+    )
+}
+
 every_backend = pytest.mark.parametrize("subject", SUBJECTS, ids=lambda subject: subject.name)
 every_real_backend = pytest.mark.parametrize(
     "subject", [subject for subject in SUBJECTS if subject.computes], ids=lambda subject: subject.name
@@ -379,7 +395,7 @@ class TestTheProcess:
         tops = {name.partition(".")[0] for name in modules}
         ours = {name for name in modules if name.startswith("deepstone.")}
         homes = {".".join(name.split(".")[:2]) for name in ours}
-        assert homes <= {"deepstone.backends", "deepstone.graph", "deepstone.setups", "deepstone.errors"}
+        assert homes <= WORKER_SIDE
         assert f"deepstone.backends.{subject.name}" in ours
         allowed = {"deepstone", "sitecustomize", "numpy"} | framework_modules(subject.name)
         foreign = {top for top in tops - allowed if not is_builtin_like(top)}

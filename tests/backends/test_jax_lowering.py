@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import pytest
@@ -54,26 +53,8 @@ def way(request: pytest.FixtureRequest) -> Iterator[tuple[Conversation, dict[str
     axes = WAYS[request.param]
     with worker(**axes) as talk:
         talk._job = graph_job("jax", awkward(), **axes)
-        talk._ask("prepare", **prepare_request(talk), first_step=False)
+        talk.build()
         yield talk, axes
-
-
-def prepare_request(talk: Conversation) -> dict[str, Any]:
-    """What `Conversation.prepare` asks, caught before it is sent."""
-    asked: dict[str, Any] = {}
-    real = talk._ask
-
-    def catch(_what: str, **content: Any) -> Any:
-        asked.update(content)
-        raise StopIteration
-
-    talk._ask = catch
-    try:
-        with pytest.raises(StopIteration):
-            talk.prepare()
-    finally:
-        talk._ask = real
-    return asked
 
 
 @pytest.mark.parametrize("name", LAYERS)

@@ -38,7 +38,7 @@ def plant(module, error):
         return values.reshape(1, -1, 1, 1) if like.dim() == 4 else values
 
     def off_in_fp32(x):
-        return x * 1.01 if x.dtype == torch.float32 else x
+        return x * 2 if x.dtype == torch.float32 else x
 
     def wrong(self, layer):
         op = layer.op
