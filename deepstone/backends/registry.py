@@ -16,6 +16,7 @@ class BackendInfo:
     package: str  # the importable package whose presence means the framework is installed; "" when none is needed
     distribution: str  # the name under which its version is recorded
     remedy: str  # how to get it
+    own_modules: str = ""  # what looks at a module that a user wrote in this framework, if anything does
 
 
 BACKENDS: dict[str, BackendInfo] = {
@@ -25,6 +26,7 @@ BACKENDS: dict[str, BackendInfo] = {
         package="torch",
         distribution="torch",
         remedy="pip install 'deepstone[torch]'",
+        own_modules="deepstone.backends.torch.own_module",
     ),
     TENSORFLOW: BackendInfo(
         module="deepstone.backends.tensorflow.backend",

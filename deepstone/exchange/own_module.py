@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from deepstone.backends.registry import BACKENDS
 from deepstone.environments.child import ChildTimeout, run
 from deepstone.environments.environment import Environment
 from deepstone.environments.find import find_environment
@@ -25,7 +26,6 @@ from deepstone.models.load import FRAMEWORK
 from deepstone.models.reading import sha256_of
 
 _SCRIPT: Final = Path(__file__).resolve().parent.parent / "worker" / "describe.py"
-_BACKEND_MODULE: Final = "deepstone.backends.torch.own_module"
 _TIMEOUT_S: Final = 300.0  # a large framework on a cold network file system takes minutes
 
 
@@ -76,7 +76,7 @@ def _ask(environment: Environment, path: Path, function: str, say: Callable[[str
         target = folder / "answer.json"
         try:
             code = run(
-                [*environment.command, str(_SCRIPT), _BACKEND_MODULE, str(target), str(path), function],
+                [*environment.command, str(_SCRIPT), BACKENDS[FRAMEWORK].own_modules, str(target), str(path), function],
                 variables=environment.variables_over(os.environ),
                 folder=folder,
                 line=say,

@@ -18,7 +18,10 @@ _STEPS: Final = {
 }
 _READABLE: Final = (1e-4, 1e19)  # numbers outside are written with an exponent
 _DECADES_AT_MOST: Final = 10
-_FINE: Final = (1, 2, 3, 5, 7)  # at most twofold apart, so that every axis has one
+# What stands between powers of ten, the closest first. Those of the first are at most twofold apart, so that every axis
+# has one of them.
+_FINE: Final = ((1, 2, 3, 5, 7), (1, 2, 5), (1, 3))
+_TICKS_AT_MOST: Final = 12
 _LEAST_SPAN: Final = 2.1
 
 
@@ -62,8 +65,10 @@ def log_scale(unit: Unit, values: Iterable[float], *, room: float = 1.5) -> Scal
     every = max(1, math.ceil((last - first + 1) / _DECADES_AT_MOST))
     places = [10.0**power for power in range(first, last + 1, every)]
     if len(places) < 3:
-        fine = (digit * 10.0**power for power in range(first - 1, last + 1) for digit in _FINE)
-        places = [place for place in fine if low <= place <= high]
+        powers = range(first - 1, last + 1)
+        closer = ([digit * 10.0**power for power in powers for digit in fine] for fine in _FINE)
+        inside = ([place for place in places if low <= place <= high] for places in closer)
+        places = next(places for places in inside if len(places) <= _TICKS_AT_MOST)
     marks = tuple(Tick(at=place, text=_counted(place)) for place in places)
     return Scale(low=low, high=high, per=1.0, unit=unit.value, ticks=marks)
 

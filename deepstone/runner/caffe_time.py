@@ -14,12 +14,12 @@ from statistics import fmean
 from typing import Any
 
 from deepstone.absent import Absent
-from deepstone.measure.statistics import Quantity
 from deepstone.runner.conversation import Conversation, JobFailed, talking_to_worker
 from deepstone.runner.isolated import time_alone
 from deepstone.runner.job import Job
 from deepstone.runner.launch import Tell, noise_around, silent, start
-from deepstone.runner.layers import LayersFound
+from deepstone.runner.layer_report import alone_times
+from deepstone.runner.layers import LayersFound, one_turn
 
 WARM_UP_STEPS = 2
 STEPS_AT_A_TIME = 10
@@ -57,14 +57,7 @@ def _in_turns(conversation: Conversation, found: LayersFound, iterations: int, t
     while done < iterations:
         tell("iterations", done / iterations)
         steps = min(STEPS_AT_A_TIME, iterations - done)
-        found.plain_s.append(conversation.block(samples=steps, lead=1).step_s)
-        if found.in_place_absent is None:
-            try:
-                found.rounds.append(conversation.layers(steps))
-            except JobFailed as failure:
-                if failure.outcome != "unsupported":
-                    raise
-                found.in_place_absent = Absent(failure.reason)
+        one_turn(conversation, found, steps)
         done += steps
 
 
@@ -73,7 +66,7 @@ def caffe_summary(job: Job, found: LayersFound) -> dict[str, Any]:
 
     A layer that did nothing has taken 0 s. Where there is no backward pass its times are absent.
     """
-    times = _means(found) if found.rounds else _alone(found)
+    times = _means(found) if found.rounds else {key: time.median for key, time in alone_times(found).items()}
     graph = job.model.graph
     names = [layer.name for layer in graph.layers if layer.name != graph.input.name]
     forward_s = {name: times.get((name, "forward"), 0.0) for name in names}
@@ -102,11 +95,3 @@ def _means(found: LayersFound) -> dict[tuple[str, str], float]:
         key: fmean(chain.from_iterable(times.layers_s.get(key, [0.0] * len(times.total_s)) for times in found.rounds))
         for key in keys
     }
-
-
-def _alone(found: LayersFound) -> dict[tuple[str, str], float]:
-    if isinstance(found.isolated, Absent):
-        return {}
-    parts = [(name, "forward", times.forward_s) for name, times in found.isolated.items()]
-    parts += [(name, "backward", times.backward_s) for name, times in found.isolated.items()]
-    return {(name, part): taken.median for name, part, taken in parts if isinstance(taken, Quantity)}

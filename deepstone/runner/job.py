@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from deepstone.absent import Absent
+from deepstone.backends.registry import BACKENDS
 from deepstone.environments.environment import Environment
 from deepstone.graph.cost import COST_UNKNOWN, step_bytes, step_flops
 from deepstone.graph.memory import StepMemory, step_memory
@@ -15,7 +16,7 @@ from deepstone.hardware.machine import describe_machine, machine_sha
 from deepstone.models.load import LoadedModel
 from deepstone.records.identity import job_id
 from deepstone.records.schema import Identity, IdentityWorkload, Phase, Workload
-from deepstone.setups.axes import FAKE, TORCH
+from deepstone.setups.axes import FAKE
 from deepstone.setups.request import Request
 from deepstone.setups.rules import broken_rule
 from deepstone.setups.widths import master_bytes, optimizer_slots, value_bytes
@@ -120,8 +121,10 @@ class Job:
     def broken_rule(self) -> str | None:
         """Why this job cannot run, as far as one can know without trying."""
         opaque = self.model.graph.opaque
-        if opaque and self.environment.framework not in (TORCH, FAKE):
-            return f"layer {opaque[0].name!r} is a torch module of your own; only framework=torch runs it"
+        framework = self.environment.framework
+        if opaque and framework != FAKE and not BACKENDS[framework].own_modules:
+            able = " or ".join(name for name, backend in BACKENDS.items() if backend.own_modules)
+            return f"layer {opaque[0].name!r} is a {able} module of your own; only framework={able} runs it"
         return broken_rule(self.request)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
@@ -44,7 +45,7 @@ def layers_report(job: Job, found: LayersFound, *, started_at: str) -> dict[str,
     effective = found.launched.prepared.effective
     peaks = known_peaks(job, effective)
     step = median_of([found.plain_s])
-    times = _in_place(found) if found.rounds else _alone(found)
+    times = _in_place(found) if found.rounds else alone_times(found)
     rows = _rows(job, found, times, peaks, str(effective["precision"]["value"]))
     total_s = sum(_seconds(row[f"{part}_s"]) for row in rows for part in PASSES)
     for row in rows:
@@ -84,7 +85,7 @@ def _in_place(found: LayersFound) -> dict[tuple[str, str], Quantity]:
     }
 
 
-def _alone(found: LayersFound) -> dict[tuple[str, str], Quantity]:
+def alone_times(found: LayersFound) -> dict[tuple[str, str], Quantity]:
     if isinstance(found.isolated, Absent):
         return {}
     parts = {(name, part): getattr(times, f"{part}_s") for name, times in found.isolated.items() for part in PASSES}
@@ -144,7 +145,7 @@ def _row(
         "name": name,
         "op": work.op,
         "shape": list(graph.shapes[name]),
-        "parameters": sum(_size(shape) for shape in graph.parameters(graph.layer(name)).values()),
+        "parameters": sum(math.prod(shape) for shape in graph.parameters(graph.layer(name)).values()),
         "flops": {part: getattr(work, part).flops for part in PASSES},
         "bytes": {part: getattr(work, part).bytes for part in PASSES},
         "forward_s": _or_none(forward, "forward"),
@@ -292,10 +293,3 @@ def _rate(flops: int, taken_s: float) -> float | Absent:
     if not flops:
         return Absent("no multiply-adds")
     return flops / taken_s if taken_s > 0 else Absent("took no time that could be measured")
-
-
-def _size(shape: Sequence[int]) -> int:
-    size = 1
-    for side in shape:
-        size *= side
-    return size

@@ -82,14 +82,20 @@ def _in_turns(conversation: Conversation, found: LayersFound, effort: LayersEffo
         found.in_place_absent = Absent("not asked for")
     for number in range(rounds):
         tell("layers in place", number / rounds)
-        found.plain_s.append(conversation.block(samples=steps, lead=lead).step_s)
-        if found.in_place_absent is None:
-            try:
-                found.rounds.append(conversation.layers(steps))
-            except JobFailed as failure:
-                if failure.outcome != "unsupported":
-                    raise
-                found.in_place_absent = Absent(failure.reason)
+        one_turn(conversation, found, steps, lead=lead)
+
+
+def one_turn(conversation: Conversation, found: LayersFound, steps: int, *, lead: int = 1) -> None:
+    """So many plain steps, after a lead that is not looked at, and as many marked ones where there are any."""
+    found.plain_s.append(conversation.block(samples=steps, lead=lead).step_s)
+    if found.in_place_absent is not None:
+        return
+    try:
+        found.rounds.append(conversation.layers(steps))
+    except JobFailed as failure:
+        if failure.outcome != "unsupported":
+            raise
+        found.in_place_absent = Absent(failure.reason)
 
 
 def _alone(conversation: Conversation, job: Job, found: LayersFound, effort: LayersEffort, tell: Tell) -> None:

@@ -32,6 +32,8 @@ TRACED_STEPS = 2
 PLAIN_STEPS = 30
 
 SUBJECTS = ("torch", "tensorflow", "jax")
+WRITES_ITS_OWN_TRACE = ("torch",)  # which shows what called a kernel, too
+STAMPS_ITS_DATA = ("torch",)  # and so sees that handing on a batch that is there takes microseconds
 
 every_backend = pytest.mark.parametrize("name", SUBJECTS)
 every_phase = pytest.mark.parametrize("phase", ["forward", "gradient", "train"])
@@ -157,7 +159,9 @@ class TestInPlace:
         copying = life_of(name).copying
         assert copying is not None
         assert min(copying.data_s) > 0
-        assert median(told(name, "forward").in_place.data_s) < median(copying.data_s)
+        resident_s = told(name, "forward").in_place.data_s
+        assert median(resident_s) < median(copying.data_s)
+        assert name in STAMPS_ITS_DATA or resident_s == [0.0] * STEPS
 
 
 @every_backend
@@ -206,9 +210,7 @@ class TestTraced:
     def test_the_device_is_busy_part_of_the_time(self, name: str):
         trace = life_of(name).trace
         assert 0 < trace["busy_s"] <= trace["span_s"] * (1 + 1e-9)
-        assert (
-            sum(kernel["total_s"] for kernel in trace["kernels"]) >= trace["busy_s"] * 0.95
-        )  # a clock of microseconds
+        assert sum(kernel["total_s"] for kernel in trace["kernels"]) >= trace["busy_s"] * (1 - 1e-6)
 
     def test_what_a_cpu_has_none_of_is_absent_with_the_reason(self, name: str):
         trace = life_of(name).trace
@@ -218,11 +220,14 @@ class TestTraced:
     def test_the_chrome_trace_holds_the_same_kernels(self, name: str):
         life = life_of(name)
         events = [event for event in life.chrome["traceEvents"] if event["ph"] == "X"]
-        assert {kernel["name"] for kernel in life.trace["kernels"]} <= {event["name"] for event in events}
+        kernels, shown = {kernel["name"] for kernel in life.trace["kernels"]}, {event["name"] for event in events}
+        assert kernels <= shown
+        if name not in WRITES_ITS_OWN_TRACE:
+            assert kernels == shown
+            assert min(event["ts"] for event in events) == 0
         assert len(events) >= sum(kernel["count"] for kernel in life.trace["kernels"])
         whole_us = sum(kernel["total_s"] for kernel in life.trace["kernels"]) * 1e6
         assert whole_us * (1 - 1e-6) <= sum(event["dur"] for event in events)
-        assert min(event["ts"] for event in events) >= 0
 
 
 @every_backend

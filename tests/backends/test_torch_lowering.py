@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from deepstone.backends.scopes import scope_name
 from deepstone.backends.torch.checkpoint import Checkpointed
-from deepstone.backends.torch.lower import Lowering, module_name
+from deepstone.backends.torch.lower import Lowering
 from deepstone.graph import reference
 from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph
@@ -31,14 +32,14 @@ def lowered(graph: Graph, *, checkpointing: bool = False, seed: int = 0) -> nn.M
     with torch.no_grad():
         for layer, parameters in initial_parameters(graph, seed).items():
             for name, array in parameters.items():
-                owners[module_name(layer)].get_parameter(name).copy_(torch.from_numpy(array))
+                owners[scope_name(layer)].get_parameter(name).copy_(torch.from_numpy(array))
     return network
 
 
 def gradients_of(graph: Graph, network: nn.Module) -> dict[tuple[str, str], np.ndarray]:
     owners = {path.rpartition(".")[2]: module for path, module in network.named_modules()}
     return {
-        (layer.name, name): owners[module_name(layer.name)].get_parameter(name).grad.numpy()
+        (layer.name, name): owners[scope_name(layer.name)].get_parameter(name).grad.numpy()
         for layer in graph.layers
         for name in graph.parameters(layer)
     }
@@ -148,9 +149,9 @@ def test_every_zoo_network_has_the_graphs_shapes(model: str) -> None:
     )
 
 
-def test_layer_names_never_collide_as_module_names() -> None:
+def test_layer_names_never_collide_as_scope_names() -> None:
     names = ["a.b", "a_b", "a/b", "a_2e_b", "a b", "ab"]
-    assert len({module_name(name) for name in names}) == len(names)
+    assert len({scope_name(name) for name in names}) == len(names)
 
 
 def test_in_place_work_spares_what_others_read() -> None:

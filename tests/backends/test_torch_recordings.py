@@ -212,7 +212,7 @@ class TestCompiledOnTheCpu:
 
     def test_summary_of_nested_operators(self):
         events = [
-            operator("aten::conv2d", 10, 14),
+            Event(name="aten::conv2d", kind="operator", start_s=10, end_s=14, self_s=1),
             Event(name="aten::mkldnn_convolution", kind="operator", start_s=11, end_s=14, self_s=3),
             operator("AddmmBackward0", 15, 16),
         ]

@@ -24,13 +24,14 @@ from deepstone.backends.base import (
     as_observed,
     as_set,
 )
+from deepstone.backends.scopes import scope_name
 from deepstone.backends.torch.ceilings import ceiling_program
 from deepstone.backends.torch.checkpoint import Checkpointed
 from deepstone.backends.torch.convolutions.trial import convolution_trial
 from deepstone.backends.torch.in_place import InPlaceTimer
 from deepstone.backends.torch.layer import LayerRunner
 from deepstone.backends.torch.lone import lone_programs
-from deepstone.backends.torch.lower import Lowering, module_name
+from deepstone.backends.torch.lower import Lowering
 from deepstone.backends.torch.memory import memory_by_layer
 from deepstone.backends.torch.observe import Sighting, watching, widest_isa
 from deepstone.backends.torch.own_module import OwnModule, RefusesDropout
@@ -216,7 +217,7 @@ class TorchBackend(Backend):
         modules = owners(self._network)
         found: dict[str, Any] = {}
         for layer in self._graph.layers:
-            owner = modules.get(module_name(layer.name))
+            owner = modules.get(scope_name(layer.name))
             if owner is None:
                 continue
             for name, held in self._held(layer, owner, buffers=kind == "buffers"):

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from deepstone.backends.base import LayerResult
-from deepstone.backends.torch.lower import Lowering, module_name
+from deepstone.backends.scopes import scope_name
+from deepstone.backends.torch.lower import Lowering
 from deepstone.backends.torch.settings import Settings
 from deepstone.backends.torch.values import load, to_numpy
 from deepstone.graph.graph import Graph, Layer
@@ -36,7 +37,7 @@ class LayerRunner:
             output: Tensor = module(*arguments)
         if upstream is not None and output.requires_grad:
             output.backward(self._like(upstream, output))
-        own = getattr(module, module_name(layer.name), None)
+        own = getattr(module, scope_name(layer.name), None)
         return LayerResult(
             to_numpy(output),
             inputs={name: to_numpy(tensor.grad) for name, tensor in given.items() if tensor.grad is not None},

@@ -7,7 +7,6 @@ activation after its last use.
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Iterable
 from itertools import islice
 from typing import Any
@@ -17,6 +16,7 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from deepstone.backends.base import Unsupported
+from deepstone.backends.scopes import scope_name
 from deepstone.backends.torch.own_module import own_module
 from deepstone.backends.torch.pools import PaddedAveragePool, PaddedMaxPool, outer_pad, torch_takes
 from deepstone.graph import ops
@@ -162,14 +162,9 @@ class Lowering:
         )
 
     def _call(self, layer: Layer, module: nn.Module, x: fx.Node) -> fx.Node:
-        name = module_name(layer.name)
+        name = scope_name(layer.name)
         self._root.add_module(name, module)
         return self._fx.call_module(name, (x,))
-
-
-def module_name(layer_name: str) -> str:
-    """An attribute name that no other layer's name maps to."""
-    return "layer_" + re.sub(r"[^A-Za-z0-9]", lambda match: f"_{ord(match[0]):x}_", layer_name)
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:

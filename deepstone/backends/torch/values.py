@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from deepstone.backends.torch.lower import module_name
+from deepstone.backends.scopes import scope_name
 
 
 def owners(network: nn.Module) -> dict[str, nn.Module]:
-    """Every module by the last part of its path, which is what `module_name` gives.
+    """Every module by the last part of its path, which is what `scope_name` gives.
 
     The outermost of a name: what a user's own module has inside may be called anything.
     """
@@ -29,7 +29,7 @@ def load(network: nn.Module, weights: Mapping[str, Mapping[str, Any]]) -> None:
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # we only read it
         for layer, parameters in weights.items():
             for name, array in parameters.items():
-                modules[module_name(layer)].get_parameter(name).copy_(torch.from_numpy(array))
+                modules[scope_name(layer)].get_parameter(name).copy_(torch.from_numpy(array))
 
 
 def to_numpy(tensor: Tensor) -> Any:

@@ -32,7 +32,7 @@ def plant(module, error):
         return self._fx.call_function(torch.sub, (node, self._fx.call_function(of_channels, (bias(self, layer), node))))
 
     def bias(self, layer):
-        return self._fx.get_attr(f"{module.module_name(layer.name)}.bias")
+        return self._fx.get_attr(f"{module.scope_name(layer.name)}.bias")
 
     def of_channels(values, like):
         return values.reshape(1, -1, 1, 1) if like.dim() == 4 else values
