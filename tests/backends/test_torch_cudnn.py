@@ -21,6 +21,7 @@ from deepstone.backends.torch.convolutions.cudnn_library import (
     Cudnn,
     CudnnError,
     load_cudnn,
+    loaded_paths,
     major_version,
 )
 from deepstone.backends.torch.convolutions.on_gpu import GpuTrial, Handle, open_cudnn
@@ -189,6 +190,16 @@ def test_where_the_library_is_looked_for(compiled: Path, tmp_path: Path) -> None
     assert load_cudnn(77, site / "torch") is None
     shutil.copy(compiled, lib / "libcudnn.so.77")
     assert isinstance(load_cudnn(77, site / "torch"), Cudnn)
+
+
+def test_the_one_that_is_loaded_is_taken_with_the_parts_beside_it(compiled: Path, tmp_path: Path) -> None:
+    loaded = tmp_path / "libcudnn.so.79"
+    shutil.copy(compiled, loaded)
+    assert loaded_paths(loaded.name) == []
+    assert load_cudnn(79, tmp_path / "elsewhere" / "torch") is None
+    ctypes.CDLL(str(loaded))
+    assert loaded_paths(loaded.name) == [str(loaded)]
+    assert isinstance(load_cudnn(79, tmp_path / "elsewhere" / "torch"), Cudnn)
 
 
 def test_a_library_that_is_something_else_is_passed_over(compiled: Path, tmp_path: Path) -> None:
