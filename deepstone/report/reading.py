@@ -11,7 +11,7 @@ from deepstone.absent import Absent
 from deepstone.records.schema import is_absent
 from deepstone.records.shape import Place, as_list, as_object, refuse, refuse_because
 from deepstone.report.figure import Value
-from deepstone.report.wording import harmless
+from deepstone.report.wording import LONGEST_SENTENCE, harmless
 
 _LARGEST: Final = 1e30  # no time, byte or FLOP count is beyond it, and sums of such stay finite
 _NOT_THERE: Final = "this result does not tell"
@@ -33,6 +33,13 @@ class Node:
 
     def why_absent(self, key: str) -> str:
         return _reason(self.items[key]) if key in self.items else _NOT_THERE
+
+    def sentence(self, key: str) -> str:
+        """What tells how numbers were made: cut in the middle, it would say something else."""
+        value = self._needed(key)
+        if not isinstance(value, str):
+            refuse((self.where, key), "text", value)
+        return harmless(value, LONGEST_SENTENCE)
 
     def text(self, key: str, default: str | None = None) -> str:
         value = self._needed(key) if default is None else self.items.get(key, default)

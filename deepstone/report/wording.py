@@ -6,12 +6,13 @@ import textwrap
 
 from deepstone.errors import shown
 
-_LONGEST = 300  # beyond it nobody reads, and a line of megabytes stops a renderer
+_LONGEST_NAME = 300  # beyond it nobody reads, and a line of megabytes stops a renderer
+LONGEST_SENTENCE = 1500
 
 
-def harmless(text: str) -> str:
+def harmless(text: str, longest: int = _LONGEST_NAME) -> str:
     """With control characters, and those that turn the direction of writing, spelt out."""
-    return shortened(shown(text), _LONGEST)
+    return shortened(shown(text), longest)
 
 
 def shortened(text: str, room: int) -> str:

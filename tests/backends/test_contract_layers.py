@@ -12,7 +12,7 @@ import math
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -30,6 +30,7 @@ TIMEOUT_S = 280.0
 STEPS = 3
 TRACED_STEPS = 2
 PLAIN_STEPS = 30
+COPYING_STEPS = 12  # a framework that runs ahead copies the batches of its next steps during the one before them
 
 SUBJECTS = ("torch", "tensorflow", "jax")
 WRITES_ITS_OWN_TRACE = ("torch",)  # which shows what called a kernel, too
@@ -83,7 +84,7 @@ def life_of(name: str) -> Life:
             told.losses = talk.losses(3)
         life.plain_losses = bench.losses(PLAIN_STEPS, phase="train")
         bench.prepare(phase="forward", input="host")
-        life.copying = talk.layers(2)
+        life.copying = talk.layers(COPYING_STEPS)
         bench.prepare(phase="gradient", input_grad="on")
         life.programs_with_image_gradient = talk.lone("conv1")
         talk.close()
@@ -158,9 +159,8 @@ class TestInPlace:
     def test_a_batch_that_is_copied_is_data(self, name: str):
         copying = life_of(name).copying
         assert copying is not None
-        assert min(copying.data_s) > 0
         resident_s = told(name, "forward").in_place.data_s
-        assert median(resident_s) < median(copying.data_s)
+        assert fmean(resident_s) < fmean(copying.data_s)
         assert name in STAMPS_ITS_DATA or resident_s == [0.0] * STEPS
 
 

@@ -53,6 +53,12 @@ class TestLayers:
         }
         assert "backward, layer alone" in shown["relu1"]
 
+    def test_how_it_was_timed_is_said_whole(self) -> None:
+        rule = " ".join(f"word{number}" for number in range(70))
+        assert len(rule) > 400
+        figure = make_figure(layers_result() | {"rule": rule}, "bars")
+        assert any(rule in line for line in figure.caption)
+
     def test_intervals_are_kept(self) -> None:
         panel = make_figure(layers_result(), "bars").panels[1]
         assert isinstance(panel, Bars)

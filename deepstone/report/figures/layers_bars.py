@@ -132,8 +132,8 @@ def _how(result: Node) -> list[str]:
     """How layers were timed, what became of shared time, and how much of the step all of it explains."""
     lines: list[str] = []
     for name, part in heading.by_framework(result).items():
-        told = [f"timed by {part.text('method')}"] if part.has("method") else []
-        told += [part.text("rule")] if part.has("rule") else []
+        told = [f"timed by {part.sentence('method')}"] if part.has("method") else []
+        told += [part.sentence("rule")] if part.has("rule") else []
         explained = part.value("explained")
         if isinstance(explained, Value):
             told.append(f"all measured parts are {percent(explained.middle)} of the untraced step")
