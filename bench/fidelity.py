@@ -153,11 +153,19 @@ def loop_cost_s(time_steps: Callable[..., dict[str, Any]]) -> float:
 
 def ratio(values: list[float], base: list[float]) -> dict[str, float]:
     """The median over rounds of value / base, with a 95 % bootstrap interval over rounds."""
-    ratios = np.array(values) / np.array(base)
+    return over_rounds(np.array(values) / np.array(base))
+
+
+def difference(values: list[float], base: list[float]) -> dict[str, float]:
+    """As `ratio`, of value - base."""
+    return over_rounds(np.array(values) - np.array(base))
+
+
+def over_rounds(values: Any) -> dict[str, float]:
     random_numbers = np.random.default_rng(0)
-    draws = np.median(random_numbers.choice(ratios, size=(4000, len(ratios))), axis=1)
+    draws = np.median(random_numbers.choice(values, size=(4000, len(values))), axis=1)
     low, high = np.quantile(draws, [0.025, 0.975])
-    return {"median": float(np.median(ratios)), "low": float(low), "high": float(high), "n": len(ratios)}
+    return {"median": float(np.median(values)), "low": float(low), "high": float(high), "n": len(values)}
 
 
 def fresh_processes(model: str, batch: int, device: str, pairs: int) -> dict[str, Any]:

@@ -39,7 +39,7 @@ EXAMPLES = examples(
     before="What stands before -- holds for both sides; what follows overrides it for B.",
 )
 
-_SIDE_B = "deepstone.compare.b"
+SIDE_B = "deepstone.compare.b"
 
 
 class TwoSidedCommand(TyperCommand):
@@ -49,7 +49,7 @@ class TwoSidedCommand(TyperCommand):
         if "--" in args:
             split = args.index("--")
             setup, options = self._sorted(args[split + 1 :])
-            ctx.meta[_SIDE_B] = setup
+            ctx.meta[SIDE_B] = setup
             args = args[:split] + options
         return super().parse_args(ctx, args)
 
@@ -110,12 +110,12 @@ def compare(
 
     Both run in fresh pairs of processes, in turns. A winner is named only when the whole interval lies beyond 2 %.
     """
-    if _SIDE_B not in ctx.meta:
+    if SIDE_B not in ctx.meta:
         raise UsageError("compare needs two setups: MODEL A -- B, as in `compare alexnet-owt batch=16 -- layout=nhwc`")
     options = changed(
         ("--pairs", pairs, 8), ("--target", target, 2.0), ("--budget", budget, 20.0), ("--timeout", timeout, 900.0)
     )
-    job_a, job_b = _jobs(model, list(axes or []), list(ctx.meta[_SIDE_B]), options)
+    job_a, job_b = _jobs(model, list(axes or []), list(ctx.meta[SIDE_B]), options)
     if dry_run:
         from deepstone.cli.jobs import print_plan
 

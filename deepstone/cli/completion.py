@@ -33,6 +33,12 @@ def complete_axis(incomplete: str) -> list[str]:
     return words + _values(found[0], "") if len(found) == 1 else words
 
 
+def complete_study(incomplete: str) -> list[str]:
+    from deepstone.studies.find import builtin_names
+
+    return [name for name in builtin_names() if name.startswith(incomplete)]
+
+
 def complete_addable(incomplete: str) -> list[str]:
     from deepstone.environments.cookbook import addable, all_recipes
 

@@ -29,9 +29,6 @@ EXAMPLES = examples(
     "deepstone conv --shape 64x56x56 --filters 128 --kernel 3x3 --pad 1 batch=32",
 )
 
-# What means nothing to a convolution by itself, and what the lab tries in every way by itself.
-_NOT_HERE = ("compile", "input_grad", "dropout", "optimizer", "checkpointing", "input")
-_TRIED_ALL = ("engine", "algorithm")
 _DEFAULTS = {"kernel": "3", "stride": "1", "pad": "0", "dilation": "1", "groups": 1}
 
 
@@ -123,17 +120,14 @@ def _model_and_axes(words: list[str], *, by_hand: bool) -> tuple[str | None, lis
 
 def _refuse(choices: Choices) -> None:
     """What would be dropped in silence."""
-    from deepstone.setups.axes import AXES
+    from deepstone.runner.lab_axes import no_use_of
 
     for name, values in choices.items():
         if len(values) > 1 and name != "batch":
             raise UsageError(f"{name}: conv takes one value; only batch may list several")
-        if values == [AXES[name].default]:
-            continue
-        if name in _NOT_HERE:
-            raise UsageError(f"{name}={values[0]}: conv times convolutions by themselves; leave it out")
-        if name in _TRIED_ALL:
-            raise UsageError(f"{name}={values[0]}: conv tries every {name} there is; leave it out")
+        reason = no_use_of(name, values[0])
+        if reason:
+            raise UsageError(reason)
 
 
 def _loaded(
@@ -199,19 +193,19 @@ class BatchFailed(DeepstoneError):
 
 
 def _try(job: Job, effort: LabEffort, bar: Bar, reports: dict[int, dict[str, Any]]) -> None:
-    from deepstone.runner.conversation import JobFailed
     from deepstone.runner.convolution_report import lab_report
-    from deepstone.runner.convolutions import new_lab, run_lab
+    from deepstone.runner.convolutions import new_lab
+    from deepstone.runner.findings import lab_finding
 
     lab = new_lab()
     try:
-        run_lab(job, effort, lab, bar.tell)
-    except JobFailed as failure:
-        framework = f"{job.environment.framework} {job.environment.version}"
-        raise BatchFailed(f"{framework}: {failure.outcome}: {failure.reason}") from failure
-    finally:
+        found = lab_finding(job, effort, lab, bar.tell)
+    finally:  # cut short, it still has something to tell
         if not lab.is_empty:
             reports[job.batch] = lab_report(job, lab)
+    if found["outcome"] != "ok":
+        framework = f"{job.environment.framework} {job.environment.version}"
+        raise BatchFailed(f"{framework}: {found['outcome']}: {found['failure']['reason']}")
 
 
 def _print(reports: dict[int, dict[str, Any]], *, as_json: bool) -> dict[str, Any]:

@@ -49,24 +49,19 @@ def doctor(
 
 def _measure_peaks(found: dict[str, Any], tell: Tell) -> list[dict[str, Any]]:
     """One entry for each framework and device, kept as soon as it is measured."""
-    from deepstone.absent import Absent
     from deepstone.environments.find import installed
-    from deepstone.runner.ceilings import measure_ceilings
+    from deepstone.runner.findings import peaks_finding
     from deepstone.runner.job import Machine
-    from deepstone.runner.peaks import keep_peaks
 
     machine = Machine.here()
-    entries: list[dict[str, Any]] = []
     running = {name: environment for name, environment in installed().items() if found["frameworks"][name]["runs"]}
+    devices = [str(device["name"]) for device in found["devices"]]
+    entries: list[dict[str, Any]] = []
     for name, environment in running.items():
         assert environment is not None
-        for device in [device["name"] for device in found["devices"]]:
-            entry = measure_ceilings(environment, machine, device, tell)
-            if isinstance(entry, Absent):
-                entries.append({"device": device, "framework": name, **entry.to_json()})
-                continue
-            keep_peaks(entry, machine, environment)
-            entries.append(entry)
+        for device in devices:
+            entry = peaks_finding(environment, machine, device, tell)
+            entries.append({**entry, "framework": name} if "absent" in entry else entry)
     return entries
 
 

@@ -10,13 +10,12 @@ from deepstone.absent import Absent, as_json
 from deepstone.cli.output import print_json, print_table
 from deepstone.cli.progress import progress_bar
 from deepstone.cli.table import Column
-from deepstone.environments.find import find_environment
 from deepstone.errors import MissingError
 from deepstone.models.load import LoadedModel
 from deepstone.records.schema import Record
-from deepstone.records.validate import check_identity
 from deepstone.runner.job import Job, Machine, title
 from deepstone.runner.launch import Effort
+from deepstone.runner.new_job import make_job as make_job
 from deepstone.runner.run import run_job
 from deepstone.setups.request import Request, as_words
 from deepstone.store.store import Store
@@ -27,18 +26,6 @@ def plan(loaded: LoadedModel, requests: Sequence[Request], command: Sequence[str
     """A job for every request, each with the command that gives it alone. Raises MissingError."""
     machine = Machine.here()
     return [make_job(loaded, request, machine, (*command, *as_words(request), *options)) for request in requests]
-
-
-def make_job(loaded: LoadedModel, request: Request, machine: Machine, command: Sequence[str]) -> Job:
-    job = Job(
-        model=loaded,
-        request=request,
-        environment=find_environment(str(request["framework"])),
-        machine=machine,
-        command=tuple(command),
-    )
-    check_identity(job.identity)  # what no record could hold is refused before it is measured
-    return job
 
 
 def print_plan(jobs: Sequence[Job], *, as_json: bool) -> None:

@@ -94,19 +94,12 @@ def layers(
 
 
 def _report(job: Job, effort: LayersEffort, bar: Bar) -> dict[str, Any]:
-    """One framework's result; what fails is a result too, and spares the others."""
-    from deepstone.runner.assemble import now
-    from deepstone.runner.conversation import JobFailed
+    """One framework's result; one that fails spares the others."""
+    from deepstone.runner.findings import layers_finding
     from deepstone.runner.job import title
-    from deepstone.runner.layer_report import layers_report
-    from deepstone.runner.layers import find_layers
 
     bar.begin(f"{title(job)} {job.environment.framework}")
-    started_at = now()
     try:
-        found = find_layers(job, effort, bar.tell)
-    except JobFailed as failure:
-        return {"outcome": failure.outcome, "failure": {"reason": failure.reason, "stderr_tail": failure.stderr_tail}}
+        return layers_finding(job, effort, bar.tell)
     finally:
         bar.end()
-    return {"outcome": "ok", **layers_report(job, found, started_at=started_at)}

@@ -24,8 +24,11 @@ from deepstone.cli import (
     layers,
     memory,
     models,
+    papers,
+    report,
     results,
     run,
+    study,
     verify,
 )
 from deepstone.cli.options import examples
@@ -91,7 +94,10 @@ app.command("memory", short_help="What a step takes of memory, layer by layer.",
 app.command("conv", short_help="Every algorithm on every convolution.", epilog=conv.EXAMPLES)(conv.conv)
 app.command("verify", short_help="Prove that frameworks compute the same thing.", epilog=verify.EXAMPLES)(verify.verify)
 app.add_typer(caffe.app, name="caffe", short_help="What `caffe time` prints, on any framework.")
+app.command("study", short_help="Many jobs, planned, measured and resumed.", epilog=study.EXAMPLES)(study.study)
+app.command("papers", short_help="The source studies' claims, with verdicts.", epilog=papers.EXAMPLES)(papers.papers)
 app.command("draw", short_help="A saved result as SVG, PNG or HTML.", epilog=draw.EXAMPLES)(draw.draw)
+app.command("report", short_help="What was measured, as one page.", epilog=report.EXAMPLES)(report.report)
 app.add_typer(env.app, name="env", short_help="Framework environments: list, add, remove, doctor.")
 app.add_typer(results.app, name="results", short_help="What was measured: list, show, export, import, delete.")
 

@@ -87,22 +87,11 @@ def memory(
 
 
 def _report(job: Job, bar: Bar, *, timeout_s: float, largest: bool, limit_bytes: int | None) -> dict[str, Any]:
-    """One framework's result; what fails is a result too, and spares the others."""
-    from deepstone.runner.conversation import JobFailed
+    """One framework's result; one that fails spares the others."""
+    from deepstone.runner.findings import memory_finding
     from deepstone.runner.job import title
-    from deepstone.runner.largest_batch import find_largest_batch
-    from deepstone.runner.memory import failure_report, find_memory, memory_report
 
     bar.begin(f"{title(job)} {job.environment.framework}")
-    report: dict[str, Any] = {}
-    try:
-        found = find_memory(job, timeout_s=timeout_s, tell=bar.tell)
-        report = {"outcome": "ok", **memory_report(job, found)}
-    except JobFailed as failure:
-        found = failure
-        report = {"outcome": failure.outcome, **failure_report(job, failure)}
-    if largest and report["outcome"] in ("ok", "oom"):
-        search = find_largest_batch(job, found, given_bytes=limit_bytes, timeout_s=timeout_s, tell=bar.tell)
-        report["largest_batch"] = search
+    report = memory_finding(job, timeout_s=timeout_s, largest=largest, limit_bytes=limit_bytes, tell=bar.tell)
     bar.end()
     return report

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-import os
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from deepstone.cli.completion import complete_axis, complete_model
+from deepstone.runner.command_words import changed as changed
+from deepstone.store.place import default_folder
 
 _LONGEST_S = 30 * 86400
 MODEL_HELP = "A model of the zoo, file.py:function, or a file .onnx, .prototxt or .json."
@@ -34,9 +35,9 @@ Axes = Annotated[
 ]
 
 
-def not_nan(value: float) -> float:
+def not_nan(value: float | None) -> float | None:
     """A range lets NaN through, since it is neither below nor above."""
-    if math.isnan(value):
+    if value is not None and math.isnan(value):
         raise typer.BadParameter("nan is not a number to stop at")
     return value
 
@@ -95,12 +96,4 @@ def examples(*lines: str, before: str = "") -> str:
 
 
 def store_folder(given: Path | None) -> Path:
-    if given is not None:
-        return given.expanduser()
-    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
-    return Path(data) / "deepstone"
-
-
-def changed(*options: tuple[str, float, float]) -> list[str]:
-    """Of (name, value, default), those that differ, as words: a record's command must give the same run again."""
-    return [word for name, value, default in options if value != default for word in (name, f"{value:.12g}")]
+    return default_folder() if given is None else given.expanduser()

@@ -57,7 +57,8 @@ def table_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width:
 
 def _sized(column: Column, cells: Sequence[str]) -> _Sized:
     texts = [*column.heading.split("\n"), *cells]
-    return _Sized(column=column, cells=tuple(cells), natural=max(map(display_width, texts)))
+    width = len if all(map(str.isascii, texts)) else display_width  # of ten thousand rows, a quarter of the time
+    return _Sized(column=column, cells=tuple(cells), natural=max(map(width, texts)))
 
 
 def _that_fit(columns: Sequence[_Sized], width: int) -> list[_Sized]:
@@ -98,6 +99,8 @@ def _headings(columns: Sequence[_Sized], widths: Sequence[int]) -> list[str]:
 
 
 def _row(cells: Sequence[str], columns: Sequence[_Sized], widths: Sequence[int]) -> list[str]:
+    if not any(entry.column.wraps for entry in columns):
+        return [_line(cells, columns, widths)]
     parts = [
         _wrapped(cell, size) if entry.column.wraps else [cell]
         for cell, entry, size in zip(cells, columns, widths, strict=True)
@@ -110,11 +113,15 @@ def _row(cells: Sequence[str], columns: Sequence[_Sized], widths: Sequence[int])
 
 
 def _line(cells: Sequence[str], columns: Sequence[_Sized], widths: Sequence[int]) -> str:
-    padded = [
-        " " * (size - display_width(cell)) + cell if entry.column.right else cell + " " * (size - display_width(cell))
-        for cell, entry, size in zip(cells, columns, widths, strict=True)
-    ]
+    padded = [_padded(cell, size, entry.column.right) for cell, entry, size in zip(cells, columns, widths, strict=True)]
     return _GAP.join(padded).rstrip()
+
+
+def _padded(cell: str, size: int, right: bool) -> str:
+    if cell.isascii():
+        return cell.rjust(size) if right else cell.ljust(size)
+    space = " " * (size - display_width(cell))
+    return space + cell if right else cell + space
 
 
 def _wrapped(text: str, size: int) -> list[str]:

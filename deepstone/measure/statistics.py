@@ -22,6 +22,7 @@ Launch: TypeAlias = Sequence[Block]
 
 CONFIDENCE = 0.95
 REPLICATES = 2000
+_LARGEST_LOG = 300.0  # of a number that a float can hold, and so can a ratio of two
 _DRAWS_AT_MOST = 4_000_000  # per bootstrap; beyond it fewer steps are drawn per block, which widens, never narrows
 
 
@@ -92,6 +93,35 @@ def ratio_of_pairs(pairs: Sequence[tuple[Launch, Launch]], *, seed: int = 0) -> 
     low, high = _tails(draws, len(pairs))
     median = float(np.median(ratios))
     return Quantity(median=median, low=min(low, median), high=max(high, median), n=len(pairs))
+
+
+def ratio_of_rounds(pairs: Sequence[tuple[float, float]]) -> Quantity:
+    """How many times as large A is as B: the two of every round, each measured once in a fresh process.
+
+    What slows a whole round down cancels in its ratio. Student's t on the logs of the ratios, so A over B is the
+    inverse of B over A; the middle is their geometric mean, and `n` the number of rounds. Two rounds give an interval
+    that is honest and so wide as to say little; fewer than two give none, which is a ValueError.
+    """
+    return _mean_of_logs([math.log(a / b) for a, b in pairs])
+
+
+def median_of_rounds(values: Sequence[float]) -> Quantity:
+    """The median of what rounds in fresh processes gave, one value each, with Student's t interval across them."""
+    mean = _mean_of_logs([math.log(value) for value in values])
+    median = float(np.median(values))
+    return Quantity(median=median, low=min(mean.low, median), high=max(mean.high, median), n=mean.n)
+
+
+def _mean_of_logs(logs: Sequence[float]) -> Quantity:
+    if len(logs) < 2:
+        raise ValueError(f"{len(logs)} round gives no interval across rounds")
+    mean = math.fsum(logs) / len(logs)
+    spread = math.sqrt(math.fsum((log - mean) ** 2 for log in logs) / (len(logs) - 1))
+    reach = student_t((1 + CONFIDENCE) / 2, len(logs) - 1) * spread / math.sqrt(len(logs))
+    low, middle, high = (
+        math.exp(max(-_LARGEST_LOG, min(log, _LARGEST_LOG))) for log in (mean - reach, mean, mean + reach)
+    )
+    return Quantity(median=middle, low=low, high=high, n=len(logs))
 
 
 def _flat(launches: Sequence[Launch]) -> Array:

@@ -10,9 +10,9 @@ import os
 import pwd
 import re
 import socket
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from deepstone.records.paths import (
     PATH,
@@ -27,6 +27,8 @@ from deepstone.records.validate import check_record
 HOST: Final = "<host>"
 USER: Final = "<user>"
 BOARD: Final = "GPU-<uuid>"
+
+_Kept: TypeAlias = "Mapping[str, _Kept] | Literal[True]"  # True: whatever stands here
 
 _KEPT: Final = (
     ("schema",),
@@ -47,6 +49,7 @@ _KEPT: Final = (
     ("summary", "interval"),
     ("doubts", "*", "code"),
 )
+_KEPT_OF_FINDING: Final = (*_KEPT[:12], ("task",), ("kind",), ("model",))
 _HOST_KEYS: Final = frozenset({"host", "hostname", "nodename", "fqdn"})
 _USER_KEYS: Final = frozenset({"user", "username", "login"})
 
@@ -81,20 +84,32 @@ class PrivateNames:
 
 def redact(record: Record, names: PrivateNames) -> Record:
     """A copy in which placeholders stand for hosts, users and paths; it passes the same checks under the same id."""
+    return check_record(_redacted(record, names, _KEPT_TREE))
+
+
+def redact_finding(finding: Mapping[str, Any], names: PrivateNames) -> dict[str, Any]:
+    """The same of what else was found out about a job."""
+    return _redacted(finding, names, _tree(_KEPT_OF_FINDING))
+
+
+def _redacted(content: Mapping[str, Any], names: PrivateNames, kept: _Kept) -> dict[str, Any]:
+    source = str(content.get("workload", {}).get("source", "zoo"))
     replace = _Replacer(
-        hosts=names.hosts | _told(record["environment"], _HOST_KEYS),
-        users=names.users | _told(record["environment"], _USER_KEYS) | _home_owners(record),
-        folders=names.folders | _model_path(record),
+        hosts=names.hosts | _told(content["environment"], _HOST_KEYS),
+        users=names.users | _told(content["environment"], _USER_KEYS) | _home_owners(content),
+        folders=names.folders | _model_path(source),
     )
-    cleaned = cast(dict[str, Any], _cleaned(record, (), replace))
-    if record["workload"]["source"] != "zoo":
+    cleaned: dict[str, Any] = {
+        key: _cleaned(item, _below(kept, key), replace.in_argument if key == "command" else replace.in_text)
+        for key, item in content.items()
+    }
+    if source != "zoo":
         cleaned["workload"]["source"] = PATH
-    return check_record(cleaned)
+    return cleaned
 
 
-def _model_path(record: Record) -> frozenset[str]:
+def _model_path(source: str) -> frozenset[str]:
     """The model's file as it was given: a relative path, or one with spaces, is recognized only by knowing it."""
-    source = record["workload"]["source"]
     return frozenset() if source == "zoo" else frozenset({source, source.rpartition(":")[0]})
 
 
@@ -123,29 +138,42 @@ def _told(value: object, keys: frozenset[str]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _home_owners(record: Record) -> frozenset[str]:
-    """Users whose home folders the record names; they may be named elsewhere in it too."""
-    texts = _texts([value for key, value in record.items() if key != "samples"])
+def _home_owners(content: Mapping[str, Any]) -> frozenset[str]:
+    """Users whose home folders it names; they may be named elsewhere in it too."""
+    texts = _texts([value for key, value in content.items() if key != "samples"])
     return frozenset(owner for text in texts for owner in _HOME_OWNER.findall(text))
 
 
-def _cleaned(value: object, place: tuple[str, ...], replace: _Replacer) -> object:
-    if any(_stands_at(place, kept) for kept in _KEPT):
+def _cleaned(value: object, kept: _Kept, replace: Callable[[str], str]) -> object:
+    """The value with every text in it replaced, but for what stands at a place that is kept."""
+    if kept is True:
         return value
     if isinstance(value, str):
-        return replace.in_argument(value) if place[0] == "command" else replace.in_text(value)
+        return replace(value)
     if isinstance(value, dict):
         items = cast(dict[str, object], value)
-        return {key: _cleaned(item, (*place, key), replace) for key, item in items.items()}
+        return {key: _cleaned(item, _below(kept, key), replace) for key, item in items.items()}
     if isinstance(value, list):
-        return [_cleaned(item, (*place, "*"), replace) for item in cast(list[object], value)]
+        below = _below(kept, "*")
+        return [_cleaned(item, below, replace) for item in cast(list[object], value)]
     return value
 
 
-def _stands_at(place: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
-    return len(place) == len(pattern) and all(
-        wanted in ("*", part) for part, wanted in zip(place, pattern, strict=True)
-    )
+def _tree(places: Iterable[tuple[str, ...]]) -> _Kept:
+    """Places that share their beginning under one key, so that a walk over a record looks at each step once."""
+    below: dict[str, list[tuple[str, ...]]] = {}
+    for first, *rest in places:
+        below.setdefault(first, []).append(tuple(rest))
+    return {key: True if () in rests else _tree(rests) for key, rests in below.items()}
+
+
+def _below(kept: _Kept, key: str) -> _Kept:
+    if not kept or kept is True:
+        return kept
+    return kept.get(key) or kept.get("*") or {}
+
+
+_KEPT_TREE: Final = _tree(_KEPT)
 
 
 class _Replacer:

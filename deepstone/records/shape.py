@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from typing import NoReturn, TypeAlias, cast
 
 from deepstone.errors import RefusedInputError, nearest
@@ -81,19 +82,39 @@ def _plain_object(items: dict[object, object], where: Place, depth: int) -> None
     _not_too_deep(depth)
     for key, value in items.items():
         # Redaction leaves keys alone, so a key must not be able to hold a path.
-        if not isinstance(key, str) or not _PLAIN_KEY.fullmatch(key):
+        if not isinstance(key, str) or not _is_plain_key(key):
             refuse_because(where, f"has the key {shown(key)}; a key is a short name without slashes")
-        plain(value, (where, key), depth)
+        if not _plain_leaf(value):
+            plain(value, (where, key), depth)
     if "absent" in items:
         _absent(items, where)
 
 
 def _plain_list(items: list[object], where: Place, depth: int) -> None:
     _not_too_deep(depth)
+    if _all_floats(items) and math.isfinite(sum(cast(list[float], items))):
+        return  # nearly everything in a record is a sample; a sum is finite only if all of it is
     for position, value in enumerate(items):
-        # Nearly everything in a record is a sample, so a good one costs no more than this line.
-        if type(value) is not float or not math.isfinite(value):
+        if not _plain_leaf(value):
             plain(value, (where, position), depth)
+
+
+@lru_cache(maxsize=1024)  # records have nearly all of their keys in common
+def _is_plain_key(key: str) -> bool:
+    return bool(_PLAIN_KEY.fullmatch(key))
+
+
+def _plain_leaf(value: object) -> bool:
+    """True for a good text or number, told without its place, which costs more than the look; else `plain` tells."""
+    if type(value) is str:
+        return not _UNPRINTABLE.search(value)
+    if type(value) is int:
+        return -MAX_INTEGER <= value <= MAX_INTEGER
+    return type(value) is float and math.isfinite(value)
+
+
+def _all_floats(items: list[object]) -> bool:
+    return set(map(type, items)) == {float}
 
 
 def _not_too_deep(depth: int) -> None:
@@ -165,10 +186,12 @@ def list_of(item_check: Check, *, least: int = 0) -> Check:
 
 def times(value: object, where: Place) -> None:
     """A list of seconds; apart from `list_of(number())` because it is the long one."""
+    items = as_list(value, where)
+    if _all_floats(items) and min(cast(list[float], items)) >= 0:
+        return
     check = number()
-    for position, item in enumerate(as_list(value, where)):
-        if type(item) is not float or item < 0:
-            check(item, (where, position))
+    for position, item in enumerate(items):
+        check(item, (where, position))
 
 
 def or_absent(present: Check) -> Check:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from deepstone.report.figure import BarRow, Bars, Value
+from deepstone.report.figure import BarRow, Bars, Mark, Unit, Value
+from deepstone.report.scales import Scale, linear_scale, log_scale, ratio_scale
 
 FILLED: Final = 0.78  # how much of a row's height its bars take
 
@@ -21,10 +22,21 @@ class Piece:
     thickness: float
     start: float
     value: Value
+    told: tuple[str, ...] = ()
 
     @property
     def end(self) -> float:
         return self.start + self.value.middle
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MarkPlace:
+    """Where the words behind one bar begin."""
+
+    mark: Mark
+    row: int
+    middle: float
+    start: float
 
 
 def bars_per_row(bars: Bars) -> int:
@@ -58,11 +70,38 @@ def row_reach(bars: Bars) -> list[float]:
     return reached
 
 
+def mark_places(bars: Bars) -> tuple[MarkPlace, ...]:
+    """Behind each bar that has words; where there is no bar, at the beginning of the axis."""
+    least = bars_scale(bars).low if bars.axis.log else 0.0
+    ends: dict[tuple[int, int], float] = {}
+    for piece in pieces(bars):
+        key = piece.row, piece.bar
+        ends[key] = max(ends.get(key, least), reach(piece))
+    thickness = FILLED / bars_per_row(bars)
+    return tuple(
+        MarkPlace(mark=mark, row=at, middle=_middle(at, number, row, thickness), start=ends.get((at, number), least))
+        for at, row in enumerate(bars.rows)
+        for number, mark in enumerate(row.marks)
+        if mark.text
+    )
+
+
+def bars_scale(bars: Bars) -> Scale:
+    if not bars.axis.log:
+        return linear_scale(bars.axis.unit, extent(bars))
+    places = [*extent(bars), *([bars.reference] if bars.reference else [])]
+    return ratio_scale(places) if bars.axis.unit is Unit.RATIO else log_scale(bars.axis.unit, places)
+
+
+def _middle(at: int, number: int, row: BarRow, thickness: float) -> float:
+    return at + (number - (len(row.bars) - 1) / 2) * thickness
+
+
 def _pieces(at: int, row: BarRow, thickness: float) -> list[Piece]:
     found: list[Piece] = []
     for number, segments in enumerate(row.bars):
         start = 0.0
-        middle = at + (number - (len(row.bars) - 1) / 2) * thickness
+        middle = _middle(at, number, row, thickness)
         for segment in segments:
             found.append(
                 Piece(
@@ -73,6 +112,7 @@ def _pieces(at: int, row: BarRow, thickness: float) -> list[Piece]:
                     thickness=thickness,
                     start=start,
                     value=segment.value,
+                    told=segment.told,
                 )
             )
             start += segment.value.middle

@@ -10,6 +10,8 @@ from deepstone.errors import UsageError, nearest
 from deepstone.records.shape import shown
 from deepstone.report.figure import Figure, NothingToDrawError
 from deepstone.report.figures.algorithms import algorithms
+from deepstone.report.figures.ceilings import ceilings
+from deepstone.report.figures.chart import chart
 from deepstone.report.figures.groups_bars import groups_bars
 from deepstone.report.figures.heading import failures
 from deepstone.report.figures.layers_bars import layers_bars
@@ -24,6 +26,8 @@ CATALOG: Final[Mapping[str, Mapping[str, MakeFigure]]] = {
     "layers": {"bars": layers_bars, "groups": groups_bars, "roofline": roofline, "memory": memory},
     "conv": {"algorithms": algorithms},
     "memory": {"memory": memory},
+    "peaks": {"ceilings": ceilings},
+    "chart": {"chart": chart},
 }
 SCHEMA: Final = 1
 

@@ -12,7 +12,7 @@ from deepstone.faults import reason, remedy
 from deepstone.report.catalog import make_figure, make_figures
 
 KINDS: Final = ("svg", "png", "html")
-_INSTALL: Final = "pip install 'deepstone[figures]'"
+INSTALL: Final = "pip install 'deepstone[figures]'"
 
 
 def draw(result: Mapping[str, object], path: Path, figure: str | None = None) -> tuple[str, ...]:
@@ -41,7 +41,7 @@ def _picture(result: Mapping[str, object], kind: str, name: str | None) -> tuple
     try:
         from deepstone.report.draw_static import draw_static
     except ImportError as error:
-        raise MissingError(f"SVG and PNG are drawn by matplotlib, which is missing ({error}); {_INSTALL}") from error
+        raise MissingError(f"SVG and PNG are drawn by matplotlib, which is missing ({error}); {INSTALL}") from error
     return (figure.name,), draw_static(figure, kind)
 
 
@@ -51,7 +51,7 @@ def _page(result: Mapping[str, object], kind: str, name: str | None) -> tuple[tu
     try:
         from deepstone.report.draw_html import draw_html
     except ImportError as error:
-        raise MissingError(f"HTML is drawn by plotly and jinja2, which are missing ({error}); {_INSTALL}") from error
+        raise MissingError(f"HTML is drawn by plotly and jinja2, which are missing ({error}); {INSTALL}") from error
     return tuple(figure.name for figure in drawable.figures), draw_html(drawable)
 
 

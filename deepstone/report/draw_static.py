@@ -12,8 +12,9 @@ from typing import Any, Final, cast
 
 import matplotlib as mpl
 
-from deepstone.report.figure import Bars, Figure, HeatMap, Panel, Plane
+from deepstone.report.figure import Bars, Curves, Figure, HeatMap, Panel, Plane
 from deepstone.report.static.bars import bars_height_in, bars_width_in, draw_bars
+from deepstone.report.static.curves import curves_height_in, curves_width_in, draw_curves
 from deepstone.report.static.heat import draw_heat, heat_height_in, heat_width_in
 from deepstone.report.static.plane import draw_plane, plane_height_in, plane_width_in
 from deepstone.report.static.sheet import FAINT_INK, LETTER, Sheet
@@ -46,6 +47,7 @@ class _Drawer:
 
 _DRAWERS: Final[dict[type[Panel], _Drawer]] = {
     Bars: _Drawer(bars_width_in, bars_height_in, draw_bars),
+    Curves: _Drawer(curves_width_in, curves_height_in, draw_curves),
     Plane: _Drawer(plane_width_in, plane_height_in, draw_plane),
     HeatMap: _Drawer(heat_width_in, heat_height_in, draw_heat),
 }
@@ -94,10 +96,7 @@ def _drawn(figure: Figure) -> Sheet:
 
 def _head(figure: Figure, width_in: float) -> list[tuple[str, float, dict[str, Any]]]:
     """Lines with their heights and styles."""
-    title = [
-        (line, 0.28, {"size": 14, "weight": "bold"})
-        for line in _wrapped(f"{figure.model}: {figure.title}", width_in, 15.5)
-    ]
+    title = [(line, 0.28, {"size": 14, "weight": "bold"}) for line in _wrapped(figure.heading, width_in, 15.5)]
     under = [(line, 0.2, {"size": 9.5, "color": FAINT_INK}) for line in _wrapped(figure.subtitle, width_in, 9.5)]
     return [*title, *under]
 

@@ -22,15 +22,21 @@ class Unit(Enum):
     BYTES = "B"
     FLOPS_PER_S = "FLOP/s"
     FLOPS_PER_BYTE = "FLOP/byte"
+    BYTES_PER_S = "B/s"
+    IMAGES_PER_S = "images/s"
+    RATIO = "×"
+    SHARE = "%"
+    NUMBER = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Value:
-    """A number, with its 95 % interval where it has one."""
+    """A number, with its 95 % interval and how many samples or rounds it comes from, where it has them."""
 
     middle: float
     low: float | None = None
     high: float | None = None
+    n: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,37 +48,56 @@ class Axis:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Series:
-    """One entry of a legend."""
+    """One entry of a legend. What others published is drawn hollow, what was measured is filled."""
 
     name: str
     colour: str
+    published: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Segment:
-    """A piece of a bar; `series` is a position in the panel's list."""
+    """A piece of a bar; `series` is a position in the panel's list, `told` more lines for who points at it."""
 
     series: int
     value: Value
+    told: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mark:
+    """Words beside a bar. A gap is a bar that could not be measured: its words say why."""
+
+    text: str
+    told: tuple[str, ...] = ()
+    gap: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BarRow:
-    """A name and the bars beside it, one below the other. The segments of one bar are stacked from 0."""
+    """A name and the bars beside it, one below the other. The segments of one bar are stacked from 0.
+
+    The note stands behind the longest bar, marks behind each: none, or one for every bar.
+    """
 
     label: str
     bars: tuple[tuple[Segment, ...], ...]
     note: str = ""
+    marks: tuple[Mark, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Bars:
-    """Horizontal bars. Every row has room for as many bars as the row with the most."""
+    """Horizontal bars. Every row has room for as many bars as the row with the most.
+
+    On a logarithmic axis a length means nothing, so there the ends are drawn, as points. `reference` is a line across.
+    """
 
     title: str
     axis: Axis
     series: tuple[Series, ...]
     rows: tuple[BarRow, ...]
+    reference: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -112,6 +137,42 @@ class Plane:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Stop:
+    """A measured point of a curve; `told` are more lines for who points at it."""
+
+    x: float
+    y: Value
+    told: tuple[str, ...] = ()
+    doubtful: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Hole:
+    """A place of a curve that could not be measured, and why."""
+
+    x: float
+    why: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Curve:
+    series: Series
+    stops: tuple[Stop, ...]
+    holes: tuple[Hole, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Curves:
+    """Lines from stop to stop. `names` are those of places 0, 1, 2 … where the horizontal axis counts no number."""
+
+    title: str
+    x: Axis
+    y: Axis
+    curves: tuple[Curve, ...]
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
     """`ratio` is how many times worse than the best of its row, or why that is not known; `text` stands in it."""
 
@@ -132,21 +193,28 @@ class HeatMap:
     marked_means: str
 
 
-Panel: TypeAlias = Bars | Plane | HeatMap
+Panel: TypeAlias = Bars | Curves | Plane | HeatMap
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """The numbers behind a figure, as text; the first `words` columns are names, all others numbers."""
+    """The numbers behind a figure, as text; the first `words` columns are names, all others numbers.
+
+    `runs` are the ids of the runs behind each row: none, or as many lists as there are rows.
+    """
 
     headings: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     words: int = 1
+    runs: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figure:
-    """Panels one below the other. `commands` give the numbers again; `doubts` are reasons to trust them less."""
+    """Panels one below the other. `commands` give the numbers again; `doubts` are reasons to trust them less.
+
+    `model` is empty where a figure is about several.
+    """
 
     name: str
     model: str
@@ -157,3 +225,7 @@ class Figure:
     table: Table
     commands: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
+
+    @property
+    def heading(self) -> str:
+        return f"{self.model}: {self.title}" if self.model else self.title

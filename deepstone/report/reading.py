@@ -94,7 +94,16 @@ class Node:
         low, middle, high = (quantity.number(part) for part in ("low", "median", "high"))
         if not low <= middle <= high:
             refuse_because(quantity.where, "must have low ≤ median ≤ high")
-        return Value(middle=middle, low=low, high=high)
+        return Value(middle=middle, low=low, high=high, n=quantity.count("n"))
+
+    def count(self, key: str) -> int | None:
+        """A whole number of at least 0, or nothing where it does not say."""
+        if not self.has(key):
+            return None
+        value = self.items[key]
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            refuse((self.where, key), "a whole number of at least 0", value)
+        return value
 
     def _needed(self, key: str) -> object:
         if key not in self.items:

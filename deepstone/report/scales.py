@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from deepstone.report.figure import Unit
@@ -15,7 +15,15 @@ _STEPS: Final = {
     Unit.BYTES: ((2.0**40, "TiB"), (2.0**30, "GiB"), (2.0**20, "MiB"), (2.0**10, "KiB"), (1.0, "B")),
     Unit.FLOPS_PER_S: ((1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s")),
     Unit.FLOPS_PER_BYTE: ((1.0, "FLOP/byte"),),
+    Unit.BYTES_PER_S: ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1.0, "B/s")),
+    Unit.IMAGES_PER_S: ((1.0, "images/s"),),
+    Unit.RATIO: ((1.0, ""),),
+    Unit.SHARE: ((0.01, "%"),),
+    Unit.NUMBER: ((1.0, ""),),
 }
+_PREFIXED: Final = frozenset(
+    {Unit.SECONDS, Unit.BYTES}
+)  # on a logarithmic axis too; others have their prefix at each tick
 _READABLE: Final = (1e-4, 1e19)  # numbers outside are written with an exponent
 _DECADES_AT_MOST: Final = 10
 # What stands between powers of ten, the closest first. Those of the first are at most twofold apart, so that every axis
@@ -23,6 +31,14 @@ _DECADES_AT_MOST: Final = 10
 _FINE: Final = ((1, 2, 3, 5, 7), (1, 2, 5), (1, 3))
 _TICKS_AT_MOST: Final = 12
 _LEAST_SPAN: Final = 2.1
+_LEAST_RATIOS: Final = (0.9, 1.1)
+# Ratios that lie within the first span have evenly spaced ticks, as 0.9, 0.95, 1; within the second, these.
+_FINE_SPAN: Final = 1.7
+_COARSE_SPAN: Final = 40.0
+_COARSE: Final = (
+    *(0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8),
+    *(1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 7, 10, 15, 20, 30, 50),
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +73,9 @@ def linear_scale(unit: Unit, values: Iterable[float], *, ticks: int = 9) -> Scal
 
 def log_scale(unit: Unit, values: Iterable[float], *, room: float = 1.5) -> Scale:
     """Around all values above 0, with so much room at both ends; ticks at powers of ten, or closer where few fit."""
-    known = [value for value in values if value > 0] or [1.0]
+    above = [value for value in values if value > 0] or [1.0]
+    per, name = _per(unit, max(above)) if unit in _PREFIXED else (1.0, unit.value)
+    known = [value / per for value in above]
     low, high = min(known) / room, max(known) * room
     if high / low < _LEAST_SPAN:
         low, high = low / _LEAST_SPAN, high * _LEAST_SPAN
@@ -69,8 +87,38 @@ def log_scale(unit: Unit, values: Iterable[float], *, room: float = 1.5) -> Scal
         closer = ([digit * 10.0**power for power in powers for digit in fine] for fine in _FINE)
         inside = ([place for place in places if low <= place <= high] for places in closer)
         places = next(places for places in inside if len(places) <= _TICKS_AT_MOST)
-    marks = tuple(Tick(at=place, text=_counted(place)) for place in places)
-    return Scale(low=low, high=high, per=1.0, unit=unit.value, ticks=marks)
+    marks = tuple(Tick(at=place * per, text=_counted(place)) for place in places)
+    return Scale(low=low * per, high=high * per, per=per, unit=name, ticks=marks)
+
+
+def ratio_scale(values: Iterable[float], *, ticks: int = 8) -> Scale:
+    """Logarithmic around 1, as far as the values go and a little more."""
+    known = [*_LEAST_RATIOS, *(value for value in values if value > 0)]
+    low, high = min(known), max(known)
+    room = (high / low) ** 0.04
+    low, high = low / room, high * room
+    span = high / low
+    if span <= _FINE_SPAN:
+        step = _nice((high - low) / ticks)
+        places = [number * step for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+    else:
+        places = [place for place in _COARSE if low <= place <= high]
+    if span > _COARSE_SPAN or len(places) < 3:
+        return replace(log_scale(Unit.RATIO, known, room=room), unit="")
+    return Scale(low=low, high=high, per=1.0, unit="", ticks=tuple(Tick(at=at, text=_plain(at)) for at in places))
+
+
+def share_along(scale: Scale, place: float, *, log: bool) -> float:
+    """How far along an axis a place lies, from 0 to 1."""
+    if not log:
+        return (place - scale.low) / (scale.high - scale.low)
+    return math.log(place / scale.low) / math.log(scale.high / scale.low)
+
+
+def titled(label: str, unit: str) -> str:
+    """What stands along an axis: its label with the unit, unless that is the label, or there is none."""
+    said = not unit or unit in label.split() or unit == label.replace(" per second", "/s")
+    return label if said else f"{label} in {unit}" if label else unit
 
 
 def _per(unit: Unit, largest: float) -> tuple[float, str]:

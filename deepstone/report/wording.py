@@ -23,6 +23,11 @@ def shortened(text: str, room: int) -> str:
     return f"{text[: room - 1 - tail]}…{text[-tail:] if tail else ''}"
 
 
+def cut(text: str, room: int) -> str:
+    """The beginning of a sentence, of at most so many characters."""
+    return text if len(text) <= room else f"{text[: room - 1].rstrip()}…"
+
+
 def listed(words: list[str], at_most: int = 4) -> str:
     """A few of them, and how many more there are."""
     more = len(words) - at_most
@@ -34,3 +39,9 @@ def wrapped_name(name: str, room: int, lines: int = 3) -> list[str]:
     parts = textwrap.wrap(name.replace("_", "_ ").replace("-", "- "), room) or [""]
     joined = [part.replace("_ ", "_").replace("- ", "-") for part in parts]
     return joined if len(joined) <= lines else [*joined[: lines - 1], shortened("".join(joined[lines - 1 :]), room)]
+
+
+def file_name(name: str) -> str:
+    """Of letters, digits and dashes alone: fit for an anchor and for a file."""
+    words = "".join(sign if sign.isascii() and sign.isalnum() else " " for sign in name).split()
+    return "-".join(words)[:100] or "figure"

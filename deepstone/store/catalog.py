@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from deepstone.errors import RefusedInputError
 from deepstone.faults import reason
+from deepstone.records.schema import Record
 from deepstone.store.files import locked
 from deepstone.store.index import Index, in_memory, on_disk
 from deepstone.store.layout import Damage, Layout, scan
 from deepstone.store.rows import Filters, Listing, Row, row_of
-from deepstone.store.runfile import read
+from deepstone.store.runfile import Checked, read, read_known
 
 _LOCK_WAIT_S: Final = 10.0
 
@@ -95,13 +96,32 @@ def _read_all(layout: Layout, runs: Iterable[str]) -> tuple[list[Row], list[Dama
     rows: list[Row] = []
     damaged: list[Damage] = []
     for run in runs:
-        path = layout.run_file(run)
-        try:
-            rows.append(row_of(read(path, run)))
-        except FileNotFoundError:  # deleted since the folder was listed
-            continue
-        except RefusedInputError as error:
-            damaged.append(Damage(path=path, reason=str(error)))
-        except OSError as error:
-            damaged.append(Damage(path=path, reason=f"cannot be read: {reason(error)}"))
+        checked = _read_or_tell(layout, run, damaged)
+        if checked is not None:
+            rows.append(row_of(checked.record, checked.sha256))
     return rows, damaged
+
+
+def records(layout: Layout, rows: Iterable[Row], damaged: list[Damage]) -> Iterator[Record]:
+    """The records of these rows; what cannot be read goes to `damaged`. One deleted since then is left out."""
+    for row in rows:
+        known = read_known(layout.run_file(row.id), row.sha256)
+        if known is not None:
+            yield known
+            continue
+        checked = _read_or_tell(layout, row.id, damaged)
+        if checked is not None:
+            yield checked.record
+
+
+def _read_or_tell(layout: Layout, run: str, damaged: list[Damage]) -> Checked | None:
+    path = layout.run_file(run)
+    try:
+        return read(path, run)
+    except FileNotFoundError:  # deleted since the folder was listed
+        return None
+    except RefusedInputError as error:
+        damaged.append(Damage(path=path, reason=str(error)))
+    except OSError as error:
+        damaged.append(Damage(path=path, reason=f"cannot be read: {reason(error)}"))
+    return None

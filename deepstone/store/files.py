@@ -42,6 +42,13 @@ def publish(data: bytes, target: Path, *, tmp: Path) -> bool:
     return taken
 
 
+def replace_file(data: bytes, target: Path, *, tmp: Path) -> None:
+    """Puts a complete, durable file in place, over one that is there. Of several writers the last one wins."""
+    with temporary(data, folder=tmp) as temp:
+        temp.replace(target)
+    sync_folder(target.parent)
+
+
 def link_exclusively(temp: Path, target: Path) -> bool | None:
     """Gives a complete file its name, unless that is taken; None where the file system has no hard links."""
     try:

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Generator, Iterable
 from contextlib import closing, contextmanager
 from dataclasses import astuple, fields
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final
 
-from deepstone.store.rows import Filters, Row
+from deepstone.store.rows import EXACT, Filters, Row, asked_for
 
-_VERSION: Final = 1  # raise it whenever Row changes: an index of another version is thrown away
+_VERSION: Final = 2  # raise it whenever Row changes: an index of another version is thrown away
 _APPLICATION: Final = 0x44535431
 _BUSY_S: Final = 10.0
 _COLUMNS: Final = tuple(field.name for field in fields(Row))
-_EXACT: Final = ("job", "model", "framework", "device", "batch", "phase", "outcome")
 
 
 class Index:
@@ -37,19 +35,19 @@ class Index:
             self._connection.executemany(f"INSERT OR REPLACE INTO runs VALUES ({marks})", (astuple(row) for row in new))
 
     def select(self, filters: Filters) -> tuple[Row, ...]:
-        given = {name: value for name in _EXACT if (value := getattr(filters, name)) is not None}
-        where = " AND ".join(f"{name} = ?" for name in given) or "1"
+        given = {name: value for name in EXACT if (value := getattr(filters, name)) is not None}
+        where = " AND ".join(_matches(name) for name in given) or "1"
         query = f"SELECT {', '.join(_COLUMNS)} FROM runs WHERE {where} ORDER BY started_at, id"
         found = self._connection.execute(query, tuple(given.values()))
         rows = (Row(**dict(zip(_COLUMNS, values, strict=True))) for values in found)
-        return tuple(row for row in rows if _asked_for(row, filters))
+        return tuple(row for row in rows if asked_for(row, filters))
 
 
-def _asked_for(row: Row, filters: Filters) -> bool:
-    if not filters.axes:
-        return True
-    requested = cast(dict[str, Any], json.loads(row.requested))
-    return all(str(requested.get(axis, "")) == value for axis, value in filters.axes.items())
+def _matches(column: str) -> str:
+    # A framework in effect is its name and version, and is found by its name too: torch finds torch@2.11.0.
+    if column == "framework":
+        return "? IN (framework, substr(framework, 1, instr(framework || '@', '@') - 1))"
+    return f"{column} = ?"
 
 
 @contextmanager

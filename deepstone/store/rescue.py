@@ -1,4 +1,4 @@
-"""The last resort for a run that the store cannot take: a file elsewhere, which can be imported later."""
+"""The last resort for a run or finding that the store cannot take: a file elsewhere, which can be imported later."""
 
 from __future__ import annotations
 
@@ -21,18 +21,25 @@ FIRST_RESCUED_ATTEMPT: Final = 100_000_000
 _RESCUED_ATTEMPTS: Final = 900_000_000
 
 
+def rescued_attempt() -> int:
+    return FIRST_RESCUED_ATTEMPT + secrets.randbelow(_RESCUED_ATTEMPTS)
+
+
 def rescue(draft: Draft, folders: Iterable[Path] | None = None) -> Path:
     """Writes the run to the temporary folder or else to the home folder; StoreError when neither takes it."""
-    attempt = FIRST_RESCUED_ATTEMPT + secrets.randbelow(_RESCUED_ATTEMPTS)
-    record = cast(Record, {**draft, "id": run_id(draft["job"], attempt)})
-    data = encode(check_record(record))
+    record = cast(Record, {**draft, "id": run_id(draft["job"], rescued_attempt())})
+    return save_elsewhere(encode(check_record(record)), record["id"], "run", folders)
+
+
+def save_elsewhere(data: bytes, name: str, what: str, folders: Iterable[Path] | None = None) -> Path:
+    """The file of a run or a finding, in the first folder that takes it."""
     tried: list[str] = []
     for folder in _last_resorts() if folders is None else folders:
         try:
-            return _write(data, folder, record["id"])
+            return _write(data, folder, name)
         except OSError:
             tried.append(str(folder))
-    raise StoreError(f"the run could not be saved in {' or '.join(tried) or 'any folder'} either: it is lost")
+    raise StoreError(f"the {what} could not be saved in {' or '.join(tried) or 'any folder'} either: it is lost")
 
 
 def _last_resorts() -> Iterator[Path]:

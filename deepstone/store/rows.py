@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, Final, cast
 
-from deepstone.records.identity import canonical_json
+from deepstone.records.identity import canonical_json, canonical_sha256
 from deepstone.records.schema import Record
 from deepstone.store.layout import Damage
+
+EXACT: Final = ("job", "model", "framework", "device", "batch", "phase", "outcome")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,6 +33,7 @@ class Row:
     samples_per_s: float | None
     doubts: int
     requested: str  # the requested setup as JSON
+    sha256: str  # of the record that was checked
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,7 +58,8 @@ class Listing:
     damaged: tuple[Damage, ...]
 
 
-def row_of(record: Record) -> Row:
+def row_of(record: Record, sha256: str | None = None) -> Row:
+    """The row of a checked record. Whoever has its checksum at hand spares us writing the record out again."""
     workload, summary = record["workload"], record["summary"]
     step_s = None if "absent" in summary else summary["step_s"]
     samples_per_s = None if "absent" in summary else summary["samples_per_s"]
@@ -73,7 +79,27 @@ def row_of(record: Record) -> Row:
         samples_per_s=samples_per_s and samples_per_s["median"],
         doubts=len(record["doubts"]),
         requested=canonical_json(record["setup"]["requested"]),
+        sha256=canonical_sha256(record) if sha256 is None else sha256,
     )
+
+
+def matches(record: Record, filters: Filters) -> bool:
+    """Whether the index would find this record under these filters."""
+    row = row_of(record)
+    given = {name: value for name in EXACT if (value := getattr(filters, name)) is not None}
+    return all(_equal(row, name, value) for name, value in given.items()) and asked_for(row, filters)
+
+
+def _equal(row: Row, name: str, value: object) -> bool:
+    found = getattr(row, name)
+    return value in (found, str(found).partition("@")[0]) if name == "framework" else value == found
+
+
+def asked_for(row: Row, filters: Filters) -> bool:
+    if not filters.axes:
+        return True
+    requested = cast(dict[str, Any], json.loads(row.requested))
+    return all(str(requested.get(axis, "")) == value for axis, value in filters.axes.items())
 
 
 def axis_value(record: Record, axis: str) -> str:

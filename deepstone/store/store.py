@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import builtins
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, cast
 
@@ -17,11 +19,13 @@ from deepstone.store import catalog, claims
 from deepstone.store.claims import Claim
 from deepstone.store.faults import as_store_error, remedy
 from deepstone.store.files import publish, temporary
-from deepstone.store.layout import Layout, attempts_of, scan
+from deepstone.store.findings import Findings
+from deepstone.store.layout import Damage, Layout, attempts_of, scan
 from deepstone.store.opening import clean, open_layout
 from deepstone.store.rescue import FIRST_RESCUED_ATTEMPT, rescue
-from deepstone.store.rows import Filters, Listing
+from deepstone.store.rows import Filters, Listing, Row
 from deepstone.store.runfile import encode, read
+from deepstone.store.study_states import StudyStates
 
 _PREFIX: Final = re.compile(r"[0-9a-f]{1,20}|[0-9a-f]{20}-[0-9]{0,9}")
 _PROBE_BYTES: Final = 64 * 2**10
@@ -41,6 +45,14 @@ class Store:
     @property
     def root(self) -> Path:
         return self.layout.root
+
+    @property
+    def findings(self) -> Findings:
+        return Findings(layout=self.layout)
+
+    @property
+    def studies(self) -> StudyStates:
+        return StudyStates(layout=self.layout)
 
     def probe(self) -> None:
         """StoreError unless a run could be written now. Asked before minutes are spent on measuring."""
@@ -130,13 +142,22 @@ class Store:
         run = self.resolve(prefix)
         path = self.layout.run_file(run)
         try:
-            return read(path, run)
+            return read(path, run).record
         except RefusedInputError as error:
-            raise StoreError(
-                f"{path} is damaged ({error}); remove it, and import the run again if you have a copy of it"
-            ) from error
+            raise _damaged(path, str(error)) from error
         except OSError as error:
             raise StoreError(f"cannot read {path}: {reason(error)}; {remedy(error)}") from error
+
+    def records(self, rows: Iterable[Row], *, damaged: builtins.list[Damage] | None = None) -> Iterator[Record]:
+        """The records of rows of a listing, one in memory at a time; those deleted since are left out.
+
+        What cannot be read is a StoreError; where a list `damaged` is given, it goes there, and the others come.
+        """
+        found: builtins.list[Damage] = [] if damaged is None else damaged
+        for record in catalog.records(self.layout, rows, found):
+            _refuse(found if damaged is None else ())
+            yield record
+        _refuse(found if damaged is None else ())
 
     def list(self, filters: Filters | None = None) -> Listing:
         """The runs that match, and every file that could not be read."""
@@ -154,7 +175,17 @@ class Store:
         """Verifies every file, makes the index anew, and removes what killed processes left behind."""
         clean(self.layout)
         with as_store_error("read", self.root):
-            return catalog.rebuild(self.layout)
+            listing = catalog.rebuild(self.layout)
+        return replace(listing, damaged=(*listing.damaged, *self.findings.damaged()))
+
+
+def _refuse(damaged: Iterable[Damage]) -> None:
+    for damage in damaged:
+        raise _damaged(damage.path, damage.reason)
+
+
+def _damaged(path: Path, why: str) -> StoreError:
+    return StoreError(f"{path} is damaged ({why}); remove it, and import the run again if you have a copy of it")
 
 
 def _numbered(draft: Draft, attempt: int) -> Record:

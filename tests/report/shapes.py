@@ -127,4 +127,35 @@ conv_results = st.fixed_dictionaries(
         "doubts": doubts,
     }
 )
+chart_points = st.fixed_dictionaries(
+    {"x": names | st.integers(0, 4096), "y": maybe | times},
+    optional={"runs": st.lists(names, max_size=3), "doubts": st.lists(names, max_size=2)},
+)
+chart_series = st.fixed_dictionaries(
+    {"name": names, "published": st.booleans(), "points": st.lists(chart_points, max_size=4)}
+)
+charts = st.fixed_dictionaries(
+    {
+        "schema": st.just(1),
+        "kind": st.just("chart"),
+        "name": names,
+        "title": names,
+        "subtitle": names,
+        "form": st.sampled_from(["bars", "lines", "ratios"]),
+        "x": st.fixed_dictionaries({"label": names, "scale": st.sampled_from(["category", "linear", "log"])}),
+        "y": st.fixed_dictionaries(
+            {
+                "label": names,
+                "unit": st.sampled_from(["images/s", "s", "bytes", "ratio", "share", "flop/s"]),
+                "scale": st.sampled_from(["linear", "log"]),
+            }
+        ),
+        "series": st.lists(chart_series, max_size=3),
+        "gaps": st.lists(
+            st.fixed_dictionaries({"series": names, "x": names | st.integers(0, 4096), "why": names}), max_size=2
+        ),
+        "caption": st.lists(names, max_size=2),
+        "commands": st.lists(names, max_size=2),
+    }
+)
 results = layers_results | conv_results | memories

@@ -2,81 +2,24 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from browsing import WIDTHS, until, visit
 from made_up import conv_result, layers_result, several
+from made_up_charts import chart
 from shapes import AWKWARD
 
 from deepstone.report.draw import draw
-
-playwright = pytest.importorskip(
-    "playwright.sync_api", reason="the browser's driver is missing: pip install playwright"
-)
-
-CHROMIUM = shutil.which("chromium")
-FLAGS = [
-    *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
-    *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
-]
-WIDTHS = (1400, 390)
-
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no chromium is installed; on Debian: apt install chromium")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with playwright.sync_playwright() as driver:
-        launched = driver.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
-        yield launched
-        launched.close()
-
-
-@dataclass
-class Visit:
-    """A page that was opened, and what it said and asked for."""
-
-    page: Any
-    complaints: list[str] = field(default_factory=list[str])
-    requests: list[str] = field(default_factory=list[str])
-    dialogs: list[str] = field(default_factory=list[str])
-
-    def assert_quiet(self) -> None:
-        assert self.complaints == []
-        assert self.dialogs == []
-        assert [url for url in self.requests if not url.startswith(("file:", "data:"))] == []
-
-
-def visit(browser: Any, path: Path, *, width: int = 1400, scheme: str = "light") -> Visit:
-    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
-    seen = Visit(page)
-    page.on("console", lambda message: seen.complaints.append(f"{message.type}: {message.text}"))
-    page.on("pageerror", lambda error: seen.complaints.append(str(error)))
-    page.on("request", lambda request: seen.requests.append(request.url))
-    page.on("dialog", lambda dialog: (seen.dialogs.append(dialog.message), dialog.dismiss()))
-    page.goto(path.as_uri())
-    page.wait_for_selector(".plot .main-svg", state="attached")
-    return seen
-
-
-def until(page: Any, condition: str) -> None:
-    """Asked from outside: within the page the policy forbids the eval with which playwright would wait."""
-    for _ in range(300):
-        if page.evaluate(condition):
-            return
-        page.wait_for_timeout(50)
-    raise AssertionError(f"never came true: {condition}")
 
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     results = {"layers": layers_result(), "frameworks": several("cifarnet"), "conv": conv_result("alexnet-kim")}
+    results |= {f"chart {form}": chart(form) for form in ("bars", "lines", "ratios")}
     for name, result in results.items():
         draw(result, folder / f"{name}.html")
     draw(layers_result(), folder / "bars.html", "bars")
@@ -84,19 +27,17 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize(
-    ("name", "width"), [("layers", 1400), ("layers", 390), ("frameworks", 390), ("conv", 1400), ("conv", 390)]
+    ("name", "width"),
+    [
+        *[("layers", 1400), ("layers", 390), ("frameworks", 390), ("conv", 1400), ("conv", 390)],
+        *[("chart bars", 390), ("chart lines", 390), ("chart ratios", 390)],
+    ],
 )
 def test_every_plot_is_drawn_and_nothing_is_asked_for(
     browser: Any, pages: dict[str, Path], name: str, width: int
 ) -> None:
     seen = visit(browser, pages[name], width=width)
-    plots = seen.page.query_selector_all(".plot")
-    assert plots
-    for plot in plots:
-        assert plot.query_selector_all(".bars path, .scatterlayer .point, .heatmaplayer image"), plot.get_attribute(
-            "id"
-        )
-        assert plot.query_selector_all(".ytick text")
+    seen.assert_drawn()
     assert seen.page.evaluate("document.documentElement.scrollWidth") == width  # nothing sticks out
     seen.assert_quiet()
     seen.page.close()

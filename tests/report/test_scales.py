@@ -109,3 +109,10 @@ def test_a_name_fits_its_room(text: str, room: int) -> None:
 def test_a_name_breaks_where_its_words_end() -> None:
     assert wrapped_name("IMPLICIT_PRECOMP_GEMM", 14) == ["IMPLICIT_", "PRECOMP_GEMM"]
     assert len(wrapped_name("x" * 500, 14)) == 3
+
+
+def test_a_logarithmic_axis_of_times_has_a_unit_that_fits() -> None:
+    scale = log_scale(Unit.SECONDS, [0.0004, 0.003])
+    assert scale.unit == "ms"
+    assert {"1", "2"} <= {tick.text for tick in scale.ticks}
+    assert all(scale.low <= tick.at <= scale.high for tick in scale.ticks)

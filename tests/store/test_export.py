@@ -11,7 +11,8 @@ import pytest
 from factory import make_record
 
 from deepstone.records.schema import Record
-from deepstone.store.export import export_csv, export_jsonl
+from deepstone.store.export.csv import export_csv
+from deepstone.store.export.jsonl import export_jsonl
 
 
 def table(*records: Record, redact: bool = True) -> list[dict[str, str]]:

@@ -16,7 +16,7 @@ from factory import make_draft, make_record
 
 from deepstone.errors import RefusedInputError, StoreError
 from deepstone.records.identity import canonical_json, run_id
-from deepstone.store.export import export_jsonl
+from deepstone.store.export.jsonl import export_jsonl
 from deepstone.store.importing import Imported, import_records
 from deepstone.store.runfile import encode
 from deepstone.store.store import Store

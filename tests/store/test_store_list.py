@@ -14,7 +14,7 @@ from factory import make_draft, make_record
 from store_kit import Spawn, finished
 
 from deepstone.store.rows import Filters, Listing, row_of
-from deepstone.store.runfile import encode
+from deepstone.store.runfile import Checked, encode
 from deepstone.store.store import Store
 
 
@@ -187,7 +187,9 @@ def test_ten_thousand_runs_list_in_well_under_a_second(store: Store, monkeypatch
     runs = [_touch(store, number) for number in range(10_000)]
     # Only the cost of listing is asked for, so the index is filled from one record in place of ten thousand files.
     record = make_record()
-    monkeypatch.setattr("deepstone.store.catalog.read", lambda path, run: {**record, "id": run})
+    monkeypatch.setattr(
+        "deepstone.store.catalog.read", lambda path, run: Checked(record={**record, "id": run}, sha256="")
+    )
     assert len(store.list().rows) == len(runs)
     monkeypatch.undo()
     times_s: list[float] = []

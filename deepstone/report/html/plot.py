@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from html import escape
 from typing import Any, Final, TypeAlias
 
-from deepstone.report.scales import Scale
+from deepstone.report.scales import Scale, titled
 from deepstone.report.wording import shortened
 
 Trace: TypeAlias = dict[str, Any]
@@ -29,7 +29,7 @@ class Key:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ruler:
-    """An axis as the script sets it. `letters` is the room that notes need beyond its end."""
+    """An axis as the script sets it. `letters` is what words behind the bars need beyond its end, if they need room."""
 
     low: float
     high: float
@@ -37,6 +37,8 @@ class Ruler:
     texts: tuple[str, ...]
     title: str
     letters: int = 0
+    log: bool = False
+    room: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,12 +74,13 @@ def labels(names: Sequence[str], room: int) -> tuple[str, ...]:
     return tuple(inert(shortened(name, room)) for name in names)
 
 
-def ruler(scale: Scale, title: str, *, letters: int = 0) -> Ruler:
+def ruler(scale: Scale, title: str, *, letters: int = 0, log: bool = False) -> Ruler:
     return Ruler(
         low=scale.low,
         high=scale.high,
         at=tuple(tick.at for tick in scale.ticks),
         texts=tuple(tick.text for tick in scale.ticks),
-        title=inert(f"{title} in {scale.unit}"),
+        title=inert(titled(title, scale.unit)),
         letters=letters,
+        log=log,
     )

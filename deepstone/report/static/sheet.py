@@ -18,12 +18,15 @@ LETTER: Final = 0.6 / 72  # inches per point of size that a letter of DejaVu San
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """Of a legend. A frame without a filling stands for marked cells; a marker for points."""
+    """Of a legend. A frame without a filling stands for marked cells; a marker for points, on a line or not."""
 
     name: str
     colour: str
     frame: bool = False
     marker: str = ""
+    hollow: bool = False
+    hatched: bool = False
+    line: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,9 +101,15 @@ def _draw_swatch(sheet: Sheet, left_in: float, top_in: float, entry: Entry) -> N
     if entry.marker:
         axes = sheet.axes(left_in, top_in, _SWATCH_IN, _SWATCH_IN)
         axes.set_axis_off()
-        axes.plot([0], [0], entry.marker, color=entry.colour, markersize=6)
+        if entry.line:
+            axes.plot([-1, 1], [0, 0], entry.line, color=entry.colour, linewidth=1.5)
+        filling = "white" if entry.hollow else entry.colour
+        axes.plot([0], [0], entry.marker, color=entry.colour, markerfacecolor=filling, markersize=6)
     elif entry.frame:
         sheet.patch(left_in, top_in, _SWATCH_IN, _SWATCH_IN, facecolor="none", edgecolor=entry.colour, linewidth=1.8)
+    elif entry.hatched:
+        style = {"facecolor": "white", "edgecolor": entry.colour, "hatch": "/////", "linewidth": 1.0}
+        sheet.patch(left_in, top_in, _SWATCH_IN, _SWATCH_IN, **style)
     else:
         sheet.patch(left_in, top_in, _SWATCH_IN, _SWATCH_IN, facecolor=entry.colour, edgecolor="none")
 

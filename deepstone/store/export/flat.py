@@ -1,48 +1,20 @@
-"""Runs as text to give away, redacted by default: JSONL that can be imported again, and CSV for spreadsheets."""
+"""A run as one line of a table, for CSV, Parquet and data frames."""
 
 from __future__ import annotations
 
-import csv
-import io
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TypeAlias, cast
 
-from deepstone.records import redact as redaction
-from deepstone.records.identity import canonical_json
 from deepstone.records.schema import Record, is_absent
 from deepstone.store.rows import axis_value
 
 Cell: TypeAlias = str | int | float | bool
 
-_FORMULA_STARTS: Final = "=+-@＝＋－＠"
+_MACHINE_PART: Final = 12
 
 
-def export_jsonl(records: Iterable[Record], *, redact: bool = True) -> Iterator[str]:
-    """One line per run, each a whole record."""
-    for record in _prepared(records, redact=redact):
-        yield canonical_json(record) + "\n"
-
-
-def export_csv(records: Iterable[Record], *, redact: bool = True) -> Iterator[str]:
-    """A header and one line per run; a cell is empty where the record has no value."""
-    flat = [_flat(record) for record in _prepared(records, redact=redact)]
-    columns = list(dict.fromkeys(column for cells in flat for column in cells))
-    yield _line(columns)
-    for cells in flat:
-        yield _line([cells.get(column, "") for column in columns])
-
-
-def _prepared(records: Iterable[Record], *, redact: bool) -> Iterator[Record]:
-    if not redact:
-        yield from records
-        return
-    names = redaction.PrivateNames.of_this_machine()
-    for record in records:
-        yield redaction.redact(record, names)
-
-
-def _flat(record: Record) -> dict[str, Cell]:
+def flat(record: Record) -> dict[str, Cell]:
     """The columns of a run in the order in which a reader wants them; raw samples stay in the JSON."""
     workload, setup = record["workload"], record["setup"]
     effective = {axis: effect["value"] for axis, effect in setup["effective"].items()}
@@ -70,11 +42,51 @@ def _flat(record: Record) -> dict[str, Cell]:
         "doubts": " ".join(doubt["code"] for doubt in record["doubts"]),
         "warmup_steps": record["samples"]["warmup_steps"],
         "launches": len(record["samples"]["launches"]),
+        **_where(record),
         "source": workload["source"],
         "graph_sha": record["graph_sha"],
         "job": record["job"],
         "command": shlex.join(record["command"]),
     }
+
+
+def _where(record: Record) -> dict[str, Cell]:
+    """The machine by the beginning of its hash, which tells machines apart, and by names, which may not."""
+    environment = record["environment"]
+    named = {
+        "cpu": _text_at(environment, "machine", "cpu", "model"),
+        "gpu": _text_at(environment, "framework", "gpu"),
+        "framework_version": _text_at(environment, "framework", "version"),
+        "deepstone": _text_at(environment, "deepstone"),
+    }
+    known = {name: text for name, text in named.items() if text}
+    return {"machine": record["identity"]["machine_sha"][:_MACHINE_PART], **known}
+
+
+def _text_at(value: object, *keys: str) -> str:
+    """The text there; empty where there is something else, for what a record tells of its environment is free."""
+    for key in keys:
+        value = cast(Mapping[str, object], value).get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, str) else ""
+
+
+def columns_of(rows: Iterable[Mapping[str, Cell]]) -> list[str]:
+    """Every column that a row has, each where it was first seen."""
+    return list(dict.fromkeys(column for cells in rows for column in cells))
+
+
+def of_one_type(values: Sequence[Cell | None]) -> list[Cell | None]:
+    """A column as typed tables need it: numbers stay numbers where all are, and become text where some are words."""
+    kinds = {type(value) for value in values if value is not None}
+    if len(kinds) <= 1:
+        return list(values)
+    if kinds == {int, float}:
+        return [None if value is None else float(value) for value in values]
+    return [None if value is None else _as_text(value) for value in values]
+
+
+def _as_text(value: Cell) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _under(prefix: str, value: object) -> dict[str, Cell]:
@@ -87,18 +99,3 @@ def _under(prefix: str, value: object) -> dict[str, Cell]:
     for key, item in cast(Mapping[str, Any], value).items():
         cells |= _under(f"{prefix}_{key}" if prefix else key, item)
     return cells
-
-
-def _line(cells: Iterable[Cell]) -> str:
-    text = io.StringIO()
-    # The writer quotes only what its own line end could be confused with, so it must know of both \r and \n.
-    csv.writer(text, lineterminator="\r\n").writerow([_harmless(cell) for cell in cells])
-    return text.getvalue().removesuffix("\r\n") + "\n"
-
-
-def _harmless(cell: Cell) -> Cell:
-    """Text that a spreadsheet would run as a formula is made text; numbers, negative ones too, stay numbers."""
-    if not isinstance(cell, str):
-        return cell
-    starts_badly = cell[:1] in ("\t", "\r", "\n") or cell.lstrip()[:1] in tuple(_FORMULA_STARTS)
-    return f"'{cell}" if starts_badly and cell else cell

@@ -1,0 +1,1 @@
+"""What records mean: contrasts between runs, charts, plain sentences."""

@@ -1,0 +1,109 @@
+"""What a study's `figures` entry asks for, read into one form and checked."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias, cast
+
+from deepstone.analysis.differences import ENVIRONMENT, MACHINE
+from deepstone.errors import UsageError, nearest, shown
+from deepstone.setups.axes import AXES
+
+Form: TypeAlias = Literal["bars", "lines", "ratios"]
+
+FORMS: Final = ("bars", "lines", "ratios")
+MODEL: Final = "model"
+SETTING: Final = "setting"  # x of ratios: one row for each setup against the base
+PLACES: Final = (*AXES, MODEL, MACHINE, ENVIRONMENT)
+KEYS: Final = ("name", "title", "subtitle", "form", "x", "y", "series", "filters", "scale")
+SCALES: Final = ("linear", "log")
+# What can be shown of a run; `measures` says how each comes out of records.
+MEASURES: Final = (
+    "images_per_s", "step_s", "forward_s", "backward_s", "update_s", "data_s", "flops_per_s", "share_of_peak",
+    "peak_bytes",
+)  # fmt: skip
+_AXES_THAT_COUNT: Final = ("batch", "threads", "inter_threads")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FigureRequest:
+    """`filters`: axis to the values, as text, that are shown. What is named nowhere has the value of the base."""
+
+    name: str
+    title: str
+    subtitle: str = ""
+    form: Form
+    x: str
+    y: str = "images_per_s"
+    series: tuple[str, ...] = ()
+    filters: Mapping[str, tuple[str, ...]]
+    scale: str = ""  # of x: linear or log; empty lets the values decide
+
+    @property
+    def named(self) -> frozenset[str]:
+        """The axes in which what is shown may differ from the base."""
+        axes = {self.x, *self.series, *self.filters}
+        return frozenset(axes | ({ENVIRONMENT} if "framework" in axes else set()))
+
+    @property
+    def counts(self) -> bool:
+        return self.x in _AXES_THAT_COUNT
+
+
+def read_figure(entry: Mapping[str, Any]) -> FigureRequest:
+    """UsageError in one line for anything that is not as docs/studies.md says."""
+    for key in entry:
+        if key not in KEYS:
+            raise UsageError(f"figures: {shown(key)} is not a key of a figure; {nearest(key, KEYS)}")
+    name, title = _text(entry, "name"), _text(entry, "title")
+    title = title or name or "figure"
+    form = _one_of(entry, "form", FORMS, "bars")
+    x = _text(entry, "x") or (SETTING if form == "ratios" else MODEL)
+    series = _texts("series", entry.get("series", ()))
+    filters = _filters(entry.get("filters", {}))
+    places = (*PLACES, SETTING) if form == "ratios" else PLACES
+    for key, axis in (("x", x), *(("series", axis) for axis in series), *(("filters", axis) for axis in filters)):
+        if axis not in places:
+            raise UsageError(f"figures: {key} = {shown(axis)}: no such axis; {nearest(axis, places)}")
+    return FigureRequest(
+        name=name or re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "figure",
+        title=title,
+        subtitle=_text(entry, "subtitle"),
+        form=cast(Form, form),
+        x=x,
+        y=_one_of(entry, "y", MEASURES, "images_per_s"),
+        series=series,
+        filters=filters,
+        scale=_one_of(entry, "scale", SCALES, ""),
+    )
+
+
+def _text(entry: Mapping[str, Any], key: str) -> str:
+    value = entry.get(key, "")
+    if not isinstance(value, str):
+        raise UsageError(f"figures: {key}: must be text, not {shown(repr(value))}")
+    return value
+
+
+def _one_of(entry: Mapping[str, Any], key: str, known: Sequence[str], default: str) -> str:
+    value = _text(entry, key) or default
+    if value not in (*known, default):
+        raise UsageError(f"figures: {key} = {shown(value)}: {nearest(value, known)}")
+    return value
+
+
+def _filters(given: object) -> dict[str, tuple[str, ...]]:
+    if not isinstance(given, dict):
+        raise UsageError('figures: filters: must be a table, as in filters = {phase = "train"}')
+    return {str(axis): _texts("filters", values) for axis, values in cast(dict[str, object], given).items()}
+
+
+def _texts(key: str, given: object) -> tuple[str, ...]:
+    """A value or a list of them; numbers as text, as they are compared."""
+    listed = cast(Sequence[object], given) if isinstance(given, (list, tuple)) else [given]
+    for value in listed:
+        if not isinstance(value, (str, int)) or isinstance(value, bool):
+            raise UsageError(f"figures: {key}: must be names or whole numbers, not {shown(repr(value))}")
+    return tuple(map(str, listed))

@@ -1,0 +1,151 @@
+"""One factor at a time: the base setup of each network, its neighbours that differ in one axis, and the rest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from deepstone.analysis.cases import Case
+from deepstone.analysis.differences import differences, value_of
+from deepstone.setups.axes import AXES, OFFERED, Value
+
+_WHERE: Final = ("framework", "device")  # to name them is no setting
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Neighbour:
+    """A case that differs from the base in this axis alone, whatever follows from that."""
+
+    axis: str
+    case: Case
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Star:
+    """The cases of one network in one framework and phase on one machine, around their base.
+
+    `main` is the base of the network on this machine: its training in the first framework, so it may be this one.
+    `combined`: cases that differ from the base in several axes.
+    """
+
+    main: Case
+    base: Case
+    neighbours: tuple[Neighbour, ...]
+    combined: tuple[Case, ...]
+
+    @property
+    def model(self) -> str:
+        return self.base.model
+
+    @property
+    def framework(self) -> str:
+        return str(value_of(self.base.record, "framework"))
+
+    @property
+    def phase(self) -> str:
+        return self.base.record["workload"]["phase"]
+
+    @property
+    def in_main_phase(self) -> bool:
+        return self.phase == self.main.record["workload"]["phase"]
+
+    @property
+    def is_main(self) -> bool:
+        return self.base is self.main
+
+    @property
+    def all(self) -> tuple[Case, ...]:
+        return (self.base, *(neighbour.case for neighbour in self.neighbours), *self.combined)
+
+    def along(self, axis: str) -> list[Case]:
+        """The neighbours in this axis."""
+        return [neighbour.case for neighbour in self.neighbours if neighbour.axis == axis]
+
+
+def stars(found: Iterable[Case], base: Mapping[str, Value] | None = None) -> list[Star]:
+    """One for each machine, network, framework and phase, in order of appearance; the main one of a network first.
+
+    `base` is the first setup of the study that they come from. Without it the setup nearest the defaults is taken.
+    """
+    places: dict[tuple[str, str, str], list[Case]] = {}
+    for case in found:
+        identity = case.record["identity"]
+        places.setdefault((identity["machine_sha"], identity["graph_sha"], case.model), []).append(case)
+    return [star for members in places.values() for star in _stars_of(members, base or {})]
+
+
+def _stars_of(members: Sequence[Case], base: Mapping[str, Value]) -> list[Star]:
+    main = _fittest(members, base)
+    groups: dict[tuple[str, str], list[Case]] = {_ray(main): []}
+    for case in members:
+        groups.setdefault(_ray(case), []).append(case)
+    return [_star(main, several, base) for several in groups.values()]
+
+
+def _ray(case: Case) -> tuple[str, str]:
+    return str(value_of(case.record, "framework")), case.record["workload"]["phase"]
+
+
+def _star(main: Case, members: Sequence[Case], base: Mapping[str, Value]) -> Star:
+    centre = _counterpart(main, members) or _fittest(members, base)
+    neighbours: list[Neighbour] = []
+    combined: list[Case] = []
+    for case in members:
+        if case is centre:
+            continue
+        axes = differences(case.record, centre.record).axes
+        if len(axes) == 1:
+            neighbours.append(Neighbour(axis=axes[0], case=case))
+        elif axes:
+            combined.append(case)
+    return Star(main=main, base=centre, neighbours=tuple(neighbours), combined=tuple(combined))
+
+
+def _counterpart(main: Case, members: Sequence[Case]) -> Case | None:
+    """The main base itself, or what was measured and differs from it in framework and phase alone."""
+    if any(case is main for case in members):
+        return main
+    alike = (case for case in members if {"framework", "phase"} >= set(differences(case.record, main.record).axes))
+    return next((case for case in alike if case.good), None)
+
+
+def _fittest(members: Sequence[Case], base: Mapping[str, Value]) -> Case:
+    """What was measured, and trains; of a study what most others are varied from, then as it says; else what is nearest
+    the defaults, then the framework that `auto` would take.
+    """
+    neighbours = _count_neighbours(members)
+
+    def fitness(case: Case) -> tuple[float, ...]:
+        asked = case.record["setup"]["requested"]
+        as_said = sum(asked.get(axis) == value for axis, value in base.items())
+        plain = sum(value == AXES[axis].default for axis, value in asked.items() if axis in AXES and axis not in _WHERE)
+        trains = case.record["workload"]["phase"] == "train"
+        framework = value_of(case.record, "framework")
+        preferred = -OFFERED.index(str(framework)) if framework in OFFERED else -len(OFFERED)
+        around = neighbours[case.key]
+        told = (around, as_said) if base else ()
+        return bool(case.good), trains, *told, plain, preferred, around
+
+    return max(members, key=fitness)
+
+
+def _count_neighbours(members: Sequence[Case]) -> Counter[str]:
+    """How many others differ in one axis alone, as asked for: cases that share a hole share the rest."""
+    holes: dict[tuple[str, tuple[tuple[str, Value], ...]], list[str]] = {}
+    for case in members:
+        asked = sorted(case.record["setup"]["requested"].items())
+        for axis, _ in asked:
+            rest = tuple(item for item in asked if item[0] != axis)
+            holes.setdefault((axis, rest), []).append(case.key)
+    counts: Counter[str] = Counter()
+    for sharing in holes.values():
+        for key in sharing:
+            counts[key] += len(sharing) - 1
+    return counts
+
+
+def setting(case: Case, axes: Iterable[str]) -> str:
+    """The values of these axes as one would type them: `precision=bf16-mixed layout=nhwc`."""
+    return " ".join(f"{axis}={value_of(case.record, axis)}" for axis in axes)

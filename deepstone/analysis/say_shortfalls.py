@@ -1,0 +1,115 @@
+"""Sentences about what a reader must not overlook: what failed, what there was no time for, and doubts."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from deepstone.analysis.cases import Case
+from deepstone.analysis.statement import Statement
+from deepstone.analysis.wording import counted, listed
+from deepstone.setups.axes import AXES
+from deepstone.units import percent
+
+_FAILED, _LEFT_OUT, _SOME_DOUBT, _MUCH_DOUBT = 16.0, 14.0, 30.0, 95.0
+_MUCH: Final = 0.25  # of the runs: then the first thing to know is that the machine was not quiet
+_MOST_LISTED: Final = 6
+_MOST_REASON: Final = 160
+
+# What another look at the machine would change, as a sentence continues "… in 3 of 20 runs".
+_DISTURBED: Final = {
+    "other_load": "other processes kept it busy",
+    "cpu_steal": "the hypervisor gave its time to others",
+    "involuntary_switches": "threads were often taken off their core",
+    "clock_drop": "its clock fell",
+    "throttling": "the device slowed itself down for heat or power",
+}
+_THIN: Final = {
+    "interval_too_wide": "the budget ended before the interval was as narrow as asked",
+    "few_samples": "there were fewer than ten samples",
+    "trend": "steps became slower or faster while it measured",
+    "diverging_launches": "its launches differ by more than their samples explain",
+    "host_bound": "the device waited for the host",
+    "too_short_to_time": "a step is too short for the clock",
+}
+
+
+def say_shortfalls(found: Sequence[Case], state: Mapping[str, Any] | None) -> Iterator[Statement]:
+    yield from _failed(found)
+    yield from _left_out(state or {})
+    yield from _doubts(found)
+
+
+def _failed(found: Sequence[Case]) -> Iterator[Statement]:
+    """One for each reason."""
+    by_reason: dict[str, list[Case]] = {}
+    for case in found:
+        if not case.good:
+            by_reason.setdefault(case.why_not, []).append(case)
+    for reason, several in by_reason.items():
+        words = listed([_typed(case) for case in several], _MOST_LISTED)
+        yield Statement(
+            text=f"Could not be measured: {words} ({_shortened(reason)}).",
+            rank=_FAILED,
+            runs=[run for case in several for run in case.runs],
+        )
+
+
+def _typed(case: Case) -> str:
+    asked = case.record["setup"]["requested"]
+    words = [f"{axis}={value}" for axis, value in asked.items() if axis in AXES and value != AXES[axis].default]
+    return " ".join([case.model, *words])
+
+
+def _left_out(state: Mapping[str, Any]) -> Iterator[Statement]:
+    """What was not measured at all by name, what is short of rounds by number."""
+    tasks = state.get("tasks", [])
+    done = {str(task["title"]) for task in tasks if task.get("state") == "done"}
+    titles = dict.fromkeys(str(task["title"]) for task in tasks if task.get("state") == "left out")
+    never = [_brief(title) for title in titles if title not in done]
+    fewer = len(titles) - len(never)
+    words = [listed(never, _MOST_LISTED)] if never else []
+    words += [f"all rounds of {counted(fewer, 'other setup' if never else 'setup')}"] if fewer else []
+    if words:
+        resume = f"; `{state['resume']}` goes on" if state.get("resume") else ""
+        yield Statement(text=f"There was no time for {', nor for '.join(words)}{resume}.", rank=_LEFT_OUT)
+    pruned = dict.fromkeys(
+        f"{_brief(str(task['title']))} ({_shortened(str(task.get('why', '')))})"
+        for task in tasks
+        if task.get("state") == "pruned"
+    )
+    if pruned:
+        text = f"Not tried, since it could not succeed: {listed(list(pruned), _MOST_LISTED)}."
+        yield Statement(text=text, rank=_LEFT_OUT)
+
+
+def _brief(title: str) -> str:
+    """Without the axes that are at their default."""
+    defaults = {f"{name}={axis.default}" for name, axis in AXES.items()}
+    return " ".join(word for word in title.split() if word not in defaults)
+
+
+def _shortened(reason: str) -> str:
+    brief = " ".join(reason.split())
+    return brief if len(brief) <= _MOST_REASON else f"{brief[:_MOST_REASON]}…"
+
+
+def _doubts(found: Sequence[Case]) -> Iterator[Statement]:
+    records = [record for case in found for record in case.good]
+    for codes, head in ((_DISTURBED, "The machine was disturbed"), (_THIN, "Some measurements are thin")):
+        touched = [record for record in records if any(doubt["code"] in codes for doubt in record["doubts"])]
+        if not touched:
+            continue
+        counts = Counter(
+            code for record in touched for code in {doubt["code"] for doubt in record["doubts"]} if code in codes
+        )
+        words = [f"{codes[code]} ({number})" for code, number in counts.most_common()]
+        share = len(touched) / len(records)
+        much = share >= _MUCH and codes is _DISTURBED
+        yield Statement(
+            text=f"{head} in {len(touched)} of {len(records)} runs ({percent(share)}): {listed(words)}."
+            + (" Take small differences with care, or measure again when it is quiet." if much else ""),
+            rank=_MUCH_DOUBT if much else _SOME_DOUBT,
+            runs=[record["id"] for record in touched],
+        )

@@ -1,0 +1,120 @@
+"""How numbers and settings read in a sentence: always with the interval, always the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from deepstone.analysis.cases import Case
+from deepstone.analysis.differences import value_of, version_of
+from deepstone.analysis.one_factor import Star
+from deepstone.measure.statistics import Quantity
+from deepstone.setups.axes import AXES
+from deepstone.units import digits
+
+_NAMES: Final = {"onednn": "oneDNN", "cudnn": "cuDNN", "xla": "XLA", "native": "native kernels"}
+_VERBS: Final = {"train": "trains", "forward": "runs forward", "gradient": "computes gradients"}
+_NOUNS: Final = {"train": ("training", ""), "forward": ("running", " forward"), "gradient": ("gradients of", "")}
+_NOT_SETTINGS: Final = frozenset({"framework", "device", "batch", "phase", "seed", "input"})
+
+
+def times(ratio: Quantity) -> str:
+    """2.1x (2.05 – 2.17)."""
+    return f"{digits(ratio.median)}x ({span(ratio)})"
+
+
+def rate(case: Case) -> str:
+    """42.3 images/s (41.0 – 43.6); a few samples give no interval worth printing. Of a case that was measured."""
+    speed = case.images_per_s
+    assert isinstance(speed, Quantity)
+    if case.is_thin:
+        return f"about {digits(speed.median)} images/s ({counted(speed.n, 'sample')} only)"
+    return f"{digits(speed.median)} images/s ({span(speed)})"
+
+
+def span(value: Quantity, shown: Callable[[float], str] = digits) -> str:
+    return f"{shown(value.low)} – {shown(value.high)}"
+
+
+def verb(star: Star) -> str:
+    """What the network does, after its name: trains, runs forward."""
+    return _VERBS[star.phase]
+
+
+def doing(star: Star) -> str:
+    """The same as a noun: training alexnet-owt, running alexnet-owt forward."""
+    before, after = _NOUNS[star.phase]
+    return f"{before} {star.model}{after}"
+
+
+def framework(case: Case) -> str:
+    """torch 2.11.0."""
+    return f"{value_of(case.record, 'framework')} {version_of(case.record)}".strip()
+
+
+def value(case: Case, axis: str) -> str:
+    """A value of an axis as one would say it: NHWC, oneDNN, 2 threads, bf16-mixed, compile=default."""
+    found = value_of(case.record, axis)
+    if axis == "layout":
+        return str(found).upper()
+    if axis == "engine":
+        return _NAMES.get(str(found), str(found))
+    if axis == "precision":
+        return str(found)
+    if axis == "threads" and isinstance(found, int):
+        return counted(found, "thread")
+    if axis == "batch":
+        return f"batch {found}"
+    return f"{axis}={found}"
+
+
+def values(case: Case, axes: Iterable[str]) -> str:
+    """bf16-mixed with NHWC."""
+    first, *others = [value(case, axis) for axis in axes]
+    return first + (f" with {listed(others)}" if others else "")
+
+
+def base_words(star: Star) -> str:
+    """The default; or the base with what it was set to, where that is not the framework's own choice."""
+    chosen = chosen_axes(star)
+    return f"the base ({values(star.base, chosen)})" if chosen else "the default"
+
+
+def chosen_axes(star: Star) -> list[str]:
+    """The settings of the base that somebody chose."""
+    asked = star.base.record["setup"]["requested"]
+    known = [axis for axis in AXES if axis in asked and axis not in _NOT_SETTINGS]
+    return [axis for axis in known if asked[axis] != AXES[axis].default]
+
+
+def in_effect(case: Case) -> str:
+    """The settings that a default came out as: batch 32, fp32, NCHW, oneDNN, 2 threads."""
+    axes = ["batch", "precision", "layout", "engine"]
+    if str(value_of(case.record, "device")) == "cpu":
+        axes.append("threads")
+    if value_of(case.record, "compile") not in ("off", "auto"):
+        axes.append("compile")
+    known = [axis for axis in axes if value_of(case.record, axis) not in ("auto", "not used")]
+    return ", ".join(value(case, axis) for axis in known)
+
+
+def listed(words: Sequence[str], most: int = 12) -> str:
+    """a, b and c; of a long list the first and how many more."""
+    if len(words) > most:
+        return f"{', '.join(words[:most])} and {len(words) - most} more"
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
+
+
+def share(found: Quantity) -> str:
+    """66.2 % (65.8 – 66.6 %)."""
+    low, median, high = (digits(100 * each) for each in (found.low, found.median, found.high))
+    return f"{median} % ({low} – {high} %)"
+
+
+def counted(number: int, thing: str) -> str:
+    return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def capital(text: str) -> str:
+    """At the head of a sentence; names that begin small keep their way of being written."""
+    return text if text.startswith(("oneDNN", "cuDNN", "bf16", "fp", "tf32")) else text[:1].upper() + text[1:]

@@ -1,0 +1,110 @@
+"""`deepstone report`: what was measured as one page, as figures and as Markdown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from deepstone.cli.figure_file import check_folder
+from deepstone.cli.options import Json, StorePath, examples, store_folder
+from deepstone.cli.output import note, print_json
+from deepstone.cli.stored import Filter, filters_in
+from deepstone.errors import UsageError
+
+if TYPE_CHECKING:
+    from deepstone.report.book import Book
+    from deepstone.store.store import Store
+
+EXAMPLES = examples(
+    "deepstone report -o report.html",
+    "deepstone report -o resnet50.html model=resnet50 outcome=ok",
+    "deepstone report -o quick.html --study quick --figures figures --markdown quick.md",
+    "deepstone report -o both.html --also results/h200",
+)
+
+
+def report(
+    filters: Filter = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The page: one file, .html.", metavar="FILE")
+    ] = None,
+    study: Annotated[
+        str | None, typer.Option("--study", help="Only what this study measured, in its figures.", metavar="NAME")
+    ] = None,
+    also: Annotated[
+        list[Path] | None,
+        typer.Option("--also", help="Records, findings, or a folder of them, as results/h200.", metavar="PATH"),
+    ] = None,
+    paper: Annotated[
+        list[Path] | None,
+        typer.Option("--paper", help="What `deepstone papers NAME --json` printed.", metavar="FILE"),
+    ] = None,
+    figures: Annotated[
+        Path | None, typer.Option("--figures", help="Every figure as SVG and PNG in this folder.", metavar="DIR")
+    ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option("--markdown", help="The sentences and numbers as Markdown.", metavar="FILE")
+    ] = None,
+    store: StorePath = None,
+    json: Json = False,
+) -> None:
+    """What was measured as one page that needs nothing but itself: sentences first, then figures with their numbers,
+    what was not measured, and every run.
+    """
+    _check(output, figures, markdown, json=json)
+    wanted = filters_in(filters or [])
+    from deepstone.cli.report_sources import report_sources, taken_in
+    from deepstone.report.book import make_book
+
+    gathered = taken_in([*(also or []), *(paper or [])])
+    for line in gathered.skipped:
+        note(f"deepstone: passed over {line}")
+    opened = _opened(store, needed=not also and not paper)
+    book = make_book(report_sources(opened, wanted, study, gathered))
+    if not book.runs and not book.chapters:
+        raise UsageError("nothing to report: no run or finding fits; `deepstone results list` shows what there is")
+    _write(book, output, figures, markdown)
+    if json:
+        from deepstone.report.book_json import book_json
+
+        print_json(book_json(book))
+
+
+def _check(output: Path | None, figures: Path | None, markdown: Path | None, *, json: bool) -> None:
+    """Told before anything is read."""
+    if output is None and figures is None and markdown is None and not json:
+        raise UsageError("report needs a place to write to: -o FILE.html, --markdown FILE, --figures DIR or --json")
+    if output is not None and output.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(f"cannot write {output}: the name of a page must end in .html; --figures gives SVG and PNG")
+    for path in (output, markdown):
+        check_folder(None if path is None else path.expanduser())
+
+
+def _opened(store: Path | None, *, needed: bool) -> Store | None:
+    """None where nobody named a store, there is none, and files were given."""
+    from deepstone.store.layout import Layout
+    from deepstone.store.store import Store
+
+    folder = store_folder(store)
+    if store is None and not needed and not Layout(root=folder).format.exists():
+        return None
+    return Store.open(folder, create=False)
+
+
+def _write(book: Book, output: Path | None, figures: Path | None, markdown: Path | None) -> None:
+    from deepstone.report.book_files import write_figures, write_markdown, write_page
+
+    drawn = sum(len(chapter.figures) for chapter in book.chapters)
+    told = f"{len(book.runs):,} runs, {len(book.statements)} statements, {drawn} figures"
+    if output is not None:
+        write_page(book, output.expanduser())
+        note(f"{output}: {told}")
+    pictures: dict[str, str] = {}
+    if figures is not None:
+        pictures = write_figures(book, figures.expanduser())
+        note(f"{figures}: {drawn} figures as SVG and PNG")
+    if markdown is not None:
+        write_markdown(book, markdown.expanduser(), pictures)
+        note(f"{markdown}: {told}")

@@ -1,0 +1,1 @@
+"""The source studies: their sweeps, figures, published numbers and claims, and the verdict on each claim."""

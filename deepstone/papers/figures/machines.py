@@ -1,0 +1,111 @@
+"""Runs of several machines in one figure: the machine is an axis."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, cast
+
+from deepstone.analysis.cases import Case
+from deepstone.analysis.differences import value_of
+from deepstone.measure.statistics import Quantity, median_of_rounds
+from deepstone.papers.evidence import Evidence
+from deepstone.papers.figures.chart import Axis, Chart
+from deepstone.papers.layer_table import quantity
+from deepstone.papers.place import Place
+
+
+def phases_by_machine(parameters: Mapping[str, Any], evidence: Evidence) -> Chart:
+    """Forward and backward time of one network on every machine, at the batch that most of them have."""
+    chart = Chart(form="bars", x=Axis(label="machine", scale="category"), y=Axis(label="time", scale="log", unit="s"))
+    entries = _entries(parameters, evidence)
+    if not entries:
+        return chart
+    model, batch = entries[0][1].model, entries[0][1].record["workload"]["batch"]
+    chart.subtitle = f"{model}, batch {batch}"
+    for place, case in entries:
+        framework = value_of(case.record, "framework")
+        x = f"{place.name}, {framework} {value_of(case.record, 'precision')} {value_of(case.record, 'layout')}"
+        chart.commands.append(shlex.join(case.record["command"]))
+        for part in ("forward", "backward"):
+            time = _phase(case, part)
+            if time is None:
+                chart.gap(part, x, "not timed apart")
+            else:
+                chart.point(part, x, time, runs=case.runs, doubts=case.doubts)
+    return chart
+
+
+def setups_by_machine(parameters: Mapping[str, Any], evidence: Evidence) -> Chart:
+    """Step time of one network on every machine, one series for each value of an axis."""
+    axis = parameters["axis"]
+    chart = Chart(
+        form="bars", x=Axis(label="machine", scale="category"), y=Axis(label="time of a step", scale="log", unit="s")
+    )
+    wanted = parameters["values"]
+    for model in parameters["models"]:
+        cases = [
+            (place, case)
+            for place, case in evidence.cases
+            if case.model == model and case.good and str(value_of(case.record, axis)) in wanted
+        ]
+        for place, case in cases:
+            rate = case.images_per_s
+            if not isinstance(rate, Quantity):
+                continue
+            workload = case.record["workload"]
+            x = f"{place.name}, batch {workload['batch']}"
+            chart.subtitle = f"{model}, {workload['phase']}"
+            chart.commands.append(shlex.join(case.record["command"]))
+            chart.point(
+                wanted[str(value_of(case.record, axis))],
+                x,
+                rate.inverse(workload["batch"]),
+                runs=case.runs,
+                doubts=case.doubts,
+            )
+        if cases:
+            break
+    return chart
+
+
+def _entries(parameters: Mapping[str, Any], evidence: Evidence) -> list[tuple[Place, Case]]:
+    for model in parameters["models"]:
+        cases = [(place, case) for place, case in evidence.cases if case.model == model and case.good]
+        cases = [
+            (place, case)
+            for place, case in cases
+            if case.record["workload"]["phase"] == "train"
+            and value_of(case.record, "precision") == parameters["precision"]
+        ]
+        if cases:
+            places = Counter(
+                batch for batch, _ in {(case.record["workload"]["batch"], place.key) for place, case in cases}
+            )
+            batch = max(places, key=lambda size: (places[size], size))
+            return _fastest([entry for entry in cases if entry[1].record["workload"]["batch"] == batch])
+    return []
+
+
+def _fastest(entries: list[tuple[Place, Case]]) -> list[tuple[Place, Case]]:
+    """Of each framework on each machine, as the paper compares optimized setups."""
+    best: dict[object, tuple[Place, Case]] = {}
+    for place, case in entries:
+        key = place.key, value_of(case.record, "framework")
+        if key not in best or _rate(case) > _rate(best[key][1]):
+            best[key] = place, case
+    return list(best.values())
+
+
+def _rate(case: Case) -> float:
+    rate = case.images_per_s
+    return rate.median if isinstance(rate, Quantity) else 0.0
+
+
+def _phase(case: Case, part: str) -> Quantity | None:
+    phases = [cast(Mapping[str, Any], record["phases"]) for record in case.good]
+    known = [time for each in phases if (time := quantity(each.get(f"{part}_s"))) is not None]
+    if len(known) > 1:
+        return median_of_rounds([time.median for time in known])
+    return known[0] if known else None

@@ -1,0 +1,185 @@
+"""Curves for plotly."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from deepstone.report.amounts import SHOWN
+from deepstone.report.curve_scales import curve_scales, has_band
+from deepstone.report.figure import Axis, Curve, Curves, Stop
+from deepstone.report.figures.numbers import value_cell
+from deepstone.report.html.plot import Key, Plot, Ruler, Trace, inert, lines
+from deepstone.report.scales import Scale, titled
+from deepstone.report.wording import cut, shortened
+
+_HEIGHT_PX: Final = 360
+_MARGIN: Final = {"t": 14, "b": 48, "l": 66, "r": 14}
+_NAME_ROOM: Final = 22
+_WHY_ROOM: Final = 20
+_TRACES_OF_A_CURVE: Final = 3  # its band, itself, and its holes
+
+
+def curves_plot(curves: Curves) -> Plot:
+    x, y = curve_scales(curves)
+    named = {hole.x: curve for curve in reversed(curves.curves) for hole in curve.holes}  # one name where several are
+    traces = [
+        trace
+        for curve in curves.curves
+        for trace in (_band(curve, y.low), _line(curves, curve, y.low), _holes(curves, curve, y, named))
+    ]
+    return Plot(
+        title=curves.title,
+        traces=tuple(traces),
+        layout={
+            "margin": _MARGIN,
+            "xaxis": {"type": _type(curves.x), "showgrid": False, "showline": True, "tickangle": 0},
+            "yaxis": _y_axis(curves.y, y),
+            "annotations": [],
+        },
+        keys=tuple(
+            Key(
+                name=curve.series.name,
+                colour=curve.series.colour,
+                traces=tuple(range(at * _TRACES_OF_A_CURVE, (at + 1) * _TRACES_OF_A_CURVE)),
+                frame=curve.series.published,
+                marker=_symbol(curve),
+            )
+            for at, curve in enumerate(curves.curves)
+        ),
+        height_px=_HEIGHT_PX,
+        ruler=Ruler(
+            low=x.low,
+            high=x.high,
+            at=tuple(tick.at for tick in x.ticks),
+            texts=tuple(inert(shortened(tick.text, _NAME_ROOM)) for tick in x.ticks),
+            title=inert(titled(curves.x.label, x.unit)),
+            log=curves.x.log,
+            room=False,
+        ),
+    )
+
+
+def _type(axis: Axis) -> str:
+    return "log" if axis.log else "linear"
+
+
+def _y_axis(axis: Axis, scale: Scale) -> dict[str, Any]:
+    ends = [math.log10(end) if axis.log else end for end in (scale.low, scale.high)]
+    return {
+        "type": _type(axis),
+        "range": ends,
+        "tickvals": [tick.at for tick in scale.ticks],
+        "ticktext": [inert(tick.text) for tick in scale.ticks],
+        "title": {"text": inert(titled(axis.label, scale.unit)), "standoff": 8, "font": {"size": 12}},
+    }
+
+
+def _symbol(curve: Curve) -> str:
+    return "diamond" if curve.series.published else "circle"
+
+
+def _spans(stops: Sequence[Stop], least: float) -> list[tuple[float, float, float]]:
+    known = [(stop.x, stop.y.low, stop.y.high) for stop in stops]
+    return [(x, max(least, low), high) for x, low, high in known if low is not None and high is not None]
+
+
+def _band(curve: Curve, least: float) -> Trace:
+    """Around the curve and back again; empty where whiskers do it."""
+    spans = _spans(curve.stops, least) if has_band(len(curve.stops)) else []
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "x": [x for x, _, _ in spans] + [x for x, _, _ in reversed(spans)],
+        "y": [high for _, _, high in spans] + [low for _, low, _ in reversed(spans)],
+        "fill": "toself",
+        "fillcolor": _faded(curve.series.colour),
+        "line": {"width": 0},
+        "hoverinfo": "skip",
+    }
+
+
+def _faded(colour: str) -> str:
+    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red},{green},{blue},0.2)"
+
+
+def _line(curves: Curves, curve: Curve, least: float) -> Trace:
+    series = curve.series
+    whiskers = _whiskers(curve, least)
+    return {
+        "type": "scatter",
+        "mode": "lines+markers+text",
+        "name": inert(series.name),
+        "x": [stop.x for stop in curve.stops],
+        "y": [stop.y.middle for stop in curve.stops],
+        "text": ["†" if stop.doubtful else "" for stop in curve.stops],
+        "textposition": "top right",
+        "marker": {
+            "color": series.colour,
+            "symbol": _symbol(curve) + ("-open" if series.published else ""),
+            "size": 8,
+            "line": {"width": 1.5, "color": series.colour},
+        },
+        "line": {"color": series.colour, "width": 2, "dash": "dash" if series.published else "solid"},
+        "hovertext": [_told(curves, curve, stop) for stop in curve.stops],
+        "hoverinfo": "text",
+        "cliponaxis": False,
+        **({"error_y": whiskers} if whiskers else {}),
+    }
+
+
+def _whiskers(curve: Curve, least: float) -> dict[str, Any] | None:
+    if has_band(len(curve.stops)) or not _spans(curve.stops, least):
+        return None
+    return {
+        "type": "data",
+        "symmetric": False,
+        "array": [_length(stop.y.middle, stop.y.high) for stop in curve.stops],
+        "arrayminus": [_length(_not_below(least, stop.y.low), stop.y.middle) for stop in curve.stops],
+        "thickness": 1.2,
+        "width": 3,
+        "color": curve.series.colour,
+    }
+
+
+def _not_below(least: float, low: float | None) -> float | None:
+    return None if low is None else max(least, low)
+
+
+def _length(low: float | None, high: float | None) -> float:
+    return 0.0 if low is None or high is None else high - low
+
+
+def _holes(curves: Curves, curve: Curve, y: Scale, named: Mapping[float, Curve]) -> Trace:
+    """At the foot of the axis, with the beginning of the reason; all of it for who points there."""
+    texts = [cut(hole.why, _WHY_ROOM) if named[hole.x] is curve else "" for hole in curve.holes]
+    return {
+        "type": "scatter",
+        "mode": "markers+text",
+        "meta": "gap",
+        "text": [inert(text) for text in texts],
+        "textposition": "top left",
+        "textfont": {"size": 11},
+        "x": [hole.x for hole in curve.holes],
+        "y": [y.low] * len(curve.holes),
+        "marker": {"symbol": "x", "size": 9, "color": curve.series.colour},
+        "hovertext": [
+            lines(curve.series.name, f"{_x_told(curves, hole.x)}: no number", hole.why) for hole in curve.holes
+        ],
+        "hoverinfo": "text",
+        "cliponaxis": False,
+    }
+
+
+def _told(curves: Curves, curve: Curve, stop: Stop) -> str:
+    return lines(
+        f"{curve.series.name}, {_x_told(curves, stop.x)}", value_cell(stop.y, SHOWN[curves.y.unit]), *stop.told
+    )
+
+
+def _x_told(curves: Curves, x: float) -> str:
+    if curves.names:
+        return curves.names[int(x)]
+    return f"{curves.x.label} {SHOWN[curves.x.unit](x) if x != int(x) else f'{x:,.0f}'}"

@@ -1,0 +1,34 @@
+"""A job from what was asked for, checked before anything is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from deepstone.environments.environment import Environment
+from deepstone.environments.find import find_environment
+from deepstone.models.load import LoadedModel
+from deepstone.records.validate import check_identity
+from deepstone.runner.job import Job, Machine
+from deepstone.setups.request import Request
+
+
+def make_job(
+    loaded: LoadedModel,
+    request: Request,
+    machine: Machine,
+    command: Sequence[str],
+    *,
+    environment: Environment | None = None,
+    repetition: int = 1,
+) -> Job:
+    """Raises MissingError when there is no environment for it, RefusedInputError for what no record could hold."""
+    job = Job(
+        model=loaded,
+        request=request,
+        environment=environment or find_environment(str(request["framework"])),
+        machine=machine,
+        command=tuple(command),
+        repetition=repetition,
+    )
+    check_identity(job.identity)
+    return job

@@ -1,0 +1,1 @@
+"""Studies: many jobs planned, run, resumed and kept together."""

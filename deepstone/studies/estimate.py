@@ -1,0 +1,145 @@
+"""About how long a task will take: from what the store knows of its setup, else from its FLOPs; and it says which."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from statistics import median
+from typing import Final
+
+from deepstone.absent import Absent
+from deepstone.errors import StoreError
+from deepstone.records.identity import canonical_json
+from deepstone.records.schema import Record, is_absent
+from deepstone.runner.convolutions import equal_convolutions, passes_of
+from deepstone.setups.axes import FAKE, JAX, TENSORFLOW, TORCH
+from deepstone.store.rows import Row
+from deepstone.store.store import Store
+from deepstone.studies.task import Task
+
+THIS_STUDY: Final = "this study"
+STORE: Final = "a run in the store"
+ROUGH: Final = "FLOPs, roughly"
+PACED: Final = "FLOPs, at the pace so far"
+
+# What a careful framework reaches on common networks; only the order of magnitude matters.
+_CORE_FLOPS_PER_S: Final = 40e9
+_GPU_FLOPS_PER_S: Final = 20e12
+_STARTUP_S: Final = {TORCH: 3.0, TENSORFLOW: 7.0, JAX: 5.0, FAKE: 0.4}
+_AROUND_S: Final = 0.5  # the controller's part: starting a process, judging, storing
+_FEWEST_STEPS: Final = 16  # until an interval is judged at all
+_PHASE_STEPS: Final = 5
+_UNKNOWN_STEP_S: Final = 0.2
+_ALGORITHMS: Final = 6  # of a convolution, in a library
+_PEAKS_S: Final = 25.0
+_RECENT: Final = 20  # tasks that make up the pace
+_LIKE_BEFORE: Final = (0.2, 5.0)  # a pace beyond these is an accident
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Estimate:
+    seconds: float
+    basis: str
+
+
+class Estimator:
+    """Knows the store's runs as they were when it was made, and learns from what is measured after that."""
+
+    def __init__(self, store: Store | None, rows: Iterable[Row], *, cores: int) -> None:
+        self._store = store
+        self._rows = {(row.model, row.requested): row for row in rows if row.outcome == "ok"}  # the newest stays
+        self._cores = cores
+        self._took_s: dict[str, float] = {}
+        self._known: dict[str, Estimate] = {}
+        self._pace: dict[str, deque[float]] = {}  # by framework: what it took over what was thought roughly
+
+    def learn(self, task: Task, took_s: float) -> None:
+        """What a task took that ended well."""
+        self._took_s[task.setup] = took_s
+        rough_s = self._rough(task)
+        pace = self._pace.setdefault(task.job.environment.framework, deque(maxlen=_RECENT))
+        pace.append(took_s / max(rough_s, 1e-3))
+
+    def of(self, task: Task) -> Estimate:
+        if task.hopeless:
+            return Estimate(seconds=0.0, basis="")
+        if task.setup in self._took_s:
+            return Estimate(seconds=self._took_s[task.setup], basis=THIS_STUDY)
+        if task.setup not in self._known:
+            self._known[task.setup] = self._from_store(task) or Estimate(seconds=self._rough(task), basis=ROUGH)
+        known = self._known[task.setup]
+        pace = self._pace.get(task.job.environment.framework)
+        if known.basis != ROUGH or not pace:
+            return known
+        least, most = _LIKE_BEFORE
+        return Estimate(seconds=known.seconds * min(most, max(least, median(pace))), basis=PACED)
+
+    def _from_store(self, task: Task) -> Estimate | None:
+        if self._store is None or task.kind != "run":
+            return None
+        row = self._rows.get((task.job.model.name, canonical_json(dict(task.job.request))))
+        if row is None:
+            return None
+        try:
+            record = self._store.get(row.id)
+        except StoreError:  # damaged since it was indexed
+            return None
+        identity, ours = record["identity"], task.job.identity
+        if any(identity[key] != ours[key] for key in ("graph_sha", "environment_sha", "machine_sha")):
+            return None
+        return Estimate(seconds=_wall_s(record, task), basis=STORE)
+
+    def _rough(self, task: Task) -> float:
+        startup_s = _STARTUP_S.get(task.job.environment.framework, 5.0) + _AROUND_S
+        step_s = self._step_s(task)
+        if task.kind == "peaks":
+            return startup_s + (_PEAKS_S if task.job.environment.framework != FAKE else 1.0)
+        if task.kind == "memory":
+            return startup_s + 6 * step_s
+        if task.kind == "layers":
+            methods = 2 if task.method == "both" else 1
+            return startup_s + methods * max(task.budget_s, 8 * step_s)
+        if task.kind == "conv":
+            convolutions = len(equal_convolutions(task.job.model.graph, task.job.batch))
+            return startup_s + convolutions * len(passes_of(task.job.phase)) * _ALGORITHMS * (
+                task.budget_s + step_s / 10
+            )
+        return startup_s + _measuring_s(task, step_s)
+
+    def _step_s(self, task: Task) -> float:
+        flops = task.job.flops
+        if isinstance(flops, Absent):
+            return _UNKNOWN_STEP_S
+        on_gpu = str(task.job.request["device"]).startswith("gpu") or (
+            task.job.request["device"] == "auto" and bool(task.job.machine.gpus)
+        )
+        threads = task.job.request["threads"]
+        cores = self._cores if isinstance(threads, str) else min(threads, self._cores)
+        return flops / (_GPU_FLOPS_PER_S if on_gpu else _CORE_FLOPS_PER_S * cores)
+
+
+def _measuring_s(task: Task, step_s: float) -> float:
+    """Steps before the measuring, the measuring, and the phases after it."""
+    budget_s = task.budget_s
+    return 5 * step_s + max(budget_s, _FEWEST_STEPS * step_s) + max(_PHASE_STEPS * step_s, 0.1 * budget_s)
+
+
+def _wall_s(record: Record, task: Task) -> float:
+    """As long as the run took; the budget may be another one now."""
+    startup = record["startup"]
+    parts = [] if is_absent(startup) else list(startup.values())
+    before_s = sum(part for part in parts if isinstance(part, int | float))
+    timed_s = sum(
+        sum(block["step_s"]) * block["steps_per_sample"]
+        for launch in record["samples"]["launches"]
+        for rank in launch["ranks"]
+        for block in rank["blocks"]
+    )
+    summary = record["summary"]
+    assert "absent" not in summary, "only runs that ended well are asked"
+    step_s = summary["step_s"]["median"]
+    if summary["stopped"] != "interval within the target" or timed_s > task.budget_s:
+        timed_s = max(task.budget_s, _FEWEST_STEPS * step_s)
+    energy_s = 0.0 if is_absent(record["energy"]) else 2.0
+    return before_s + timed_s + max(_PHASE_STEPS * step_s, 0.1 * task.budget_s) + energy_s + _AROUND_S

@@ -1,0 +1,220 @@
+"""From a study to its tasks: counted before anything is made, and refused when there is nothing, or too much, to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from deepstone.environments.environment import Environment
+from deepstone.environments.find import find_environment
+from deepstone.errors import MissingError, UsageError
+from deepstone.exchange.load import load_model
+from deepstone.models.load import LoadedModel
+from deepstone.runner.command_words import changed
+from deepstone.runner.convolutions import equal_convolutions
+from deepstone.runner.examine import probe_job
+from deepstone.runner.job import Job, Machine
+from deepstone.runner.new_job import make_job
+from deepstone.setups.axes import AUTO, Value
+from deepstone.setups.request import as_words, complete
+from deepstone.studies.here import look_around
+from deepstone.studies.points import Point, count_points, is_excluded, points
+from deepstone.studies.study import Measure, Study, Sweep
+from deepstone.studies.task import Task, names_of
+from deepstone.studies.values import INSTALLED, Here, Listed
+
+MOST_TASKS: Final = 10_000
+ROUNDS: Final = 3
+BUDGET_S: Final[Mapping[Measure, float]] = {"run": 5.0, "layers": 5.0, "memory": 0.0, "conv": 0.5, "peaks": 0.0}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plan:
+    """`tasks` as they were written; `excluded` counts the points that the study itself leaves out."""
+
+    study: Study
+    machine: Machine
+    tasks: tuple[Task, ...]
+    base: Mapping[str, Value]
+    excluded: int
+
+
+def rounds_of(sweep: Sweep) -> int:
+    return sweep.effort.repetitions or (ROUNDS if sweep.measure == "run" else 1)
+
+
+def make_plan(study: Study, machine: Machine | None = None) -> Plan:
+    """UsageError for a plan that is empty, impossible or beyond all measure; MissingError where nothing can run it."""
+    machine = machine or Machine.here()
+    return _Planner(study, machine, look_around(machine)).plan()
+
+
+class _Planner:
+    def __init__(self, study: Study, machine: Machine, here: Here) -> None:
+        self._study = study
+        self._machine = machine
+        self._here = here
+        self._models: dict[str, LoadedModel] = {}
+        self._environments: dict[str, Environment | MissingError] = {}
+        self._excluded = 0
+        self._made = 0
+
+    def plan(self) -> Plan:
+        sweeps = [_spelt_out(sweep, self._machine) for sweep in self._study.sweeps]
+        self._refuse_too_much(sweeps)
+        tasks: dict[str, Task] = {}
+        for number, sweep in enumerate(sweeps):
+            for task in self._tasks(number, sweep):
+                known = tasks.get(task.id)
+                if known is None or task.priority < known.priority:
+                    tasks[task.id] = task
+        self._refuse_nothing(sweeps, tasks)
+        return Plan(
+            study=self._study,
+            machine=self._machine,
+            tasks=tuple(tasks.values()),
+            base=self._base(sweeps),
+            excluded=self._excluded,
+        )
+
+    def _refuse_too_much(self, sweeps: list[Sweep]) -> None:
+        counted = sum(count_points(sweep, self._here) * rounds_of(sweep) for sweep in sweeps)
+        if counted > MOST_TASKS:
+            largest = max(sweeps, key=lambda sweep: count_points(sweep, self._here) * rounds_of(sweep))
+            raise UsageError(
+                f"{largest.where or self._study.name}: the study would have {counted:,} tasks, and more than "
+                f'{MOST_TASKS:,} are not planned; list fewer values, write vary = "one", or make several studies of it'
+            )
+
+    def _refuse_nothing(self, sweeps: list[Sweep], tasks: Mapping[str, Task]) -> None:
+        if not tasks:
+            if any(INSTALLED in values.values for sweep in sweeps for values in _listed(sweep)):
+                find_environment(AUTO)  # raises, with the remedy, where none is installed
+            raise UsageError(
+                f"{sweeps[0].where or self._study.name}: nothing is left to measure: "
+                f"all {self._excluded} combinations are excluded"
+            )
+        if all(task.hopeless for task in tasks.values()):
+            first = next(iter(tasks.values()))
+            if all(task.missing for task in tasks.values()):
+                raise MissingError(first.hopeless)
+            where = sweeps[first.sweep].where or self._study.name
+            raise UsageError(f"{where}: none of the {len(tasks)} tasks can run; the first: {first.hopeless}")
+
+    def _tasks(self, number: int, sweep: Sweep) -> Iterator[Task]:
+        for model in sweep.models or ("",):
+            for point in points(sweep, self._here):
+                if is_excluded(sweep, model, point.given, self._here):
+                    self._excluded += 1
+                    continue
+                for round in range(1, rounds_of(sweep) + 1):
+                    yield self._task(number, sweep, model, point, round)
+
+    def _task(self, number: int, sweep: Sweep, model: str, point: Point, round: int) -> Task:
+        environment, missing = self._environment(str(point.given.get("framework", AUTO)))
+        budget_s = sweep.effort.budget_s or BUDGET_S[sweep.measure]
+        if sweep.measure == "peaks":
+            job = replace(
+                probe_job(environment, self._machine, point.given),
+                command=("deepstone", "doctor", "--peaks"),
+                repetition=round,
+            )
+        else:
+            request = complete(point.given)
+            command = ("deepstone", sweep.measure, model, *as_words(request), *_options(sweep, budget_s))
+            job = make_job(
+                self._model(sweep, model),
+                request,
+                self._machine,
+                command,
+                environment=environment,
+                repetition=round,
+            )
+        id, setup, setup_but_batch = names_of(sweep.measure, job, sweep.method)
+        self._made += 1
+        return Task(
+            id=id,
+            kind=sweep.measure,
+            job=job,
+            round=round,
+            tier=sweep.tier,
+            number=self._made,
+            sweep=number,
+            given=point.given,
+            changed=point.changed,
+            effort=sweep.effort,
+            budget_s=budget_s,
+            method=sweep.method,
+            setup=setup,
+            setup_but_batch=setup_but_batch,
+            hopeless=missing or _hopeless(sweep.measure, job),
+            missing=bool(missing),
+        )
+
+    def _model(self, sweep: Sweep, reference: str) -> LoadedModel:
+        if reference not in self._models:
+            try:
+                self._models[reference] = load_model(reference)
+            except UsageError as error:
+                raise UsageError(f"{sweep.where}: {error}" if sweep.where else str(error)) from error
+        return self._models[reference]
+
+    def _environment(self, framework: str) -> tuple[Environment, str]:
+        """What runs it; where it is not there, a name for it and why not."""
+        if framework not in self._environments:
+            try:
+                self._environments[framework] = find_environment(framework)
+            except MissingError as error:
+                self._environments[framework] = error
+        found = self._environments[framework]
+        if isinstance(found, Environment):
+            return found, ""
+        name = framework.partition("@")[0]
+        return Environment(framework=name, version="", python=Path(), lock={"python": ""}, name=framework), str(found)
+
+    def _base(self, sweeps: list[Sweep]) -> dict[str, Value]:
+        """Of the first sweep of runs: what its setups are held against."""
+        first = next((sweep for sweep in sweeps if sweep.measure == "run"), None)
+        point = None if first is None else next(points(first, self._here), None)
+        return {} if point is None else dict(point.given)
+
+
+def _spelt_out(sweep: Sweep, machine: Machine) -> Sweep:
+    """Ceilings are those of every framework on every device, where the study does not choose."""
+    if sweep.measure != "peaks":
+        return sweep
+    devices = ("cpu", *(f"gpu:{gpu['index']}" for gpu in machine.gpus))
+    every = {"framework": Listed(values=(INSTALLED,)), "device": Listed(values=devices)}
+    return replace(sweep, axes={**every, **sweep.axes})
+
+
+def _listed(sweep: Sweep) -> Iterator[Listed]:
+    return (values for values in sweep.axes.values() if isinstance(values, Listed))
+
+
+def _options(sweep: Sweep, budget_s: float) -> list[str]:
+    """As the command of this name takes them, where they are not its own defaults."""
+    effort = sweep.effort
+    if sweep.measure == "run":
+        return changed(
+            ("--target", effort.target, 2.0), ("--budget", budget_s, 20.0), ("--timeout", effort.timeout_s, 900.0)
+        )
+    if sweep.measure == "memory":
+        return changed(("--timeout", effort.timeout_s, 900.0))
+    options = changed(
+        ("--budget", budget_s, 20.0 if sweep.measure == "layers" else 0.5), ("--timeout", effort.timeout_s, 1800.0)
+    )
+    return options + ([] if sweep.method == "both" else ["--method", sweep.method])
+
+
+def _hopeless(measure: Measure, job: Job) -> str:
+    reason = job.broken_rule
+    if reason:
+        return f"unsupported: {reason}"
+    if measure == "conv" and job.model.graph.opaque:
+        return f"unsupported: {job.model.name} is a module of your own; conv needs a graph"
+    if measure == "conv" and not equal_convolutions(job.model.graph, 1):
+        return f"unsupported: {job.model.name} has no convolution layer"
+    return ""

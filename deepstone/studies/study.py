@@ -1,0 +1,69 @@
+"""A study as data: what is measured, how often, in which order and within which time. Nothing here looks around."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, TypeAlias
+
+from deepstone.setups.axes import Value
+from deepstone.studies.values import Values
+
+Measure: TypeAlias = Literal["run", "layers", "memory", "conv", "peaks"]
+Vary: TypeAlias = Literal["grid", "one"]
+Order: TypeAlias = Literal["random", "written"]
+Rerun: TypeAlias = Literal["never", "failed", "always"]
+
+MEASURES: Final[tuple[Measure, ...]] = ("run", "layers", "memory", "conv", "peaks")
+VARIES: Final[tuple[Vary, ...]] = ("grid", "one")
+ORDERS: Final[tuple[Order, ...]] = ("random", "written")
+RERUNS: Final[tuple[Rerun, ...]] = ("never", "failed", "always")
+FORMS: Final = ("bars", "lines", "ratios")
+
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")  # the wall between a name and the file system
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Effort:
+    """How hard each run tries. None stands for what the measure itself has by default."""
+
+    repetitions: int | None = None  # rounds, each a fresh process
+    target: float = 2.0  # percent
+    budget_s: float | None = None
+    timeout_s: float = 900.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Rules:
+    """`time_s` limits the whole study; None means as long as it takes."""
+
+    order: Order = "random"
+    seed: int = 1
+    time_s: float | None = None
+    rerun: Rerun = "never"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sweep:
+    """One [[jobs]] of a study: models, and values of axes. Axes that are not named keep their default."""
+
+    measure: Measure = "run"
+    models: tuple[str, ...] = ()
+    axes: Mapping[str, Values]
+    vary: Vary = "grid"
+    exclude: tuple[Mapping[str, Value], ...] = ()
+    effort: Effort
+    tier: int = 0  # a lower one is measured first, all its rounds, when time is short
+    method: str = "both"  # of layers
+    where: str = ""  # the place in the file, for messages
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Study:
+    name: str
+    title: str
+    description: str = ""
+    sweeps: tuple[Sweep, ...]
+    rules: Rules
+    figures: tuple[Mapping[str, Any], ...] = ()

@@ -1,0 +1,143 @@
+"""The values of one axis as a study gives them: a list, or a range, with words for what only the machine knows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from deepstone.errors import UsageError, nearest, shown
+from deepstone.setups.axes import AXES, Value
+
+CORES: Final = "cores"  # of a count: as many as this process may keep busy
+INSTALLED: Final = "installed"  # of framework: each whose environment is there
+RANGE_KEYS: Final = ("from", "to", "step", "times")
+_MOST: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Here:
+    """What the words stand for on this machine."""
+
+    cores: int
+    frameworks: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listed:
+    """Checked values, with `cores` and `installed` still as words."""
+
+    values: tuple[Value, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Range:
+    """From `start` to `stop` in steps, or each `times` the one before. The number of cores is always among them."""
+
+    start: int
+    stop: int | None  # None: the number of cores
+    step: int = 0
+    times: int = 0
+
+    def last(self, here: Here) -> int:
+        return here.cores if self.stop is None else self.stop
+
+    def count(self, here: Here) -> int:
+        """How many there are, without making them."""
+        last = self.last(here)
+        if last < self.start:
+            return 1 if self.stop is None else 0
+        if self.step:
+            regular = (last - self.start) // self.step + 1
+            end = self.start + (regular - 1) * self.step
+        else:
+            regular = int(math.log(last / self.start, self.times)) + 1
+            while self.start * self.times**regular <= last:  # the logarithm may fall short of a whole number
+                regular += 1
+            while self.start * self.times ** (regular - 1) > last:
+                regular -= 1
+            end = self.start * self.times ** (regular - 1)
+        return regular + (self.stop is None and end != last)
+
+    def values(self, here: Here) -> Iterator[int]:
+        last, value = self.last(here), self.start
+        while value < last:
+            yield value
+            value = value + self.step if self.step else value * self.times
+        if value == last or self.stop is None:
+            yield last
+
+
+Values: TypeAlias = Listed | Range
+
+
+def parse_value(axis: str, given: Any) -> Value:
+    """One value of an axis; UsageError in one line when it is none."""
+    if isinstance(given, bool) or not isinstance(given, str | int):
+        raise UsageError(f"{axis}: a value is text or a whole number, not {_brief(given)}")
+    if given == INSTALLED and axis == "framework":
+        return INSTALLED
+    if given == CORES and AXES[axis].type == "count":
+        return CORES
+    return AXES[axis].parse(str(given))
+
+
+def parse_range(axis: str, given: Mapping[str, Any]) -> Range:
+    """A range of an axis that counts; UsageError in one line when it is none."""
+    if AXES[axis].type != "count":
+        raise UsageError(f"{axis}: takes no range; list its values")
+    unknown = next((key for key in given if key not in RANGE_KEYS), None)
+    if unknown is not None:
+        raise UsageError(f"{shown(unknown)}: no such key of a range; {nearest(unknown, RANGE_KEYS)}")
+    missing = next((key for key in ("from", "to") if key not in given), None)
+    if missing is not None or ("step" in given) == ("times" in given):
+        raise UsageError(
+            f"{axis}: a range has from, to, and either step or times, as in {{from = 1, to = 8, times = 2}}"
+        )
+    start = _bound(axis, "from", given["from"])
+    stop = None if given["to"] == CORES else _bound(axis, "to", given["to"])
+    if stop is not None and stop < start:
+        raise UsageError(f"{axis}: the range ends at {stop}, before it begins at {start}")
+    if "step" in given:
+        return Range(start=start, stop=stop, step=_whole(axis, "step", given["step"], least=1))
+    if start < 1:
+        raise UsageError(f"{axis}: a range with times must begin at 1 or above")
+    return Range(start=start, stop=stop, times=_whole(axis, "times", given["times"], least=2))
+
+
+def count(values: Values, here: Here) -> int:
+    """How many values there are here, at most; a range is not written out for it."""
+    return values.count(here) if isinstance(values, Range) else len(resolve(values, here))
+
+
+def resolve(values: Values, here: Here) -> tuple[Value, ...]:
+    """The values on this machine, each once, in the order in which they were written."""
+    if isinstance(values, Range):
+        return tuple(values.values(here))
+    found: dict[Value, None] = {}
+    for value in values.values:
+        if value == INSTALLED:
+            found |= dict.fromkeys(here.frameworks)
+        else:
+            found[here.cores if value == CORES else value] = None
+    return tuple(found)
+
+
+def _bound(axis: str, key: str, given: Any) -> int:
+    """An end of a range must itself be a value of the axis."""
+    value = AXES[axis].parse(str(_whole(axis, key, given, least=0)))
+    assert isinstance(value, int)
+    return value
+
+
+def _whole(axis: str, key: str, given: Any, *, least: int) -> int:
+    if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= _MOST:
+        also = f' or "{CORES}"' if key == "to" else ""
+        raise UsageError(f"{axis}: {key} must be a whole number from {least}{also}, not {_brief(given)}")
+    return given
+
+
+def _brief(given: Any) -> str:
+    text = repr(given)
+    return text if len(text) <= 60 else f"{text[:60]}…"

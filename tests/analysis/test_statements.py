@@ -1,0 +1,276 @@
+"""Each sentence says what the records show, stands only where its interval supports it, and names what it rests on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from measured_runs import rounds, run
+
+from deepstone.analysis.say_layers import GROUPS
+from deepstone.analysis.statements import statements
+from deepstone.records.schema import DOUBT_CODES
+from deepstone.runner import layer_report
+
+H200 = Path(__file__).parents[2] / "results" / "h200"
+SAME = {"alexnet-owt": {"torch": True, "jax": True}}
+
+
+def texts(*arguments: Any, **options: Any) -> list[str]:
+    found = statements(*arguments, **options)
+    json.dumps(found, allow_nan=False)
+    return [statement["text"] for statement in found]
+
+
+def said(part: str, *arguments: Any, **options: Any) -> dict[str, Any]:
+    """The one statement that holds these words."""
+    found = [statement for statement in statements(*arguments, **options) if part in statement["text"]]
+    assert len(found) == 1, texts(*arguments, **options)
+    return found[0]
+
+
+class TestSpeed:
+    def test_how_fast_the_default_trains(self):
+        records = rounds(40, 41, 42, batch=4)
+        found = said("trains at", records)
+        assert found["text"].startswith("alexnet-owt trains at 41.0 images/s (")
+        assert "by default: torch 2.13.0, batch 4, fp32, NCHW, oneDNN, 2 threads." in found["text"]
+        assert found["runs"] == [record["id"] for record in records]
+        assert found["how"] == "median of 3 rounds in fresh processes, 95 % interval across them"
+        assert "absent" in found["ratio"]
+
+    def test_a_base_that_is_not_the_default_is_not_called_so(self):
+        assert (
+            "images/s (39.8 – 40.2) with bf16-mixed: " in said("trains at", [run(40, precision="bf16-mixed")])["text"]
+        )
+
+    def test_forward_against_training(self):
+        found = said("Forward alone", rounds(100, 100, 101) + rounds(310, 300, 306, phase="forward"))
+        assert "a training step takes 3.0" in found["text"]
+        assert found["ratio"]["median"] == pytest.approx(3.04, rel=0.01)
+        assert len(found["runs"]) == 6
+
+    def test_the_batch_at_which_it_stops_growing(self):
+        records = [
+            *rounds(50, 51, 49, batch=4),
+            *rounds(100, 101, 99, batch=16),
+            *rounds(101, 100, 100, batch=64),
+        ]
+        found = said("grows with the batch up to 16", records)
+        assert "2.00x" in found["text"]
+        assert "beyond it no growth was shown (batch 64: 1.00x" in found["text"]
+
+    def test_a_speed_that_still_grows(self):
+        records = rounds(1, 1, 1, batch=1) + rounds(2, 2, 2, batch=2) + rounds(4, 4, 4, batch=4)
+        assert "batch 4 runs at 2.00x (2.00 – 2.00) the speed of batch 2" in said("still faster", records)["text"]
+
+    def test_batches_that_vary_too_much_tell_nothing(self):
+        records = rounds(1, 4, 9, batch=1) + rounds(9, 1, 4, batch=2) + rounds(2, 8, 5, batch=4)
+        assert not [text for text in texts(records) if "grow" in text or "faster" in text]
+
+    def test_a_few_samples_have_no_interval(self):
+        assert "trains at about 40.0 images/s (3 samples only)" in said("trains at", [run(40, samples=3)])["text"]
+
+    def test_a_speed_that_does_not_grow(self):
+        records = rounds(4, 4, 4, batch=1) + rounds(4, 4, 4, batch=2) + rounds(4, 4, 4, batch=4)
+        assert said("No batch size beyond 1", records)
+
+
+class TestSettings:
+    def test_both_directions(self):
+        records = rounds(100, 101, 99) + rounds(45, 45, 46, engine="native") + rounds(150, 151, 152, layout="nhwc")
+        slower = said("native kernels instead of oneDNN".capitalize()[:6], records)
+        assert "Native kernels instead of oneDNN: alexnet-owt trains 0.453x (" in slower["text"]
+        assert slower["how"] == "3 rounds of fresh processes in random order, paired within a round"
+        assert "NHWC instead of NCHW: alexnet-owt trains 1.51x" in said("NHWC instead", records)["text"]
+
+    def test_what_is_not_shown_is_said_in_one_sentence(self):
+        records = rounds(100, 101, 99) + rounds(98, 100, 101, layout="nhwc") + rounds(103, 100, 101, threads=1)
+        found = said("No difference from the default was shown in training alexnet-owt", records)
+        assert "NHWC (" in found["text"]
+        assert "1 thread (" in found["text"]
+        assert not [text for text in texts(records) if "as fast" in text]
+        assert len(found["runs"]) == 9, "the base counts once"
+
+    def test_the_best_of_several_and_what_it_gives(self):
+        records = [
+            *rounds(100, 101, 99),
+            *rounds(150, 151, 152, layout="nhwc"),
+            *rounds(210, 211, 208, layout="nhwc", precision="bf16-mixed"),
+        ]
+        found = said("Best found for training alexnet-owt, of 3 setups: bf16-mixed with NHWC at 210 images/s", records)
+        assert "2.10x (" in found["text"]
+        assert statements(records)[1]["text"] == found["text"], "right after the speed of the default"
+
+    def test_none_better_than_the_default(self):
+        records = rounds(100, 100, 100)
+        for axis, value in (("layout", "nhwc"), ("engine", "native"), ("threads", 1)):
+            records += rounds(50, 50, 50, **{axis: value})
+        assert said("None of 3 other setups was shown to be faster than the default", records)
+
+    def test_a_single_run_each_is_called_measured_apart(self):
+        assert said("measured apart", [run(100), run(300, layout="nhwc")])
+        assert not [text for text in texts([run(100), run(107, layout="nhwc")]) if "as fast" in text]
+
+    def test_what_is_not_known_is_not_called_the_same(self):
+        records = rounds(100, 150, 70) + rounds(150, 60, 130, layout="nhwc")
+        assert "NHWC (" in said("Not decided in training alexnet-owt", records)["text"]
+        assert not [text for text in texts(records) if "No difference" in text]
+
+    def test_what_follows_a_setting_is_told(self):
+        records = rounds(1, 1, 1) + rounds(9, 9, 9, engine="native", effective={"layout": "nhwc"})
+        assert "NCHW became NHWC" in said("Native kernels", records)["how"]
+
+
+class TestFrameworks:
+    RECORDS = (*rounds(100, 101, 99), *rounds(130, 131, 128, framework="jax", effective={"layout": "nhwc"}))
+
+    def test_compared_where_they_are_known_to_compute_the_same(self):
+        found = said("jax 2.13.0: alexnet-owt trains 1.30x", self.RECORDS, sameness=SAME)
+        assert "Each with its own defaults (NHWC against NCHW)" in found["text"]
+        assert "checked to compute the same" in found["text"]
+
+    def test_the_state_of_a_study_may_say_so(self):
+        assert said("trains 1.30x", self.RECORDS, state={"sameness": SAME})
+
+    @pytest.mark.parametrize("sameness", [None, {}, {"alexnet-owt": {"torch": True}}, {"vgg11": {"jax": True}}])
+    def test_otherwise_they_are_measured_and_not_compared(self, sameness: Any):
+        found = said("Measured, not compared", self.RECORDS, sameness=sameness)
+        assert "absent" in found["ratio"]
+        assert "deepstone verify alexnet-owt framework=torch,jax" in found["text"]
+        assert not [text for text in texts(self.RECORDS, sameness=sameness) if "as fast" in text]
+
+    def test_frameworks_that_differ_are_not_compared_either(self):
+        sameness = {"alexnet-owt": {"torch": True, "jax": False}}
+        assert "they do not compute the same" in said("Measured, not", self.RECORDS, sameness=sameness)["text"]
+
+
+class TestFindings:
+    @staticmethod
+    def peaks(machine_sha: str, threads: int = 2) -> dict[str, Any]:
+        rate = {"median": 1e11, "low": 0.9e11, "high": 1.1e11, "n": 5}
+        copy = {"median": 1e10, "low": 0.9e10, "high": 1.1e10, "n": 5}
+        entry = {
+            "device": "cpu",
+            "threads": threads,
+            "flops_per_s": {"fp32": rate, "bf16": {"absent": "unsupported"}},
+            "bytes_per_s": {"copy": copy},
+        }
+        return {"kind": "peaks", "id": "peaks-1", "identity": {"machine_sha": machine_sha}, "peaks": [entry]}
+
+    def test_the_share_of_the_ceiling_has_both_intervals(self):
+        record = run(4, batch=4, share=0.1)
+        record["cost"]["flops"] = 50_000_000_000
+        peaks = self.peaks(record["identity"]["machine_sha"])
+        found = said("of the fastest fp32 matrix product", [record], [peaks])
+        assert "reaches 50.0 % (40.9 – 61.1 %)" in found["text"]
+        assert found["findings"] == ["peaks-1"]
+        assert "100 GFLOP/s in fp32" in said("The ceilings of cpu with 2 threads", [record], [peaks])["text"]
+
+    def test_a_ceiling_of_other_threads_or_machines_is_none(self):
+        record = run(4, batch=4)
+        for peaks in (self.peaks(record["identity"]["machine_sha"], threads=1), self.peaks("another")):
+            assert not [text for text in texts([record], [peaks]) if "of the fastest" in text]
+
+    def test_where_the_time_goes(self):
+        finding = {**json.loads((H200 / "layers-resnet50.json").read_text()), "id": "layers-1"}
+        found = said("of the time in layers", [], [finding])
+        assert found["text"].startswith("Convolutions take 77.7 % (")
+        assert "batch norms 15.2 %" in found["text"]
+        assert found["findings"] == ["layers-1"]
+
+    def test_which_layers_take_most_must_be_certain(self):
+        finding = json.loads((H200 / "layers-resnet50.json").read_text())
+        for layer in finding["layers"]:
+            for part in ("forward_s", "backward_s"):
+                if "absent" not in layer[part]:
+                    layer[part] |= {"low": layer[part]["median"] / 4, "high": layer[part]["median"] * 4}
+        assert statements([], [finding]) == []
+
+    def test_groups_are_those_of_the_finding(self):
+        """The shares in the sentence must be those that `deepstone layers` prints."""
+        assert all(layer_report.GROUPS[name] == kinds for name, kinds in GROUPS.items())
+        report = json.loads((H200 / "layers-alexnet-owt.json").read_text())
+        for number, framework in enumerate(report["frameworks"].values()):
+            largest = max(framework["groups"], key=lambda group: group["share"])
+            text = [text for text in texts([], [report]) if "of the time in layers" in text][number]
+            assert f"{100 * largest['share']:.1f} % (" in text
+
+    def test_a_finding_that_failed_says_nothing(self):
+        failed = {"kind": "layers", "id": "x", "outcome": "oom", "failure": {"reason": "no memory"}}
+        assert statements([], [failed]) == []
+
+
+class TestEnergy:
+    def test_joules_an_image(self):
+        record = run(4, batch=4)
+        record["energy"] = {
+            "joules_per_step": 8.0,
+            "resolution_share": 0.05,
+            "meters": [{"covers": "gpu 0, whole board"}],
+        }
+        assert "takes 2.00 J an image (1.90 – 2.10), whole board" in said("an image", [record])["text"]
+
+    def test_no_meter_is_said_once(self):
+        records = [run(), run(model="vgg11")]
+        assert said("Energy was not measured: no counter on this machine.", records)
+
+
+class TestShortfalls:
+    def test_what_failed_is_named_by_reason(self):
+        records = [run(), run(outcome="oom", batch=512), run(outcome="oom", batch=1024)]
+        found = said("Could not be measured", records)
+        assert "alexnet-owt batch=512 and alexnet-owt batch=1024 (oom: " in found["text"]
+
+    def test_what_there_was_no_time_for_is_named(self):
+        tasks = [
+            {"title": "resnet50 batch=2 phase=train threads=auto", "state": "left out"},
+            {"title": "cifarnet", "state": "done"},
+            {"title": "cifarnet", "state": "left out"},
+            {"title": "vgg11 batch=64", "state": "pruned", "why": "out of memory at batch=32"},
+        ]
+        state = {"tasks": tasks, "resume": "deepstone study quick"}
+        assert said("no time", [], state=state)["text"] == (
+            "There was no time for resnet50 batch=2, nor for all rounds of 1 other setup; "
+            "`deepstone study quick` goes on."
+        )
+        assert "vgg11 batch=64 (out of memory at batch=32)" in said("Not tried", [], state=state)["text"]
+
+    def test_doubts_come_first_where_they_touch_much(self):
+        busy = rounds(1, 1, 1, doubts=["other_load"])
+        assert "The machine was disturbed in 3 of 3 runs" in texts(busy)[1]
+        few = [*rounds(*[1.0] * 9), *rounds(2, layout="nhwc", doubts=["other_load", "few_samples"])]
+        found = said("The machine was disturbed in 1 of 10 runs", few)
+        assert found["runs"] == [few[-1]["id"]]
+        assert statements(few)[0]["text"].startswith("alexnet-owt trains")
+
+    @pytest.mark.parametrize("code", DOUBT_CODES)
+    def test_every_doubt_is_told(self, code: str):
+        assert [text for text in texts([run(doubts=[code])]) if "1 of 1 runs" in text]
+
+
+class TestAll:
+    def test_the_most_important_first(self):
+        ranks = [statement["rank"] for statement in statements(TestFrameworks.RECORDS, sameness=SAME)]
+        assert ranks == sorted(ranks, reverse=True)
+
+    def test_machines_are_named_where_there_are_several(self):
+        found = [text for text in texts([run(1), run(50, machine="there", gpu=True)]) if "trains at" in text]
+        assert "on here CPU, 2 cores:" in found[0]
+        assert "on GPU of there:" in found[1]
+
+    def test_nothing_measured_nothing_said(self):
+        assert statements([]) == []
+
+    def test_real_records_of_a_gpu(self):
+        lines = [line for name in ("runs", "jax") for line in (H200 / f"{name}.jsonl").read_text().splitlines()]
+        records = [json.loads(line) for line in lines]
+        known = {record["id"] for record in records}
+        found = statements(records)
+        assert found
+        for statement in found:
+            assert statement["runs"]
+            assert set(statement["runs"]) <= known
+        assert "jax" in said("4.69x", records)["text"]

@@ -1,0 +1,111 @@
+"""Runs a study again and again in children of its own, and kills each at a random moment, or while it stores.
+
+    python study_killer.py SEED KILLS STORE STUDY
+
+Forked after the study is planned, a child begins to work at once, so that a hundred lives take seconds. Prints how many
+children were killed before they had finished the study, and how many of them while they wrote a file.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from deepstone.store.store import Store
+from deepstone.studies.course import Call, Course
+from deepstone.studies.find import find_study
+from deepstone.studies.plan import Plan, make_plan
+from deepstone.studies.run import run_study
+
+CALL = Call(command=("deepstone", "study"), resume="deepstone study")
+LONGEST = 1.4  # lives, in times of what it takes until a first run is stored
+SHORT = 0.3  # of that: too short to store anything
+SHARE = 0.7  # of the tasks are to be done when the last life ends
+STORING = 3  # every third life ends when it begins to write
+
+
+class Quiet:
+    def begin(self, progress: object) -> None: ...
+    def tell(self, stage: str, share: float) -> None: ...
+    def end(self, progress: object, performed: object) -> None: ...
+    def waiting(self, tasks: int) -> None: ...
+
+
+def life(plan: Plan, path: Path) -> int:
+    """A child that works at the study; its pid."""
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        store = Store.open(path)
+        run_study(Course(plan, store, CALL), store, CALL, Quiet())
+        os._exit(0)
+    finally:
+        os._exit(99)
+
+
+def has_ended(pid: int) -> bool:
+    return bool(os.waitpid(pid, os.WNOHANG)[0])
+
+
+def is_writing(pid: int, store: Path) -> bool:
+    """A temporary file carries its owner's pid in its name."""
+    return any(path.name.startswith(f"{pid}.") for path in (store / "tmp").glob("*"))
+
+
+def wait_for_writing(pid: int, store: Path, patience_s: float) -> None:
+    """Until it has claimed a job, which it does before it measures, and then writes what it measured."""
+    end_s = time.monotonic() + patience_s
+    for is_so in (lambda: any(_claims(pid, store)), lambda: is_writing(pid, store)):
+        while not is_so() and time.monotonic() < end_s:
+            time.sleep(0.0005)
+
+
+def _claims(pid: int, store: Path) -> Iterator[bool]:
+    for path in (store / "claims").glob("*.claim"):
+        with suppress(FileNotFoundError):
+            yield path.read_text().startswith(f"{pid}.")
+
+
+def seconds_to_first_run(pid: int, store: Path) -> float:
+    """How long a life takes here and now until it has stored something; the moments of death are drawn by that."""
+    start_s = time.monotonic()
+    while not any(store.glob("runs/*/*.json")):
+        assert not has_ended(pid), "it ended before it had stored anything"
+        time.sleep(0.002)
+    return time.monotonic() - start_s
+
+
+def kill_many(seed: int, kills: int, store: Path, study: str) -> tuple[int, int]:
+    plan = make_plan(find_study(study))
+    chance = random.Random(seed)
+    longest_s, writing = 0.0, 0
+    for killed in range(kills):
+        # The machine may be quicker now than at first: there must be something left for the last life.
+        is_ahead = len(list(store.glob("runs/*/*.json"))) > SHARE * len(plan.tasks) * killed / kills + 2
+        pid = life(plan, store)
+        if killed == 0:
+            longest_s = LONGEST * seconds_to_first_run(pid, store)
+        elif is_ahead:
+            time.sleep(chance.uniform(0, SHORT * longest_s))
+        elif killed % STORING == 0:
+            wait_for_writing(pid, store, 10 * longest_s)
+            time.sleep(chance.choice([0, 0, chance.uniform(0, 0.01)]))
+        else:
+            time.sleep(chance.uniform(0, longest_s))
+        if has_ended(pid):
+            return killed, writing  # nothing was left to kill it at
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+        writing += is_writing(pid, store)
+    return kills, writing
+
+
+if __name__ == "__main__":
+    print(*kill_many(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]))  # noqa: T201

@@ -1,0 +1,138 @@
+"""The borders between the words: what an interval may and may not decide."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepstone.measure.statistics import Quantity
+from deepstone.papers.verdict import (
+    BAND,
+    HOLDS,
+    NO_LONGER,
+    REVERSED,
+    UNDECIDED,
+    WEAKER,
+    WORDS,
+    Judgement,
+    enough,
+    of_count,
+    of_equality,
+    of_parts,
+    of_rank,
+    of_ratio,
+    of_share,
+)
+
+ratios = st.floats(0.01, 100)
+
+
+def between(low: float, high: float) -> Quantity:
+    return Quantity(median=(low + high) / 2, low=low, high=high, n=3)
+
+
+@st.composite
+def intervals(draw: st.DrawFn) -> Quantity:
+    low, high = sorted((draw(ratios), draw(ratios)))
+    return between(low, high)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "word"),
+    [
+        (1.6, 1.7, HOLDS),
+        (2.5, 9.0, HOLDS),
+        (1.59, 2.5, UNDECIDED),
+        (1.2, 1.5, WEAKER),
+        (1.001, 1.59, WEAKER),
+        (0.95, 1.05, NO_LONGER),
+        (1.01, 1.04, NO_LONGER),
+        (0.97, 1.06, UNDECIDED),
+        (0.5, 0.99, REVERSED),
+        (0.5, 1.01, UNDECIDED),
+        (0.5, 3.0, UNDECIDED),
+    ],
+)
+def test_a_published_gain_of_two(low: float, high: float, word: str) -> None:
+    assert of_ratio(between(low, high), 2.0).word == word
+
+
+@pytest.mark.parametrize(("published", "limit"), [(2.0, 1.6), (4.0, 3.2), (3.2, 2.56), (1.15, 1.075), (1.03, 1.015)])
+def test_what_is_enough(published: float, limit: float) -> None:
+    """0.8 of a large gain; near 1, where that would be no gain at all, half of the gain."""
+    assert enough(published) == pytest.approx(limit)
+
+
+@given(published=st.floats(1.001, 100))
+def test_what_is_enough_is_a_gain_and_no_more_than_published(published: float) -> None:
+    assert 1 < enough(published) <= published
+    assert enough(published) >= 0.8 * published
+
+
+@given(interval=intervals(), published=st.floats(1.2, 50))
+def test_every_word_means_what_it_says(interval: Quantity, published: float) -> None:
+    word = of_ratio(interval, published).word
+    assert word in WORDS
+    assert (word == HOLDS) == (interval.low >= enough(published))
+    if word == NO_LONGER:
+        assert BAND[0] <= interval.low
+        assert interval.high <= BAND[1]
+    if word == REVERSED:
+        assert interval.high < 1
+    if word == WEAKER:
+        assert interval.low > 1
+        assert interval.high < enough(published)
+
+
+@given(interval=intervals(), published=st.floats(1.2, 50), wider=st.floats(1, 3))
+def test_a_wider_interval_decides_nothing_else(interval: Quantity, published: float, wider: float) -> None:
+    """Less certainty may make a verdict undecided, or leave it; it never gives another verdict but for the band's."""
+    spread = Quantity(median=interval.median, low=interval.low / wider, high=interval.high * wider, n=interval.n)
+    before, after = of_ratio(interval, published).word, of_ratio(spread, published).word
+    if before == NO_LONGER:
+        assert after in (NO_LONGER, UNDECIDED)
+    else:
+        assert after in (before, UNDECIDED)
+
+
+@given(interval=intervals())
+def test_a_rank_turned_around_is_reversed(interval: Quantity) -> None:
+    turned = Quantity(median=1 / interval.median, low=1 / interval.high, high=1 / interval.low, n=interval.n)
+    opposite = {HOLDS: REVERSED, REVERSED: HOLDS}
+    word = of_rank(interval).word
+    if word in opposite:
+        assert of_rank(turned).word in (opposite[word], NO_LONGER)  # 1 / 1.05 lies in the band, 0.95 is its end
+
+
+def test_equal_things() -> None:
+    assert of_equality(between(0.97, 1.03), far=1.25).word == HOLDS
+    assert of_equality(between(1.1, 1.2), far=1.25).word == WEAKER
+    assert of_equality(between(1.3, 1.4), far=1.25).word == REVERSED
+    assert of_equality(between(0.6, 0.7), far=1.25).word == REVERSED
+    assert of_equality(between(1.03, 1.1), far=1.25).word == UNDECIDED
+    assert of_equality(between(1.2, 1.3), far=1.25).word == UNDECIDED
+
+
+def test_shares() -> None:
+    assert of_share(between(0.7, 0.8), 0.83).word == HOLDS
+    assert of_share(between(0.55, 0.6), 0.83).word == WEAKER
+    assert of_share(between(0.3, 0.4), 0.83).word == REVERSED
+    assert of_share(between(0.45, 0.6), 0.83).word == UNDECIDED
+
+
+def test_counts() -> None:
+    assert of_count(245, 245).word == HOLDS
+    assert of_count(246, 245).word == REVERSED
+    assert of_count(62_378_344, 62e6, tolerance=0.01).word == HOLDS
+
+
+def test_parts_of_a_claim() -> None:
+    def parts(*words: str) -> list[Judgement]:
+        return [Judgement(word=word, why="") for word in words]  # type: ignore[arg-type]
+
+    assert of_parts(parts(HOLDS, HOLDS)) == HOLDS
+    assert of_parts(parts(HOLDS, REVERSED)) == WEAKER
+    assert of_parts(parts(HOLDS, UNDECIDED)) == UNDECIDED
+    assert of_parts(parts(HOLDS, "not testable here")) == HOLDS
+    assert of_parts(parts("not testable here")) == "not testable here"

@@ -1,0 +1,149 @@
+"""Everything that a report is made of, made up: runs of two machines, findings, a study, a paper, statements."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from factory import make_record, sha
+from report.made_up import conv_result, layers_result, memory_result, peaks, quantity
+from report.made_up_charts import bars_chart, lines_chart, ratios_chart
+
+from deepstone.records.identity import job_id, run_id
+from deepstone.records.schema import Record
+from deepstone.report.book import Sources
+
+MODELS = ("alexnet-owt", "resnet50")
+PRECISIONS = ("fp32", "bf16-mixed")
+
+
+def runs(count: int = 8, **changes: Any) -> list[Record]:
+    """Setups in turn; every seventh is out of memory."""
+    made: list[Record] = []
+    for number in range(count):
+        asked: dict[str, str | int] = {
+            "framework": "torch",
+            "device": "cpu",
+            "precision": PRECISIONS[number // 2 % 2],
+            "layout": "auto",
+            "seed": number // 4,
+        }
+        settings = {"model": MODELS[number % 2], "batch": 2 ** (number % 6), "requested": asked}
+        outcome = "oom" if number % 7 == 6 else "ok"
+        made.append(make_record(**{**settings, "outcome": outcome, **changes}))
+    return made
+
+
+def elsewhere(record: Record, name: str = "NVIDIA H200") -> Record:
+    """The same run on another machine."""
+    asked = {**record["setup"]["requested"], "device": "gpu:0"}
+    identity: Any = {**record["identity"], "machine_sha": sha(name), "requested": asked}
+    effective: Any = {**record["setup"]["effective"], "device": {"value": "gpu:0", "source": "observed"}}
+    machine = {"cpu": {"model": "Xeon", "usable_cores": 16}, "gpus": [{"name": name, "memory_bytes": 2**37}]}
+    changed: Any = {
+        **record,
+        "identity": identity,
+        "setup": {"requested": asked, "effective": effective},
+        "environment": {**record["environment"], "machine": machine},
+    }
+    job = job_id(identity)
+    return cast(Record, {**changed, "job": job, "id": run_id(job, 1)})
+
+
+def statement(text: str = "bf16-mixed is 2.1x (2.0 – 2.2) as fast.", runs: tuple[str, ...] = ()) -> dict[str, Any]:
+    return {
+        "text": text,
+        "runs": list(runs),
+        "findings": [],
+        "ratio": {**quantity(2.1), "n": 3},
+        "how": "3 rounds of fresh processes in random order, paired within a round",
+        "rank": 5.0,
+    }
+
+
+def study() -> dict[str, Any]:
+    def task(title: str, state: str, why: str = "") -> dict[str, Any]:
+        return {"id": sha(title), "kind": "run", "title": title, "round": 1, "state": state, "why": why, "runs": []}
+
+    return {
+        "schema": 1,
+        "kind": "study",
+        "name": "quick",
+        "title": "This machine in five minutes",
+        "description": "One factor at a time from the default.",
+        "resume": "deepstone study quick",
+        "started_at": "2026-11-15T03:40:12.123456Z",
+        "base": {},
+        "figures": [],
+        "tasks": [
+            task("resnet50 batch=8", "done"),
+            task("resnet50 batch=64", "left out", "no time: 90 s wanted, 20 s left"),
+            task("resnet50 batch=128", "pruned", "batch=64 ran out of memory"),
+        ],
+    }
+
+
+def paper(runs: tuple[str, ...] = ()) -> dict[str, Any]:
+    claim = {
+        "id": "kim-1",
+        "claim": "Convolutions take most of the time.",
+        "published": {"text": "more than 90 %", "value": 0.9, "unit": "share"},
+        "where": "Fig 4",
+        "test": "layers of alexnet-kim, batch 32",
+        "rule": "the share of convolutions in the step",
+        "verdict": "weaker",
+        "measured": {"median": 0.71, "low": 0.7, "high": 0.72, "n": 3},
+        "unit": "share",
+        "setup": "alexnet-kim, batch 32, fp32",
+        "machine": "NVIDIA H200",
+        "why": "70 % is below the 90 % that were published.",
+        "runs": list(runs),
+        "findings": [],
+        "by_machine": [
+            {"machine": "NVIDIA H200", "verdict": "weaker", "measured": quantity(0.71), "why": "so", "runs": []},
+            {"machine": "2 cores", "verdict": "holds", "measured": quantity(0.93), "why": "so", "runs": []},
+        ],
+    }
+    untested = {
+        **{key: claim[key] for key in ("id", "claim", "published", "where", "test", "rule")},
+        "id": "kim-9",
+        "verdict": "not testable here",
+        "measured": {"absent": "one device"},
+        "why": "needs several devices",
+        "runs": [],
+    }
+    return {
+        "schema": 1,
+        "kind": "paper",
+        "name": "kim2017",
+        "title": "Performance analysis of CNN frameworks for GPUs",
+        "citation": "Kim et al., ISPASS 2017",
+        "setup": "a Titan X (Maxwell)",
+        "scale": "small",
+        "errors": ["Table II swaps two lines."],
+        "claims": [claim, untested],
+        "charts": [bars_chart()],
+    }
+
+
+def peaks_finding() -> dict[str, Any]:
+    entry = {"framework": "torch", "threads": 2, "doubts": [], **peaks()}
+    entry["flops_per_s"]["fp16"] = {"absent": "the CPU has no such product"}
+    missing = {"device": "cpu", "framework": "jax", "absent": "not installed"}
+    command = ["deepstone", "doctor", "--peaks"]
+    return {"schema": 1, "kind": "peaks", "outcome": "ok", "command": command, "peaks": [entry, missing]}
+
+
+def sources(**changes: Any) -> Sources:
+    """A report with something in each place."""
+    here = runs()
+    records = [*here, *(elsewhere(record) for record in here[:2])]
+    first = tuple(record["id"] for record in records[:3])
+    given: dict[str, Any] = {
+        "records": records,
+        "findings": [layers_result("cifarnet"), conv_result("cifarnet"), memory_result("cifarnet"), peaks_finding()],
+        "studies": [study()],
+        "charts": [bars_chart(), lines_chart(), ratios_chart()],
+        "statements": [statement(runs=first), *(statement(f"Statement number {n}.") for n in range(8))],
+        "papers": [paper(first)],
+    }
+    return Sources(**{**given, **changes})

@@ -1,0 +1,69 @@
+"""Charts as an analysis gives them, with made-up numbers: one of each form, with everything that a chart can hold."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from report.made_up import quantity
+
+RUN = "0123456789abcdef0123-1"
+
+
+def chart(form: str = "bars", /, **changes: Any) -> dict[str, Any]:
+    made = {"bars": bars_chart, "lines": lines_chart, "ratios": ratios_chart}[form]()
+    return {**made, **changes}
+
+
+def bars_chart() -> dict[str, Any]:
+    return {
+        **_head("bars"),
+        "x": {"label": "framework", "scale": "category"},
+        "y": {"label": "speed", "unit": "images/s", "scale": "linear"},
+        "series": [
+            {"name": "NVIDIA H200", "points": [point("torch", 900.0, runs=[RUN]), point("jax", 1200.0, "throttling")]},
+            {"name": "2 cores", "points": [point("torch", 30.0), {"x": "tensorflow", "y": 25.0}]},
+            {"name": "K40", "published": True, "points": [{"x": "torch", "y": 20.0}]},
+        ],
+        "gaps": [{"series": "2 cores", "x": "jax", "why": "oom: 12 GiB wanted, 8 GiB there"}],
+    }
+
+
+def lines_chart(points: int = 6) -> dict[str, Any]:
+    return {
+        **_head("lines"),
+        "x": {"label": "batch size", "scale": "log"},
+        "y": {"label": "speed", "unit": "images/s", "scale": "linear"},
+        "series": [
+            {"name": "nchw", "published": False, "points": [point(2**at, 100.0 + 80 * at) for at in range(points)]},
+            {"name": "nchw", "published": True, "points": [{"x": 2**at, "y": 50.0 + 60 * at} for at in range(4)]},
+        ],
+        "gaps": [{"series": "nchw", "x": 2**points, "why": "oom: no memory left"}],
+    }
+
+
+def ratios_chart() -> dict[str, Any]:
+    points = [point("layout=nhwc", 1.4), point("precision=bf16-mixed", 2.1), point("threads=1", 0.55)]
+    return {
+        **_head("ratios"),
+        "x": {"label": "setting", "scale": "category"},
+        "y": {"label": "speed against the base", "unit": "ratio", "scale": "log"},
+        "series": [{"name": "alexnet-owt", "published": False, "points": points}],
+        "gaps": [],
+    }
+
+
+def point(x: str | int, y: float, *doubts: str, runs: list[str] | None = None) -> dict[str, Any]:
+    return {"x": x, "y": {**quantity(y), "n": 3}, "runs": runs or [], "doubts": list(doubts)}
+
+
+def _head(form: str) -> dict[str, Any]:
+    return {
+        "schema": 1,
+        "kind": "chart",
+        "name": f"made-up-{form}",
+        "title": f"A chart of {form}",
+        "subtitle": "alexnet-kim, batch 128",
+        "form": form,
+        "caption": ["Medians of 3 rounds with 95 % intervals."],
+        "commands": ["deepstone run alexnet-kim framework=torch,jax"],
+    }
