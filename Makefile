@@ -1,4 +1,4 @@
-# make quick   sets everything up and measures how fast this machine trains
+# make quick   sets everything up, measures this machine for some minutes, and writes quick.html about it
 # make test    sets everything up, TensorFlow and JAX included, and runs all checks and tests
 
 VENV ?= .venv
@@ -12,7 +12,7 @@ ENVIRONMENTS := $(abspath $(VENV))/environments
 
 quick: $(VENV)/.deepstone-installed
 	$(BIN)/deepstone doctor
-	$(BIN)/deepstone run alexnet-owt batch=16
+	$(BIN)/deepstone study quick --store quick-results --report quick.html
 
 test: check environments
 	$(BIN)/python -m pytest

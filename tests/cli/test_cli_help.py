@@ -22,12 +22,15 @@ COMMANDS = (
     ("memory",),
     ("conv",),
     ("draw",),
+    ("study",),
+    ("papers",),
+    ("report",),
     ("caffe",),
     ("caffe", "time"),
     ("env",),
     *(("env", name) for name in ("list", "add", "remove", "doctor")),
     ("results",),
-    *(("results", name) for name in ("list", "show", "export", "import", "delete", "rebuild")),
+    *(("results", name) for name in ("list", "show", "export", "import", "delete", "rebuild", "gate", "compare")),
 )
 
 
