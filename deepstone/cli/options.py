@@ -88,6 +88,17 @@ Timeout = Annotated[
     ),
 ]
 
+TimeLimit = Annotated[
+    str | None,
+    typer.Option("--time", help="Stop within this time, the most informative first, as in '10 min'.", metavar="TIME"),
+]
+Also = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--also", help="Records, findings, or a folder of them, as results/h200. May be repeated.", metavar="PATH"
+    ),
+]
+
 
 def examples(*lines: str, before: str = "") -> str:
     """The end of a command's help, its lines kept as they are."""

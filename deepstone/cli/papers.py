@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deepstone.cli.figure_file import check_folder
-from deepstone.cli.options import DryRun, Json, StorePath, examples, store_folder
+from deepstone.cli.options import Also, DryRun, Json, StorePath, TimeLimit, examples, store_folder
 from deepstone.cli.output import note, print_json
 from deepstone.cli.stopped import Stopped
 from deepstone.cli.stored import warn
@@ -50,18 +50,8 @@ def papers(
     ] = None,
     no_run: Annotated[bool, typer.Option("--no-run", help="Judge from what is there, and measure nothing.")] = False,
     dry_run: DryRun = False,
-    time: Annotated[
-        str | None,
-        typer.Option(
-            "--time", help="Measure within this time, the most informative first, as in '10 min'.", metavar="TIME"
-        ),
-    ] = None,
-    also: Annotated[
-        list[Path] | None,
-        typer.Option(
-            "--also", help="Results of other machines: .jsonl, .json or a folder. May be repeated.", metavar="PATH"
-        ),
-    ] = None,
+    time: TimeLimit = None,
+    also: Also = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Save verdicts and figures as JSON.", metavar="FILE")
     ] = None,

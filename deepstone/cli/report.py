@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepstone.cli.figure_file import check_folder
-from deepstone.cli.options import Json, StorePath, examples, store_folder
+from deepstone.cli.options import Also, Json, StorePath, examples, store_folder
 from deepstone.cli.output import note, print_json
 from deepstone.cli.stored import Filter, filters_in
 from deepstone.errors import UsageError
@@ -33,10 +33,7 @@ def report(
     study: Annotated[
         str | None, typer.Option("--study", help="Only what this study measured, in its figures.", metavar="NAME")
     ] = None,
-    also: Annotated[
-        list[Path] | None,
-        typer.Option("--also", help="Records, findings, or a folder of them, as results/h200.", metavar="PATH"),
-    ] = None,
+    also: Also = None,
     paper: Annotated[
         list[Path] | None,
         typer.Option("--paper", help="What `deepstone papers NAME --json` printed.", metavar="FILE"),

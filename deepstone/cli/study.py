@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deepstone.cli.completion import complete_axis, complete_study
-from deepstone.cli.options import DryRun, Json, StorePath, examples, not_nan, store_folder
+from deepstone.cli.options import DryRun, Json, StorePath, TimeLimit, examples, not_nan, store_folder
 from deepstone.cli.output import note, print_json
 from deepstone.cli.stopped import Stopped
 from deepstone.errors import MissingError, UsageError, nearest
@@ -49,12 +49,7 @@ def study(
         ),
     ] = None,
     dry_run: DryRun = False,
-    time: Annotated[
-        str | None,
-        typer.Option(
-            "--time", help="Stop within this time, the most informative first, as in '10 min'.", metavar="TIME"
-        ),
-    ] = None,
+    time: TimeLimit = None,
     rerun: Annotated[
         str | None,
         typer.Option(
