@@ -39,3 +39,12 @@ def draw_figure(result: Mapping[str, object], path: Path | None) -> None:
 
     draw(result, path)
     note(f"drew {path}")
+
+
+def check_page(path: Path | None) -> None:
+    """UsageError for a name or place that no page can have, before anything is measured or read for it."""
+    if path is not None and path.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(
+            f"cannot write {path}: the name of a page must end in .html; `deepstone report --figures` gives SVG and PNG"
+        )
+    check_folder(None if path is None else path.expanduser())

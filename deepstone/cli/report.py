@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepstone.cli.figure_file import check_folder
+from deepstone.cli.figure_file import check_folder, check_page
 from deepstone.cli.options import Also, Json, StorePath, examples, store_folder
 from deepstone.cli.output import note, print_json
 from deepstone.cli.stored import Filter, filters_in
@@ -73,10 +73,8 @@ def _check(output: Path | None, figures: Path | None, markdown: Path | None, *, 
     """Told before anything is read."""
     if output is None and figures is None and markdown is None and not json:
         raise UsageError("report needs a place to write to: -o FILE.html, --markdown FILE, --figures DIR or --json")
-    if output is not None and output.suffix.lower() not in (".html", ".htm"):
-        raise UsageError(f"cannot write {output}: the name of a page must end in .html; --figures gives SVG and PNG")
-    for path in (output, markdown):
-        check_folder(None if path is None else path.expanduser())
+    check_page(output)
+    check_folder(None if markdown is None else markdown.expanduser())
 
 
 def _opened(store: Path | None, *, needed: bool) -> Store | None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deepstone.cli.completion import complete_axis, complete_study
+from deepstone.cli.figure_file import check_page
 from deepstone.cli.options import DryRun, Json, StorePath, TimeLimit, examples, not_nan, store_folder
 from deepstone.cli.output import note, print_json
 from deepstone.cli.stopped import Stopped
@@ -89,6 +90,7 @@ def study(
         return
     if reference is None:
         raise UsageError("study needs a file or a name; `deepstone study --list` shows those that there are")
+    check_page(report)
     chosen = _changed(reference, list(words or []), time=time, rerun=rerun, budget=budget, repetitions=repetitions)
     # Only now what is slow to import: a mistake in the file is told at once.
     from deepstone.studies.course import Call

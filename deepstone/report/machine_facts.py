@@ -11,6 +11,7 @@ from deepstone.records.schema import Record
 from deepstone.report.lookup import inner, number_at, text_at
 from deepstone.report.setup_words import effective
 from deepstone.report.wording import harmless
+from deepstone.setups.axes import AUTO
 from deepstone.units import bytes_
 
 _GPUS_TOLD: Final = 16
@@ -42,7 +43,9 @@ def _of_runs(records: Sequence[Record], names: Mapping[tuple[str, str], str]) ->
     keys = dict.fromkeys(machine_key(record) for record in records)
     machine = records[0]["environment"].get("machine")
     found = dict.fromkeys(effective(record, "framework").replace("@", " ") for record in records)
-    frameworks = ", ".join(name for name in found if name)
+    frameworks = ", ".join(
+        name for name in found if name not in ("", AUTO)
+    )  # which one it was, a failed run may not know
     return MachineFacts(
         name=harmless(" · ".join(dict.fromkeys(names[key] for key in keys))),
         facts=(*_hardware(machine), ("frameworks", frameworks), ("runs", _runs(records))),

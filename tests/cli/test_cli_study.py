@@ -39,14 +39,29 @@ def test_planned_run_and_found_done(cli: Cli, file: Path) -> None:
     assert plan.out.count("FLOPs, roughly") == 3
     assert "6 tasks: 6 to measure, in random order within each round.\nAbout " in plan.out
     done = cli("study", "small.toml").assert_ok()
-    assert done.out == "study small: 6 done\n"
+    assert done.out.startswith("study small: 6 done\n\nWhat was found:\n  · cifarnet trains at ")
     lines = done.err.splitlines()
     assert [line.split()[0] for line in lines] == [f"[{number}/6]" for number in range(1, 7)]
     assert all("done: cifarnet framework=fake batch=" in line and "images/s; stored " in line for line in lines)
     assert len(cli.runs()) == 6
     again = cli("study", "small.toml").assert_ok()
-    assert (again.out, again.err) == ("study small: 6 done\n", "")
+    assert (again.out, again.err) == (done.out, "")
     assert "Nothing is left to measure." in cli("study", "small.toml", "--dry-run").assert_ok().out
+
+
+def test_the_page_about_it(cli: Cli, file: Path) -> None:
+    done = cli("study", "small.toml", "--report", "small.html").assert_ok()
+    assert done.err.splitlines()[-1] == "The page about it: small.html"
+    page = (cli.home / "small.html").read_text()
+    assert "cifarnet trains at " in page
+    assert all(run.stem in page for run in cli.runs())
+    assert "--report small.html" in json.loads((cli.store / "studies" / "small.json").read_text())["resume"]
+
+
+def test_a_page_that_cannot_be_written_is_told_before_anything_is_measured(cli: Cli, file: Path) -> None:
+    cli("study", "small.toml", "--report", "nowhere/small.html").assert_error(2, "nowhere")
+    cli("study", "small.toml", "--report", "small.pdf").assert_error(2, "must end in .html")
+    assert not cli.store.exists()
 
 
 def test_json_of_the_plan_and_of_the_end(cli: Cli, file: Path) -> None:
@@ -75,9 +90,9 @@ def test_what_failed_and_what_was_left_out_is_named(cli: Cli, file: Path) -> Non
     done = cli("study", "small.toml", DEEPSTONE_FAKE=script(by={"layout=nhwc": {"fault": fault}}))
     assert done.code == 1
     failed = "failed: cifarnet framework=fake batch=1 layout=nhwc (2 rounds): crashed: RuntimeError: scripted failure\n"
-    assert done.out == f"{failed}study small: 4 done, 2 failed\n"
+    assert done.out.startswith(f"{failed}study small: 4 done, 2 failed\n")
     retried = cli("study", "small.toml", "--rerun", "failed").assert_ok()
-    assert retried.out == "study small: 6 done\n"
+    assert retried.out.startswith("study small: 6 done\n")
     late = cli("study", "small.toml", "batch=8", "--time", "5 s", "--budget", 100).assert_ok()
     assert late.out.startswith("left out: cifarnet framework=fake batch=8 layout=nchw (2 rounds): it takes about ")
     assert "study small-" in late.out
@@ -87,7 +102,7 @@ def test_what_failed_and_what_was_left_out_is_named(cli: Cli, file: Path) -> Non
 def test_a_bar_on_a_terminal(cli: Cli, file: Path) -> None:
     done = cli.on_terminal("study", "small.toml", "--repetitions", 1, error_too=True)
     assert done.code == 0
-    assert done.out == "study small: 3 done\n"
+    assert done.out.startswith("study small: 3 done\n")
     assert "0/3, " in done.err
     assert " left · cifarnet base, round 1: " in done.err
     assert " left · cifarnet layout=nhwc, round 1: " in done.err
@@ -121,7 +136,7 @@ def test_a_signal_tells_how_to_go_on(cli: Cli, file: Path, number: int, code: in
     assert state["resume"] == resume
     assert list(cli.store.glob("claims/*.claim")) == []
     rest = cli(*resume.split()[1:]).assert_ok()
-    assert rest.out == "study small: 3 done\n"
+    assert rest.out.startswith("study small: 3 done\n")
     assert len(cli.runs()) == 3
 
 
