@@ -41,7 +41,8 @@ def shown_points(request: FigureRequest, found: Sequence[Star]) -> list[Drawn]:
     places = (*implied, *request.series)
     drawn: dict[tuple[str, str | int], Drawn] = {}
     for case in chosen:
-        series = ", ".join(labels.label(case, place) for place in places) or request.title
+        alone = request.title if request.x == MODEL else labels.label(case, MODEL)
+        series = ", ".join(labels.label(case, place) for place in places) or alone
         x = _x(request, case, labels)
         if (series, x) in drawn:
             series = f"{series}, {setting(case, differences(case.record, bases[case.key].record).axes)}"

@@ -49,7 +49,7 @@ class TestLines:
 
     def test_one_factor_with_the_rest_as_in_the_base(self):
         found = drawn(self.FIGURE, a_sweep(), {"batch": 4})
-        assert points(found) == {("Batch", 4): 100, ("Batch", 16): 150, ("Batch", 64): 160}
+        assert points(found) == {("alexnet-owt", 4): 100, ("alexnet-owt", 16): 150, ("alexnet-owt", 64): 160}
         assert found["x"] == {"label": "batch size", "scale": "log"}
         assert found["y"] == {"label": "images per second", "unit": "images/s", "scale": "linear"}
 
@@ -68,7 +68,7 @@ class TestLines:
     def test_a_phase_that_is_asked_for(self):
         records = [*a_sweep(), *rounds(500, 501, 502, batch=16, phase="forward")]
         found = drawn({**self.FIGURE, "filters": {"phase": "forward"}}, records, {"batch": 4})
-        assert points(found) == {("Batch", 4): 301, ("Batch", 16): 501}
+        assert points(found) == {("alexnet-owt", 4): 301, ("alexnet-owt", 16): 501}
 
     def test_a_single_value_is_no_curve(self):
         assert chart(self.FIGURE, [run(batch=4)]) == Absent(
