@@ -1,8 +1,11 @@
 """Steps under JAX's profiler: what each layer took inside them, and which kernels ran.
 
-host     step step step …                       hands over, is not waited for
+host     step step step …                       hands over, on a GPU is not waited for
 device   ▓▓run 0▓▓ ▓▓▓run 1▓▓▓ ▓▓▓run 2▓▓▓      every instruction is an event
 account            ┆─ step 1 ─┆─ step 2 ──┆     from the end of a run to the end of the next: as steps are timed
+
+On a CPU the host itself copies batches. Left alone it would hand over dozens of steps, and copy for all of them, during
+the first; so it stays one step ahead, as when steps are timed, and each step has the copy for the next one in it.
 """
 
 from __future__ import annotations
@@ -33,15 +36,22 @@ _UNKNOWN = 0.02  # of the kernels: so many may be of no instruction that the pro
 class TracedProgram:
     """One compiled step that is run under the profiler, and who its instructions belong to."""
 
-    def __init__(self, graph: Graph, steps: WholeSteps, phase: str) -> None:
+    def __init__(self, graph: Graph, steps: WholeSteps, phase: str, *, on_cpu: bool) -> None:
+        self._steps = steps
+        self._one_ahead = on_cpu
         self._step = steps.function(phase)
         self._program = program_of(steps.program(phase).as_text())
         self.owners = InstructionOwners(self._program, Scopes(layer.name for layer in graph.layers))
 
     def run(self, count: int, synchronize: Callable[[], None], scratch: str) -> list[Traced]:
         def steps() -> None:
+            before = None
             for _ in range(count):
                 self._step()
+                if self._one_ahead:
+                    if before is not None:
+                        before.block_until_ready()
+                    before = self._steps.last_loss
             synchronize()
 
         return profiled(steps, scratch)
@@ -74,7 +84,7 @@ class Tracer:
         self._synchronize = synchronize
         self._scratch = scratch
         self._on_cpu = on_cpu
-        self._program = TracedProgram(graph, steps, phase)
+        self._program = TracedProgram(graph, steps, phase, on_cpu=on_cpu)
         self._rule = _RULE
 
     def in_place(self, count: int) -> InPlace:
@@ -97,7 +107,8 @@ class Tracer:
         events, kernels = self._run(count + 1)
         if not self._on_cpu and self._unnamed(kernels) > _UNKNOWN:
             # A CUDA graph's kernels carry no names. Launched one by one they are the same kernels.
-            self._program = TracedProgram(self._graph, self._steps.recompiled(_NO_COMMAND_BUFFERS), self._phase)
+            steps = self._steps.recompiled(_NO_COMMAND_BUFFERS)
+            self._program = TracedProgram(self._graph, steps, self._phase, on_cpu=self._on_cpu)
             self._rule = f"{_RULE}; these steps were compiled without CUDA graphs, which hide who a kernel belongs to"
             events, kernels = self._run(count + 1)
         windows = self._program.windows(kernels, count + 1)

@@ -60,6 +60,11 @@ class WholeSteps:
         settings = replace(self._settings, compiler_options={**self._settings.compiler_options, **options})
         return WholeSteps(self._network, self._batch, self._state, settings)
 
+    @property
+    def last_loss(self) -> Any:
+        """Of the step that was handed over last; it may not be there yet."""
+        return self._state.loss
+
     def _compile(self, function: Callable[..., Any], *arguments: Any, donated: tuple[int, ...] = ()) -> Any:
         lowered = jax.jit(function, donate_argnums=donated).lower(*arguments, *self._batch.get())
         self.lowered.append(lowered)
