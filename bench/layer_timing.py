@@ -114,7 +114,7 @@ def measure(graph: Graph, batch: int, device: str, precision: str, rounds: int, 
             cpu_times[name].append((time.process_time() - cpu_begin) / steps)
     return {
         "model": graph.name,
-        "image": list(graph.layers[0].shape),
+        "image": graph.to_json()["layers"][0]["shape"],
         "batch": batch,
         "device": torch.cuda.get_device_name() if device == "gpu" else platform.processor() or "cpu",
         "torch": torch.__version__,
