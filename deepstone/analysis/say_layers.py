@@ -8,18 +8,10 @@ from typing import Any, Final, cast
 
 from deepstone.analysis.statement import Statement
 from deepstone.analysis.wording import capital, share
+from deepstone.graph.groups import GROUPS
 from deepstone.measure.statistics import Quantity
 from deepstone.records.schema import is_absent
 
-# The kinds of layers of each group of a finding that can take most of a step.
-GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
-    "convolutions": ("conv",),
-    "dense layers": ("dense",),
-    "batch norms": ("batch_norm",),
-    "response norms": ("lrn",),
-    "activations": ("relu", "dropout"),
-    "pools": ("max_pool", "average_pool", "global_pool"),
-}
 _LAYERS: Final = 66.0
 _PHASES: Final = {"train": "a training step", "forward": "a forward pass", "gradient": "a gradient step"}
 

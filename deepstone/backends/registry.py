@@ -16,6 +16,7 @@ class BackendInfo:
     package: str  # the importable package whose presence means the framework is installed; "" when none is needed
     distribution: str  # the name under which its version is recorded
     remedy: str  # how to get it
+    startup_s: float  # about how long until its first step, to plan with
     own_modules: str = ""  # what looks at a module that a user wrote in this framework, if anything does
 
 
@@ -26,6 +27,7 @@ BACKENDS: dict[str, BackendInfo] = {
         package="torch",
         distribution="torch",
         remedy="pip install 'deepstone[torch]'",
+        startup_s=3.0,
         own_modules="deepstone.backends.torch.own_module",
     ),
     TENSORFLOW: BackendInfo(
@@ -34,6 +36,7 @@ BACKENDS: dict[str, BackendInfo] = {
         package="tensorflow",
         distribution="tensorflow",
         remedy="deepstone env add tensorflow",
+        startup_s=7.0,
     ),
     JAX: BackendInfo(
         module="deepstone.backends.jax.backend",
@@ -41,6 +44,7 @@ BACKENDS: dict[str, BackendInfo] = {
         package="jax",
         distribution="jax",
         remedy="deepstone env add jax",
+        startup_s=5.0,
     ),
     FAKE: BackendInfo(
         module="deepstone.backends.fake.backend",
@@ -48,6 +52,7 @@ BACKENDS: dict[str, BackendInfo] = {
         package="",
         distribution="deepstone",
         remedy="",
+        startup_s=0.4,
     ),
 }
 

@@ -12,9 +12,9 @@ import typer
 from deepstone.cli.figure_file import check_folder
 from deepstone.cli.options import Also, DryRun, Json, StorePath, TimeLimit, examples, store_folder
 from deepstone.cli.output import note, print_json
-from deepstone.cli.stopped import Stopped
 from deepstone.cli.stored import warn
-from deepstone.errors import DeepstoneError, MissingError, UsageError, nearest
+from deepstone.cli.studying import exit_as, given_words, measured, opened_for, show_planned
+from deepstone.errors import DeepstoneError, UsageError, nearest
 
 if TYPE_CHECKING:
     from deepstone.papers.paper import Paper, Scale
@@ -77,23 +77,21 @@ def papers(
         _show_claim(paper, claim, as_json=json)
         return
     chosen = _scale(scale)
-    failures: State | None = None
+    state: State | None = None
     if not no_run:
         command = _command(which, chosen, time, elsewhere, output, store)
         plan, call = _planned(paper, chosen, time, command)
         if dry_run:
-            _show_plan(plan, call, store_folder(store), as_json=json)
+            show_planned(plan, call, store_folder(store), as_json=json)
             return
         # What is wrong with files from elsewhere is told before minutes are spent on measuring.
         _judged([paper], store_folder(store), elsewhere, chosen)
-        failures = _run(plan, call, store_folder(store))
-        _tell_unmeasured(failures)
+        state = measured(plan, opened_for(store_folder(store)), call)
+        _tell_unmeasured(state)
     [judged] = _judged([paper], store_folder(store), elsewhere, chosen)
     _show(judged, output, as_json=json)
-    if failures is not None and any(progress.task.missing for progress in failures.tasks):
-        raise typer.Exit(MissingError.exit_code)
-    if failures is not None and failures.count("failed"):
-        raise typer.Exit(1)
+    if state is not None:
+        exit_as(state)
 
 
 def _show_all(papers: list[Paper], store: Path, also: list[Path], *, as_json: bool) -> None:
@@ -161,34 +159,6 @@ def _planned(paper: Paper, scale: Scale, time: str | None, command: tuple[str, .
     return plan, Call(command=command, resume=shlex.join(command), rerun=rules.rerun, time_s=rules.time_s)
 
 
-def _show_plan(plan: Plan, call: Call, folder: Path, *, as_json: bool) -> None:
-    from deepstone.cli.show_study import show_plan
-    from deepstone.store.layout import Layout
-    from deepstone.store.store import Store
-    from deepstone.studies.course import Course
-
-    is_there = Layout(root=folder).format.exists()  # a dry run makes no store
-    course = Course(plan, Store.open(folder, create=False) if is_there else None, call)
-    show_plan(plan, course, call, as_json=as_json)
-
-
-def _run(plan: Plan, call: Call, folder: Path) -> State:
-    from deepstone.cli.show_study import watching
-    from deepstone.store.store import Store
-    from deepstone.studies.course import Course
-    from deepstone.studies.run import run_study
-
-    store = Store.open(folder)
-    store.probe()
-    try:
-        course = Course(plan, store, call)
-        with watching(course) as watch:
-            return run_study(course, store, call, watch)
-    except Stopped as stopped:
-        stopped.kept = f"what is stored is kept; go on with: {call.resume}"
-        raise
-
-
 def _tell_unmeasured(state: State) -> None:
     """What there was no time for, and what failed, by name; what cannot run here is no failure."""
     for progress in state.tasks:
@@ -224,5 +194,4 @@ def _command(
         ("-o", output),
         ("--store", store),
     ]
-    given = [word for option, value in options if value is not None for word in (option, str(value))]
-    return ("deepstone", "papers", name, *given)
+    return ("deepstone", "papers", name, *given_words(options))

@@ -12,14 +12,13 @@ from deepstone.cli.completion import complete_axis, complete_study
 from deepstone.cli.figure_file import check_page
 from deepstone.cli.options import DryRun, Json, StorePath, TimeLimit, examples, not_nan, store_folder
 from deepstone.cli.output import note, print_json
-from deepstone.cli.stopped import Stopped
-from deepstone.errors import MissingError, UsageError, nearest
+from deepstone.cli.studying import exit_as, given_words, measured, opened_for, show_planned
+from deepstone.errors import UsageError, nearest
 
 if TYPE_CHECKING:
     from deepstone.store.store import Store
     from deepstone.studies.course import Call
     from deepstone.studies.plan import Plan
-    from deepstone.studies.state import State
     from deepstone.studies.study import Rerun, Study
 
 EXAMPLES = examples(
@@ -104,7 +103,7 @@ def study(
     rules = chosen.rules
     call = Call(command=command, resume=shlex.join(command), rerun=rules.rerun, time_s=rules.time_s)
     if dry_run:
-        _show_plan(plan, call, store_folder(store), as_json=json)
+        show_planned(plan, call, store_folder(store), as_json=json)
     else:
         _run(plan, call, store_folder(store), report, as_json=json)
 
@@ -192,48 +191,17 @@ def _command(
         ("--report", report),
         ("--store", store),
     ]
-    given = [word for name, value in options if value is not None for word in (name, str(value))]
-    return ("deepstone", "study", reference, *words, *given)
-
-
-def _show_plan(plan: Plan, call: Call, folder: Path, *, as_json: bool) -> None:
-    from deepstone.cli.show_study import show_plan
-    from deepstone.store.layout import Layout
-    from deepstone.store.store import Store
-    from deepstone.studies.course import Course
-
-    is_there = Layout(root=folder).format.exists()  # a dry run makes no store
-    course = Course(plan, Store.open(folder, create=False) if is_there else None, call)
-    show_plan(plan, course, call, as_json=as_json)
+    return ("deepstone", "study", reference, *words, *given_words(options))
 
 
 def _run(plan: Plan, call: Call, folder: Path, report: Path | None, *, as_json: bool) -> None:
     from deepstone.cli.show_study import show_results
-    from deepstone.store.store import Store
 
-    store = Store.open(folder)
-    store.probe()
-    state = _measured(plan, store, call)
+    store = opened_for(folder)
+    state = measured(plan, store, call)
     if as_json:
         print_json(state.to_json())
     else:
         show_results(state)
     finish(state.to_json(), store, report, silent=as_json)
-    if any(progress.task.missing for progress in state.tasks):
-        raise typer.Exit(MissingError.exit_code)
-    if state.count("failed"):
-        raise typer.Exit(1)
-
-
-def _measured(plan: Plan, store: Store, call: Call) -> State:
-    from deepstone.cli.show_study import watching
-    from deepstone.studies.course import Course
-    from deepstone.studies.run import run_study
-
-    try:
-        course = Course(plan, store, call)
-        with watching(course) as watch:
-            return run_study(course, store, call, watch)
-    except Stopped as stopped:
-        stopped.kept = f"what is stored is kept; go on with: {call.resume}"
-        raise
+    exit_as(state)

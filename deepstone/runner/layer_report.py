@@ -10,6 +10,7 @@ from typing import Any
 from deepstone.absent import Absent, as_json
 from deepstone.graph.cost import LayerWork, layer_work
 from deepstone.graph.graph import Graph
+from deepstone.graph.groups import GROUPS
 from deepstone.measure import doubts
 from deepstone.measure.roofline import Bound, Peaks, bound
 from deepstone.measure.statistics import Quantity, median_of
@@ -24,19 +25,6 @@ SCHEMA = 1
 ISOLATED = "each layer by itself"
 PASSES = ("forward", "backward")
 _REPLICATES = 200  # there are hundreds of layers, and each interval needs its own
-
-# What a reader calls the operations together, in the order of the table.
-GROUPS: Mapping[str, tuple[str, ...]] = {
-    "convolutions": ("conv",),
-    "dense layers": ("dense",),
-    "batch norms": ("batch_norm",),
-    "response norms": ("lrn",),
-    "activations": ("relu", "dropout"),
-    "pools": ("max_pool", "average_pool", "global_pool"),
-    "sums and joins": ("add", "concat", "flatten"),
-    "loss": ("softmax_cross_entropy",),
-    "modules": ("module",),
-}
 
 
 def layers_report(job: Job, found: LayersFound, *, started_at: str) -> dict[str, Any]:

@@ -9,11 +9,11 @@ from statistics import median
 from typing import Final
 
 from deepstone.absent import Absent
+from deepstone.backends.registry import BACKENDS
 from deepstone.errors import StoreError
 from deepstone.records.identity import canonical_json
 from deepstone.records.schema import Record, is_absent
 from deepstone.runner.convolutions import equal_convolutions, passes_of
-from deepstone.setups.axes import FAKE, JAX, TENSORFLOW, TORCH
 from deepstone.store.rows import Row
 from deepstone.store.store import Store
 from deepstone.studies.task import Task
@@ -26,7 +26,6 @@ PACED: Final = "FLOPs, at the pace so far"
 # What a careful framework reaches on common networks; only the order of magnitude matters.
 _CORE_FLOPS_PER_S: Final = 40e9
 _GPU_FLOPS_PER_S: Final = 20e12
-_STARTUP_S: Final = {TORCH: 3.0, TENSORFLOW: 7.0, JAX: 5.0, FAKE: 0.4}
 _AROUND_S: Final = 0.5  # the controller's part: starting a process, judging, storing
 _FEWEST_STEPS: Final = 16  # until an interval is judged at all
 _PHASE_STEPS: Final = 5
@@ -91,10 +90,10 @@ class Estimator:
         return Estimate(seconds=_wall_s(record, task), basis=STORE)
 
     def _rough(self, task: Task) -> float:
-        startup_s = _STARTUP_S.get(task.job.environment.framework, 5.0) + _AROUND_S
+        startup_s = BACKENDS[task.job.environment.framework].startup_s + _AROUND_S
         step_s = self._step_s(task)
         if task.kind == "peaks":
-            return startup_s + (_PEAKS_S if task.job.environment.framework != FAKE else 1.0)
+            return startup_s + _PEAKS_S
         if task.kind == "memory":
             return startup_s + 6 * step_s
         if task.kind == "layers":
