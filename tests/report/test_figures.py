@@ -189,6 +189,19 @@ class TestRoofline:
         assert fp32.points[0][1] == fp32.points[1][1] == 9e10
         assert "90.0 GFLOP/s" in fp32.label
 
+    def test_ceilings_too_near_for_two_names_share_one(self) -> None:
+        result = layers_result()
+        result["peaks"]["flops_per_s"] |= {"fp64": quantity(8.9e10), "fp16": quantity(2.8e11)}
+        panel = make_figure(result, "roofline").panels[0]
+        assert isinstance(panel, Plane)
+        names = [line.label for line in panel.lines[1:]]
+        assert sorted(names) == [
+            "",
+            "",
+            "fp16: 280 GFLOP/s, bf16: 279 GFLOP/s",
+            "fp32: 90.0 GFLOP/s, fp64: 89.0 GFLOP/s",
+        ]
+
     def test_the_share_of_the_ceiling_is_of_the_precision_that_ran(self) -> None:
         result = layers_result()
         result["setup"]["effective"]["precision"]["value"] = "bf16-mixed"

@@ -30,6 +30,7 @@ from deepstone.units import count, digits, percent
 _HOW_TO: Final = "measure the ceilings with `deepstone doctor --peaks`, then the layers again"
 _MARKERS: Final = {"forward": "circle", "backward": "diamond"}
 _COLOURS: Final = {"forward": FORWARD, "backward": BACKWARD}
+_NEAR: Final = 1.25  # ceilings that differ by less have no room for a name each
 _ROOM: Final = 3.0  # on a logarithmic axis, beyond the outermost point
 
 
@@ -48,10 +49,20 @@ class _Ceilings:
             for name, rate in self.bytes_per_s.items()
         ]
         flat = [
-            Line(label=f"{name}: {count(rate, 'FLOP/s')}", points=((rate / widest, rate), (x_high, rate)))
-            for name, rate in self.flops_per_s.items()
+            Line(label=label, points=((rate / widest, rate), (x_high, rate))) for label, rate in self._level_names()
         ]
         return (*slanted, *flat)
+
+    def _level_names(self) -> list[tuple[str, float]]:
+        """Lines so near to the next higher one that their names would lie over each other are named with that one."""
+        names: dict[str, list[str]] = {}
+        head, before = "", 0.0
+        for name, rate in sorted(self.flops_per_s.items(), key=lambda each: -each[1]):
+            if before == 0 or before / rate >= _NEAR:
+                head = name
+            names.setdefault(head, []).append(f"{name}: {count(rate, 'FLOP/s')}")
+            before = rate
+        return [(", ".join(names.get(name, ())), rate) for name, rate in self.flops_per_s.items()]
 
     def at(self, intensity: float, precision: str) -> float | None:
         """What a layer could reach at most, if the ceiling of its precision is known."""
@@ -95,6 +106,7 @@ def roofline(result: Node) -> Figure:
         panels=tuple(panels),
         caption=(
             "Ceilings were measured on this machine, not taken from a data sheet.",
+            "A convolution is above its ceiling where the library knows one of fewer operations (Winograd, FFT).",
             "FLOPs (2 per multiply-add) and bytes (each array read or written once) come from the layer graph.",
             "Where there is no room for every name, the layers that take longest have theirs.",
             *heading.failures(result),
