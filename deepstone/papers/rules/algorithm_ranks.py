@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -10,7 +11,16 @@ from deepstone.measure.statistics import Quantity
 from deepstone.papers.answer import Answer, not_testable
 from deepstone.papers.arithmetic import in_words, ratio
 from deepstone.papers.evidence import Evidence
-from deepstone.papers.families import FAMILIES, alike, family_of, fastest, passes_in_words, timed_cases, uniform
+from deepstone.papers.families import (
+    FAMILIES,
+    LARGEST_ERROR,
+    alike,
+    family_of,
+    fastest,
+    passes_in_words,
+    timed_cases,
+    uniform,
+)
 from deepstone.papers.lab import Lab
 from deepstone.papers.rules.labs import NO_LAB, lab_remarks, labs_by_batch
 from deepstone.papers.rules.rule import Asked, Rule
@@ -48,7 +58,7 @@ def _apply(asked: Asked, evidence: Evidence) -> Answer:
         findings=tuple(dict.fromkeys(lab.id for lab in used)),
     )
     for lab in overall.labs[:1]:
-        answer = answer.noting(_with_any_arithmetic(lab, _own_cases(lab, asked.parameters["overall"])))
+        answer = answer.noting(_with_any_error(lab, asked.parameters["overall"]))
     return answer.noting(lab_remarks(asked, labs, used[0]))
 
 
@@ -91,24 +101,31 @@ def _own_cases(lab: Lab, family: str) -> list[tuple[str, Pass]]:
     return [case for case in timed_cases(lab) if fastest(alike(lab.of(*case)), family) is not None]
 
 
-def _lead(lab: Lab, family: str, cases: Sequence[tuple[str, Pass]]) -> Quantity | None:
+def _lead(
+    lab: Lab, family: str, cases: Sequence[tuple[str, Pass]], largest_error: float = LARGEST_ERROR
+) -> Quantity | None:
     """Time of the fastest other kind over that of this one."""
-    own = uniform(lab, family, cases) if cases else None
-    others = [kind for name in FAMILIES if name != family and (kind := uniform(lab, name, cases)) is not None]
+    own = uniform(lab, family, cases, largest_error) if cases else None
+    found = [uniform(lab, name, cases, largest_error) for name in FAMILIES if name != family]
+    others = [kind.time_s for kind in found if kind is not None]
     if own is None or own.own < len(cases) or not others:
         return None
-    return ratio(min((kind.time_s for kind in others), key=lambda time: time.median), own.time_s)
+    return ratio(min(others, key=lambda time: time.median), own.time_s)
 
 
-def _with_any_arithmetic(lab: Lab, cases: Sequence[tuple[str, Pass]]) -> str:
-    """Who would win if an algorithm might compute less exactly: said, but not judged."""
+def _with_any_error(lab: Lab, family: str) -> str:
+    """How it would be if an algorithm might compute less exactly: said, but not judged."""
+    cases = _own_cases(lab, family)
     winners = [chosen for case in cases if (chosen := fastest(lab.of(*case))) is not None]
     loose = [timing for timing in winners if timing not in alike(winners)]
-    if not loose:
+    lead = _lead(lab, family, cases, math.inf)
+    if not loose or lead is None:
         return ""
     kinds = " and ".join(sorted({family_of(timing) for timing in loose}))
-    where = f"{len(loose)} of these {len(winners)} passes"
-    return f"if errors above 1e-4 (TF32) are allowed, the fastest are of {kinds} in {where}"
+    return (
+        f"if errors above {LARGEST_ERROR:.0e} were allowed, {kinds} would be the fastest in {len(loose)} of these "
+        f"{len(winners)} passes more, and the fastest other would take {in_words(lead)} times as long as {family}"
+    )
 
 
 RULE = Rule(
