@@ -16,8 +16,13 @@ AUTO = "auto"
 TORCH = "torch"
 TENSORFLOW = "tensorflow"
 JAX = "jax"
+MXNET = "mxnet"
+THEANO = "theano"
+CHAINER = "chainer"
+CNTK = "cntk"
 FAKE = "fake"  # scripted, for tests; never chosen by `auto`
-OFFERED = (TORCH, TENSORFLOW, JAX)
+CURRENT = (TORCH, TENSORFLOW, JAX)
+OFFERED = (*CURRENT, MXNET, THEANO, CHAINER, CNTK)
 FRAMEWORKS = (*OFFERED, FAKE)
 
 MOST_BATCH = 2**20
