@@ -6,6 +6,7 @@ import functools
 
 import pytest
 from awkward_ops import OPS, awkward
+from frameworks import environment_of
 from graph_examples import branching
 from test_contract import SUBJECTS, Subject
 from tiny_jobs import machine
@@ -13,7 +14,6 @@ from tiny_jobs import machine
 from deepstone.checks.layers import LayerCheck
 from deepstone.checks.sameness import FrameworkSameness
 from deepstone.checks.verify import check_layers_only, verify
-from deepstone.environments.find import find_environment
 from deepstone.graph.graph import Graph
 from deepstone.models.load import LoadedModel
 from deepstone.runner.job import Job
@@ -35,17 +35,25 @@ SETUPS: dict[str, dict[str, Value]] = {
 UNABLE = {
     ("torch", "xla"): "torch_xla",
     ("jax", "native"): "XLA",
+    ("torch@1.1.0", "nhwc"): "layout",
+    ("torch@1.1.0", "xla"): "engine",
+    ("torch@1.1.0", "native"): "engine",
+    ("torch@1.1.0", "bf16-mixed"): "precision",
+    ("mxnet", "nhwc"): "layout",
+    ("mxnet", "xla"): "engine",
+    ("mxnet", "native"): "engine",
+    ("mxnet", "bf16-mixed"): "precision",
 }
 
 real = [subject for subject in SUBJECTS if subject.computes]
-every_real_backend = pytest.mark.parametrize("subject", real, ids=lambda subject: subject.name)
+every_real_backend = pytest.mark.parametrize("subject", real, ids=str)
 
 
 def job(framework: str, graph: Graph, **axes: Value) -> Job:
     return Job(
         model=LoadedModel(graph=graph, name=graph.name, source="zoo", file_sha256=""),
         request=complete({"framework": framework, "batch": 3, "threads": 1, **axes}),
-        environment=find_environment(framework),
+        environment=environment_of(framework),
         machine=machine(),
         command=("deepstone", "verify", graph.name),
     )

@@ -34,6 +34,20 @@ class OldLayer:
     def buffers(self) -> Tuple[str, ...]:
         return BUFFERS.get(self.op, ())
 
+    def ends_outside(self, source: Sequence[int]) -> bool:
+        """Whether a pool that rounds up has a last window outside the image, which the graph leaves out.
+
+        Old frameworks keep it, so their result must be cut to `output`. `source` is the shape of the input.
+        """
+        if not self.has["ceil_mode"]:
+            return False
+        pad, kernel, stride = self.has["pad"], self.has["kernel"], self.has["stride"]
+        for side in (0, 1):
+            room = source[1 + side] + pad[2 * side] + pad[2 * side + 1] - kernel[side]
+            if -(-room // stride[side]) + 1 != self.output[1 + side]:
+                return True
+        return False
+
     def pad_is_even(self) -> bool:
         """Whether a framework that pads both ends of a side alike can do it itself."""
         top, bottom, left, right = self.has["pad"]

@@ -105,6 +105,12 @@ class Lowering:
         held, has = self._held.parameters[layer.name], layer.has
         weight, bias = held["weight"], held.get("bias")
         stride, dilation, groups = has["stride"], has["dilation"], has["groups"]
+        below, beside = (max(0, stride[side] - has["kernel"][side]) for side in (0, 1))
+        if (below or beside) and has["kernel"] != (1, 1) and dilation == (1, 1):
+            # MKL-DNN 0.18 leaves the gradient of pixels that no window sees unset. With zeros in the kernel all are seen.
+            left, right, top, bottom = _outer(has["pad"])
+            sides, more = (left, right + beside, top, bottom + below), (0, beside, 0, below)
+            return lambda x: F.conv2d(F.pad(x, sides), F.pad(weight, more), bias, stride, 0, 1, groups)
         if layer.pad_is_even():
             pad = (has["pad"][0], has["pad"][2])
             return lambda x: F.conv2d(x, weight, bias, stride, pad, dilation, groups)
@@ -130,7 +136,7 @@ class Lowering:
     def _max_pool(self, layer: OldLayer) -> _Op:
         has = layer.has
         kernel, stride, ceil = has["kernel"], has["stride"], has["ceil_mode"]
-        if _torch_pads(layer):
+        if self._torch_pools(layer):
             pad = (has["pad"][0], has["pad"][2])
             return lambda x: F.max_pool2d(x, kernel, stride, pad, 1, ceil)
         sides, height, width = _outer(has["pad"]), layer.output[1], layer.output[2]
@@ -145,7 +151,7 @@ class Lowering:
     def _average_pool(self, layer: OldLayer) -> _Op:
         has = layer.has
         kernel, stride, ceil, counts = has["kernel"], has["stride"], has["ceil_mode"], has["count_pad"]
-        if _torch_pads(layer):
+        if self._torch_pools(layer):
             pad = (has["pad"][0], has["pad"][2])
             return lambda x: F.avg_pool2d(x, kernel, stride, pad, ceil, counts)
         sides, height, width = _outer(has["pad"]), layer.output[1], layer.output[2]
@@ -158,6 +164,14 @@ class Lowering:
         source = self._graph.shape(layer.inputs[0])
         share = means(torch.ones((1, 1) + tuple(source[1:]), dtype=self._dtype))  # of that part, what is image
         return lambda x: means(x) / share
+
+    def _torch_pools(self, layer: OldLayer) -> bool:
+        """Whether torch's own pool is the graph's: pads alike on both ends and no wider than half the kernel, and no
+        window outside the image, which 1.1 leaves out only where there is padding."""
+        top, _, left, _ = layer.has["pad"]
+        kernel = layer.has["kernel"]
+        narrow = layer.pad_is_even() and 2 * top <= kernel[0] and 2 * left <= kernel[1]
+        return narrow and not layer.ends_outside(self._graph.shape(layer.inputs[0]))
 
     def _lrn(self, layer: OldLayer) -> _Op:
         has = layer.has
@@ -402,13 +416,6 @@ def _outer(pad: Sequence[int]) -> Tuple[int, int, int, int]:
     """torch's order of sides."""
     top, bottom, left, right = pad
     return left, right, top, bottom
-
-
-def _torch_pads(layer: OldLayer) -> bool:
-    """Whether torch's own pools take this padding: the same on both ends, and no more than half the kernel."""
-    top, _, left, _ = layer.has["pad"]
-    kernel = layer.has["kernel"]
-    return layer.pad_is_even() and 2 * top <= kernel[0] and 2 * left <= kernel[1]
 
 
 def _numpy(tensor: Any) -> Any:
