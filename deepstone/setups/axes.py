@@ -204,7 +204,9 @@ _DECLARED = (
         honoured_by=_NOT_THE_OLD,
     ),
     _count("threads", "Threads that share the work of one operation.", most=4096),
-    _count("inter_threads", "Threads that run independent operations side by side.", most=4096, honoured_by=_NOT_THE_OLD),
+    _count(
+        "inter_threads", "Threads that run independent operations side by side.", most=4096, honoured_by=_NOT_THE_OLD
+    ),
     Axis(
         name="affinity",
         type="cpus",

@@ -77,9 +77,7 @@ WORKER_SIDE = {
 }
 
 every_backend = pytest.mark.parametrize("subject", SUBJECTS, ids=str)
-every_real_backend = pytest.mark.parametrize(
-    "subject", [subject for subject in SUBJECTS if subject.computes], ids=str
-)
+every_real_backend = pytest.mark.parametrize("subject", [subject for subject in SUBJECTS if subject.computes], ids=str)
 every_phase = pytest.mark.parametrize("phase", ["forward", "gradient", "train"])
 
 

@@ -9,7 +9,7 @@ import ctypes
 import os
 import sys
 import tempfile
-from typing import Any, Dict, Iterator, List, Optional
+from typing import Any, Dict, Generator, List, Optional
 
 _SWITCHES = ("dnnl_set_verbose", "mkldnn_set_verbose")  # of oneDNN 1.1 and later, and of what came before
 _HEADS = ("dnnl_verbose,", "mkldnn_verbose,", "onednn_verbose,")
@@ -51,7 +51,7 @@ class Heard:
 
 
 @contextlib.contextmanager
-def listening(library: str) -> Iterator[Heard]:
+def listening(library: str) -> Generator[Heard, None, None]:
     """`library` is the path of the shared object that holds MKL-DNN. Other output of that time is passed on after."""
     heard = Heard()
     switch = _switch(library)

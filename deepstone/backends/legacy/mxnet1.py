@@ -105,7 +105,7 @@ class Lowering:
             pad=pad,
             num_filter=has["channels"],
             num_group=has["groups"],
-            **self._weights(layer)
+            **self._weights(layer),
         )
 
     def _dense(self, layer: OldLayer, x: Any) -> Any:
@@ -212,8 +212,9 @@ class MxnetBackend(Backend):
         given: Dict[str, Any],
         wanted: Sequence[str],
     ) -> Any:
-        """The symbol with its arrays; gradients are kept of all parameters and of the `wanted` ones among those given."""
-        arrays, trained, kept = dict(given), list(wanted), {}
+        """The symbol with its arrays. It keeps gradients of all parameters, and of the `wanted` among those given."""
+        arrays, trained = dict(given), list(wanted)
+        kept: Dict[str, Any] = {}
         for layer in layers:
             for name in layer.parameters:
                 own = self._job.weights[layer.name][name]
@@ -338,7 +339,9 @@ class MxnetBackend(Backend):
                 if name == "running_var" and steps:
                     values = len(self._job.labels) * layer.output[1] * layer.output[2]
                     unbiased = values / (values - 1.0)
-                    array = (unbiased * array + (1 - unbiased) * (1 - layer.has["momentum"]) ** steps).astype(self._dtype)
+                    array = (unbiased * array + (1 - unbiased) * (1 - layer.has["momentum"]) ** steps).astype(
+                        self._dtype
+                    )
                 found["%s/%s" % (layer.name, name)] = array
         return found
 
@@ -363,9 +366,7 @@ class MxnetBackend(Backend):
         return LayerResult(
             output.asnumpy().reshape((len(self._job.labels),) + layer.output if layer.op != LOSS else ()),
             inputs={source: gradients[source] for source in wanted},
-            parameters={
-                own: gradients[_key(name, own)] for own in layer.parameters if _key(name, own) in gradients
-            },
+            parameters={own: gradients[_key(name, own)] for own in layer.parameters if _key(name, own) in gradients},
             buffers={key[len(name) + 1 :]: array for key, array in buffers.items()},
         )
 

@@ -5,7 +5,7 @@ written for the controller's Python. So layers are read from JSON, in which ever
 """
 
 import os
-from typing import Any, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from deepstone.backends.base import Unsupported, as_observed, as_set
 
@@ -23,7 +23,7 @@ class OldLayer:
         self.inputs: Tuple[str, ...] = tuple(rest.pop("inputs"))
         self.output: Tuple[int, ...] = tuple(rest.pop("output"))  # per sample
         self.parameters = {name: tuple(shape) for name, shape in rest.pop("parameters").items()}
-        self.has = {key: tuple(value) if isinstance(value, list) else value for key, value in rest.items()}
+        self.has: Dict[str, Any] = {key: _frozen(value) for key, value in rest.items()}
 
     @property
     def sources(self) -> List[str]:
@@ -54,6 +54,10 @@ class OldLayer:
         return bool(top == bottom and left == right)
 
 
+def _frozen(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownVariableType]
+
+
 class OldGraph:
     """The layers in their order, and shapes by name."""
 
@@ -76,7 +80,7 @@ class OldGraph:
 
 
 def refuse_other_ops(graph: OldGraph, known: Iterable[str], framework: str) -> None:
-    """Unsupported, with all that the network needs and the backend does not lower, each with one layer that needs it."""
+    """Unsupported, with all that the network needs and the backend does not lower, and a layer that needs it."""
     have = set(known)
     lacking: Dict[str, str] = {}
     for layer in graph.layers:
@@ -87,7 +91,7 @@ def refuse_other_ops(graph: OldGraph, known: Iterable[str], framework: str) -> N
         raise Unsupported("%s has no lowering of: %s" % (framework, told))
 
 
-def refuse_other_values(request: Dict[str, Any], honoured: Dict[str, Sequence[Any]], framework: str) -> None:
+def refuse_other_values(request: Dict[str, Any], honoured: Mapping[str, Sequence[Any]], framework: str) -> None:
     """Unsupported, with every axis of the request that has a value this backend does not honour.
 
     It stands for setups/rules.py too, whose rules about devices and engines are all narrower than these tables.

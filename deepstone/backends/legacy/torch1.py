@@ -107,7 +107,7 @@ class Lowering:
         stride, dilation, groups = has["stride"], has["dilation"], has["groups"]
         below, beside = (max(0, stride[side] - has["kernel"][side]) for side in (0, 1))
         if (below or beside) and has["kernel"] != (1, 1) and dilation == (1, 1):
-            # MKL-DNN 0.18 leaves the gradient of pixels that no window sees unset. With zeros in the kernel all are seen.
+            # MKL-DNN 0.18 leaves the gradient of pixels that no window sees unset; with zeros in the kernel, all are.
             left, right, top, bottom = _outer(has["pad"])
             sides, more = (left, right + beside, top, bottom + below), (0, beside, 0, below)
             return lambda x: F.conv2d(F.pad(x, sides), F.pad(weight, more), bias, stride, 0, 1, groups)
