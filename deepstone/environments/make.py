@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -28,6 +29,7 @@ from deepstone.environments.pip import PipFailed, keep, pip_install
 from deepstone.environments.places import ELSEWHERE, Place, as_store_error
 from deepstone.environments.probe import probe
 from deepstone.environments.recipe import Recipe
+from deepstone.environments.shims import make_shims, require_libraries
 from deepstone.environments.undisturbed import undisturbed
 from deepstone.environments.watch import Watch
 from deepstone.errors import MissingError, StoreError
@@ -62,6 +64,7 @@ def make(recipe: Recipe, root: Path, watch: Watch, *, again: bool = False) -> Ma
                 return Making(manifest=there, is_new=False, is_outdated=there.recipe_sha != recipe.sha)
             discard(place)
             _require_room(recipe, root)
+            require_libraries(recipe)
             interpreter = find_interpreter(recipe.python, recipe.name)
             try:
                 manifest = _make(recipe, place, interpreter, watch)
@@ -97,7 +100,7 @@ def _make(recipe: Recipe, place: Place, interpreter: Interpreter, watch: Watch) 
         _make_venv(interpreter, place, log)
         _install(recipe, place, python, log, watch)
     watch.tell("trying it", "", _INSTALLED)
-    environment = _tried(recipe, python)
+    environment = _tried(recipe, python, make_shims(recipe, place))
     shutil.rmtree(place.tmp)
     return write_manifest(place, environment, recipe_sha=recipe.sha, size_bytes=used_bytes(place.folder))
 
@@ -154,12 +157,11 @@ class _Progress:
         self._watch.tell(*self._stage, self._share)
 
 
-def _tried(recipe: Recipe, python: Path) -> Environment:
+def _tried(recipe: Recipe, python: Path, variables: Mapping[str, str]) -> Environment:
     """The environment as it turned out; MissingError when it is not what the recipe says."""
     package = BACKENDS[recipe.framework].package
-    variables = {**clean_variables(), **recipe.variables}
     try:
-        probed = probe([str(python)], package, variables)
+        probed = probe([str(python)], package, {**clean_variables(), **variables})
     except MissingError as error:
         raise MissingError(f"{recipe.name} was installed and does not work: {error}; its recipe is wrong") from error
     if base_version(probed.version) != base_version(recipe.version):
@@ -171,7 +173,7 @@ def _tried(recipe: Recipe, python: Path) -> Environment:
         lock=probed.lock,
         name=recipe.name,
         kind="venv",
-        variables=recipe.variables,
+        variables=variables,
     )
 
 

@@ -21,6 +21,7 @@ _PIN: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(\[[A-Za-z0-9,._-]+\])?==
 _PLAIN_VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _OPTION: Final = re.compile(r"(--[a-z][a-z-]*)(=.+)?")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_LIBRARY: Final = re.compile(r"lib[A-Za-z0-9_+-]+\.so[0-9.]*")  # so it cannot lead out of its folder
 _ELSEWHERE: Final = {"--target", "--prefix", "--root", "--user", "--python", "--requirement", "--editable"}
 _KINDS: Final = ("venv",)
 _ROOM: Final = 1.2  # downloads lie beside what is unpacked from them until all is installed
@@ -40,6 +41,15 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Link:
+    """A library of this machine under the name by which an old framework asks for it."""
+
+    name: str
+    to: str  # the name of the file that it really is
+    remedy: str  # how to get that
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
     name: str
     framework: str
@@ -49,7 +59,8 @@ class Recipe:
     steps: tuple[Step, ...]
     size_bytes: int  # of what is installed
     minutes: float  # roughly, mostly for downloading
-    variables: Mapping[str, str]
+    variables: Mapping[str, str]  # `{environment}` in a value stands for the folder that is made
+    links: tuple[Link, ...]
     default: bool  # what the framework's bare name means
     year: int
     notes: str
@@ -58,7 +69,10 @@ class Recipe:
     def sha(self) -> str:
         """Of all that decides what comes out, so not of notes and guesses at size and time."""
         steps = [[step.packages, step.pip, step.options, step.dependencies] for step in self.steps]
-        text = json.dumps([self.framework, self.version, self.kind, steps, dict(self.variables)], sort_keys=True)
+        told: list[Any] = [self.framework, self.version, self.kind, steps, dict(self.variables)]
+        if self.links:
+            told.append([[link.name, link.to] for link in self.links])
+        text = json.dumps(told, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
@@ -117,6 +131,7 @@ def _recipe(fields: _Fields) -> Recipe:
         size_bytes=fields.take("size_bytes", _whole(1, 2**50), "a number of bytes"),
         minutes=fields.take("minutes", _positive, "a number above 0"),
         variables=fields.take("variables", _variables, "a table of names and texts", {}),
+        links=fields.take("links", _links, "libraries, each a table [[links]]", ()),
         default=fields.take("default", _truth, "true or false", False),
         year=fields.take("year", _whole(2000, 2100), "the year of the release"),
         notes=fields.take("notes", _text, "text", ""),
@@ -145,6 +160,22 @@ def _step(fields: _Fields) -> Step:
     )
     fields.end()
     return step
+
+
+def _links(given: Any) -> tuple[Link, ...] | None:
+    if not isinstance(given, list) or not all(isinstance(table, dict) for table in cast(list[Any], given)):
+        return None
+    return tuple(_link(_Fields(table, f"links {number}: ")) for number, table in enumerate(cast(list[Any], given), 1))
+
+
+def _link(fields: _Fields) -> Link:
+    link = Link(
+        name=fields.take("name", _matching(_LIBRARY), "the name of a library, as in libmpi.so.12"),
+        to=fields.take("to", _matching(_LIBRARY), "the name of a library's file, as in libmpi.so.40"),
+        remedy=fields.take("remedy", _text, "how to get it"),
+    )
+    fields.end()
+    return link
 
 
 def _framework(given: Any) -> str | None:
