@@ -8,7 +8,7 @@ from deepstone.environments.made import survey
 from deepstone.environments.own import own_environment
 from deepstone.environments.places import environments_root
 from deepstone.errors import MissingError
-from deepstone.setups.axes import AUTO
+from deepstone.setups.axes import AUTO, CURRENT
 
 
 def find_environment(wanted: str) -> Environment:
@@ -39,12 +39,14 @@ def own_environments() -> list[Environment]:
 
 
 def installed() -> dict[str, Environment | None]:
-    """Every framework a user can ask for, with its environment if there is one; further ones under their own names."""
+    """Every framework of today with its environment if there is one, those of other years that are there, and further
+    environments under their own names."""
     found: dict[str, Environment | None] = {}
     for name, info in BACKENDS.items():
         if info.package:
             first, *further = environments(name) or [None]
-            found[name] = first
+            if first is not None or name in CURRENT:  # nobody lacks a framework of 2016
+                found[name] = first
             found |= {environment.name: environment for environment in further if environment is not None}
     return found
 
