@@ -1,4 +1,5 @@
 # make quick   sets everything up, measures this machine for some minutes, and writes quick.html about it
+# make legacy  also makes frameworks of other years, and tests them
 # make test    sets everything up, TensorFlow and JAX included, and runs all checks and tests
 
 VENV ?= .venv
@@ -8,7 +9,10 @@ SETUP := scripts/environment.sh pyproject.toml
 # The tests run every framework for real, from here.
 ENVIRONMENTS := $(abspath $(VENV))/environments
 
-.PHONY: quick test check environments format clean
+# Frameworks of other years that have a backend. `make test` tries those that are there; this makes them, and tries all.
+LEGACY := torch@1.1.0 mxnet
+
+.PHONY: quick test check environments legacy format clean
 
 quick: $(VENV)/.deepstone-installed
 	$(BIN)/deepstone doctor
@@ -19,6 +23,10 @@ test: check environments
 
 environments: $(VENV)/.deepstone-checks-installed
 	DEEPSTONE_ENVIRONMENTS=$(ENVIRONMENTS) $(BIN)/deepstone env add tensorflow jax
+
+legacy: environments
+	DEEPSTONE_ENVIRONMENTS=$(ENVIRONMENTS) $(BIN)/deepstone env add $(LEGACY)
+	DEEPSTONE_TEST_LEGACY=1 $(BIN)/python -m pytest tests/backends -k "torch-1.1.0 or mxnet or legacy"
 
 check: $(VENV)/.deepstone-checks-installed
 	$(BIN)/ruff format --check .

@@ -501,7 +501,7 @@ class TestOldPythons:
         legacy = package / "backends" / "legacy"
         shared += [
             path for path in sorted(legacy.glob("*.py")) if path.name != "launch.py"
-        ]  # which the controller reads
+        ]
         program = """
             import sys
             for path in sys.argv[1:]:
