@@ -499,9 +499,7 @@ class TestOldPythons:
         package = SERVE_PATH.parent.parent
         shared = [SERVE_PATH, package / "backends" / "base.py", package / "graph" / "batch.py"]
         legacy = package / "backends" / "legacy"
-        shared += [
-            path for path in sorted(legacy.glob("*.py")) if path.name != "launch.py"
-        ]
+        shared += [path for path in sorted(legacy.glob("*.py")) if path.name != "launch.py"]
         program = """
             import sys
             for path in sys.argv[1:]:
