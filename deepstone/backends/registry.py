@@ -78,7 +78,7 @@ BACKENDS: dict[str, BackendInfo] = {
         startup_s=20.0,
     ),
     CHAINER: BackendInfo(
-        module=_NOT_YET,
+        module="deepstone.backends.legacy.chainer7",
         launch=_LEGACY_LAUNCH,
         package="chainer",
         distribution="chainer",

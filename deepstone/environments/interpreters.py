@@ -56,7 +56,8 @@ def find_interpreter(versions: Sequence[str], name: str) -> Interpreter:
     raise MissingError(
         f"cannot make {name}: no Python {_either(versions)} found (looked at this Python {_own_version()}, for "
         f"python{versions[0]} and the like on PATH, in {_pyenv_versions()}, /usr/local/bin and /opt); install "
-        f"python{versions[0]} (pyenv install {versions[0]} builds any version), or adopt one that has {framework}: deepstone env add {framework} --python PATH"
+        f"python{versions[0]} (pyenv install {versions[0]} builds any version), or adopt one that has {framework}: "
+        f"deepstone env add {framework} --python PATH"
     )
 
 

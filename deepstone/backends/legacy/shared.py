@@ -48,6 +48,17 @@ class OldLayer:
                 return True
         return False
 
+    def places_that_count(self, source: Sequence[int]) -> Tuple[List[int], List[int]]:
+        """Of each window of an average pool, how many rows and how many columns count in the divisor."""
+        pad, kernel, stride = self.has["pad"], self.has["kernel"], self.has["stride"]
+        found: List[List[int]] = []
+        for side in (0, 1):
+            before, after = pad[2 * side : 2 * side + 2] if self.has["count_pad"] else (0, 0)
+            starts = [number * stride[side] - pad[2 * side] for number in range(self.output[1 + side])]
+            end = source[1 + side] + after
+            found.append([min(start + kernel[side], end) - max(start, -before) for start in starts])
+        return found[0], found[1]
+
     def pad_is_even(self) -> bool:
         """Whether a framework that pads both ends of a side alike can do it itself."""
         top, bottom, left, right = self.has["pad"]

@@ -1,8 +1,4 @@
-"""PyTorch 1.1 of 2019, on the CPU: eager, as its users wrote it. In the syntax of Python 3.6.
-
-A network is a list of functions over numbered slots: what a hand-written forward does, one call after the other, and
-like it, each activation is let go after its last use.
-"""
+"""PyTorch 1.1 of 2019, on the CPU: eager, as its users wrote it. In the syntax of Python 3.6."""
 
 import os
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
@@ -12,6 +8,7 @@ import torch
 from torch.nn import functional as F
 
 from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, PHASES, Backend, Job, LayerResult
+from deepstone.backends.legacy.in_turn import InTurn
 from deepstone.backends.legacy.listening import Heard, listening
 from deepstone.backends.legacy.shared import (
     LOSS,
@@ -198,38 +195,6 @@ class Lowering:
         return lambda x, labels: F.cross_entropy(x, labels) * weight
 
 
-class Network:
-    """Functions over numbered slots; after each call the slots that nobody reads any more are emptied."""
-
-    def __init__(self, graph: OldGraph, lowering: Lowering) -> None:
-        numbers = {layer.name: number for number, layer in enumerate(graph.layers)}
-        last = {name: layer.name for layer in graph.layers for name in layer.inputs}
-        self._plan: List[Tuple[_Op, List[int], int, List[int]]] = []
-        self._losses: List[Tuple[_Op, int]] = []
-        self._count = len(graph.layers)
-        self._input = numbers[graph.input.name]
-        for layer in graph.layers:
-            if layer.op == LOSS:
-                self._losses.append((lowering.lower(layer), numbers[layer.inputs[0]]))
-            elif layer.op != "input":
-                done = [numbers[name] for name in layer.sources if last[name] == layer.name]
-                inputs = [numbers[name] for name in layer.inputs]
-                self._plan.append((lowering.lower(layer), inputs, numbers[layer.name], done))
-
-    def __call__(self, images: Any, labels: Any) -> Any:
-        slots: List[Any] = [None] * self._count
-        slots[self._input] = images
-        for op, inputs, output, done in self._plan:
-            slots[output] = op(*[slots[number] for number in inputs])
-            for number in done:
-                slots[number] = None
-        total = None
-        for loss, scores in self._losses:
-            one = loss(slots[scores], labels)
-            total = one if total is None else total + one
-        return total
-
-
 class Torch1Backend(Backend):
     _job: Job
     _step: Callable[[], None]
@@ -258,7 +223,7 @@ class Torch1Backend(Backend):
         self._training = request["phase"] != "forward"
         self._held, lowering = self._lowered(graph.layers)
         refuse_other_ops(graph, lowering.ops, NAME)
-        self._network = Network(graph, lowering)
+        self._network = InTurn(graph, lowering.lower)
         self._labels = torch.from_numpy(job.labels)
         self._images = torch.tensor(job.images, dtype=self._dtype)
         self._images.requires_grad_(request["input_grad"] == "on")
