@@ -51,7 +51,7 @@ BACKENDS: dict[str, BackendInfo] = {
         distribution="tensorflow",
         remedy="deepstone env add tensorflow",
         startup_s=7.0,
-        legacy=Legacy(before=2, module=_NOT_YET),
+        legacy=Legacy(before=2, module="deepstone.backends.legacy.tensorflow1"),
     ),
     JAX: BackendInfo(
         module="deepstone.backends.jax.backend",

@@ -13,7 +13,7 @@ from deepstone.environments.environment import Environment
 from deepstone.environments.find import find_environment
 from deepstone.errors import MissingError
 
-LEGACY = ("torch@1.1.0", "mxnet", "chainer")
+LEGACY = ("torch@1.1.0", "mxnet", "chainer", "tensorflow@1.12.0", "tensorflow@1.12.0-intel", "tensorflow@1.2.1")
 _ALL_OF_THEM = "DEEPSTONE_TEST_LEGACY"
 
 

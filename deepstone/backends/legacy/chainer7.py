@@ -268,7 +268,7 @@ class ChainerBackend(Backend):
             "algorithm": "heuristic",
             "compile": "off",
             "inter_threads": 1,
-            "isa": "unlimited",
+            "isa": "no limit",
         }
         observed: Dict[str, Any] = {
             "framework": "chainer@" + str(chainer.__version__),

@@ -239,6 +239,8 @@ class MxnetBackend(Backend):
         kind = self._job.request["optimizer"]
         keys = [_key(layer.name, name) for layer in self._graph.layers for name in layer.parameters]
         pairs = [(self._executor.arg_dict[key], self._executor.grad_dict[key]) for key in keys]
+        if kind != "adam" and self._dtype == np.float64:
+            return _written_out(pairs, MOMENTUM if kind == "momentum" else 0.0)
         if kind == "adam":
             optimizer = mx.optimizer.Adam(learning_rate=ADAM_LEARNING_RATE)
         else:
@@ -305,7 +307,7 @@ class MxnetBackend(Backend):
             "algorithm": "heuristic",
             "compile": "graph",
             "inter_threads": int(os.environ.get("MXNET_CPU_WORKER_NTHREADS", "1")),
-            "isa": "unlimited",
+            "isa": "no limit",
         }
         observed = {
             "framework": "mxnet@" + str(mx.__version__),
@@ -376,6 +378,19 @@ class MxnetBackend(Backend):
     def is_out_of_memory(self, error: BaseException) -> bool:
         of_mxnet = isinstance(error, mx.base.MXNetError) and "allocate" in str(error).lower()
         return of_mxnet or super(MxnetBackend, self).is_out_of_memory(error)
+
+
+def _written_out(pairs: Sequence[Tuple[Any, Any]], momentum: float) -> Callable[[], None]:
+    """The update in double precision: MXNet's own operator takes the learning rate as a float32."""
+    plan = [(weight, gradient, mx.nd.zeros_like(weight)) for weight, gradient in pairs]
+
+    def update() -> None:
+        for weight, gradient, velocity in plan:
+            velocity *= momentum
+            velocity += gradient
+            weight -= velocity * LEARNING_RATE
+
+    return update
 
 
 def _network(graph: OldGraph, lowering: Lowering) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 
 from deepstone.backends.base import Backend, Job, Unsupported
 
-_PACKAGES = ("theano", "cntk", "tensorflow")
+_PACKAGES = ("theano", "cntk")
 
 
 class NotYet(Backend):

@@ -310,7 +310,7 @@ class Torch1Backend(Backend):
             mark(3)
 
     def observe(self) -> Dict[str, Dict[str, Any]]:
-        set_to = {"layout": "nchw", "algorithm": "heuristic", "compile": "off", "inter_threads": 1, "isa": "unlimited"}
+        set_to = {"layout": "nchw", "algorithm": "heuristic", "compile": "off", "inter_threads": 1, "isa": "no limit"}
         observed: Dict[str, Any] = {
             "framework": "torch@" + str(torch.__version__),
             "device": "cpu",
