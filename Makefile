@@ -10,7 +10,7 @@ SETUP := scripts/environment.sh pyproject.toml
 ENVIRONMENTS := $(abspath $(VENV))/environments
 
 # Frameworks of other years that have a backend. `make test` tries those that are there; this makes them, and tries all.
-LEGACY := torch@1.1.0 mxnet chainer
+LEGACY := torch@1.1.0 mxnet chainer tensorflow@1.12.0 tensorflow@1.12.0-intel tensorflow@1.2.1
 
 .PHONY: quick test check environments legacy format clean
 
@@ -26,7 +26,7 @@ environments: $(VENV)/.deepstone-checks-installed
 
 legacy: environments
 	DEEPSTONE_ENVIRONMENTS=$(ENVIRONMENTS) $(BIN)/deepstone env add $(LEGACY)
-	DEEPSTONE_TEST_LEGACY=1 $(BIN)/python -m pytest tests/backends -k "torch-1.1.0 or mxnet or chainer or legacy"
+	DEEPSTONE_TEST_LEGACY=1 $(BIN)/python -m pytest tests/backends -k "torch-1.1.0 or mxnet or chainer or tensorflow-1 or legacy"
 
 check: $(VENV)/.deepstone-checks-installed
 	$(BIN)/ruff format --check .

@@ -108,7 +108,11 @@ class Lowering:
             images, kernels = _parted(x, has["groups"]), _parted(weight, has["groups"])
             pairs = zip(images, kernels)
             y = _joined([_convolution(one, kernel, has["stride"], has["dilation"]) for one, kernel in pairs])
-        return tf.nn.bias_add(y, self._own(layer, "bias")) if has["bias"] else y
+        if not has["bias"]:
+            return y
+        if self._dtype == np.float64:  # or Intel's build would fuse them into an operation that knows float32 only
+            return y + self._own(layer, "bias")
+        return tf.nn.bias_add(y, self._own(layer, "bias"))
 
     def _dense(self, layer: OldLayer, x: Any) -> Any:
         y = tf.matmul(x, self._own(layer, "weight"), transpose_b=True)
@@ -201,7 +205,9 @@ class Tensorflow1Backend(Backend):
             self._wanted = list(self._held.parameters.values())
             if request["input_grad"] == "on":
                 self._wanted.append(self._batch[0])
-            self._gradients = tf.gradients(self._loss, self._wanted) if self._training else []
+            # Gated, as optimizers do it: else a weight may be updated while the gradient of its layer's input reads it.
+            gated = tf.gradients(self._loss, self._wanted, gate_gradients=True) if self._training else []
+            self._gradients: List[Any] = gated
             self._update = self._make_update() if request["phase"] == "train" else None
             self._session = self._new_session()
             self._held.begin(self._session)
@@ -227,13 +233,13 @@ class Tensorflow1Backend(Backend):
         return tf.Session(config=tf.ConfigProto(device_count={"GPU": 0}, **given))
 
     def _make_update(self) -> Any:
-        kind = self._job.request["optimizer"]
+        kind, exact = self._job.request["optimizer"], self._dtype  # a plain number would be rounded to float32
         if kind == "adam":
-            optimizer = tf.train.AdamOptimizer(ADAM_LEARNING_RATE)
+            optimizer = tf.train.AdamOptimizer(exact(ADAM_LEARNING_RATE))
         elif kind == "momentum":
-            optimizer = tf.train.MomentumOptimizer(LEARNING_RATE, MOMENTUM)
+            optimizer = tf.train.MomentumOptimizer(exact(LEARNING_RATE), exact(MOMENTUM))
         else:
-            optimizer = tf.train.GradientDescentOptimizer(LEARNING_RATE)
+            optimizer = tf.train.GradientDescentOptimizer(exact(LEARNING_RATE))
         return optimizer.apply_gradients(list(zip(self._gradients, self._held.parameters.values())))
 
     def _begin_slots(self) -> None:
