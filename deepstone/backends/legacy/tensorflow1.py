@@ -8,7 +8,7 @@ import os
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
-import tensorflow as tf
+import tensorflow
 
 from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, Backend, Job, LayerResult
 from deepstone.backends.legacy.shared import (
@@ -20,6 +20,8 @@ from deepstone.backends.legacy.shared import (
     refuse_other_ops,
     refuse_other_values,
 )
+
+tf: Any = tensorflow  # the types known to the checks are those of TensorFlow 2
 
 NAME = "tensorflow " + str(tf.__version__)
 
