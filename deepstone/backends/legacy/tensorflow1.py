@@ -376,6 +376,12 @@ def _network(graph: OldGraph, lowering: Lowering, images: Any, labels: Any) -> A
 
 def _convolution(x: Any, weight: Any, stride: Sequence[int], dilation: Sequence[int]) -> Any:
     if tuple(dilation) == (1, 1):
+        kernel = weight.shape.as_list()[:2]
+        below, beside = (max(0, stride[side] - kernel[side]) for side in (0, 1))
+        if _engine() == "onednn" and (below or beside) and kernel != [1, 1]:
+            # MKL-DNN leaves the gradient of pixels that no window sees unset; with zeros in the kernel, all are seen.
+            x = tf.pad(x, [[0, 0], [0, below], [0, beside], [0, 0]])
+            weight = tf.pad(weight, [[0, below], [0, beside], [0, 0], [0, 0]])
         return tf.nn.conv2d(x, weight, [1, stride[0], stride[1], 1], "VALID")
     y = tf.nn.convolution(x, weight, "VALID", dilation_rate=dilation)  # which takes no stride beside a dilation
     return y[:, :: stride[0], :: stride[1], :]
