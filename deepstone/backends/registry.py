@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from deepstone.setups.axes import CHAINER, CNTK, FAKE, JAX, MXNET, TENSORFLOW, THEANO, TORCH
+from deepstone.setups.axes import CAFFE, CHAINER, CNTK, FAKE, JAX, MXNET, TENSORFLOW, THEANO, TORCH
 
 _LEGACY_LAUNCH = "deepstone.backends.legacy.launch"
-_NOT_YET = "deepstone.backends.legacy.not_yet"  # recipes are there before their backends are
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +69,7 @@ BACKENDS: dict[str, BackendInfo] = {
         startup_s=3.0,
     ),
     THEANO: BackendInfo(
-        module=_NOT_YET,
+        module="deepstone.backends.legacy.theano1",
         launch=_LEGACY_LAUNCH,
         package="theano",
         distribution="Theano",
@@ -86,12 +85,20 @@ BACKENDS: dict[str, BackendInfo] = {
         startup_s=2.0,
     ),
     CNTK: BackendInfo(
-        module=_NOT_YET,
+        module="deepstone.backends.legacy.cntk2",
         launch=_LEGACY_LAUNCH,
         package="cntk",
         distribution="cntk",
         remedy="deepstone env add cntk",
         startup_s=3.0,
+    ),
+    CAFFE: BackendInfo(
+        module="deepstone.backends.legacy.caffe1",
+        launch=_LEGACY_LAUNCH,
+        package="caffe",
+        distribution="caffe",
+        remedy="deepstone env add caffe",
+        startup_s=2.0,
     ),
     FAKE: BackendInfo(
         module="deepstone.backends.fake.backend",

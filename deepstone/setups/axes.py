@@ -20,9 +20,10 @@ MXNET = "mxnet"
 THEANO = "theano"
 CHAINER = "chainer"
 CNTK = "cntk"
+CAFFE = "caffe"
 FAKE = "fake"  # scripted, for tests; never chosen by `auto`
 CURRENT = (TORCH, TENSORFLOW, JAX)
-OFFERED = (*CURRENT, MXNET, THEANO, CHAINER, CNTK)
+OFFERED = (*CURRENT, MXNET, THEANO, CHAINER, CNTK, CAFFE)
 FRAMEWORKS = (*OFFERED, FAKE)
 _NOT_THE_OLD = (*CURRENT, FAKE)  # honour what frameworks did not let one choose before about 2020
 

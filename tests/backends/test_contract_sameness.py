@@ -33,7 +33,7 @@ SETUPS: dict[str, dict[str, Value]] = {
     "bf16-mixed": {"precision": "bf16-mixed"},
     "evaluation": {"phase": "forward"},
 }
-NO_DOUBLE = ("tensorflow@1.2.1",)  # has no convolution in float64
+NO_DOUBLE = ("tensorflow@1.2.1", "caffe")  # has no convolution in float64; knows float32 only
 UNABLE = {
     ("torch", "xla"): "torch_xla",
     ("jax", "native"): "XLA",
@@ -44,6 +44,12 @@ UNABLE = {
     ("chainer", "nhwc"): "layout",
     ("chainer", "xla"): "engine",
     ("chainer", "bf16-mixed"): "precision",
+    ("chainer@7.8.1-ideep", "nhwc"): "layout",
+    ("chainer@7.8.1-ideep", "xla"): "engine",
+    ("chainer@7.8.1-ideep", "bf16-mixed"): "precision",
+    ("cntk", "nhwc"): "layout",
+    ("cntk", "xla"): "engine",
+    ("cntk", "bf16-mixed"): "precision",
     ("tensorflow@1.12.0", "nchw"): "layout",
     ("tensorflow@1.12.0", "xla"): "engine",
     ("tensorflow@1.12.0", "bf16-mixed"): "precision",
@@ -54,6 +60,12 @@ UNABLE = {
     ("tensorflow@1.12.0-intel", "xla"): "engine",
     ("tensorflow@1.12.0-intel", "native"): "engine",
     ("tensorflow@1.12.0-intel", "bf16-mixed"): "precision",
+    ("caffe", "nhwc"): "layout",
+    ("caffe", "xla"): "engine",
+    ("caffe", "bf16-mixed"): "precision",
+    ("theano", "nhwc"): "layout",
+    ("theano", "xla"): "engine",
+    ("theano", "bf16-mixed"): "precision",
     ("mxnet", "nhwc"): "layout",
     ("mxnet", "xla"): "engine",
     ("mxnet", "native"): "engine",

@@ -1,4 +1,4 @@
-"""Chainer 7 on NumPy: defined by running it. In the syntax of Python 3.6."""
+"""Chainer 7: defined by running it, on NumPy, and on MKL-DNN where iDeep is beside it. In the syntax of Python 3.6."""
 
 import ctypes
 import glob
@@ -8,9 +8,11 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 import chainer
 import chainer.functions as F
 import numpy as np
+from chainer.backends import intel64
 
 from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, PHASES, Backend, Job, LayerResult
 from deepstone.backends.legacy.in_turn import InTurn
+from deepstone.backends.legacy.listening import Heard, listening
 from deepstone.backends.legacy.shared import (
     LOSS,
     OldGraph,
@@ -27,7 +29,6 @@ HONOURED = {
     "device": ("auto", "cpu"),
     "precision": ("auto", "fp32", "fp64"),
     "layout": ("auto", "nchw"),
-    "engine": ("auto", "native"),  # MKL-DNN came with iDeep, which has no wheel for this Python
     "optimizer": ("momentum", "sgd", "adam"),
     "input": ("resident", "host"),
 }
@@ -38,7 +39,7 @@ _Op = Callable[..., Any]
 class Held:
     """The trained arrays and the running statistics of each layer."""
 
-    def __init__(self, layers: Iterable[OldLayer], weights: Dict[str, Dict[str, Any]], dtype: Any) -> None:
+    def __init__(self, layers: Iterable[OldLayer], weights: Dict[str, Dict[str, Any]], dtype: Any, device: Any) -> None:
         self.parameters: Dict[str, Dict[str, Any]] = {}
         self.buffers: Dict[str, Dict[str, Any]] = {}
         for layer in layers:
@@ -51,6 +52,8 @@ class Held:
                 shape = layer.parameters["weight"]
                 starts = {"running_mean": np.zeros, "running_var": np.ones}
                 self.buffers[layer.name] = {name: starts[name](shape, dtype) for name in layer.buffers}
+        for parameter in self.flat():
+            parameter.to_device(device)
 
     def flat(self) -> List[Any]:
         return [parameter for arrays in self.parameters.values() for parameter in arrays.values()]
@@ -176,11 +179,17 @@ class ChainerBackend(Backend):
     _loss: Any = None
 
     def versions(self) -> Dict[str, Any]:
-        return {"name": "chainer", "version": chainer.__version__, "numpy": np.__version__}
+        versions = {"name": "chainer", "version": chainer.__version__, "numpy": np.__version__}
+        return dict(versions, ideep4py=intel64.ideep.__version__) if intel64.is_ideep_available() else versions
 
     def build(self, job: Job) -> None:
-        refuse_other_values(job.request, HONOURED, NAME)
+        engines = _engines(job.request)
+        refuse_other_values(job.request, dict(HONOURED, engine=("auto",) + engines), NAME)
         self._job, request = job, job.request
+        self._heard = Heard()
+        self._engine = engines[0] if request["engine"] == "auto" else str(request["engine"])
+        chainer.global_config.use_ideep = "auto" if self._engine == "onednn" else "never"
+        self._device = chainer.get_device("@intel64" if self._engine == "onednn" else "@numpy")
         np.random.seed(request["seed"])  # which is where Chainer's dropout draws from
         self._graph = graph = OldGraph(job.graph)
         self._dtype = np.float64 if request["precision"] == "fp64" else np.float32
@@ -196,7 +205,7 @@ class ChainerBackend(Backend):
         self._update = self._make_update() if request["phase"] == "train" else None
 
     def _lowered(self, layers: Sequence[OldLayer]) -> Tuple[Held, Lowering]:
-        held = Held(layers, self._job.weights, self._dtype)
+        held = Held(layers, self._job.weights, self._dtype, self._device)
         dropout = self._job.request["dropout"] == "on"
         return held, Lowering(self._graph, held, self._dtype, self._training, dropout)
 
@@ -246,6 +255,14 @@ class ChainerBackend(Backend):
 
         return step
 
+    def first_step(self) -> None:
+        step = self.step(self.phase())
+        if self._engine == "native":
+            step()
+            return
+        with listening(_beside_ideep("libmkldnn.so.0")) as self._heard:
+            step()
+
     def phases(self) -> Sequence[str]:
         return PHASES[: {"forward": 2, "gradient": 3, "train": 4}[self.phase()]]
 
@@ -263,7 +280,7 @@ class ChainerBackend(Backend):
 
     def observe(self) -> Dict[str, Dict[str, Any]]:
         set_to = {
-            "engine": "native",
+            "engine": self._engine,
             "layout": "nchw",
             "algorithm": "heuristic",
             "compile": "off",
@@ -275,7 +292,11 @@ class ChainerBackend(Backend):
             "device": "cpu",
             "precision": "fp64" if self._loss.dtype == np.float64 else "fp32",
         }
-        threads = _openblas_threads()
+        if self._heard.was_listening:
+            observed["engine"] = "onednn" if self._heard.primitives else "native"
+            if self._heard.isa is not None:
+                observed["isa"] = self._heard.isa
+        threads = _openblas_threads() if self._engine == "native" else _openmp_threads()
         if threads is None:
             set_to["threads"] = self._job.request["threads"]
             if set_to["threads"] == "auto":
@@ -283,6 +304,9 @@ class ChainerBackend(Backend):
         else:
             observed["threads"] = threads
         return effective(self._job.request, set_to, observed)
+
+    def details(self) -> Dict[str, Any]:
+        return {"onednn_primitives": self._heard.primitives}
 
     def loss(self) -> float:
         return float(self._loss.array)
@@ -297,7 +321,7 @@ class ChainerBackend(Backend):
             for name, parameter in parameters.items():
                 taken = parameter.grad if kind == "gradients" else parameter.array
                 if taken is not None:
-                    found["%s/%s" % (layer, name)] = taken
+                    found["%s/%s" % (layer, name)] = _numpy(taken)
         return found
 
     def layer(self, name: str, inputs: Dict[str, Any], upstream: Optional[Any]) -> LayerResult:
@@ -308,7 +332,7 @@ class ChainerBackend(Backend):
         if layer.op == LOSS:
             arguments.append(self._labels)
         output = lowering.lower(layer)(*arguments)
-        result = np.array(output.array)
+        result = np.array(_numpy(output.array))
         if upstream is not None:
             output = F.identity(output)  # of a layer that hands on its input, the gradient would be set by hand
             output.grad = np.asarray(upstream, dtype=self._dtype).reshape(output.shape)
@@ -316,13 +340,28 @@ class ChainerBackend(Backend):
         parameters = held.parameters.get(name, {})
         return LayerResult(
             result,
-            inputs={source: one.grad for source, one in given.items() if one.grad is not None},
-            parameters={key: one.grad for key, one in parameters.items() if one.grad is not None},
+            inputs={source: _numpy(one.grad) for source, one in given.items() if one.grad is not None},
+            parameters={key: _numpy(one.grad) for key, one in parameters.items() if one.grad is not None},
             buffers=held.buffers.get(name, {}),
         )
 
     def memory(self) -> Dict[str, Any]:
         return on_the_cpu()
+
+
+def _engines(request: Dict[str, Any]) -> Tuple[str, ...]:
+    """What can compute, best first. iDeep, which calls MKL-DNN, leaves all but float32 to NumPy."""
+    on_ideep = intel64.is_ideep_available() and request["precision"] != "fp64"
+    return ("onednn", "native") if on_ideep else ("native",)
+
+
+def _beside_ideep(library: str) -> str:
+    return os.path.join(os.path.dirname(intel64.ideep.__file__), "lib", library)
+
+
+def _openmp_threads() -> int:
+    """Of Intel's OpenMP, with which MKL-DNN shares out its work."""
+    return int(ctypes.CDLL(_beside_ideep("libiomp5.so")).omp_get_max_threads())
 
 
 def _openblas_threads() -> Optional[int]:
@@ -331,9 +370,15 @@ def _openblas_threads() -> Optional[int]:
     for path in glob.glob(libraries):
         library = ctypes.CDLL(path)
         for name in ("openblas_get_num_threads64_", "openblas_get_num_threads"):
-            if hasattr(library, name):
-                return int(getattr(library, name)())
+            count = getattr(library, name, None)
+            if count is not None:
+                return int(count())
     return None
+
+
+def _numpy(array: Any) -> Any:
+    """An array of iDeep lies in blocks of channels as MKL-DNN wants them."""
+    return chainer.get_device("@numpy").send(array)
 
 
 def _sides(pad: Sequence[int]) -> Tuple[Tuple[int, int], ...]:

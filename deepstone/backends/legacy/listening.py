@@ -11,7 +11,8 @@ import sys
 import tempfile
 from typing import Any, Dict, Generator, List, Optional
 
-_SWITCHES = ("dnnl_set_verbose", "mkldnn_set_verbose")  # of oneDNN 1.1 and later, and of what came before
+# of oneDNN 1.1 and later, and of what came before
+_SWITCHES = ("dnnl_set_verbose", "mkldnn_set_verbose", "mkldnn_verbose_set")
 _HEADS = ("dnnl_verbose,", "mkldnn_verbose,", "onednn_verbose,")
 
 # From narrow to wide, as the names of implementations hold them: "jit:avx512_common", "brgemm:avx512_core".

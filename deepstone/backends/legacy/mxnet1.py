@@ -57,9 +57,10 @@ class WaitingMarks(Marks):
 class Lowering:
     """Layers to symbols. Arrays that a symbol reads are variables named `layer/array`."""
 
-    def __init__(self, graph: OldGraph, dtype: Any, dropout: bool) -> None:
+    def __init__(self, graph: OldGraph, dtype: Any, training: bool, dropout: bool) -> None:
         self._graph = graph
         self._dtype = dtype
+        self._training = training
         self._dropout = dropout
         self.constants: Dict[str, Any] = {}  # by the name of their variable
         self._table: Dict[str, Callable[..., Any]] = {
@@ -161,7 +162,10 @@ class Lowering:
         if layer.has["within_channel"]:
             means = mx.sym.Pooling(squares, kernel=(size, size), stride=(1, 1), pad=(half, half), pool_type="avg")
         elif self._dtype == np.float32:
-            return mx.sym.LRN(x, nsize=size, alpha=alpha, beta=beta, knorm=k)
+            normed = mx.sym.LRN(x, nsize=size, alpha=alpha, beta=beta, knorm=k)
+            # Its gradient is wrong where the upstream one lies in oneDNN's blocks of channels, as from a convolution or
+            # a pool. A slice of everything hands it over in plain order; a reshape does so before a pool only.
+            return mx.sym.slice(normed, begin=(None,) * 4, end=(None,) * 4) if self._training else normed
         else:  # MXNet's own knows float32 only; the mean over channels is that of a pool over the first of three sides
             solid = mx.sym.expand_dims(squares, axis=1)
             pooled = mx.sym.Pooling(solid, kernel=(size, 1, 1), stride=(1, 1, 1), pad=(half, 0, 0), pool_type="avg")
@@ -192,7 +196,7 @@ class MxnetBackend(Backend):
         self._graph = graph = OldGraph(job.graph)
         self._dtype = np.float64 if request["precision"] == "fp64" else np.float32
         self._training = request["phase"] != "forward"
-        lowering = Lowering(graph, self._dtype, request["dropout"] == "on")
+        lowering = self._new_lowering()
         refuse_other_ops(graph, lowering.ops, NAME)
         given = {graph.input.name: mx.nd.array(job.images, dtype=self._dtype), _LABELS: self._labels()}
         wanted = [graph.input.name] if request["input_grad"] == "on" else []
@@ -200,6 +204,9 @@ class MxnetBackend(Backend):
         self._images = self._executor.arg_dict[graph.input.name]
         self._steps_done = 0
         self._update = self._make_update() if request["phase"] == "train" else _nothing
+
+    def _new_lowering(self) -> Lowering:
+        return Lowering(self._graph, self._dtype, self._training, self._job.request["dropout"] == "on")
 
     def _labels(self) -> Any:
         return mx.nd.array(self._job.labels, dtype=self._dtype)
@@ -301,8 +308,9 @@ class MxnetBackend(Backend):
         return WaitingMarks(count, self.clock)
 
     def observe(self) -> Dict[str, Dict[str, Any]]:
+        has_onednn = mx.runtime.Features().is_enabled("MKLDNN") and self._dtype == np.float32  # it knows no float64
         set_to = {
-            "engine": "onednn" if mx.runtime.Features().is_enabled("MKLDNN") else "native",
+            "engine": "onednn" if has_onednn else "native",
             "layout": "nchw",
             "algorithm": "heuristic",
             "compile": "graph",
@@ -349,7 +357,7 @@ class MxnetBackend(Backend):
 
     def layer(self, name: str, inputs: Dict[str, Any], upstream: Optional[Any]) -> LayerResult:
         layer = self._graph.by_name[name]
-        lowering = Lowering(self._graph, self._dtype, self._job.request["dropout"] == "on")
+        lowering = self._new_lowering()
         given = {source: mx.nd.array(array, dtype=self._dtype) for source, array in inputs.items()}
         variables = {source: mx.sym.var(source) for source in layer.sources}
         symbols = [variables[source] for source in layer.inputs]

@@ -103,13 +103,15 @@ class Lowering:
 
     def _conv(self, layer: OldLayer, x: Any) -> Any:
         has, weight = layer.has, self._own(layer, "weight")
-        x = _padded(x, has["pad"], 0.0)
+        how = self._padding(layer)
+        if how == "VALID":
+            x = _padded(x, has["pad"], 0.0)
         if has["groups"] == 1:
-            y = _convolution(x, weight, has["stride"], has["dilation"])
+            y = _convolution(x, weight, has["stride"], has["dilation"], how)
         else:
             images, kernels = _parted(x, has["groups"]), _parted(weight, has["groups"])
             pairs = zip(images, kernels)
-            y = _joined([_convolution(one, kernel, has["stride"], has["dilation"]) for one, kernel in pairs])
+            y = _joined([_convolution(one, kernel, has["stride"], has["dilation"], how) for one, kernel in pairs])
         if not has["bias"]:
             return y
         if self._dtype == np.float64:  # or Intel's build would fuse them into an operation that knows float32 only
@@ -138,10 +140,14 @@ class Lowering:
 
     def _max_pool(self, layer: OldLayer, x: Any) -> Any:
         lowest = float(np.finfo(np.float32).min)  # windows always hold a pixel as well
-        return tf.nn.max_pool(*_windows(layer, _padded(x, self._room(layer), lowest)))
+        how = self._padding(layer)
+        if how == "VALID":
+            x = _padded(x, self._room(layer), lowest)
+        return tf.nn.max_pool(*_windows(layer, x, how))
 
     def _average_pool(self, layer: OldLayer, x: Any) -> Any:
-        means, kernel = tf.nn.avg_pool(*_windows(layer, _padded(x, self._room(layer), 0.0))), layer.has["kernel"]
+        kernel = layer.has["kernel"]
+        means = tf.nn.avg_pool(*_windows(layer, _padded(x, self._room(layer), 0.0), "VALID"))
         rows, columns = layer.places_that_count(self._graph.shape(layer.inputs[0]))
         correction = kernel[0] * kernel[1] / np.outer(rows, columns)
         return means if np.all(correction == 1) else means * correction[None, :, :, None].astype(self._dtype)
@@ -153,6 +159,30 @@ class Lowering:
         reach = [(layer.output[1 + side] - 1) * has["stride"][side] + has["kernel"][side] for side in (0, 1)]
         return pad[0], max(0, reach[0] - pad[0] - source[1]), pad[2], max(0, reach[1] - pad[2] - source[2])
 
+    def _padding(self, layer: OldLayer) -> str:
+        """SAME where TensorFlow pads a convolution or a max pool by itself as the graph has it, else VALID."""
+        source, has = self._graph.shape(layer.inputs[0]), layer.has
+        pad = has["pad"] if layer.op == "conv" else self._room(layer)
+        if not any(pad) or has.get("dilation", (1, 1)) != (1, 1):
+            return "VALID"
+        for side in (0, 1):
+            size, kernel, stride = source[1 + side], has["kernel"][side], has["stride"][side]
+            total = max(0, (-(-size // stride) - 1) * stride + kernel - size)
+            if stride > kernel or pad[2 * side : 2 * side + 2] != (total // 2, total - total // 2):
+                return "VALID"
+        return "SAME"
+
+    def _is_among_blocks(self, layer: OldLayer) -> bool:
+        takers = [taker for taker in self._graph.layers if layer.name in taker.inputs]
+        return not self._training or all(self._takes_blocks(taker) for taker in takers)
+
+    def _takes_blocks(self, layer: OldLayer) -> bool:
+        """Whether MKL-DNN computes the layer with nothing of TensorFlow's own before it."""
+        if layer.op == "conv":
+            unpadded = self._padding(layer) == "SAME" or not any(layer.has["pad"])
+            return unpadded and layer.has["groups"] == 1 and layer.has["dilation"] == (1, 1)
+        return layer.op == "max_pool" and (self._padding(layer) == "SAME" or not any(self._room(layer)))
+
     def _global_pool(self, layer: OldLayer, x: Any) -> Any:
         return tf.reduce_mean(x, [1, 2], keep_dims=True)
 
@@ -162,9 +192,9 @@ class Lowering:
         if layer.has["within_channel"]:
             squares = _padded(tf.square(x), (half, half, half, half), 0.0)
             means = tf.nn.avg_pool(squares, [1, size, size, 1], [1, 1, 1, 1], "VALID")
-        elif self._dtype == np.float32:
+        elif self._dtype == np.float32 and (_engine() == "native" or self._is_among_blocks(layer)):
             return tf.nn.lrn(x, half, k, alpha / size, beta)
-        else:  # TensorFlow's own knows float32 only
+        else:  # TensorFlow's own knows float32 only, and Intel's has a wrong gradient before a tf.pad, for one
             squares = tf.pad(tf.square(x), [[0, 0], [0, 0], [0, 0], [half, half]])
             channels = layer.output[0]
             means = tf.add_n([squares[:, :, :, first : first + channels] for first in range(size)]) / size
@@ -374,7 +404,7 @@ def _network(graph: OldGraph, lowering: Lowering, images: Any, labels: Any) -> A
     return tf.add_n(losses)
 
 
-def _convolution(x: Any, weight: Any, stride: Sequence[int], dilation: Sequence[int]) -> Any:
+def _convolution(x: Any, weight: Any, stride: Sequence[int], dilation: Sequence[int], padding: str) -> Any:
     if tuple(dilation) == (1, 1):
         kernel = weight.shape.as_list()[:2]
         below, beside = (max(0, stride[side] - kernel[side]) for side in (0, 1))
@@ -382,7 +412,7 @@ def _convolution(x: Any, weight: Any, stride: Sequence[int], dilation: Sequence[
             # MKL-DNN leaves the gradient of pixels that no window sees unset; with zeros in the kernel, all are seen.
             x = tf.pad(x, [[0, 0], [0, below], [0, beside], [0, 0]])
             weight = tf.pad(weight, [[0, below], [0, beside], [0, 0], [0, 0]])
-        return tf.nn.conv2d(x, weight, [1, stride[0], stride[1], 1], "VALID")
+        return tf.nn.conv2d(x, weight, [1, stride[0], stride[1], 1], padding)
     y = tf.nn.convolution(x, weight, "VALID", dilation_rate=dilation)  # which takes no stride beside a dilation
     return y[:, :: stride[0], :: stride[1], :]
 
@@ -405,9 +435,9 @@ def _joined(parts: Sequence[Any]) -> Any:
     return tf.reshape(flat, shapes[0][:3] + [sum(shape[3] for shape in shapes)])
 
 
-def _windows(layer: OldLayer, x: Any) -> Tuple[Any, List[int], List[int], str]:
+def _windows(layer: OldLayer, x: Any, padding: str) -> Tuple[Any, List[int], List[int], str]:
     kernel, stride = layer.has["kernel"], layer.has["stride"]
-    return x, [1, kernel[0], kernel[1], 1], [1, stride[0], stride[1], 1], "VALID"
+    return x, [1, kernel[0], kernel[1], 1], [1, stride[0], stride[1], 1], padding
 
 
 def _padded(x: Any, pad: Sequence[int], value: float) -> Any:
