@@ -1,5 +1,6 @@
 # make quick   sets everything up, measures this machine for some minutes, and writes quick.html about it
-# make test    sets everything up, TensorFlow and JAX included, and runs all checks and tests
+# make legacy  also makes frameworks of other years, and tests them
+# make test    sets everything up, TensorFlow, JAX and two frameworks of other years included; runs all checks and tests
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -8,7 +9,12 @@ SETUP := scripts/environment.sh pyproject.toml
 # The tests run every framework for real, from here.
 ENVIRONMENTS := $(abspath $(VENV))/environments
 
-.PHONY: quick test check environments format clean
+# Frameworks of other years that have a backend. `make test` tries those that are there; this makes them, and tries all.
+LEGACY := torch@1.1.0 mxnet chainer chainer@7.8.1-ideep theano cntk tensorflow@1.12.0 tensorflow@1.12.0-intel tensorflow@1.2.1
+# A Debian of its own is made and run by root only, with debootstrap.
+LEGACY += $(if $(filter 0,$(shell id -u)),caffe)
+
+.PHONY: quick test check environments legacy format clean
 
 quick: $(VENV)/.deepstone-installed
 	$(BIN)/deepstone doctor
@@ -18,7 +24,11 @@ test: check environments
 	$(BIN)/python -m pytest
 
 environments: $(VENV)/.deepstone-checks-installed
-	DEEPSTONE_ENVIRONMENTS=$(ENVIRONMENTS) $(BIN)/deepstone env add tensorflow jax
+	DEEPSTONE_ENVIRONMENTS=$(ENVIRONMENTS) $(BIN)/deepstone env add tensorflow jax mxnet chainer
+
+legacy: environments
+	DEEPSTONE_ENVIRONMENTS=$(ENVIRONMENTS) $(BIN)/deepstone env add $(LEGACY)
+	DEEPSTONE_TEST_LEGACY=1 $(BIN)/python -m pytest tests/backends -k "torch-1.1.0 or mxnet or chainer or theano or cntk or tensorflow-1 or caffe or legacy"
 
 check: $(VENV)/.deepstone-checks-installed
 	$(BIN)/ruff format --check .

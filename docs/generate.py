@@ -9,13 +9,20 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from deepstone.analysis.cases import cases
+from deepstone.analysis.differences import year_of
+from deepstone.analysis.wording import framework, span
+from deepstone.environments.cookbook import all_recipes
 from deepstone.graph.cost import graph_cost
+from deepstone.measure.statistics import Quantity
 from deepstone.models.zoo import ZOO
+from deepstone.report.source_files import Gathered
 from deepstone.setups.axes import AXES, FAKE
 from deepstone.setups.rules import RULES
-from deepstone.units import count
+from deepstone.units import bytes_, count, digits
 
 DOCS = Path(__file__).resolve().parent
+EIGHT_YEARS = DOCS.parent / "results" / "two-cores" / "eight-years.jsonl"
 
 
 def axes_table() -> str:
@@ -48,6 +55,43 @@ def zoo_table() -> str:
     return _table(("model", "input", "parameters", "FLOPs per image, forward + backward", "source"), rows)
 
 
+def recipes_table() -> str:
+    rows = [
+        (
+            f"`{recipe.name}`",
+            str(recipe.year),
+            ", ".join(recipe.python),
+            bytes_(recipe.size_bytes),
+            f"`deepstone env add {recipe.framework if recipe.default else recipe.name}`",
+            recipe.notes,
+        )
+        for recipe in sorted(all_recipes(), key=lambda recipe: (recipe.year, recipe.name))
+    ]
+    return _table(("version", "year", "Python", "size", "how to add it", "what it is"), rows)
+
+
+def eight_years_table() -> str:
+    """What `deepstone study eight-years` measured, as far as its records are in results/."""
+    if not EIGHT_YEARS.exists():
+        return "Not measured yet."
+    gathered = Gathered()
+    gathered.take(EIGHT_YEARS)
+    speeds: dict[tuple[int, str], dict[str, str]] = {}
+    days: set[str] = set()
+    for case in cases(gathered.records):
+        year, rate = year_of(case.record), case.images_per_s
+        shown = f"{digits(rate.median)} ({span(rate)})" if isinstance(rate, Quantity) else case.why_not
+        release = (year if isinstance(year, int) else 0), framework(case)
+        speeds.setdefault(release, {})[case.record["workload"]["phase"]] = shown
+        days.add(case.record["started_at"][:10])
+    rows = [
+        (name, str(year or "not known"), found.get("train", ""), found.get("forward", ""))
+        for (year, name), found in sorted(speeds.items())
+    ]
+    table = _table(("version", "year", "training, images/s", "forward, images/s"), rows)
+    return f"Measured on {' and '.join(sorted(days))}; medians with 95 % intervals across rounds.\n\n{table}"
+
+
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [headings, ["---"] * len(headings), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
@@ -57,6 +101,8 @@ PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "axes": ("axes.md", axes_table),
     "rules": ("axes.md", rules_list),
     "zoo": ("models.md", zoo_table),
+    "recipes": ("frameworks.md", recipes_table),
+    "eight-years": ("frameworks.md", eight_years_table),
 }
 
 

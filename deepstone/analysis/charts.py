@@ -8,13 +8,14 @@ from typing import Any, Final
 
 from deepstone.absent import Absent
 from deepstone.analysis.cases import cases
-from deepstone.analysis.chart_points import shown_points
+from deepstone.analysis.chart_points import FRAMEWORK, shown_points
 from deepstone.analysis.default_figures import default_figures
 from deepstone.analysis.drawn import Drawn
-from deepstone.analysis.figure_request import MODEL, SETTING, FigureRequest, read_figure
+from deepstone.analysis.figure_request import MODEL, SETTING, YEAR, FigureRequest, read_figure
 from deepstone.analysis.measures import measure_named
 from deepstone.analysis.one_factor import Star, stars
 from deepstone.analysis.ratio_rows import ratio_rows
+from deepstone.analysis.year_points import without_year, year_points
 from deepstone.records.schema import Record
 from deepstone.setups.axes import AXES, Value
 
@@ -52,11 +53,11 @@ def _filled(figures: Iterable[Mapping[str, Any]], found: Sequence[Star]) -> list
 def _chart(request: FigureRequest, found: Sequence[Star]) -> dict[str, Any] | Absent:
     models = request.filters.get(MODEL)
     wanted = [star for star in found if models is None or star.model in models]
-    drawn = ratio_rows(request, wanted) if request.form == "ratios" else shown_points(request, wanted)
+    drawn = _drawn(request, wanted)
     points = [one for one in drawn if not isinstance(one.y, Absent)]
     gaps = [(one, one.y.reason) for one in drawn if isinstance(one.y, Absent)]
     if not points:
-        return Absent(f"nothing was measured: {gaps[0][1]}" if gaps else "no run fits this figure")
+        return Absent(f"nothing was measured: {gaps[0][1]}" if gaps else _why_empty(request, wanted))
     if request.form != "ratios" and request.x in AXES and len({one.x for one in drawn}) == 1:
         return Absent(f"only {request.x}={drawn[0].x} was measured, so there is nothing to hold it against")
     shown = points[:MOST_POINTS]
@@ -69,30 +70,72 @@ def _chart(request: FigureRequest, found: Sequence[Star]) -> dict[str, Any] | Ab
         "title": request.title,
         "subtitle": request.subtitle,
         "form": request.form,
-        "x": {"label": _x_label(request), "scale": _x_scale(request, shown)},
+        "x": _x(request, shown),
         "y": _y(request, shown),
         "series": _series(shown),
-        "gaps": [{"series": one.series, "x": one.x, "why": why} for one, why in gaps[:MOST_POINTS]],
-        "caption": [*_caption(request, wanted, used), *_left_out(len(points))],
-        "commands": list(dict.fromkeys(shlex.join(record["command"]) for record in used))[:MOST_COMMANDS],
+        "gaps": [one.gap(why) for one, why in gaps[:MOST_POINTS]],
+        "caption": [
+            *_caption(request, wanted, used),
+            *_years(request, wanted),
+            *_unseen(shown, gaps),
+            *_left_out(len(points)),
+        ],
+        "commands": _commands(request, used)[:MOST_COMMANDS],
     }
 
 
-def _series(points: Sequence[Drawn]) -> list[dict[str, Any]]:
-    by_name: dict[str, list[Drawn]] = {}
-    for one in points:
-        by_name.setdefault(one.series, []).append(one)
+def _commands(request: FigureRequest, used: Sequence[Record]) -> list[str]:
+    """Each once. Those of a figure of frameworks differ in the framework alone, and one command takes several."""
+    if request.x not in (YEAR, FRAMEWORK):
+        return list(dict.fromkeys(shlex.join(record["command"]) for record in used))
+    frameworks: dict[tuple[str, ...], dict[str, None]] = {}
+    for record in used:
+        words = tuple("framework=" if word.startswith("framework=") else word for word in record["command"])
+        named = [word.partition("=")[2] for word in record["command"] if word.startswith("framework=")]
+        frameworks.setdefault(words, {}).update(dict.fromkeys(named))
     return [
-        {"name": name, "published": False, "points": [one.point() for one in _ordered(several)]}
-        for name, several in by_name.items()
+        shlex.join([word + ",".join(named) if word == "framework=" else word for word in words])
+        for words, named in frameworks.items()
+    ]
+
+
+def _drawn(request: FigureRequest, found: Sequence[Star]) -> list[Drawn]:
+    if request.form == "ratios":
+        return ratio_rows(request, found)
+    return year_points(request, found) if request.x == YEAR else shown_points(request, found)
+
+
+def _why_empty(request: FigureRequest, found: Sequence[Star]) -> str:
+    return " ".join(_years(request, found)) or "no run fits this figure"
+
+
+def _series(points: Sequence[Drawn]) -> list[dict[str, Any]]:
+    by_name: dict[tuple[str, str], list[Drawn]] = {}
+    for one in points:
+        by_name.setdefault((one.panel, one.series), []).append(one)
+    return [
+        {
+            "name": name,
+            "published": False,
+            "points": [one.point() for one in _ordered(several)],
+            **({"panel": panel} if panel else {}),
+        }
+        for (panel, name), several in by_name.items()
     ]
 
 
 def _ordered(points: list[Drawn]) -> list[Drawn]:
-    """Along x where x is a number, as they came where it is a name."""
+    """Along x where x is a number, as they came where it is a name. Versions of one year follow each other."""
     if all(isinstance(one.x, int) for one in points):
-        return sorted(points, key=lambda one: int(one.x))
+        oldest_first = points[::-1]  # frameworks come with the newest version first
+        return sorted(oldest_first, key=lambda one: (int(one.x), one.apart))
     return points
+
+
+def _x(request: FigureRequest, points: Sequence[Drawn]) -> dict[str, str]:
+    if request.x == YEAR:
+        return {"label": "year of release", "scale": "linear", "unit": YEAR}
+    return {"label": _x_label(request), "scale": _x_scale(request, points)}
 
 
 def _x_label(request: FigureRequest) -> str:
@@ -119,7 +162,7 @@ def _y(request: FigureRequest, points: Sequence[Drawn]) -> dict[str, str]:
 
 def _caption(request: FigureRequest, found: Sequence[Star], used: Sequence[Record]) -> list[str]:
     shown = {record["id"] for record in used}
-    bases = "; ".join(dict.fromkeys(_base_in_words(star) for star in found if shown & set(star.base.runs)))
+    bases = "; ".join(dict.fromkeys(_base_in_words(request, star) for star in found if shown & set(star.base.runs)))
     if request.form == "ratios":
         return [
             "Images per second over those of the base: paired within rounds of fresh processes where both ran in "
@@ -132,15 +175,29 @@ def _caption(request: FigureRequest, found: Sequence[Star], used: Sequence[Recor
     return [f"Medians with 95 % intervals, {across}.", f"What the figure does not name is as in the base: {bases}."]
 
 
-def _base_in_words(star: Star) -> str:
-    """As one would type it: the network, the batch, and what is not at its default."""
+def _base_in_words(request: FigureRequest, star: Star) -> str:
+    """As one would type it: the network, the batch, and what is not at its default, but for what a figure of frameworks
+    shows anyway."""
+    told = request.named if request.x in (YEAR, FRAMEWORK) else frozenset[str]()
     asked = star.base.record["setup"]["requested"]
     words = [
         f"{axis}={value}"
         for axis, value in asked.items()
-        if axis == "batch" or (axis in AXES and value != AXES[axis].default)
+        if axis not in told and (axis == "batch" or (axis in AXES and value != AXES[axis].default))
     ]
     return " ".join([star.model, *words])
+
+
+def _years(request: FigureRequest, found: Sequence[Star]) -> list[str]:
+    """Who is missing from a figure by years, by name."""
+    missing = without_year(request, found) if request.x == YEAR else {}
+    return [f"Left out: {', '.join(names)} ({reason})." for reason, names in missing.items()]
+
+
+def _unseen(shown: Sequence[Drawn], gaps: Sequence[tuple[Drawn, str]]) -> list[str]:
+    """Those with a name that nothing in the figure tells of: a gap is drawn only beside points of its own series."""
+    seen = {(one.panel, one.series) for one in shown}
+    return [one.gap(why)["why"] for one, why in gaps if one.label and (one.panel, one.series) not in seen]
 
 
 def _left_out(points: int) -> list[str]:

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
+from deepstone.absent import Absent
 from deepstone.records.schema import Record
 from deepstone.setups.axes import AUTO, AXES, FRAMEWORKS
 
@@ -58,6 +59,27 @@ def version_of(record: Record) -> str:
     framework: Mapping[str, Any] = record["environment"].get("framework", {})
     version = framework.get("version") or framework.get(str(value_of(record, "framework")), "")
     return str(version).partition("+")[0]
+
+
+def asked_framework(record: Record) -> str:
+    """As one types it: torch, or torch@1.1.0 where a version was asked for."""
+    asked = str(record["setup"]["requested"].get("framework", AUTO))
+    return asked if "@" in asked else str(value_of(record, "framework"))
+
+
+def release_of(record: Record) -> str:
+    """What tells releases of one framework apart: its version, and the variant where one was asked for."""
+    label = asked_framework(record).partition("@")[2].partition("+")[0]
+    return label or version_of(record)
+
+
+def year_of(record: Record) -> int | Absent:
+    """Of the release of the framework."""
+    year: Any = record["environment"].get("year")
+    if isinstance(year, int):
+        return year
+    told: Any = cast(Mapping[str, Any], year).get("absent") if isinstance(year, Mapping) else None
+    return Absent(str(told or "its record was written before records told the year"))
 
 
 def _installed(record: Record) -> str:

@@ -12,13 +12,23 @@ from deepstone.measure.statistics import Quantity
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drawn:
-    """`y` is absent in a gap, with the reason."""
+    """`y` is absent in a gap, with the reason. `label` stands beside the point; `apart`: no line of its series leads
+    through it. `panel` is the name of its part of the figure, where that has several."""
 
     series: str
     x: str | int
     y: Quantity | Absent
     runs: Sequence[str]
     doubts: Sequence[str]
+    label: str = ""
+    apart: bool = False
+    panel: str = ""
 
     def point(self) -> dict[str, Any]:
-        return {"x": self.x, "y": self.y.to_json(), "runs": list(self.runs), "doubts": list(self.doubts)}
+        told: dict[str, Any] = {"label": self.label} if self.label else {}
+        told |= {"apart": True} if self.apart else {}
+        return {"x": self.x, "y": self.y.to_json(), "runs": list(self.runs), "doubts": list(self.doubts), **told}
+
+    def gap(self, why: str) -> dict[str, Any]:
+        told = {"panel": self.panel} if self.panel else {}
+        return {"series": self.series, "x": self.x, "why": f"{self.label}: {why}" if self.label else why, **told}

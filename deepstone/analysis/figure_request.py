@@ -16,14 +16,16 @@ Form: TypeAlias = Literal["bars", "lines", "ratios"]
 FORMS: Final = ("bars", "lines", "ratios")
 MODEL: Final = "model"
 SETTING: Final = "setting"  # x of ratios: one row for each setup against the base
+YEAR: Final = "year"  # x of lines: the year in which each version of a framework was released
 PLACES: Final = (*AXES, MODEL, MACHINE, ENVIRONMENT)
-KEYS: Final = ("name", "title", "subtitle", "form", "x", "y", "series", "filters", "scale")
+KEYS: Final = ("name", "title", "subtitle", "form", "x", "y", "series", "panels", "filters", "scale")
 SCALES: Final = ("linear", "log")
 # What can be shown of a run; `measures` says how each comes out of records.
 MEASURES: Final = (
     "images_per_s", "step_s", "forward_s", "backward_s", "update_s", "data_s", "flops_per_s", "share_of_peak",
     "peak_bytes",
 )  # fmt: skip
+_ALSO_X: Final = {"bars": (), "lines": (YEAR,), "ratios": (SETTING,)}
 _AXES_THAT_COUNT: Final = ("batch", "threads", "inter_threads")
 
 
@@ -38,13 +40,15 @@ class FigureRequest:
     x: str
     y: str = "images_per_s"
     series: tuple[str, ...] = ()
+    panels: str = ""  # one panel for each value of this axis; empty for a single one
     filters: Mapping[str, tuple[str, ...]]
     scale: str = ""  # of x: linear or log; empty lets the values decide
 
     @property
     def named(self) -> frozenset[str]:
         """The axes in which what is shown may differ from the base."""
-        axes = {self.x, *self.series, *self.filters}
+        axes = {self.x, *self.series, *self.filters, self.panels}
+        axes |= {"framework"} if self.x == YEAR else set()
         return frozenset(axes | ({ENVIRONMENT} if "framework" in axes else set()))
 
     @property
@@ -63,10 +67,18 @@ def read_figure(entry: Mapping[str, Any]) -> FigureRequest:
     x = _text(entry, "x") or (SETTING if form == "ratios" else MODEL)
     series = _texts("series", entry.get("series", ()))
     filters = _filters(entry.get("filters", {}))
-    places = (*PLACES, SETTING) if form == "ratios" else PLACES
-    for key, axis in (("x", x), *(("series", axis) for axis in series), *(("filters", axis) for axis in filters)):
+    panels = _text(entry, "panels")
+    for key, axis in (
+        ("x", x),
+        *(("series", axis) for axis in series),
+        *(("filters", axis) for axis in filters),
+        *([("panels", panels)] if panels else []),
+    ):
+        places = (*PLACES, *_ALSO_X[form]) if key == "x" else PLACES
         if axis not in places:
             raise UsageError(f"figures: {key} = {shown(axis)}: no such axis; {nearest(axis, places)}")
+    if panels and form == "ratios":
+        raise UsageError("figures: panels: ratios have one panel")
     return FigureRequest(
         name=name or re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "figure",
         title=title,
@@ -75,6 +87,7 @@ def read_figure(entry: Mapping[str, Any]) -> FigureRequest:
         x=x,
         y=_one_of(entry, "y", MEASURES, "images_per_s"),
         series=series,
+        panels=panels,
         filters=filters,
         scale=_one_of(entry, "scale", SCALES, ""),
     )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from deepstone.analysis.cases import Case
-from deepstone.analysis.differences import differences, value_of
+from deepstone.analysis.differences import ENVIRONMENT, asked_framework, differences, value_of
 from deepstone.setups.axes import AXES, OFFERED, Value
 
 _WHERE: Final = ("framework", "device")  # to name them is no setting
@@ -24,7 +24,8 @@ class Neighbour:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Star:
-    """The cases of one network in one framework and phase on one machine, around their base.
+    """The cases of one network in one framework and phase on one machine, around their base. A version that was asked
+    for by name is a framework of its own.
 
     `main` is the base of the network on this machine: its training in the first framework, so it may be this one.
     `combined`: cases that differ from the base in several axes.
@@ -41,7 +42,8 @@ class Star:
 
     @property
     def framework(self) -> str:
-        return str(value_of(self.base.record, "framework"))
+        """torch, or torch 1.1.0 where that version was asked for."""
+        return asked_framework(self.base.record).replace("@", " ")
 
     @property
     def phase(self) -> str:
@@ -85,7 +87,7 @@ def _stars_of(members: Sequence[Case], base: Mapping[str, Value]) -> list[Star]:
 
 
 def _ray(case: Case) -> tuple[str, str]:
-    return str(value_of(case.record, "framework")), case.record["workload"]["phase"]
+    return asked_framework(case.record), case.record["workload"]["phase"]
 
 
 def _star(main: Case, members: Sequence[Case], base: Mapping[str, Value]) -> Star:
@@ -107,7 +109,9 @@ def _counterpart(main: Case, members: Sequence[Case]) -> Case | None:
     """The main base itself, or what was measured and differs from it in framework and phase alone."""
     if any(case is main for case in members):
         return main
-    alike = (case for case in members if {"framework", "phase"} >= set(differences(case.record, main.record).axes))
+    other = asked_framework(members[0].record) != asked_framework(main.record)
+    allowed = {"framework", "phase", ENVIRONMENT} if other else {"framework", "phase"}
+    alike = (case for case in members if allowed >= set(differences(case.record, main.record).axes))
     return next((case for case in alike if case.good), None)
 
 
@@ -124,9 +128,10 @@ def _fittest(members: Sequence[Case], base: Mapping[str, Value]) -> Case:
         trains = case.record["workload"]["phase"] == "train"
         framework = value_of(case.record, "framework")
         preferred = -OFFERED.index(str(framework)) if framework in OFFERED else -len(OFFERED)
+        latest = "@" not in asked_framework(case.record)
         around = neighbours[case.key]
         told = (around, as_said) if base else ()
-        return bool(case.good), trains, *told, plain, preferred, around
+        return bool(case.good), trains, *told, plain, preferred, latest, around
 
     return max(members, key=fitness)
 

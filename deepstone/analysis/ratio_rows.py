@@ -8,15 +8,15 @@ from typing import Final
 from deepstone.absent import Absent
 from deepstone.analysis.cases import Case
 from deepstone.analysis.contrast import contrast_cases
-from deepstone.analysis.differences import differences, value_of
+from deepstone.analysis.differences import ENVIRONMENT, differences, value_of
 from deepstone.analysis.drawn import Drawn
 from deepstone.analysis.figure_request import SETTING, FigureRequest
 from deepstone.analysis.machines import machine_key, machine_names
 from deepstone.analysis.one_factor import Star, setting
 from deepstone.setups.axes import AXES
 
-# These change the workload and not the setting, unless a figure asks for one of them.
-WORKLOAD_AXES: Final = frozenset({"batch", "phase", "framework", "seed"})
+# These change the workload, or what runs it, and not the setting, unless a figure asks for one of them.
+NO_SETTINGS: Final = frozenset({"batch", "phase", "framework", "seed", ENVIRONMENT})
 
 
 def ratio_rows(request: FigureRequest, found: Sequence[Star]) -> list[Drawn]:
@@ -30,7 +30,7 @@ def settings_of(star: Star) -> list[tuple[tuple[str, ...], Case]]:
     """The cases that differ from the base in settings alone, with the axes they differ in."""
     single = [((each.axis,), each.case) for each in star.neighbours]
     several = [(differences(case.record, star.base.record).axes, case) for case in star.combined]
-    return [(axes, case) for axes, case in single + several if not WORKLOAD_AXES & set(axes)]
+    return [(axes, case) for axes, case in single + several if not NO_SETTINGS & set(axes)]
 
 
 def _wanted(request: FigureRequest, star: Star) -> list[tuple[tuple[str, ...], Case]]:

@@ -7,10 +7,11 @@ from typing import TypeAlias
 
 from deepstone.absent import Absent
 from deepstone.analysis.contrast import NO_DIFFERENCE, Contrast, contrast_cases
+from deepstone.analysis.differences import ENVIRONMENT, asked_framework
 from deepstone.analysis.machines import machine_key
 from deepstone.analysis.one_factor import Star
 from deepstone.analysis.statement import Statement
-from deepstone.analysis.wording import framework, listed, rate, times, value, verb
+from deepstone.analysis.wording import framework, listed, rate, releases, times, value, verb
 
 Sameness: TypeAlias = Mapping[str, Mapping[str, bool]]  # network, framework: whether it computes what the graph says
 
@@ -23,7 +24,7 @@ def say_frameworks(
     for star in found:
         if star.is_main or not star.in_main_phase:
             continue
-        against = contrast_cases(star.base, star.main, {"framework"})
+        against = contrast_cases(star.base, star.main, {"framework", ENVIRONMENT})
         if isinstance(against, Absent):
             continue
         where = f" on {machines[machine_key(star.base.record)]}" if len(machines) > 1 else ""
@@ -36,11 +37,12 @@ def say_frameworks(
 
 
 def framework_names(star: Star) -> tuple[str, str]:
-    return star.framework, framework(star.main).partition(" ")[0]
+    """As one asks for them, which is how they are checked."""
+    return asked_framework(star.base.record), asked_framework(star.main.record)
 
 
 def _compared(star: Star, against: Contrast, where: str) -> Statement:
-    one, other = framework(star.base), framework(star.main)
+    one, other = releases(star.base, star.main)
     apart = ", measured apart" if against.apart else ""
     if against.verdict == NO_DIFFERENCE:
         text = f"No difference was shown between {one} and {other} when {star.model} {verb(star)}{where}"

@@ -38,6 +38,7 @@ _THIN: Final = {
 def say_shortfalls(found: Sequence[Case], state: Mapping[str, Any] | None) -> Iterator[Statement]:
     yield from _failed(found)
     yield from _left_out(state or {})
+    yield from _not_installed(state or {})
     yield from _doubts(found)
 
 
@@ -82,6 +83,13 @@ def _left_out(state: Mapping[str, Any]) -> Iterator[Statement]:
     if pruned:
         text = f"Not tried, since it could not succeed: {listed(list(pruned), _MOST_LISTED)}."
         yield Statement(text=text, rank=_LEFT_OUT)
+
+
+def _not_installed(state: Mapping[str, Any]) -> Iterator[Statement]:
+    names = [str(name) for name in state.get("addable", [])]
+    if names:
+        text = f"Not on this machine, so not measured: {listed(names)}; `deepstone env add {' '.join(names)}` adds "
+        yield Statement(text=text + ("it." if len(names) == 1 else "them."), rank=_LEFT_OUT)
 
 
 def _brief(title: str) -> str:

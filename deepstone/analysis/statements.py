@@ -19,6 +19,7 @@ from deepstone.analysis.say_layers import say_layers
 from deepstone.analysis.say_settings import say_settings
 from deepstone.analysis.say_shortfalls import say_shortfalls
 from deepstone.analysis.say_speed import say_speed
+from deepstone.analysis.say_years import say_years
 from deepstone.records.schema import Record
 
 MOST: Final = 80  # sentences; more are not read
@@ -44,6 +45,7 @@ def statements(
         *say_speed(found, machines),
         *say_settings(found, machines),
         *say_frameworks(found, machines, same),
+        *say_years(found, machines, same),
         *say_layers(findings),
         *say_ceilings(found, findings),
         *say_energy(found),

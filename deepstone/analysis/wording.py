@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from deepstone.analysis.cases import Case
-from deepstone.analysis.differences import value_of, version_of
+from deepstone.analysis.differences import release_of, value_of, year_of
 from deepstone.analysis.one_factor import Star
 from deepstone.measure.statistics import Quantity
 from deepstone.setups.axes import AXES
@@ -48,8 +48,19 @@ def doing(star: Star) -> str:
 
 
 def framework(case: Case) -> str:
-    """torch 2.11.0."""
-    return f"{value_of(case.record, 'framework')} {version_of(case.record)}".strip()
+    """torch 2.11.0, tensorflow 1.12.0-intel."""
+    return f"{value_of(case.record, 'framework')} {release_of(case.record)}".strip()
+
+
+def releases(*compared: Case) -> tuple[str, ...]:
+    """Each framework with its version, and with its year where these differ: tensorflow 1.2.1 of 2017."""
+    years = [year_of(case.record) for case in compared]
+    known = [year for year in years if isinstance(year, int)]
+    differ = len(known) == len(years) and len(set(known)) > 1
+    return tuple(
+        f"{framework(case)} of {year}" if differ else framework(case)
+        for case, year in zip(compared, years, strict=True)
+    )
 
 
 def value(case: Case, axis: str) -> str:

@@ -64,6 +64,7 @@ def list_environments(json: Json = False) -> None:
     from deepstone.environments.find import own_environments
     from deepstone.environments.made import survey
     from deepstone.environments.places import environments_root
+    from deepstone.environments.unobtainable import UNOBTAINABLE
 
     found = survey(environments_root())
     made = {manifest.environment.name for manifest in found.made}
@@ -71,9 +72,11 @@ def list_environments(json: Json = False) -> None:
     if json:
         own = [_own_described(environment) for environment in own_environments()]
         there = own + [_described(manifest) for manifest in found.made]
-        print_json({"environments": there, "recipes": [_recipe_described(recipe) for recipe in recipes]})
+        described = [_recipe_described(recipe) for recipe in recipes]
+        print_json({"environments": there, "recipes": described, "unobtainable": UNOBTAINABLE})
     else:
         _show(own_environments(), found.made, recipes)
+        print_lines([f"{name} cannot be had: {why}" for name, why in UNOBTAINABLE.items()])
     for unusable in found.unusable:
         if unusable.reason.startswith("damaged"):
             note(f"deepstone: {unusable.name}: {unusable.reason}; deepstone env add {unusable.name} makes it anew")

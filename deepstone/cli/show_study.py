@@ -65,7 +65,7 @@ def show_results(state: State) -> None:
         for rounds in _by_setup([progress for progress in state.tasks if progress.state == name]):
             times = f" ({len(rounds)} rounds)" if len(rounds) > 1 else ""
             print_lines([f"{name}: {rounds[0].task.title}{times}: {rounds[0].why}"])
-    print_lines([f"study {state.name}: {_counts(state.tasks)}"])
+    print_lines([f"study {state.name}: {_counts(state.tasks)}", *_to_add(state.addable)])
     if state.count("left out"):
         print_lines([f"For what was left out: {state.resume}"])
 
@@ -191,7 +191,11 @@ def _plan_lines(plan: Plan, course: Course, call: Call) -> list[str]:
         lines.append(f"Limited to {duration(call.time_s)}: the most informative first, what does not fit is left out.")
     if plan.excluded:
         lines.append(f"Excluded by the study itself: {plan.excluded} combinations.")
-    return lines
+    return [*lines, *_to_add(plan.addable)]
+
+
+def _to_add(names: Sequence[str]) -> list[str]:
+    return [f"Not installed, so not in it: deepstone env add {' '.join(names)}"] if names else []
 
 
 def _counts(tasks: Sequence[Progress], *, waiting: str = "waiting") -> str:
@@ -210,6 +214,7 @@ def _plan_json(plan: Plan, course: Course, call: Call, tasks: Sequence[Progress]
             "time_s": Absent("as long as it takes") if call.time_s is None else call.time_s,
             "excluded": plan.excluded,
             "base": dict(plan.base),
+            "addable": list(plan.addable),
             "tasks": [progress.to_json() for progress in tasks],
         }
     )

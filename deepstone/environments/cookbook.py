@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from deepstone.environments.recipe import Recipe, parse_recipe
+from deepstone.environments.unobtainable import UNOBTAINABLE
 from deepstone.errors import UsageError, nearest, shown
 from deepstone.faults import reason
 
@@ -28,6 +29,9 @@ def find_recipe(wanted: str) -> Recipe:
     for recipe in recipes:
         if wanted == recipe.name or (recipe.default and wanted == recipe.framework):
             return recipe
+    why = UNOBTAINABLE.get(wanted.partition("@")[0])
+    if why is not None:
+        raise UsageError(f"{shown(wanted)} cannot be had: {why}")
     raise UsageError(f"{shown(wanted)}: no such environment to add; {nearest(wanted, addable(recipes))}")
 
 

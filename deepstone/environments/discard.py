@@ -6,11 +6,16 @@ import secrets
 import shutil
 from contextlib import suppress
 
+from deepstone.environments.mounts import mounts_within, unmount_within
 from deepstone.environments.places import Place
 
 
 def discard(place: Place) -> None:
-    """Under the environment's lock. OSError when the folder is still there afterwards."""
+    """Under the environment's lock. OSError when the folder is still there afterwards.
+
+    Nothing of ours is mounted where others see it. What a person mounted there is unmounted, or nothing is removed.
+    """
+    unmount_within(place.folder)
     aside = place.removed / f"{place.name}.{secrets.token_hex(6)}"
     try:
         place.folder.rename(aside)
@@ -27,4 +32,5 @@ def sweep(place: Place) -> None:
     """Removes what processes that were killed had set aside. Others may be doing the same."""
     with suppress(OSError):
         for entry in place.removed.iterdir():
-            shutil.rmtree(entry, ignore_errors=True)
+            if not mounts_within(entry):
+                shutil.rmtree(entry, ignore_errors=True)

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from deepstone.environments.names import base_version, label_of, newness
 
-# own: the interpreter that runs Deepstone; venv: made from a recipe; adopted: made by others, and left to them
-Kind: TypeAlias = Literal["own", "venv", "adopted"]
+# own: the interpreter that runs Deepstone; venv and chroot: made from a recipe; adopted: made by others, and left to
+# them
+Kind: TypeAlias = Literal["own", "venv", "chroot", "adopted"]
 
 # They lead an interpreter to packages of another one, so what is complete in itself is started without them.
 STRAYING = ("PYTHONPATH", "PYTHONHOME")
+# And these a program of one system to libraries and programs of another.
+_STRAYING_SYSTEMS: Final = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PATH")
+
+# A system of its own is entered by root alone.
+AS_ROOT: Final = "run deepstone as root, as in: sudo deepstone …"
+_ENTER: Final = Path(__file__).with_name("enter.py")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,8 +49,16 @@ class Environment:
 
     @property
     def command(self) -> tuple[str, ...]:
-        """The words before a script and its arguments. Other kinds of environment may need more than an interpreter."""
-        return (str(self.python),)
+        """The words before a script and its arguments. In a system of its own the interpreter has another path."""
+        if self.system is None:
+            return (str(self.python),)
+        inside = Path("/", self.python.relative_to(self.system))
+        return (sys.executable, "-I", "-S", str(_ENTER), str(self.system), str(inside))
+
+    @property
+    def system(self) -> Path | None:
+        """The root of the system that the interpreter is part of, if that is not this machine's."""
+        return self.python.parents[2] if self.kind == "chroot" else None  # it is ROOT/usr/bin/python
 
     @property
     def python_version(self) -> str:
@@ -64,5 +80,8 @@ class Environment:
 
     def variables_over(self, given: Mapping[str, str]) -> dict[str, str]:
         """The variables of a process in here, for a user who has set the given ones."""
-        kept = {name: value for name, value in given.items() if self.kind != "venv" or name not in STRAYING}
+        straying = {"venv": STRAYING, "chroot": (*STRAYING, *_STRAYING_SYSTEMS)}.get(self.kind, ())
+        kept = {name: value for name, value in given.items() if name not in straying}
+        if self.kind == "chroot":
+            kept["PYTHONNOUSERSITE"] = "1"  # the user's own packages are for this machine's Python, as in a venv
         return {**kept, **self.variables}

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
+
 from deepstone.backends.registry import BACKENDS, BEST_FIRST
-from deepstone.environments.environment import Environment
+from deepstone.environments.environment import AS_ROOT, Environment
 from deepstone.environments.made import survey
+from deepstone.environments.names import base_version
 from deepstone.environments.own import own_environment
 from deepstone.environments.places import environments_root
 from deepstone.errors import MissingError
-from deepstone.setups.axes import AUTO
+from deepstone.setups.axes import AUTO, CURRENT
 
 
 def find_environment(wanted: str) -> Environment:
@@ -39,14 +42,32 @@ def own_environments() -> list[Environment]:
 
 
 def installed() -> dict[str, Environment | None]:
-    """Every framework a user can ask for, with its environment if there is one; further ones under their own names."""
+    """Every framework of today with its environment if there is one, those of other years that are there, and further
+    environments under their own names."""
     found: dict[str, Environment | None] = {}
     for name, info in BACKENDS.items():
         if info.package:
             first, *further = environments(name) or [None]
-            found[name] = first
+            if first is not None or name in CURRENT:  # nobody lacks a framework of 2016
+                found[name] = first
             found |= {environment.name: environment for environment in further if environment is not None}
     return found
+
+
+def not_installed() -> list[str]:
+    """What can be added, as `env add` takes it: recipes of which there is no environment, whoever made it."""
+    from deepstone.environments.cookbook import all_recipes  # only now, since it reads files
+
+    there = [environment for environment in installed().values() if environment is not None]
+    names = {environment.name for environment in there}
+    plain = {(each.framework, base_version(each.version)) for each in there if each.is_plain}
+    missing = [
+        recipe
+        for recipe in all_recipes()
+        if recipe.name not in names
+        and (recipe.name != f"{recipe.framework}@{recipe.version}" or (recipe.framework, recipe.version) not in plain)
+    ]
+    return [recipe.framework if recipe.default else recipe.name for recipe in missing]
 
 
 def _best() -> Environment:
@@ -74,6 +95,10 @@ def _there(environment: Environment) -> Environment:
         raise MissingError(
             f"environment {environment.name}: its interpreter {environment.python} is gone; "
             f"deepstone env remove {environment.name}"
+        )
+    if environment.system is not None and os.geteuid() != 0:
+        raise MissingError(
+            f"environment {environment.name}: it is a Debian of its own, which takes root to run; {AS_ROOT}"
         )
     return environment
 

@@ -1,4 +1,4 @@
-"""Finds an interpreter of a version that a recipe can use: this one, on PATH, or among those of pyenv."""
+"""Finds an interpreter of a version that a recipe can use: this one, on PATH, of pyenv, or where systems put them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,13 @@ from deepstone.environments.names import newness
 from deepstone.errors import MissingError
 
 _TIMEOUT_S: Final = 30.0
+# Built by hand, of a distribution's software collections, and as images for building wheels have them.
+_COMMON: Final = (
+    "usr/local/bin/python{0}",
+    "opt/python{0}/bin/python{0}",
+    "opt/python/{0}*/bin/python{0}",
+    "opt/rh/rh-python*/root/usr/bin/python{0}",
+)
 _ASK: Final = (
     "import platform\n"
     "print('is ' + platform.python_version())\n"
@@ -48,8 +55,9 @@ def find_interpreter(versions: Sequence[str], name: str) -> Interpreter:
     framework = name.partition("@")[0]
     raise MissingError(
         f"cannot make {name}: no Python {_either(versions)} found (looked at this Python {_own_version()}, for "
-        f"python{versions[0]} and the like on PATH, and in {_pyenv_versions()}); install python{versions[0]}, or adopt "
-        f"one that has {framework}: deepstone env add {framework} --python PATH"
+        f"python{versions[0]} and the like on PATH, in {_pyenv_versions()}, /usr/local/bin and /opt); install "
+        f"python{versions[0]} (pyenv install {versions[0]} builds any version), or adopt one that has {framework}: "
+        f"deepstone env add {framework} --python PATH"
     )
 
 
@@ -65,9 +73,17 @@ def _candidates(version: str) -> Iterator[Path]:
         path = Path(folder) / f"python{version}"
         if folder and os.access(path, os.X_OK):
             yield path
+    yield from _elsewhere(version)
+
+
+def _elsewhere(version: str) -> Iterator[Path]:
     installed = _pyenv_versions().glob(f"{version}.*")
     for folder in sorted(installed, key=lambda folder: newness(folder.name), reverse=True):
         yield folder / "bin" / "python"
+    for pattern in _COMMON:
+        for path in sorted(Path("/").glob(pattern.format(version))):
+            if os.access(path, os.X_OK):
+                yield path
 
 
 def _asked(path: Path, version: str) -> tuple[Interpreter | None, bool]:

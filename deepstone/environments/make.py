@@ -3,6 +3,8 @@
     lock ─▶ clear what was cut short ─▶ room? interpreter? ─▶ venv ─▶ steps ─▶ try it ─▶ environment.json ─▶ unlock
                                         └────── failure, Ctrl-C: end pip, remove the folder ──────┘
 
+One that is a system of its own is made by debootstrap instead of venv and pip; all else is the same.
+
 A kill at any moment leaves a folder without environment.json, which nothing uses and the next making clears.
 """
 
@@ -11,15 +13,17 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, TypeAlias, cast
 
 from deepstone.backends.registry import BACKENDS
 from deepstone.environments.child import ChildTimeout, run
+from deepstone.environments.chroot import bootstrap, installed_debs, require_tools
 from deepstone.environments.complaints import full_disk, last_word
 from deepstone.environments.discard import discard, sweep
-from deepstone.environments.environment import Environment
+from deepstone.environments.environment import Environment, Kind
 from deepstone.environments.interpreters import Interpreter, clean_variables, find_interpreter
 from deepstone.environments.locks import held
 from deepstone.environments.manifest import Damaged, Manifest, read_manifest, write_manifest
@@ -28,6 +32,7 @@ from deepstone.environments.pip import PipFailed, keep, pip_install
 from deepstone.environments.places import ELSEWHERE, Place, as_store_error
 from deepstone.environments.probe import probe
 from deepstone.environments.recipe import Recipe
+from deepstone.environments.shims import make_shims, require_libraries
 from deepstone.environments.undisturbed import undisturbed
 from deepstone.environments.watch import Watch
 from deepstone.errors import MissingError, StoreError
@@ -36,6 +41,8 @@ from deepstone.units import bytes_
 _VENV_TIMEOUT_S: Final = 600.0
 _INSTALLED: Final = 0.95  # the share of the work that is done when the last package is installed
 _BLOCK_BYTES: Final = 512
+
+_Install: TypeAlias = Callable[[Place, BinaryIO, Watch], Path]  # gives the interpreter of what it made
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,9 +69,9 @@ def make(recipe: Recipe, root: Path, watch: Watch, *, again: bool = False) -> Ma
                 return Making(manifest=there, is_new=False, is_outdated=there.recipe_sha != recipe.sha)
             discard(place)
             _require_room(recipe, root)
-            interpreter = find_interpreter(recipe.python, recipe.name)
+            install = _ready_to_install(recipe)
             try:
-                manifest = _make(recipe, place, interpreter, watch)
+                manifest = _make(recipe, place, install, watch)
             except BaseException:
                 with undisturbed():
                     discard(place)
@@ -89,17 +96,37 @@ def _require_room(recipe: Recipe, root: Path) -> None:
         )
 
 
-def _make(recipe: Recipe, place: Place, interpreter: Interpreter, watch: Watch) -> Manifest:
+def _ready_to_install(recipe: Recipe) -> _Install:
+    """What installs it. MissingError when something that takes is not there, while nothing is begun yet."""
+    if recipe.kind == "chroot":
+        require_tools(recipe.name)
+        return lambda place, log, watch: _install_system(recipe, place, log, watch)
+    require_libraries(recipe)
+    interpreter = find_interpreter(recipe.python, recipe.name)
+    return lambda place, log, watch: _install_venv(recipe, interpreter, place, log, watch)
+
+
+def _make(recipe: Recipe, place: Place, install: _Install, watch: Watch) -> Manifest:
     place.tmp.mkdir(parents=True)
-    python = place.venv / "bin" / "python"
     with place.log.open("wb") as log:
-        watch.tell("making a venv", f"of Python {interpreter.version}", 0.0)
-        _make_venv(interpreter, place, log)
-        _install(recipe, place, python, log, watch)
+        python = install(place, log, watch)
     watch.tell("trying it", "", _INSTALLED)
-    environment = _tried(recipe, python)
+    environment = _tried(recipe, python, make_shims(recipe, place))
     shutil.rmtree(place.tmp)
     return write_manifest(place, environment, recipe_sha=recipe.sha, size_bytes=used_bytes(place.folder))
+
+
+def _install_system(recipe: Recipe, place: Place, log: BinaryIO, watch: Watch) -> Path:
+    progress = _Progress(recipe, place, watch)
+    return bootstrap(recipe, place, log=log, heard=progress.heard, tick=progress.tick)
+
+
+def _install_venv(recipe: Recipe, interpreter: Interpreter, place: Place, log: BinaryIO, watch: Watch) -> Path:
+    python = place.venv / "bin" / "python"
+    watch.tell("making a venv", f"of Python {interpreter.version}", 0.0)
+    _make_venv(interpreter, place, log)
+    _install(recipe, place, python, log, watch)
+    return python
 
 
 def _make_venv(interpreter: Interpreter, place: Place, log: BinaryIO) -> None:
@@ -131,7 +158,7 @@ def _install(recipe: Recipe, place: Place, python: Path, log: BinaryIO, watch: W
 
 
 class _Progress:
-    """What pip is busy with, and how much lies on the disk by now."""
+    """What pip or debootstrap is busy with, and how much lies on the disk by now."""
 
     def __init__(self, recipe: Recipe, place: Place, watch: Watch) -> None:
         self._room_bytes = recipe.room_bytes
@@ -154,25 +181,26 @@ class _Progress:
         self._watch.tell(*self._stage, self._share)
 
 
-def _tried(recipe: Recipe, python: Path) -> Environment:
+def _tried(recipe: Recipe, python: Path, variables: Mapping[str, str]) -> Environment:
     """The environment as it turned out; MissingError when it is not what the recipe says."""
     package = BACKENDS[recipe.framework].package
-    variables = {**clean_variables(), **recipe.variables}
+    untried = Environment(
+        framework=recipe.framework,
+        version=recipe.version,
+        python=python,
+        lock={},
+        name=recipe.name,
+        kind=cast(Kind, recipe.kind),
+        variables=variables,
+    )
     try:
-        probed = probe([str(python)], package, variables)
+        probed = probe(untried.command, package, untried.variables_over(os.environ))
     except MissingError as error:
         raise MissingError(f"{recipe.name} was installed and does not work: {error}; its recipe is wrong") from error
     if base_version(probed.version) != base_version(recipe.version):
         raise MissingError(f"{recipe.name}: {package} {probed.version} was installed; its recipe is wrong")
-    return Environment(
-        framework=recipe.framework,
-        version=probed.version,
-        python=python,
-        lock=probed.lock,
-        name=recipe.name,
-        kind="venv",
-        variables=recipe.variables,
-    )
+    debs = {} if untried.system is None else installed_debs(untried.system, recipe.packages)
+    return replace(untried, version=probed.version, lock={**probed.lock, **debs})
 
 
 def used_bytes(folder: Path) -> int:

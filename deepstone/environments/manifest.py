@@ -15,7 +15,7 @@ from deepstone.environments.names import NAME
 from deepstone.environments.places import Place
 
 _FORMAT: Final = 1
-_KINDS: Final = ("venv", "adopted")
+_KINDS: Final = ("venv", "chroot", "adopted")
 _TEXTS: Final = ("name", "framework", "version", "kind", "python", "recipe_sha", "made_at")
 
 

@@ -3,6 +3,8 @@
 tensorflow@2.21.0/                    one folder per environment
     environment.json                  what it is; written last, so a folder without it is half-made and never used
     venv/                             made in place, since a venv that is moved does not work
+    system/                           or the root of an old Debian, where its recipe is of that kind
+    lib/                              libraries under the names that an old framework asks for, where its recipe says so
     tmp/                              what pip unpacks and builds, while it does
 locks/tensorflow@2.21.0.lock          held by the process that makes or removes it
 logs/tensorflow@2.21.0.log            what pip said the last time; survives a failure
@@ -57,6 +59,14 @@ class Place:
     @property
     def venv(self) -> Path:
         return self.folder / "venv"
+
+    @property
+    def system(self) -> Path:
+        return self.folder / "system"
+
+    @property
+    def lib(self) -> Path:
+        return self.folder / "lib"
 
     @property
     def tmp(self) -> Path:

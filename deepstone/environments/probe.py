@@ -29,7 +29,7 @@ def probe(command: Sequence[str], package: str, variables: Mapping[str, str]) ->
     for name in (package, "numpy"):
         if name not in found["versions"]:
             why = _lacking(name, str(found["failures"].get(name, "")))
-            raise MissingError(f"{command[0]} (Python {found['python']}) {why}")
+            raise MissingError(f"{command[-1]} (Python {found['python']}) {why}")
     lock = {**found["distributions"], "python": found["python"]}
     lock.setdefault("numpy", found["versions"]["numpy"])  # without metadata the modules themselves must do
     lock.setdefault(package, found["versions"][package])
@@ -51,13 +51,13 @@ def _ask(command: Sequence[str], package: str, variables: Mapping[str, str]) -> 
                 timeout_s=_TIMEOUT_S,
             )
         except ChildTimeout:
-            raise MissingError(f"{command[0]} did not answer within {_TIMEOUT_S:.0f} s") from None
+            raise MissingError(f"{command[-1]} did not answer within {_TIMEOUT_S:.0f} s") from None
         except OSError as error:
-            raise MissingError(f"{command[0]} cannot be run: {reason(error)}") from error
+            raise MissingError(f"{command[-1]} cannot be run: {reason(error)}") from error
         try:
             return json.loads(target.read_bytes())
         except (OSError, ValueError):
-            raise MissingError(f"{command[0]} {_died(code, said, package)}") from None
+            raise MissingError(f"{command[-1]} {_died(code, said, package)}") from None
 
 
 def _lacking(name: str, failure: str) -> str:

@@ -21,8 +21,11 @@ _PIN: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)(\[[A-Za-z0-9,._-]+\])?==
 _PLAIN_VERSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _OPTION: Final = re.compile(r"(--[a-z][a-z-]*)(=.+)?")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_SUITE: Final = re.compile(r"[a-z][a-z-]*")  # of Debian
+_DEB: Final = re.compile(r"[a-z0-9][a-z0-9+.-]+")
+_LIBRARY: Final = re.compile(r"lib[A-Za-z0-9_+-]+\.so[0-9.]*")  # so it cannot lead out of its folder
 _ELSEWHERE: Final = {"--target", "--prefix", "--root", "--user", "--python", "--requirement", "--editable"}
-_KINDS: Final = ("venv",)
+_KINDS: Final = ("venv", "chroot")
 _ROOM: Final = 1.2  # downloads lie beside what is unpacked from them until all is installed
 
 _Value = TypeVar("_Value")
@@ -40,16 +43,28 @@ class Step:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Link:
+    """A library of this machine under the name by which an old framework asks for it."""
+
+    name: str
+    to: str  # the name of the file that it really is
+    remedy: str  # how to get that
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
     name: str
     framework: str
     version: str
-    kind: str
+    kind: str  # venv: made by pip, in `steps`; chroot: a Debian of its own, of `suite` and `packages`
     python: tuple[str, ...]  # that fit, the best first
     steps: tuple[Step, ...]
+    suite: str
+    packages: tuple[str, ...]
     size_bytes: int  # of what is installed
     minutes: float  # roughly, mostly for downloading
-    variables: Mapping[str, str]
+    variables: Mapping[str, str]  # `{environment}` in a value stands for the folder that is made
+    links: tuple[Link, ...]
     default: bool  # what the framework's bare name means
     year: int
     notes: str
@@ -58,7 +73,12 @@ class Recipe:
     def sha(self) -> str:
         """Of all that decides what comes out, so not of notes and guesses at size and time."""
         steps = [[step.packages, step.pip, step.options, step.dependencies] for step in self.steps]
-        text = json.dumps([self.framework, self.version, self.kind, steps, dict(self.variables)], sort_keys=True)
+        told: list[Any] = [self.framework, self.version, self.kind, steps, dict(self.variables)]
+        if self.kind == "chroot":
+            told.append([self.suite, self.packages])
+        if self.links:
+            told.append([[link.name, link.to] for link in self.links])
+        text = json.dumps(told, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
@@ -107,16 +127,21 @@ class _Fields:
 def _recipe(fields: _Fields) -> Recipe:
     framework = fields.take("framework", _framework, "a framework that Deepstone has a backend for")
     version = fields.take("version", _matching(_PLAIN_VERSION), "a version")
+    kind = fields.take("kind", lambda given: given if given in _KINDS else None, " or ".join(_KINDS))
+    is_venv = kind == "venv"
     recipe = Recipe(
         name=fields.take("name", _matching(NAME), f"a name such as {framework}@{version}"),
         framework=framework,
         version=version,
-        kind=fields.take("kind", lambda given: given if given in _KINDS else None, " or ".join(_KINDS)),
+        kind=kind,
         python=fields.take("python", _list_of(_matching(_PYTHON)), 'versions, the best first, as in ["3.11", "3.12"]'),
-        steps=fields.take("steps", _steps, "calls of pip, each a table [[steps]]"),
+        steps=fields.take("steps", _steps, "calls of pip, each a table [[steps]]") if is_venv else (),
+        suite="" if is_venv else fields.take("suite", _matching(_SUITE), "a release of Debian, as in bullseye"),
+        packages=() if is_venv else fields.take("packages", _list_of(_matching(_DEB)), "names of Debian's packages"),
         size_bytes=fields.take("size_bytes", _whole(1, 2**50), "a number of bytes"),
         minutes=fields.take("minutes", _positive, "a number above 0"),
         variables=fields.take("variables", _variables, "a table of names and texts", {}),
+        links=fields.take("links", _links, "libraries, each a table [[links]]", ()) if is_venv else (),
         default=fields.take("default", _truth, "true or false", False),
         year=fields.take("year", _whole(2000, 2100), "the year of the release"),
         notes=fields.take("notes", _text, "text", ""),
@@ -145,6 +170,22 @@ def _step(fields: _Fields) -> Step:
     )
     fields.end()
     return step
+
+
+def _links(given: Any) -> tuple[Link, ...] | None:
+    if not isinstance(given, list) or not all(isinstance(table, dict) for table in cast(list[Any], given)):
+        return None
+    return tuple(_link(_Fields(table, f"links {number}: ")) for number, table in enumerate(cast(list[Any], given), 1))
+
+
+def _link(fields: _Fields) -> Link:
+    link = Link(
+        name=fields.take("name", _matching(_LIBRARY), "the name of a library, as in libmpi.so.12"),
+        to=fields.take("to", _matching(_LIBRARY), "the name of a library's file, as in libmpi.so.40"),
+        remedy=fields.take("remedy", _text, "how to get it"),
+    )
+    fields.end()
+    return link
 
 
 def _framework(given: Any) -> str | None:

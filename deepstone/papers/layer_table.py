@@ -67,7 +67,7 @@ def _table(report: Mapping[str, Any], id: str, place: Place) -> LayerTable:
         model=workload["model"],
         batch=workload["batch"],
         phase=workload["phase"],
-        framework=str(effective.get("framework", "")).replace("@", " "),
+        framework=_release(setup["requested"], effective).replace("@", " "),
         setup=effective,
         asked=setup["requested"],
         started_at=str(report.get("started_at", "")),
@@ -75,6 +75,12 @@ def _table(report: Mapping[str, Any], id: str, place: Place) -> LayerTable:
         rows=tuple(_row(row) for row in report["layers"]),
         copy_bytes_per_s=quantity(peaks.get("bytes_per_s", {}).get("copy")),
     )
+
+
+def _release(asked: Mapping[str, Any], effective: Mapping[str, Any]) -> str:
+    """As it was asked for where that names a version: two builds of one version are two frameworks here."""
+    wanted = str(asked.get("framework", ""))
+    return wanted if "@" in wanted else str(effective.get("framework", ""))
 
 
 def _row(row: Mapping[str, Any]) -> LayerRow:

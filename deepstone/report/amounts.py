@@ -17,5 +17,6 @@ SHOWN: Final[Mapping[Unit, Callable[[float], str]]] = {
     Unit.IMAGES_PER_S: lambda value: f"{digits(value)} images/s",
     Unit.RATIO: lambda value: f"{digits(value)}×",
     Unit.SHARE: percent,
+    Unit.YEAR: lambda value: f"{value:.0f}",
     Unit.NUMBER: digits,
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from deepstone.absent import Absent
@@ -24,25 +24,32 @@ _UNITS: Final = {
     "share": Unit.SHARE,
     "flop/s": Unit.FLOPS_PER_S,
 }
+_X_UNITS: Final = {"": Unit.NUMBER, "year": Unit.YEAR}
 _POINTS_AT_MOST: Final = 5000  # more are no picture, and a browser would stand still
+_PANELS_AT_MOST: Final = 12
 _PUBLISHED: Final = "published"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChartPoint:
-    """`x` is a number where the axis counts, else a name."""
+    """`x` is a number where the axis counts, else a name. `label` stands beside it; a line leads past what is apart."""
 
     x: str | float
     y: Value
     runs: tuple[str, ...]
     doubts: tuple[str, ...]
+    label: str = ""
+    apart: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChartSeries:
+    """`panel` is the name of the part of the figure that shows it, where there are several."""
+
     name: str
     published: bool
     points: tuple[ChartPoint, ...]
+    panel: str = ""
 
     @property
     def label(self) -> str:
@@ -54,6 +61,7 @@ class Gap:
     series: str
     x: str | float
     why: str
+    panel: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,6 +72,7 @@ class Chart:
     form: str
     x_label: str
     x_scale: str
+    x_unit: Unit
     y_label: str
     y_unit: Unit
     y_log: bool
@@ -79,6 +88,19 @@ class Chart:
         known = tuple(dict.fromkeys([*found, *(gap.x for gap in self.gaps)]))
         return known if self.x_scale == "category" else tuple(sorted(known, key=float))
 
+    @property
+    def panels(self) -> tuple[str, ...]:
+        """The names of its parts, as they first come; one without a name where there is nothing to tell apart."""
+        return tuple(dict.fromkeys(part.panel for part in (*self.series, *self.gaps)))
+
+    def of_panel(self, name: str) -> Chart:
+        """What is in that part alone."""
+        return replace(
+            self,
+            series=tuple(series for series in self.series if series.panel == name),
+            gaps=tuple(gap for gap in self.gaps if gap.panel == name),
+        )
+
 
 def read_chart(result: Node) -> Chart:
     x, y = result.node("x"), result.node("y")
@@ -90,6 +112,8 @@ def read_chart(result: Node) -> Chart:
     gaps = [_gap(node, numeric=numeric) for node in (result.nodes("gaps") if result.has("gaps") else [])]
     if sum(len(series.points) for series in found) + len(gaps) > _POINTS_AT_MOST:
         refuse_because((None, "series"), f"must hold at most {_POINTS_AT_MOST:,} points")
+    if len({part.panel for part in (*found, *gaps)}) > _PANELS_AT_MOST:
+        refuse_because((None, "series"), f"must be in at most {_PANELS_AT_MOST} panels")
     drawn, beyond = _drawable(found, log=y_log)
     if not any(series.points for series in drawn):
         told = f": {gaps[0].why}" if gaps else ""
@@ -101,6 +125,7 @@ def read_chart(result: Node) -> Chart:
         form=form,
         x_label=x.text("label", ""),
         x_scale=x_scale if numeric else "category",
+        x_unit=_x_unit(x) if numeric and x_scale == "linear" else Unit.NUMBER,
         y_label=y.text("label", ""),
         y_unit=_unit(y),
         y_log=y_log,
@@ -125,6 +150,10 @@ def _unit(y: Node) -> Unit:
     return unit_named(name)
 
 
+def _x_unit(x: Node) -> Unit:
+    return _X_UNITS[_one_of(x, "unit", tuple(_X_UNITS), "")]
+
+
 def unit_named(name: str) -> Unit:
     """The unit that JSON calls so; a plain number under any other name."""
     return _UNITS.get(name, Unit.NUMBER)
@@ -136,6 +165,7 @@ def _series(node: Node, *, numeric: bool, log_x: bool) -> ChartSeries:
         name=node.text("name"),
         published=node.yes("published"),
         points=tuple(point for point in points if point is not None),
+        panel=node.text("panel", ""),
     )
 
 
@@ -147,7 +177,14 @@ def _point(node: Node, *, numeric: bool, log_x: bool) -> ChartPoint | None:
     x = _x(node, numeric=numeric)
     if log_x and isinstance(x, float) and x <= 0:
         refuse((node.where, "x"), "a number above 0, since the axis is logarithmic", x)
-    return ChartPoint(x=x, y=y, runs=node.texts("runs"), doubts=node.texts("doubts"))
+    return ChartPoint(
+        x=x,
+        y=y,
+        runs=node.texts("runs"),
+        doubts=node.texts("doubts"),
+        label=node.text("label", ""),
+        apart=node.yes("apart"),
+    )
 
 
 def _x(node: Node, *, numeric: bool) -> str | float:
@@ -160,7 +197,12 @@ def _x(node: Node, *, numeric: bool) -> str | float:
 
 
 def _gap(node: Node, *, numeric: bool) -> Gap:
-    return Gap(series=node.text("series", ""), x=_x(node, numeric=numeric), why=node.text("why", "not measured"))
+    return Gap(
+        series=node.text("series", ""),
+        x=_x(node, numeric=numeric),
+        why=node.text("why", "not measured"),
+        panel=node.text("panel", ""),
+    )
 
 
 def _drawable(found: list[ChartSeries], *, log: bool) -> tuple[list[ChartSeries], list[Gap]]:
@@ -168,19 +210,17 @@ def _drawable(found: list[ChartSeries], *, log: bool) -> tuple[list[ChartSeries]
     if not log:
         return found, []
     beyond = [
-        Gap(series=series.name, x=point.x, why=f"{digits(point.y.middle)} has no place on a logarithmic axis")
+        Gap(
+            series=series.name,
+            x=point.x,
+            why=f"{digits(point.y.middle)} has no place on a logarithmic axis",
+            panel=series.panel,
+        )
         for series in found
         for point in series.points
         if point.y.middle <= 0
     ]
-    kept = [
-        ChartSeries(
-            name=series.name,
-            published=series.published,
-            points=tuple(point for point in series.points if point.y.middle > 0),
-        )
-        for series in found
-    ]
+    kept = [replace(series, points=tuple(point for point in series.points if point.y.middle > 0)) for series in found]
     return kept, beyond
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Final
 
 from deepstone.report.figure import Curves, Unit
-from deepstone.report.scales import Scale, Tick, linear_scale, log_scale, ratio_scale
+from deepstone.report.scales import Scale, Tick, linear_scale, log_scale, ratio_scale, year_scale
 from deepstone.units import digits
 
 _OWN_TICKS_AT_MOST: Final = 12
 _BAND_FROM: Final = 9  # stops; as many whiskers would be a fence
+_NAMES_SHARE: Final = 0.13  # of the years, for names beside the first and the last
 
 
 def curve_scales(curves: Curves) -> tuple[Scale, Scale]:
@@ -26,6 +27,8 @@ def _x_scale(curves: Curves) -> Scale:
         ticks = tuple(Tick(at=float(at), text=name) for at, name in enumerate(curves.names))
         return Scale(low=-0.5, high=len(curves.names) - 0.5, per=1.0, unit="", ticks=ticks)
     xs = sorted({place.x for curve in curves.curves for place in (*curve.stops, *curve.holes)})
+    if curves.x.unit is Unit.YEAR:
+        return year_scale(xs, room=_NAMES_SHARE * (max(xs) - min(xs) + 1) if xs else 0.0)
     if not curves.x.log:
         scale = linear_scale(curves.x.unit, xs)
         room = (scale.high - scale.low) * 0.03

@@ -26,6 +26,7 @@ class Unit(Enum):
     IMAGES_PER_S = "images/s"
     RATIO = "×"
     SHARE = "%"
+    YEAR = "year"
     NUMBER = ""
 
 
@@ -138,12 +139,17 @@ class Plane:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Stop:
-    """A measured point of a curve; `told` are more lines for who points at it."""
+    """A measured point of a curve; `told` are more lines for who points at it, `label` stands beside it.
+
+    The line leads past a stop that is `apart`.
+    """
 
     x: float
     y: Value
     told: tuple[str, ...] = ()
     doubtful: bool = False
+    label: str = ""
+    apart: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -51,20 +51,24 @@ def label_spots(
     *,
     bounds: Box,
     taken: Sequence[Box] = (),
+    reach: int = 0,
 ) -> list[Box | None]:
-    """A box for each of the first points that has a size, in order of importance; None for those without room."""
+    """A box for each of the first points that has a size, in order of importance; None for those without room.
+
+    `reach` is how many heights further above or below a box may stand where there is no room beside the point.
+    """
     in_the_way = [*taken, *(Box(x - _DOT, y - _DOT, x + _DOT, y + _DOT) for x, y in points)]
     spots: list[Box | None] = []
     for point, size in zip(points, sizes, strict=False):
-        fitting = (box for box in _candidates(point, size) if box.within(bounds))
+        fitting = (box for box in _candidates(point, size, reach) if box.within(bounds))
         spot = next((box for box in fitting if not any(box.touches(other) for other in in_the_way)), None)
         spots.append(spot)
         in_the_way += [spot] if spot else []
     return spots
 
 
-def _candidates(point: tuple[float, float], size: tuple[float, float]) -> list[Box]:
-    """Right, left, above, below, then the corners."""
+def _candidates(point: tuple[float, float], size: tuple[float, float], reach: int) -> list[Box]:
+    """Right, left, above, below, then the corners, then these further off."""
     (x, y), (width, height) = point, size
     corners = [
         (x + _GAP, y - height / 2),
@@ -76,4 +80,10 @@ def _candidates(point: tuple[float, float], size: tuple[float, float]) -> list[B
         (x - _GAP - width, y + _GAP),
         (x - _GAP - width, y - _GAP - height),
     ]
+    for away in (line * height for line in range(1, reach + 1)):
+        corners += [
+            (left, y + _GAP + away if up else y - _GAP - height - away)
+            for up in (True, False)
+            for left in (x + _GAP, x - width / 2, x - _GAP - width)
+        ]
     return [Box(left, low, left + width, low + height) for left, low in corners]

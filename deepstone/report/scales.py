@@ -19,6 +19,7 @@ _STEPS: Final = {
     Unit.IMAGES_PER_S: ((1.0, "images/s"),),
     Unit.RATIO: ((1.0, ""),),
     Unit.SHARE: ((0.01, "%"),),
+    Unit.YEAR: ((1.0, ""),),
     Unit.NUMBER: ((1.0, ""),),
 }
 _PREFIXED: Final = frozenset(
@@ -31,6 +32,7 @@ _DECADES_AT_MOST: Final = 10
 _FINE: Final = ((1, 2, 3, 5, 7), (1, 2, 5), (1, 3))
 _TICKS_AT_MOST: Final = 12
 _LEAST_SPAN: Final = 2.1
+_YEAR_ROOM: Final = 0.6  # at least, since those of one year stand side by side
 _LEAST_RATIOS: Final = (0.9, 1.1)
 # Ratios that lie within the first span have evenly spaced ticks, as 0.9, 0.95, 1; within the second, these.
 _FINE_SPAN: Final = 1.7
@@ -106,6 +108,16 @@ def ratio_scale(values: Iterable[float], *, ticks: int = 8) -> Scale:
     if span > _COARSE_SPAN or len(places) < 3:
         return replace(log_scale(Unit.RATIO, known, room=room), unit="")
     return Scale(low=low, high=high, per=1.0, unit="", ticks=tuple(Tick(at=at, text=_plain(at)) for at in places))
+
+
+def year_scale(years: Iterable[float], *, room: float) -> Scale:
+    """Around all years, with a tick at each while there are few, and so many years of room for names at both ends."""
+    known = [round(year) for year in years] or [0]
+    low, high = min(known), max(known)
+    every = math.ceil((high - low + 1) / _TICKS_AT_MOST)
+    ticks = tuple(Tick(at=float(year), text=str(year)) for year in range(low, high + 1, every))
+    room = max(_YEAR_ROOM, room)
+    return Scale(low=low - room, high=high + room, per=1.0, unit="", ticks=ticks)
 
 
 def share_along(scale: Scale, place: float, *, log: bool) -> float:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import deepstone
 from deepstone.absent import Absent, as_json
+from deepstone.environments.years import year_of
 from deepstone.launchers.local import telling
 from deepstone.measure import doubts
 from deepstone.measure.doubts import Doubt
@@ -201,6 +202,7 @@ def environment_of(job: Job, launched: Launched) -> dict[str, Any]:
         "framework": framework,
         "details": details,
         "variables": {name: storable(value) for name, value in telling(variables).items()},
+        "year": as_json(year_of(job.environment)),
         "deepstone": deepstone.__version__,
     }
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deepstone.backends.registry import BACKENDS
+from deepstone.environments.chroot import LOCKED, installed_debs
 from deepstone.environments.drift import drift
 from deepstone.environments.environment import Environment
 from deepstone.environments.made import Unusable
@@ -72,13 +73,20 @@ def _problems(environment: Environment, machine: Machine) -> Iterator[Problem]:
 def _changes(environment: Environment, probed: Probed) -> str:
     if environment.kind == "own":  # nothing was locked when it was made: it is whatever the user installs
         return ""
-    changes = drift(environment.lock, probed.lock)
+    changes = drift(environment.lock, {**probed.lock, **_debs(environment)})
     more = f" and {len(changes) - _CHANGES_SHOWN} more" if len(changes) > _CHANGES_SHOWN else ""
     return ", ".join(changes[:_CHANGES_SHOWN]) + more
 
 
+def _debs(environment: Environment) -> dict[str, str]:
+    """What a system of its own has now of the packages that were locked."""
+    if environment.system is None:
+        return {}
+    return installed_debs(environment.system, [name.removeprefix(LOCKED) for name in environment.lock])
+
+
 def _remedy(environment: Environment) -> str:
-    if environment.kind == "venv":
+    if environment.kind in ("venv", "chroot"):
         return f"deepstone env add {environment.name} --again"
     if environment.kind == "adopted":
         words = f"{environment.framework} --python {environment.python} --name {environment.name}"

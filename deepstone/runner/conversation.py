@@ -334,7 +334,7 @@ def talking_to_worker(job: Job, *, timeout_s: float) -> Generator[Conversation, 
     with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
         worker = WorkerProcess.start(
-            worker_argv(job.environment.command, job.environment.framework),
+            worker_argv(job.environment.command, job.environment.framework, job.environment.version),
             env=variables_of(job),
             cwd=scratch,
             output_path=scratch / "output.txt",
@@ -346,7 +346,8 @@ def talking_to_worker(job: Job, *, timeout_s: float) -> Generator[Conversation, 
 def variables_of(job: Job) -> dict[str, str]:
     """The user's own variables, then those of the environment, then those of the request: the later overrides."""
     environment = job.environment
-    return worker_variables(environment.variables_over(os.environ), environment.framework, job.request)
+    given = environment.variables_over(os.environ)
+    return worker_variables(given, environment.framework, environment.version, job.request)
 
 
 def _sweep_scratch() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from deepstone.absent import Absent
-from deepstone.backends.registry import BACKENDS
+from deepstone.backends.registry import BACKENDS, backend_of
 from deepstone.environments.environment import Environment
 from deepstone.graph.cost import COST_UNKNOWN, step_bytes, step_flops
 from deepstone.graph.memory import StepMemory, step_memory
@@ -122,7 +122,7 @@ class Job:
         """Why this job cannot run, as far as one can know without trying."""
         opaque = self.model.graph.opaque
         framework = self.environment.framework
-        if opaque and framework != FAKE and not BACKENDS[framework].own_modules:
+        if opaque and framework != FAKE and not backend_of(framework, self.environment.version).own_modules:
             able = " or ".join(name for name, backend in BACKENDS.items() if backend.own_modules)
             return f"layer {opaque[0].name!r} is a {able} module of your own; only framework={able} runs it"
         return broken_rule(self.request)

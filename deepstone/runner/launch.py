@@ -52,6 +52,7 @@ class Effort:
     budget_s: float = 20.0
     timeout_s: float = 900.0
     launches: int = 1
+    phases: bool = True  # also time forward, backward and update apart, in steps of their own
 
     @property
     def block_s(self) -> float:
@@ -146,8 +147,9 @@ def measure(conversation: Conversation, job: Job, launched: Launched, effort: Ef
         before = noise.now()
         _blocks(conversation, launched, effort, tell)
         launched.noise = (before, noise.now())
-    tell("phases", 1.0)
-    _phases(conversation, launched, effort)
+    if effort.phases:
+        tell("phases", 1.0)
+        _phases(conversation, launched, effort)
     tell("energy", 1.0)
     _energy(conversation, job, launched)
     finish(conversation, launched)

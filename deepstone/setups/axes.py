@@ -16,9 +16,16 @@ AUTO = "auto"
 TORCH = "torch"
 TENSORFLOW = "tensorflow"
 JAX = "jax"
+MXNET = "mxnet"
+THEANO = "theano"
+CHAINER = "chainer"
+CNTK = "cntk"
+CAFFE = "caffe"
 FAKE = "fake"  # scripted, for tests; never chosen by `auto`
-OFFERED = (TORCH, TENSORFLOW, JAX)
+CURRENT = (TORCH, TENSORFLOW, JAX)
+OFFERED = (*CURRENT, MXNET, THEANO, CHAINER, CNTK, CAFFE)
 FRAMEWORKS = (*OFFERED, FAKE)
+_NOT_THE_OLD = (*CURRENT, FAKE)  # honour what frameworks did not let one choose before about 2020
 
 MOST_BATCH = 2**20
 
@@ -188,15 +195,19 @@ _DECLARED = (
         ("heuristic", "benchmark", "deterministic"),
         "How an algorithm is chosen: by the library's rule, by trying all on the first step (GPU), or only "
         "deterministic ones.",
+        honoured_by=_NOT_THE_OLD,
     ),
     _choice(
         "compile",
         ("off", "graph", "default", "reduce-overhead", "max-autotune"),
         "off: one operation after the other; graph: the step recorded as a graph, uncompiled (TensorFlow); default and "
         "the rest: compiled, in one of the compiler's modes (torch.compile; XLA in TensorFlow and JAX).",
+        honoured_by=_NOT_THE_OLD,
     ),
     _count("threads", "Threads that share the work of one operation.", most=4096),
-    _count("inter_threads", "Threads that run independent operations side by side.", most=4096),
+    _count(
+        "inter_threads", "Threads that run independent operations side by side.", most=4096, honoured_by=_NOT_THE_OLD
+    ),
     Axis(
         name="affinity",
         type="cpus",
@@ -212,7 +223,7 @@ _DECLARED = (
         "Also compute the gradient of the image, which training does not need.",
         default="off",
     ),
-    _choice("isa", ISA_ORDER, "The widest instruction set that CPU libraries may use."),
+    _choice("isa", ISA_ORDER, "The widest instruction set that CPU libraries may use.", honoured_by=_NOT_THE_OLD),
     _choice("dropout", ("off", "on"), "Whether dropout layers drop; off makes them the identity.", default="off"),
     _choice(
         "optimizer",
@@ -226,6 +237,7 @@ _DECLARED = (
         ("off", "on"),
         "Forget activations in forward and compute them again in backward: less memory, more time.",
         default="off",
+        honoured_by=_NOT_THE_OLD,
     ),
     _choice(
         "input",

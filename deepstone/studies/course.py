@@ -47,6 +47,7 @@ class Course:
             started_at=earlier.started_at or now(),
             base=dict(plan.base),
             figures=plan.study.figures,
+            addable=plan.addable,
             tasks=[Progress(task=task) for task in in_order(plan.tasks, plan.study.rules)],
         )
         self._settle_known(earlier)

@@ -27,7 +27,7 @@ PACED: Final = "FLOPs, at the pace so far"
 _CORE_FLOPS_PER_S: Final = 40e9
 _GPU_FLOPS_PER_S: Final = 20e12
 _AROUND_S: Final = 0.5  # the controller's part: starting a process, judging, storing
-_FEWEST_STEPS: Final = 16  # until an interval is judged at all
+_FEWEST_STEPS: Final = 4  # however small the budget: to find out how long a step is, and a block after that
 _PHASE_STEPS: Final = 5
 _UNKNOWN_STEP_S: Final = 0.2
 _ALGORITHMS: Final = 6  # of a convolution, in a library
@@ -121,7 +121,11 @@ class Estimator:
 def _measuring_s(task: Task, step_s: float) -> float:
     """Steps before the measuring, the measuring, and the phases after it."""
     budget_s = task.budget_s
-    return 5 * step_s + max(budget_s, _FEWEST_STEPS * step_s) + max(_PHASE_STEPS * step_s, 0.1 * budget_s)
+    return 5 * step_s + max(budget_s, _FEWEST_STEPS * step_s) + _phases_s(task, step_s)
+
+
+def _phases_s(task: Task, step_s: float) -> float:
+    return max(_PHASE_STEPS * step_s, 0.1 * task.budget_s) if task.effort.phases else 0.0
 
 
 def _wall_s(record: Record, task: Task) -> float:
@@ -141,4 +145,4 @@ def _wall_s(record: Record, task: Task) -> float:
     if summary["stopped"] != "interval within the target" or timed_s > task.budget_s:
         timed_s = max(task.budget_s, _FEWEST_STEPS * step_s)
     energy_s = 0.0 if is_absent(record["energy"]) else 2.0
-    return before_s + timed_s + max(_PHASE_STEPS * step_s, 0.1 * task.budget_s) + energy_s + _AROUND_S
+    return before_s + timed_s + _phases_s(task, step_s) + energy_s + _AROUND_S

@@ -33,7 +33,12 @@ class Performed:
 def perform(task: Task, store: Store, tell: Tell) -> Performed:
     """Measures and stores. Raises MissingError when something is not there, StoreError when it cannot be kept."""
     if task.kind == "run":
-        effort = Effort(target=task.effort.target / 100, budget_s=task.budget_s, timeout_s=task.effort.timeout_s)
+        effort = Effort(
+            target=task.effort.target / 100,
+            budget_s=task.budget_s,
+            timeout_s=task.effort.timeout_s,
+            phases=task.effort.phases,
+        )
         draft = run_job(task.job, effort, tell)
         with undisturbed():
             return of_record(store.add(draft))

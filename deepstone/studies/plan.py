@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from deepstone.environments.environment import Environment
-from deepstone.environments.find import find_environment
+from deepstone.environments.find import find_environment, not_installed
 from deepstone.errors import MissingError, UsageError
 from deepstone.exchange.load import load_model
 from deepstone.models.load import LoadedModel
@@ -23,7 +23,7 @@ from deepstone.studies.here import look_around
 from deepstone.studies.points import Point, count_points, is_excluded, points
 from deepstone.studies.study import Measure, Study, Sweep
 from deepstone.studies.task import Task, names_of
-from deepstone.studies.values import INSTALLED, Here, Listed
+from deepstone.studies.values import EVERY_VERSION, FRAMEWORK_WORDS, INSTALLED, Here, Listed
 
 MOST_TASKS: Final = 10_000
 ROUNDS: Final = 3
@@ -32,13 +32,15 @@ BUDGET_S: Final[Mapping[Measure, float]] = {"run": 5.0, "layers": 5.0, "memory":
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """`tasks` as they were written; `excluded` counts the points that the study itself leaves out."""
+    """`tasks` as they were written; `excluded` counts the points that the study itself leaves out. `addable` are the
+    frameworks that a study of every version would measure too, were they installed."""
 
     study: Study
     machine: Machine
     tasks: tuple[Task, ...]
     base: Mapping[str, Value]
     excluded: int
+    addable: tuple[str, ...] = ()
 
 
 def rounds_of(sweep: Sweep) -> int:
@@ -77,6 +79,7 @@ class _Planner:
             tasks=tuple(tasks.values()),
             base=self._base(sweeps),
             excluded=self._excluded,
+            addable=tuple(not_installed()) if any(_names(sweep, EVERY_VERSION) for sweep in sweeps) else (),
         )
 
     def _refuse_too_much(self, sweeps: list[Sweep]) -> None:
@@ -90,7 +93,7 @@ class _Planner:
 
     def _refuse_nothing(self, sweeps: list[Sweep], tasks: Mapping[str, Task]) -> None:
         if not tasks:
-            if any(INSTALLED in values.values for sweep in sweeps for values in _listed(sweep)):
+            if any(_names(sweep, word) for sweep in sweeps for word in FRAMEWORK_WORDS):
                 find_environment(AUTO)  # raises, with the remedy, where none is installed
             raise UsageError(
                 f"{sweeps[0].where or self._study.name}: nothing is left to measure: "
@@ -190,8 +193,9 @@ def _spelt_out(sweep: Sweep, machine: Machine) -> Sweep:
     return replace(sweep, axes={**every, **sweep.axes})
 
 
-def _listed(sweep: Sweep) -> Iterator[Listed]:
-    return (values for values in sweep.axes.values() if isinstance(values, Listed))
+def _names(sweep: Sweep, word: str) -> bool:
+    frameworks = sweep.axes.get("framework")
+    return isinstance(frameworks, Listed) and word in frameworks.values
 
 
 def _options(sweep: Sweep, budget_s: float) -> list[str]:

@@ -18,7 +18,7 @@ from deepstone.studies.toml_lines import Place
 from deepstone.studies.values import Listed, Values, parse_range, parse_value
 
 STUDY_KEYS: Final = ("title", "description", "effort", "plan", "jobs", "figures")
-EFFORT_KEYS: Final = ("repetitions", "target", "budget", "timeout")
+EFFORT_KEYS: Final = ("repetitions", "target", "budget", "timeout", "phases")
 PLAN_KEYS: Final = ("order", "seed", "time", "rerun")
 SWEEP_KEYS: Final = ("measure", "model", "vary", "exclude", "priority", "method", *EFFORT_KEYS)
 METHODS: Final = ("both", "in-place", "isolated")
@@ -78,6 +78,7 @@ class _Reader:
             target=self._number((*place, "target"), table.get("target", base.target), 0.01, 100),
             budget_s=None if budget is None else self._number((*place, "budget"), budget, 0.01, 86400),
             timeout_s=self._number((*place, "timeout"), table.get("timeout", base.timeout_s), 0.1, _LONGEST_S),
+            phases=self._truth((*place, "phases"), table.get("phases", base.phases)),
         )
 
     def _sweep(self, place: Place, given: object, common: Effort) -> Sweep:
@@ -91,6 +92,7 @@ class _Reader:
             target=common.target,
             budget_s=common.budget_s if measure in ("run", "layers") else None,
             timeout_s=common.timeout_s,
+            phases=common.phases,
         )
         return Sweep(
             measure=measure,
@@ -225,6 +227,11 @@ class _Reader:
                 place, f"{place[-1]}: must be a number from {least:g} to {most:g}, not {_brief(given)}"
             )
         return float(given)
+
+    def _truth(self, place: Place, given: Any) -> bool:
+        if not isinstance(given, bool):
+            raise self._source.refused(place, f"{place[-1]}: must be true or false, not {_brief(given)}")
+        return given
 
     def _one_of(self, place: Place, given: Any, known: Sequence[_T]) -> _T:
         if given not in known:

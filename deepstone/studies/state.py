@@ -75,6 +75,7 @@ class State:
     base: dict[str, Any] = field(default_factory=dict[str, Any])
     figures: Sequence[Any] = ()
     tasks: list[Progress] = field(default_factory=list[Progress])
+    addable: Sequence[str] = ()  # frameworks that it would measure too, were they installed
     sameness: dict[str, dict[str, bool]] = field(default_factory=dict[str, dict[str, bool]])  # network, framework
 
     def count(self, *states: TaskState) -> int:
@@ -96,5 +97,6 @@ class State:
                 "base": self.base,
                 "figures": [dict(figure) for figure in self.figures],
                 "sameness": self.sameness,
+                "addable": list(self.addable),
             }
         )

@@ -32,6 +32,7 @@ class Effort:
     target: float = 2.0  # percent
     budget_s: float | None = None
     timeout_s: float = 900.0
+    phases: bool = True  # of runs: forward, backward and update apart, in steps of their own
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -11,7 +11,9 @@ from deepstone.errors import UsageError, nearest, shown
 from deepstone.setups.axes import AXES, Value
 
 CORES: Final = "cores"  # of a count: as many as this process may keep busy
-INSTALLED: Final = "installed"  # of framework: each whose environment is there
+INSTALLED: Final = "installed"  # of framework: each of today whose environment is there
+EVERY_VERSION: Final = "every-version"  # of framework: each environment that is there, those of other years too
+FRAMEWORK_WORDS: Final = (INSTALLED, EVERY_VERSION)
 RANGE_KEYS: Final = ("from", "to", "step", "times")
 _MOST: Final = 2**31 - 1
 
@@ -22,11 +24,12 @@ class Here:
 
     cores: int
     frameworks: tuple[str, ...]
+    versions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listed:
-    """Checked values, with `cores` and `installed` still as words."""
+    """Checked values, with `cores`, `installed` and `every-version` still as words."""
 
     values: tuple[Value, ...]
 
@@ -76,8 +79,8 @@ def parse_value(axis: str, given: Any) -> Value:
     """One value of an axis; UsageError in one line when it is none."""
     if isinstance(given, bool) or not isinstance(given, str | int):
         raise UsageError(f"{axis}: a value is text or a whole number, not {_brief(given)}")
-    if given == INSTALLED and axis == "framework":
-        return INSTALLED
+    if given in FRAMEWORK_WORDS and axis == "framework":
+        return given
     if given == CORES and AXES[axis].type == "count":
         return CORES
     return AXES[axis].parse(str(given))
@@ -119,6 +122,8 @@ def resolve(values: Values, here: Here) -> tuple[Value, ...]:
     for value in values.values:
         if value == INSTALLED:
             found |= dict.fromkeys(here.frameworks)
+        elif value == EVERY_VERSION:
+            found |= dict.fromkeys(here.versions)
         else:
             found[here.cores if value == CORES else value] = None
     return tuple(found)

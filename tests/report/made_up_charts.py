@@ -41,6 +41,40 @@ def lines_chart(points: int = 6) -> dict[str, Any]:
     }
 
 
+def years_chart() -> dict[str, Any]:
+    """Several versions of one framework, several frameworks of one year, a variant, and two panels."""
+    releases = [
+        ("torch", "torch 1.1.0", 2019, 30.0),
+        ("torch", "torch 2.13.0", 2026, 44.0),
+        ("tensorflow", "tensorflow 1.2.1", 2017, 7.0),
+        ("tensorflow", "tensorflow 1.12.0", 2018, 12.0),
+        ("tensorflow", "tensorflow 1.12.0-intel", 2018, 47.0),
+        ("tensorflow", "tensorflow 2.21.0", 2026, 43.0),
+        ("jax", "jax 0.10.2", 2026, 43.5),
+        ("caffe", "caffe 1.0.0", 2017, 7.1),
+    ]
+    series = [
+        {
+            "name": name,
+            "panel": panel,
+            "points": [
+                {**point(year, times * speed), "label": label, **({"apart": True} if "-" in label else {})}
+                for framework, label, year, speed in releases
+                if framework == name
+            ],
+        }
+        for panel, times in (("training", 1.0), ("forward", 3.0))
+        for name in dict.fromkeys(framework for framework, *_ in releases)
+    ]
+    return {
+        **_head("lines"),
+        "x": {"label": "year of release", "scale": "linear", "unit": "year"},
+        "y": {"label": "images per second", "unit": "images/s", "scale": "linear"},
+        "series": series,
+        "gaps": [{"series": "jax", "x": 2026, "why": "jax 0.9: crashed: out of luck", "panel": "forward"}],
+    }
+
+
 def ratios_chart() -> dict[str, Any]:
     points = [point("layout=nhwc", 1.4), point("precision=bf16-mixed", 2.1), point("threads=1", 0.55)]
     return {

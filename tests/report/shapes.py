@@ -129,10 +129,20 @@ conv_results = st.fixed_dictionaries(
 )
 chart_points = st.fixed_dictionaries(
     {"x": names | st.integers(0, 4096), "y": maybe | times},
-    optional={"runs": st.lists(names, max_size=3), "doubts": st.lists(names, max_size=2)},
+    optional={
+        "runs": st.lists(names, max_size=3),
+        "doubts": st.lists(names, max_size=2),
+        "label": names,
+        "apart": st.booleans(),
+    },
 )
 chart_series = st.fixed_dictionaries(
-    {"name": names, "published": st.booleans(), "points": st.lists(chart_points, max_size=4)}
+    {
+        "name": names,
+        "published": st.booleans(),
+        "points": st.lists(chart_points, max_size=4),
+        "panel": st.sampled_from(["", "training", "<b>"]),
+    }
 )
 charts = st.fixed_dictionaries(
     {
@@ -142,7 +152,13 @@ charts = st.fixed_dictionaries(
         "title": names,
         "subtitle": names,
         "form": st.sampled_from(["bars", "lines", "ratios"]),
-        "x": st.fixed_dictionaries({"label": names, "scale": st.sampled_from(["category", "linear", "log"])}),
+        "x": st.fixed_dictionaries(
+            {
+                "label": names,
+                "scale": st.sampled_from(["category", "linear", "log"]),
+                "unit": st.sampled_from(["", "year"]),
+            }
+        ),
         "y": st.fixed_dictionaries(
             {
                 "label": names,

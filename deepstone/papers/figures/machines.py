@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 from deepstone.analysis.cases import Case
-from deepstone.analysis.differences import value_of
+from deepstone.analysis.differences import asked_framework, value_of
 from deepstone.measure.statistics import Quantity, median_of_rounds
 from deepstone.papers.evidence import Evidence
 from deepstone.papers.figures.chart import Axis, Chart
@@ -25,7 +25,7 @@ def phases_by_machine(parameters: Mapping[str, Any], evidence: Evidence) -> Char
     model, batch = entries[0][1].model, entries[0][1].record["workload"]["batch"]
     chart.subtitle = f"{model}, batch {batch}"
     for place, case in entries:
-        framework = value_of(case.record, "framework")
+        framework = asked_framework(case.record).replace("@", " ")
         x = f"{place.name}, {framework} {value_of(case.record, 'precision')} {value_of(case.record, 'layout')}"
         chart.commands.append(shlex.join(case.record["command"]))
         for part in ("forward", "backward"):
@@ -50,12 +50,14 @@ def setups_by_machine(parameters: Mapping[str, Any], evidence: Evidence) -> Char
             for place, case in evidence.cases
             if case.model == model and case.good and str(value_of(case.record, axis)) in wanted
         ]
+        frameworks = {asked_framework(case.record) for _, case in cases}
         for place, case in cases:
             rate = case.images_per_s
             if not isinstance(rate, Quantity):
                 continue
             workload = case.record["workload"]
-            x = f"{place.name}, batch {workload['batch']}"
+            framework = f"{asked_framework(case.record).replace('@', ' ')}, " if len(frameworks) > 1 else ""
+            x = f"{place.name}, {framework}batch {workload['batch']}"
             chart.subtitle = f"{model}, {workload['phase']}"
             chart.commands.append(shlex.join(case.record["command"]))
             chart.point(
@@ -92,7 +94,7 @@ def _fastest(entries: list[tuple[Place, Case]]) -> list[tuple[Place, Case]]:
     """Of each framework on each machine, as the paper compares optimized setups."""
     best: dict[object, tuple[Place, Case]] = {}
     for place, case in entries:
-        key = place.key, value_of(case.record, "framework")
+        key = place.key, asked_framework(case.record)
         if key not in best or _rate(case) > _rate(best[key][1]):
             best[key] = place, case
     return list(best.values())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from deepstone.records.schema import DOUBT_CODES
@@ -24,6 +24,7 @@ from deepstone.report.figure import (
     Table,
     Unit,
 )
+from deepstone.report.figures.years import PlacesWithinYears, places_within_years
 from deepstone.report.palette import hue, paler
 from deepstone.report.reading import Node
 from deepstone.units import digits
@@ -45,30 +46,44 @@ def chart_with_setups(result: Node, setups: Mapping[str, str]) -> Figure:
         model="",
         title=read.title,
         subtitle=read.subtitle,
-        panels=(_panel(read, setups),),
-        caption=(*read.caption, *_doubtful(read)),
+        panels=tuple(_panels(read, setups)),
+        caption=(*read.caption, *_side_by_side(read), *_doubtful(read)),
         table=_table(read),
         commands=read.commands,
         doubts=_doubts(read),
     )
 
 
-def _panel(chart: Chart, setups: Mapping[str, str]) -> Panel:
-    return _curves(chart, setups) if chart.form == "lines" else _bars(chart, setups)
+def _panels(chart: Chart, setups: Mapping[str, str]) -> Iterator[Panel]:
+    """One name has one colour in all of them, and one place within a year."""
+    colours, places = _colours(chart), places_within_years(chart)
+    for name in chart.panels:
+        part = chart.of_panel(name)
+        if any(series.points for series in part.series):
+            title = _panel_title(chart, name)
+            if chart.form == "lines":
+                yield _curves(part, setups, title, colours, places)
+            else:
+                yield _bars(part, setups, title, colours)
 
 
-def _panel_title(chart: Chart) -> str:
+def _panel_title(chart: Chart, panel: str) -> str:
     words = " by ".join(label for label in (chart.y_label, chart.x_label) if label) or chart.title
+    words = f"{panel}: {words}" if panel else words
     return f"{words[:1].upper()}{words[1:]}"
 
 
-def _legend(chart: Chart) -> list[Series]:
+def _colours(chart: Chart) -> dict[str, str]:
     """What is published has the colour of what was measured under the same name."""
     colours: dict[str, str] = {}
     for each in sorted(chart.series, key=lambda series: series.published):
         place = len(colours)
         colour = hue(place) if place < _HUES else paler(hue(place))
         colours.setdefault(_bare(each.name), colour)
+    return colours
+
+
+def _legend(chart: Chart, colours: Mapping[str, str]) -> list[Series]:
     return [
         Series(name=each.label, colour=colours[_bare(each.name)], published=each.published) for each in chart.series
     ]
@@ -78,12 +93,12 @@ def _bare(name: str) -> str:
     return name.lower().replace("published", "").strip(" ,()")
 
 
-def _bars(chart: Chart, setups: Mapping[str, str]) -> Bars:
+def _bars(chart: Chart, setups: Mapping[str, str], title: str, colours: Mapping[str, str]) -> Bars:
     rows = [_row(chart, place, setups) for place in chart.places]
     return Bars(
-        title=_panel_title(chart),
+        title=title,
         axis=Axis(label=chart.y_label, unit=chart.y_unit, log=chart.y_log),
-        series=tuple(_legend(chart)),
+        series=tuple(_legend(chart, colours)),
         rows=tuple(rows),
         reference=1.0 if chart.form == "ratios" else None,
     )
@@ -134,24 +149,33 @@ def _more(runs: Sequence[str]) -> str:
     return f" and {len(runs) - _RUNS_TOLD} more" if len(runs) > _RUNS_TOLD else ""
 
 
-def _curves(chart: Chart, setups: Mapping[str, str]) -> Curves:
+def _curves(
+    chart: Chart, setups: Mapping[str, str], title: str, colours: Mapping[str, str], places: PlacesWithinYears
+) -> Curves:
     named = chart.x_scale == "category"
     at: dict[str | float, float] = {place: float(number) for number, place in enumerate(chart.places)}
     where = at if named else {place: float(place) for place in chart.places}
     return Curves(
-        title=_panel_title(chart),
-        x=Axis(label=chart.x_label, unit=Unit.NUMBER, log=chart.x_scale == "log"),
+        title=title,
+        x=Axis(label=chart.x_label, unit=chart.x_unit, log=chart.x_scale == "log"),
         y=Axis(label=chart.y_label, unit=chart.y_unit, log=chart.y_log),
         curves=tuple(
             Curve(
                 series=legend,
                 stops=tuple(
-                    Stop(x=where[point.x], y=point.y, told=_told(point, setups), doubtful=bool(point.doubts))
+                    Stop(
+                        x=where[point.x] + places.beside_its_year(series, point),
+                        y=point.y,
+                        told=_told(point, setups),
+                        doubtful=bool(point.doubts),
+                        label=point.label,
+                        apart=point.apart,
+                    )
                     for point in sorted(series.points, key=lambda point: where[point.x])
                 ),
                 holes=tuple(Hole(x=where[gap.x], why=gap.why) for gap in _gaps_of(chart, series)),
             )
-            for legend, series in zip(_legend(chart), chart.series, strict=True)
+            for legend, series in zip(_legend(chart, colours), chart.series, strict=True)
         ),
         names=tuple(_place_name(place) for place in chart.places) if named else (),
     )
@@ -161,6 +185,12 @@ def _place_name(place: str | float) -> str:
     if isinstance(place, str):
         return place
     return f"{place:,.0f}" if place == int(place) else digits(place)
+
+
+def _side_by_side(chart: Chart) -> list[str]:
+    if not places_within_years(chart).shared:
+        return []
+    return ["What was released in one year stands side by side; places within a year mean nothing."]
 
 
 def _doubtful(chart: Chart) -> list[str]:
@@ -180,6 +210,14 @@ def _doubts(chart: Chart) -> tuple[str, ...]:
     return tuple(f"{code}: {meanings[code]} ({_numbers(count)})" for code, count in counts.items())
 
 
+def _row_name(series: ChartSeries, point: ChartPoint) -> str:
+    return ", ".join(part for part in (point.label or series.label, series.panel) if part)
+
+
+def _x_name(chart: Chart, place: str | float) -> str:
+    return f"{place:.0f}" if chart.x_unit is Unit.YEAR and not isinstance(place, str) else _place_name(place)
+
+
 def _numbers(count: int) -> str:
     return "1 of these numbers" if count == 1 else f"{count} of these numbers"
 
@@ -194,11 +232,12 @@ def _table(chart: Chart) -> Table:
             low, high = point.y.low, point.y.high
             interval = f"{shown(low)} – {shown(high)}" if low is not None and high is not None else ""
             n = "" if point.y.n is None else f"{point.y.n:,}"
-            head = (series.label, _place_name(point.x), ", ".join(point.doubts))
+            head = (_row_name(series, point), _x_name(chart, point.x), ", ".join(point.doubts))
             rows.append((*head, shown(point.y.middle), interval, n))
             runs.append(point.runs)
     for gap in chart.gaps:
-        rows.append((gap.series, _place_name(gap.x), f"no number: {gap.why}", "", "", ""))
+        name = ", ".join(part for part in (gap.series, gap.panel) if part)
+        rows.append((name, _x_name(chart, gap.x), f"no number: {gap.why}", "", "", ""))
         runs.append(())
     headings = ("series", chart.x_label or "x", "doubts", chart.y_label or "y", "95 % interval", "n")
     return Table(headings=headings, rows=tuple(rows), words=3, runs=tuple(runs) if any(runs) else ())

@@ -3,35 +3,35 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import accumulate
 from typing import Any, Final
 
 from deepstone.report.amounts import SHOWN
 from deepstone.report.curve_scales import curve_scales, has_band
-from deepstone.report.figure import Axis, Curve, Curves, Stop
+from deepstone.report.figure import Axis, Curve, Curves, Stop, Unit
 from deepstone.report.figures.numbers import value_cell
 from deepstone.report.html.plot import Key, Plot, Ruler, Trace, inert, lines
 from deepstone.report.scales import Scale, titled
+from deepstone.report.stop_names import Sizes, stop_names
 from deepstone.report.wording import cut, shortened
 
 _HEIGHT_PX: Final = 360
 _MARGIN: Final = {"t": 14, "b": 48, "l": 66, "r": 14}
 _NAME_ROOM: Final = 22
 _WHY_ROOM: Final = 20
-_TRACES_OF_A_CURVE: Final = 3  # its band, itself, and its holes
+# Names are placed for the narrowest window that shows them; a wider one has more room.
+_NAMES: Final = Sizes(width=600.0, height=_HEIGHT_PX - 62.0, letter=6.2, line=14.0)
 
 
 def curves_plot(curves: Curves) -> Plot:
     x, y = curve_scales(curves)
     named = {hole.x: curve for curve in reversed(curves.curves) for hole in curve.holes}  # one name where several are
-    traces = [
-        trace
-        for curve in curves.curves
-        for trace in (_band(curve, y.low), _line(curves, curve, y.low), _holes(curves, curve, y, named))
-    ]
+    traces = [_traces(curves, curve, y, named) for curve in curves.curves]
+    ends = list(accumulate(map(len, traces)))
     return Plot(
         title=curves.title,
-        traces=tuple(traces),
+        traces=tuple(trace for several in traces for trace in several),
         layout={
             "margin": _MARGIN,
             "xaxis": {"type": _type(curves.x), "showgrid": False, "showline": True, "tickangle": 0},
@@ -42,11 +42,11 @@ def curves_plot(curves: Curves) -> Plot:
             Key(
                 name=curve.series.name,
                 colour=curve.series.colour,
-                traces=tuple(range(at * _TRACES_OF_A_CURVE, (at + 1) * _TRACES_OF_A_CURVE)),
+                traces=tuple(range(end - len(several), end)),
                 frame=curve.series.published,
                 marker=_symbol(curve),
             )
-            for at, curve in enumerate(curves.curves)
+            for curve, several, end in zip(curves.curves, traces, ends, strict=True)
         ),
         height_px=_HEIGHT_PX,
         ruler=Ruler(
@@ -58,7 +58,14 @@ def curves_plot(curves: Curves) -> Plot:
             log=curves.x.log,
             room=False,
         ),
+        wide_only=tuple(_names(curves, x, y)),
     )
+
+
+def _traces(curves: Curves, curve: Curve, y: Scale, named: Mapping[float, Curve]) -> list[Trace]:
+    """Its band, itself, its holes, and what its line leads past, if anything."""
+    found = [_band(curve, y.low), _line(curves, curve, y.low, apart=False), _holes(curves, curve, y, named)]
+    return [*found, *([_line(curves, curve, y.low, apart=True)] if any(stop.apart for stop in curve.stops) else [])]
 
 
 def _type(axis: Axis) -> str:
@@ -105,17 +112,33 @@ def _faded(colour: str) -> str:
     return f"rgba({red},{green},{blue},0.2)"
 
 
-def _line(curves: Curves, curve: Curve, least: float) -> Trace:
+def _names(curves: Curves, x: Scale, y: Scale) -> Iterator[dict[str, Any]]:
+    for name in stop_names(curves, x, y, _NAMES):
+        yield {
+            "x": math.log10(name.stop.x) if curves.x.log else name.stop.x,
+            "y": math.log10(name.stop.y.middle) if curves.y.log else name.stop.y.middle,
+            "text": inert(name.label),
+            "showarrow": False,
+            "xanchor": name.pin.side,
+            "yanchor": "bottom",
+            "xshift": name.pin.x - name.place[0],
+            "yshift": name.pin.low - name.place[1],
+            "font": {"size": 11},
+        }
+
+
+def _line(curves: Curves, curve: Curve, least: float, *, apart: bool) -> Trace:
     series = curve.series
-    whiskers = _whiskers(curve, least)
+    stops = [stop for stop in curve.stops if stop.apart == apart]
+    whiskers = _whiskers(curve, stops, least)
     return {
         "type": "scatter",
-        "mode": "lines+markers+text",
+        "mode": "markers+text" if apart else "lines+markers+text",
         "name": inert(series.name),
-        "x": [stop.x for stop in curve.stops],
-        "y": [stop.y.middle for stop in curve.stops],
-        "text": ["†" if stop.doubtful else "" for stop in curve.stops],
-        "textposition": "top right",
+        "x": [stop.x for stop in stops],
+        "y": [stop.y.middle for stop in stops],
+        "text": ["†" if stop.doubtful else "" for stop in stops],
+        "textposition": ["top left" if stop.label else "top right" for stop in stops],
         "marker": {
             "color": series.colour,
             "symbol": _symbol(curve) + ("-open" if series.published else ""),
@@ -123,21 +146,21 @@ def _line(curves: Curves, curve: Curve, least: float) -> Trace:
             "line": {"width": 1.5, "color": series.colour},
         },
         "line": {"color": series.colour, "width": 2, "dash": "dash" if series.published else "solid"},
-        "hovertext": [_told(curves, curve, stop) for stop in curve.stops],
+        "hovertext": [_told(curves, curve, stop) for stop in stops],
         "hoverinfo": "text",
         "cliponaxis": False,
         **({"error_y": whiskers} if whiskers else {}),
     }
 
 
-def _whiskers(curve: Curve, least: float) -> dict[str, Any] | None:
-    if has_band(len(curve.stops)) or not _spans(curve.stops, least):
+def _whiskers(curve: Curve, stops: Sequence[Stop], least: float) -> dict[str, Any] | None:
+    if has_band(len(curve.stops)) or not _spans(stops, least):
         return None
     return {
         "type": "data",
         "symmetric": False,
-        "array": [_length(stop.y.middle, stop.y.high) for stop in curve.stops],
-        "arrayminus": [_length(_not_below(least, stop.y.low), stop.y.middle) for stop in curve.stops],
+        "array": [_length(stop.y.middle, stop.y.high) for stop in stops],
+        "arrayminus": [_length(_not_below(least, stop.y.low), stop.y.middle) for stop in stops],
         "thickness": 1.2,
         "width": 3,
         "color": curve.series.colour,
@@ -175,11 +198,15 @@ def _holes(curves: Curves, curve: Curve, y: Scale, named: Mapping[float, Curve])
 
 def _told(curves: Curves, curve: Curve, stop: Stop) -> str:
     return lines(
-        f"{curve.series.name}, {_x_told(curves, stop.x)}", value_cell(stop.y, SHOWN[curves.y.unit]), *stop.told
+        f"{stop.label or curve.series.name}, {_x_told(curves, stop.x)}",
+        value_cell(stop.y, SHOWN[curves.y.unit]),
+        *stop.told,
     )
 
 
 def _x_told(curves: Curves, x: float) -> str:
     if curves.names:
         return curves.names[int(x)]
+    if curves.x.unit is Unit.YEAR:
+        return f"{curves.x.label} {SHOWN[Unit.YEAR](x)}"
     return f"{curves.x.label} {SHOWN[curves.x.unit](x) if x != int(x) else f'{x:,.0f}'}"

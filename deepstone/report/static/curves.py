@@ -14,11 +14,13 @@ from deepstone.report.static.sheet import (
     GRID,
     INK,
     LEGEND_LINE_IN,
+    LETTER,
     Entry,
     Sheet,
     draw_legend,
     legend_lines,
 )
+from deepstone.report.stop_names import Sizes, stop_names
 from deepstone.report.wording import cut, wrapped_name
 
 _TITLE_IN: Final = 0.27
@@ -28,6 +30,7 @@ _Y_LABELS_IN: Final = 0.8
 _SIZE: Final = 8.0
 _HOLE_ROOM: Final = 40
 _NAME_ROOM: Final = 16
+_NAME_SIZE: Final = 7.0
 
 
 def curves_width_in(curves: Curves) -> float:
@@ -49,6 +52,7 @@ def draw_curves(sheet: Sheet, curves: Curves, top_in: float, left_in: float, wid
     for curve in curves.curves:
         _draw_curve(axes, curve, least=y.low)
     _draw_holes(axes, curves)
+    _draw_names(axes, curves, x, y, width_in - _Y_LABELS_IN)
 
 
 def _entries(curves: Curves) -> list[Entry]:
@@ -96,17 +100,19 @@ def _draw_frame(axes: Axes, curves: Curves, x: Scale, y: Scale) -> None:
 
 def _draw_curve(axes: Axes, curve: Curve, *, least: float) -> None:
     colour = curve.series.colour
-    axes.plot(
-        [stop.x for stop in curve.stops],
-        [stop.y.middle for stop in curve.stops],
-        _marker(curve),
-        linestyle=_line(curve),
-        color=colour,
-        markerfacecolor="white" if curve.series.published else colour,
-        markersize=5,
-        linewidth=1.6,
-        zorder=4,
-    )
+    for apart, line in ((False, _line(curve)), (True, "none")):
+        stops = [stop for stop in curve.stops if stop.apart == apart]
+        axes.plot(
+            [stop.x for stop in stops],
+            [stop.y.middle for stop in stops],
+            _marker(curve),
+            linestyle=line,
+            color=colour,
+            markerfacecolor="white" if curve.series.published else colour,
+            markersize=5,
+            linewidth=1.6,
+            zorder=4,
+        )
     known = [(stop.x, stop.y.low, stop.y.high) for stop in curve.stops]
     spans = [(x, max(least, low), high) for x, low, high in known if low is not None and high is not None]
     if has_band(len(curve.stops)):
@@ -116,10 +122,29 @@ def _draw_curve(axes: Axes, curve: Curve, *, least: float) -> None:
         for x, low, high in spans:
             axes.plot([x, x], [low, high], "_-", color=colour, linewidth=1, markersize=4, zorder=3)
     for stop in curve.stops:
-        if stop.doubtful:
+        if stop.doubtful and not stop.label:
             axes.annotate(
                 "†", (stop.x, stop.y.middle), (4, 3), textcoords="offset points", fontsize=_SIZE, color=INK, zorder=5
             )
+
+
+def _draw_names(axes: Axes, curves: Curves, x: Scale, y: Scale, width_in: float) -> None:
+    sizes = Sizes(
+        width=width_in * 72, height=_PLOT_IN * 72, letter=_NAME_SIZE * LETTER * 72, line=_NAME_SIZE * 1.25
+    )  # in points, which is what offsets are given in
+    for name in stop_names(curves, x, y, sizes):
+        axes.annotate(
+            name.text,
+            (name.stop.x, name.stop.y.middle),
+            (name.pin.x - name.place[0], name.pin.low - name.place[1]),
+            textcoords="offset points",
+            fontsize=_NAME_SIZE,
+            color=INK,
+            ha=name.pin.side,
+            va="bottom",
+            arrowprops={"arrowstyle": "-", "color": FAINT_INK, "linewidth": 0.5} if name.led else None,
+            zorder=6,
+        )
 
 
 def _draw_holes(axes: Axes, curves: Curves) -> None:

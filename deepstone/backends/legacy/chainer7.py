@@ -1,0 +1,394 @@
+"""Chainer 7: defined by running it, on NumPy, and on MKL-DNN where iDeep is beside it. In the syntax of Python 3.6."""
+
+import ctypes
+import glob
+import os
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
+
+import chainer
+import chainer.functions as F
+import numpy as np
+from chainer.backends import intel64
+
+from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, PHASES, Backend, Job, LayerResult
+from deepstone.backends.legacy.in_turn import InTurn
+from deepstone.backends.legacy.listening import Heard, listening
+from deepstone.backends.legacy.shared import (
+    LOSS,
+    OldGraph,
+    OldLayer,
+    effective,
+    on_the_cpu,
+    refuse_other_ops,
+    refuse_other_values,
+)
+
+NAME = "chainer " + str(chainer.__version__)
+
+HONOURED = {
+    "device": ("auto", "cpu"),
+    "precision": ("auto", "fp32", "fp64"),
+    "layout": ("auto", "nchw"),
+    "optimizer": ("momentum", "sgd", "adam"),
+    "input": ("resident", "host"),
+}
+
+_Op = Callable[..., Any]
+
+
+class Held:
+    """The trained arrays and the running statistics of each layer."""
+
+    def __init__(self, layers: Iterable[OldLayer], weights: Dict[str, Dict[str, Any]], dtype: Any, device: Any) -> None:
+        self.parameters: Dict[str, Dict[str, Any]] = {}
+        self.buffers: Dict[str, Dict[str, Any]] = {}
+        for layer in layers:
+            if layer.parameters:
+                own = weights[layer.name]
+                self.parameters[layer.name] = {
+                    name: chainer.Parameter(np.array(own[name], dtype=dtype)) for name in layer.parameters
+                }
+            if layer.buffers:
+                shape = layer.parameters["weight"]
+                starts = {"running_mean": np.zeros, "running_var": np.ones}
+                self.buffers[layer.name] = {name: starts[name](shape, dtype) for name in layer.buffers}
+        for parameter in self.flat():
+            parameter.to_device(device)
+
+    def flat(self) -> List[Any]:
+        return [parameter for arrays in self.parameters.values() for parameter in arrays.values()]
+
+
+class Lowering:
+    def __init__(self, graph: OldGraph, held: Held, dtype: Any, training: bool, dropout: bool) -> None:
+        self._graph = graph
+        self._held = held
+        self._dtype = dtype
+        self._training = training
+        self._dropout = dropout
+        self._table: Dict[str, Callable[[OldLayer], _Op]] = {
+            "conv": self._conv,
+            "dense": self._dense,
+            "batch_norm": self._batch_norm,
+            "relu": lambda layer: F.relu,
+            "max_pool": self._max_pool,
+            "average_pool": self._average_pool,
+            "global_pool": lambda layer: lambda x: F.average_pooling_2d(x, x.shape[2:]),
+            "lrn": self._lrn,
+            "dropout": self._drop,
+            "add": lambda layer: F.add,
+            "concat": lambda layer: lambda *xs: F.concat(xs, axis=1),
+            "flatten": lambda layer: lambda x: F.reshape(x, (x.shape[0], -1)),
+            LOSS: self._loss,
+        }
+
+    @property
+    def ops(self) -> List[str]:
+        return ["input"] + list(self._table)
+
+    def lower(self, layer: OldLayer) -> _Op:
+        return self._table[layer.op](layer)
+
+    def _conv(self, layer: OldLayer) -> _Op:
+        held, has = self._held.parameters[layer.name], layer.has
+        weight, bias = held["weight"], held.get("bias")
+        more = {"stride": has["stride"], "dilate": has["dilation"], "groups": has["groups"]}
+        if layer.pad_is_even():
+            pad = (has["pad"][0], has["pad"][2])
+            return lambda x: F.convolution_2d(x, weight, bias, pad=pad, **more)
+        sides = _sides(has["pad"])
+        return lambda x: F.convolution_2d(_padded(x, sides, 0.0), weight, bias, **more)
+
+    def _dense(self, layer: OldLayer) -> _Op:
+        held = self._held.parameters[layer.name]
+        weight, bias = held["weight"], held.get("bias")
+        return lambda x: F.linear(x, weight, bias)
+
+    def _batch_norm(self, layer: OldLayer) -> _Op:
+        held, kept = self._held.parameters[layer.name], self._held.buffers[layer.name]
+        weight, bias, mean, var = held["weight"], held["bias"], kept["running_mean"], kept["running_var"]
+        epsilon, decay = layer.has["epsilon"], 1 - layer.has["momentum"]
+        if not self._training:
+            return lambda x: F.fixed_batch_normalization(x, weight, bias, mean, var, eps=epsilon)
+        return lambda x: F.batch_normalization(
+            x, weight, bias, eps=epsilon, running_mean=mean, running_var=var, decay=decay
+        )
+
+    def _max_pool(self, layer: OldLayer) -> _Op:
+        has = layer.has
+        kernel, stride, ceil = has["kernel"], has["stride"], has["ceil_mode"]
+        outside = layer.ends_outside(self._graph.shape(layer.inputs[0]))
+        if layer.pad_is_even() and not outside:
+            pad = (has["pad"][0], has["pad"][2])
+            return lambda x: F.max_pooling_2d(x, kernel, stride, pad, cover_all=ceil)
+        sides, height, width = _sides(has["pad"]), layer.output[1], layer.output[2]
+
+        def pool(x: Any) -> Any:
+            pooled = F.max_pooling_2d(_padded(x, sides, -np.inf), kernel, stride, cover_all=ceil)
+            return pooled[:, :, :height, :width] if outside else pooled
+
+        return pool
+
+    def _average_pool(self, layer: OldLayer) -> _Op:
+        """Chainer's own divides by the whole window and never rounds up; else the image is padded until all windows
+        fit, and the mean corrected by how much of each window counts."""
+        has = layer.has
+        kernel, stride, pad = has["kernel"], has["stride"], has["pad"]
+        if layer.pad_is_even() and not has["ceil_mode"] and (has["count_pad"] or not any(pad)):
+            even = (pad[0], pad[2])
+            return lambda x: F.average_pooling_2d(x, kernel, stride, even)
+        source = self._graph.shape(layer.inputs[0])
+        reach = [(layer.output[1 + side] - 1) * stride[side] + kernel[side] for side in (0, 1)]
+        below, beside = (max(0, reach[side] - pad[2 * side] - source[1 + side]) for side in (0, 1))
+        sides, height, width = _sides((pad[0], below, pad[2], beside)), layer.output[1], layer.output[2]
+        rows, columns = layer.places_that_count(source)
+        correction = (kernel[0] * kernel[1] / np.outer(rows, columns)).astype(self._dtype)
+
+        def pool(x: Any) -> Any:
+            means = F.average_pooling_2d(_padded(x, sides, 0.0), kernel, stride)[:, :, :height, :width]
+            return means * np.broadcast_to(correction, means.shape)
+
+        return pool
+
+    def _lrn(self, layer: OldLayer) -> _Op:
+        size, alpha, beta, k = (layer.has[name] for name in ("size", "alpha", "beta", "k"))
+        if not layer.has["within_channel"]:
+            return lambda x: F.local_response_normalization(x, size, k, alpha / size, beta)
+
+        def norm(x: Any) -> Any:  # a window that leaves the image is divided by its whole size, as in Caffe
+            means = F.average_pooling_2d(F.square(x), size, 1, size // 2)
+            return x * (means * alpha + k) ** -beta
+
+        return norm
+
+    def _drop(self, layer: OldLayer) -> _Op:
+        if not self._dropout:
+            return lambda x: x
+        rate = layer.has["rate"]
+        return lambda x: F.dropout(x, rate)
+
+    def _loss(self, layer: OldLayer) -> _Op:
+        weight = layer.has["weight"]
+        return lambda x, labels: F.softmax_cross_entropy(x, labels) * weight
+
+
+class ChainerBackend(Backend):
+    _job: Job
+    _step: Callable[[], None]
+    _update: Optional[Callable[[], None]]
+    _loss: Any = None
+
+    def versions(self) -> Dict[str, Any]:
+        versions = {"name": "chainer", "version": chainer.__version__, "numpy": np.__version__}
+        return dict(versions, ideep4py=intel64.ideep.__version__) if intel64.is_ideep_available() else versions
+
+    def build(self, job: Job) -> None:
+        engines = _engines(job.request)
+        refuse_other_values(job.request, dict(HONOURED, engine=("auto",) + engines), NAME)
+        self._job, request = job, job.request
+        self._heard = Heard()
+        self._engine = engines[0] if request["engine"] == "auto" else str(request["engine"])
+        chainer.global_config.use_ideep = "auto" if self._engine == "onednn" else "never"
+        self._device = chainer.get_device("@intel64" if self._engine == "onednn" else "@numpy")
+        np.random.seed(request["seed"])  # which is where Chainer's dropout draws from
+        self._graph = graph = OldGraph(job.graph)
+        self._dtype = np.float64 if request["precision"] == "fp64" else np.float32
+        self._training = request["phase"] != "forward"
+        chainer.global_config.train = self._training
+        chainer.global_config.enable_backprop = self._training
+        self._held, lowering = self._lowered(graph.layers)
+        refuse_other_ops(graph, lowering.ops, NAME)
+        self._network = InTurn(graph, lowering.lower)
+        self._labels = job.labels.astype(np.int32)
+        self._images = job.images.astype(self._dtype)
+        self._resident = chainer.Variable(self._images, requires_grad=request["input_grad"] == "on")
+        self._update = self._make_update() if request["phase"] == "train" else None
+
+    def _lowered(self, layers: Sequence[OldLayer]) -> Tuple[Held, Lowering]:
+        held = Held(layers, self._job.weights, self._dtype, self._device)
+        dropout = self._job.request["dropout"] == "on"
+        return held, Lowering(self._graph, held, self._dtype, self._training, dropout)
+
+    def _make_update(self) -> Callable[[], None]:
+        kind = self._job.request["optimizer"]
+        if kind == "adam":
+            optimizer = chainer.optimizers.Adam(alpha=ADAM_LEARNING_RATE)
+        elif kind == "momentum":
+            optimizer = chainer.optimizers.MomentumSGD(lr=LEARNING_RATE, momentum=MOMENTUM)
+        else:
+            optimizer = chainer.optimizers.SGD(lr=LEARNING_RATE)
+        owner = chainer.Link()
+        with owner.init_scope():
+            for number, parameter in enumerate(self._held.flat()):
+                setattr(owner, "parameter%d" % number, parameter)
+        optimizer.setup(owner)
+        update: Callable[[], None] = optimizer.update
+        return update
+
+    def phase(self) -> str:
+        return str(self._job.request["phase"])
+
+    def _get(self) -> Tuple[Any, Any]:
+        """The data phase: the batch as it lies there, or a copy of it."""
+        if self._job.request["input"] == "resident":
+            return self._resident, self._labels
+        return chainer.Variable(self._images.copy(), requires_grad=False), self._labels.copy()
+
+    def _backward(self) -> None:
+        for parameter in self._held.flat():
+            parameter.cleargrad()
+        self._resident.cleargrad()
+        self._loss.backward()
+        self._loss.unchain_backward()  # or the graph would live until the next step is through its forward
+
+    def step(self, program: str) -> Callable[[], None]:
+        assert program == self.phase(), "chainer times phases with marks, so it has one program"
+        network, get, training, update = self._network, self._get, self._training, self._update
+
+        def step() -> None:
+            images, labels = get()
+            self._loss = network(images, labels)
+            if training:
+                self._backward()
+            if update is not None:
+                update()
+
+        return step
+
+    def first_step(self) -> None:
+        step = self.step(self.phase())
+        if self._engine == "native":
+            step()
+            return
+        with listening(_beside_ideep("libmkldnn.so.0")) as self._heard:
+            step()
+
+    def phases(self) -> Sequence[str]:
+        return PHASES[: {"forward": 2, "gradient": 3, "train": 4}[self.phase()]]
+
+    def step_in_phases(self, mark: Callable[[int], None]) -> None:
+        images, labels = self._get()
+        mark(0)
+        self._loss = self._network(images, labels)
+        mark(1)
+        if self._training:
+            self._backward()
+            mark(2)
+        if self._update is not None:
+            self._update()
+            mark(3)
+
+    def observe(self) -> Dict[str, Dict[str, Any]]:
+        set_to = {
+            "engine": self._engine,
+            "layout": "nchw",
+            "algorithm": "heuristic",
+            "compile": "off",
+            "inter_threads": 1,
+            "isa": "no limit",
+        }
+        observed: Dict[str, Any] = {
+            "framework": "chainer@" + str(chainer.__version__),
+            "device": "cpu",
+            "precision": "fp64" if self._loss.dtype == np.float64 else "fp32",
+        }
+        if self._heard.was_listening:
+            observed["engine"] = "onednn" if self._heard.primitives else "native"
+            if self._heard.isa is not None:
+                observed["isa"] = self._heard.isa
+        threads = _openblas_threads() if self._engine == "native" else _openmp_threads()
+        if threads is None:
+            set_to["threads"] = self._job.request["threads"]
+            if set_to["threads"] == "auto":
+                set_to["threads"] = len(os.sched_getaffinity(0))
+        else:
+            observed["threads"] = threads
+        return effective(self._job.request, set_to, observed)
+
+    def details(self) -> Dict[str, Any]:
+        return {"onednn_primitives": self._heard.primitives}
+
+    def loss(self) -> float:
+        return float(self._loss.array)
+
+    def arrays(self, kind: str) -> Dict[str, Any]:
+        found: Dict[str, Any] = {}
+        if kind == "buffers":
+            for layer, arrays in self._held.buffers.items():
+                found.update({"%s/%s" % (layer, name): array for name, array in arrays.items()})
+            return found
+        for layer, parameters in self._held.parameters.items():
+            for name, parameter in parameters.items():
+                taken = parameter.grad if kind == "gradients" else parameter.array
+                if taken is not None:
+                    found["%s/%s" % (layer, name)] = _numpy(taken)
+        return found
+
+    def layer(self, name: str, inputs: Dict[str, Any], upstream: Optional[Any]) -> LayerResult:
+        layer = self._graph.by_name[name]
+        held, lowering = self._lowered([layer])
+        given = {source: chainer.Variable(array.astype(self._dtype)) for source, array in inputs.items()}
+        arguments: List[Any] = [given[source] for source in layer.inputs]
+        if layer.op == LOSS:
+            arguments.append(self._labels)
+        output = lowering.lower(layer)(*arguments)
+        result = np.array(_numpy(output.array))
+        if upstream is not None:
+            output = F.identity(output)  # of a layer that hands on its input, the gradient would be set by hand
+            output.grad = np.asarray(upstream, dtype=self._dtype).reshape(output.shape)
+            output.backward()
+        parameters = held.parameters.get(name, {})
+        return LayerResult(
+            result,
+            inputs={source: _numpy(one.grad) for source, one in given.items() if one.grad is not None},
+            parameters={key: _numpy(one.grad) for key, one in parameters.items() if one.grad is not None},
+            buffers=held.buffers.get(name, {}),
+        )
+
+    def memory(self) -> Dict[str, Any]:
+        return on_the_cpu()
+
+
+def _engines(request: Dict[str, Any]) -> Tuple[str, ...]:
+    """What can compute, best first. iDeep, which calls MKL-DNN, leaves all but float32 to NumPy."""
+    on_ideep = intel64.is_ideep_available() and request["precision"] != "fp64"
+    return ("onednn", "native") if on_ideep else ("native",)
+
+
+def _beside_ideep(library: str) -> str:
+    return os.path.join(os.path.dirname(intel64.ideep.__file__), "lib", library)
+
+
+def _openmp_threads() -> int:
+    """Of Intel's OpenMP, with which MKL-DNN shares out its work."""
+    return int(ctypes.CDLL(_beside_ideep("libiomp5.so")).omp_get_max_threads())
+
+
+def _openblas_threads() -> Optional[int]:
+    """Of the OpenBLAS inside NumPy's wheel, which does the matrix products; None where NumPy has another."""
+    libraries = os.path.join(os.path.dirname(os.path.dirname(np.__file__)), "numpy.libs", "libopenblas*")
+    for path in glob.glob(libraries):
+        library = ctypes.CDLL(path)
+        for name in ("openblas_get_num_threads64_", "openblas_get_num_threads"):
+            count = getattr(library, name, None)
+            if count is not None:
+                return int(count())
+    return None
+
+
+def _numpy(array: Any) -> Any:
+    """An array of iDeep lies in blocks of channels as MKL-DNN wants them."""
+    return chainer.get_device("@numpy").send(array)
+
+
+def _sides(pad: Sequence[int]) -> Tuple[Tuple[int, int], ...]:
+    top, bottom, left, right = pad
+    return (0, 0), (0, 0), (top, bottom), (left, right)
+
+
+def _padded(x: Any, sides: Tuple[Tuple[int, int], ...], value: float) -> Any:
+    return F.pad(x, sides, "constant", constant_values=value)
+
+
+def make_backend() -> ChainerBackend:
+    return ChainerBackend()

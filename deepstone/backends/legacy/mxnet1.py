@@ -1,0 +1,431 @@
+"""MXNet 1.x on the CPU: a symbol bound once, as its Module interface does it. In the syntax of Python 3.6.
+
+Calls hand work to MXNet's engine and return; its own thread works it off. So marks wait for the engine: a CPU that is
+waited for loses only the time in which Python hands over the next step, some 0.1 ms.
+"""
+
+import ctypes
+import os
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
+
+import mxnet as mx
+import numpy as np
+
+from deepstone.backends.base import (
+    ADAM_LEARNING_RATE,
+    LEARNING_RATE,
+    MOMENTUM,
+    PHASES,
+    Backend,
+    Job,
+    LayerResult,
+    Marks,
+)
+from deepstone.backends.legacy.shared import (
+    LOSS,
+    OldGraph,
+    OldLayer,
+    effective,
+    on_the_cpu,
+    refuse_other_ops,
+    refuse_other_values,
+)
+
+NAME = "mxnet " + str(mx.__version__)
+
+HONOURED = {
+    "device": ("auto", "cpu"),
+    "precision": ("auto", "fp32", "fp64"),
+    "layout": ("auto", "nchw"),  # its convolutions take nhwc on GPUs only
+    "engine": ("auto", "onednn"),
+    "optimizer": ("momentum", "sgd", "adam"),
+    "input": ("resident", "host"),
+}
+
+_LABELS = "labels of the batch"
+_LOWEST = float(np.finfo(np.float32).min)  # MXNet pads with a finite number only; windows always hold a pixel as well
+
+
+class WaitingMarks(Marks):
+    def set(self, position: int) -> None:
+        before = self._clock()
+        mx.nd.waitall()
+        self._times[position] = self._clock()
+        self.waited_s += self._times[position] - before
+
+
+class Lowering:
+    """Layers to symbols. Arrays that a symbol reads are variables named `layer/array`."""
+
+    def __init__(self, graph: OldGraph, dtype: Any, training: bool, dropout: bool) -> None:
+        self._graph = graph
+        self._dtype = dtype
+        self._training = training
+        self._dropout = dropout
+        self.constants: Dict[str, Any] = {}  # by the name of their variable
+        self._table: Dict[str, Callable[..., Any]] = {
+            "conv": self._conv,
+            "dense": self._dense,
+            "batch_norm": self._batch_norm,
+            "relu": lambda layer, x: mx.sym.Activation(x, act_type="relu"),
+            "max_pool": self._max_pool,
+            "average_pool": self._average_pool,
+            "global_pool": lambda layer, x: mx.sym.Pooling(x, kernel=(1, 1), global_pool=True, pool_type="avg"),
+            "lrn": self._lrn,
+            "dropout": self._drop,
+            "add": lambda layer, *xs: mx.sym.add_n(*xs),
+            "concat": lambda layer, *xs: mx.sym.concat(*xs, dim=1),
+            "flatten": lambda layer, x: mx.sym.Flatten(x),
+            LOSS: self._loss,
+        }
+
+    @property
+    def ops(self) -> List[str]:
+        return ["input"] + list(self._table)
+
+    def lower(self, layer: OldLayer, inputs: Sequence[Any]) -> Any:
+        return self._table[layer.op](layer, *inputs)
+
+    def _own(self, layer: OldLayer, name: str) -> Any:
+        return mx.sym.var(_key(layer.name, name))
+
+    def _weights(self, layer: OldLayer) -> Dict[str, Any]:
+        arrays = {name: self._own(layer, name) for name in layer.parameters}
+        return dict(arrays, no_bias="bias" not in arrays)
+
+    def _conv(self, layer: OldLayer, x: Any) -> Any:
+        has = layer.has
+        pad = (has["pad"][0], has["pad"][2])
+        if not layer.pad_is_even():
+            x, pad = _padded(x, has["pad"], 0.0), (0, 0)
+        return mx.sym.Convolution(
+            x,
+            kernel=has["kernel"],
+            stride=has["stride"],
+            dilate=has["dilation"],
+            pad=pad,
+            num_filter=has["channels"],
+            num_group=has["groups"],
+            **self._weights(layer),
+        )
+
+    def _dense(self, layer: OldLayer, x: Any) -> Any:
+        return mx.sym.FullyConnected(x, num_hidden=layer.has["features"], flatten=False, **self._weights(layer))
+
+    def _batch_norm(self, layer: OldLayer, x: Any) -> Any:
+        return mx.sym.BatchNorm(
+            x,
+            gamma=self._own(layer, "weight"),
+            beta=self._own(layer, "bias"),
+            moving_mean=self._own(layer, "running_mean"),
+            moving_var=self._own(layer, "running_var"),
+            eps=layer.has["epsilon"],
+            momentum=1 - layer.has["momentum"],
+            fix_gamma=False,
+        )
+
+    def _pool(self, layer: OldLayer, x: Any, pad: Tuple[int, int], **how: Any) -> Any:
+        has = layer.has
+        convention = "full" if has["ceil_mode"] else "valid"
+        pooled = mx.sym.Pooling(
+            x, kernel=has["kernel"], stride=has["stride"], pad=pad, pooling_convention=convention, **how
+        )
+        if not layer.ends_outside(self._graph.shape(layer.inputs[0])):
+            return pooled
+        return mx.sym.slice(pooled, begin=(None, None, 0, 0), end=(None, None, layer.output[1], layer.output[2]))
+
+    def _max_pool(self, layer: OldLayer, x: Any) -> Any:
+        pad = layer.has["pad"]
+        if layer.pad_is_even():
+            return self._pool(layer, x, (pad[0], pad[2]), pool_type="max")
+        return self._pool(layer, _padded(x, pad, _LOWEST), (0, 0), pool_type="max")
+
+    def _average_pool(self, layer: OldLayer, x: Any) -> Any:
+        pad, counts = layer.has["pad"], layer.has["count_pad"]
+        if layer.pad_is_even():
+            return self._pool(layer, x, (pad[0], pad[2]), pool_type="avg", count_include_pad=counts)
+
+        def means(of: Any) -> Any:  # over the part of each window that lies in the padded image
+            return self._pool(layer, _padded(of, pad, 0.0), (0, 0), pool_type="avg", count_include_pad=True)
+
+        if counts:
+            return means(x)
+        name, ones = _key(layer.name, "share"), mx.sym.var("ones")
+        shape = (1, 1) + tuple(self._graph.shape(layer.inputs[0])[1:])
+        given = {"ones": mx.nd.ones(shape, dtype=self._dtype)}
+        self.constants[name] = means(ones).bind(mx.cpu(), given).forward()[0]  # of that part, what is image
+        return mx.sym.broadcast_div(means(x), mx.sym.var(name))
+
+    def _lrn(self, layer: OldLayer, x: Any) -> Any:
+        size, alpha, beta, k = (layer.has[name] for name in ("size", "alpha", "beta", "k"))
+        half, squares = size // 2, mx.sym.square(x)  # a window that leaves the image is divided by its whole size
+        if layer.has["within_channel"]:
+            means = mx.sym.Pooling(squares, kernel=(size, size), stride=(1, 1), pad=(half, half), pool_type="avg")
+        elif self._dtype == np.float32:
+            normed = mx.sym.LRN(x, nsize=size, alpha=alpha, beta=beta, knorm=k)
+            # Its gradient is wrong where the upstream one lies in oneDNN's blocks of channels, as from a convolution or
+            # a pool. A slice of everything hands it over in plain order; a reshape does so before a pool only.
+            return mx.sym.slice(normed, begin=(None,) * 4, end=(None,) * 4) if self._training else normed
+        else:  # MXNet's own knows float32 only; the mean over channels is that of a pool over the first of three sides
+            solid = mx.sym.expand_dims(squares, axis=1)
+            pooled = mx.sym.Pooling(solid, kernel=(size, 1, 1), stride=(1, 1, 1), pad=(half, 0, 0), pool_type="avg")
+            means = mx.sym.squeeze(pooled, axis=1)
+        return x * (means * alpha + k) ** -beta
+
+    def _drop(self, layer: OldLayer, x: Any) -> Any:
+        return mx.sym.Dropout(x, p=layer.has["rate"]) if self._dropout else mx.sym.identity(x)
+
+    def _loss(self, layer: OldLayer, x: Any, labels: Any) -> Any:
+        picked = mx.sym.pick(mx.sym.log_softmax(x, axis=-1), labels, axis=-1)
+        return mx.sym.mean(picked) * -layer.has["weight"]
+
+
+class MxnetBackend(Backend):
+    _job: Job
+    _executor: Any
+    _update: Callable[[], None]
+
+    def versions(self) -> Dict[str, Any]:
+        enabled = [feature.name for feature in mx.runtime.feature_list() if feature.enabled]
+        return {"name": "mxnet", "version": mx.__version__, "numpy": np.__version__, "build": " ".join(enabled)}
+
+    def build(self, job: Job) -> None:
+        refuse_other_values(job.request, HONOURED, NAME)
+        self._job, request = job, job.request
+        mx.random.seed(request["seed"])
+        self._graph = graph = OldGraph(job.graph)
+        self._dtype = np.float64 if request["precision"] == "fp64" else np.float32
+        self._training = request["phase"] != "forward"
+        lowering = self._new_lowering()
+        refuse_other_ops(graph, lowering.ops, NAME)
+        given = {graph.input.name: mx.nd.array(job.images, dtype=self._dtype), _LABELS: self._labels()}
+        wanted = [graph.input.name] if request["input_grad"] == "on" else []
+        self._executor = self._bound(mx.sym.make_loss(_network(graph, lowering)), lowering, graph.layers, given, wanted)
+        self._images = self._executor.arg_dict[graph.input.name]
+        self._steps_done = 0
+        self._update = self._make_update() if request["phase"] == "train" else _nothing
+
+    def _new_lowering(self) -> Lowering:
+        return Lowering(self._graph, self._dtype, self._training, self._job.request["dropout"] == "on")
+
+    def _labels(self) -> Any:
+        return mx.nd.array(self._job.labels, dtype=self._dtype)
+
+    def _bound(
+        self,
+        symbol: Any,
+        lowering: Lowering,
+        layers: Iterable[OldLayer],
+        given: Dict[str, Any],
+        wanted: Sequence[str],
+    ) -> Any:
+        """The symbol with its arrays. It keeps gradients of all parameters, and of the `wanted` among those given."""
+        arrays, trained = dict(given), list(wanted)
+        kept: Dict[str, Any] = {}
+        for layer in layers:
+            for name in layer.parameters:
+                own = self._job.weights[layer.name][name]
+                arrays[_key(layer.name, name)] = mx.nd.array(own, dtype=self._dtype)
+                trained.append(_key(layer.name, name))
+            for name in layer.buffers:
+                start = mx.nd.ones if name == "running_var" else mx.nd.zeros
+                kept[_key(layer.name, name)] = start(layer.parameters["weight"], dtype=self._dtype)
+        arrays.update(lowering.constants)
+        gradients = {name: mx.nd.zeros(arrays[name].shape, dtype=self._dtype) for name in trained}
+        needed = set(symbol.list_arguments())
+        return symbol.bind(
+            mx.cpu(),
+            args={name: array for name, array in arrays.items() if name in needed},
+            args_grad=gradients if self._training else None,
+            grad_req={name: "write" if name in gradients and self._training else "null" for name in needed},
+            aux_states=kept,
+        )
+
+    def _make_update(self) -> Callable[[], None]:
+        """The update as MXNet's own operators do it, one array after the other."""
+        kind = self._job.request["optimizer"]
+        keys = [_key(layer.name, name) for layer in self._graph.layers for name in layer.parameters]
+        pairs = [(self._executor.arg_dict[key], self._executor.grad_dict[key]) for key in keys]
+        if kind != "adam" and self._dtype == np.float64:
+            return _written_out(pairs, MOMENTUM if kind == "momentum" else 0.0)
+        if kind == "adam":
+            optimizer = mx.optimizer.Adam(learning_rate=ADAM_LEARNING_RATE)
+        else:
+            optimizer = mx.optimizer.SGD(learning_rate=LEARNING_RATE, momentum=MOMENTUM if kind == "momentum" else 0.0)
+        states = [optimizer.create_state(number, weight) for number, (weight, _) in enumerate(pairs)]
+        plan = [(number, weight, gradient, states[number]) for number, (weight, gradient) in enumerate(pairs)]
+        update_one = optimizer.update
+
+        def update() -> None:
+            for number, weight, gradient, state in plan:
+                update_one(number, weight, gradient, state)
+
+        return update
+
+    def phase(self) -> str:
+        return str(self._job.request["phase"])
+
+    def step(self, program: str) -> Callable[[], None]:
+        assert program == self.phase(), "mxnet times phases with marks, so it has one program"
+        executor, update, training = self._executor, self._update, self._training
+        fetch = self._fetch if self._job.request["input"] == "host" else None
+
+        def step() -> None:
+            if fetch is not None:
+                fetch()
+            executor.forward(is_train=training)
+            if training:
+                executor.backward()
+                update()
+                self._steps_done += 1
+
+        return step
+
+    def _fetch(self) -> None:
+        self._images[:] = self._job.images
+
+    def phases(self) -> Sequence[str]:
+        return PHASES[: {"forward": 2, "gradient": 3, "train": 4}[self.phase()]]
+
+    def step_in_phases(self, mark: Callable[[int], None]) -> None:
+        if self._job.request["input"] == "host":
+            self._fetch()
+        mark(0)
+        self._executor.forward(is_train=self._training)
+        mark(1)
+        if self._training:
+            self._executor.backward()
+            self._steps_done += 1
+            mark(2)
+        if self.phase() == "train":
+            self._update()
+            mark(3)
+
+    def synchronize(self) -> None:
+        mx.nd.waitall()
+
+    def marks(self, count: int) -> Marks:
+        return WaitingMarks(count, self.clock)
+
+    def observe(self) -> Dict[str, Dict[str, Any]]:
+        has_onednn = mx.runtime.Features().is_enabled("MKLDNN") and self._dtype == np.float32  # it knows no float64
+        set_to = {
+            "engine": "onednn" if has_onednn else "native",
+            "layout": "nchw",
+            "algorithm": "heuristic",
+            "compile": "graph",
+            "inter_threads": int(os.environ.get("MXNET_CPU_WORKER_NTHREADS", "1")),
+            "isa": "no limit",
+        }
+        observed = {
+            "framework": "mxnet@" + str(mx.__version__),
+            "device": str(self._loss().context.device_type),
+            "precision": "fp64" if self._loss().dtype == np.float64 else "fp32",
+            "threads": int(ctypes.CDLL(mx.libinfo.find_lib_path()[0]).omp_get_max_threads()),
+        }
+        return effective(self._job.request, set_to, observed)
+
+    def _loss(self) -> Any:
+        return self._executor.outputs[0]
+
+    def loss(self) -> float:
+        return float(self._loss().asnumpy().reshape(()))
+
+    def arrays(self, kind: str) -> Dict[str, Any]:
+        if kind == "buffers":
+            return self._buffers(self._executor, self._graph.layers, self._steps_done)
+        held = self._executor.grad_dict if kind == "gradients" else self._executor.arg_dict
+        keys = [(layer, name) for layer in self._graph.layers for name in layer.parameters]
+        found = {"%s/%s" % (layer.name, name): held.get(_key(layer.name, name)) for layer, name in keys}
+        return {name: array.asnumpy() for name, array in found.items() if array is not None}
+
+    def _buffers(self, executor: Any, layers: Iterable[OldLayer], steps: int) -> Dict[str, Any]:
+        """As the graph has them. MXNet keeps the biased variance; since both averages are linear in the variances and
+        began at 1, the one follows from the other and the number of steps."""
+        found: Dict[str, Any] = {}
+        for layer in layers:
+            for name in layer.buffers:
+                array = executor.aux_dict[_key(layer.name, name)].asnumpy()
+                if name == "running_var" and steps:
+                    values = len(self._job.labels) * layer.output[1] * layer.output[2]
+                    unbiased = values / (values - 1.0)
+                    array = (unbiased * array + (1 - unbiased) * (1 - layer.has["momentum"]) ** steps).astype(
+                        self._dtype
+                    )
+                found["%s/%s" % (layer.name, name)] = array
+        return found
+
+    def layer(self, name: str, inputs: Dict[str, Any], upstream: Optional[Any]) -> LayerResult:
+        layer = self._graph.by_name[name]
+        lowering = self._new_lowering()
+        given = {source: mx.nd.array(array, dtype=self._dtype) for source, array in inputs.items()}
+        variables = {source: mx.sym.var(source) for source in layer.sources}
+        symbols = [variables[source] for source in layer.inputs]
+        if layer.op == LOSS:
+            symbols.append(mx.sym.var(_LABELS))
+            given[_LABELS] = self._labels()
+        wanted = list(inputs) if upstream is not None else []
+        executor = self._bound(lowering.lower(layer, symbols), lowering, [layer], given, wanted)
+        output = executor.forward(is_train=upstream is not None)[0]
+        if upstream is not None:
+            shaped = np.asarray(upstream).reshape(output.shape)
+            executor.backward([mx.nd.array(shaped, dtype=self._dtype)])
+        held = executor.grad_dict if self._training else {}  # MXNet has no empty one
+        gradients = {key: array.asnumpy() for key, array in held.items() if array is not None}
+        buffers = self._buffers(executor, [layer], 1 if upstream is not None else 0)
+        return LayerResult(
+            output.asnumpy().reshape((len(self._job.labels),) + layer.output if layer.op != LOSS else ()),
+            inputs={source: gradients[source] for source in wanted},
+            parameters={own: gradients[_key(name, own)] for own in layer.parameters if _key(name, own) in gradients},
+            buffers={key[len(name) + 1 :]: array for key, array in buffers.items()},
+        )
+
+    def memory(self) -> Dict[str, Any]:
+        return on_the_cpu()
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        of_mxnet = isinstance(error, mx.base.MXNetError) and "allocate" in str(error).lower()
+        return of_mxnet or super(MxnetBackend, self).is_out_of_memory(error)
+
+
+def _written_out(pairs: Sequence[Tuple[Any, Any]], momentum: float) -> Callable[[], None]:
+    """The update in double precision: MXNet's own operator takes the learning rate as a float32."""
+    plan = [(weight, gradient, mx.nd.zeros_like(weight)) for weight, gradient in pairs]
+
+    def update() -> None:
+        for weight, gradient, velocity in plan:
+            velocity *= momentum
+            velocity += gradient
+            weight -= velocity * LEARNING_RATE
+
+    return update
+
+
+def _network(graph: OldGraph, lowering: Lowering) -> Any:
+    """The sum of all losses as a symbol of the images and the labels."""
+    symbols: Dict[str, Any] = {graph.input.name: mx.sym.var(graph.input.name)}
+    labels, losses = mx.sym.var(_LABELS), []
+    for layer in graph.layers:
+        inputs = [symbols[name] for name in layer.inputs]
+        if layer.op == LOSS:
+            losses.append(lowering.lower(layer, inputs + [labels]))
+        elif layer.op != "input":
+            symbols[layer.name] = lowering.lower(layer, inputs)
+    return losses[0] if len(losses) == 1 else mx.sym.add_n(*losses)
+
+
+def _padded(x: Any, pad: Sequence[int], value: float) -> Any:
+    return mx.sym.pad(x, mode="constant", constant_value=value, pad_width=(0, 0, 0, 0) + tuple(pad))
+
+
+def _key(layer: str, array: str) -> str:
+    """The name of a variable. It begins with an array's, so that it is never that of a layer's output."""
+    return "%s of %s" % (array, layer)
+
+
+def _nothing() -> None:
+    """The update of a step without one."""
+
+
+def make_backend() -> MxnetBackend:
+    return MxnetBackend()

@@ -1,0 +1,391 @@
+"""PyTorch 1.1 of 2019, on the CPU: eager, as its users wrote it. In the syntax of Python 3.6."""
+
+import os
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, PHASES, Backend, Job, LayerResult
+from deepstone.backends.legacy.in_turn import InTurn
+from deepstone.backends.legacy.listening import Heard, listening
+from deepstone.backends.legacy.shared import (
+    LOSS,
+    OldGraph,
+    OldLayer,
+    effective,
+    on_the_cpu,
+    refuse_other_ops,
+    refuse_other_values,
+)
+
+NAME = "torch " + str(torch.__version__)
+
+HONOURED = {
+    "device": ("auto", "cpu"),  # the wheel holds CUDA 9.0, which no GPU of today runs
+    "precision": ("auto", "fp32", "fp64"),
+    "layout": ("auto", "nchw"),  # channels_last came with 1.5
+    "engine": ("auto", "onednn"),  # MKL-DNN cannot be switched off in 1.1
+    "algorithm": ("auto", "heuristic"),
+    "compile": ("auto", "off"),
+    "inter_threads": ("auto", 1),
+    "isa": ("auto",),  # MKL-DNN 0.18 has no limit that could be set
+    "optimizer": ("momentum", "sgd", "adam"),
+    "checkpointing": ("off",),
+    "input": ("resident", "host"),
+}
+
+# Layers whose output their own backward does not read, so that the next layer may write over it.
+_OUTPUT_UNREAD = ("conv", "dense", "batch_norm", "add")
+
+_Op = Callable[..., Any]
+
+
+class Held:
+    """The trained arrays and the running statistics of each layer."""
+
+    def __init__(
+        self, layers: Iterable[OldLayer], weights: Dict[str, Dict[str, Any]], dtype: Any, training: bool
+    ) -> None:
+        self.parameters: Dict[str, Dict[str, Any]] = {}
+        self.buffers: Dict[str, Dict[str, Any]] = {}
+        for layer in layers:
+            own = weights.get(layer.name, {})
+            if layer.parameters and own:
+                self.parameters[layer.name] = {
+                    name: torch.tensor(own[name], dtype=dtype, requires_grad=training) for name in layer.parameters
+                }
+            if layer.buffers:
+                shape = layer.parameters["weight"]
+                starts = {"running_mean": torch.zeros, "running_var": torch.ones}
+                self.buffers[layer.name] = {name: starts[name](shape, dtype=dtype) for name in layer.buffers}
+
+    def flat(self) -> List[Any]:
+        return [tensor for arrays in self.parameters.values() for tensor in arrays.values()]
+
+
+class Lowering:
+    """Layers to functions of torch, as an expert of 2019 would have called them."""
+
+    def __init__(self, graph: OldGraph, held: Held, dtype: Any, training: bool, dropout: bool) -> None:
+        self._graph = graph
+        self._held = held
+        self._dtype = dtype
+        self._training = training
+        self._dropout = dropout
+        self._table: Dict[str, Callable[[OldLayer], _Op]] = {
+            "conv": self._conv,
+            "dense": self._dense,
+            "batch_norm": self._batch_norm,
+            "relu": self._relu,
+            "max_pool": self._max_pool,
+            "average_pool": self._average_pool,
+            "global_pool": lambda layer: lambda x: F.adaptive_avg_pool2d(x, 1),
+            "lrn": self._lrn,
+            "dropout": self._drop,
+            "add": lambda layer: _add,
+            "concat": lambda layer: lambda *xs: torch.cat(xs, 1),
+            "flatten": lambda layer: lambda x: torch.flatten(x, 1),
+            LOSS: self._loss,
+        }
+
+    @property
+    def ops(self) -> List[str]:
+        return ["input"] + list(self._table)
+
+    def lower(self, layer: OldLayer) -> _Op:
+        """The function that takes the layer's inputs (and the labels if it is a loss) to its output."""
+        return self._table[layer.op](layer)
+
+    def _conv(self, layer: OldLayer) -> _Op:
+        held, has = self._held.parameters[layer.name], layer.has
+        weight, bias = held["weight"], held.get("bias")
+        stride, dilation, groups = has["stride"], has["dilation"], has["groups"]
+        below, beside = (max(0, stride[side] - has["kernel"][side]) for side in (0, 1))
+        if (below or beside) and has["kernel"] != (1, 1) and dilation == (1, 1):
+            # MKL-DNN 0.18 leaves the gradient of pixels that no window sees unset; with zeros in the kernel, all are.
+            left, right, top, bottom = _outer(has["pad"])
+            sides, more = (left, right + beside, top, bottom + below), (0, beside, 0, below)
+            return lambda x: F.conv2d(F.pad(x, sides), F.pad(weight, more), bias, stride, 0, 1, groups)
+        if layer.pad_is_even():
+            pad = (has["pad"][0], has["pad"][2])
+            return lambda x: F.conv2d(x, weight, bias, stride, pad, dilation, groups)
+        sides = _outer(has["pad"])
+        return lambda x: F.conv2d(F.pad(x, sides), weight, bias, stride, 0, dilation, groups)
+
+    def _dense(self, layer: OldLayer) -> _Op:
+        held = self._held.parameters[layer.name]
+        weight, bias = held["weight"], held.get("bias")
+        return lambda x: F.linear(x, weight, bias)
+
+    def _batch_norm(self, layer: OldLayer) -> _Op:
+        held, kept, training = self._held.parameters[layer.name], self._held.buffers[layer.name], self._training
+        weight, bias, mean, var = held["weight"], held["bias"], kept["running_mean"], kept["running_var"]
+        momentum, epsilon = layer.has["momentum"], layer.has["epsilon"]
+        return lambda x: F.batch_norm(x, mean, var, weight, bias, training, momentum, epsilon)
+
+    def _relu(self, layer: OldLayer) -> _Op:
+        source = self._graph.by_name[layer.inputs[0]]
+        inplace = source.op in _OUTPUT_UNREAD and self._graph.takers(source.name) == 1
+        return lambda x: F.relu(x, inplace)
+
+    def _max_pool(self, layer: OldLayer) -> _Op:
+        has = layer.has
+        kernel, stride, ceil = has["kernel"], has["stride"], has["ceil_mode"]
+        if self._torch_pools(layer):
+            pad = (has["pad"][0], has["pad"][2])
+            return lambda x: F.max_pool2d(x, kernel, stride, pad, 1, ceil)
+        sides, height, width = _outer(has["pad"]), layer.output[1], layer.output[2]
+        lowest = float("-inf")
+
+        def pool(x: Any) -> Any:  # a window that torch would add inside the trailing pad is cut off again
+            padded = F.pad(x, sides, value=lowest)
+            return F.max_pool2d(padded, kernel, stride, 0, 1, ceil)[:, :, :height, :width]
+
+        return pool
+
+    def _average_pool(self, layer: OldLayer) -> _Op:
+        has = layer.has
+        kernel, stride, ceil, counts = has["kernel"], has["stride"], has["ceil_mode"], has["count_pad"]
+        if self._torch_pools(layer):
+            pad = (has["pad"][0], has["pad"][2])
+            return lambda x: F.avg_pool2d(x, kernel, stride, pad, ceil, counts)
+        sides, height, width = _outer(has["pad"]), layer.output[1], layer.output[2]
+
+        def means(x: Any) -> Any:  # over the part of each window that lies in the padded image
+            return F.avg_pool2d(F.pad(x, sides), kernel, stride, 0, ceil)[:, :, :height, :width]
+
+        if counts:
+            return means
+        source = self._graph.shape(layer.inputs[0])
+        share = means(torch.ones((1, 1) + tuple(source[1:]), dtype=self._dtype))  # of that part, what is image
+        return lambda x: means(x) / share
+
+    def _torch_pools(self, layer: OldLayer) -> bool:
+        """Whether torch's own pool is the graph's: pads alike on both ends and no wider than half the kernel, and no
+        window outside the image, which 1.1 leaves out only where there is padding."""
+        top, _, left, _ = layer.has["pad"]
+        kernel = layer.has["kernel"]
+        narrow = layer.pad_is_even() and 2 * top <= kernel[0] and 2 * left <= kernel[1]
+        return narrow and not layer.ends_outside(self._graph.shape(layer.inputs[0]))
+
+    def _lrn(self, layer: OldLayer) -> _Op:
+        has = layer.has
+        size, alpha, beta, k = has["size"], has["alpha"], has["beta"], has["k"]
+        if not has["within_channel"]:
+            return lambda x: F.local_response_norm(x, size, alpha, beta, k)
+
+        def norm(x: Any) -> Any:  # a window that leaves the image is divided by its whole size, as in Caffe
+            means = F.avg_pool2d(x * x, size, 1, size // 2)
+            return x * torch.pow(means * alpha + k, -beta)
+
+        return norm
+
+    def _drop(self, layer: OldLayer) -> _Op:
+        if not self._dropout:
+            return lambda x: x
+        rate, training = layer.has["rate"], self._training
+        return lambda x: F.dropout(x, rate, training)
+
+    def _loss(self, layer: OldLayer) -> _Op:
+        weight = layer.has["weight"]
+        if weight == 1:
+            return F.cross_entropy
+        return lambda x, labels: F.cross_entropy(x, labels) * weight
+
+
+class Torch1Backend(Backend):
+    _job: Job
+    _step: Callable[[], None]
+    _optimizer: Any
+    _loss: Any = None
+
+    def __init__(self) -> None:
+        self._heard = Heard()
+
+    def versions(self) -> Dict[str, Any]:
+        return {
+            "name": "torch",
+            "version": torch.__version__,
+            "numpy": np.__version__,
+            "build": torch.__config__.show(),
+        }
+
+    def build(self, job: Job) -> None:
+        refuse_other_values(job.request, HONOURED, NAME)
+        self._job, request = job, job.request
+        if request["threads"] != "auto":
+            torch.set_num_threads(int(request["threads"]))
+        torch.manual_seed(request["seed"])
+        self._graph = graph = OldGraph(job.graph)
+        self._dtype = torch.float64 if request["precision"] == "fp64" else torch.float32
+        self._training = request["phase"] != "forward"
+        self._held, lowering = self._lowered(graph.layers)
+        refuse_other_ops(graph, lowering.ops, NAME)
+        self._network = InTurn(graph, lowering.lower)
+        self._labels = torch.from_numpy(job.labels)
+        self._images = torch.tensor(job.images, dtype=self._dtype)
+        self._images.requires_grad_(request["input_grad"] == "on")
+        self._optimizer = self._make_optimizer() if request["phase"] == "train" else None
+        self._step = self._make_step()
+
+    def _lowered(self, layers: Iterable[OldLayer]) -> Tuple[Held, Lowering]:
+        held = Held(layers, self._job.weights, self._dtype, self._training)
+        dropout = self._job.request["dropout"] == "on"
+        return held, Lowering(self._graph, held, self._dtype, self._training, dropout)
+
+    def _make_optimizer(self) -> Any:
+        parameters, kind = self._held.flat(), self._job.request["optimizer"]
+        if kind == "adam":
+            return torch.optim.Adam(parameters, lr=ADAM_LEARNING_RATE)
+        return torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=MOMENTUM if kind == "momentum" else 0)
+
+    def _make_step(self) -> Callable[[], None]:
+        network, get, forget = self._network, self._get_function(), self._forget_function()
+
+        def forward() -> None:
+            with torch.no_grad():
+                images, labels = get()
+                self._loss = network(images, labels)
+
+        def gradient() -> None:
+            images, labels = get()
+            self._loss = loss = network(images, labels)
+            forget()
+            loss.backward()
+
+        def train() -> None:
+            gradient()
+            self._optimizer.step()
+
+        return {"forward": forward, "gradient": gradient, "train": train}[self.phase()]
+
+    def _get_function(self) -> Callable[[], Tuple[Any, Any]]:
+        """The data phase: the batch as it lies there, or a copy of it."""
+        images, labels = self._images, self._labels
+        if self._job.request["input"] == "resident":
+            return lambda: (images, labels)
+        return lambda: (images.clone(), labels.clone())
+
+    def _forget_function(self) -> Callable[[], None]:
+        """Zero the gradients where they lie, which is what `zero_grad` did then."""
+        tensors = self._held.flat() + [self._images]
+
+        def forget() -> None:
+            for tensor in tensors:
+                if tensor.grad is not None:
+                    tensor.grad.detach_()
+                    tensor.grad.zero_()
+
+        return forget
+
+    def phase(self) -> str:
+        return str(self._job.request["phase"])
+
+    def step(self, program: str) -> Callable[[], None]:
+        assert program == self.phase(), "torch times phases with marks, so it has one program"
+        return self._step
+
+    def first_step(self) -> None:
+        with listening(os.path.join(os.path.dirname(torch.__file__), "lib", "libcaffe2.so")) as self._heard:
+            self._step()
+
+    def phases(self) -> Sequence[str]:
+        return PHASES[: {"forward": 2, "gradient": 3, "train": 4}[self.phase()]]
+
+    def step_in_phases(self, mark: Callable[[int], None]) -> None:
+        """Zeroing gradients is part of backward, which fills them."""
+        with torch.set_grad_enabled(self._training):
+            images, labels = self._get_function()()
+            mark(0)
+            self._loss = self._network(images, labels)
+            mark(1)
+        if self._training:
+            self._forget_function()()
+            self._loss.backward()
+            mark(2)
+        if self._optimizer is not None:
+            self._optimizer.step()
+            mark(3)
+
+    def observe(self) -> Dict[str, Dict[str, Any]]:
+        set_to = {"layout": "nchw", "algorithm": "heuristic", "compile": "off", "inter_threads": 1, "isa": "no limit"}
+        observed: Dict[str, Any] = {
+            "framework": "torch@" + str(torch.__version__),
+            "device": "cpu",
+            "threads": torch.get_num_threads(),
+            "precision": "fp64" if self._loss.dtype == torch.float64 else "fp32",
+        }
+        if self._heard.was_listening:
+            observed["engine"] = "onednn" if self._heard.primitives else "native"
+            if self._heard.isa is not None:
+                observed["isa"] = self._heard.isa
+        else:
+            set_to["engine"] = "onednn"
+        return effective(self._job.request, set_to, observed)
+
+    def details(self) -> Dict[str, Any]:
+        return {"onednn_primitives": self._heard.primitives}
+
+    def loss(self) -> float:
+        return float(self._loss.item())
+
+    def arrays(self, kind: str) -> Dict[str, Any]:
+        held = self._held.buffers if kind == "buffers" else self._held.parameters
+        found: Dict[str, Any] = {}
+        for layer, tensors in held.items():
+            for name, tensor in tensors.items():
+                taken = tensor.grad if kind == "gradients" else tensor
+                if taken is not None:
+                    found["%s/%s" % (layer, name)] = _numpy(taken)
+        return found
+
+    def layer(self, name: str, inputs: Dict[str, Any], upstream: Optional[Any]) -> LayerResult:
+        layer = self._graph.by_name[name]
+        held, lowering = self._lowered([layer])
+        given = {source: torch.tensor(array, dtype=self._dtype) for source, array in inputs.items()}
+        for tensor in given.values():
+            tensor.requires_grad_(upstream is not None)
+        # In the network a relu may write over its input, which torch allows for what another layer gave only.
+        arguments = [given[source] * 1 if layer.op == "relu" else given[source] for source in layer.inputs]
+        if layer.op == LOSS:
+            arguments.append(self._labels)
+        with torch.set_grad_enabled(upstream is not None):
+            output = lowering.lower(layer)(*arguments)
+        if upstream is not None and output.requires_grad:
+            output.backward(torch.tensor(upstream, dtype=output.dtype))
+        parameters = held.parameters.get(name, {})
+        return LayerResult(
+            _numpy(output),
+            inputs={source: _numpy(tensor.grad) for source, tensor in given.items() if tensor.grad is not None},
+            parameters={key: _numpy(tensor.grad) for key, tensor in parameters.items() if tensor.grad is not None},
+            buffers={key: _numpy(tensor) for key, tensor in held.buffers.get(name, {}).items()},
+        )
+
+    def memory(self) -> Dict[str, Any]:
+        return on_the_cpu()
+
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        of_torch = isinstance(error, RuntimeError) and "can't allocate memory" in str(error).lower()
+        return of_torch or super(Torch1Backend, self).is_out_of_memory(error)
+
+
+def _add(first: Any, *others: Any) -> Any:
+    for other in others:
+        first = first + other
+    return first
+
+
+def _outer(pad: Sequence[int]) -> Tuple[int, int, int, int]:
+    """torch's order of sides."""
+    top, bottom, left, right = pad
+    return left, right, top, bottom
+
+
+def _numpy(tensor: Any) -> Any:
+    return tensor.detach().contiguous().numpy()
+
+
+def make_backend() -> Torch1Backend:
+    return Torch1Backend()

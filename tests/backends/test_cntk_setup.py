@@ -1,0 +1,74 @@
+"""CNTK: what the contract does not ask of every backend. One worker, one job after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+from frameworks import environment_of
+from tiny_jobs import tiny, tiny_job
+from workbench import Bench, observed
+
+from deepstone.backends.base import ADAM_LEARNING_RATE
+from deepstone.graph.weights import initial_parameters
+from deepstone.runner.conversation import talking_to_worker
+from deepstone.runner.job import Job
+from deepstone.setups.axes import Value
+
+TIMEOUT_S = 280.0
+
+
+def cntk_job(**axes: Value) -> Job:
+    return tiny_job("cntk", environment=environment_of("cntk"), **{"threads": 1, **axes})
+
+
+@pytest.fixture(scope="module")
+def bench() -> Iterator[Bench]:
+    with talking_to_worker(cntk_job(), timeout_s=TIMEOUT_S) as talk:
+        yield Bench(talk, cntk_job)
+
+
+def test_threads_are_read_back(bench: Bench):
+    """One, where CNTK by itself takes all cores. No other number in this process: MKL would divide by zero."""
+    assert observed(bench.prepare(), "threads") == 1
+
+
+def test_input_from_host_memory_changes_no_loss(bench: Bench):
+    assert bench.losses(input="host") == pytest.approx(bench.losses(), rel=1e-5)
+
+
+def test_a_gradient_of_the_input_changes_no_loss(bench: Bench):
+    assert bench.losses(input_grad="on") == pytest.approx(bench.losses(), rel=1e-5)
+
+
+def test_dropout_drops_and_its_seed_fixes_what(bench: Bench):
+    off, on = bench.losses(dropout="off"), bench.losses(dropout="on")
+    assert abs(off[0] - on[0]) > 1e-4
+    assert bench.losses(dropout="on") == pytest.approx(on, rel=1e-5)
+    assert abs(bench.losses(dropout="on", seed=1)[0] - on[0]) > 1e-4
+
+
+def test_dropout_drops_something_else_in_each_step_but_nothing_in_evaluation(bench: Bench):
+    assert len({round(loss, 4) for loss in bench.losses(dropout="on", phase="gradient")}) == 4
+    assert len({round(loss, 4) for loss in bench.losses(dropout="on", phase="forward")}) == 1
+
+
+def test_adam_moves_every_weight_by_its_rate_at_first(bench: Bench):
+    bench.prepare(optimizer="adam")
+    moved = bench.arrays("parameters")["dense/weight"] - initial_parameters(tiny(), 0)["dense"]["weight"]
+    assert np.median(np.abs(moved)) == pytest.approx(ADAM_LEARNING_RATE, rel=1e-2)
+
+
+def test_momentum_is_kept_between_steps(bench: Bench):
+    with_momentum, without = bench.losses(), bench.losses(optimizer="sgd")
+    assert with_momentum[:2] == pytest.approx(without[:2], rel=1e-6)
+    assert with_momentum[3] < without[3] - 1e-6
+
+
+def test_programs_that_time_phases_do_not_train_nor_change_what_is_told(bench: Bench):
+    alone = bench.losses()
+    bench.prepare()
+    for program in ("forward", "gradient"):
+        bench.talk.block(samples=1, program=program)
+    assert bench.talk.losses(3) == pytest.approx(alone[1:], rel=1e-5)

@@ -1,0 +1,84 @@
+"""Frameworks of other years in the papers' figures: each becomes a series by itself, two builds of a version too."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+from papers_kit import layers
+
+from deepstone.papers.evidence import evidence_of
+from deepstone.papers.figures.layer_times import layer_times
+from deepstone.papers.figures.machines import phases_by_machine, setups_by_machine
+from deepstone.papers.figures.operations import operations_by_framework
+
+sys.path.append(str(Path(__file__).parents[1] / "analysis"))
+
+from measured_runs import rounds
+
+FRAMEWORKS = {
+    "torch": "torch@2.13.0",
+    "torch@1.1.0": "torch@1.1.0",
+    "tensorflow@1.12.0": "tensorflow@1.12.0",
+    "tensorflow@1.12.0-intel": "tensorflow@1.12.0",
+    "cntk": "cntk@2.7",
+    "theano": "theano@1.0.5",
+}
+NAMES = {"torch 2.13.0", "torch 1.1.0", "tensorflow 1.12.0", "tensorflow 1.12.0-intel", "cntk 2.7", "theano 1.0.5"}
+
+
+def finding(asked: str, effective: str) -> dict[str, Any]:
+    found = layers({"conv1": (0.1, 0.2), "relu1": (0.01, 0.02)}, model="alexnet-kim", framework=effective)
+    found["setup"]["requested"] = {"framework": asked}
+    return found
+
+
+def findings() -> list[tuple[str, dict[str, Any]]]:
+    return [(asked, finding(asked, effective)) for asked, effective in FRAMEWORKS.items()]
+
+
+def records() -> list[Any]:
+    return [
+        record
+        for asked, effective in FRAMEWORKS.items()
+        for record in rounds(
+            10.0,
+            11.0,
+            framework=asked,
+            version=effective.partition("@")[2],
+            batch=16,
+            effective={"framework": effective, "engine": "onednn" if "torch" in asked else "native"},
+        )
+    ]
+
+
+def test_figure_7_of_kim2017_has_them_all() -> None:
+    parameters = {"models": ["alexnet-kim"], "ops": ["conv"], "parts": ["forward", "backward"]}
+    chart = layer_times(parameters, evidence_of([], findings()))
+    assert set(chart.series) == NAMES
+    assert list(chart.series) == sorted(chart.series)
+
+
+def test_table_4_of_kim2017_has_them_all() -> None:
+    parameters = {"models": ["alexnet-kim"], "operations": {"ReLU activation": "relu1"}}
+    chart = operations_by_framework(parameters, evidence_of([], findings()))
+    assert {name.split(",")[0] for name in chart.series} == NAMES
+
+
+def test_figure_5_of_awan2017_does_not_merge_versions() -> None:
+    chart = phases_by_machine({"models": ["alexnet-owt"], "precision": "fp32"}, evidence_of(records(), []))
+    named = [point["x"].split(", ")[2].split()[:2] for point in chart.series["forward"]]
+    assert len(named) == len(FRAMEWORKS)
+    assert ["tensorflow", "1.12.0-intel"] in named
+
+
+def test_figure_3_of_awan2017_tells_frameworks_apart() -> None:
+    parameters = {
+        "models": ["alexnet-owt"],
+        "axis": "engine",
+        "values": {"native": "default", "onednn": "optimized"},
+    }
+    chart = setups_by_machine(parameters, evidence_of(records(), []))
+    places = [point["x"] for points in chart.series.values() for point in points]
+    assert len(places) == len(set(places)) == len(FRAMEWORKS)

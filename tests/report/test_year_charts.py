@@ -1,0 +1,120 @@
+"""Charts by year: panels, places within a year, the line that leads past a variant, and names that can be read."""
+
+from __future__ import annotations
+
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from made_up_charts import point, years_chart
+
+from deepstone.errors import UsageError
+from deepstone.report.catalog import make_figure, make_figures
+from deepstone.report.curve_scales import curve_scales
+from deepstone.report.draw_html import draw_html
+from deepstone.report.draw_static import draw_static
+from deepstone.report.figure import Curves, Figure, Stop
+from deepstone.report.html.curves import curves_plot
+from deepstone.report.stop_names import Sizes, StopName, stop_names
+
+PAPER = Sizes(width=660.0, height=260.0, letter=4.2, line=8.75)
+
+
+def figure() -> Figure:
+    return make_figure(years_chart(), None)
+
+
+def panels() -> list[Curves]:
+    return [panel for panel in figure().panels if isinstance(panel, Curves)]
+
+
+def stops(curves: Curves) -> dict[str, Stop]:
+    return {stop.label: stop for curve in curves.curves for stop in curve.stops}
+
+
+def test_a_panel_for_each_with_the_same_colours() -> None:
+    training, forward = panels()
+    assert training.title == "Training: images per second by year of release"
+    assert forward.title == "Forward: images per second by year of release"
+    assert [curve.series for curve in training.curves] == [curve.series for curve in forward.curves]
+
+
+def test_those_of_one_year_stand_side_by_side_in_it() -> None:
+    training, forward = panels()
+    found = stops(training)
+    at = [found[name].x for name in ("torch 2.13.0", "tensorflow 2.21.0", "jax 0.10.2")]
+    assert all(round(x) == 2026 for x in at)
+    assert min(abs(one - other) for one in at for other in at if one != other) > 0.1
+    assert found["torch 1.1.0"].x == 2019
+    assert {name: stop.x for name, stop in stops(forward).items()} == {name: stop.x for name, stop in found.items()}
+    assert any("side by side" in line for line in figure().caption)
+
+
+def test_many_of_one_year_stay_within_it() -> None:
+    result = years_chart()
+    many = [{**point(2026, 10.0 + at), "label": f"version {at}"} for at in range(20)]
+    result["series"] = [{"name": "many", "points": many}]
+    (panel,) = make_figure(result, None).panels
+    assert isinstance(panel, Curves)
+    assert all(round(stop.x) == 2026 for stop in stops(panel).values())
+
+
+def test_years_have_ticks_of_their_own_and_room_at_both_ends() -> None:
+    x, _ = curve_scales(panels()[0])
+    assert [tick.text for tick in x.ticks] == [str(year) for year in range(2017, 2027)]
+    assert x.low < 2016.5
+    assert x.high > 2026.5
+
+
+def test_a_line_leads_past_a_variant() -> None:
+    plot = curves_plot(panels()[0])
+    tensorflow = [trace for trace in plot.traces if trace.get("name") == "tensorflow"]
+    joined, apart = tensorflow
+    assert (joined["mode"], len(joined["x"])) == ("lines+markers+text", 3)
+    assert (apart["mode"], len(apart["x"])) == ("markers+text", 1)
+    assert {place for key in plot.keys for place in key.traces} == set(range(len(plot.traces)))
+
+
+@pytest.mark.parametrize("panel", [0, 1])
+def test_every_name_stands_somewhere_and_none_on_another(panel: int) -> None:
+    curves = panels()[panel]
+    named = list(stop_names(curves, *curve_scales(curves), PAPER))
+    assert {name.label for name in named} == set(stops(curves))
+    boxes = [_box(name) for name in named]
+    for number, (left, low, right) in enumerate(boxes):
+        for other_left, other_low, other_right in boxes[:number]:
+            beside = right <= other_left + 1e-6 or other_right <= left + 1e-6
+            assert beside or abs(low - other_low) >= PAPER.line - 1e-6
+
+
+def _box(name: StopName) -> tuple[float, float, float]:
+    width = len(name.text) * PAPER.letter
+    left = name.pin.x - {"left": 0.0, "center": width / 2, "right": width}[name.pin.side]
+    return left, name.pin.low, left + width
+
+
+def test_both_drawers_draw_the_names() -> None:
+    svg = ElementTree.fromstring(draw_static(figure(), "svg"))
+    words = ["".join(each.itertext()) for each in svg.iter("{http://www.w3.org/2000/svg}text")]
+    assert words.count("tensorflow 1.12.0-intel") == 2
+    page = draw_html(make_figures(years_chart(), None)).decode()
+    assert "tensorflow 1.12.0-intel" in page
+    assert draw_static(figure(), "png").startswith(b"\x89PNG")
+
+
+def test_the_table_names_version_panel_and_year() -> None:
+    rows = {row[0]: row for row in figure().table.rows}
+    assert rows["tensorflow 1.12.0-intel, training"][1] == "2018"
+    assert "crashed" in rows["jax, forward"][2]
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"x": {"label": "", "scale": "linear", "unit": "month"}}, r"x\.unit: must be one of"),
+        ({"series": [{"name": "a", "panel": str(at), "points": [point(2020, 1.0)]} for at in range(13)]}, "12 panels"),
+    ],
+)
+def test_what_is_wrong_is_refused(change: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        make_figure({**years_chart(), **change}, None)
