@@ -9,6 +9,7 @@ from typing import Any
 from deepstone.absent import Absent
 from deepstone.checks.agreement import Distance
 from deepstone.checks.layers import LayerCheck
+from deepstone.checks.rounding import Sensitivity
 from deepstone.checks.whole_step import ReferenceSteps
 
 
@@ -28,6 +29,14 @@ class FrameworkSameness:
         """Whether the whole step as measured is what disagrees, though every layer of it agrees."""
         agrees = not self.failure and self.layers is not None and self.layers.ok
         return agrees and isinstance(self.measured, Distance) and not self.measured.ok
+
+    @property
+    def beyond_bound_at_the_end_only(self) -> bool:
+        """Whether the last that float64 gives (the losses) disagrees, though every layer and gradient agrees."""
+        if self.failure or self.layers is None or not self.layers.ok or isinstance(self.float64, Absent):
+            return False
+        *others, last = self.float64
+        return not last.ok and all(distance.ok for distance in others)
 
     def try_seed(self, distance: Distance) -> None:
         """Another seed's whole step, by its own bound; of all tried the best counts."""
@@ -80,6 +89,7 @@ class FrameworkSameness:
 class Sameness:
     reference: ReferenceSteps
     frameworks: dict[str, FrameworkSameness]
+    sensitivity: Sensitivity | None = None  # found only where a loss in float64 made it a question
 
     @property
     def ok(self) -> bool:

@@ -18,6 +18,7 @@ from deepstone.runner.launch import Tell
 STEPS = 5
 GRADIENT_TOLERANCE = 1e-9  # in float64
 LOSS_TOLERANCE = 1e-8  # in float64, after STEPS steps
+MOVED_BY = 64 * float(np.finfo(np.float64).eps)  # about what a layer's sums differ by when taken in another order
 _LEAST_SHARE = 1e-6  # a tensor's error is measured by at least this share of the largest gradient's norm
 _LEAST_LOSS = 1e-3  # below it a loss says that the network is sure of itself, not how far off it is
 
@@ -30,10 +31,17 @@ class ReferenceSteps:
     gradients: dict[str, NDArray[np.float64]]
 
 
-def reference_steps(graph: Graph, *, batch: int, seed: int, phase: str, tell: Tell) -> ReferenceSteps:
-    """One evaluation for phase=forward, one step for gradient, STEPS of them for train."""
+def reference_steps(
+    graph: Graph, *, batch: int, seed: int, phase: str, tell: Tell, moved: bool = False
+) -> ReferenceSteps:
+    """One evaluation for phase=forward, one step for gradient, STEPS of them for train.
+
+    `moved`: with every weight moved by its last bits in float64, up or down.
+    """
     images, labels = synthetic_batch(graph, batch, seed)
     parameters: Mapping[str, reference.Given] = initial_parameters(graph, seed, generic=True)
+    if moved:
+        parameters = _moved(parameters, seed)
     tell("float64 reference", 0.0)
     if phase == "forward":
         outputs = reference.forward_all(graph, parameters, images, labels, training=False)
@@ -61,13 +69,29 @@ def worst_gradient(given: Mapping[str, NDArray[Any]], expected: ReferenceSteps, 
 
 def worst_loss(given: list[float], expected: ReferenceSteps, tolerance: float, layer: str) -> Distance:
     """The step whose loss is furthest from the reference's, by the size of the first loss."""
-    scale = max(abs(expected.losses[0]), _LEAST_LOSS)
-    errors = [
-        relative_error(np.array(a), np.array(b), floor=scale) for a, b in zip(given, expected.losses, strict=True)
-    ]
+    errors = loss_errors(given, expected)
     number = errors.index(max(errors))
     what = f"loss of step {number + 1}" if len(errors) > 1 else "loss"
     return Distance(layer=layer, what=what, relative_error=float(errors[number]), tolerance=tolerance)
+
+
+def loss_errors(given: list[float], expected: ReferenceSteps) -> list[float]:
+    """Of each step, by the size of the first loss."""
+    scale = max(abs(expected.losses[0]), _LEAST_LOSS)
+    return [relative_error(np.array(a), np.array(b), floor=scale) for a, b in zip(given, expected.losses, strict=True)]
+
+
+def _moved(parameters: Mapping[str, reference.Given], seed: int) -> dict[str, reference.Given]:
+    random = np.random.default_rng(seed)
+
+    def move(values: NDArray[Any]) -> NDArray[np.float64]:
+        signs = random.integers(0, 2, size=values.shape) * 2 - 1
+        return values.astype(np.float64) * (1 + MOVED_BY * signs)
+
+    return {
+        layer: {name: move(np.asarray(values)) for name, values in arrays.items()}
+        for layer, arrays in parameters.items()
+    }
 
 
 def _flat(gradients: reference.LayerArrays) -> dict[str, NDArray[np.float64]]:

@@ -112,7 +112,11 @@ def _as_json(sameness: Sameness, jobs: Mapping[str, Job]) -> dict[str, Any]:
         "graph_sha": job.model.graph.sha,
         "batch": job.batch,
         "phase": job.phase,
-        "reference": {"what": "float64 NumPy, op by op (docs/graph.md)", "loss": sameness.reference.losses},
+        "reference": {
+            "what": "float64 NumPy, op by op (docs/graph.md)",
+            "loss": sameness.reference.losses,
+            **({} if sameness.sensitivity is None else {"moved_by_last_bits": list(sameness.sensitivity.moved)}),
+        },
         "frameworks": {
             name: {"version": jobs[name].environment.version, **found.to_json()}
             for name, found in sameness.frameworks.items()
@@ -163,6 +167,7 @@ def _error(distance: Distance | None) -> str:
 
 def _remarks(sameness: Sameness, jobs: Mapping[str, Job]) -> Iterator[str]:
     from deepstone.absent import Absent
+    from deepstone.checks.whole_step import LOSS_TOLERANCE
 
     for name, found in sameness.frameworks.items():
         if not found.ok:
@@ -178,5 +183,7 @@ def _remarks(sameness: Sameness, jobs: Mapping[str, Job]) -> Iterator[str]:
         if isinstance(found.measured, Absent) and not found.failure:
             yield f"{name}: no bound on the whole step: {found.measured.reason}"
     job = next(iter(jobs.values()))
+    if sameness.sensitivity is not None:
+        yield f"in float64, {sameness.sensitivity.told(LOSS_TOLERANCE)}"
     if sameness.ok:
         yield f"{', '.join(jobs)}: the same {job.model.graph.name}, to the precision of their numbers"
