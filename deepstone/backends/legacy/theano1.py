@@ -429,6 +429,10 @@ class TheanoBackend(Backend):
     def memory(self) -> Dict[str, Any]:
         return on_the_cpu()
 
+    def is_out_of_memory(self, error: BaseException) -> bool:
+        of_a_convolution = isinstance(error, RuntimeError) and "failed to allocate" in str(error)
+        return of_a_convolution or super(TheanoBackend, self).is_out_of_memory(error)
+
 
 def initial_buffers(layer: OldLayer, dtype: Any) -> Dict[str, Any]:
     starts = {"running_mean": np.zeros, "running_var": np.ones}
