@@ -51,7 +51,7 @@ def ceilings(findings: Sequence[Mapping[str, Any]]) -> list[Ceilings]:
             if not is_absent(entry):
                 threads = entry.get("threads")
                 place = machine, str(entry["device"]), threads if isinstance(threads, int) else 0
-                entries.setdefault(place, []).append((str(finding["id"]), entry))
+                entries.setdefault(place, []).append((str(finding.get("id", "")), entry))
     return [_joined(place, several) for place, several in entries.items()]
 
 
@@ -70,7 +70,7 @@ def _joined(place: tuple[str, str, int], entries: Sequence[tuple[str, Mapping[st
         threads=place[2],
         flops_per_s=products,
         bytes_per_s=max(copies, key=lambda rate: rate.median, default=None),
-        findings=tuple(dict.fromkeys(id for id, _ in entries)),
+        findings=tuple(dict.fromkeys(id for id, _ in entries if id)),  # what a command printed has none
     )
 
 

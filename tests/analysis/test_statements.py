@@ -167,6 +167,10 @@ class TestFindings:
         assert found["findings"] == ["peaks-1"]
         assert "100 GFLOP/s in fp32" in said("The ceilings of cpu with 2 threads", [record], [peaks])["text"]
 
+    def test_ceilings_as_a_command_printed_them_have_no_id(self):
+        printed = {key: value for key, value in self.peaks("some").items() if key not in ("id", "identity")}
+        assert said("The ceilings of cpu with 2 threads", [], [printed])["findings"] == []
+
     def test_a_ceiling_of_other_threads_or_machines_is_none(self):
         record = run(4, batch=4)
         for peaks in (self.peaks(record["identity"]["machine_sha"], threads=1), self.peaks("another")):

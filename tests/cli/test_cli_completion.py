@@ -46,7 +46,7 @@ def _ask(cli: Cli, how: str, **variables: str) -> list[str]:
         ("deepstone run cifarnet nonsense=", []),
         ("deepstone compare cifarnet batch=8 -- layout=nh", ["nhwc"]),
         ("deepstone run cifarnet --bud", ["--budget"]),
-        ("deepstone env add tens", ["tensorflow", "tensorflow@2.21.0"]),
+        ("deepstone env add mx", ["mxnet", "mxnet@1.9.1"]),
         ("deepstone env remove ", []),
     ],
 )
