@@ -17,6 +17,11 @@ NAME = "torch@9.9.9"
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 
 
+def without_columns(table: str) -> str:
+    """How wide they are depends on what else there is."""
+    return " ".join(table.split())
+
+
 @pytest.fixture
 def kitchen(tmp_path: Path) -> Kitchen:
     kitchen = Kitchen(folder=tmp_path / "kitchen")
@@ -53,7 +58,7 @@ def test_the_life_of_an_environment(cook: Cli, kitchen: Kitchen) -> None:
     shown = cook("env", "list").assert_ok().out
     assert f"{NAME}" in shown
     assert made["python"] in shown
-    assert "tensorflow@2.21.0  to add" in shown
+    assert "tensorflow@2.21.0 to add" in without_columns(shown)
 
     # It has no real framework in it, so it cannot train, and that is told.
     ill = cook("env", "doctor", NAME, "--json")
@@ -170,7 +175,7 @@ def test_a_damaged_one_is_told(cook: Cli, kitchen: Kitchen) -> None:
     note(kitchen, NAME, lock=[])
     done = cook("env", "list").assert_ok()
     assert f"deepstone: {NAME}: damaged: environment.json has no lock; deepstone env add {NAME}" in done.err
-    assert f"{NAME}" not in done.out.replace(f"{NAME}        to add", "")
+    assert f"{NAME}" not in without_columns(done.out).replace(f"{NAME} to add", "")
     cook("run", "cifarnet", f"framework={NAME}").assert_error(4, f"environment {NAME}: damaged")
 
 
