@@ -124,7 +124,8 @@ class Job:
         framework = self.environment.framework
         if opaque and framework != FAKE and not backend_of(framework, self.environment.version).own_modules:
             able = " or ".join(name for name, backend in BACKENDS.items() if backend.own_modules)
-            return f"layer {opaque[0].name!r} is a {able} module of your own; only framework={able} runs it"
+            old = f", and {framework} {self.environment.version} is too old for it" if framework in able else ""
+            return f"layer {opaque[0].name!r} is a {able} module of your own; only framework={able} runs it{old}"
         return broken_rule(self.request)
 
 

@@ -69,8 +69,8 @@ def test_where_the_file_lies_does_not_change_what_it_computes(example: Graph) ->
     assert Graph("changed", layers).sha != example.sha
 
 
-def job(graph: Graph, framework: str) -> Job:
-    environment = Environment(framework=framework, version="1", python=Path("/python"), lock={"python": "3.11"})
+def job(graph: Graph, framework: str, version: str = "2.13.0") -> Job:
+    environment = Environment(framework=framework, version=version, python=Path("/python"), lock={"python": "3.11"})
     return Job(
         model=replace(load_model("cifarnet"), graph=graph),
         request=complete({"framework": framework}),
@@ -85,6 +85,9 @@ def test_only_torch_runs_it(example: Graph) -> None:
     for framework in ("jax", "tensorflow"):
         reason = job(example, framework).broken_rule
         assert reason == "layer 'module' is a torch module of your own; only framework=torch runs it"
+    old = job(example, "torch", "1.1.0").broken_rule
+    assert old is not None
+    assert old.endswith("only framework=torch runs it, and torch 1.1.0 is too old for it")
 
 
 def test_what_it_costs_is_absent_and_not_zero(example: Graph) -> None:
