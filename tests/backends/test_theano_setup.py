@@ -6,15 +6,32 @@ import functools
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from frameworks import environment_of
-from tiny_jobs import tiny_job
+from tiny_jobs import machine, tiny_job
 
 from deepstone.errors import MissingError
+from deepstone.graph import reference
+from deepstone.graph.builder import Builder
+from deepstone.graph.graph import Graph
+from deepstone.graph.weights import initial_parameters, synthetic_batch
+from deepstone.models.load import LoadedModel
 from deepstone.runner.conversation import Prepared, talking_to_worker
+from deepstone.runner.job import Job
+from deepstone.setups.request import complete
 
 TIMEOUT_S = 280.0
 THREADS = 1
+
+
+@functools.cache
+def two_pools() -> Graph:
+    b = Builder("two pools")
+    x = b.relu("relu", b.conv("conv", b.input("image", (4, 11, 11)), channels=8, kernel=3, pad=1))
+    x = b.max_pool("pool", b.max_pool("first pool", x, kernel=3, stride=2), kernel=3, stride=1, pad=1)
+    b.softmax_cross_entropy("loss", b.dense("dense", b.flatten("flatten", x), features=10))
+    return b.build()
 
 
 @functools.cache
@@ -38,6 +55,25 @@ def test_the_products_are_those_of_the_environments_blas():
     assert library.is_relative_to(environment_of("theano").python.parent.parent)
     assert library.name in environment_of("theano").variables["THEANO_FLAGS"]
     assert prepared().effective["threads"] == {"value": THREADS, "source": "observed"}
+
+
+def test_a_pool_of_a_pool_hands_on_its_gradient_once():
+    """Overlapping windows have the same largest value; Theano by itself gives each of these the whole gradient."""
+    job = Job(
+        model=LoadedModel(graph=two_pools(), name="two pools", source="zoo", file_sha256=""),
+        request=complete({"framework": "theano", "batch": 2, "threads": THREADS, "phase": "gradient"}),
+        environment=environment_of("theano"),
+        machine=machine(),
+        command=("deepstone", "run", "two pools"),
+    )
+    with talking_to_worker(job, timeout_s=TIMEOUT_S) as talk:
+        talk.hello()
+        talk.prepare()
+        found = np.load(talk.dump("gradients")["conv/weight"])
+    images, labels = synthetic_batch(two_pools(), 2, 0)
+    step = reference.step(two_pools(), initial_parameters(two_pools(), 0), images, labels)
+    right = step.parameter_gradients["conv"]["weight"]
+    assert np.linalg.norm(found - right) < 1e-5 * np.linalg.norm(right)
 
 
 def test_what_it_compiles_stays_in_the_environment():

@@ -178,12 +178,20 @@ class Lowering:
         return y
 
     def _max_pool(self, layer: OldLayer, own: _Arrays, x: Any) -> Any:
-        has = layer.has
+        has, pad = layer.has, (layer.has["pad"][0], layer.has["pad"][2])
         if self._fits_by_itself(layer):
-            pad = (has["pad"][0], has["pad"][2])
-            return pool_2d(x, has["kernel"], not has["ceil_mode"], has["stride"], pad, "max")
-        padded = self._padded(layer, x, self._room(layer), -np.inf)
-        return pool_2d(padded, has["kernel"], True, has["stride"], (0, 0), "max")
+            y = pool_2d(x, has["kernel"], not has["ceil_mode"], has["stride"], pad, "max")
+        else:
+            x = self._padded(layer, x, self._room(layer), -np.inf)
+            y = pool_2d(x, has["kernel"], True, has["stride"], (0, 0), "max")
+        return _shared_among_equals(x, y) if self._training and self._repeats_values(layer.inputs[0]) else y
+
+    def _repeats_values(self, name: str) -> bool:
+        """Whether neighbours may be equal and not zero: windows of a max pool that overlap have the same largest value.
+        Equal zeros after a relu do no harm, since it lets no gradient through there."""
+        layer = self._graph.by_name[name]
+        hands_on = layer.op in ("concat", "relu", "dropout")
+        return layer.op == "max_pool" or (hands_on and any(self._repeats_values(source) for source in layer.inputs))
 
     def _average_pool(self, layer: OldLayer, own: _Arrays, x: Any) -> Any:
         """Theano's own; or sums divided by what counts, since its mode that leaves out the padding has no gradient."""
@@ -437,6 +445,15 @@ class TheanoBackend(Backend):
 def initial_buffers(layer: OldLayer, dtype: Any) -> Dict[str, Any]:
     starts = {"running_mean": np.zeros, "running_var": np.ones}
     return {name: starts[name](layer.parameters["weight"], dtype) for name in layer.buffers}
+
+
+def _shared_among_equals(x: Any, y: Any) -> Any:
+    """A max pool's output whose gradient is shared among the equal largest values of a window. Theano gives all of it
+    to each of them; how many there are is the derivative of what it gives."""
+    given = T.zeros_like(y)
+    count = T.grad(T.grad(None, x, known_grads={y: given}).sum(), given)
+    value, count = theano.gradient.disconnected_grad(y), theano.gradient.disconnected_grad(count)
+    return value + (y - value) / count
 
 
 def _adam(pairs: Sequence[Tuple[Any, Any]]) -> List[Tuple[Any, Any]]:
