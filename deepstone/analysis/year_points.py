@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from deepstone.absent import Absent
-from deepstone.analysis.cases import Case
 from deepstone.analysis.chart_points import FRAMEWORK, Labels, chosen_cases, order_of_frameworks, panel_of
 from deepstone.analysis.differences import MACHINE, release_of, value_of, version_of, year_of
 from deepstone.analysis.drawn import Drawn
 from deepstone.analysis.figure_request import MODEL, FigureRequest
 from deepstone.analysis.measures import measure_named
 from deepstone.analysis.one_factor import Star
+from deepstone.analysis.wording import framework
 
 
 def year_points(request: FigureRequest, found: Sequence[Star]) -> list[Drawn]:
@@ -38,7 +38,7 @@ def year_points(request: FigureRequest, found: Sequence[Star]) -> list[Drawn]:
             y=measure_named(request.y).of(case),
             runs=case.runs,
             doubts=case.doubts,
-            label=_name(case),
+            label=framework(case),
             apart=release_of(case.record) != version_of(case.record),
             panel=panel_of(request, case, labels),
         )
@@ -54,9 +54,5 @@ def without_year(request: FigureRequest, found: Sequence[Star]) -> dict[str, lis
         year = year_of(case.record)
         if isinstance(year, Absent):
             names = missing.setdefault(year.reason, [])
-            names += [] if _name(case) in names else [_name(case)]
+            names += [] if framework(case) in names else [framework(case)]
     return missing
-
-
-def _name(case: Case) -> str:
-    return f"{value_of(case.record, FRAMEWORK)} {release_of(case.record)}".strip()

@@ -26,29 +26,27 @@ class Sensitivity:
     def tolerances(self, least: float) -> list[float]:
         return [max(least, ROOM * moved) for moved in self.moved]
 
-    def steps_that_tell(self, least: float) -> int:
+    @property
+    def steps_that_tell(self) -> int:
         """How many steps, from the first on, have a loss that rounding does not decide."""
-        for number, tolerance in enumerate(self.tolerances(least)):
-            if tolerance > MOST_ROOM:
-                return number
-        return len(self.moved)
+        decided = (number for number, moved in enumerate(self.moved) if ROOM * moved > MOST_ROOM)
+        return next(decided, len(self.moved))
 
-    def told(self, least: float) -> str:
+    def told(self) -> str:
         """Why not all is compared as sharply as elsewhere."""
-        tell, steps = self.steps_that_tell(least), len(self.moved)
-        moved = self.moved[min(tell, steps - 1)]
+        tell, steps = self.steps_that_tell, len(self.moved)
+        moves = "every weight moved by its last bits moves the reference's own"
         if tell == steps:
-            most = max(self.moved)
-            return f"every weight moved by its last bits moves the reference's own loss by {most:.0e}; that is allowed"
+            return f"{moves} loss by {max(self.moved):.0e}, and {ROOM:.0f} times that is allowed"
         which = "the loss" if steps == 1 else f"the loss from step {tell + 1} on"
-        return f"{which} is not compared: every weight moved by its last bits moves the reference's own by {moved:.0e}"
+        return f"{which} is not compared: {moves} by {self.moved[tell]:.0e}"
 
     def worst_of(self, errors: Sequence[float], least: float, layer: str) -> Distance | None:
         """The step furthest beyond what rounding does, among those that tell something."""
         compared = [
             Distance(layer=layer, what=f"loss of step {number}", relative_error=error, tolerance=tolerance)
             for number, (error, tolerance) in enumerate(zip(errors, self.tolerances(least), strict=True), 1)
-        ][: self.steps_that_tell(least)]
+        ][: self.steps_that_tell]
         return max(compared, key=lambda distance: distance.badness, default=None)
 
 

@@ -93,7 +93,7 @@ def _allow_for_rounding(
         assert not isinstance(result.float64, Absent)
         *others, losses = result.float64
         worst = sensitivity.worst_of(loss_errors(result.losses, steps), losses.tolerance, losses.layer)
-        result.float64 = [*others, worst] if worst else others or Absent(sensitivity.told(losses.tolerance))
+        result.float64 = [*others, worst] if worst else others or Absent(sensitivity.told())
     return sensitivity
 
 

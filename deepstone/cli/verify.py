@@ -167,7 +167,6 @@ def _error(distance: Distance | None) -> str:
 
 def _remarks(sameness: Sameness, jobs: Mapping[str, Job]) -> Iterator[str]:
     from deepstone.absent import Absent
-    from deepstone.checks.whole_step import LOSS_TOLERANCE
 
     for name, found in sameness.frameworks.items():
         if not found.ok:
@@ -184,6 +183,6 @@ def _remarks(sameness: Sameness, jobs: Mapping[str, Job]) -> Iterator[str]:
             yield f"{name}: no bound on the whole step: {found.measured.reason}"
     job = next(iter(jobs.values()))
     if sameness.sensitivity is not None:
-        yield f"in float64, {sameness.sensitivity.told(LOSS_TOLERANCE)}"
+        yield f"in float64, {sameness.sensitivity.told()}"
     if sameness.ok:
         yield f"{', '.join(jobs)}: the same {job.model.graph.name}, to the precision of their numbers"

@@ -10,7 +10,7 @@ PATH_CHARACTER: Final = r"""[^\s"'`,;:()\[\]{}<>|]"""
 
 _START: Final = r"(?:~[\w.-]*/|/+(?=[\w.~@$+-])|[A-Za-z]:\\)"
 # A slash inside a word ("images/s") begins no path, but one right after a compiler's flag ("-I/usr/include") does.
-_BARE = re.compile(rf"(?:(?<![\w.<~])|(?<=\s-[A-Za-z])|(?<=^-[A-Za-z])){_START}{PATH_CHARACTER}*")
+_BARE = re.compile(rf"(?:(?<![\w.<~])|(?<=[\s=,]-[A-Za-z])|(?<=^-[A-Za-z])){_START}{PATH_CHARACTER}*")
 _QUOTED = re.compile(rf"""(["']){_START}[^"'\n]*\1""")
 _ARGUMENT = re.compile(r"(^|=)[^=]*[/\\].*", re.DOTALL)
 

@@ -123,9 +123,10 @@ class Job:
         opaque = self.model.graph.opaque
         framework = self.environment.framework
         if opaque and framework != FAKE and not backend_of(framework, self.environment.version).own_modules:
-            able = " or ".join(name for name, backend in BACKENDS.items() if backend.own_modules)
-            old = f", and {framework} {self.environment.version} is too old for it" if framework in able else ""
-            return f"layer {opaque[0].name!r} is a {able} module of your own; only framework={able} runs it{old}"
+            able = [name for name, backend in BACKENDS.items() if backend.own_modules]
+            told, old = " or ".join(able), f", and {framework} {self.environment.version} is too old for it"
+            why = f"layer {opaque[0].name!r} is a {told} module of your own; only framework={told} runs it"
+            return why + old if framework in able else why
         return broken_rule(self.request)
 
 

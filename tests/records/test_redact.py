@@ -62,6 +62,7 @@ def test_redacting_twice_changes_nothing_more():
         ("cannot open /data/set/1.npy: no such file", "cannot open <path>: no such file"),
         ("PATH=/usr/bin:/home/bob/bin", "PATH=<path>:<path>"),
         ("cc -I/usr/include -O2", "cc -I<path> -O2"),
+        ("floatX=float32,blas.ldflags=-L/opt/blas -lblas", "floatX=float32,blas.ldflags=-L<path> -lblas"),
         ("~/nets and ~carol/nets", "<path> and <path>"),
         ("carol called ~carol/x", "<user> called <path>"),
         ("dave ran /home/dave/x", "<user> ran <path>"),

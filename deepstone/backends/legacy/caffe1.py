@@ -397,6 +397,7 @@ class CaffeBackend(Backend):
 
     def observe(self) -> Dict[str, Dict[str, Any]]:
         set_to = {
+            "device": "cpu",
             "engine": "native",
             "layout": "nchw",
             "algorithm": "heuristic",
@@ -406,7 +407,6 @@ class CaffeBackend(Backend):
         }
         observed = {
             "framework": "caffe@" + str(caffe.__version__),
-            "device": "cpu",
             "precision": "fp32" if self._images.data.dtype == np.float32 else str(self._images.data.dtype),
             "threads": _openblas_threads(),
         }
