@@ -114,5 +114,6 @@ def _why_not(framework: str, label: str) -> str:
         return f"framework {wanted} is not installed; deepstone env add {wanted}"
     there = [environment.version for environment in environments(framework)]
     if there:
-        return f"framework {wanted} is not installed, {framework} {' and '.join(there)} is; use framework={framework}"
+        which = f"{framework} {' and '.join(there)} {'is' if len(there) == 1 else 'are'}"
+        return f"framework {wanted} is not installed, {which}; use framework={framework}"
     return f"framework {wanted} is not installed; {BACKENDS[framework].remedy}"
