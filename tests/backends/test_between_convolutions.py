@@ -1,6 +1,6 @@
 """Operations between convolutions, where libraries keep images in blocks of channels that no single layer ever sees.
 
-MXNet's local response norm, for one, is right by itself and has a wrong gradient in there.
+MXNet's local response norm, for one, is right by itself and has a wrong gradient in there; so are products in iDeep.
 """
 
 from __future__ import annotations
@@ -24,7 +24,20 @@ from deepstone.setups.request import complete
 TIMEOUT_S = 280.0
 BATCH = 2
 TOLERANCE = 1e-5  # of rounding; a choice that it turns, of a relu or a pool, would be some 1e-3
-BRANCHES = ("nothing", "relu", "norm", "max", "max, gaps", "average", "lrn", "lrn, small", "add", "concat", "gaps")
+BRANCHES = (
+    "nothing",
+    "relu",
+    "norm",
+    "max",
+    "max, gaps",
+    "average",
+    "lrn",
+    "lrn, small",
+    "lrn, pixels",
+    "add",
+    "concat",
+    "gaps",
+)
 
 
 @functools.cache
@@ -49,6 +62,8 @@ def between() -> Graph:
             x = b.lrn(name, x, alpha=1.0)
         elif name == "lrn, small":
             x = b.lrn(name, x, size=3, alpha=0.5, beta=0.5, k=2.0)
+        elif name == "lrn, pixels":
+            x = b.lrn(name, b.relu("pixels", x), size=3, alpha=0.5, within_channel=True)
         elif name == "add":
             x = b.add(name, x, b.conv("other", image, channels=32, kernel=1))
         elif name == "concat":

@@ -59,6 +59,21 @@ class Held:
         return [parameter for arrays in self.parameters.values() for parameter in arrays.values()]
 
 
+class Plain(chainer.FunctionNode):
+    """Hands on arrays of NumPy, forward and back. iDeep keeps images in blocks of channels, and where the one of two
+    arrays is in blocks and the other is not, multiplies them place by place in memory: the product is wrong."""
+
+    def forward(self, inputs: Tuple[Any, ...]) -> Tuple[Any, ...]:
+        return (np.array(inputs[0]) if isinstance(inputs[0], intel64.mdarray) else inputs[0],)
+
+    def backward(self, target_input_indexes: Any, grad_outputs: Tuple[Any, ...]) -> Tuple[Any, ...]:
+        return (_plain(grad_outputs[0]),)
+
+
+def _plain(x: Any) -> Any:
+    return Plain().apply((x,))[0]
+
+
 class Lowering:
     def __init__(self, graph: OldGraph, held: Held, dtype: Any, training: bool, dropout: bool) -> None:
         self._graph = graph
@@ -156,8 +171,9 @@ class Lowering:
             return lambda x: F.local_response_normalization(x, size, k, alpha / size, beta)
 
         def norm(x: Any) -> Any:  # a window that leaves the image is divided by its whole size, as in Caffe
-            means = F.average_pooling_2d(F.square(x), size, 1, size // 2)
-            return x * (means * alpha + k) ** -beta
+            x = _plain(x)
+            means = _plain(F.average_pooling_2d(_plain(F.square(x)), size, 1, size // 2))
+            return _plain(x * (means * alpha + k) ** -beta)
 
         return norm
 
