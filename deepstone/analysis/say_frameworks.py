@@ -62,7 +62,7 @@ def _compared(star: Star, against: Contrast, where: str) -> Statement:
 
 def _choices(star: Star, against: Contrast) -> str:
     """What each framework chose by itself: part of the answer, since nobody forced it."""
-    shown = [axis for axis in against.follow if axis in ("precision", "layout", "engine", "compile")]
+    shown = [axis for axis in against.follow if axis in ("precision", "layout", "engine", "compile", "threads")]
     words = [f"{value(star.base, axis)} against {value(star.main, axis)}" for axis in shown]
     return f"Each with its own defaults ({listed(words)}). " if words else ""
 

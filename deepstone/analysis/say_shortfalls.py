@@ -32,6 +32,7 @@ _THIN: Final = {
     "diverging_launches": "its launches differ by more than their samples explain",
     "host_bound": "the device waited for the host",
     "too_short_to_time": "a step is too short for the clock",
+    "changed_by_looking": "looking inside the step changed it",
 }
 
 

@@ -31,6 +31,7 @@ MOST_ENQUEUE_SHARE = 0.9
 FEWEST_SAMPLES = 10
 MOST_LAUNCH_SPREAD = 3.0
 LEAST_LAUNCH_SPREAD_SHARE = 0.02
+MOST_UNEXPLAINED_SHARE = 0.05
 
 # The kernel counts CPU time in ticks of 10 ms, so a few of them prove nothing.
 _LEAST_EVIDENCE_S = 0.05
@@ -249,6 +250,18 @@ def diverging_launches(launches: Sequence[Quantity]) -> Doubt | None:
         detail=f"of {len(launches)} launches one took {units.seconds(fast.median)} a step and one "
         f"{units.seconds(slow.median)}: {units.percent(spread_share)} apart, "
         "more than the intervals within the launches explain",
+    )
+
+
+def changed_by_looking(explained: Quantity) -> Doubt | None:
+    """All parts of a step together are over 5 % longer or shorter than the untraced step, by the whole interval."""
+    if explained.low <= 1 + MOST_UNEXPLAINED_SHARE and explained.high >= 1 - MOST_UNEXPLAINED_SHARE:
+        return None
+    return Doubt(
+        code="changed_by_looking",
+        detail=f"the parts together make {units.digits(explained.median)} of the untraced step "
+        f"({units.digits(explained.low)} – {units.digits(explained.high)}): use a larger batch, "
+        "beside which looking is cheap",
     )
 
 

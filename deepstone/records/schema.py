@@ -26,6 +26,7 @@ DOUBT_CODES: Final = {
     "host_bound": "the device waited for the host, so the number tells about the host",
     "few_samples": "so few samples that the interval itself is uncertain",
     "diverging_launches": "the launches differ by more than the samples within each of them",
+    "changed_by_looking": "looking inside the step changed it, so its parts do not add up to the untraced step",
 }
 
 MAX_RECORD_BYTES: Final = 64 * 2**20

@@ -15,6 +15,7 @@ from deepstone.measure import doubts
 from deepstone.measure.roofline import Bound, Peaks, bound
 from deepstone.measure.statistics import Quantity, median_of
 from deepstone.runner.assemble import environment_of
+from deepstone.runner.conversation import InPlaceTimes
 from deepstone.runner.isolated import IsolatedTimes
 from deepstone.runner.job import Job, storable
 from deepstone.runner.layers import LayersFound
@@ -196,26 +197,10 @@ def _parts(found: LayersFound, step: Quantity) -> dict[str, Any]:
         names = ("traced_step_s", "sum_s", "data_s", "update_s", "gaps_s", "explained")
         return {**dict.fromkeys(names, absent), "other": []}
     rounds = found.rounds
-    sums = [[sum(step_s) for step_s in zip(*times.layers_s.values(), strict=True)] for times in rounds]
     others = dict.fromkeys(name for times in rounds for name in times.other_s)
-    wholes = [
-        [
-            layers + data + update + gaps + sum(other)
-            for layers, data, update, gaps, other in zip(
-                sums[number],
-                times.data_s,
-                times.update_s,
-                times.gaps_s,
-                zip(*times.other_s.values(), strict=True) if times.other_s else [()] * len(times.total_s),
-                strict=True,
-            )
-        ]
-        for number, times in enumerate(rounds)
-    ]
-    ratios = [median(whole) / median(plain) for whole, plain in zip(wholes, found.plain_s, strict=True)]
     return {
         "traced_step_s": _median([times.total_s for times in rounds]).to_json(),
-        "sum_s": _median(sums).to_json(),
+        "sum_s": _median([_layers_together_s(times) for times in rounds]).to_json(),
         "data_s": _median([times.data_s for times in rounds]).to_json(),
         "update_s": _median([times.update_s for times in rounds]).to_json(),
         "gaps_s": _median([times.gaps_s for times in rounds]).to_json(),
@@ -223,8 +208,26 @@ def _parts(found: LayersFound, step: Quantity) -> dict[str, Any]:
             {"name": name, "s": _median([times.other_s.get(name, [0.0]) for times in rounds]).to_json()}
             for name in others
         ],
-        "explained": median_of([[[ratio] for ratio in ratios]]).to_json(),
+        "explained": _explained(found).to_json(),
     }
+
+
+def _explained(found: LayersFound) -> Quantity:
+    """All measured parts of a step together, over the untraced step of the same round."""
+    ratios = [
+        median(_whole_s(times)) / median(plain_s) for times, plain_s in zip(found.rounds, found.plain_s, strict=True)
+    ]
+    return median_of([[[ratio] for ratio in ratios]])
+
+
+def _whole_s(times: InPlaceTimes) -> list[float]:
+    """By step."""
+    parts = [_layers_together_s(times), times.data_s, times.update_s, times.gaps_s, *times.other_s.values()]
+    return [sum(step_s) for step_s in zip(*parts, strict=True)]
+
+
+def _layers_together_s(times: InPlaceTimes) -> list[float]:
+    return [sum(step_s) for step_s in zip(*times.layers_s.values(), strict=True)]
 
 
 def _saved(found: LayersFound, isolated_s: float | None, in_place_s: float) -> float | Absent:
@@ -265,8 +268,8 @@ def _primitives(found: LayersFound) -> Mapping[str, list[str]]:
 
 def _doubts(found: LayersFound, step: Quantity) -> list[doubts.Doubt]:
     noise = doubts.noise_doubts(*found.launched.noise) if found.launched.noise else []
-    few = doubts.few_samples(step.n)
-    return [*noise, *([few] if few else [])]
+    changed = doubts.changed_by_looking(_explained(found)) if found.rounds else None
+    return [*noise, *(doubt for doubt in (doubts.few_samples(step.n), changed) if doubt is not None)]
 
 
 def _median(blocks: Sequence[Sequence[float]]) -> Quantity:

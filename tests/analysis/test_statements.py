@@ -130,6 +130,11 @@ class TestFrameworks:
         assert "Each with its own defaults (NHWC against NCHW)" in found["text"]
         assert "checked to compute the same" in found["text"]
 
+    def test_a_framework_that_takes_fewer_threads_by_itself_is_told(self):
+        records = [*rounds(100, 101, 99), *rounds(60, 61, 59, framework="jax", effective={"threads": 1})]
+        found = said("jax 2.13.0: alexnet-owt trains 0.60", records, sameness=SAME)
+        assert "Each with its own defaults (1 thread against 2 threads)" in found["text"]
+
     def test_the_state_of_a_study_may_say_so(self):
         assert said("trains 1.30x", self.RECORDS, state={"sameness": SAME})
 

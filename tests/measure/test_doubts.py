@@ -214,3 +214,12 @@ def test_the_worst_pair_of_launches_is_told() -> None:
     doubt = doubts.diverging_launches(launches)
     assert doubt is not None
     assert "100 ms a step and one 108 ms: 8.0 % apart" in doubt.detail
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(1.15, 1.56, "changed_by_looking"), (0.80, 0.94, "changed_by_looking"), (1.04, 1.20, None), (0.93, 0.96, None)],
+)
+def test_parts_that_do_not_add_up_beyond_doubt(low: float, high: float, expected: str | None) -> None:
+    explained = Quantity(median=(low + high) / 2, low=low, high=high, n=8)
+    assert code(doubts.changed_by_looking(explained)) == expected
