@@ -86,7 +86,7 @@ def test_a_folder_of_records_findings_charts_and_papers(cli: Cli, h200: Path) ->
     titles = [chapter["title"] for chapter in found["chapters"]]
     assert titles[0] == "Performance analysis of CNN frameworks for GPUs"
     assert {"Results", "Where the time goes", "Where memory goes"} <= set(titles)
-    assert len(found["runs"]) == 30
+    assert len(found["runs"]) == 38
     assert found["machines"][0]["name"].startswith("NVIDIA H200")
     figures = [figure["name"] for chapter in found["chapters"] for figure in chapter["figures"]]
     assert {"made-up-bars", "algorithms", "bars", "memory"} <= set(figures)
