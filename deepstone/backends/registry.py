@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from deepstone.setups.axes import CAFFE, CHAINER, CNTK, FAKE, JAX, MXNET, TENSORFLOW, THEANO, TORCH
+from deepstone.setups.axes import CAFFE, CHAINER, CNTK, FAKE, JAX, MXNET, PADDLE, TENSORFLOW, THEANO, TORCH
 
 _LEGACY_LAUNCH = "deepstone.backends.legacy.launch"
 
@@ -58,6 +58,14 @@ BACKENDS: dict[str, BackendInfo] = {
         package="jax",
         distribution="jax",
         remedy="deepstone env add jax",
+        startup_s=5.0,
+    ),
+    PADDLE: BackendInfo(
+        module="deepstone.backends.paddle.backend",
+        launch=_LEGACY_LAUNCH,
+        package="paddle",
+        distribution="paddlepaddle",
+        remedy="deepstone env add paddle",
         startup_s=5.0,
     ),
     MXNET: BackendInfo(

@@ -15,7 +15,8 @@ SERVE_PATH = Path(__file__).resolve().parent.parent / "worker" / "serve.py"
 _TELLING = (
     "OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "ONEDNN_", "DNNL_", "ATEN_", "TORCH", "PYTORCH_", "TF_CPP_",
     "TF_ENABLE_", "TF_XLA_", "TF_NUM_", "XLA_", "JAX_", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "NCCL_", "MALLOC_",
-    "THEANO_", "MXNET_", "CHAINER_", "CNTK_", "DEEPSTONE_LINKS", "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHON",
+    "THEANO_", "MXNET_", "CHAINER_", "CNTK_", "FLAGS_", "PADDLE_",
+    "DEEPSTONE_LINKS", "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHON",
 )  # fmt: skip
 
 

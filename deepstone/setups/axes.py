@@ -16,6 +16,7 @@ AUTO = "auto"
 TORCH = "torch"
 TENSORFLOW = "tensorflow"
 JAX = "jax"
+PADDLE = "paddle"
 MXNET = "mxnet"
 THEANO = "theano"
 CHAINER = "chainer"
@@ -23,7 +24,7 @@ CNTK = "cntk"
 CAFFE = "caffe"
 FAKE = "fake"  # scripted, for tests; never chosen by `auto`
 CURRENT = (TORCH, TENSORFLOW, JAX)
-OFFERED = (*CURRENT, MXNET, THEANO, CHAINER, CNTK, CAFFE)
+OFFERED = (*CURRENT, PADDLE, MXNET, THEANO, CHAINER, CNTK, CAFFE)
 FRAMEWORKS = (*OFFERED, FAKE)
 _NOT_THE_OLD = (*CURRENT, FAKE)  # honour what frameworks did not let one choose before about 2020
 

@@ -9,7 +9,7 @@ import functools
 
 import numpy as np
 import pytest
-from frameworks import LEGACY, environment_of
+from frameworks import FURTHER, LEGACY, environment_of
 from tiny_jobs import machine
 
 from deepstone.graph import reference
@@ -98,7 +98,7 @@ def gradients(framework: str) -> dict[str, np.ndarray]:
         return {name: np.load(path) for name, path in talk.dump("gradients").items()}
 
 
-@pytest.mark.parametrize("framework", ["torch", *LEGACY], ids=lambda name: name.replace("@", "-"))
+@pytest.mark.parametrize("framework", ["torch", *FURTHER, *LEGACY], ids=lambda name: name.replace("@", "-"))
 @pytest.mark.parametrize("branch", BRANCHES)
 def test_what_comes_back_through_it(framework: str, branch: str):
     found, right = gradients(framework)[f"{branch}, before/weight"], expected()[f"{branch}, before"]

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from frameworks import LEGACY, environment_of
+from frameworks import FURTHER, LEGACY, environment_of
 from tiny_jobs import tiny, tiny_job
 
 from deepstone.backends import registry
@@ -57,7 +57,7 @@ SUBJECTS = (
     Subject(name="torch", computes=True),
     Subject(name="tensorflow", computes=True),
     Subject(name="jax", computes=True),
-    *(Subject(name=name, computes=True) for name in LEGACY),
+    *(Subject(name=name, computes=True) for name in (*FURTHER, *LEGACY)),
 )
 
 WORKER_SIDE = {

@@ -1,0 +1,1 @@
+"""PaddlePaddle on the CPU: eager, one operation after the other, with kernels of its own over MKL."""

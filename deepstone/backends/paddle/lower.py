@@ -1,0 +1,239 @@
+"""Layers to functions of Paddle, and the arrays that they read.
+
+Paddle's kernels round some numbers to float32 whatever they compute in: what an average pool's gradient is divided by,
+the exponent of a power. In double precision such layers are written out in operations that do not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import paddle
+import paddle.nn.functional as F
+
+from deepstone.backends.legacy.shared import LOSS, OldGraph, OldLayer
+
+Function: TypeAlias = Callable[..., Any]
+
+_STARTS = {"running_mean": paddle.zeros, "running_var": paddle.ones}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """What of a request decides how layers are lowered."""
+
+    batch: int
+    dtype: str
+    training: bool
+    dropout: bool
+    input_grad: bool
+
+    @staticmethod
+    def of(request: Mapping[str, Any]) -> Settings:
+        return Settings(
+            batch=request["batch"],
+            dtype="float64" if request["precision"] == "fp64" else "float32",
+            training=request["phase"] != "forward",
+            dropout=request["dropout"] == "on",
+            input_grad=request["input_grad"] == "on",
+        )
+
+    @property
+    def exact(self) -> bool:
+        """In double precision, and with no constant in less."""
+        return self.dtype == "float64"
+
+
+class Held:
+    """The trained arrays and the running statistics of some layers, as Paddle has them."""
+
+    def __init__(
+        self,
+        layers: Iterable[OldLayer],
+        weights: Mapping[str, Mapping[str, Any]],
+        settings: Settings,
+        *,
+        trained: bool,
+    ) -> None:
+        self._settings = settings
+        self._layers = {layer.name: layer for layer in layers}
+        self.parameters: dict[str, dict[str, Any]] = {}
+        self.buffers: dict[str, dict[str, Any]] = {}
+        for name, layer in self._layers.items():
+            if layer.parameters:
+                own = {key: _turned(layer, key, array) for key, array in weights[name].items()}
+                self.parameters[name] = {key: _parameter(own[key], settings.dtype, trained) for key in layer.parameters}
+            if layer.buffers:
+                shape = layer.parameters["weight"]
+                self.buffers[name] = {key: _STARTS[key](shape, dtype=settings.dtype) for key in layer.buffers}
+
+    def flat(self) -> list[Any]:
+        return [tensor for arrays in self.parameters.values() for tensor in arrays.values()]
+
+    def arrays(self, kind: str, steps: int) -> dict[tuple[str, str], Any]:
+        """`parameters`, `gradients` or `buffers` after so many steps, as the graph has them."""
+        found: dict[tuple[str, str], Any] = {}
+        for name, tensors in (self.buffers if kind == "buffers" else self.parameters).items():
+            for key, tensor in tensors.items():
+                taken = tensor.grad if kind == "gradients" else tensor
+                if taken is not None:
+                    found[name, key] = _turned(self._layers[name], key, taken.numpy())
+                if key == "running_var" and steps:
+                    found[name, key] = self._unbiased(self._layers[name], found[name, key], steps)
+        return found
+
+    def _unbiased(self, layer: OldLayer, variance: Any, steps: int) -> Any:
+        """Paddle keeps the biased variance. Since both averages are linear in the variances and began at 1, the one
+        follows from the other and the number of steps."""
+        values = self._settings.batch * layer.output[1] * layer.output[2]
+        share = values / (values - 1)
+        return (share * variance + (1 - share) * (1 - layer.has["momentum"]) ** steps).astype(variance.dtype)
+
+
+def _parameter(array: Any, dtype: str, trained: bool) -> Any:
+    zero = paddle.nn.initializer.Constant(0.0)
+    parameter = paddle.create_parameter(list(array.shape), dtype, default_initializer=zero)
+    parameter.set_value(np.ascontiguousarray(array, dtype))
+    parameter.stop_gradient = not trained
+    return parameter
+
+
+def _turned(layer: OldLayer, name: str, array: Any) -> Any:
+    """Between the graph's order and Paddle's, whose dense layers have their inputs first."""
+    return np.ascontiguousarray(array.T) if layer.op == "dense" and name == "weight" else array
+
+
+class Lowering:
+    """As a user of Paddle would call them by hand."""
+
+    def __init__(self, graph: OldGraph, held: Held, settings: Settings) -> None:
+        self._graph = graph
+        self._held = held
+        self._settings = settings
+        self._table: dict[str, Callable[[OldLayer], Function]] = {
+            "conv": self._conv,
+            "dense": self._dense,
+            "batch_norm": self._batch_norm,
+            "relu": lambda layer: F.relu,
+            "max_pool": self._max_pool,
+            "average_pool": self._average_pool,
+            "global_pool": lambda layer: lambda x: x.mean([2, 3], keepdim=True),
+            "lrn": self._lrn,
+            "dropout": self._drop,
+            "add": lambda layer: _add,
+            "concat": lambda layer: lambda *xs: paddle.concat(xs, axis=1),
+            "flatten": lambda layer: lambda x: paddle.flatten(x, 1),
+            LOSS: self._loss,
+        }
+
+    @property
+    def ops(self) -> list[str]:
+        return ["input", *self._table]
+
+    def lower(self, layer: OldLayer) -> Function:
+        """The function that takes the layer's inputs (and the labels if it is a loss) to its output."""
+        return self._table[layer.op](layer)
+
+    def _conv(self, layer: OldLayer) -> Function:
+        held, has = self._held.parameters[layer.name], layer.has
+        weight, bias = held["weight"], held.get("bias")
+        stride, pad, dilation, groups = has["stride"], list(has["pad"]), has["dilation"], has["groups"]
+        return lambda x: F.conv2d(x, weight, bias, stride, pad, dilation, groups)
+
+    def _dense(self, layer: OldLayer) -> Function:
+        held = self._held.parameters[layer.name]
+        weight, bias = held["weight"], held.get("bias")
+        return lambda x: F.linear(x, weight, bias)
+
+    def _batch_norm(self, layer: OldLayer) -> Function:
+        held, kept = self._held.parameters[layer.name], self._held.buffers[layer.name]
+        weight, bias, mean, var = held["weight"], held["bias"], kept["running_mean"], kept["running_var"]
+        old_share, epsilon, training = 1 - layer.has["momentum"], layer.has["epsilon"], self._settings.training
+        return lambda x: F.batch_norm(x, mean, var, weight, bias, training, old_share, epsilon)
+
+    def _max_pool(self, layer: OldLayer) -> Function:
+        has = layer.has
+        kernel, stride, pad, ceil = has["kernel"], has["stride"], list(has["pad"]), has["ceil_mode"]
+        return self._without_outside(layer, lambda x: F.max_pool2d(x, kernel, stride, pad, ceil_mode=ceil))
+
+    def _average_pool(self, layer: OldLayer) -> Function:
+        has = layer.has
+        kernel, stride, pad, ceil, counts = (
+            has[name] for name in ("kernel", "stride", "pad", "ceil_mode", "count_pad")
+        )
+        if self._settings.exact or (counts and not layer.pad_is_even()):  # Paddle counts the leading pads on both ends
+            return self._means_of_sums(layer)
+        return self._without_outside(
+            layer, lambda x: F.avg_pool2d(x, kernel, stride, list(pad), ceil_mode=ceil, exclusive=not counts)
+        )
+
+    def _without_outside(self, layer: OldLayer, pool: Function) -> Function:
+        """A pool that rounds up, without its last windows where they lie outside the image."""
+        if not layer.ends_outside(self._graph.shape(layer.inputs[0])):
+            return pool
+        height, width = layer.output[1], layer.output[2]
+        return lambda x: pool(x)[:, :, :height, :width]
+
+    def _means_of_sums(self, layer: OldLayer) -> Function:
+        has, source = layer.has, self._graph.shape(layer.inputs[0])
+        rows, columns = layer.places_that_count(source)
+        divisor = paddle.to_tensor(np.outer(rows, columns)[None, None], dtype=self._settings.dtype)
+        pad = list(has["pad"])
+        for side in (0, 1):  # as far as the last window reaches, which may be beyond the pad
+            reach = (layer.output[1 + side] - 1) * has["stride"][side] + has["kernel"][side]
+            pad[2 * side + 1] = max(0, reach - source[1 + side] - pad[2 * side])
+        sums = self._window_sums(has["kernel"], has["stride"], pad)
+        return lambda x: sums(x) / divisor
+
+    def _window_sums(self, kernel: Sequence[int], stride: Sequence[int], pad: Sequence[int]) -> Function:
+        """Of each channel by itself: a convolution with ones."""
+        ones = paddle.ones([1, 1, *kernel], dtype=self._settings.dtype)
+
+        def sums(x: Any) -> Any:
+            batch, channels, height, width = x.shape
+            summed = F.conv2d(x.reshape([batch * channels, 1, height, width]), ones, None, stride, list(pad))
+            return summed.reshape([batch, channels, *summed.shape[2:]])
+
+        return sums
+
+    def _lrn(self, layer: OldLayer) -> Function:
+        size, alpha, beta, k = (layer.has[name] for name in ("size", "alpha", "beta", "k"))
+        if not layer.has["within_channel"] and not self._settings.exact:
+            return lambda x: F.local_response_norm(x, size, alpha, beta, k)
+        means = self._local_means(layer)
+        # A number would be rounded, a tensor is not.
+        power = paddle.full([], -beta, dtype=self._settings.dtype) if self._settings.exact else -beta
+        return lambda x: x * paddle.pow(means(x * x) * alpha + k, power)
+
+    def _local_means(self, layer: OldLayer) -> Function:
+        """Over each window of a local response norm; one that leaves the image is divided by its whole size."""
+        size = layer.has["size"]
+        half = size // 2
+        if layer.has["within_channel"]:
+            if not self._settings.exact:
+                return lambda x: F.avg_pool2d(x, size, 1, half, exclusive=False)
+            square = self._window_sums((size, size), (1, 1), (half,) * 4)
+            return lambda x: square(x) / (size * size)
+        column = self._window_sums((size, 1), (1, 1), (half, half, 0, 0))
+        return lambda x: column(x.flatten(2).unsqueeze(1)).reshape(x.shape) / size
+
+    def _drop(self, layer: OldLayer) -> Function:
+        if not self._settings.dropout:
+            return lambda x: x
+        rate, training = layer.has["rate"], self._settings.training
+        return lambda x: F.dropout(x, rate, training=training)
+
+    def _loss(self, layer: OldLayer) -> Function:
+        weight = layer.has["weight"]
+        if weight == 1:
+            return F.cross_entropy
+        return lambda x, labels: F.cross_entropy(x, labels) * weight
+
+
+def _add(first: Any, *others: Any) -> Any:
+    for other in others:
+        first = first + other
+    return first
