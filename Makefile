@@ -1,5 +1,5 @@
 # make quick   sets everything up, measures this machine for some minutes, and writes quick.html about it
-# make legacy  also makes frameworks of other years, and tests them
+# make legacy  also makes frameworks of other years and further ones of today, and tests them
 # make test    sets everything up, TensorFlow, JAX and two frameworks of other years included; runs all checks and tests
 
 VENV ?= .venv
@@ -9,8 +9,9 @@ SETUP := scripts/environment.sh pyproject.toml
 # The tests run every framework for real, from here.
 ENVIRONMENTS := $(abspath $(VENV))/environments
 
-# Frameworks of other years that have a backend. `make test` tries those that are there; this makes them, and tries all.
+# Frameworks of other years, and further ones of today. `make test` tries those that are there; this makes them, and tries all.
 LEGACY := torch@1.1.0 mxnet chainer chainer@7.8.1-ideep theano cntk tensorflow@1.12.0 tensorflow@1.12.0-intel tensorflow@1.2.1
+LEGACY += paddle onnxruntime
 # A Debian of its own is made and run by root only, with debootstrap.
 LEGACY += $(if $(filter 0,$(shell id -u)),caffe)
 
@@ -28,7 +29,7 @@ environments: $(VENV)/.deepstone-checks-installed
 
 legacy: environments
 	DEEPSTONE_ENVIRONMENTS=$(ENVIRONMENTS) $(BIN)/deepstone env add $(LEGACY)
-	DEEPSTONE_TEST_LEGACY=1 $(BIN)/python -m pytest tests/backends -k "torch-1.1.0 or mxnet or chainer or theano or cntk or tensorflow-1 or caffe or legacy"
+	DEEPSTONE_TEST_LEGACY=1 $(BIN)/python -m pytest tests/backends -k "torch-1.1.0 or mxnet or chainer or theano or cntk or tensorflow-1 or caffe or paddle or onnxruntime or legacy"
 
 check: $(VENV)/.deepstone-checks-installed
 	$(BIN)/ruff format --check .

@@ -5,7 +5,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 
-from deepstone.setups.axes import CAFFE, CHAINER, CNTK, FAKE, JAX, MXNET, PADDLE, TENSORFLOW, THEANO, TORCH
+from deepstone.setups.axes import (
+    CAFFE,
+    CHAINER,
+    CNTK,
+    FAKE,
+    JAX,
+    MXNET,
+    ONNXRUNTIME,
+    PADDLE,
+    TENSORFLOW,
+    THEANO,
+    TORCH,
+)
 
 _LEGACY_LAUNCH = "deepstone.backends.legacy.launch"
 
@@ -106,6 +118,14 @@ BACKENDS: dict[str, BackendInfo] = {
         package="caffe",
         distribution="caffe",
         remedy="deepstone env add caffe",
+        startup_s=2.0,
+    ),
+    ONNXRUNTIME: BackendInfo(
+        module="deepstone.backends.onnxruntime.backend",
+        launch="deepstone.backends.onnxruntime.launch",
+        package="onnxruntime",
+        distribution="onnxruntime",
+        remedy="deepstone env add onnxruntime",
         startup_s=2.0,
     ),
     FAKE: BackendInfo(

@@ -71,7 +71,8 @@ def _key(job: Job) -> str:
 def _code(job: Job) -> str:
     """Of everything of ours that takes part: the backend, the worker, the graph with its reference, and the checks."""
     package = Path(deepstone.__file__).parent
-    folders = ("backends", f"backends/{job.environment.framework}", "graph", "checks", "worker")
+    of_framework = f"backends/{job.environment.framework}"  # and some use what backends of other years share
+    folders = ("backends", of_framework, "backends/legacy", "graph", "checks", "worker")
     digest = hashlib.sha256()
     for path in sorted(path for folder in folders for path in (package / folder).glob("*.py")):
         digest.update(path.read_bytes())

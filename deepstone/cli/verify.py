@@ -10,7 +10,7 @@ import typer
 from deepstone.cli.frameworks import refuse_lists
 from deepstone.cli.opaque import refuse_opaque
 from deepstone.cli.options import Axes, Json, Model, Timeout, examples
-from deepstone.cli.output import print_json, print_lines, print_table
+from deepstone.cli.output import note, print_json, print_lines, print_table
 from deepstone.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ EXAMPLES = examples(
     "deepstone verify alexnet framework=torch,tensorflow,jax",
     "deepstone verify resnet50 framework=torch,jax layout=nhwc --json",
     "deepstone verify resnet1001 phase=forward",
-    before="Without framework= every framework that is installed is checked; without batch= on two samples.",
+    before="Without framework= every installed framework that can do it is checked; without batch= on two samples.",
 )
 
 
@@ -49,8 +49,10 @@ def verify(model: Model, axes: Axes = None, timeout: Timeout = 1800.0, json: Jso
     names = [str(name) for name in choices.get("framework") or _installed()]
     command = ("deepstone", "verify", model, *(axes or []))
     jobs = {name: _job(loaded, {**given, "framework": name}, command) for name in names}
+    if "framework" not in choices:
+        jobs = _able(jobs)
     with progress_bar(1) as bar:
-        bar.begin(f"{loaded.graph.name} {', '.join(names)}")
+        bar.begin(f"{loaded.graph.name} {', '.join(jobs)}")
         sameness = check(jobs, yardstick=_yardstick(loaded, given, command), timeout_s=timeout, tell=bar.tell)
         bar.end()
     if json:
@@ -79,6 +81,17 @@ def _installed() -> list[str]:
     if not found:
         find_environment(AUTO)  # says what to do about it
     return found
+
+
+def _able(jobs: Mapping[str, Job]) -> dict[str, Job]:
+    """Of frameworks that nobody asked for by name, those that can do what was asked; all, where none can."""
+    reasons = {name: job.broken_rule for name, job in jobs.items()}
+    if all(reasons.values()):
+        return dict(jobs)
+    for name, reason in reasons.items():
+        if reason:
+            note(f"{name} is left out: {reason}")
+    return {name: job for name, job in jobs.items() if not reasons[name]}
 
 
 def _job(loaded: Any, given: Mapping[str, Value], command: tuple[str, ...]) -> Job:

@@ -19,7 +19,7 @@ from deepstone.records.schema import is_absent
 from deepstone.runner.conversation import JobFailed, talking_to_worker
 from deepstone.runner.job import Job, Machine
 from deepstone.runner.launch import Tell, silent
-from deepstone.setups.axes import Value
+from deepstone.setups.axes import FORWARD_ONLY, Value
 from deepstone.setups.request import complete
 
 _PROBE_TIMEOUT_S = 180.0
@@ -103,7 +103,7 @@ def _features(machine: Machine) -> Iterable[tuple[str, dict[str, Value], str]]:
 
 
 def try_request(environment: Environment, machine: Machine, request: dict[str, Value]) -> str:
-    """Run one training step of a tiny network; why it failed, or nothing."""
+    """Run one step of a tiny network, training it where the framework can; why it failed, or nothing."""
     job = probe_job(environment, machine, request)
     try:
         with talking_to_worker(job, timeout_s=_PROBE_TIMEOUT_S) as conversation:
@@ -120,9 +120,10 @@ def try_request(environment: Environment, machine: Machine, request: dict[str, V
 def probe_job(environment: Environment, machine: Machine, request: dict[str, Value]) -> Job:
     """A tiny network, for those who want a worker and not what it trains."""
     graph = _tiny()
+    able: dict[str, Value] = {"phase": "forward"} if environment.framework in FORWARD_ONLY else {}
     return Job(
         model=LoadedModel(graph=graph, name=graph.name, source="zoo", file_sha256=""),
-        request=complete({"batch": 16, **request}),
+        request=complete({"batch": 16, **able, **request}),
         environment=environment,
         machine=machine,
         command=("deepstone", "doctor"),

@@ -22,9 +22,11 @@ THEANO = "theano"
 CHAINER = "chainer"
 CNTK = "cntk"
 CAFFE = "caffe"
+ONNXRUNTIME = "onnxruntime"
 FAKE = "fake"  # scripted, for tests; never chosen by `auto`
 CURRENT = (TORCH, TENSORFLOW, JAX)
-OFFERED = (*CURRENT, PADDLE, MXNET, THEANO, CHAINER, CNTK, CAFFE)
+OFFERED = (*CURRENT, PADDLE, MXNET, THEANO, CHAINER, CNTK, CAFFE, ONNXRUNTIME)
+FORWARD_ONLY = (ONNXRUNTIME,)  # they run networks and do not train them
 FRAMEWORKS = (*OFFERED, FAKE)
 _NOT_THE_OLD = (*CURRENT, FAKE)  # honour what frameworks did not let one choose before about 2020
 
@@ -207,7 +209,10 @@ _DECLARED = (
     ),
     _count("threads", "Threads that share the work of one operation.", most=4096),
     _count(
-        "inter_threads", "Threads that run independent operations side by side.", most=4096, honoured_by=_NOT_THE_OLD
+        "inter_threads",
+        "Threads that run independent operations side by side.",
+        most=4096,
+        honoured_by=(*_NOT_THE_OLD, ONNXRUNTIME),
     ),
     Axis(
         name="affinity",

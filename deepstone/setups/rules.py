@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from deepstone.setups.axes import AUTO, AXES
+from deepstone.setups.axes import AUTO, AXES, FORWARD_ONLY
 from deepstone.setups.request import Request
 
 
@@ -23,7 +23,15 @@ def _on_gpu(request: Request) -> bool:
     return str(request["device"]).startswith("gpu")
 
 
+def _framework(request: Request) -> str:
+    return str(request["framework"]).partition("@")[0]
+
+
 RULES = (
+    Rule(
+        reason="ONNX Runtime runs networks and does not train them; use phase=forward",
+        broken=lambda r: _framework(r) in FORWARD_ONLY and r["phase"] != "forward",
+    ),
     Rule(
         reason="TF32 is a format of GPU matrix units; on a CPU use fp32 or bf16",
         broken=lambda r: _on_cpu(r) and r["precision"] in ("tf32", "tf32-conv"),
@@ -79,7 +87,7 @@ def broken_rule(request: Request) -> str | None:
     for rule in RULES:
         if rule.broken(request):
             return rule.reason
-    framework = str(request["framework"]).partition("@")[0]
+    framework = _framework(request)
     for name, axis in AXES.items():
         if framework != AUTO and framework not in axis.honoured_by and request[name] != axis.default:
             return f"{framework} does not honour the axis {name}"

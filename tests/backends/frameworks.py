@@ -1,7 +1,7 @@
 """Frameworks that live in environments of their own, found as a user's are. `make test` puts them there first.
 
-Those of other years are tried where they are there; `make legacy` puts them there and has none left out. Further ones
-of today are tried where they are there, too.
+Those of other years, further ones of today and those that only run networks are tried where they are there; `make
+legacy` puts them there and has none left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ LEGACY = (
     "theano",
     "caffe",
 )
-FURTHER = ("paddle",)  # of today, and in environments that only who asks for them makes
+FURTHER = ("paddle",)  # of today
+FORWARD_ONLY = ("onnxruntime",)  # of today; they run networks and do not train them
 _ALWAYS = ("mxnet", "chainer")  # they run in Pythons of today, so `make environments` makes them
 _AS_ROOT = ("caffe",)  # a Debian of its own
 _ALL_OF_THEM = "DEEPSTONE_TEST_LEGACY"
@@ -39,8 +40,6 @@ def environment_of(framework: str) -> Environment:
     except MissingError as error:
         cannot = framework in _AS_ROOT and os.geteuid() != 0
         asked_for = framework in _ALWAYS or os.environ.get(_ALL_OF_THEM)
-        if framework in FURTHER:
-            pytest.skip(str(error))
-        if framework in LEGACY and (cannot or not asked_for):
+        if framework in (*LEGACY, *FURTHER, *FORWARD_ONLY) and (cannot or not asked_for):
             pytest.skip(f"{error}; `make legacy` tries it")
         pytest.fail(f"{error}, or run `make environments`")

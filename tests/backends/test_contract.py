@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from frameworks import FURTHER, LEGACY, environment_of
+from frameworks import FORWARD_ONLY, FURTHER, LEGACY, environment_of
 from tiny_jobs import tiny, tiny_job
 
 from deepstone.backends import registry
@@ -48,6 +48,10 @@ class Subject:
     name: str
     computes: bool
 
+    @property
+    def trains(self) -> bool:
+        return self.computes and self.name not in FORWARD_ONLY
+
     def __str__(self) -> str:
         return self.name.replace("@", "-")  # which `pytest -k` can be given
 
@@ -57,7 +61,7 @@ SUBJECTS = (
     Subject(name="torch", computes=True),
     Subject(name="tensorflow", computes=True),
     Subject(name="jax", computes=True),
-    *(Subject(name=name, computes=True) for name in (*FURTHER, *LEGACY)),
+    *(Subject(name=name, computes=True) for name in (*FURTHER, *LEGACY, *FORWARD_ONLY)),
 )
 
 WORKER_SIDE = {
@@ -77,7 +81,7 @@ WORKER_SIDE = {
 }
 
 every_backend = pytest.mark.parametrize("subject", SUBJECTS, ids=str)
-every_real_backend = pytest.mark.parametrize("subject", [subject for subject in SUBJECTS if subject.computes], ids=str)
+every_training_backend = pytest.mark.parametrize("subject", [each for each in SUBJECTS if each.trains], ids=str)
 every_phase = pytest.mark.parametrize("phase", ["forward", "gradient", "train"])
 
 
@@ -120,9 +124,28 @@ atexit.register(list_modules)
 """
 
 
-def busy_life(name: str, phase: str = "train") -> Life:
-    """Every request once, and some twice."""
-    return record_busy_life(name, phase)
+def busy_life(name: str, phase: str = "") -> Life:
+    """Every request once, and some twice. A test of a phase that the backend has not is skipped, if it says so."""
+    if phase not in ("", "forward") and name in FORWARD_ONLY:
+        assert_refuses_to_train(name, phase)
+        pytest.skip("it runs networks and does not train them, and says so")
+    return record_busy_life(name, phase or most_of_a_step(name))
+
+
+def most_of_a_step(name: str) -> str:
+    return "forward" if name in FORWARD_ONLY else "train"
+
+
+@functools.cache
+def assert_refuses_to_train(name: str, phase: str) -> None:
+    """By the worker itself, and before there is one."""
+    job = contract_job(name, phase=phase)
+    with talking_to_worker(job, timeout_s=TIMEOUT_S) as talk:
+        talk.hello()
+        with pytest.raises(JobFailed, match="does not train") as refusal:
+            talk.prepare()
+    assert refusal.value.outcome == "unsupported"
+    assert job.broken_rule == refusal.value.reason
 
 
 def contract_job(name: str, *, path: str = "", **axes: Value) -> Job:
@@ -130,7 +153,7 @@ def contract_job(name: str, *, path: str = "", **axes: Value) -> Job:
     environment = environment_of(name)
     if path:
         environment = replace(environment, variables={**environment.variables, "PYTHONPATH": path})
-    return tiny_job(name, environment=environment, threads=1, **axes)
+    return tiny_job(name, environment=environment, **{"threads": 1, "phase": most_of_a_step(name), **axes})
 
 
 @functools.cache
@@ -340,7 +363,7 @@ class TestArrays:
             np.testing.assert_array_equal(dumped[name], initial, err_msg=name)
 
 
-@every_real_backend
+@every_training_backend
 class TestTraining:
     def test_the_first_update_is_the_learning_rate_times_the_gradient(self, subject: Subject):
         after = busy_life(subject.name, "train").arrays["parameters"]
@@ -457,7 +480,7 @@ print(json.dumps(sorted({name.split(".")[0] for path in paths if os.path.isdir(p
 @functools.cache
 def framework_modules(name: str) -> set[str]:
     command: list[Any] = [*environment_of(name).command, "-c", LIST_OLD_MODULES]
-    if name not in LEGACY:
+    if name not in (*LEGACY, *FORWARD_ONLY):  # the latter has beside it what its networks are written with
         command = [environment_of(name).python, "-c", LIST_MODULES, registry.BACKENDS[name].package]
     return set(json.loads(subprocess.run(command, capture_output=True, timeout=60, check=True).stdout))
 

@@ -6,7 +6,7 @@ import functools
 
 import pytest
 from awkward_ops import OPS, awkward
-from frameworks import environment_of
+from frameworks import FORWARD_ONLY, environment_of
 from graph_examples import branching
 from test_contract import SUBJECTS, Subject
 from tiny_jobs import machine
@@ -33,7 +33,7 @@ SETUPS: dict[str, dict[str, Value]] = {
     "bf16-mixed": {"precision": "bf16-mixed"},
     "evaluation": {"phase": "forward"},
 }
-NO_DOUBLE = ("tensorflow@1.2.1", "caffe")  # has no convolution in float64; knows float32 only
+NO_DOUBLE = ("tensorflow@1.2.1", "caffe", "onnxruntime")  # no convolution in float64, or float32 alone
 UNABLE = {
     ("torch", "xla"): "torch_xla",
     ("jax", "native"): "XLA",
@@ -73,6 +73,9 @@ UNABLE = {
     ("mxnet", "xla"): "engine",
     ("mxnet", "native"): "engine",
     ("mxnet", "bf16-mixed"): "precision",
+    ("onnxruntime", "nhwc"): "layout",
+    ("onnxruntime", "xla"): "engine",
+    ("onnxruntime", "bf16-mixed"): "precision",
 }
 
 real = [subject for subject in SUBJECTS if subject.computes]
@@ -89,16 +92,22 @@ def job(framework: str, graph: Graph, **axes: Value) -> Job:
     )
 
 
+def able(framework: str) -> dict[str, Value]:
+    """What is asked of every framework but those that do not train."""
+    return {"phase": "forward"} if framework in FORWARD_ONLY else {}
+
+
 @functools.cache
 def whole_step(framework: str, graph_name: str) -> FrameworkSameness:
     graph = {"awkward": awkward, "branching": branching}[graph_name]()
-    one = job(framework, graph)
-    return verify({"it": one}, yardstick=job("torch", graph), timeout_s=TIMEOUT_S).frameworks["it"]
+    one, yardstick = job(framework, graph, **able(framework)), job("torch", graph, **able(framework))
+    return verify({"it": one}, yardstick=yardstick, timeout_s=TIMEOUT_S).frameworks["it"]
 
 
 @functools.cache
 def layers(framework: str, setup: str) -> LayerCheck:
-    return check_layers_only({"it": job(framework, awkward(), **SETUPS[setup])}, timeout_s=TIMEOUT_S)["it"]
+    one = job(framework, awkward(), **{**able(framework), **SETUPS[setup]})
+    return check_layers_only({"it": one}, timeout_s=TIMEOUT_S)["it"]
 
 
 @every_real_backend

@@ -11,6 +11,10 @@ from pathlib import Path
 import pytest
 from cli_kit import Cli
 
+from deepstone.environments.environment import Environment
+from deepstone.environments.manifest import write_manifest
+from deepstone.environments.places import Place
+
 PLANTED = Path(__file__).parents[1] / "checks" / "planted"
 WRONG = f"torch@{metadata.version('torch').partition('+')[0]}-wrong"
 
@@ -57,6 +61,28 @@ def test_the_first_layer_that_disagrees_is_named(with_a_wrong_torch: Cli) -> Non
     assert right.endswith("yes")
     assert wrong.endswith("NO")
     assert f"{WRONG} does not compute the same: layer conv1, output" in done.out
+
+
+def test_what_does_not_train_is_left_out_unless_it_is_asked_for(tmp_path: Path, cache: Path) -> None:
+    place = Place(root=tmp_path / "environments", name="onnxruntime@1.0.0")
+    place.folder.mkdir(parents=True)
+    there = Environment(
+        framework="onnxruntime",
+        version="1.0.0",
+        name=place.name,
+        python=Path(sys.executable),
+        lock={"python": "3.11.0"},
+        kind="adopted",
+    )
+    write_manifest(place, there, recipe_sha="", size_bytes=0)
+    cli = Cli(store=tmp_path / "store", cache=cache, home=tmp_path, more={"DEEPSTONE_ENVIRONMENTS": str(place.root)})
+    why = "ONNX Runtime runs networks and does not train them; use phase=forward"
+    done = cli("verify", "cifarnet", "phase=gradient", "threads=1").assert_ok()
+    assert f"onnxruntime is left out: {why}" in done.err.splitlines()
+    assert "torch: the same cifarnet" in done.out
+    asked = cli("verify", "cifarnet", "framework=onnxruntime")
+    assert asked.code == 1
+    assert f"onnxruntime does not compute the same: unsupported: {why}" in asked.out
 
 
 def test_a_comparison_of_what_is_not_the_same_is_refused(with_a_wrong_torch: Cli) -> None:

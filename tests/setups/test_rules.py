@@ -15,6 +15,7 @@ from deepstone.setups.rules import RULES, broken_rule
 
 # What breaks a rule, a word of its reason, and the one change that mends it.
 EXAMPLES = [
+    ({"framework": "onnxruntime"}, "does not train", {"phase": "forward"}),
     ({"device": "cpu", "precision": "tf32"}, "TF32", {"device": "gpu:0"}),
     ({"device": "cpu", "precision": "tf32-conv"}, "TF32", {"precision": "fp32"}),
     ({"device": "cpu", "engine": "cudnn"}, "cudnn", {"engine": "onednn"}),

@@ -83,6 +83,16 @@ def test_every_version_that_is_there_in_both_phases(kitchen: Kitchen) -> None:
     assert names == {"torch@2.13.0", "torch@1.1.0", "tensorflow@1.12.0", "tensorflow@1.12.0-intel", "mxnet@1.9.1"}
 
 
+def test_what_does_not_train_is_told_and_runs_forward(kitchen: Kitchen) -> None:
+    note(kitchen, "torch@2.13.0", "onnxruntime@1.0.0")
+    state = Course(make_plan(eight_years(), machine()), None, call()).state
+    told = {(str(each.task.given["framework"]), each.task.job.phase): (each.state, each.why) for each in state.tasks}
+    why = "unsupported: ONNX Runtime runs networks and does not train them; use phase=forward"
+    assert told.pop(("onnxruntime", "train")) == ("pruned", why)
+    assert set(told.values()) == {("waiting", "")}
+    assert len(told) == 3
+
+
 def test_what_is_not_there_is_in_the_state_as_it_is_added(kitchen: Kitchen) -> None:
     note(kitchen, "torch@2.13.0", "mxnet@1.9.1")
     plan = make_plan(eight_years(), machine())

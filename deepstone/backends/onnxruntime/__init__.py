@@ -1,0 +1,1 @@
+"""The ONNX Runtime backend: networks as ONNX models, run forward on the CPU."""
