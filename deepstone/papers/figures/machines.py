@@ -38,18 +38,17 @@ def phases_by_machine(parameters: Mapping[str, Any], evidence: Evidence) -> Char
 
 
 def setups_by_machine(parameters: Mapping[str, Any], evidence: Evidence) -> Chart:
-    """Step time of one network on every machine, one series for each value of an axis."""
+    """Time of a training step of one network on every machine, one series for each value of an axis."""
     axis = parameters["axis"]
     chart = Chart(
         form="bars", x=Axis(label="machine", scale="category"), y=Axis(label="time of a step", scale="log", unit="s")
     )
     wanted = parameters["values"]
     for model in parameters["models"]:
-        cases = [
-            (place, case)
-            for place, case in evidence.cases
-            if case.model == model and case.good and str(value_of(case.record, axis)) in wanted
-        ]
+        cases = _fastest(
+            [(place, case) for place, case in _trained(model, evidence) if str(value_of(case.record, axis)) in wanted],
+            apart_by=axis,
+        )
         frameworks = {asked_framework(case.record) for _, case in cases}
         for place, case in cases:
             rate = case.images_per_s
@@ -74,12 +73,10 @@ def setups_by_machine(parameters: Mapping[str, Any], evidence: Evidence) -> Char
 
 def _entries(parameters: Mapping[str, Any], evidence: Evidence) -> list[tuple[Place, Case]]:
     for model in parameters["models"]:
-        cases = [(place, case) for place, case in evidence.cases if case.model == model and case.good]
         cases = [
             (place, case)
-            for place, case in cases
-            if case.record["workload"]["phase"] == "train"
-            and value_of(case.record, "precision") == parameters["precision"]
+            for place, case in _trained(model, evidence)
+            if value_of(case.record, "precision") == parameters["precision"]
         ]
         if cases:
             places = Counter(
@@ -90,11 +87,21 @@ def _entries(parameters: Mapping[str, Any], evidence: Evidence) -> list[tuple[Pl
     return []
 
 
-def _fastest(entries: list[tuple[Place, Case]]) -> list[tuple[Place, Case]]:
-    """Of each framework on each machine, as the paper compares optimized setups."""
+def _trained(model: str, evidence: Evidence) -> list[tuple[Place, Case]]:
+    return [
+        (place, case)
+        for place, case in evidence.cases
+        if case.model == model and case.good and case.record["workload"]["phase"] == "train"
+    ]
+
+
+def _fastest(entries: list[tuple[Place, Case]], *, apart_by: str = "framework") -> list[tuple[Place, Case]]:
+    """Of each framework and batch on each machine, and of each value of that axis, as the paper compares optimized
+    setups."""
     best: dict[object, tuple[Place, Case]] = {}
     for place, case in entries:
-        key = place.key, asked_framework(case.record)
+        batch = case.record["workload"]["batch"]
+        key = place.key, asked_framework(case.record), batch, value_of(case.record, apart_by)
         if key not in best or _rate(case) > _rate(best[key][1]):
             best[key] = place, case
     return list(best.values())
