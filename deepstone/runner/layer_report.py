@@ -130,6 +130,8 @@ def _row(
         if isinstance(least, Absent)
         else least.share(forward_s=taken_s["forward"], backward_s=taken_s["backward"])
     )
+    # Where no layer has a time, this one did not do nothing: nobody could look.
+    untimed = isolated if not times and isinstance(isolated, Absent) else None
     return {
         "name": name,
         "op": work.op,
@@ -137,8 +139,8 @@ def _row(
         "parameters": sum(math.prod(shape) for shape in graph.parameters(graph.layer(name)).values()),
         "flops": {part: getattr(work, part).flops for part in PASSES},
         "bytes": {part: getattr(work, part).bytes for part in PASSES},
-        "forward_s": _or_none(forward, "forward"),
-        "backward_s": _or_none(backward, "backward"),
+        "forward_s": untimed or _or_none(forward, "forward"),
+        "backward_s": untimed or _or_none(backward, "backward"),
         "flops_per_s": reached,
         "isolated": isolated if isinstance(isolated, Absent) else _isolated_json(isolated),
         "bound": least if isinstance(least, Absent) else least.to_json(share),
