@@ -168,7 +168,7 @@ def _cells(found: FrameworkSameness) -> tuple[str, ...]:
         _error(worst),
         _error(sharp),
         _error(None if isinstance(found.measured, Absent) else found.measured),
-        "yes" if found.ok else "NO",
+        "yes" if found.ok else "–" if found.failure else "NO",
     )
 
 
@@ -183,7 +183,8 @@ def _remarks(sameness: Sameness, jobs: Mapping[str, Job]) -> Iterator[str]:
 
     for name, found in sameness.frameworks.items():
         if not found.ok:
-            yield f"{name} does not compute the same: {found.why_not}"
+            verdict = "could not be checked" if found.failure else "does not compute the same"
+            yield f"{name} {verdict}: {found.why_not}"
         if found.layers is not None and isinstance(found.float64, Absent) and not found.failure:
             yield f"{name}: no float64 step: {found.float64.reason}"
         if found.seeds and found.ok:

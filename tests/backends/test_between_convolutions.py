@@ -1,6 +1,6 @@
 """Operations between convolutions, where libraries keep images in blocks of channels that no single layer ever sees.
 
-MXNet's local response norm, for one, is right by itself and has a wrong gradient in there; so are products in iDeep.
+MXNet's local response norm, for one, is right by itself and has a wrong gradient in there; so do products in iDeep.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ class Held:
 
 
 class Plain(chainer.FunctionNode):
-    """Hands on arrays of NumPy, forward and back. iDeep keeps images in blocks of channels, and where the one of two
-    arrays is in blocks and the other is not, multiplies them place by place in memory: the product is wrong."""
+    """Hands on arrays of NumPy, forward and back. A product of iDeep's own arrays is right when one looks at it, and
+    what it feeds, a convolution or a gradient, still comes out wrong; with plain arrays it does not."""
 
     def forward(self, inputs: Tuple[Any, ...]) -> Tuple[Any, ...]:
         return (np.array(inputs[0]) if isinstance(inputs[0], intel64.mdarray) else inputs[0],)
