@@ -70,6 +70,16 @@ def test_another_network_another_version_and_other_code_are_other_checks(monkeyp
     assert cache._key(job) not in keys
 
 
+def test_what_backends_of_other_years_share_is_code_of_a_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    shared = tmp_path / "backends" / "legacy" / "shared.py"
+    shared.parent.mkdir(parents=True)
+    shared.write_text("before = 1\n")
+    monkeypatch.setattr(cache.deepstone, "__file__", str(tmp_path / "__init__.py"))
+    before = cache._key(check_job("torch"))
+    shared.write_text("after = 1\n")
+    assert cache._key(check_job("torch")) != before
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b"null", b'{"precision": 1}', b"\xff\xfe"])
 def test_a_spoiled_file_is_done_again(folder: Path, content: bytes):
     first = check(check_job("torch"))

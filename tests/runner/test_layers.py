@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from fake_jobs import fake_job, set_script
 
+from deepstone.absent import Absent
 from deepstone.runner.assemble import now
 from deepstone.runner.conversation import JobFailed
 from deepstone.runner.layer_report import layers_report
@@ -60,7 +61,17 @@ def test_what_marking_costs_shows(script: Any):
     script(layers=SHARES, marking=1.5)
     found = report()
     assert found["explained"]["median"] == pytest.approx(1.5, rel=0.01)
+    assert "changed_by_looking" in {doubt["code"] for doubt in found["doubts"]}
     assert found["step_s"]["median"] == pytest.approx(0.01, rel=0.01)
+
+
+def test_layers_that_nobody_can_time_are_not_said_to_do_nothing(script: Any):
+    script(layers=SHARES)
+    job = fake_job()
+    found = find_layers(job, LayersEffort(budget_s=1.0))
+    found.rounds, found.in_place_absent, found.isolated = [], Absent("no profiler"), Absent("no single layers")
+    written = json.loads(json.dumps(layers_report(job, found, started_at=now())))
+    assert layer(written, "conv")["forward_s"] == {"absent": "no single layers"}
 
 
 def test_rates_come_from_the_graph_and_the_time(script: Any):
