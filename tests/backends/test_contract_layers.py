@@ -1,4 +1,4 @@
-"""The contract of backends about layers: in place, alone and traced. Each runs in a real process.
+"""The contract of backends about layers in place and traced (alone: test_contract_alone.py). Each in a real process.
 
 One worker per backend is given job after job and asked everything once; the tests look at what it said. Like the other
 contract, on one thread and a network that takes milliseconds.
@@ -21,7 +21,7 @@ from tiny_jobs import tiny, tiny_job
 from workbench import Bench
 
 from deepstone.graph.graph import Layer
-from deepstone.graph.ops import Conv, Dense, Dropout, Flatten, Input
+from deepstone.graph.ops import Dropout, Flatten, Input
 from deepstone.runner.conversation import InPlaceTimes, talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.setups.axes import Value
@@ -38,7 +38,6 @@ STAMPS_ITS_DATA = ("torch",)  # and so sees that handing on a batch that is ther
 
 every_backend = pytest.mark.parametrize("name", SUBJECTS)
 every_phase = pytest.mark.parametrize("phase", ["forward", "gradient", "train"])
-phases_alone = pytest.mark.parametrize("phase", ["forward", "gradient"])  # alone, training is no other
 
 
 @dataclass(kw_only=True)
@@ -47,7 +46,6 @@ class Told:
 
     in_place: InPlaceTimes
     again: InPlaceTimes
-    lone_s: dict[str, dict[str, list[float]]] = field(default_factory=dict)  # layer, program
     losses: list[float] = field(default_factory=list)
 
 
@@ -60,7 +58,6 @@ class Life:
     chrome: dict[str, Any] = field(default_factory=dict)
     plain_losses: list[float] = field(default_factory=list)  # of training that is asked for nothing else
     copying: InPlaceTimes | None = None  # a batch in every step
-    programs_with_image_gradient: tuple[str, ...] = ()
 
 
 @functools.cache
@@ -75,18 +72,10 @@ def life_of(name: str) -> Life:
                 path = Path(folder) / "trace.json"
                 life.trace = talk.trace(TRACED_STEPS, str(path))
                 life.chrome = json.loads(path.read_text())
-            else:
-                for layer in tiny().layers:
-                    told.lone_s[layer.name] = {
-                        program: talk.lone_block(program, samples=2, steps_per_sample=2, lead=1)
-                        for program in talk.lone(layer.name)
-                    }
             told.losses = talk.losses(3)
         life.plain_losses = bench.losses(PLAIN_STEPS, phase="train")
         bench.prepare(phase="forward", input="host")
         life.copying = talk.layers(COPYING_STEPS)
-        bench.prepare(phase="gradient", input_grad="on")
-        life.programs_with_image_gradient = talk.lone("conv1")
         talk.close()
     return life
 
@@ -102,10 +91,6 @@ def told(name: str, phase: str) -> Told:
 def does_work(layer: Layer) -> bool:
     """One pixel per channel is flat already, and dropout is off."""
     return not isinstance(layer.op, Input | Dropout | Flatten)
-
-
-def has_data_gradient(layer: Layer) -> bool:
-    return layer.name in tiny().after_parameters
 
 
 WORKING = [layer for layer in tiny().layers if does_work(layer)]
@@ -165,37 +150,6 @@ class TestInPlace:
 
 
 @every_backend
-class TestAlone:
-    @phases_alone
-    def test_every_layer_that_works_runs_by_itself(self, name: str, phase: str):
-        lone_s = told(name, phase).lone_s
-        for layer in tiny().layers:
-            programs = {program.removeprefix("forward+") for program in lone_s[layer.name]}
-            assert programs == expected_programs(layer, phase), layer.name
-
-    @phases_alone
-    def test_every_program_takes_time(self, name: str, phase: str):
-        for layer, programs in told(name, phase).lone_s.items():
-            for program, times in programs.items():
-                assert len(times) == 2, (layer, program)
-                assert all(math.isfinite(step_s) and step_s > 0 for step_s in times), (layer, program)
-
-    def test_the_image_has_a_gradient_if_asked_for(self, name: str):
-        assert any("data" in program for program in life_of(name).programs_with_image_gradient)
-
-
-def expected_programs(layer: Layer, phase: str) -> set[str]:
-    if not does_work(layer):
-        return set()
-    programs = {"forward"}
-    if phase != "forward":
-        programs |= {"backward"}
-        if isinstance(layer.op, Conv | Dense):
-            programs |= {"weight", "data"} if has_data_gradient(layer) else {"weight"}
-    return programs
-
-
-@every_backend
 class TestTraced:
     def test_kernels_are_counted_and_know_their_layers(self, name: str):
         kernels = life_of(name).trace["kernels"]
@@ -238,9 +192,3 @@ def test_training_goes_on_as_if_nothing_had_been_asked(name: str):
     assert len(starts) == 1
     assert losses == pytest.approx(plain[starts[0] : starts[0] + 3], rel=1e-5)
     assert starts[0] >= 1 + STEPS + 1 + TRACED_STEPS
-
-
-@every_backend
-def test_what_runs_alone_leaves_the_network_as_it_was(name: str):
-    """Without an update the loss stays, and is that of the first step of training."""
-    assert told(name, "gradient").losses == pytest.approx([life_of(name).plain_losses[0]] * 3, rel=1e-5)

@@ -7,7 +7,17 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, PHASES, Backend, Job, LayerResult
+from deepstone.backends.base import (
+    ADAM_LEARNING_RATE,
+    LEARNING_RATE,
+    MOMENTUM,
+    PHASES,
+    Backend,
+    Job,
+    LayerResult,
+    LoneLayer,
+)
+from deepstone.backends.legacy.alone import Alone, Program
 from deepstone.backends.legacy.in_turn import InTurn
 from deepstone.backends.legacy.listening import Heard, listening
 from deepstone.backends.legacy.shared import (
@@ -46,7 +56,7 @@ class Held:
     """The trained arrays and the running statistics of each layer."""
 
     def __init__(
-        self, layers: Iterable[OldLayer], weights: Dict[str, Dict[str, Any]], dtype: Any, training: bool
+        self, layers: Iterable[OldLayer], weights: Dict[str, Dict[str, Any]], dtype: Any, trained: bool
     ) -> None:
         self.parameters: Dict[str, Dict[str, Any]] = {}
         self.buffers: Dict[str, Dict[str, Any]] = {}
@@ -54,7 +64,7 @@ class Held:
             own = weights.get(layer.name, {})
             if layer.parameters and own:
                 self.parameters[layer.name] = {
-                    name: torch.tensor(own[name], dtype=dtype, requires_grad=training) for name in layer.parameters
+                    name: torch.tensor(own[name], dtype=dtype, requires_grad=trained) for name in layer.parameters
                 }
             if layer.buffers:
                 shape = layer.parameters["weight"]
@@ -221,7 +231,7 @@ class Torch1Backend(Backend):
         self._graph = graph = OldGraph(job.graph)
         self._dtype = torch.float64 if request["precision"] == "fp64" else torch.float32
         self._training = request["phase"] != "forward"
-        self._held, lowering = self._lowered(graph.layers)
+        self._held, lowering = self._lowered(graph.layers, self._training)
         refuse_other_ops(graph, lowering.ops, NAME)
         self._network = InTurn(graph, lowering.lower)
         self._labels = torch.from_numpy(job.labels)
@@ -230,8 +240,8 @@ class Torch1Backend(Backend):
         self._optimizer = self._make_optimizer() if request["phase"] == "train" else None
         self._step = self._make_step()
 
-    def _lowered(self, layers: Iterable[OldLayer]) -> Tuple[Held, Lowering]:
-        held = Held(layers, self._job.weights, self._dtype, self._training)
+    def _lowered(self, layers: Iterable[OldLayer], trained: bool) -> Tuple[Held, Lowering]:
+        held = Held(layers, self._job.weights, self._dtype, trained)
         dropout = self._job.request["dropout"] == "on"
         return held, Lowering(self._graph, held, self._dtype, self._training, dropout)
 
@@ -343,12 +353,12 @@ class Torch1Backend(Backend):
 
     def layer(self, name: str, inputs: Dict[str, Any], upstream: Optional[Any]) -> LayerResult:
         layer = self._graph.by_name[name]
-        held, lowering = self._lowered([layer])
+        held, lowering = self._lowered([layer], self._training)
         given = {source: torch.tensor(array, dtype=self._dtype) for source, array in inputs.items()}
         for tensor in given.values():
             tensor.requires_grad_(upstream is not None)
         # In the network a relu may write over its input, which torch allows for what another layer gave only.
-        arguments = [given[source] * 1 if layer.op == "relu" else given[source] for source in layer.inputs]
+        arguments = [given[source].clone() if layer.op == "relu" else given[source] for source in layer.inputs]
         if layer.op == LOSS:
             arguments.append(self._labels)
         with torch.set_grad_enabled(upstream is not None):
@@ -362,6 +372,44 @@ class Torch1Backend(Backend):
             parameters={key: _numpy(tensor.grad) for key, tensor in parameters.items() if tensor.grad is not None},
             buffers={key: _numpy(tensor) for key, tensor in held.buffers.get(name, {}).items()},
         )
+
+    def lone_layer(self, name: str) -> LoneLayer:
+        alone = Alone(self._graph, name, self._job.request, len(self._labels))
+
+        def forward() -> Program:
+            # A relu that writes over its input can do so again and again only if torch does not record it.
+            recorded = alone.training and alone.layer.op != "relu"
+            call, _ = self._ready(alone, alone.sources if recorded else [], recorded)
+
+            def run() -> None:
+                with torch.set_grad_enabled(recorded):
+                    call()
+
+            return run
+
+        def backward(sources: Sequence[str], trained: bool) -> Program:
+            call, wanted = self._ready(alone, sources, trained)
+            output = call()
+            upstream = torch.tensor(alone.upstream(), dtype=output.dtype)
+
+            def run() -> None:
+                torch.autograd.grad([output], wanted, [upstream], retain_graph=True)
+
+            return run
+
+        return LoneLayer(alone.programs(forward, backward), self)
+
+    def _ready(self, alone: Alone, sources: Sequence[str], trained: bool) -> Tuple[Callable[[], Any], List[Any]]:
+        """The layer on drawn arrays, and what has a gradient: those inputs, and the weights if `trained`."""
+        layer = alone.layer
+        held, lowering = self._lowered([layer], trained)
+        given = {source: torch.tensor(array, dtype=self._dtype) for source, array in alone.inputs().items()}
+        wanted = [given[source].requires_grad_() for source in sources] + (held.flat() if trained else [])
+        arguments = [given[source].clone() if layer.op == "relu" else given[source] for source in layer.inputs]
+        if layer.op == LOSS:
+            arguments.append(self._labels)
+        function = lowering.lower(layer)
+        return lambda: function(*arguments), wanted
 
     def memory(self) -> Dict[str, Any]:
         return on_the_cpu()
