@@ -1,4 +1,4 @@
-"""Layer checks done before: a framework need not prove twice that it computes a network as it should.
+"""Checks done before: a framework need not prove twice that it computes a network as it should.
 
 What a check depends on names its file: the network, the environment's lock, variables that change what a framework
 does, the setup, the machine, and the code that lowers and judges. A file that cannot be read is as good as none, and
@@ -19,25 +19,28 @@ from pathlib import Path
 from typing import Any
 
 import deepstone
+from deepstone.absent import Absent
 from deepstone.checks.agreement import Distance
+from deepstone.checks.comparable import Comparable, check_comparable
 from deepstone.checks.layers import LayerCheck
-from deepstone.checks.verify import check_job, check_layers_only
+from deepstone.checks.workers import check_job
 from deepstone.launchers.local import telling
 from deepstone.runner.conversation import cache_folder, variables_of
 from deepstone.runner.job import Job
 from deepstone.runner.launch import Tell, silent
 from deepstone.setups.axes import AXES
 
-_SCHEMA = 1
+_SCHEMA = 2
 
 
-def layer_checks(jobs: Mapping[str, Job], *, timeout_s: float, tell: Tell = silent) -> dict[str, LayerCheck]:
-    """The layer check of every job, run only where it was not done before. Raises MissingError."""
+def comparable(jobs: Mapping[str, Job], *, timeout_s: float, tell: Tell = silent) -> dict[str, Comparable]:
+    """What is asked before speeds are compared, of every job; run only where it was not done before. Raises
+    MissingError."""
     as_checked = {name: _checked_as(job) for name, job in jobs.items()}
     paths = {name: cache_folder() / "sameness" / f"{_key(job)}.json" for name, job in as_checked.items()}
     found = {name: check for name, path in paths.items() if (check := _read(path)) is not None}
     for names in _alike({name: job for name, job in as_checked.items() if name not in found}):
-        checks = check_layers_only({name: as_checked[name] for name in names}, timeout_s=timeout_s, tell=tell)
+        checks = check_comparable({name: as_checked[name] for name in names}, timeout_s=timeout_s, tell=tell)
         for name, check in checks.items():
             found[name] = check
             if not check.failure:  # what went wrong once may go right the next time
@@ -79,15 +82,17 @@ def _code(job: Job) -> str:
     return digest.hexdigest()
 
 
-def _read(path: Path) -> LayerCheck | None:
+def _read(path: Path) -> Comparable | None:
     try:
         content: Any = json.loads(path.read_text(encoding="utf-8"))
-        return LayerCheck(
+        layers = LayerCheck(
             precision=str(content["precision"]),
             checked=int(content["checked"]),
             worst=_distance(content["worst"]),
             first_disagreement=_distance(content["first_disagreement"]),
         )
+        whole_step = _distance(content["whole_step"]) or Absent(str(content["whole_step"]["absent"]))
+        return Comparable(layers=layers, whole_step=whole_step, seeds=int(content["seeds"]))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -104,7 +109,7 @@ def _distance(content: Any) -> Distance | None:
     )
 
 
-def _write(path: Path, check: LayerCheck) -> None:
+def _write(path: Path, check: Comparable) -> None:
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -51,6 +51,8 @@ class Trajectory:
         self._parameters = initial_parameters(graph, seed, generic=True)
         self._buffers = initial_buffers(graph)
         self._outputs: dict[str, NDArray[Any]] = {}
+        self._wide = precision == "fp64"
+        self.gradients: dict[str, NDArray[Any]] = {}  # of `layer/parameter`, when all training cases have been given
 
     def forward_cases(self) -> Iterator[Case]:
         """Every layer forward, as in evaluation. Inputs come from training mode: with running statistics that nothing
@@ -73,6 +75,8 @@ class Trajectory:
             output = self._run(layer, training=True)
             given = self._round(upstream.pop(layer.name))
             gradients = output.backward(given)
+            for name, gradient in gradients.parameters.items():
+                self.gradients[f"{layer.name}/{name}"] = gradient if self._wide else _to_float32(gradient)
             for name, gradient in zip(layer.inputs, gradients.inputs, strict=True):
                 upstream[name] = upstream[name] + gradient if name in upstream else gradient
             if _is_checked(layer):

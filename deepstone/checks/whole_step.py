@@ -28,7 +28,7 @@ class ReferenceSteps:
     """What float64 NumPy gives: the loss of each step, and the gradients of the first by `layer/parameter`."""
 
     losses: list[float]
-    gradients: dict[str, NDArray[np.float64]]
+    gradients: Mapping[str, NDArray[Any]]
 
 
 def reference_steps(

@@ -27,7 +27,7 @@ from deepstone.errors import UsageError
 from deepstone.records.schema import absent, is_absent
 
 if TYPE_CHECKING:
-    from deepstone.checks.layers import LayerCheck
+    from deepstone.checks.comparable import Comparable
     from deepstone.runner.job import Job
     from deepstone.runner.launch import Effort, Tell
     from deepstone.setups.axes import Value
@@ -173,7 +173,7 @@ def _measured(job_a: Job, job_b: Job, effort: Effort, pairs: int, store_path: Pa
     store.probe()
     with progress_bar(1) as bar:
         bar.begin(title(job_a))
-        checks = _layer_checks(job_a, job_b, effort, bar.tell)
+        checks = _checks(job_a, job_b, effort, bar.tell)
         sameness = _as_json(checks)
         if not all(check.ok for check in checks.values()):
             return _refused(checks, sameness)
@@ -195,22 +195,22 @@ def _measured(job_a: Job, job_b: Job, effort: Effort, pairs: int, store_path: Pa
     }
 
 
-def _layer_checks(job_a: Job, job_b: Job, effort: Effort, tell: Tell) -> dict[str, LayerCheck]:
+def _checks(job_a: Job, job_b: Job, effort: Effort, tell: Tell) -> dict[str, Comparable]:
     """Across frameworks no speed is compared before both are shown to compute the same. Nothing within one."""
     if job_a.environment.sha == job_b.environment.sha:
         return {}
-    from deepstone.checks.cache import layer_checks
+    from deepstone.checks.cache import comparable
 
-    return layer_checks({"a": job_a, "b": job_b}, timeout_s=effort.timeout_s, tell=tell)
+    return comparable({"a": job_a, "b": job_b}, timeout_s=effort.timeout_s, tell=tell)
 
 
-def _as_json(checks: Mapping[str, LayerCheck]) -> dict[str, Any]:
+def _as_json(checks: Mapping[str, Comparable]) -> dict[str, Any]:
     if not checks:
         return dict(absent("both sides run the same framework"))
     return {"ok": all(check.ok for check in checks.values()), **{side: checks[side].to_json() for side in ("a", "b")}}
 
 
-def _refused(checks: Mapping[str, LayerCheck], sameness: dict[str, Any]) -> dict[str, Any]:
+def _refused(checks: Mapping[str, Comparable], sameness: dict[str, Any]) -> dict[str, Any]:
     """No winner among things that are not shown to be the same; so they are not measured either."""
     sides = [f"{side.upper()}: {check.why_not()}" for side, check in checks.items() if not check.ok]
     reason = absent(f"not compared, because they are not shown to compute the same; {'; '.join(sides)}")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from deepstone.checks.cache import layer_checks
-from deepstone.checks.layers import LayerCheck
+from deepstone.checks.cache import comparable
+from deepstone.checks.comparable import Comparable
 from deepstone.cli.output import print_lines
 from deepstone.cli.progress import progress_bar
 from deepstone.cli.show import show_table
@@ -24,13 +24,13 @@ def show_with_ratios(records: Sequence[Record], jobs: Sequence[Job], *, timeout_
     print_lines(["", *_remarks(checks)], hang=4)
 
 
-def _checks(records: Sequence[Record], jobs: Sequence[Job], timeout_s: float) -> dict[str, LayerCheck]:
-    """The layer check behind every run that went well, by job."""
+def _checks(records: Sequence[Record], jobs: Sequence[Job], timeout_s: float) -> dict[str, Comparable]:
+    """What shows that they compute the same, of every run that went well, by job."""
     measured = {record["job"] for record in records if not is_absent(record["summary"])}
     wanted = {job.id: job for job in jobs if job.id in measured}
     with progress_bar(1) as bar:
         bar.begin("do they compute the same?")
-        return layer_checks(wanted, timeout_s=timeout_s, tell=bar.tell)
+        return comparable(wanted, timeout_s=timeout_s, tell=bar.tell)
 
 
 def _counterpart(record: Record, records: Sequence[Record], base: str) -> Record | None:
@@ -39,7 +39,7 @@ def _counterpart(record: Record, records: Sequence[Record], base: str) -> Record
     return next((other for other in records if other["setup"]["requested"] == wanted), None)
 
 
-def _ratio(record: Record, base: Record | None, checks: Mapping[str, LayerCheck]) -> str:
+def _ratio(record: Record, base: Record | None, checks: Mapping[str, Comparable]) -> str:
     if base is None or is_absent(record["summary"]) or is_absent(base["summary"]):
         return "–"
     if not (checks[record["job"]].ok and checks[base["job"]].ok):
@@ -52,11 +52,11 @@ def _ratio(record: Record, base: Record | None, checks: Mapping[str, LayerCheck]
     return f"{digits(ours['median'] / theirs['median'])} ({digits(low)} – {digits(high)})"
 
 
-def _remarks(checks: Mapping[str, LayerCheck]) -> list[str]:
+def _remarks(checks: Mapping[str, Comparable]) -> list[str]:
     remarks = {f"not compared: {check.why_not()}" for check in checks.values() if not check.ok}
     if any(check.ok for check in checks.values()):
         remarks.add(
             "Ratios are of runs measured apart, one after the other; `deepstone compare` interleaves two of them and "
-            "gives a verdict. Every layer was checked to compute the same."
+            "gives a verdict. Every layer and a whole step were checked to compute the same."
         )
     return sorted(remarks)

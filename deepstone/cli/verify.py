@@ -64,7 +64,7 @@ def verify(model: Model, axes: Axes = None, timeout: Timeout = 1800.0, json: Jso
 
 
 def _refuse_what_is_not_checked(choices: Choices) -> None:
-    from deepstone.checks.verify import NOT_CHECKED
+    from deepstone.checks.workers import NOT_CHECKED
     from deepstone.setups.axes import AXES
 
     for name in NOT_CHECKED:
@@ -95,7 +95,7 @@ def _able(jobs: Mapping[str, Job]) -> dict[str, Job]:
 
 
 def _job(loaded: Any, given: Mapping[str, Value], command: tuple[str, ...]) -> Job:
-    from deepstone.checks.verify import CHECK_BATCH, check_job
+    from deepstone.checks.workers import CHECK_BATCH, check_job
     from deepstone.cli.jobs import make_job
     from deepstone.runner.job import Machine
     from deepstone.setups.request import complete

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final
 
-from deepstone.checks.cache import layer_checks
+from deepstone.checks.cache import comparable
 from deepstone.errors import MissingError
 from deepstone.runner.job import Job
 from deepstone.runner.launch import Tell
@@ -38,7 +38,7 @@ def _some_at_once(jobs: Mapping[str, Job]) -> Iterator[dict[str, Job]]:
 
 def _checked(jobs: Mapping[str, Job], timeout_s: float, tell: Tell) -> dict[str, bool]:
     try:
-        return {name: check.ok for name, check in layer_checks(jobs, timeout_s=timeout_s, tell=tell).items()}
+        return {name: check.ok for name, check in comparable(jobs, timeout_s=timeout_s, tell=tell).items()}
     except MissingError:  # one is gone since it was measured: then nothing is known of it, and the others are checked
         if len(jobs) == 1:
             return {}

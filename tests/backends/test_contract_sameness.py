@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from contextlib import ExitStack
 
 import pytest
 from awkward_ops import OPS, awkward
@@ -14,10 +15,12 @@ from tiny_jobs import machine
 from deepstone.absent import Absent
 from deepstone.checks.layers import LayerCheck
 from deepstone.checks.sameness import FrameworkSameness
-from deepstone.checks.verify import check_layers_only, verify
+from deepstone.checks.verify import verify
+from deepstone.checks.workers import check_every_layer, start_all
 from deepstone.graph.graph import Graph
 from deepstone.models.load import LoadedModel
 from deepstone.runner.job import Job
+from deepstone.runner.launch import silent
 from deepstone.setups.axes import Value
 from deepstone.setups.request import complete
 
@@ -106,8 +109,11 @@ def whole_step(framework: str, graph_name: str) -> FrameworkSameness:
 
 @functools.cache
 def layers(framework: str, setup: str) -> LayerCheck:
-    one = job(framework, awkward(), **{**able(framework), **SETUPS[setup]})
-    return check_layers_only({"it": one}, timeout_s=TIMEOUT_S)["it"]
+    one, found = job(framework, awkward(), **{**able(framework), **SETUPS[setup]}), FrameworkSameness()
+    with ExitStack() as stack:
+        workers = start_all(stack, {"it": one}, {"it": found}, TIMEOUT_S, silent)
+        check_every_layer(workers, one, {"it": found}, silent)
+    return found.layers or LayerCheck(precision="not started", failure=found.failure)
 
 
 @every_real_backend

@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from check_jobs import PLANTED, check_job
 
-from deepstone.checks.cache import layer_checks
-from deepstone.checks.verify import SEEDS, verify
+from deepstone.checks.agreement import Distance
+from deepstone.checks.as_measured import SEEDS
+from deepstone.checks.cache import comparable
+from deepstone.checks.verify import verify
 from deepstone.environments.environment import Environment
 from deepstone.environments.find import find_environment
 
@@ -44,13 +46,33 @@ def test_the_layer_check_names_the_layer(error: str, phase: str):
         "right": check_job("torch", phase=phase),
         "wrong": check_job("torch", phase=phase, environment=planted(error)),
     }
-    checks = layer_checks(jobs, timeout_s=TIMEOUT_S)
+    checks = comparable(jobs, timeout_s=TIMEOUT_S)
     assert checks["right"].ok
+    assert isinstance(checks["right"].whole_step, Distance)
     assert not checks["wrong"].ok
-    assert not checks["wrong"].failure
-    assert checks["wrong"].first_disagreement is not None
-    assert checks["wrong"].first_disagreement.layer == ERRORS[error]
-    assert checks["wrong"].checked == checks["right"].checked
+    wrong = checks["wrong"].layers
+    assert not wrong.failure
+    assert wrong.first_disagreement is not None
+    assert wrong.first_disagreement.layer == ERRORS[error]
+    assert wrong.checked == checks["right"].layers.checked
+
+
+def test_a_comparison_looks_at_a_whole_step_too():
+    """Every layer alone is right, and the network is not; also when it is asked a second time."""
+    jobs = {"right": check_job("torch"), "wrong": check_job("torch", environment=planted("whole"))}
+    for _ in ("done", "kept"):
+        checks = comparable(jobs, timeout_s=TIMEOUT_S)
+        assert checks["right"].ok
+        assert checks["wrong"].layers.ok
+        assert not checks["wrong"].ok
+        assert checks["wrong"].seeds == SEEDS
+        assert "not the whole step" in checks["wrong"].why_not()
+
+
+def test_a_comparison_forgives_what_one_seed_alone_shows():
+    found = comparable({"it": check_job("torch", environment=planted("seed 0"))}, timeout_s=TIMEOUT_S)["it"]
+    assert found.ok, found.why_not()
+    assert found.seeds == 2
 
 
 def test_the_whole_step_in_float64_would_have_told_too():

@@ -1,0 +1,92 @@
+"""Workers of a check: jobs as a check runs them, started together, and what their failures become."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deepstone.checks.cases import Trajectory
+from deepstone.checks.layers import LayerCheck, check_layers
+from deepstone.checks.sameness import FrameworkSameness
+from deepstone.runner.conversation import Conversation, JobFailed, talking_to_worker
+from deepstone.runner.job import Job
+from deepstone.runner.launch import Launched, Tell, silent, start
+from deepstone.setups.axes import AXES, Value
+from deepstone.setups.rules import broken_rule
+
+CHECK_BATCH = 2  # two samples show every error that more would, and the reference computes in float64 NumPy
+
+# Axes that a check does not look at: it makes one kind of update, and what dropout drops is chance.
+NOT_CHECKED = ("optimizer", "dropout")
+
+
+def check_job(job: Job, *, batch: int = CHECK_BATCH, phase: str | None = None, **changed: Value) -> Job:
+    """The job as a check runs it: the same setup where it decides what is computed, on a small batch."""
+    defaults = {name: AXES[name].default for name in NOT_CHECKED}
+    request = {**job.request, **defaults, "batch": batch, "phase": phase or job.phase, **changed}
+    return replace(job, request=request, generic_weights=True)
+
+
+def without_update(job: Job) -> Job:
+    """A step whose gradients can be read; a fused training step keeps them to itself."""
+    return check_job(job, batch=job.batch, phase="forward" if job.phase == "forward" else "gradient")
+
+
+def start_all(
+    stack: ExitStack, jobs: Mapping[str, Job], found: Mapping[str, FrameworkSameness], timeout_s: float, tell: Tell
+) -> dict[str, Conversation]:
+    """The setups as asked for, all at once, so that the reference need compute every layer only once."""
+    workers: dict[str, Conversation] = {}
+    for name, job in jobs.items():
+        tell(f"starting {name}", 0.0)
+        with failing_into(found[name]):
+            launched, worker = begin(stack, without_update(job), timeout_s)
+            assert launched.prepared is not None
+            precision = str(launched.prepared.effective["precision"]["value"])
+            found[name].layers = LayerCheck(precision=precision, on_gpu=launched.on_gpu)
+            found[name].losses = worker.losses(0)
+            workers[name] = worker
+    return workers
+
+
+def check_every_layer(
+    workers: Mapping[str, Conversation], job: Job, found: Mapping[str, FrameworkSameness], tell: Tell
+) -> Trajectory:
+    """Layer by layer, along the reference's way through the network."""
+    graph = job.model.graph
+    trajectory = Trajectory(graph, batch=job.batch, seed=seed_of(job), precision=str(job.request["precision"]))
+    cases = trajectory.forward_cases() if job.phase == "forward" else trajectory.training_cases()
+    checks = {name: result.layers for name, result in found.items() if result.layers is not None}
+    check_layers(cases, workers, checks, graph, tell)
+    return trajectory
+
+
+def begin(stack: ExitStack, job: Job, timeout_s: float) -> tuple[Launched, Conversation]:
+    reason = broken_rule(job.request)
+    if reason:
+        raise JobFailed("unsupported", reason, stage="plan")
+    worker = stack.enter_context(talking_to_worker(job, timeout_s=timeout_s))
+    launched = Launched()
+    start(worker, job, launched, silent)
+    return launched, worker
+
+
+@contextmanager
+def failing_into(found: FrameworkSameness) -> Generator[None, None, None]:
+    try:
+        yield
+    except JobFailed as failure:
+        found.failure = f"{failure.outcome}: {failure.reason}"
+
+
+def loaded(worker: Conversation, kind: str) -> dict[str, NDArray[Any]]:
+    return {name: np.load(path, mmap_mode="r") for name, path in worker.dump(kind).items()}
+
+
+def seed_of(job: Job) -> int:
+    return int(job.request["seed"])
