@@ -1,1 +1,5 @@
 """PaddlePaddle on the CPU: eager, one operation after the other, with kernels of its own over MKL."""
+
+import warnings
+
+warnings.filterwarnings("ignore", message="No ccache found")  # importing Paddle looks for a compiler that nobody uses
