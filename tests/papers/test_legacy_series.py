@@ -73,12 +73,21 @@ def test_figure_5_of_awan2017_does_not_merge_versions() -> None:
     assert ["tensorflow", "1.12.0-intel"] in named
 
 
+ENGINES = {
+    "models": ["alexnet-owt"],
+    "precision": "fp32",
+    "axis": "engine",
+    "values": {"native": "default", "onednn": "optimized"},
+}
+
+
 def test_figure_3_of_awan2017_tells_frameworks_apart() -> None:
-    parameters = {
-        "models": ["alexnet-owt"],
-        "axis": "engine",
-        "values": {"native": "default", "onednn": "optimized"},
-    }
-    chart = setups_by_machine(parameters, evidence_of(records(), []))
+    chart = setups_by_machine(ENGINES, evidence_of(records(), []))
     places = [point["x"] for points in chart.series.values() for point in points]
     assert len(places) == len(set(places)) == len(FRAMEWORKS)
+
+
+def test_figure_3_of_awan2017_does_not_take_another_precision_for_an_engine() -> None:
+    in_bf16 = rounds(99.0, 99.0, batch=16, effective={"engine": "onednn", "precision": "bf16-mixed"})
+    charts = [setups_by_machine(ENGINES, evidence_of(given, [])) for given in (records(), [*records(), *in_bf16])]
+    assert charts[0].series == charts[1].series

@@ -45,9 +45,9 @@ def setups_by_machine(parameters: Mapping[str, Any], evidence: Evidence) -> Char
     )
     wanted = parameters["values"]
     for model in parameters["models"]:
+        entries = _trained(model, evidence, parameters["precision"])
         cases = _fastest(
-            [(place, case) for place, case in _trained(model, evidence) if str(value_of(case.record, axis)) in wanted],
-            apart_by=axis,
+            [(place, case) for place, case in entries if str(value_of(case.record, axis)) in wanted], apart_by=axis
         )
         frameworks = {asked_framework(case.record) for _, case in cases}
         for place, case in cases:
@@ -73,11 +73,7 @@ def setups_by_machine(parameters: Mapping[str, Any], evidence: Evidence) -> Char
 
 def _entries(parameters: Mapping[str, Any], evidence: Evidence) -> list[tuple[Place, Case]]:
     for model in parameters["models"]:
-        cases = [
-            (place, case)
-            for place, case in _trained(model, evidence)
-            if value_of(case.record, "precision") == parameters["precision"]
-        ]
+        cases = _trained(model, evidence, parameters["precision"])
         if cases:
             places = Counter(
                 batch for batch, _ in {(case.record["workload"]["batch"], place.key) for place, case in cases}
@@ -87,11 +83,14 @@ def _entries(parameters: Mapping[str, Any], evidence: Evidence) -> list[tuple[Pl
     return []
 
 
-def _trained(model: str, evidence: Evidence) -> list[tuple[Place, Case]]:
+def _trained(model: str, evidence: Evidence, precision: str) -> list[tuple[Place, Case]]:
     return [
         (place, case)
         for place, case in evidence.cases
-        if case.model == model and case.good and case.record["workload"]["phase"] == "train"
+        if case.model == model
+        and case.good
+        and case.record["workload"]["phase"] == "train"
+        and value_of(case.record, "precision") == precision
     ]
 
 
