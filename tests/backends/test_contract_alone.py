@@ -1,5 +1,6 @@
-"""The contract of backends about layers by themselves: which passes there are, that each takes time, and that the
-network stays as it was. One real worker per backend is asked everything once; the tests look at what it said.
+"""The contract of backends about layers by themselves: which passes there are, that each computes what its name says,
+and that the network stays as it was. One real worker per backend is asked everything once; the tests look at what it
+said.
 """
 
 from __future__ import annotations
@@ -7,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, field
+from statistics import fmean
 
 import pytest
 from frameworks import FURTHER, environment_of
@@ -17,13 +19,22 @@ from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph, Layer
 from deepstone.graph.ops import Conv, Dense, Dropout, Flatten, Input
 from deepstone.models.load import LoadedModel
-from deepstone.runner.conversation import talking_to_worker
+from deepstone.runner.conversation import Conversation, talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.setups.axes import Value
 from deepstone.setups.request import complete
 
 TIMEOUT_S = 280.0
-SUBJECTS = ("torch", "tensorflow", "jax", *FURTHER, "torch@1.1.0")
+LONE_LEGACY = (
+    "torch@1.1.0",
+    "mxnet",
+    "chainer",
+    "chainer@7.8.1-ideep",
+    "tensorflow@1.12.0",
+    "tensorflow@1.12.0-intel",
+    "tensorflow@1.2.1",
+)
+SUBJECTS = ("torch", "tensorflow", "jax", *FURTHER, *LONE_LEGACY)
 
 every_backend = pytest.mark.parametrize("name", SUBJECTS, ids=lambda name: name.replace("@", "-"))
 every_phase = pytest.mark.parametrize("phase", ["forward", "gradient"])  # alone, training is no other
@@ -44,6 +55,16 @@ def varied() -> Graph:
     return b.build()
 
 
+@functools.cache
+def fat() -> Graph:
+    """A convolution that takes most of the step's time, behind another, so that its input has a gradient."""
+    b = Builder("fat")
+    x = b.conv("thin", b.input("data", (8, 27, 27)), channels=64, kernel=1)
+    x = b.global_pool("global", b.conv("fat", x, channels=64, kernel=3, pad=1))
+    b.softmax_cross_entropy("loss", b.dense("dense", b.flatten("flatten", x), features=10))
+    return b.build()
+
+
 @dataclass(kw_only=True)
 class Life:
     """What one worker said from hello to close."""
@@ -52,6 +73,8 @@ class Life:
     losses: list[float] = field(default_factory=list)  # before and after layers ran alone
     programs_with_image_gradient: tuple[str, ...] = ()
     programs_of_dropout: tuple[str, ...] = ()
+    fat_s: dict[str, float] = field(default_factory=dict)  # the fat convolution, by program; forward taken off
+    fat_steps_s: dict[str, float] = field(default_factory=dict)  # steps of its network, by phase
 
 
 @functools.cache
@@ -74,18 +97,36 @@ def life_of(name: str) -> Life:
         life.programs_with_image_gradient = talk.lone("before weights")
         bench.prepare(phase="gradient", dropout="on")
         life.programs_of_dropout = talk.lone("drop")
+        for phase in ("forward", "gradient"):
+            talk.prepare(job_of(name, fat(), phase=phase))
+            life.fat_steps_s[phase] = min(talk.block(samples=10, lead=1).step_s)
+        life.fat_s = shortest_alone(talk, "fat")
         talk.close()
     return life
 
 
+def shortest_alone(talk: Conversation, layer: str) -> dict[str, float]:
+    """By program, what forward takes taken off; in turns, so that others on the machine disturb all of them alike."""
+    programs = talk.lone(layer)
+    shortest_s = dict.fromkeys(programs, math.inf)
+    for _ in range(8):
+        for program in programs:
+            shortest_s[program] = min(shortest_s[program], fmean(talk.lone_block(program, samples=3)))
+    taken_off_s = {program: shortest_s["forward"] if program.startswith("forward+") else 0.0 for program in programs}
+    return {program.removeprefix("forward+"): shortest_s[program] - taken_off_s[program] for program in programs}
+
+
 def varied_job(name: str, **axes: Value) -> Job:
-    graph = varied()
+    return job_of(name, varied(), **axes)
+
+
+def job_of(name: str, graph: Graph, **axes: Value) -> Job:
     return Job(
         model=LoadedModel(graph=graph, name=graph.name, source="zoo", file_sha256=""),
         request=complete({"framework": name, "batch": 8, "threads": 1, **axes}),
         environment=environment_of(name),
         machine=machine(),
-        command=("deepstone", "layers", "varied"),
+        command=("deepstone", "layers", graph.name),
     )
 
 
@@ -105,6 +146,21 @@ def test_every_program_takes_time(name: str, phase: str):
         for program, times in programs.items():
             assert len(times) == 2, (layer, program)
             assert all(math.isfinite(step_s) and step_s > 0 for step_s in times), (layer, program)
+
+
+@every_backend
+def test_a_convolution_s_gradients_are_computed_each_by_itself(name: str):
+    """Two of them, each as much work as forward. What nobody reads, some frameworks leave out."""
+    fat_s = life_of(name).fat_s
+    assert fat_s["backward"] > 0.7 * fat_s["forward"]
+    assert 0.1 * fat_s["backward"] < fat_s["data"] < 0.92 * fat_s["backward"]
+    assert 0.1 * fat_s["backward"] < fat_s["weight"] < 0.92 * fat_s["backward"]
+
+
+@every_backend
+def test_a_step_computes_gradients_that_nobody_reads(name: str):
+    steps_s = life_of(name).fat_steps_s
+    assert steps_s["gradient"] > 1.5 * steps_s["forward"]
 
 
 @every_backend

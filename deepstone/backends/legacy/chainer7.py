@@ -10,7 +10,17 @@ import chainer.functions as F
 import numpy as np
 from chainer.backends import intel64
 
-from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, PHASES, Backend, Job, LayerResult
+from deepstone.backends.base import (
+    ADAM_LEARNING_RATE,
+    LEARNING_RATE,
+    MOMENTUM,
+    PHASES,
+    Backend,
+    Job,
+    LayerResult,
+    LoneLayer,
+)
+from deepstone.backends.legacy.alone import Alone, Program
 from deepstone.backends.legacy.in_turn import InTurn
 from deepstone.backends.legacy.listening import Heard, listening
 from deepstone.backends.legacy.shared import (
@@ -39,14 +49,16 @@ _Op = Callable[..., Any]
 class Held:
     """The trained arrays and the running statistics of each layer."""
 
-    def __init__(self, layers: Iterable[OldLayer], weights: Dict[str, Dict[str, Any]], dtype: Any, device: Any) -> None:
+    def __init__(
+        self, layers: Iterable[OldLayer], weights: Dict[str, Dict[str, Any]], dtype: Any, device: Any, trained: bool
+    ) -> None:
         self.parameters: Dict[str, Dict[str, Any]] = {}
         self.buffers: Dict[str, Dict[str, Any]] = {}
         for layer in layers:
             if layer.parameters:
                 own = weights[layer.name]
                 self.parameters[layer.name] = {
-                    name: chainer.Parameter(np.array(own[name], dtype=dtype)) for name in layer.parameters
+                    name: _weight(np.array(own[name], dtype=dtype), trained) for name in layer.parameters
                 }
             if layer.buffers:
                 shape = layer.parameters["weight"]
@@ -57,6 +69,10 @@ class Held:
 
     def flat(self) -> List[Any]:
         return [parameter for arrays in self.parameters.values() for parameter in arrays.values()]
+
+
+def _weight(array: Any, trained: bool) -> Any:
+    return chainer.Parameter(array) if trained else chainer.Variable(array, requires_grad=False)
 
 
 class Plain(chainer.FunctionNode):
@@ -188,10 +204,19 @@ class Lowering:
         return lambda x, labels: F.softmax_cross_entropy(x, labels) * weight
 
 
+class Met:
+    """What one layer is given in a step, as it lies there."""
+
+    def __init__(self, layer: OldLayer, arguments: Sequence[Any], output: Any) -> None:
+        self.inputs = {source: one.array for source, one in zip(layer.inputs, arguments)}
+        self.upstream = output.grad  # None where nobody needs it
+
+
 class ChainerBackend(Backend):
     _job: Job
     _step: Callable[[], None]
     _update: Optional[Callable[[], None]]
+    _met: Optional[Dict[str, "Met"]]
     _loss: Any = None
 
     def versions(self) -> Dict[str, Any]:
@@ -202,7 +227,7 @@ class ChainerBackend(Backend):
         engines = _engines(job.request)
         refuse_other_values(job.request, dict(HONOURED, engine=("auto",) + engines), NAME)
         self._job, request = job, job.request
-        self._heard = Heard()
+        self._heard, self._met = Heard(), None
         self._engine = engines[0] if request["engine"] == "auto" else str(request["engine"])
         chainer.global_config.use_ideep = "auto" if self._engine == "onednn" else "never"
         self._device = chainer.get_device("@intel64" if self._engine == "onednn" else "@numpy")
@@ -220,8 +245,8 @@ class ChainerBackend(Backend):
         self._resident = chainer.Variable(self._images, requires_grad=request["input_grad"] == "on")
         self._update = self._make_update() if request["phase"] == "train" else None
 
-    def _lowered(self, layers: Sequence[OldLayer]) -> Tuple[Held, Lowering]:
-        held = Held(layers, self._job.weights, self._dtype, self._device)
+    def _lowered(self, layers: Sequence[OldLayer], trained: bool = True) -> Tuple[Held, Lowering]:
+        held = Held(layers, self._job.weights, self._dtype, self._device, trained)
         dropout = self._job.request["dropout"] == "on"
         return held, Lowering(self._graph, held, self._dtype, self._training, dropout)
 
@@ -344,10 +369,7 @@ class ChainerBackend(Backend):
         layer = self._graph.by_name[name]
         held, lowering = self._lowered([layer])
         given = {source: chainer.Variable(array.astype(self._dtype)) for source, array in inputs.items()}
-        arguments: List[Any] = [given[source] for source in layer.inputs]
-        if layer.op == LOSS:
-            arguments.append(self._labels)
-        output = lowering.lower(layer)(*arguments)
+        output = self._call(layer, lowering, given)()
         result = np.array(_numpy(output.array))
         if upstream is not None:
             output = F.identity(output)  # of a layer that hands on its input, the gradient would be set by hand
@@ -360,6 +382,73 @@ class ChainerBackend(Backend):
             parameters={key: _numpy(one.grad) for key, one in parameters.items() if one.grad is not None},
             buffers=held.buffers.get(name, {}),
         )
+
+    def _call(self, layer: OldLayer, lowering: Lowering, given: Dict[str, Any]) -> Callable[[], Any]:
+        arguments: List[Any] = [given[source] for source in layer.inputs]
+        if layer.op == LOSS:
+            arguments.append(self._labels)
+        function = lowering.lower(layer)
+        return lambda: function(*arguments)
+
+    def lone_layer(self, name: str) -> LoneLayer:
+        alone = Alone(self._graph, name, self._job.request, len(self._labels))
+
+        def forward() -> Program:
+            call, _ = self._ready(alone, alone.sources, True)
+
+            def run() -> None:
+                call()
+
+            return run
+
+        def backward(sources: Sequence[str], trained: bool) -> Program:
+            call, wanted = self._ready(alone, sources, trained)
+            output, upstream = call(), chainer.Variable(self._meetings()[name].upstream)
+
+            def run() -> None:
+                for variable in wanted:
+                    variable.cleargrad()
+                output.grad_var = upstream  # which is taken from it by the time it returns
+                output.backward()
+
+            return run
+
+        moves = alone.layer.op == "flatten" and _is_scattered(next(iter(self._meetings()[name].inputs.values())))
+        return LoneLayer(alone.programs(forward, backward, moves_to_flatten=moves), self)
+
+    def _ready(self, alone: Alone, sources: Sequence[str], trained: bool) -> Tuple[Callable[[], Any], List[Any]]:
+        """The layer by itself, and what has a gradient: those inputs, and the weights if `trained`."""
+        held, lowering = self._lowered([alone.layer], trained)
+        given = {
+            source: chainer.Variable(array, requires_grad=source in sources)
+            for source, array in self._meetings()[alone.layer.name].inputs.items()
+        }
+        wanted = [given[source] for source in sources] + (held.flat() if trained else [])
+        return self._call(alone.layer, lowering, given), wanted
+
+    def _meetings(self) -> Dict[str, Met]:
+        """By layer. Kept from one step of its own: Chainer's convolutions leave images with channels last, MKL-DNN's in
+        blocks of channels, and a pool that gets them in another order takes up to a hundred times as long."""
+        if self._met is None:
+            seen: List[Tuple[OldLayer, Sequence[Any], Any]] = []
+            lowering = self._lowered(self._graph.layers)[1]
+
+            def lower(layer: OldLayer) -> _Op:
+                function = lowering.lower(layer)
+
+                def call(*arguments: Any) -> Any:
+                    output = function(*arguments)
+                    seen.append((layer, arguments, output))
+                    return output
+
+                return call
+
+            images = chainer.Variable(self._images, requires_grad=self._job.request["input_grad"] == "on")
+            loss = InTurn(self._graph, lower)(images, self._labels)
+            if self._training:
+                loss.backward(retain_grad=True)
+            self._met = {layer.name: Met(layer, arguments, output) for layer, arguments, output in seen}
+        return self._met
 
     def memory(self) -> Dict[str, Any]:
         return on_the_cpu()
@@ -395,6 +484,12 @@ def _openblas_threads() -> Optional[int]:
 def _numpy(array: Any) -> Any:
     """An array of iDeep lies in blocks of channels as MKL-DNN wants them."""
     return chainer.get_device("@numpy").send(array)
+
+
+def _is_scattered(images: Any) -> bool:
+    """Whether flattening them moves anything: one pixel per channel lies in order, whatever the order."""
+    in_order = isinstance(images, np.ndarray) and images.flags.c_contiguous
+    return not in_order and images.shape[2:] != (1, 1)
 
 
 def _sides(pad: Sequence[int]) -> Tuple[Tuple[int, int], ...]:

@@ -19,8 +19,10 @@ from deepstone.backends.base import (
     Backend,
     Job,
     LayerResult,
+    LoneLayer,
     Marks,
 )
+from deepstone.backends.legacy.alone import Alone, Program
 from deepstone.backends.legacy.shared import (
     LOSS,
     OldGraph,
@@ -183,6 +185,7 @@ class Lowering:
 class MxnetBackend(Backend):
     _job: Job
     _executor: Any
+    _outputs: Optional[Dict[str, Any]]  # of all layers that others read
     _update: Callable[[], None]
 
     def versions(self) -> Dict[str, Any]:
@@ -199,9 +202,11 @@ class MxnetBackend(Backend):
         lowering = self._new_lowering()
         refuse_other_ops(graph, lowering.ops, NAME)
         given = {graph.input.name: mx.nd.array(job.images, dtype=self._dtype), _LABELS: self._labels()}
-        wanted = [graph.input.name] if request["input_grad"] == "on" else []
-        self._executor = self._bound(mx.sym.make_loss(_network(graph, lowering)), lowering, graph.layers, given, wanted)
+        wanted = [graph.input.name] if self._training and request["input_grad"] == "on" else []
+        loss = mx.sym.make_loss(_network(graph, lowering))
+        self._executor = self._bound(loss, lowering, graph.layers, given, wanted, self._training)
         self._images = self._executor.arg_dict[graph.input.name]
+        self._outputs = None
         self._steps_done = 0
         self._update = self._make_update() if request["phase"] == "train" else _nothing
 
@@ -218,26 +223,29 @@ class MxnetBackend(Backend):
         layers: Iterable[OldLayer],
         given: Dict[str, Any],
         wanted: Sequence[str],
+        trained: bool,
     ) -> Any:
-        """The symbol with its arrays. It keeps gradients of all parameters, and of the `wanted` among those given."""
-        arrays, trained = dict(given), list(wanted)
+        """The symbol with its arrays. It keeps gradients of the `wanted` among those given, and of all parameters if
+        `trained`."""
+        arrays, with_gradient = dict(given), list(wanted)
         kept: Dict[str, Any] = {}
         for layer in layers:
             for name in layer.parameters:
                 own = self._job.weights[layer.name][name]
                 arrays[_key(layer.name, name)] = mx.nd.array(own, dtype=self._dtype)
-                trained.append(_key(layer.name, name))
+                if trained:
+                    with_gradient.append(_key(layer.name, name))
             for name in layer.buffers:
                 start = mx.nd.ones if name == "running_var" else mx.nd.zeros
                 kept[_key(layer.name, name)] = start(layer.parameters["weight"], dtype=self._dtype)
         arrays.update(lowering.constants)
-        gradients = {name: mx.nd.zeros(arrays[name].shape, dtype=self._dtype) for name in trained}
+        gradients = {name: mx.nd.zeros(arrays[name].shape, dtype=self._dtype) for name in with_gradient}
         needed = set(symbol.list_arguments())
         return symbol.bind(
             mx.cpu(),
             args={name: array for name, array in arrays.items() if name in needed},
-            args_grad=gradients if self._training else None,
-            grad_req={name: "write" if name in gradients and self._training else "null" for name in needed},
+            args_grad=gradients or None,
+            grad_req={name: "write" if name in gradients else "null" for name in needed},
             aux_states=kept,
         )
 
@@ -357,20 +365,13 @@ class MxnetBackend(Backend):
 
     def layer(self, name: str, inputs: Dict[str, Any], upstream: Optional[Any]) -> LayerResult:
         layer = self._graph.by_name[name]
-        lowering = self._new_lowering()
-        given = {source: mx.nd.array(array, dtype=self._dtype) for source, array in inputs.items()}
-        variables = {source: mx.sym.var(source) for source in layer.sources}
-        symbols = [variables[source] for source in layer.inputs]
-        if layer.op == LOSS:
-            symbols.append(mx.sym.var(_LABELS))
-            given[_LABELS] = self._labels()
         wanted = list(inputs) if upstream is not None else []
-        executor = self._bound(lowering.lower(layer, symbols), lowering, [layer], given, wanted)
+        given = {source: mx.nd.array(array, dtype=self._dtype) for source, array in inputs.items()}
+        executor = self._single(layer, given, wanted, self._training)
         output = executor.forward(is_train=upstream is not None)[0]
         if upstream is not None:
-            shaped = np.asarray(upstream).reshape(output.shape)
-            executor.backward([mx.nd.array(shaped, dtype=self._dtype)])
-        held = executor.grad_dict if self._training else {}  # MXNet has no empty one
+            executor.backward([self._shaped(upstream, output)])
+        held = executor.grad_dict if wanted or (self._training and layer.parameters) else {}  # MXNet has no empty one
         gradients = {key: array.asnumpy() for key, array in held.items() if array is not None}
         buffers = self._buffers(executor, [layer], 1 if upstream is not None else 0)
         return LayerResult(
@@ -379,6 +380,80 @@ class MxnetBackend(Backend):
             parameters={own: gradients[_key(name, own)] for own in layer.parameters if _key(name, own) in gradients},
             buffers={key[len(name) + 1 :]: array for key, array in buffers.items()},
         )
+
+    def _single(self, layer: OldLayer, inputs: Dict[str, Any], wanted: Sequence[str], trained: bool) -> Any:
+        """The layer bound by itself, with gradients of those inputs, and of the weights if `trained`."""
+        lowering, given = self._new_lowering(), dict(inputs)
+        variables = {source: mx.sym.var(source) for source in layer.sources}
+        symbols = [variables[source] for source in layer.inputs]
+        if layer.op == LOSS:
+            symbols.append(mx.sym.var(_LABELS))
+            given[_LABELS] = self._labels()
+        return self._bound(lowering.lower(layer, symbols), lowering, [layer], given, wanted, trained)
+
+    def _shaped(self, upstream: Any, output: Any) -> Any:
+        return mx.nd.array(np.asarray(upstream).reshape(output.shape), dtype=self._dtype)
+
+    def lone_layer(self, name: str) -> LoneLayer:
+        alone = Alone(self._graph, name, self._job.request, len(self._job.labels))
+        training, with_forward = alone.training, alone.training and not self._runs_back_again(alone)
+
+        def forward() -> Program:
+            wanted = alone.sources if training else []
+            run = self._single(alone.layer, self._met_by(alone.layer), wanted, training).forward
+            return lambda: run(is_train=training)
+
+        def backward(sources: Sequence[str], trained: bool) -> Program:
+            executor, upstream = self._gone_forward(alone, sources, trained)
+
+            def both() -> None:
+                executor.forward(is_train=True)
+                executor.backward(upstream)
+
+            return both if with_forward else lambda: executor.backward(upstream)
+
+        return LoneLayer(alone.programs(forward, backward, with_forward), self)
+
+    def _met_by(self, layer: OldLayer) -> Dict[str, Any]:
+        """What the layer reads in a step, as it lies there: oneDNN leaves images in blocks of channels, and a pool that
+        gets them in plain order can be a hundred times as fast as in the network."""
+        if self._outputs is None:
+            lowering = self._new_lowering()
+            symbols = _symbols(self._graph, lowering)
+            names = [name for name in symbols if self._graph.takers(name)]
+            images, group = self._graph.input.name, mx.sym.Group([symbols[name] for name in names])
+            # With a gradient of something, or MXNet would fuse layers into one.
+            given = {images: self._images.copy()}
+            executor = self._bound(group, lowering, self._graph.layers, given, [images], False)
+            self._outputs = dict(zip(names, executor.forward(is_train=self._training)))
+        return {source: self._outputs[source] for source in layer.sources}
+
+    def _gone_forward(self, alone: Alone, sources: Sequence[str], trained: bool) -> Tuple[Any, Any]:
+        """The layer after a forward, and the gradient of its output, as the next layer's backward leaves it."""
+        executor = self._single(alone.layer, self._met_by(alone.layer), sources, trained)
+        output = executor.forward(is_train=True)[0]
+        name = alone.layer.name
+        takers = [layer for layer in self._graph.layers if name in layer.inputs]
+        if not takers:
+            return executor, self._shaped(alone.upstream(), output)
+        taker = self._single(takers[0], self._met_by(takers[0]), [name], False)
+        taker.backward(
+            [mx.nd.random.normal(shape=one.shape, dtype=self._dtype) for one in taker.forward(is_train=True)]
+        )
+        return executor, taker.grad_dict[name]
+
+    def _runs_back_again(self, alone: Alone) -> bool:
+        """Whether a second backward from one forward gives what the first gave. MXNet may lay a gradient over what
+        forward has kept: the mask of a dropout, a norm made of several symbols."""
+        if not (alone.sources or alone.layer.parameters):
+            return True
+        executor, upstream = self._gone_forward(alone, alone.sources, True)
+        held = [array for array in executor.grad_dict.values() if array is not None]
+        found: List[List[Any]] = []
+        for _ in range(2):
+            executor.backward(upstream)
+            found.append([array.asnumpy() for array in held])
+        return all(np.allclose(first, second, 1e-3, 1e-5) for first, second in zip(*found))
 
     def memory(self) -> Dict[str, Any]:
         return on_the_cpu()
@@ -401,16 +476,21 @@ def _written_out(pairs: Sequence[Tuple[Any, Any]], momentum: float) -> Callable[
     return update
 
 
-def _network(graph: OldGraph, lowering: Lowering) -> Any:
-    """The sum of all losses as a symbol of the images and the labels."""
+def _symbols(graph: OldGraph, lowering: Lowering) -> Dict[str, Any]:
+    """By layer, its output as a symbol of the images and the labels."""
     symbols: Dict[str, Any] = {graph.input.name: mx.sym.var(graph.input.name)}
-    labels, losses = mx.sym.var(_LABELS), []
+    labels = mx.sym.var(_LABELS)
     for layer in graph.layers:
         inputs = [symbols[name] for name in layer.inputs]
-        if layer.op == LOSS:
-            losses.append(lowering.lower(layer, inputs + [labels]))
-        elif layer.op != "input":
-            symbols[layer.name] = lowering.lower(layer, inputs)
+        if layer.op != "input":
+            symbols[layer.name] = lowering.lower(layer, inputs + [labels] if layer.op == LOSS else inputs)
+    return symbols
+
+
+def _network(graph: OldGraph, lowering: Lowering) -> Any:
+    """The sum of all losses."""
+    symbols = _symbols(graph, lowering)
+    losses = [symbols[layer.name] for layer in graph.layers if layer.op == LOSS]
     return losses[0] if len(losses) == 1 else mx.sym.add_n(*losses)
 
 

@@ -10,7 +10,8 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 import numpy as np
 import tensorflow
 
-from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, Backend, Job, LayerResult
+from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, Backend, Job, LayerResult, LoneLayer
+from deepstone.backends.legacy.alone import Alone, Program
 from deepstone.backends.legacy.shared import (
     LOSS,
     OldGraph,
@@ -211,6 +212,30 @@ class Lowering:
         return tf.reduce_mean(losses) * layer.has["weight"]
 
 
+class Single:
+    """One layer in the present graph, with all it reads in variables, as a step has it."""
+
+    def __init__(self, layer: OldLayer, held: Held, lowering: Lowering, inputs: Dict[str, Any], labels: Any) -> None:
+        self.held = held
+        self.statistics = lowering.statistics
+        self.inputs = {source: held.variable(channels_last(array), False) for source, array in inputs.items()}
+        arguments: List[Any] = [self.inputs[source] for source in layer.inputs]
+        if layer.op == LOSS:
+            arguments.append(held.variable(labels, False))
+        self.output = lowering.lower(layer, arguments)
+
+    def place_upstream(self, array: Any) -> None:
+        placed = self.held.variable(channels_last(array), False)
+        with tf.control_dependencies([self.output]):  # in a step, backward begins when forward has ended
+            self._upstream = tf.identity(placed)
+
+    def gradients(self, sources: Iterable[str], trained: bool, gated: bool = False) -> List[Any]:
+        """Of those inputs, and then of the weights if `trained`."""
+        wanted = [self.inputs[source] for source in sources] + (list(self.held.parameters.values()) if trained else [])
+        found: List[Any] = tf.gradients(self.output, wanted, self._upstream, gate_gradients=gated)
+        return found
+
+
 class Tensorflow1Backend(Backend):
     _job: Job
     _session: Any = None
@@ -288,13 +313,13 @@ class Tensorflow1Backend(Backend):
         return self._programs[program]
 
     def _make_step(self, program: str) -> Callable[[], None]:
-        work: List[Any] = list(self._lowering.statistics)
-        if program != "forward":
-            work += [gradient.op for gradient in self._gradients]
+        # Each by itself: what only a group waits for, and nobody reads, TensorFlow 1.12 does not compute.
+        fetches: List[Any] = [self._loss] + self._lowering.statistics
+        if program == "gradient":
+            fetches += [gradient.op for gradient in self._gradients]
         if program == "train":
-            work.append(self._update)
-        with self._session.graph.as_default():
-            fetches = [self._loss, tf.group(*work)] if work else [self._loss]
+            fetches += [gradient.op for gradient in self._gradients[len(self._held.parameters) :]]  # of the images
+            fetches.append(self._update)
         run, feed = self._session.run, self._feed()
 
         def step() -> None:
@@ -341,33 +366,58 @@ class Tensorflow1Backend(Backend):
         return {"%s/%s" % key: kernel_first(value) for key, value in zip(names, values)}
 
     def layer(self, name: str, inputs: Dict[str, Any], upstream: Optional[Any]) -> LayerResult:
-        layer, feed = self._graph.by_name[name], {}
         with tf.Graph().as_default():
-            held, lowering = self._lowered([layer])
-            given: Dict[str, Any] = {}
-            for source, array in inputs.items():
-                placed = channels_last(array.astype(self._dtype))
-                given[source] = tf.placeholder(placed.dtype, placed.shape)
-                feed[given[source]] = placed
-            arguments: List[Any] = [given[source] for source in layer.inputs]
-            if layer.op == LOSS:
-                arguments.append(tf.constant(self._job.labels))
-            output = lowering.lower(layer, arguments)
-            wanted = list(given.values()) + list(held.parameters.values())
+            single = self._single(self._graph.by_name[name], inputs)
             gradients: List[Any] = []
             if upstream is not None:
-                given_back = tf.constant(channels_last(np.asarray(upstream, dtype=self._dtype)))
-                gradients = tf.gradients(output, wanted, given_back)
+                single.place_upstream(np.asarray(upstream, dtype=self._dtype))
+                gradients = single.gradients(inputs, True)
             with self._new_session() as session:
-                held.begin(session)
-                result, found, _ = session.run([output, gradients, lowering.statistics], feed)
-                kept = {key[1]: session.run(variable) for key, variable in held.buffers.items()}
+                single.held.begin(session)
+                result, found, _ = session.run([single.output, gradients, single.statistics])
+                kept = {key[1]: session.run(variable) for key, variable in single.held.buffers.items()}
+        of_weights = zip(single.held.parameters, found[len(inputs) :])
         return LayerResult(
             channels_first(np.asarray(result)),
-            inputs={source: channels_first(value) for source, value in zip(given, found)},
-            parameters={key[1]: kernel_first(value) for key, value in zip(held.parameters, found[len(given) :])},
+            inputs={source: channels_first(value) for source, value in zip(inputs, found)},
+            parameters={key[1]: kernel_first(value) for key, value in of_weights},
             buffers=kept,
         )
+
+    def _single(self, layer: OldLayer, inputs: Dict[str, Any]) -> Single:
+        held, lowering = self._lowered([layer])
+        given = {source: array.astype(self._dtype) for source, array in inputs.items()}
+        return Single(layer, held, lowering, given, self._job.labels)
+
+    def lone_layer(self, name: str) -> LoneLayer:
+        """What backward needs of forward lives within one run of a session, so every backward runs a forward first."""
+        alone = Alone(self._graph, name, self._job.request, len(self._job.labels))
+        if alone.layer.op == "input":
+            return LoneLayer({}, self)
+        with tf.Graph().as_default():
+            tf.set_random_seed(self._job.request["seed"])
+            single = self._single(alone.layer, alone.inputs())
+            if alone.training:
+                single.place_upstream(alone.upstream().astype(self._dtype))
+            session = self._new_session()
+            single.held.begin(session)
+
+            def program(gradients: Sequence[Any]) -> Program:
+                results = [single.output.op] + single.statistics + [gradient.op for gradient in gradients]
+                run: Program = session.make_callable(results)
+                return run
+
+            def backward(sources: Sequence[str], trained: bool) -> Program:
+                return program(single.gradients(sources, trained))
+
+            channels, height, width = (self._graph.shape(alone.layer.inputs[0]) + (1, 1))[:3]
+            moves = channels > 1 and height * width > 1  # to the order of the graph
+            programs = alone.programs(lambda: program([]), backward, with_forward=True, moves_to_flatten=moves)
+            if "forward+backward" in programs:
+                # Gated as in a step, where that makes 1.2 compute a gradient of the image which nobody reads.
+                both = single.gradients(alone.sources, bool(alone.layer.parameters), gated=True)
+                programs["forward+backward"] = program(both)
+        return LoneLayer(programs, self)
 
     def memory(self) -> Dict[str, Any]:
         return on_the_cpu()
