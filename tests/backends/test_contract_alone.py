@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 import pytest
-from frameworks import FURTHER, environment_of
+from frameworks import FURTHER, LEGACY, environment_of
 from tiny_jobs import machine
 from workbench import Bench
 
@@ -25,16 +25,7 @@ from deepstone.setups.axes import Value
 from deepstone.setups.request import complete
 
 TIMEOUT_S = 280.0
-LONE_LEGACY = (
-    "torch@1.1.0",
-    "mxnet",
-    "chainer",
-    "chainer@7.8.1-ideep",
-    "tensorflow@1.12.0",
-    "tensorflow@1.12.0-intel",
-    "tensorflow@1.2.1",
-)
-SUBJECTS = ("torch", "tensorflow", "jax", *FURTHER, *LONE_LEGACY)
+SUBJECTS = ("torch", "tensorflow", "jax", *FURTHER, *LEGACY)
 
 every_backend = pytest.mark.parametrize("name", SUBJECTS, ids=lambda name: name.replace("@", "-"))
 every_phase = pytest.mark.parametrize("phase", ["forward", "gradient"])  # alone, training is no other

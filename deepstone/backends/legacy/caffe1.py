@@ -2,7 +2,8 @@
 
 import ctypes
 import os
-from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
+from functools import partial
+from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
 os.environ.setdefault("GLOG_minloglevel", "2")  # or it tells every layer of every network, from the import on
 
@@ -15,9 +16,15 @@ from deepstone.backends.base import (
     LEARNING_RATE,
     MOMENTUM,
     Backend,
+    InPlace,
     Job,
     LayerResult,
+    LoneLayer,
+    StepAccount,
+    Unsupported,
 )
+from deepstone.backends.legacy.alone import Alone, Program
+from deepstone.backends.legacy.caffe1_network import Network
 from deepstone.backends.legacy.shared import (
     LOSS,
     OldGraph,
@@ -39,222 +46,15 @@ HONOURED = {
     "input": ("resident", "host"),
 }
 
-# Layers whose output their own backward does not read, so that the next layer may write over it.
-_OUTPUT_UNREAD = ("conv", "dense", "batch_norm", "max_pool", "add", "concat")
-_LOWEST = -float(np.finfo(np.float32).max)
-_MAX, _AVERAGE = 0, 1  # numbers of the proto's PoolMethod
+_METHOD = "a stamp after each layer of Caffe, which runs them one by one in any case"
+_RULE = (
+    "nothing is shared: each layer has the time since the stamp before it; sums are of the gradients that meet where "
+    "one output feeds several layers"
+)
+_SUMS, _FORGETTING = "sums of gradients", "forgetting the gradients"
+_DATA, _UPDATE = "data", "update"
 
-_Write = Callable[[OldLayer, str], str]
-
-
-class Network:
-    """Layers of the graph as a NetParameter, and where in it their arrays are.
-
-    Caffe pads both ends of a side alike and rounds pools up. Where the graph does not, its layers for joining and
-    cropping stand around the layer in question.
-    """
-
-    def __init__(self, graph: OldGraph, batch: int, dropout: bool) -> None:
-        self.proto = caffe_pb2.NetParameter()
-        self.parameters: Dict[str, Dict[str, Tuple[str, int]]] = {}  # layer -> array -> layer of Caffe, number
-        self.norms: Dict[str, str] = {}  # batch norm -> the layer of Caffe that keeps its statistics
-        self.losses: Dict[str, float] = {}  # blob -> weight
-        self.blobs: Dict[str, str] = {}  # layer -> the blob with its output
-        self.constants: Dict[str, Any] = {}  # blob -> what it holds in every step
-        self.label = ""
-        self._graph = graph
-        self._batch = batch
-        self._dropout = dropout
-        self._names = set(graph.by_name)
-        self._table: Dict[str, _Write] = {
-            "conv": self._conv,
-            "dense": self._dense,
-            "batch_norm": self._batch_norm,
-            "relu": lambda layer, x: self._add("ReLU", layer.name, [x], self._over(layer, x)).top[0],
-            "max_pool": self._pool,
-            "average_pool": self._pool,
-            "global_pool": self._global_pool,
-            "lrn": self._lrn,
-            "dropout": self._drop,
-            "add": self._join,
-            "concat": self._join,
-            "flatten": lambda layer, x: self._add("Flatten", layer.name, [x]).top[0],
-            LOSS: self._loss,
-        }
-
-    @property
-    def ops(self) -> List[str]:
-        return ["input"] + list(self._table)
-
-    def feed(self, name: str, shape: Sequence[int]) -> str:
-        """A blob that is filled from outside."""
-        layer = self._add("Input", name, [])
-        layer.input_param.shape.add().dim.extend(shape)
-        return str(layer.top[0])
-
-    def write(self, layer: OldLayer) -> None:
-        if layer.op == "input":
-            self.blobs[layer.name] = self.feed(layer.name, (self._batch,) + layer.output)
-        else:
-            self.blobs[layer.name] = self._table[layer.op](layer, self.blobs[layer.inputs[0]])
-
-    def _add(self, kind: str, name: str, bottoms: Sequence[str], top: str = "") -> Any:
-        return self.proto.layer.add(name=name, type=kind, bottom=bottoms, top=[top or name])
-
-    def _fresh(self, name: str) -> str:
-        """A name that no layer of the graph has."""
-        while name in self._names:
-            name += "'"
-        self._names.add(name)
-        return name
-
-    def _over(self, layer: OldLayer, x: str) -> str:
-        """The blob to write to: its input, where nobody else reads that."""
-        source = self._graph.by_name[layer.inputs[0]]
-        alone = self._graph.takers(source.name) == 1
-        return x if alone and source.op in _OUTPUT_UNREAD else layer.name
-
-    def _conv(self, layer: OldLayer, x: str) -> str:
-        has = layer.has
-        pad = (has["pad"][0], has["pad"][2])
-        if not layer.pad_is_even():
-            x, pad = self._padded(layer, x, 0.0), (0, 0)
-        written = self._add("Convolution", layer.name, [x])
-        into = written.convolution_param
-        into.num_output, into.group, into.bias_term = layer.output[0], has["groups"], "bias" in layer.parameters
-        into.kernel_h, into.kernel_w = has["kernel"]
-        into.stride_h, into.stride_w = has["stride"]
-        into.pad_h, into.pad_w = pad
-        if has["dilation"] != (1, 1):
-            into.dilation.extend(has["dilation"])
-        self._takes(layer, layer.name)
-        return layer.name
-
-    def _dense(self, layer: OldLayer, x: str) -> str:
-        written = self._add("InnerProduct", layer.name, [x])
-        written.inner_product_param.num_output = layer.output[0]
-        written.inner_product_param.bias_term = "bias" in layer.parameters
-        self._takes(layer, layer.name)
-        return layer.name
-
-    def _takes(self, layer: OldLayer, written: str) -> None:
-        self.parameters[layer.name] = {name: (written, number) for number, name in enumerate(layer.parameters)}
-
-    def _batch_norm(self, layer: OldLayer, x: str) -> str:
-        top = self._over(layer, x)
-        norm = self._add("BatchNorm", layer.name, [x], top)
-        norm.batch_norm_param.eps = layer.has["epsilon"]
-        norm.batch_norm_param.moving_average_fraction = 1 - layer.has["momentum"]
-        self.norms[layer.name] = layer.name
-        scale = self._add("Scale", self._fresh(layer.name + "/scale"), [top], top)
-        scale.scale_param.bias_term = True
-        self._takes(layer, scale.name)
-        return top
-
-    def _pool(self, layer: OldLayer, x: str) -> str:
-        has, averages = layer.has, layer.op == "average_pool"
-        source = self._graph.shape(layer.inputs[0])
-        image, pad = list(source[1:]), (has["pad"][0], has["pad"][2])
-        if not layer.pad_is_even():
-            x, pad = self._padded(layer, x, 0.0 if averages else _LOWEST), (0, 0)
-            image = [image[0] + sum(has["pad"][:2]), image[1] + sum(has["pad"][2:])]
-        outside = [_last_start(layer, side, image, pad) >= image[side] for side in (0, 1)]
-        if any(outside):  # there Caffe would take the maximum of nothing; so what no other window sees is cut off
-            seen = [(layer.output[1 + side] - 1) * has["stride"][side] + has["kernel"][side] for side in (0, 1)]
-            image = [seen[side] if outside[side] else image[side] for side in (0, 1)]
-            x = self._cropped(layer, x, image, "/seen")
-        written = self._add("Pooling", layer.name, [x])
-        into = written.pooling_param
-        into.pool = _AVERAGE if averages else _MAX
-        into.kernel_h, into.kernel_w = has["kernel"]
-        into.stride_h, into.stride_w = has["stride"]
-        into.pad_h, into.pad_w = pad
-        top = layer.name
-        if [_windows(layer, side, image, pad) for side in (0, 1)] != list(layer.output[1:]):
-            top = self._cropped(layer, top, layer.output[1:], "/kept")
-        if averages and any(has["pad"]) and not has["count_pad"]:
-            top = self._corrected(layer, top, source)
-        return top
-
-    def _corrected(self, layer: OldLayer, x: str, source: Sequence[int]) -> str:
-        """Means over the image and its padding, as Caffe has them, to means over the image."""
-        padded = [_places(layer, side, source[1 + side]) for side in (0, 1)]
-        shares = self.feed(self._fresh(layer.name + "/shares"), layer.output[1:])
-        rows, columns = layer.places_that_count(source)
-        self.constants[shares] = np.outer(padded[0], padded[1]) / np.outer(rows, columns)
-        scale = self._add("Scale", self._fresh(layer.name + "/mean"), [x, shares])
-        scale.scale_param.axis = 2
-        return str(scale.top[0])
-
-    def _global_pool(self, layer: OldLayer, x: str) -> str:
-        written = self._add("Pooling", layer.name, [x])
-        written.pooling_param.pool = _AVERAGE
-        written.pooling_param.global_pooling = True
-        return layer.name
-
-    def _padded(self, layer: OldLayer, x: str, value: float) -> str:
-        """Joined with constants on the sides that need it, since Caffe has no layer that pads."""
-        channels, height, width = self._graph.shape(layer.inputs[0])
-        top, bottom, left, right = layer.has["pad"]
-        x = self._between(layer, x, 2, [(channels, rows, width) for rows in (top, bottom)], value)
-        height += top + bottom
-        return self._between(layer, x, 3, [(channels, height, columns) for columns in (left, right)], value)
-
-    def _between(self, layer: OldLayer, x: str, axis: int, shapes: Sequence[Tuple[int, ...]], value: float) -> str:
-        before, after = (self._constant(layer, shape, value) if all(shape) else "" for shape in shapes)
-        joined = [blob for blob in (before, x, after) if blob]
-        if len(joined) == 1:
-            return x
-        written = self._add("Concat", self._fresh("%s/padded %d" % (layer.name, axis)), joined)
-        written.concat_param.axis = axis
-        return str(written.top[0])
-
-    def _constant(self, layer: OldLayer, shape: Sequence[int], value: float) -> str:
-        written = self._add("DummyData", self._fresh(layer.name + "/pad"), [])
-        written.dummy_data_param.shape.add().dim.extend((self._batch,) + tuple(shape))
-        written.dummy_data_param.data_filler.add(type="constant", value=value)
-        return str(written.top[0])
-
-    def _cropped(self, layer: OldLayer, x: str, size: Sequence[int], suffix: str) -> str:
-        like = self.feed(self._fresh(layer.name + suffix + " size"), (1, 1) + tuple(size))
-        written = self._add("Crop", self._fresh(layer.name + suffix), [x, like])
-        written.crop_param.axis = 2
-        return str(written.top[0])
-
-    def _lrn(self, layer: OldLayer, x: str) -> str:
-        has = layer.has
-        written = self._add("LRN", layer.name, [x])
-        into = written.lrn_param
-        into.local_size, into.alpha, into.beta, into.k = has["size"], has["alpha"], has["beta"], has["k"]
-        if not has["within_channel"]:
-            return layer.name
-        into.norm_region = caffe_pb2.LRNParameter.WITHIN_CHANNEL
-        if has["k"] == 1:
-            return layer.name
-        into.alpha /= has["k"]  # within a channel Caffe's k is 1, so it is taken out of the bracket
-        power = self._add("Power", self._fresh(layer.name + "/power"), [layer.name])
-        power.power_param.scale = has["k"] ** -has["beta"]
-        return str(power.top[0])
-
-    def _drop(self, layer: OldLayer, x: str) -> str:
-        if not self._dropout:
-            return x
-        written = self._add("Dropout", layer.name, [x], self._over(layer, x))
-        written.dropout_param.dropout_ratio = layer.has["rate"]
-        return str(written.top[0])
-
-    def _join(self, layer: OldLayer, x: str) -> str:
-        kind = "Eltwise" if layer.op == "add" else "Concat"
-        self._add(kind, layer.name, [self.blobs[name] for name in layer.inputs])
-        return layer.name
-
-    def _loss(self, layer: OldLayer, x: str) -> str:
-        if not self.label:
-            self.label = self.feed(self._fresh("label"), (self._batch,))
-        written = self._add("SoftmaxWithLoss", layer.name, [x, self.label])
-        written.loss_weight.append(layer.has["weight"])
-        self.losses[layer.name] = layer.has["weight"]
-        return layer.name
+_Piece = Tuple[Tuple[str, str], Callable[[], Any]]  # of a step: the layer and the pass, or no layer and what it is for
 
 
 class Running:
@@ -281,6 +81,10 @@ class Running:
 
     def feed(self, blob: str, array: Any) -> None:
         self.net.blobs[blob].data[...] = array
+
+    def owners(self) -> List[str]:
+        """Of each layer of Caffe the one of the graph it was written for; of what Caffe puts in itself, none."""
+        return [self._network.owners.get(str(name), "") for name in self.net._layer_names]
 
     def output(self, layer: str) -> Any:
         return self.net.blobs[self._network.blobs[layer]]
@@ -425,18 +229,9 @@ class CaffeBackend(Backend):
         return {"%s/%s" % (layer, name): array for layer, arrays in held.items() for name, array in arrays.items()}
 
     def layer(self, name: str, inputs: Dict[str, Any], upstream: Optional[Any]) -> LayerResult:
-        layer = self._graph.by_name[name]
-        network = self._network(len(self._job.images))
-        for source, array in inputs.items():
-            network.blobs[source] = network.feed(source, array.shape)
-        network.write(layer)
+        network = self._alone(self._graph.by_name[name])
         network.proto.force_backward = upstream is not None
-        running = self._run(network)
-        running.load(self._graph, self._job.weights)
-        for source, array in inputs.items():
-            running.feed(source, array)
-        if network.label:
-            running.feed(network.label, self._job.labels)
+        running = self._fed(network, inputs)
         running.net._forward(0, running.last)
         weight = network.losses.get(name, 1.0)
         output = running.output(name)
@@ -449,29 +244,110 @@ class CaffeBackend(Backend):
             result.parameters = running.parameters(True).get(name, {})
         return result
 
+    def _alone(self, layer: OldLayer, wanted: Sequence[str] = ()) -> Network:
+        network = self._network(len(self._job.images))
+        for source in layer.sources:
+            network.blobs[source] = network.feed(source, (len(self._job.images),) + self._graph.shape(source))
+        for source in wanted:
+            network.want(source)
+        network.write(layer)
+        return network
+
+    def _fed(self, network: Network, inputs: Dict[str, Any]) -> Running:
+        running = self._run(network)
+        running.load(self._graph, self._job.weights)
+        for source, array in inputs.items():
+            running.feed(source, array)
+        if network.label:
+            running.feed(network.label, self._job.labels)
+        return running
+
+    def lone_layer(self, name: str) -> LoneLayer:
+        alone = Alone(self._graph, name, self._job.request, len(self._job.labels))
+
+        def forward() -> Program:
+            running = self._fed(self._alone(alone.layer), alone.inputs())
+            net, last = running.net, running.last
+
+            def run() -> None:
+                net._forward(0, last)
+
+            return run
+
+        def backward(sources: Sequence[str], trained: bool) -> Program:
+            network = self._alone(alone.layer, sources)
+            if not trained:
+                network.want_no_weights()
+            if alone.layer.op == "batch_norm":
+                network.end_apart(alone.layer)
+            if alone.layer.op != LOSS:
+                network.proto.layer[-1].loss_weight.append(1)  # Caffe runs back only what leads to a loss
+            running = self._fed(network, alone.inputs())
+            net, last, output = running.net, running.last, running.output(name)
+            first = next(number for number, owner in enumerate(running.owners()) if owner)
+            net._forward(0, last)
+            output.diff[...] = alone.upstream().reshape(output.diff.shape)
+
+            def run() -> None:
+                net.clear_param_diffs()  # as in a step: Caffe adds to what is there
+                net._backward(last, first)
+
+            return run
+
+        return LoneLayer(alone.programs(forward, backward), self)
+
+    def in_place(self, steps: int) -> InPlace:
+        if self.phase() == "train" and self._job.request["optimizer"] == "adam":
+            raise Unsupported("Caffe's Adam counts the steps that it runs as a whole only")
+        pieces = self._pieces()
+        return InPlace(_METHOD, _RULE, [self._account(pieces) for _ in range(steps)])
+
+    def _pieces(self) -> List[_Piece]:
+        """All that a step does, in its order."""
+        net, numbered, run_back = self._running.net, list(enumerate(self._running.owners())), self._run_back()
+        pieces: List[_Piece] = []
+        if self._job.request["input"] == "host":
+            pieces.append((("", _DATA), self._fetch))
+        if self._training:
+            pieces.append((("", _FORGETTING), net.clear_param_diffs))
+        for number, owner in numbered:
+            whose = ("", _DATA) if owner == self._graph.input.name else (owner, "forward") if owner else ("", _SUMS)
+            pieces.append((whose, partial(net._forward, number, number)))
+        for number, owner in reversed(numbered) if self._training else []:
+            if not owner or owner in run_back:
+                whose = (owner, "backward") if owner else ("", _SUMS)
+                pieces.append((whose, partial(net._backward, number, number)))
+        if self._solver is not None:
+            pieces.append((("", _UPDATE), self._solver.apply_update))
+        return pieces
+
+    def _run_back(self) -> Set[str]:
+        """Names of layers that have a gradient to compute."""
+        names = {self._graph.input.name} if self._job.request["input_grad"] == "on" else set()
+        for layer in self._graph.layers:
+            if layer.parameters or names.intersection(layer.inputs):
+                names.add(layer.name)
+        return names - {self._graph.input.name}
+
+    def _account(self, pieces: Sequence[_Piece]) -> StepAccount:
+        stamps = [self.clock()]
+        for _, run in pieces:
+            run()
+            stamps.append(self.clock())
+        taken_s: Dict[Tuple[str, str], float] = {}
+        for (whose, _), before, after in zip(pieces, stamps, stamps[1:]):
+            taken_s[whose] = taken_s.get(whose, 0.0) + after - before
+        nobodys_s = {what: taken for (owner, what), taken in taken_s.items() if not owner}
+        return StepAccount(
+            stamps[-1] - stamps[0],
+            {whose: taken for whose, taken in taken_s.items() if whose[0]},
+            data_s=nobodys_s.pop(_DATA),
+            update_s=nobodys_s.pop(_UPDATE, 0.0),
+            other=nobodys_s,
+        )
+
     def memory(self) -> Dict[str, Any]:
         return on_the_cpu()
-
-
-def _windows(layer: OldLayer, side: int, image: Sequence[int], pad: Sequence[int]) -> int:
-    """How many Caffe's pool has along a side: rounded up, whatever the graph does."""
-    stride = layer.has["stride"][side]
-    count = -(-(image[side] + 2 * pad[side] - layer.has["kernel"][side]) // stride) + 1
-    return count - 1 if any(pad) and (count - 1) * stride >= image[side] + pad[side] else count
-
-
-def _last_start(layer: OldLayer, side: int, image: Sequence[int], pad: Sequence[int]) -> int:
-    return (_windows(layer, side, image, pad) - 1) * layer.has["stride"][side] - pad[side]
-
-
-def _places(layer: OldLayer, side: int, size: int) -> List[int]:
-    """What Caffe's average divides by along a side: as much of each window as lies in the image and its padding."""
-    kernel, stride, pad = (
-        layer.has["kernel"][side],
-        layer.has["stride"][side],
-        layer.has["pad"][2 * side : 2 * side + 2],
-    )
-    return [min(kernel, size + sum(pad) - number * stride) for number in range(layer.output[1 + side])]
 
 
 def _copy(blob: Any, gradient: bool) -> Any:

@@ -4,12 +4,13 @@ Convolutions and batch norm are primitives of the MKL of 2017 that comes with CN
 called native. Where the padding of an image differs from side to side, CNTK unrolls it for a matrix product instead.
 """
 
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple
 
 import cntk as C
 import numpy as np
 
-from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, Backend, Job, LayerResult
+from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, Backend, Job, LayerResult, LoneLayer
+from deepstone.backends.legacy.alone import Alone, Program
 from deepstone.backends.legacy.shared import (
     LOSS,
     OldGraph,
@@ -37,7 +38,9 @@ _LOWEST = float(np.finfo(np.float32).min)  # what max pools are padded with; win
 class Held:
     """The trained arrays and the running statistics, as CNTK keeps them: dense weights are (inputs, features)."""
 
-    def __init__(self, layers: Iterable[OldLayer], weights: Dict[str, Dict[str, Any]], dtype: Any) -> None:
+    def __init__(
+        self, layers: Iterable[OldLayer], weights: Dict[str, Dict[str, Any]], dtype: Any, trained: bool = True
+    ) -> None:
         self.parameters: Dict[Tuple[str, str], Any] = {}
         self.buffers: Dict[Tuple[str, str], Any] = {}
         self._shapes: Dict[Tuple[str, str], Tuple[int, ...]] = {}
@@ -48,7 +51,7 @@ class Held:
                     array = np.ascontiguousarray(array.T)
                 elif layer.op == "conv" and name == "bias":
                     array = array.reshape(-1, 1, 1)
-                self.parameters[layer.name, name] = C.parameter(init=array)
+                self.parameters[layer.name, name] = C.parameter(init=array) if trained else C.constant(array)
                 self._shapes[layer.name, name] = shape
             for name in layer.buffers:
                 start = np.ones if name == "running_var" else np.zeros
@@ -208,8 +211,8 @@ class CntkBackend(Backend):
         self._gradients: Dict[Any, Any] = {}
         self._programs: Dict[str, Callable[[], None]] = {}
 
-    def _lowered(self, layers: Sequence[OldLayer]) -> Tuple[Held, Lowering]:
-        held = Held(layers, self._job.weights, self._dtype)
+    def _lowered(self, layers: Sequence[OldLayer], trained: bool = True) -> Tuple[Held, Lowering]:
+        held = Held(layers, self._job.weights, self._dtype, trained)
         dropout = self._job.request["dropout"] == "on"
         return held, Lowering(self._graph, held, self._dtype, self._samples, dropout)
 
@@ -323,23 +326,14 @@ class CntkBackend(Backend):
 
     def layer(self, name: str, inputs: Dict[str, Any], upstream: Optional[Any]) -> LayerResult:
         layer = self._graph.by_name[name]
-        held, lowering = self._lowered([layer])
-        given = {source: self._input(array.shape[1:], True) for source, array in inputs.items()}
-        feed = {given[source]: array.astype(self._dtype) for source, array in inputs.items()}
-        arguments = [given[source] for source in layer.inputs]
-        if layer.op == LOSS:
-            labels = self._labels_input()
-            arguments.append(labels)
-            feed[labels] = self._one_hot()
-        function = lowering.lower(layer, arguments)
+        function, given, held, feed = self._alone(layer, layer.sources, True)
+        feed.update({given[source]: array.astype(self._dtype) for source, array in inputs.items()})
         output = function.output
         if upstream is None:
             return LayerResult(_of_the_batch(layer, function.eval(feed)))
         state, outputs = function.forward(feed, [output], {output})
-        shape = (self._samples,) + tuple(output.shape)
-        given_back = np.broadcast_to(np.asarray(upstream, dtype=self._dtype), shape)
         wanted = set(given.values()) | set(held.parameters.values())
-        found = function.backward(state, {output: np.ascontiguousarray(given_back)}, wanted)
+        found = function.backward(state, {output: self._of_each_sample(upstream, output)}, wanted)
         return LayerResult(
             _of_the_batch(layer, outputs[output]),
             inputs={source: np.asarray(found[variable]) for source, variable in given.items()},
@@ -349,6 +343,58 @@ class CntkBackend(Backend):
             },
             buffers={key[1]: buffer.value for key, buffer in held.buffers.items()},
         )
+
+    def _alone(
+        self, layer: OldLayer, sources: Sequence[str], trained: bool
+    ) -> Tuple[Any, Dict[str, Any], Held, Dict[Any, Any]]:
+        """The layer as a function, with gradients of those inputs, and of its weights if `trained`; its inputs by
+        source, its weights, and labels where it takes them."""
+        held, lowering = self._lowered([layer], trained)
+        given = {source: self._input(self._graph.shape(source), source in sources) for source in layer.sources}
+        arguments, feed = [given[source] for source in layer.inputs], {}
+        if layer.op == LOSS:
+            arguments.append(self._labels_input())
+            feed[arguments[-1]] = self._one_hot()
+        return lowering.lower(layer, arguments), given, held, feed
+
+    def _of_each_sample(self, upstream: Any, output: Any) -> Any:
+        shape = (self._samples,) + tuple(output.shape)
+        return np.ascontiguousarray(np.broadcast_to(np.asarray(upstream, dtype=self._dtype), shape))
+
+    def lone_layer(self, name: str) -> LoneLayer:
+        """Backward with a forward pass, which CNTK wants anew each time. It copies what a function is given: the inputs
+        in forward, the gradient of the output in backward. So does every program here, also for what in a step comes
+        from the layer before."""
+        alone = Alone(self._graph, name, self._job.request, self._samples)
+
+        def ready(sources: Sequence[str], trained: bool) -> Tuple[Any, Dict[Any, Any], Any, Set[Any]]:
+            function, given, held, feed = self._alone(alone.layer, sources, trained)
+            arrays = alone.inputs()
+            feed.update({given[source]: C.Value(batch=arrays[source].astype(self._dtype)) for source in given})
+            wanted = {given[source] for source in sources} | set(held.parameters.values() if trained else ())
+            return function, feed, function.output, wanted
+
+        def forward() -> Program:
+            function, feed, output, _ = ready(alone.sources if alone.training else [], alone.training)
+            call, kept = function.forward, {output} if alone.training else None
+
+            def run() -> None:
+                call(feed, [output], kept, as_numpy=False)
+
+            return run
+
+        def backward(sources: Sequence[str], trained: bool) -> Program:
+            function, feed, output, wanted = ready(sources, trained)
+            there, back, kept = function.forward, function.backward, {output}
+            root = {output: C.Value(batch=self._of_each_sample(alone.upstream(), output))}
+
+            def run() -> None:
+                state, _ = there(feed, [output], kept, as_numpy=False)
+                back(state, root, wanted, as_numpy=False)
+
+            return run
+
+        return LoneLayer(alone.programs(forward, backward, with_forward=True), self)
 
     def memory(self) -> Dict[str, Any]:
         return on_the_cpu()

@@ -7,6 +7,7 @@ built from others, as its users did.
 
 import ctypes
 import os
+import sys
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
@@ -23,8 +24,10 @@ from deepstone.backends.base import (
     Backend,
     Job,
     LayerResult,
+    LoneLayer,
     Missing,
 )
+from deepstone.backends.legacy.alone import Alone, Program
 from deepstone.backends.legacy.shared import (
     LOSS,
     OldGraph,
@@ -47,6 +50,8 @@ HONOURED = {
     "optimizer": ("momentum", "sgd", "adam"),
     "input": ("resident", "host"),
 }
+
+_DEEPEST = 20000  # Theano follows a network by recursion, and Python's own limit ends that in one of fifty layers
 
 _Arrays = Dict[str, Any]
 _PER_CHANNEL = ("x", 0, "x", "x")  # a vector as it is added to images
@@ -268,6 +273,7 @@ class TheanoBackend(Backend):
         self._graph = graph = OldGraph(job.graph)
         self._dtype = np.float64 if request["precision"] == "fp64" else np.float32
         self._training = request["phase"] != "forward"
+        sys.setrecursionlimit(_DEEPEST)
         theano.config.floatX = np.dtype(self._dtype).name  # which is what numbers in expressions become
         theano.config.openmp = self._threads() > 1
         self._lowering = self._lowered()
@@ -328,7 +334,7 @@ class TheanoBackend(Backend):
 
     def _compiled(self, program: str) -> Any:
         if program not in self._programs:
-            updates = [(self._held.buffers[key], new) for key, new in self._lowering.renewed.items()]
+            updates = _renewals(self._held, self._lowering)
             results = [self._loss]
             if program == "gradient":
                 results += self._gradients
@@ -336,8 +342,7 @@ class TheanoBackend(Backend):
                 updates += self._updates()
                 results += self._gradients[len(self._held.parameters) :]  # that of the image, if it is wanted
             inputs = [] if self._job.request["input"] == "resident" else self._batch
-            borrowed = [theano.Out(result, borrow=True) for result in results]
-            self._programs[program] = theano.function(inputs, borrowed, updates=updates)
+            self._programs[program] = theano.function(inputs, _borrowed(results), updates=updates)
         return self._programs[program]
 
     def step(self, program: str) -> Callable[[], None]:
@@ -434,6 +439,29 @@ class TheanoBackend(Backend):
         self._lone[key] = theano.function(arguments, results, on_unused_input="ignore")
         return self._lone[key]
 
+    def lone_layer(self, name: str) -> LoneLayer:
+        """Backward with a forward pass: what it needs of that is kept inside one function. Where that makes forward
+        itself longer, because something must be kept that would else be fused away, it counts as backward."""
+        alone = Alone(self._graph, name, self._job.request, len(self._job.labels))
+        programs = alone.programs(
+            lambda: self._alone(alone), lambda *wanted: self._alone(alone, *wanted), with_forward=True
+        )
+        return LoneLayer(programs, self)
+
+    def _alone(self, alone: Alone, sources: Sequence[str] = (), trained: bool = False) -> Program:
+        layer, lowering = alone.layer, self._lowered()
+        held = Held([layer], self._job.weights, self._dtype)
+        given = {source: theano.shared(array.astype(self._dtype)) for source, array in alone.inputs().items()}
+        labels = [theano.shared(self._host[1])] if layer.op == LOSS else []
+        output = lowering.lower(layer, held.of(layer), [given[source] for source in layer.inputs] + labels)
+        wanted = [given[source] for source in sources] + (list(held.parameters.values()) if trained else [])
+        results = [output]
+        if wanted:
+            upstream = theano.shared(alone.upstream().astype(self._dtype), broadcastable=output.broadcastable)
+            results += T.grad(None, wanted, known_grads={output: upstream})
+        program: Program = theano.function([], _borrowed(results), updates=_renewals(held, lowering))
+        return program
+
     def memory(self) -> Dict[str, Any]:
         return on_the_cpu()
 
@@ -473,6 +501,14 @@ def _adam(pairs: Sequence[Tuple[Any, Any]]) -> List[Tuple[Any, Any]]:
 
 def _variable(dimensions: int) -> Any:
     return T.TensorType(theano.config.floatX, (False,) * dimensions)()
+
+
+def _borrowed(results: Sequence[Any]) -> List[Any]:
+    return [theano.Out(result, borrow=True) for result in results]
+
+
+def _renewals(held: Held, lowering: Lowering) -> List[Tuple[Any, Any]]:
+    return [(held.buffers[key], new) for key, new in lowering.renewed.items()]
 
 
 def _zeros_like(variable: Any) -> Any:
