@@ -12,7 +12,7 @@ from deepstone.backends.base import Unsupported
 from deepstone.backends.legacy.launch import environment
 from deepstone.backends.legacy.listening import Heard, listening
 from deepstone.backends.legacy.shared import (
-    OldGraph,
+    WireGraph,
     effective,
     format_cpus,
     refuse_other_ops,
@@ -27,7 +27,7 @@ from deepstone.setups.request import complete
 
 @pytest.mark.parametrize("graph", [awkward(), ZOO["alexnet"].make(), ZOO["resnet50"].make()], ids=lambda g: g.name)
 def test_a_graph_read_from_json_is_the_same(graph: Graph) -> None:
-    old = OldGraph(graph.to_worker_json())
+    old = WireGraph(graph.to_worker_json())
     assert [layer.name for layer in old.layers] == [layer.name for layer in graph.layers]
     assert old.input.name == graph.input.name
     for layer in graph.layers:
@@ -47,7 +47,7 @@ def pool_of(op: MaxPool | AveragePool, shape: tuple[int, int, int]) -> tuple[Any
         Layer(name="dense", op=Dense(features=2), inputs=("flat",)),
         Layer(name="loss", op=SoftmaxCrossEntropy(), inputs=("dense",)),
     ]
-    graph = OldGraph(Graph("one pool", layers).to_worker_json())
+    graph = WireGraph(Graph("one pool", layers).to_worker_json())
     return graph.by_name["pool"], graph.shape("image")
 
 
@@ -66,7 +66,7 @@ def test_a_last_window_outside_the_image_is_seen(op: MaxPool | AveragePool, outs
 
 
 def test_all_that_is_lacking_is_told_at_once() -> None:
-    graph = OldGraph(ZOO["alexnet"].make().to_worker_json())
+    graph = WireGraph(ZOO["alexnet"].make().to_worker_json())
     known = {layer.op for layer in graph.layers} - {"lrn", "dropout"}
     with pytest.raises(Unsupported, match=r"old 1 has no lowering of: dropout \(layer '.*'\), lrn \(layer 'norm1'\)"):
         refuse_other_ops(graph, known, "old 1")

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, List, Sequence, Set, Tuple
 
 import numpy as np
 
-from deepstone.backends.legacy.shared import LOSS, OldGraph
+from deepstone.backends.legacy.shared import LOSS, WireGraph
 
 Program = Callable[[], None]
 
@@ -16,7 +16,7 @@ Program = Callable[[], None]
 class Alone:
     """The layer `name` of a job, and of what a step of that job does with it."""
 
-    def __init__(self, graph: OldGraph, name: str, request: Dict[str, Any], batch: int) -> None:
+    def __init__(self, graph: WireGraph, name: str, request: Dict[str, Any], batch: int) -> None:
         self.layer = graph.by_name[name]
         self.training = request["phase"] != "forward"
         self._graph = graph
@@ -69,7 +69,7 @@ class Alone:
         return found
 
 
-def _after_weights(graph: OldGraph) -> Set[str]:
+def _after_weights(graph: WireGraph) -> Set[str]:
     """Names of layers whose output depends on weights."""
     found: Set[str] = set()
     for layer in graph.layers:

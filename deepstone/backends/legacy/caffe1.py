@@ -27,8 +27,8 @@ from deepstone.backends.legacy.alone import Alone, Program
 from deepstone.backends.legacy.caffe1_network import Network
 from deepstone.backends.legacy.shared import (
     LOSS,
-    OldGraph,
-    OldLayer,
+    WireGraph,
+    WireLayer,
     effective,
     on_the_cpu,
     refuse_other_ops,
@@ -67,7 +67,7 @@ class Running:
         for blob, array in network.constants.items():
             net.blobs[blob].data[...] = array
 
-    def load(self, graph: OldGraph, weights: Dict[str, Dict[str, Any]]) -> None:
+    def load(self, graph: WireGraph, weights: Dict[str, Dict[str, Any]]) -> None:
         for layer, arrays in self._network.parameters.items():
             for name in arrays:
                 self._array(layer, name).data[...] = weights[layer][name]
@@ -123,7 +123,7 @@ class CaffeBackend(Backend):
         self._job, request = job, job.request
         caffe.set_mode_cpu()
         caffe.set_random_seed(request["seed"])
-        self._graph = graph = OldGraph(job.graph)
+        self._graph = graph = WireGraph(job.graph)
         self._training = request["phase"] != "forward"
         network = self._network(len(job.images))
         refuse_other_ops(graph, network.ops, NAME)
@@ -244,7 +244,7 @@ class CaffeBackend(Backend):
             result.parameters = running.parameters(True).get(name, {})
         return result
 
-    def _alone(self, layer: OldLayer, wanted: Sequence[str] = ()) -> Network:
+    def _alone(self, layer: WireLayer, wanted: Sequence[str] = ()) -> Network:
         network = self._network(len(self._job.images))
         for source in layer.sources:
             network.blobs[source] = network.feed(source, (len(self._job.images),) + self._graph.shape(source))

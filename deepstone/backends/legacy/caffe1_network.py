@@ -9,20 +9,20 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 import numpy as np
 from caffe.proto import caffe_pb2
 
-from deepstone.backends.legacy.shared import LOSS, OldGraph, OldLayer
+from deepstone.backends.legacy.shared import LOSS, WireGraph, WireLayer
 
 # Layers whose output their own backward does not read, so that the next layer may write over it.
 _OUTPUT_UNREAD = ("conv", "dense", "batch_norm", "max_pool", "add", "concat")
 _LOWEST = -float(np.finfo(np.float32).max)
 _MAX, _AVERAGE = 0, 1  # numbers of the proto's PoolMethod
 
-_Write = Callable[[OldLayer, str], str]
+_Write = Callable[[WireLayer, str], str]
 
 
 class Network:
     """Layers as a NetParameter, and where in it their arrays are."""
 
-    def __init__(self, graph: OldGraph, batch: int, dropout: bool) -> None:
+    def __init__(self, graph: WireGraph, batch: int, dropout: bool) -> None:
         self.proto = caffe_pb2.NetParameter()
         self.parameters: Dict[str, Dict[str, Tuple[str, int]]] = {}  # layer -> array -> layer of Caffe, number
         self.norms: Dict[str, str] = {}  # batch norm -> the layer of Caffe that keeps its statistics
@@ -61,7 +61,7 @@ class Network:
         layer.input_param.shape.add().dim.extend(shape)
         return str(layer.top[0])
 
-    def write(self, layer: OldLayer) -> None:
+    def write(self, layer: WireLayer) -> None:
         before = len(self.proto.layer)
         if layer.op == "input":
             self.blobs[layer.name] = self.feed(layer.name, (self._batch,) + layer.output)
@@ -78,7 +78,7 @@ class Network:
             if written.name in self.owners:
                 written.param.extend([caffe_pb2.ParamSpec(lr_mult=0)] * len(self.parameters.get(written.name, {})))
 
-    def end_apart(self, layer: OldLayer) -> None:
+    def end_apart(self, layer: WireLayer) -> None:
         """In a blob of its own: a Scale that writes over its input can run back only once, since it writes over what it
         kept for that, too."""
         self.blobs[layer.name] = self.proto.layer[-1].top[0] = self._fresh(layer.name + "/apart")
@@ -93,13 +93,13 @@ class Network:
         self._names.add(name)
         return name
 
-    def _over(self, layer: OldLayer, x: str) -> str:
+    def _over(self, layer: WireLayer, x: str) -> str:
         """The blob to write to: its input, where nobody else reads that."""
         source = self._graph.by_name[layer.inputs[0]]
         alone = self._graph.takers(source.name) == 1
         return x if alone and source.op in _OUTPUT_UNREAD else layer.name
 
-    def _conv(self, layer: OldLayer, x: str) -> str:
+    def _conv(self, layer: WireLayer, x: str) -> str:
         has = layer.has
         pad = (has["pad"][0], has["pad"][2])
         if not layer.pad_is_even():
@@ -115,17 +115,17 @@ class Network:
         self._takes(layer, layer.name)
         return layer.name
 
-    def _dense(self, layer: OldLayer, x: str) -> str:
+    def _dense(self, layer: WireLayer, x: str) -> str:
         written = self._add("InnerProduct", layer.name, [x])
         written.inner_product_param.num_output = layer.output[0]
         written.inner_product_param.bias_term = "bias" in layer.parameters
         self._takes(layer, layer.name)
         return layer.name
 
-    def _takes(self, layer: OldLayer, written: str) -> None:
+    def _takes(self, layer: WireLayer, written: str) -> None:
         self.parameters[layer.name] = {name: (written, number) for number, name in enumerate(layer.parameters)}
 
-    def _batch_norm(self, layer: OldLayer, x: str) -> str:
+    def _batch_norm(self, layer: WireLayer, x: str) -> str:
         top = self._over(layer, x)
         norm = self._add("BatchNorm", layer.name, [x], top)
         norm.batch_norm_param.eps = layer.has["epsilon"]
@@ -136,7 +136,7 @@ class Network:
         self._takes(layer, scale.name)
         return top
 
-    def _pool(self, layer: OldLayer, x: str) -> str:
+    def _pool(self, layer: WireLayer, x: str) -> str:
         has, averages = layer.has, layer.op == "average_pool"
         source = self._graph.shape(layer.inputs[0])
         image, pad = list(source[1:]), (has["pad"][0], has["pad"][2])
@@ -161,7 +161,7 @@ class Network:
             top = self._corrected(layer, top, source)
         return top
 
-    def _corrected(self, layer: OldLayer, x: str, source: Sequence[int]) -> str:
+    def _corrected(self, layer: WireLayer, x: str, source: Sequence[int]) -> str:
         """Means over the image and its padding, as Caffe has them, to means over the image."""
         padded = [_places(layer, side, source[1 + side]) for side in (0, 1)]
         shares = self.feed(self._fresh(layer.name + "/shares"), layer.output[1:])
@@ -171,13 +171,13 @@ class Network:
         scale.scale_param.axis = 2
         return str(scale.top[0])
 
-    def _global_pool(self, layer: OldLayer, x: str) -> str:
+    def _global_pool(self, layer: WireLayer, x: str) -> str:
         written = self._add("Pooling", layer.name, [x])
         written.pooling_param.pool = _AVERAGE
         written.pooling_param.global_pooling = True
         return layer.name
 
-    def _padded(self, layer: OldLayer, x: str, value: float) -> str:
+    def _padded(self, layer: WireLayer, x: str, value: float) -> str:
         """Joined with constants on the sides that need it, since Caffe has no layer that pads."""
         channels, height, width = self._graph.shape(layer.inputs[0])
         top, bottom, left, right = layer.has["pad"]
@@ -185,7 +185,7 @@ class Network:
         height += top + bottom
         return self._between(layer, x, 3, [(channels, height, columns) for columns in (left, right)], value)
 
-    def _between(self, layer: OldLayer, x: str, axis: int, shapes: Sequence[Tuple[int, ...]], value: float) -> str:
+    def _between(self, layer: WireLayer, x: str, axis: int, shapes: Sequence[Tuple[int, ...]], value: float) -> str:
         before, after = (self._constant(layer, shape, value) if all(shape) else "" for shape in shapes)
         joined = [blob for blob in (before, x, after) if blob]
         if len(joined) == 1:
@@ -194,19 +194,19 @@ class Network:
         written.concat_param.axis = axis
         return str(written.top[0])
 
-    def _constant(self, layer: OldLayer, shape: Sequence[int], value: float) -> str:
+    def _constant(self, layer: WireLayer, shape: Sequence[int], value: float) -> str:
         written = self._add("DummyData", self._fresh(layer.name + "/pad"), [])
         written.dummy_data_param.shape.add().dim.extend((self._batch,) + tuple(shape))
         written.dummy_data_param.data_filler.add(type="constant", value=value)
         return str(written.top[0])
 
-    def _cropped(self, layer: OldLayer, x: str, size: Sequence[int], suffix: str) -> str:
+    def _cropped(self, layer: WireLayer, x: str, size: Sequence[int], suffix: str) -> str:
         like = self.feed(self._fresh(layer.name + suffix + " size"), (1, 1) + tuple(size))
         written = self._add("Crop", self._fresh(layer.name + suffix), [x, like])
         written.crop_param.axis = 2
         return str(written.top[0])
 
-    def _lrn(self, layer: OldLayer, x: str) -> str:
+    def _lrn(self, layer: WireLayer, x: str) -> str:
         has = layer.has
         written = self._add("LRN", layer.name, [x])
         into = written.lrn_param
@@ -221,19 +221,19 @@ class Network:
         power.power_param.scale = has["k"] ** -has["beta"]
         return str(power.top[0])
 
-    def _drop(self, layer: OldLayer, x: str) -> str:
+    def _drop(self, layer: WireLayer, x: str) -> str:
         if not self._dropout:
             return x
         written = self._add("Dropout", layer.name, [x], self._over(layer, x))
         written.dropout_param.dropout_ratio = layer.has["rate"]
         return str(written.top[0])
 
-    def _join(self, layer: OldLayer, x: str) -> str:
+    def _join(self, layer: WireLayer, x: str) -> str:
         kind = "Eltwise" if layer.op == "add" else "Concat"
         self._add(kind, layer.name, [self.blobs[name] for name in layer.inputs])
         return layer.name
 
-    def _loss(self, layer: OldLayer, x: str) -> str:
+    def _loss(self, layer: WireLayer, x: str) -> str:
         if not self.label:
             self.label = self.feed(self._fresh("label"), (self._batch,))
         written = self._add("SoftmaxWithLoss", layer.name, [x, self.label])
@@ -242,18 +242,18 @@ class Network:
         return layer.name
 
 
-def _windows(layer: OldLayer, side: int, image: Sequence[int], pad: Sequence[int]) -> int:
+def _windows(layer: WireLayer, side: int, image: Sequence[int], pad: Sequence[int]) -> int:
     """How many Caffe's pool has along a side: rounded up, whatever the graph does."""
     stride = layer.has["stride"][side]
     count = -(-(image[side] + 2 * pad[side] - layer.has["kernel"][side]) // stride) + 1
     return count - 1 if any(pad) and (count - 1) * stride >= image[side] + pad[side] else count
 
 
-def _last_start(layer: OldLayer, side: int, image: Sequence[int], pad: Sequence[int]) -> int:
+def _last_start(layer: WireLayer, side: int, image: Sequence[int], pad: Sequence[int]) -> int:
     return (_windows(layer, side, image, pad) - 1) * layer.has["stride"][side] - pad[side]
 
 
-def _places(layer: OldLayer, side: int, size: int) -> List[int]:
+def _places(layer: WireLayer, side: int, size: int) -> List[int]:
     """What Caffe's average divides by along a side: as much of each window as lies in the image and its padding."""
     kernel, stride, pad = (
         layer.has["kernel"][side],

@@ -25,8 +25,8 @@ from deepstone.backends.legacy.in_turn import InTurn
 from deepstone.backends.legacy.listening import Heard, listening
 from deepstone.backends.legacy.shared import (
     LOSS,
-    OldGraph,
-    OldLayer,
+    WireGraph,
+    WireLayer,
     effective,
     on_the_cpu,
     refuse_other_ops,
@@ -50,7 +50,7 @@ class Held:
     """The trained arrays and the running statistics of each layer."""
 
     def __init__(
-        self, layers: Iterable[OldLayer], weights: Dict[str, Dict[str, Any]], dtype: Any, device: Any, trained: bool
+        self, layers: Iterable[WireLayer], weights: Dict[str, Dict[str, Any]], dtype: Any, device: Any, trained: bool
     ) -> None:
         self.parameters: Dict[str, Dict[str, Any]] = {}
         self.buffers: Dict[str, Dict[str, Any]] = {}
@@ -91,13 +91,13 @@ def _plain(x: Any) -> Any:
 
 
 class Lowering:
-    def __init__(self, graph: OldGraph, held: Held, dtype: Any, training: bool, dropout: bool) -> None:
+    def __init__(self, graph: WireGraph, held: Held, dtype: Any, training: bool, dropout: bool) -> None:
         self._graph = graph
         self._held = held
         self._dtype = dtype
         self._training = training
         self._dropout = dropout
-        self._table: Dict[str, Callable[[OldLayer], _Op]] = {
+        self._table: Dict[str, Callable[[WireLayer], _Op]] = {
             "conv": self._conv,
             "dense": self._dense,
             "batch_norm": self._batch_norm,
@@ -117,10 +117,10 @@ class Lowering:
     def ops(self) -> List[str]:
         return ["input"] + list(self._table)
 
-    def lower(self, layer: OldLayer) -> _Op:
+    def lower(self, layer: WireLayer) -> _Op:
         return self._table[layer.op](layer)
 
-    def _conv(self, layer: OldLayer) -> _Op:
+    def _conv(self, layer: WireLayer) -> _Op:
         held, has = self._held.parameters[layer.name], layer.has
         weight, bias = held["weight"], held.get("bias")
         more = {"stride": has["stride"], "dilate": has["dilation"], "groups": has["groups"]}
@@ -130,12 +130,12 @@ class Lowering:
         sides = _sides(has["pad"])
         return lambda x: F.convolution_2d(_padded(x, sides, 0.0), weight, bias, **more)
 
-    def _dense(self, layer: OldLayer) -> _Op:
+    def _dense(self, layer: WireLayer) -> _Op:
         held = self._held.parameters[layer.name]
         weight, bias = held["weight"], held.get("bias")
         return lambda x: F.linear(x, weight, bias)
 
-    def _batch_norm(self, layer: OldLayer) -> _Op:
+    def _batch_norm(self, layer: WireLayer) -> _Op:
         held, kept = self._held.parameters[layer.name], self._held.buffers[layer.name]
         weight, bias, mean, var = held["weight"], held["bias"], kept["running_mean"], kept["running_var"]
         epsilon, decay = layer.has["epsilon"], 1 - layer.has["momentum"]
@@ -145,7 +145,7 @@ class Lowering:
             x, weight, bias, eps=epsilon, running_mean=mean, running_var=var, decay=decay
         )
 
-    def _max_pool(self, layer: OldLayer) -> _Op:
+    def _max_pool(self, layer: WireLayer) -> _Op:
         has = layer.has
         kernel, stride, ceil = has["kernel"], has["stride"], has["ceil_mode"]
         outside = layer.ends_outside(self._graph.shape(layer.inputs[0]))
@@ -160,7 +160,7 @@ class Lowering:
 
         return pool
 
-    def _average_pool(self, layer: OldLayer) -> _Op:
+    def _average_pool(self, layer: WireLayer) -> _Op:
         """Chainer's own divides by the whole window and never rounds up; else the image is padded until all windows
         fit, and the mean corrected by how much of each window counts."""
         has = layer.has
@@ -181,7 +181,7 @@ class Lowering:
 
         return pool
 
-    def _lrn(self, layer: OldLayer) -> _Op:
+    def _lrn(self, layer: WireLayer) -> _Op:
         size, alpha, beta, k = (layer.has[name] for name in ("size", "alpha", "beta", "k"))
         if not layer.has["within_channel"]:
             return lambda x: F.local_response_normalization(x, size, k, alpha / size, beta)
@@ -193,13 +193,13 @@ class Lowering:
 
         return norm
 
-    def _drop(self, layer: OldLayer) -> _Op:
+    def _drop(self, layer: WireLayer) -> _Op:
         if not self._dropout:
             return lambda x: x
         rate = layer.has["rate"]
         return lambda x: F.dropout(x, rate)
 
-    def _loss(self, layer: OldLayer) -> _Op:
+    def _loss(self, layer: WireLayer) -> _Op:
         weight = layer.has["weight"]
         return lambda x, labels: F.softmax_cross_entropy(x, labels) * weight
 
@@ -207,7 +207,7 @@ class Lowering:
 class Met:
     """What one layer is given in a step, as it lies there."""
 
-    def __init__(self, layer: OldLayer, arguments: Sequence[Any], output: Any) -> None:
+    def __init__(self, layer: WireLayer, arguments: Sequence[Any], output: Any) -> None:
         self.inputs = {source: one.array for source, one in zip(layer.inputs, arguments)}
         self.upstream = output.grad  # None where nobody needs it
 
@@ -232,7 +232,7 @@ class ChainerBackend(Backend):
         chainer.global_config.use_ideep = "auto" if self._engine == "onednn" else "never"
         self._device = chainer.get_device("@intel64" if self._engine == "onednn" else "@numpy")
         np.random.seed(request["seed"])  # which is where Chainer's dropout draws from
-        self._graph = graph = OldGraph(job.graph)
+        self._graph = graph = WireGraph(job.graph)
         self._dtype = np.float64 if request["precision"] == "fp64" else np.float32
         self._training = request["phase"] != "forward"
         chainer.global_config.train = self._training
@@ -245,7 +245,7 @@ class ChainerBackend(Backend):
         self._resident = chainer.Variable(self._images, requires_grad=request["input_grad"] == "on")
         self._update = self._make_update() if request["phase"] == "train" else None
 
-    def _lowered(self, layers: Sequence[OldLayer], trained: bool = True) -> Tuple[Held, Lowering]:
+    def _lowered(self, layers: Sequence[WireLayer], trained: bool = True) -> Tuple[Held, Lowering]:
         held = Held(layers, self._job.weights, self._dtype, self._device, trained)
         dropout = self._job.request["dropout"] == "on"
         return held, Lowering(self._graph, held, self._dtype, self._training, dropout)
@@ -383,7 +383,7 @@ class ChainerBackend(Backend):
             buffers=held.buffers.get(name, {}),
         )
 
-    def _call(self, layer: OldLayer, lowering: Lowering, given: Dict[str, Any]) -> Callable[[], Any]:
+    def _call(self, layer: WireLayer, lowering: Lowering, given: Dict[str, Any]) -> Callable[[], Any]:
         arguments: List[Any] = [given[source] for source in layer.inputs]
         if layer.op == LOSS:
             arguments.append(self._labels)
@@ -430,10 +430,10 @@ class ChainerBackend(Backend):
         """By layer. Kept from one step of its own: Chainer's convolutions leave images with channels last, MKL-DNN's in
         blocks of channels, and a pool that gets them in another order takes up to a hundred times as long."""
         if self._met is None:
-            seen: List[Tuple[OldLayer, Sequence[Any], Any]] = []
+            seen: List[Tuple[WireLayer, Sequence[Any], Any]] = []
             lowering = self._lowered(self._graph.layers)[1]
 
-            def lower(layer: OldLayer) -> _Op:
+            def lower(layer: WireLayer) -> _Op:
                 function = lowering.lower(layer)
 
                 def call(*arguments: Any) -> Any:

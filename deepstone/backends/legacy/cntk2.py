@@ -13,8 +13,8 @@ from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM,
 from deepstone.backends.legacy.alone import Alone, Program
 from deepstone.backends.legacy.shared import (
     LOSS,
-    OldGraph,
-    OldLayer,
+    WireGraph,
+    WireLayer,
     effective,
     on_the_cpu,
     refuse_other_ops,
@@ -39,7 +39,7 @@ class Held:
     """The trained arrays and the running statistics, as CNTK keeps them: dense weights are (inputs, features)."""
 
     def __init__(
-        self, layers: Iterable[OldLayer], weights: Dict[str, Dict[str, Any]], dtype: Any, trained: bool = True
+        self, layers: Iterable[WireLayer], weights: Dict[str, Dict[str, Any]], dtype: Any, trained: bool = True
     ) -> None:
         self.parameters: Dict[Tuple[str, str], Any] = {}
         self.buffers: Dict[Tuple[str, str], Any] = {}
@@ -66,7 +66,7 @@ class Held:
 class Lowering:
     """Layers to functions. `samples` is the batch: what CNTK sums over it is to be a mean."""
 
-    def __init__(self, graph: OldGraph, held: Held, dtype: Any, samples: int, dropout: bool) -> None:
+    def __init__(self, graph: WireGraph, held: Held, dtype: Any, samples: int, dropout: bool) -> None:
         self._graph = graph
         self._held = held
         self._dtype = dtype
@@ -92,19 +92,19 @@ class Lowering:
     def ops(self) -> List[str]:
         return ["input"] + list(self._table)
 
-    def lower(self, layer: OldLayer, inputs: Sequence[Any]) -> Any:
+    def lower(self, layer: WireLayer, inputs: Sequence[Any]) -> Any:
         return self._table[layer.op](layer, *inputs)
 
-    def _own(self, layer: OldLayer, name: str) -> Any:
+    def _own(self, layer: WireLayer, name: str) -> Any:
         return self._held.parameters[layer.name, name]
 
     def _constant(self, value: Any) -> Any:
         return C.constant(np.asarray(value, dtype=self._dtype))
 
-    def _source(self, layer: OldLayer) -> Tuple[int, ...]:
+    def _source(self, layer: WireLayer) -> Tuple[int, ...]:
         return self._graph.shape(layer.inputs[0])
 
-    def _conv(self, layer: OldLayer, x: Any) -> Any:
+    def _conv(self, layer: WireLayer, x: Any) -> Any:
         has, weight = layer.has, self._own(layer, "weight")
         if has["dilation"] != (1, 1):
             weight = _spread(weight, layer.parameters["weight"], has["dilation"])
@@ -115,11 +115,11 @@ class Lowering:
         )
         return y + self._own(layer, "bias") if has["bias"] else y
 
-    def _dense(self, layer: OldLayer, x: Any) -> Any:
+    def _dense(self, layer: WireLayer, x: Any) -> Any:
         y = C.times(x, self._own(layer, "weight"))
         return y + self._own(layer, "bias") if layer.has["bias"] else y
 
-    def _batch_norm(self, layer: OldLayer, x: Any) -> Any:
+    def _batch_norm(self, layer: WireLayer, x: Any) -> Any:
         mean, var = (self._held.buffers[layer.name, name] for name in layer.buffers)
         return C.batch_normalization(
             x,
@@ -133,11 +133,11 @@ class Lowering:
             epsilon=layer.has["epsilon"],
         )
 
-    def _pool(self, layer: OldLayer, x: Any, kind: Any, automatic: List[bool], **more: Any) -> Any:
+    def _pool(self, layer: WireLayer, x: Any, kind: Any, automatic: List[bool], **more: Any) -> Any:
         has = layer.has
         return C.pooling(x, kind, has["kernel"], has["stride"], auto_padding=[False] + automatic, **more)
 
-    def _max_pool(self, layer: OldLayer, x: Any) -> Any:
+    def _max_pool(self, layer: WireLayer, x: Any) -> Any:
         has, source = layer.has, self._source(layer)
         if _rounds_up_by_itself(layer, source):
             return self._pool(layer, x, C.MAX_POOLING, [False, False], ceil_out_dim=True)
@@ -145,7 +145,7 @@ class Lowering:
         framed = _padded(x, _without(_room(layer, source), automatic), _LOWEST)
         return self._pool(layer, framed, C.MAX_POOLING, automatic)
 
-    def _average_pool(self, layer: OldLayer, x: Any) -> Any:
+    def _average_pool(self, layer: WireLayer, x: Any) -> Any:
         has, source = layer.has, self._source(layer)
         if _rounds_up_by_itself(layer, source):
             return self._pool(layer, x, C.AVG_POOLING, [False, False], ceil_out_dim=True)
@@ -157,7 +157,7 @@ class Lowering:
         means = self._pool(layer, _padded(x, room, 0.0), C.AVG_POOLING, [False, False])
         return means * self._constant(correction[None])
 
-    def _lrn(self, layer: OldLayer, x: Any) -> Any:
+    def _lrn(self, layer: WireLayer, x: Any) -> Any:
         size, alpha, beta, k = (layer.has[name] for name in ("size", "alpha", "beta", "k"))
         if layer.has["within_channel"]:  # a window that leaves the image is divided by its whole size, as in Caffe
             squares = _padded(C.square(x), (size // 2,) * 4, 0.0)
@@ -172,10 +172,10 @@ class Lowering:
         scale = means * self._constant(alpha) + self._constant(k)
         return x * C.exp(C.log(scale) * self._constant(-beta))  # the gradient of CNTK's pow is not a number
 
-    def _drop(self, layer: OldLayer, x: Any) -> Any:
+    def _drop(self, layer: WireLayer, x: Any) -> Any:
         return C.dropout(x, layer.has["rate"]) if self._dropout else C.alias(x)
 
-    def _loss(self, layer: OldLayer, x: Any, labels: Any) -> Any:
+    def _loss(self, layer: WireLayer, x: Any, labels: Any) -> Any:
         """Of each sample its part of the mean, since CNTK adds up losses and gradients over the batch."""
         return C.cross_entropy_with_softmax(x, labels) * self._constant(layer.has["weight"] / self._samples)
 
@@ -194,7 +194,7 @@ class CntkBackend(Backend):
         C.cntk_py.set_fixed_random_seed(request["seed"])
         if request["threads"] != "auto":
             C.cntk_py.set_max_num_cputhreads(int(request["threads"]))
-        self._graph = graph = OldGraph(job.graph)
+        self._graph = graph = WireGraph(job.graph)
         self._dtype = np.float64 if request["precision"] == "fp64" else np.float32
         self._samples = len(job.labels)
         self._training = request["phase"] != "forward"
@@ -211,7 +211,7 @@ class CntkBackend(Backend):
         self._gradients: Dict[Any, Any] = {}
         self._programs: Dict[str, Callable[[], None]] = {}
 
-    def _lowered(self, layers: Sequence[OldLayer], trained: bool = True) -> Tuple[Held, Lowering]:
+    def _lowered(self, layers: Sequence[WireLayer], trained: bool = True) -> Tuple[Held, Lowering]:
         held = Held(layers, self._job.weights, self._dtype, trained)
         dropout = self._job.request["dropout"] == "on"
         return held, Lowering(self._graph, held, self._dtype, self._samples, dropout)
@@ -345,7 +345,7 @@ class CntkBackend(Backend):
         )
 
     def _alone(
-        self, layer: OldLayer, sources: Sequence[str], trained: bool
+        self, layer: WireLayer, sources: Sequence[str], trained: bool
     ) -> Tuple[Any, Dict[str, Any], Held, Dict[Any, Any]]:
         """The layer as a function, with gradients of those inputs, and of its weights if `trained`; its inputs by
         source, its weights, and labels where it takes them."""
@@ -403,7 +403,7 @@ class CntkBackend(Backend):
         return isinstance(error, MemoryError) or "bad_alloc" in str(error)
 
 
-def _network(graph: OldGraph, lowering: Lowering, images: Any, labels: Any) -> Any:
+def _network(graph: WireGraph, lowering: Lowering, images: Any, labels: Any) -> Any:
     """The sum of all losses."""
     functions: Dict[str, Any] = {graph.input.name: images}
     losses: List[Any] = []
@@ -416,7 +416,7 @@ def _network(graph: OldGraph, lowering: Lowering, images: Any, labels: Any) -> A
     return losses[0] if len(losses) == 1 else C.plus(*losses)
 
 
-def _of_the_batch(layer: OldLayer, values: Any) -> Any:
+def _of_the_batch(layer: WireLayer, values: Any) -> Any:
     return np.sum(values) if layer.op == LOSS else np.asarray(values)
 
 
@@ -442,7 +442,7 @@ def _spread(weight: Any, shape: Sequence[int], dilation: Sequence[int]) -> Any:
     return C.slice(whole, [2, 3], [0, 0], [(height - 1) * down + 1, (width - 1) * across + 1])
 
 
-def _pads_by_itself(layer: OldLayer, source: Sequence[int], kernel: Sequence[int]) -> List[bool]:
+def _pads_by_itself(layer: WireLayer, source: Sequence[int], kernel: Sequence[int]) -> List[bool]:
     """For height and width, whether CNTK's automatic padding is the one that the graph asks for.
 
     It has a window at every stride-th pixel, as far from the first pixel as from the last; none wider than the image.
@@ -457,11 +457,11 @@ def _pads_by_itself(layer: OldLayer, source: Sequence[int], kernel: Sequence[int
     return found
 
 
-def _rounds_up_by_itself(layer: OldLayer, source: Sequence[int]) -> bool:
+def _rounds_up_by_itself(layer: WireLayer, source: Sequence[int]) -> bool:
     return layer.has["ceil_mode"] and not any(layer.has["pad"]) and not layer.ends_outside(source)
 
 
-def _room(layer: OldLayer, source: Sequence[int]) -> Tuple[int, ...]:
+def _room(layer: WireLayer, source: Sequence[int]) -> Tuple[int, ...]:
     """Padding with which exactly the windows of the graph fit."""
     kernel, stride, pad = layer.has["kernel"], layer.has["stride"], layer.has["pad"]
     reach = [(layer.output[1 + side] - 1) * stride[side] + kernel[side] for side in (0, 1)]

@@ -6,7 +6,7 @@ activation is let go after its last use.
 
 from typing import Any, Callable, List, Tuple
 
-from deepstone.backends.legacy.shared import LOSS, OldGraph, OldLayer
+from deepstone.backends.legacy.shared import LOSS, WireGraph, WireLayer
 
 _Op = Callable[..., Any]
 
@@ -15,7 +15,7 @@ class InTurn:
     """The network as a function of images and labels. `lower` gives the function that takes a layer's inputs (and the
     labels if it is a loss) to its output."""
 
-    def __init__(self, graph: OldGraph, lower: Callable[[OldLayer], _Op]) -> None:
+    def __init__(self, graph: WireGraph, lower: Callable[[WireLayer], _Op]) -> None:
         numbers = {layer.name: number for number, layer in enumerate(graph.layers)}
         last = {name: layer.name for layer in graph.layers for name in layer.inputs}
         self._plan: List[Tuple[_Op, List[int], int, List[int]]] = []

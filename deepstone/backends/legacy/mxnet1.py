@@ -25,8 +25,8 @@ from deepstone.backends.base import (
 from deepstone.backends.legacy.alone import Alone, Program
 from deepstone.backends.legacy.shared import (
     LOSS,
-    OldGraph,
-    OldLayer,
+    WireGraph,
+    WireLayer,
     effective,
     on_the_cpu,
     refuse_other_ops,
@@ -59,7 +59,7 @@ class WaitingMarks(Marks):
 class Lowering:
     """Layers to symbols. Arrays that a symbol reads are variables named `layer/array`."""
 
-    def __init__(self, graph: OldGraph, dtype: Any, training: bool, dropout: bool) -> None:
+    def __init__(self, graph: WireGraph, dtype: Any, training: bool, dropout: bool) -> None:
         self._graph = graph
         self._dtype = dtype
         self._training = training
@@ -85,17 +85,17 @@ class Lowering:
     def ops(self) -> List[str]:
         return ["input"] + list(self._table)
 
-    def lower(self, layer: OldLayer, inputs: Sequence[Any]) -> Any:
+    def lower(self, layer: WireLayer, inputs: Sequence[Any]) -> Any:
         return self._table[layer.op](layer, *inputs)
 
-    def _own(self, layer: OldLayer, name: str) -> Any:
+    def _own(self, layer: WireLayer, name: str) -> Any:
         return mx.sym.var(_key(layer.name, name))
 
-    def _weights(self, layer: OldLayer) -> Dict[str, Any]:
+    def _weights(self, layer: WireLayer) -> Dict[str, Any]:
         arrays = {name: self._own(layer, name) for name in layer.parameters}
         return dict(arrays, no_bias="bias" not in arrays)
 
-    def _conv(self, layer: OldLayer, x: Any) -> Any:
+    def _conv(self, layer: WireLayer, x: Any) -> Any:
         has = layer.has
         pad = (has["pad"][0], has["pad"][2])
         if not layer.pad_is_even():
@@ -111,10 +111,10 @@ class Lowering:
             **self._weights(layer),
         )
 
-    def _dense(self, layer: OldLayer, x: Any) -> Any:
+    def _dense(self, layer: WireLayer, x: Any) -> Any:
         return mx.sym.FullyConnected(x, num_hidden=layer.has["features"], flatten=False, **self._weights(layer))
 
-    def _batch_norm(self, layer: OldLayer, x: Any) -> Any:
+    def _batch_norm(self, layer: WireLayer, x: Any) -> Any:
         return mx.sym.BatchNorm(
             x,
             gamma=self._own(layer, "weight"),
@@ -126,7 +126,7 @@ class Lowering:
             fix_gamma=False,
         )
 
-    def _pool(self, layer: OldLayer, x: Any, pad: Tuple[int, int], **how: Any) -> Any:
+    def _pool(self, layer: WireLayer, x: Any, pad: Tuple[int, int], **how: Any) -> Any:
         has = layer.has
         convention = "full" if has["ceil_mode"] else "valid"
         pooled = mx.sym.Pooling(
@@ -136,13 +136,13 @@ class Lowering:
             return pooled
         return mx.sym.slice(pooled, begin=(None, None, 0, 0), end=(None, None, layer.output[1], layer.output[2]))
 
-    def _max_pool(self, layer: OldLayer, x: Any) -> Any:
+    def _max_pool(self, layer: WireLayer, x: Any) -> Any:
         pad = layer.has["pad"]
         if layer.pad_is_even():
             return self._pool(layer, x, (pad[0], pad[2]), pool_type="max")
         return self._pool(layer, _padded(x, pad, _LOWEST), (0, 0), pool_type="max")
 
-    def _average_pool(self, layer: OldLayer, x: Any) -> Any:
+    def _average_pool(self, layer: WireLayer, x: Any) -> Any:
         pad, counts = layer.has["pad"], layer.has["count_pad"]
         if layer.pad_is_even():
             return self._pool(layer, x, (pad[0], pad[2]), pool_type="avg", count_include_pad=counts)
@@ -158,7 +158,7 @@ class Lowering:
         self.constants[name] = means(ones).bind(mx.cpu(), given).forward()[0]  # of that part, what is image
         return mx.sym.broadcast_div(means(x), mx.sym.var(name))
 
-    def _lrn(self, layer: OldLayer, x: Any) -> Any:
+    def _lrn(self, layer: WireLayer, x: Any) -> Any:
         size, alpha, beta, k = (layer.has[name] for name in ("size", "alpha", "beta", "k"))
         half, squares = size // 2, mx.sym.square(x)  # a window that leaves the image is divided by its whole size
         if layer.has["within_channel"]:
@@ -174,10 +174,10 @@ class Lowering:
             means = mx.sym.squeeze(pooled, axis=1)
         return x * (means * alpha + k) ** -beta
 
-    def _drop(self, layer: OldLayer, x: Any) -> Any:
+    def _drop(self, layer: WireLayer, x: Any) -> Any:
         return mx.sym.Dropout(x, p=layer.has["rate"]) if self._dropout else mx.sym.identity(x)
 
-    def _loss(self, layer: OldLayer, x: Any, labels: Any) -> Any:
+    def _loss(self, layer: WireLayer, x: Any, labels: Any) -> Any:
         picked = mx.sym.pick(mx.sym.log_softmax(x, axis=-1), labels, axis=-1)
         return mx.sym.mean(picked) * -layer.has["weight"]
 
@@ -196,7 +196,7 @@ class MxnetBackend(Backend):
         refuse_other_values(job.request, HONOURED, NAME)
         self._job, request = job, job.request
         mx.random.seed(request["seed"])
-        self._graph = graph = OldGraph(job.graph)
+        self._graph = graph = WireGraph(job.graph)
         self._dtype = np.float64 if request["precision"] == "fp64" else np.float32
         self._training = request["phase"] != "forward"
         lowering = self._new_lowering()
@@ -220,7 +220,7 @@ class MxnetBackend(Backend):
         self,
         symbol: Any,
         lowering: Lowering,
-        layers: Iterable[OldLayer],
+        layers: Iterable[WireLayer],
         given: Dict[str, Any],
         wanted: Sequence[str],
         trained: bool,
@@ -347,7 +347,7 @@ class MxnetBackend(Backend):
         found = {"%s/%s" % (layer.name, name): held.get(_key(layer.name, name)) for layer, name in keys}
         return {name: array.asnumpy() for name, array in found.items() if array is not None}
 
-    def _buffers(self, executor: Any, layers: Iterable[OldLayer], steps: int) -> Dict[str, Any]:
+    def _buffers(self, executor: Any, layers: Iterable[WireLayer], steps: int) -> Dict[str, Any]:
         """As the graph has them. MXNet keeps the biased variance; since both averages are linear in the variances and
         began at 1, the one follows from the other and the number of steps."""
         found: Dict[str, Any] = {}
@@ -381,7 +381,7 @@ class MxnetBackend(Backend):
             buffers={key[len(name) + 1 :]: array for key, array in buffers.items()},
         )
 
-    def _single(self, layer: OldLayer, inputs: Dict[str, Any], wanted: Sequence[str], trained: bool) -> Any:
+    def _single(self, layer: WireLayer, inputs: Dict[str, Any], wanted: Sequence[str], trained: bool) -> Any:
         """The layer bound by itself, with gradients of those inputs, and of the weights if `trained`."""
         lowering, given = self._new_lowering(), dict(inputs)
         variables = {source: mx.sym.var(source) for source in layer.sources}
@@ -414,7 +414,7 @@ class MxnetBackend(Backend):
 
         return LoneLayer(alone.programs(forward, backward, with_forward), self)
 
-    def _met_by(self, layer: OldLayer) -> Dict[str, Any]:
+    def _met_by(self, layer: WireLayer) -> Dict[str, Any]:
         """What the layer reads in a step, as it lies there: oneDNN leaves images in blocks of channels, and a pool that
         gets them in plain order can be a hundred times as fast as in the network."""
         if self._outputs is None:
@@ -476,7 +476,7 @@ def _written_out(pairs: Sequence[Tuple[Any, Any]], momentum: float) -> Callable[
     return update
 
 
-def _symbols(graph: OldGraph, lowering: Lowering) -> Dict[str, Any]:
+def _symbols(graph: WireGraph, lowering: Lowering) -> Dict[str, Any]:
     """By layer, its output as a symbol of the images and the labels."""
     symbols: Dict[str, Any] = {graph.input.name: mx.sym.var(graph.input.name)}
     labels = mx.sym.var(_LABELS)
@@ -487,7 +487,7 @@ def _symbols(graph: OldGraph, lowering: Lowering) -> Dict[str, Any]:
     return symbols
 
 
-def _network(graph: OldGraph, lowering: Lowering) -> Any:
+def _network(graph: WireGraph, lowering: Lowering) -> Any:
     """The sum of all losses."""
     symbols = _symbols(graph, lowering)
     losses = [symbols[layer.name] for layer in graph.layers if layer.op == LOSS]

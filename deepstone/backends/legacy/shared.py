@@ -1,4 +1,5 @@
-"""What every backend for an old framework needs of a job: the graph's layers, and what is refused and reported.
+"""What backends for old frameworks need of a job: the graph's layers, and what is refused and reported. Some of today's
+take it too.
 
 In the syntax of Python 3.6, like all that runs in old Pythons. `graph/` and `setups/` cannot be used there: they are
 written for the controller's Python. So layers are read from JSON, in which every shape is spelled out.
@@ -13,8 +14,8 @@ BUFFERS = {"batch_norm": ("running_mean", "running_var")}  # arrays that are kep
 LOSS = "softmax_cross_entropy"
 
 
-class OldLayer:
-    """One layer of the graph. Its attributes are those of docs/graph.md, pairs as tuples."""
+class WireLayer:
+    """One layer as it comes to a worker. Its attributes are those of docs/graph.md, pairs as tuples."""
 
     def __init__(self, described: Dict[str, Any]) -> None:
         rest = dict(described)
@@ -69,11 +70,11 @@ def _frozen(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value  # pyright: ignore[reportUnknownVariableType]
 
 
-class OldGraph:
+class WireGraph:
     """The layers in their order, and shapes by name."""
 
     def __init__(self, described: Dict[str, Any]) -> None:
-        self.layers = [OldLayer(layer) for layer in described["layers"]]
+        self.layers = [WireLayer(layer) for layer in described["layers"]]
         self.by_name = {layer.name: layer for layer in self.layers}
         self.input = next(layer for layer in self.layers if layer.op == "input")
         self._takers: Dict[str, int] = {}
@@ -90,7 +91,7 @@ class OldGraph:
         return self._takers.get(name, 0)
 
 
-def refuse_other_ops(graph: OldGraph, known: Iterable[str], framework: str) -> None:
+def refuse_other_ops(graph: WireGraph, known: Iterable[str], framework: str) -> None:
     """Unsupported, with all that the network needs and the backend does not lower, and a layer that needs it."""
     have = set(known)
     lacking: Dict[str, str] = {}

@@ -14,8 +14,8 @@ from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM,
 from deepstone.backends.legacy.alone import Alone, Program
 from deepstone.backends.legacy.shared import (
     LOSS,
-    OldGraph,
-    OldLayer,
+    WireGraph,
+    WireLayer,
     effective,
     on_the_cpu,
     refuse_other_ops,
@@ -44,7 +44,7 @@ HONOURED = {
 class Held:
     """Variables in TensorFlow's order of axes. Their first values are fed, since a graph holds no more than 2 GB."""
 
-    def __init__(self, layers: Iterable[OldLayer], weights: Dict[str, Dict[str, Any]], dtype: Any) -> None:
+    def __init__(self, layers: Iterable[WireLayer], weights: Dict[str, Dict[str, Any]], dtype: Any) -> None:
         self.parameters: Dict[Tuple[str, str], Any] = {}
         self.buffers: Dict[Tuple[str, str], Any] = {}
         self._first: List[Tuple[Any, Any]] = []
@@ -69,7 +69,7 @@ class Held:
 
 
 class Lowering:
-    def __init__(self, graph: OldGraph, held: Held, dtype: Any, training: bool, dropout: bool) -> None:
+    def __init__(self, graph: WireGraph, held: Held, dtype: Any, training: bool, dropout: bool) -> None:
         self._graph = graph
         self._held = held
         self._dtype = dtype
@@ -96,13 +96,13 @@ class Lowering:
     def ops(self) -> List[str]:
         return ["input"] + list(self._table)
 
-    def lower(self, layer: OldLayer, inputs: Sequence[Any]) -> Any:
+    def lower(self, layer: WireLayer, inputs: Sequence[Any]) -> Any:
         return self._table[layer.op](layer, *inputs)
 
-    def _own(self, layer: OldLayer, name: str) -> Any:
+    def _own(self, layer: WireLayer, name: str) -> Any:
         return self._held.parameters[layer.name, name]
 
-    def _conv(self, layer: OldLayer, x: Any) -> Any:
+    def _conv(self, layer: WireLayer, x: Any) -> Any:
         has, weight = layer.has, self._own(layer, "weight")
         how = self._padding(layer)
         if how == "VALID":
@@ -119,11 +119,11 @@ class Lowering:
             return y + self._own(layer, "bias")
         return tf.nn.bias_add(y, self._own(layer, "bias"))
 
-    def _dense(self, layer: OldLayer, x: Any) -> Any:
+    def _dense(self, layer: WireLayer, x: Any) -> Any:
         y = tf.matmul(x, self._own(layer, "weight"), transpose_b=True)
         return tf.nn.bias_add(y, self._own(layer, "bias")) if layer.has["bias"] else y
 
-    def _batch_norm(self, layer: OldLayer, x: Any) -> Any:
+    def _batch_norm(self, layer: WireLayer, x: Any) -> Any:
         weight, bias, epsilon = self._own(layer, "weight"), self._own(layer, "bias"), layer.has["epsilon"]
         mean, var = (self._held.buffers[layer.name, name] for name in layer.buffers)
         if not self._training:
@@ -139,28 +139,28 @@ class Lowering:
             self.statistics.append(tf.assign_sub(held, (held - tf.stop_gradient(new)) * layer.has["momentum"]).op)
         return y
 
-    def _max_pool(self, layer: OldLayer, x: Any) -> Any:
+    def _max_pool(self, layer: WireLayer, x: Any) -> Any:
         lowest = float(np.finfo(np.float32).min)  # windows always hold a pixel as well
         how = self._padding(layer)
         if how == "VALID":
             x = _padded(x, self._room(layer), lowest)
         return tf.nn.max_pool(*_windows(layer, x, how))
 
-    def _average_pool(self, layer: OldLayer, x: Any) -> Any:
+    def _average_pool(self, layer: WireLayer, x: Any) -> Any:
         kernel = layer.has["kernel"]
         means = tf.nn.avg_pool(*_windows(layer, _padded(x, self._room(layer), 0.0), "VALID"))
         rows, columns = layer.places_that_count(self._graph.shape(layer.inputs[0]))
         correction = kernel[0] * kernel[1] / np.outer(rows, columns)
         return means if np.all(correction == 1) else means * correction[None, :, :, None].astype(self._dtype)
 
-    def _room(self, layer: OldLayer) -> Tuple[int, int, int, int]:
+    def _room(self, layer: WireLayer) -> Tuple[int, int, int, int]:
         """Padding with which exactly the windows of the graph fit."""
         source, has = self._graph.shape(layer.inputs[0]), layer.has
         pad = has["pad"]
         reach = [(layer.output[1 + side] - 1) * has["stride"][side] + has["kernel"][side] for side in (0, 1)]
         return pad[0], max(0, reach[0] - pad[0] - source[1]), pad[2], max(0, reach[1] - pad[2] - source[2])
 
-    def _padding(self, layer: OldLayer) -> str:
+    def _padding(self, layer: WireLayer) -> str:
         """SAME where TensorFlow pads a convolution or a max pool by itself as the graph has it, else VALID."""
         source, has = self._graph.shape(layer.inputs[0]), layer.has
         pad = has["pad"] if layer.op == "conv" else self._room(layer)
@@ -173,21 +173,21 @@ class Lowering:
                 return "VALID"
         return "SAME"
 
-    def _is_among_blocks(self, layer: OldLayer) -> bool:
+    def _is_among_blocks(self, layer: WireLayer) -> bool:
         takers = [taker for taker in self._graph.layers if layer.name in taker.inputs]
         return not self._training or all(self._takes_blocks(taker) for taker in takers)
 
-    def _takes_blocks(self, layer: OldLayer) -> bool:
+    def _takes_blocks(self, layer: WireLayer) -> bool:
         """Whether MKL-DNN computes the layer with nothing of TensorFlow's own before it."""
         if layer.op == "conv":
             unpadded = self._padding(layer) == "SAME" or not any(layer.has["pad"])
             return unpadded and layer.has["groups"] == 1 and layer.has["dilation"] == (1, 1)
         return layer.op == "max_pool" and (self._padding(layer) == "SAME" or not any(self._room(layer)))
 
-    def _global_pool(self, layer: OldLayer, x: Any) -> Any:
+    def _global_pool(self, layer: WireLayer, x: Any) -> Any:
         return tf.reduce_mean(x, [1, 2], keep_dims=True)
 
-    def _lrn(self, layer: OldLayer, x: Any) -> Any:
+    def _lrn(self, layer: WireLayer, x: Any) -> Any:
         size, alpha, beta, k = (layer.has[name] for name in ("size", "alpha", "beta", "k"))
         half = size // 2
         if layer.has["within_channel"]:
@@ -201,13 +201,13 @@ class Lowering:
             means = tf.add_n([squares[:, :, :, first : first + channels] for first in range(size)]) / size
         return x * tf.pow(means * alpha + k, -beta)
 
-    def _drop(self, layer: OldLayer, x: Any) -> Any:
+    def _drop(self, layer: WireLayer, x: Any) -> Any:
         return tf.nn.dropout(x, 1 - layer.has["rate"]) if self._dropout else tf.identity(x)
 
-    def _flatten(self, layer: OldLayer, x: Any) -> Any:
+    def _flatten(self, layer: WireLayer, x: Any) -> Any:
         return tf.reshape(tf.transpose(x, [0, 3, 1, 2]), [-1, layer.output[0]])
 
-    def _loss(self, layer: OldLayer, x: Any, labels: Any) -> Any:
+    def _loss(self, layer: WireLayer, x: Any, labels: Any) -> Any:
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=x)
         return tf.reduce_mean(losses) * layer.has["weight"]
 
@@ -215,7 +215,7 @@ class Lowering:
 class Single:
     """One layer in the present graph, with all it reads in variables, as a step has it."""
 
-    def __init__(self, layer: OldLayer, held: Held, lowering: Lowering, inputs: Dict[str, Any], labels: Any) -> None:
+    def __init__(self, layer: WireLayer, held: Held, lowering: Lowering, inputs: Dict[str, Any], labels: Any) -> None:
         self.held = held
         self.statistics = lowering.statistics
         self.inputs = {source: held.variable(channels_last(array), False) for source, array in inputs.items()}
@@ -249,7 +249,7 @@ class Tensorflow1Backend(Backend):
         refuse_other_values(job.request, dict(HONOURED, engine=("auto", _engine())), NAME)
         self.close()
         self._job, request = job, job.request
-        self._graph = graph = OldGraph(job.graph)
+        self._graph = graph = WireGraph(job.graph)
         self._dtype = np.float64 if request["precision"] == "fp64" else np.float32
         self._training = request["phase"] != "forward"
         self._programs: Dict[str, Callable[[], None]] = {}
@@ -270,7 +270,7 @@ class Tensorflow1Backend(Backend):
             self._held.begin(self._session)
             self._begin_slots()
 
-    def _lowered(self, layers: Sequence[OldLayer]) -> Tuple[Held, Lowering]:
+    def _lowered(self, layers: Sequence[WireLayer]) -> Tuple[Held, Lowering]:
         held = Held(layers, self._job.weights, self._dtype)
         dropout = self._job.request["dropout"] == "on"
         return held, Lowering(self._graph, held, self._dtype, self._training, dropout)
@@ -384,7 +384,7 @@ class Tensorflow1Backend(Backend):
             buffers=kept,
         )
 
-    def _single(self, layer: OldLayer, inputs: Dict[str, Any]) -> Single:
+    def _single(self, layer: WireLayer, inputs: Dict[str, Any]) -> Single:
         held, lowering = self._lowered([layer])
         given = {source: array.astype(self._dtype) for source, array in inputs.items()}
         return Single(layer, held, lowering, given, self._job.labels)
@@ -441,7 +441,7 @@ def _engine() -> str:
     return "onednn" if check is not None and check() else "native"
 
 
-def _network(graph: OldGraph, lowering: Lowering, images: Any, labels: Any) -> Any:
+def _network(graph: WireGraph, lowering: Lowering, images: Any, labels: Any) -> Any:
     """The sum of all losses."""
     tensors: Dict[str, Any] = {graph.input.name: images}
     losses: List[Any] = []
@@ -485,7 +485,7 @@ def _joined(parts: Sequence[Any]) -> Any:
     return tf.reshape(flat, shapes[0][:3] + [sum(shape[3] for shape in shapes)])
 
 
-def _windows(layer: OldLayer, x: Any, padding: str) -> Tuple[Any, List[int], List[int], str]:
+def _windows(layer: WireLayer, x: Any, padding: str) -> Tuple[Any, List[int], List[int], str]:
     kernel, stride = layer.has["kernel"], layer.has["stride"]
     return x, [1, kernel[0], kernel[1], 1], [1, stride[0], stride[1], 1], padding
 

@@ -30,8 +30,8 @@ from deepstone.backends.base import (
 from deepstone.backends.legacy.alone import Alone, Program
 from deepstone.backends.legacy.shared import (
     LOSS,
-    OldGraph,
-    OldLayer,
+    WireGraph,
+    WireLayer,
     effective,
     on_the_cpu,
     refuse_other_ops,
@@ -60,7 +60,7 @@ _PER_CHANNEL = ("x", 0, "x", "x")  # a vector as it is added to images
 class Held:
     """The trained arrays and the running statistics of each layer, as shared variables."""
 
-    def __init__(self, layers: Iterable[OldLayer], weights: Dict[str, Dict[str, Any]], dtype: Any) -> None:
+    def __init__(self, layers: Iterable[WireLayer], weights: Dict[str, Dict[str, Any]], dtype: Any) -> None:
         self.parameters: Dict[Tuple[str, str], Any] = {}
         self.buffers: Dict[Tuple[str, str], Any] = {}
         for layer in layers:
@@ -70,7 +70,7 @@ class Held:
             for name, array in initial_buffers(layer, dtype).items():
                 self.buffers[layer.name, name] = theano.shared(array, borrow=True)
 
-    def of(self, layer: OldLayer) -> _Arrays:
+    def of(self, layer: WireLayer) -> _Arrays:
         own = {name: self.parameters[layer.name, name] for name in layer.parameters}
         own.update({name: self.buffers[layer.name, name] for name in layer.buffers})
         return own
@@ -79,7 +79,7 @@ class Held:
 class Lowering:
     """Layers to expressions. `own` are the layer's arrays by name, shared variables or not."""
 
-    def __init__(self, graph: OldGraph, batch: int, dtype: Any, training: bool, dropout_seed: Optional[int]) -> None:
+    def __init__(self, graph: WireGraph, batch: int, dtype: Any, training: bool, dropout_seed: Optional[int]) -> None:
         self._graph = graph
         self._batch = batch
         self._dtype = dtype
@@ -106,14 +106,14 @@ class Lowering:
     def ops(self) -> List[str]:
         return ["input"] + list(self._table)
 
-    def lower(self, layer: OldLayer, own: _Arrays, inputs: Sequence[Any]) -> Any:
+    def lower(self, layer: WireLayer, own: _Arrays, inputs: Sequence[Any]) -> Any:
         return self._table[layer.op](layer, own, *inputs)
 
-    def _conv(self, layer: OldLayer, own: _Arrays, x: Any) -> Any:
+    def _conv(self, layer: WireLayer, own: _Arrays, x: Any) -> Any:
         y = self._old_convolution(layer, own, x) if _IS_OLD else self._convolution(layer, own, x)
         return y + own["bias"].dimshuffle(*_PER_CHANNEL) if layer.has["bias"] else y
 
-    def _convolution(self, layer: OldLayer, own: _Arrays, x: Any) -> Any:
+    def _convolution(self, layer: WireLayer, own: _Arrays, x: Any) -> Any:
         has = layer.has
         top, bottom, left, right = has["pad"]
         return T.nnet.conv2d(
@@ -128,7 +128,7 @@ class Lowering:
             num_groups=has["groups"],
         )
 
-    def _old_convolution(self, layer: OldLayer, own: _Arrays, x: Any) -> Any:
+    def _old_convolution(self, layer: WireLayer, own: _Arrays, x: Any) -> Any:
         has, weight = layer.has, own["weight"]
         border = (has["pad"][0], has["pad"][2])
         if not layer.pad_is_even():
@@ -148,18 +148,18 @@ class Lowering:
         ]
         return parts[0] if len(parts) == 1 else T.concatenate(parts, axis=1)
 
-    def _dilated(self, layer: OldLayer, weight: Any) -> Any:
+    def _dilated(self, layer: WireLayer, weight: Any) -> Any:
         """With zeros between the values of each kernel."""
         filters, channels, height, width = layer.parameters["weight"]
         down, across = layer.has["dilation"]
         around = T.alloc(self._dtype(0), filters, channels, (height - 1) * down + 1, (width - 1) * across + 1)
         return T.set_subtensor(around[:, :, ::down, ::across], weight)
 
-    def _dense(self, layer: OldLayer, own: _Arrays, x: Any) -> Any:
+    def _dense(self, layer: WireLayer, own: _Arrays, x: Any) -> Any:
         y = T.dot(x, own["weight"].T)
         return y + own["bias"] if layer.has["bias"] else y
 
-    def _batch_norm(self, layer: OldLayer, own: _Arrays, x: Any) -> Any:
+    def _batch_norm(self, layer: WireLayer, own: _Arrays, x: Any) -> Any:
         """bn.batch_normalization_train is the operation used here behind a check that refuses an epsilon of 1e-5, for
         cuDNN's sake. 0.8 has neither."""
         weight, bias, mean, var = (
@@ -182,7 +182,7 @@ class Lowering:
         self.renewed[layer.name, "running_var"] = new_var.dimshuffle(1)
         return y
 
-    def _max_pool(self, layer: OldLayer, own: _Arrays, x: Any) -> Any:
+    def _max_pool(self, layer: WireLayer, own: _Arrays, x: Any) -> Any:
         has, pad = layer.has, (layer.has["pad"][0], layer.has["pad"][2])
         if self._fits_by_itself(layer):
             y = pool_2d(x, has["kernel"], not has["ceil_mode"], has["stride"], pad, "max")
@@ -198,7 +198,7 @@ class Lowering:
         hands_on = layer.op in ("concat", "relu", "dropout")
         return layer.op == "max_pool" or (hands_on and any(self._repeats_values(source) for source in layer.inputs))
 
-    def _average_pool(self, layer: OldLayer, own: _Arrays, x: Any) -> Any:
+    def _average_pool(self, layer: WireLayer, own: _Arrays, x: Any) -> Any:
         """Theano's own; or sums divided by what counts, since its mode that leaves out the padding has no gradient."""
         has, pad = layer.has, (layer.has["pad"][0], layer.has["pad"][2])
         fits = self._fits_by_itself(layer)
@@ -210,25 +210,25 @@ class Lowering:
         share = (1.0 / np.outer(rows, columns)).astype(self._dtype)
         return pool_2d(x, has["kernel"], True, has["stride"], pad, "sum") * share[None, None]
 
-    def _fits_by_itself(self, layer: OldLayer) -> bool:
+    def _fits_by_itself(self, layer: WireLayer) -> bool:
         """Theano pads both ends of a side alike, and rounds up only what is not padded."""
         return layer.pad_is_even() and not (layer.has["ceil_mode"] and any(layer.has["pad"]))
 
-    def _room(self, layer: OldLayer) -> Tuple[int, int, int, int]:
+    def _room(self, layer: WireLayer) -> Tuple[int, int, int, int]:
         """Padding with which exactly the windows of the graph fit."""
         source, has = self._graph.shape(layer.inputs[0]), layer.has
         pad = has["pad"]
         reach = [(layer.output[1 + side] - 1) * has["stride"][side] + has["kernel"][side] for side in (0, 1)]
         return pad[0], max(0, reach[0] - pad[0] - source[1]), pad[2], max(0, reach[1] - pad[2] - source[2])
 
-    def _padded(self, layer: OldLayer, x: Any, pad: Sequence[int], value: float) -> Any:
+    def _padded(self, layer: WireLayer, x: Any, pad: Sequence[int], value: float) -> Any:
         channels, height, width = self._graph.shape(layer.inputs[0])
         top, bottom, left, right = pad
         frame = (self._batch, channels, top + height + bottom, left + width + right)
         around = T.alloc(self._dtype(value), *frame)
         return T.set_subtensor(around[:, :, top : top + height, left : left + width], x)
 
-    def _lrn(self, layer: OldLayer, own: _Arrays, x: Any) -> Any:
+    def _lrn(self, layer: WireLayer, own: _Arrays, x: Any) -> Any:
         size, alpha, beta, k = (layer.has[name] for name in ("size", "alpha", "beta", "k"))
         half, squares = size // 2, T.sqr(x)
         channels, height, width = layer.output
@@ -240,14 +240,14 @@ class Lowering:
         sums = T.add(*[padded[:, first : first + channels] for first in range(size)])
         return x / (k + alpha / size * sums) ** beta
 
-    def _drop(self, layer: OldLayer, own: _Arrays, x: Any) -> Any:
+    def _drop(self, layer: WireLayer, own: _Arrays, x: Any) -> Any:
         if self._random is None:
             return x
         kept = 1 - layer.has["rate"]
         mask = self._random.binomial((self._batch,) + layer.output, p=kept, dtype=x.dtype)
         return x * mask / kept
 
-    def _loss(self, layer: OldLayer, own: _Arrays, x: Any, labels: Any) -> Any:
+    def _loss(self, layer: WireLayer, own: _Arrays, x: Any, labels: Any) -> Any:
         return T.nnet.categorical_crossentropy(T.nnet.softmax(x), labels).mean() * layer.has["weight"]
 
 
@@ -270,7 +270,7 @@ class TheanoBackend(Backend):
         if not theano.config.cxx:
             raise Missing("theano compiles what it runs, and there is no g++; on Debian: apt install g++")
         self._job, request = job, job.request
-        self._graph = graph = OldGraph(job.graph)
+        self._graph = graph = WireGraph(job.graph)
         self._dtype = np.float64 if request["precision"] == "fp64" else np.float32
         self._training = request["phase"] != "forward"
         sys.setrecursionlimit(_DEEPEST)
@@ -417,7 +417,7 @@ class TheanoBackend(Backend):
             buffers={own: next(take) for own in layer.buffers} if trained else {},
         )
 
-    def _lone_function(self, layer: OldLayer, held: Sequence[str], backward: bool) -> Any:
+    def _lone_function(self, layer: WireLayer, held: Sequence[str], backward: bool) -> Any:
         """The layer as a function of its inputs, its arrays, the labels of a loss and the gradient of its output."""
         pattern = tuple(layer.inputs.index(source) for source in layer.inputs)  # `add` may take one twice
         shapes = tuple(self._graph.shape(source) for source in layer.inputs)
@@ -470,7 +470,7 @@ class TheanoBackend(Backend):
         return of_a_convolution or super(TheanoBackend, self).is_out_of_memory(error)
 
 
-def initial_buffers(layer: OldLayer, dtype: Any) -> Dict[str, Any]:
+def initial_buffers(layer: WireLayer, dtype: Any) -> Dict[str, Any]:
     starts = {"running_mean": np.zeros, "running_var": np.ones}
     return {name: starts[name](layer.parameters["weight"], dtype) for name in layer.buffers}
 

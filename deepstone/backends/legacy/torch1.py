@@ -22,8 +22,8 @@ from deepstone.backends.legacy.in_turn import InTurn
 from deepstone.backends.legacy.listening import Heard, listening
 from deepstone.backends.legacy.shared import (
     LOSS,
-    OldGraph,
-    OldLayer,
+    WireGraph,
+    WireLayer,
     effective,
     on_the_cpu,
     refuse_other_ops,
@@ -56,7 +56,7 @@ class Held:
     """The trained arrays and the running statistics of each layer."""
 
     def __init__(
-        self, layers: Iterable[OldLayer], weights: Dict[str, Dict[str, Any]], dtype: Any, trained: bool
+        self, layers: Iterable[WireLayer], weights: Dict[str, Dict[str, Any]], dtype: Any, trained: bool
     ) -> None:
         self.parameters: Dict[str, Dict[str, Any]] = {}
         self.buffers: Dict[str, Dict[str, Any]] = {}
@@ -78,13 +78,13 @@ class Held:
 class Lowering:
     """Layers to functions of torch, as an expert of 2019 would have called them."""
 
-    def __init__(self, graph: OldGraph, held: Held, dtype: Any, training: bool, dropout: bool) -> None:
+    def __init__(self, graph: WireGraph, held: Held, dtype: Any, training: bool, dropout: bool) -> None:
         self._graph = graph
         self._held = held
         self._dtype = dtype
         self._training = training
         self._dropout = dropout
-        self._table: Dict[str, Callable[[OldLayer], _Op]] = {
+        self._table: Dict[str, Callable[[WireLayer], _Op]] = {
             "conv": self._conv,
             "dense": self._dense,
             "batch_norm": self._batch_norm,
@@ -104,11 +104,11 @@ class Lowering:
     def ops(self) -> List[str]:
         return ["input"] + list(self._table)
 
-    def lower(self, layer: OldLayer) -> _Op:
+    def lower(self, layer: WireLayer) -> _Op:
         """The function that takes the layer's inputs (and the labels if it is a loss) to its output."""
         return self._table[layer.op](layer)
 
-    def _conv(self, layer: OldLayer) -> _Op:
+    def _conv(self, layer: WireLayer) -> _Op:
         held, has = self._held.parameters[layer.name], layer.has
         weight, bias = held["weight"], held.get("bias")
         stride, dilation, groups = has["stride"], has["dilation"], has["groups"]
@@ -124,23 +124,23 @@ class Lowering:
         sides = _outer(has["pad"])
         return lambda x: F.conv2d(F.pad(x, sides), weight, bias, stride, 0, dilation, groups)
 
-    def _dense(self, layer: OldLayer) -> _Op:
+    def _dense(self, layer: WireLayer) -> _Op:
         held = self._held.parameters[layer.name]
         weight, bias = held["weight"], held.get("bias")
         return lambda x: F.linear(x, weight, bias)
 
-    def _batch_norm(self, layer: OldLayer) -> _Op:
+    def _batch_norm(self, layer: WireLayer) -> _Op:
         held, kept, training = self._held.parameters[layer.name], self._held.buffers[layer.name], self._training
         weight, bias, mean, var = held["weight"], held["bias"], kept["running_mean"], kept["running_var"]
         momentum, epsilon = layer.has["momentum"], layer.has["epsilon"]
         return lambda x: F.batch_norm(x, mean, var, weight, bias, training, momentum, epsilon)
 
-    def _relu(self, layer: OldLayer) -> _Op:
+    def _relu(self, layer: WireLayer) -> _Op:
         source = self._graph.by_name[layer.inputs[0]]
         inplace = source.op in _OUTPUT_UNREAD and self._graph.takers(source.name) == 1
         return lambda x: F.relu(x, inplace)
 
-    def _max_pool(self, layer: OldLayer) -> _Op:
+    def _max_pool(self, layer: WireLayer) -> _Op:
         has = layer.has
         kernel, stride, ceil = has["kernel"], has["stride"], has["ceil_mode"]
         if self._torch_pools(layer):
@@ -155,7 +155,7 @@ class Lowering:
 
         return pool
 
-    def _average_pool(self, layer: OldLayer) -> _Op:
+    def _average_pool(self, layer: WireLayer) -> _Op:
         has = layer.has
         kernel, stride, ceil, counts = has["kernel"], has["stride"], has["ceil_mode"], has["count_pad"]
         if self._torch_pools(layer):
@@ -172,7 +172,7 @@ class Lowering:
         share = means(torch.ones((1, 1) + tuple(source[1:]), dtype=self._dtype))  # of that part, what is image
         return lambda x: means(x) / share
 
-    def _torch_pools(self, layer: OldLayer) -> bool:
+    def _torch_pools(self, layer: WireLayer) -> bool:
         """Whether torch's own pool is the graph's: pads alike on both ends and no wider than half the kernel, and no
         window outside the image, which 1.1 leaves out only where there is padding."""
         top, _, left, _ = layer.has["pad"]
@@ -180,7 +180,7 @@ class Lowering:
         narrow = layer.pad_is_even() and 2 * top <= kernel[0] and 2 * left <= kernel[1]
         return narrow and not layer.ends_outside(self._graph.shape(layer.inputs[0]))
 
-    def _lrn(self, layer: OldLayer) -> _Op:
+    def _lrn(self, layer: WireLayer) -> _Op:
         has = layer.has
         size, alpha, beta, k = has["size"], has["alpha"], has["beta"], has["k"]
         if not has["within_channel"]:
@@ -192,13 +192,13 @@ class Lowering:
 
         return norm
 
-    def _drop(self, layer: OldLayer) -> _Op:
+    def _drop(self, layer: WireLayer) -> _Op:
         if not self._dropout:
             return lambda x: x
         rate, training = layer.has["rate"], self._training
         return lambda x: F.dropout(x, rate, training)
 
-    def _loss(self, layer: OldLayer) -> _Op:
+    def _loss(self, layer: WireLayer) -> _Op:
         weight = layer.has["weight"]
         if weight == 1:
             return F.cross_entropy
@@ -228,7 +228,7 @@ class Torch1Backend(Backend):
         if request["threads"] != "auto":
             torch.set_num_threads(int(request["threads"]))
         torch.manual_seed(request["seed"])
-        self._graph = graph = OldGraph(job.graph)
+        self._graph = graph = WireGraph(job.graph)
         self._dtype = torch.float64 if request["precision"] == "fp64" else torch.float32
         self._training = request["phase"] != "forward"
         self._held, lowering = self._lowered(graph.layers, self._training)
@@ -240,7 +240,7 @@ class Torch1Backend(Backend):
         self._optimizer = self._make_optimizer() if request["phase"] == "train" else None
         self._step = self._make_step()
 
-    def _lowered(self, layers: Iterable[OldLayer], trained: bool) -> Tuple[Held, Lowering]:
+    def _lowered(self, layers: Iterable[WireLayer], trained: bool) -> Tuple[Held, Lowering]:
         held = Held(layers, self._job.weights, self._dtype, trained)
         dropout = self._job.request["dropout"] == "on"
         return held, Lowering(self._graph, held, self._dtype, self._training, dropout)

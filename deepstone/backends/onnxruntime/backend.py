@@ -14,8 +14,8 @@ from onnxruntime.capi import onnxruntime_pybind11_state as errors
 from deepstone.backends.base import PHASES, Backend, Job, LayerResult, Unsupported
 from deepstone.backends.legacy.shared import (
     LOSS,
-    OldGraph,
-    OldLayer,
+    WireGraph,
+    WireLayer,
     effective,
     on_the_cpu,
     refuse_other_ops,
@@ -42,7 +42,7 @@ _ERRORS_ONLY: Final = 3
 
 class OnnxRuntimeBackend(Backend):
     _job: Job
-    _graph: OldGraph
+    _graph: WireGraph
     _images: Any
     _loss: Any
     _session: Any = None
@@ -63,7 +63,7 @@ class OnnxRuntimeBackend(Backend):
             raise Unsupported(reason)
         refuse_other_values(job.request, HONOURED, NAME)
         self._job = job
-        self._graph = graph = OldGraph(job.graph)
+        self._graph = graph = WireGraph(job.graph)
         lowering = self._new_lowering()
         refuse_other_ops(graph, lowering.ops, NAME)
         for layer in graph.layers:
@@ -183,7 +183,7 @@ class OnnxRuntimeBackend(Backend):
         (output,) = self._new_session(model, arrays).run(None, given)
         return LayerResult(output)
 
-    def _shape_of(self, layer: OldLayer) -> list[int]:
+    def _shape_of(self, layer: WireLayer) -> list[int]:
         return [] if layer.op == LOSS else [len(self._job.labels), *layer.output]
 
     def memory(self) -> dict[str, Any]:

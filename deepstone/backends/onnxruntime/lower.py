@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from deepstone.backends.legacy.shared import LOSS, OldGraph, OldLayer
+from deepstone.backends.legacy.shared import LOSS, WireGraph, WireLayer
 
 OPSET: Final = 17  # has all that is needed, and ONNX Runtime has read it since 2022
 IR_VERSION: Final = 8
@@ -25,13 +25,13 @@ _BUFFERS: Final[Mapping[str, Callable[..., Any]]] = {"running_mean": np.zeros, "
 class Lowering:
     """Takes layers one by one, and makes a model of them."""
 
-    def __init__(self, graph: OldGraph, weights: Mapping[str, Mapping[str, Any]], batch: int) -> None:
+    def __init__(self, graph: WireGraph, weights: Mapping[str, Mapping[str, Any]], batch: int) -> None:
         self._graph = graph
         self._weights = weights
         self._batch = batch
         self._nodes: list[Any] = []
         self.arrays: dict[str, Any] = {}  # float32, by the name of their value
-        self._table: dict[str, Callable[[OldLayer, list[str]], object]] = {
+        self._table: dict[str, Callable[[WireLayer, list[str]], object]] = {
             "conv": self._conv,
             "dense": self._dense,
             "batch_norm": self._batch_norm,
@@ -51,7 +51,7 @@ class Lowering:
     def ops(self) -> list[str]:
         return ["input", *self._table]
 
-    def add(self, layer: OldLayer) -> None:
+    def add(self, layer: WireLayer) -> None:
         self._table[layer.op](layer, [output_of(name) for name in layer.inputs])
 
     def add_sum_of_losses(self) -> str:
@@ -80,21 +80,21 @@ class Lowering:
         opsets = [helper.make_opsetid("", OPSET)]
         return helper.make_model(graph, ir_version=IR_VERSION, opset_imports=opsets).SerializeToString()
 
-    def _node(self, layer: OldLayer, kind: str, inputs: list[str], to: str = "output", **attributes: Any) -> str:
+    def _node(self, layer: WireLayer, kind: str, inputs: list[str], to: str = "output", **attributes: Any) -> str:
         value = f"{to} of {layer.name}"
         name = layer.name if to == "output" else value
         self._nodes.append(helper.make_node(kind, inputs, [value], name=name, **attributes))
         return value
 
-    def _array(self, layer: OldLayer, name: str, values: Any) -> str:
+    def _array(self, layer: WireLayer, name: str, values: Any) -> str:
         value = key_of(layer.name, name)
         self.arrays[value] = np.array(values, dtype=np.float32)
         return value
 
-    def _parameters(self, layer: OldLayer) -> list[str]:
+    def _parameters(self, layer: WireLayer) -> list[str]:
         return [self._array(layer, name, self._weights[layer.name][name]) for name in layer.parameters]
 
-    def _conv(self, layer: OldLayer, inputs: list[str]) -> None:
+    def _conv(self, layer: WireLayer, inputs: list[str]) -> None:
         has = layer.has
         self._node(
             layer,
@@ -107,18 +107,18 @@ class Lowering:
             group=has["groups"],
         )
 
-    def _dense(self, layer: OldLayer, inputs: list[str]) -> None:
+    def _dense(self, layer: WireLayer, inputs: list[str]) -> None:
         self._node(layer, "Gemm", [*inputs, *self._parameters(layer)], transB=1)
 
-    def _batch_norm(self, layer: OldLayer, inputs: list[str]) -> None:
+    def _batch_norm(self, layer: WireLayer, inputs: list[str]) -> None:
         arrays = self._parameters(layer)
         arrays += [self._array(layer, name, _BUFFERS[name](layer.parameters["weight"])) for name in layer.buffers]
         self._node(layer, "BatchNormalization", [*inputs, *arrays], epsilon=layer.has["epsilon"])
 
-    def _max_pool(self, layer: OldLayer, inputs: list[str]) -> None:
+    def _max_pool(self, layer: WireLayer, inputs: list[str]) -> None:
         self._node(layer, "MaxPool", inputs, **_pool(layer, self._pads(layer)))
 
-    def _average_pool(self, layer: OldLayer, inputs: list[str]) -> None:
+    def _average_pool(self, layer: WireLayer, inputs: list[str]) -> None:
         pads, counts = self._pads(layer), layer.has["count_pad"]
         whole = _pool(layer, pads)
         beyond_pad = any(wide > given for wide, given in zip(pads, layer.has["pad"], strict=True))
@@ -131,7 +131,7 @@ class Lowering:
         mean = self._node(layer, "AveragePool", inputs, "mean", **whole, count_include_pad=1)
         self._node(layer, "Mul", [mean, self._array(layer, "share", share)])
 
-    def _pads(self, layer: OldLayer) -> tuple[int, int, int, int]:
+    def _pads(self, layer: WireLayer) -> tuple[int, int, int, int]:
         """With which a pool that rounds down has the graph's windows: ONNX Runtime's versions round up differently."""
         source, found = self._graph.shape(layer.inputs[0]), []
         for side in (0, 1):
@@ -140,7 +140,7 @@ class Lowering:
             found += [before, max(end - before - source[1 + side], 0) if layer.has["ceil_mode"] else after]
         return found[0], found[1], found[2], found[3]
 
-    def _lrn(self, layer: OldLayer, inputs: list[str]) -> None:
+    def _lrn(self, layer: WireLayer, inputs: list[str]) -> None:
         size, alpha, beta, k = (layer.has[name] for name in ("size", "alpha", "beta", "k"))
         if not layer.has["within_channel"]:
             self._node(layer, "LRN", inputs, size=size, alpha=alpha, beta=beta, bias=k)
@@ -155,7 +155,7 @@ class Lowering:
         scale = self._node(layer, "Pow", [base, self._array(layer, "power", -beta)], "scale")
         self._node(layer, "Mul", [*inputs, scale])
 
-    def _loss(self, layer: OldLayer, inputs: list[str]) -> None:
+    def _loss(self, layer: WireLayer, inputs: list[str]) -> None:
         logarithms = self._node(layer, "LogSoftmax", inputs, "logarithms", axis=1)
         picked = self._node(layer, "GatherElements", [logarithms, LABELS], "picked", axis=1)
         mean = self._node(layer, "ReduceMean", [picked], "mean", keepdims=0)
@@ -171,7 +171,7 @@ def key_of(layer: str, array: str) -> str:
     return f"{array} of {layer}"
 
 
-def _pool(layer: OldLayer, pads: tuple[int, int, int, int]) -> dict[str, Any]:
+def _pool(layer: WireLayer, pads: tuple[int, int, int, int]) -> dict[str, Any]:
     return {
         "kernel_shape": layer.has["kernel"],
         "strides": layer.has["stride"],

@@ -22,7 +22,7 @@ from deepstone.backends.base import (
 )
 from deepstone.backends.legacy.in_turn import InTurn
 from deepstone.backends.legacy.listening import Heard, listening
-from deepstone.backends.legacy.shared import OldGraph, effective, on_the_cpu, refuse_other_ops, refuse_other_values
+from deepstone.backends.legacy.shared import WireGraph, effective, on_the_cpu, refuse_other_ops, refuse_other_values
 from deepstone.backends.paddle.lower import Held, Lowering, Settings
 from deepstone.backends.paddle.single import layer_result, lone_programs
 
@@ -60,7 +60,7 @@ class PaddleBackend(Backend):
 
     def build(self, job: Job) -> None:
         refuse_other_values(job.request, HONOURED, NAME)
-        self._job, self._settings, self._graph = job, Settings.of(job.request), OldGraph(job.graph)
+        self._job, self._settings, self._graph = job, Settings.of(job.request), WireGraph(job.graph)
         paddle.set_device("cpu")
         paddle.set_default_dtype(self._settings.dtype)
         paddle.seed(job.request["seed"])

@@ -14,7 +14,7 @@ import numpy as np
 import paddle
 import paddle.nn.functional as F
 
-from deepstone.backends.legacy.shared import LOSS, OldGraph, OldLayer
+from deepstone.backends.legacy.shared import LOSS, WireGraph, WireLayer
 
 Function: TypeAlias = Callable[..., Any]
 
@@ -52,7 +52,7 @@ class Held:
 
     def __init__(
         self,
-        layers: Iterable[OldLayer],
+        layers: Iterable[WireLayer],
         weights: Mapping[str, Mapping[str, Any]],
         settings: Settings,
         *,
@@ -85,7 +85,7 @@ class Held:
                     found[name, key] = self._unbiased(self._layers[name], found[name, key], steps)
         return found
 
-    def _unbiased(self, layer: OldLayer, variance: Any, steps: int) -> Any:
+    def _unbiased(self, layer: WireLayer, variance: Any, steps: int) -> Any:
         """Paddle keeps the biased variance. Since both averages are linear in the variances and began at 1, the one
         follows from the other and the number of steps."""
         values = self._settings.batch * layer.output[1] * layer.output[2]
@@ -101,7 +101,7 @@ def _parameter(array: Any, dtype: str, trained: bool) -> Any:
     return parameter
 
 
-def _turned(layer: OldLayer, name: str, array: Any) -> Any:
+def _turned(layer: WireLayer, name: str, array: Any) -> Any:
     """Between the graph's order and Paddle's, whose dense layers have their inputs first."""
     return np.ascontiguousarray(array.T) if layer.op == "dense" and name == "weight" else array
 
@@ -109,11 +109,11 @@ def _turned(layer: OldLayer, name: str, array: Any) -> Any:
 class Lowering:
     """As a user of Paddle would call them by hand."""
 
-    def __init__(self, graph: OldGraph, held: Held, settings: Settings) -> None:
+    def __init__(self, graph: WireGraph, held: Held, settings: Settings) -> None:
         self._graph = graph
         self._held = held
         self._settings = settings
-        self._table: dict[str, Callable[[OldLayer], Function]] = {
+        self._table: dict[str, Callable[[WireLayer], Function]] = {
             "conv": self._conv,
             "dense": self._dense,
             "batch_norm": self._batch_norm,
@@ -133,33 +133,33 @@ class Lowering:
     def ops(self) -> list[str]:
         return ["input", *self._table]
 
-    def lower(self, layer: OldLayer) -> Function:
+    def lower(self, layer: WireLayer) -> Function:
         """The function that takes the layer's inputs (and the labels if it is a loss) to its output."""
         return self._table[layer.op](layer)
 
-    def _conv(self, layer: OldLayer) -> Function:
+    def _conv(self, layer: WireLayer) -> Function:
         held, has = self._held.parameters[layer.name], layer.has
         weight, bias = held["weight"], held.get("bias")
         stride, pad, dilation, groups = has["stride"], list(has["pad"]), has["dilation"], has["groups"]
         return lambda x: F.conv2d(x, weight, bias, stride, pad, dilation, groups)
 
-    def _dense(self, layer: OldLayer) -> Function:
+    def _dense(self, layer: WireLayer) -> Function:
         held = self._held.parameters[layer.name]
         weight, bias = held["weight"], held.get("bias")
         return lambda x: F.linear(x, weight, bias)
 
-    def _batch_norm(self, layer: OldLayer) -> Function:
+    def _batch_norm(self, layer: WireLayer) -> Function:
         held, kept = self._held.parameters[layer.name], self._held.buffers[layer.name]
         weight, bias, mean, var = held["weight"], held["bias"], kept["running_mean"], kept["running_var"]
         old_share, epsilon, training = 1 - layer.has["momentum"], layer.has["epsilon"], self._settings.training
         return lambda x: F.batch_norm(x, mean, var, weight, bias, training, old_share, epsilon)
 
-    def _max_pool(self, layer: OldLayer) -> Function:
+    def _max_pool(self, layer: WireLayer) -> Function:
         has = layer.has
         kernel, stride, pad, ceil = has["kernel"], has["stride"], list(has["pad"]), has["ceil_mode"]
         return self._without_outside(layer, lambda x: F.max_pool2d(x, kernel, stride, pad, ceil_mode=ceil))
 
-    def _average_pool(self, layer: OldLayer) -> Function:
+    def _average_pool(self, layer: WireLayer) -> Function:
         has = layer.has
         kernel, stride, pad, ceil, counts = (
             has[name] for name in ("kernel", "stride", "pad", "ceil_mode", "count_pad")
@@ -170,14 +170,14 @@ class Lowering:
             layer, lambda x: F.avg_pool2d(x, kernel, stride, list(pad), ceil_mode=ceil, exclusive=not counts)
         )
 
-    def _without_outside(self, layer: OldLayer, pool: Function) -> Function:
+    def _without_outside(self, layer: WireLayer, pool: Function) -> Function:
         """A pool that rounds up, without its last windows where they lie outside the image."""
         if not layer.ends_outside(self._graph.shape(layer.inputs[0])):
             return pool
         height, width = layer.output[1], layer.output[2]
         return lambda x: pool(x)[:, :, :height, :width]
 
-    def _means_of_sums(self, layer: OldLayer) -> Function:
+    def _means_of_sums(self, layer: WireLayer) -> Function:
         has, source = layer.has, self._graph.shape(layer.inputs[0])
         rows, columns = layer.places_that_count(source)
         divisor = paddle.to_tensor(np.outer(rows, columns)[None, None], dtype=self._settings.dtype)
@@ -199,7 +199,7 @@ class Lowering:
 
         return sums
 
-    def _lrn(self, layer: OldLayer) -> Function:
+    def _lrn(self, layer: WireLayer) -> Function:
         size, alpha, beta, k = (layer.has[name] for name in ("size", "alpha", "beta", "k"))
         if not layer.has["within_channel"] and not self._settings.exact:
             return lambda x: F.local_response_norm(x, size, alpha, beta, k)
@@ -208,7 +208,7 @@ class Lowering:
         power = paddle.full([], -beta, dtype=self._settings.dtype) if self._settings.exact else -beta
         return lambda x: x * paddle.pow(means(x * x) * alpha + k, power)
 
-    def _local_means(self, layer: OldLayer) -> Function:
+    def _local_means(self, layer: WireLayer) -> Function:
         """Over each window of a local response norm; one that leaves the image is divided by its whole size."""
         size = layer.has["size"]
         half = size // 2
@@ -220,13 +220,13 @@ class Lowering:
         column = self._window_sums((size, 1), (1, 1), (half, half, 0, 0))
         return lambda x: column(x.flatten(2).unsqueeze(1)).reshape(x.shape) / size
 
-    def _drop(self, layer: OldLayer) -> Function:
+    def _drop(self, layer: WireLayer) -> Function:
         if not self._settings.dropout:
             return lambda x: x
         rate, training = layer.has["rate"], self._settings.training
         return lambda x: F.dropout(x, rate, training=training)
 
-    def _loss(self, layer: OldLayer) -> Function:
+    def _loss(self, layer: WireLayer) -> Function:
         weight = layer.has["weight"]
         if weight == 1:
             return F.cross_entropy

@@ -8,7 +8,7 @@ from typing import Any
 import paddle
 
 from deepstone.backends.base import Job, LayerResult
-from deepstone.backends.legacy.shared import LOSS, OldGraph
+from deepstone.backends.legacy.shared import LOSS, WireGraph
 from deepstone.backends.lone_arrays import drawn_inputs, drawn_upstream, sources_with_gradient
 from deepstone.backends.paddle.lower import Held, Lowering, Settings
 from deepstone.graph.graph import Graph
@@ -22,7 +22,7 @@ class SingleLayer:
     def __init__(
         self, job: Job, name: str, inputs: Mapping[str, Any], *, sources: Iterable[str] = (), trained: bool = False
     ) -> None:
-        settings, graph = Settings.of(job.request), OldGraph(job.graph)
+        settings, graph = Settings.of(job.request), WireGraph(job.graph)
         self.layer = graph.by_name[name]
         self.held = Held([self.layer], job.weights, settings, trained=trained)
         self.inputs = {
