@@ -127,9 +127,10 @@ class LoneLayer:
     `forward+backward`, `forward+data`, `forward+weight` instead, and the controller subtracts.
     """
 
-    def __init__(self, programs: Dict[str, Callable[[], None]], timing: Any) -> None:
+    def __init__(self, programs: Dict[str, Callable[[], None]], timing: Any, beside: str = "") -> None:
         self.programs = programs
         self.timing = timing  # has synchronize(), marks(count) and clock(), as a Backend does
+        self.beside = beside  # what each program does that a step does not, in a few words
 
 
 class ConvolutionTrial:

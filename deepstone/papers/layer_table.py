@@ -20,6 +20,7 @@ class LayerRow:
     backward_s: Quantity | None
     alone_forward_s: Quantity | None  # the layer by itself
     alone_backward_s: Quantity | None
+    beside: str = ""  # what its times alone hold that a step does not do
 
     def time_s(self, part: str) -> Quantity | None:
         return self.forward_s if part == "forward" else self.backward_s
@@ -92,6 +93,7 @@ def _row(row: Mapping[str, Any]) -> LayerRow:
         backward_s=quantity(row["backward_s"]),
         alone_forward_s=quantity(alone.get("forward_s")),
         alone_backward_s=quantity(alone.get("backward_s")),
+        beside=str(alone.get("beside", "")),
     )
 
 

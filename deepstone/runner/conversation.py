@@ -96,6 +96,14 @@ class InPlaceTimes:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class LonePrograms:
+    """Of one layer by itself. `beside`: what each does that a step does not; mostly nothing."""
+
+    names: tuple[str, ...]
+    beside: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryPeak:
     """The most memory that a few steps had; `available_bytes` is what they could have had, or absent."""
 
@@ -224,9 +232,10 @@ class Conversation:
             layers_s={(name, direction): times for name, direction, times in reply["layers"]},
         )
 
-    def lone(self, name: str) -> tuple[str, ...]:
-        """Make one layer ready to be timed by itself; the names of its programs."""
-        return tuple(self._ask("lone", name=name)["programs"])
+    def lone(self, name: str) -> LonePrograms:
+        """Make one layer ready to be timed by itself."""
+        reply = self._ask("lone", name=name)
+        return LonePrograms(names=tuple(reply["programs"]), beside=str(reply["beside"]))
 
     def lone_block(self, program: str, *, samples: int, steps_per_sample: int = 1, lead: int = 0) -> list[float]:
         reply = self._ask("lone_block", program=program, samples=samples, steps_per_sample=steps_per_sample, lead=lead)

@@ -35,6 +35,7 @@ class IsolatedTimes:
     data_s: Timed
     weight_s: Timed
     by_difference: bool = False
+    beside: str = ""  # what was timed with it that a step does not do
 
     @property
     def total_s(self) -> float:
@@ -71,7 +72,8 @@ def _likeness(graph: Graph, layer: Layer) -> object:
 
 
 def _time_layer(conversation: Conversation, name: str, budget_s: float, shortest_s: float) -> IsolatedTimes:
-    programs = conversation.lone(name)
+    lone = conversation.lone(name)
+    programs = lone.names
     nothing = Absent("the layer does nothing by itself")
     if not programs:
         return IsolatedTimes(forward_s=nothing, backward_s=nothing, data_s=nothing, weight_s=nothing)
@@ -91,6 +93,7 @@ def _time_layer(conversation: Conversation, name: str, budget_s: float, shortest
         data_s=parts["data"] or no_such,
         weight_s=parts["weight"] or no_such,
         by_difference=any(program.startswith(_WITHOUT_FORWARD) for program in programs),
+        beside=lone.beside,
     )
 
 

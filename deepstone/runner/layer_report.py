@@ -52,7 +52,7 @@ def layers_report(job: Job, found: LayersFound, *, started_at: str) -> dict[str,
             "setup": {"requested": dict(job.request), "effective": effective},
             "environment": environment_of(job, found.launched),
             "method": found.rounds[0].method if found.rounds else ISOLATED,
-            "rule": found.rounds[0].rule if found.rounds else "nothing is shared: no layer ran with another",
+            "rule": found.rounds[0].rule if found.rounds else _rule_alone(found),
             "step_s": step.to_json(),
             **_parts(found, step),
             "isolated_sum_s": Absent("layers were not timed alone") if isolated_s is None else isolated_s,
@@ -179,11 +179,18 @@ def _isolated(found: LayersFound, name: str) -> IsolatedTimes | Absent:
     return found.isolated if isinstance(found.isolated, Absent) else found.isolated[name]
 
 
+def _rule_alone(found: LayersFound) -> str:
+    rule = "nothing is shared: no layer ran with another"
+    times = found.isolated.values() if isinstance(found.isolated, dict) else ()
+    return "; ".join([rule, *sorted({f"each time holds {one.beside}" for one in times if one.beside})])
+
+
 def _isolated_json(times: IsolatedTimes) -> dict[str, Any]:
     parts = {part: getattr(times, part) for part in ("forward_s", "backward_s", "data_s", "weight_s")}
     return {
         **{part: value if isinstance(value, Absent) else value.to_json() for part, value in parts.items()},
         "by_difference": times.by_difference,
+        **({"beside": times.beside} if times.beside else {}),
     }
 
 

@@ -229,7 +229,7 @@ class Worker:
         """Make one layer ready to be timed by itself; the one before it is let go."""
         self._lone_layer = None
         self._lone_layer = self._backend.lone_layer(request["name"])
-        return {"programs": list(self._lone_layer.programs)}
+        return {"programs": list(self._lone_layer.programs), "beside": self._lone_layer.beside}
 
     def _lone_block(self, request: Dict[str, Any]) -> Dict[str, Any]:
         lone = self._lone_layer

@@ -79,15 +79,15 @@ def life_of(name: str) -> Life:
             life.lone_s[phase] = {
                 layer.name: {
                     program: talk.lone_block(program, samples=2, steps_per_sample=2, lead=1)
-                    for program in talk.lone(layer.name)
+                    for program in talk.lone(layer.name).names
                 }
                 for layer in varied().layers
             }
             life.losses = before + talk.losses(2)
         bench.prepare(phase="gradient", input_grad="on")
-        life.programs_with_image_gradient = talk.lone("before weights")
+        life.programs_with_image_gradient = talk.lone("before weights").names
         bench.prepare(phase="gradient", dropout="on")
-        life.programs_of_dropout = talk.lone("drop")
+        life.programs_of_dropout = talk.lone("drop").names
         for phase in ("forward", "gradient"):
             talk.prepare(job_of(name, fat(), phase=phase))
             life.fat_steps_s[phase] = min(talk.block(samples=10, lead=1).step_s)
@@ -98,7 +98,7 @@ def life_of(name: str) -> Life:
 
 def shortest_alone(talk: Conversation, layer: str) -> dict[str, float]:
     """By program, what forward takes taken off; in turns, so that others on the machine disturb all of them alike."""
-    programs = talk.lone(layer)
+    programs = talk.lone(layer).names
     shortest_s = dict.fromkeys(programs, math.inf)
     for _ in range(8):
         for program in programs:

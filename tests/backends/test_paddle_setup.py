@@ -109,7 +109,7 @@ class TestAlone:
         bench.prepare(phase=phase)
         before = bench.talk.losses(1)
         for layer in tiny().layers:
-            programs = bench.talk.lone(layer.name)
+            programs = bench.talk.lone(layer.name).names
             assert set(programs) == self.expected(layer.name, phase), layer.name
             for program in programs:
                 times_s = bench.talk.lone_block(program, samples=2, steps_per_sample=2, lead=1)
@@ -128,7 +128,7 @@ class TestAlone:
 
     def test_the_image_has_a_gradient_if_asked_for(self, bench: Bench):
         bench.prepare(phase="gradient", input_grad="on")
-        assert "data" in bench.talk.lone("conv1")
+        assert "data" in bench.talk.lone("conv1").names
 
     def test_one_gradient_takes_less_than_both(self, bench: Bench):
         """A kernel that computed both whatever is wanted would take as long for either."""

@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from papers_kit import layers
+import pytest
+from papers_kit import apply, layers, quantity
 
 from deepstone.papers.evidence import evidence_of
 from deepstone.papers.figures.layer_times import layer_times
@@ -64,6 +65,20 @@ def test_table_4_of_kim2017_has_them_all() -> None:
     parameters = {"models": ["alexnet-kim"], "operations": {"ReLU activation": "relu1"}}
     chart = operations_by_framework(parameters, evidence_of([], findings()))
     assert {name.split(",")[0] for name in chart.series} == NAMES
+
+
+def test_a_time_that_holds_more_than_the_layer_is_neither_drawn_nor_judged() -> None:
+    given = findings()
+    _, slow = given[-1]
+    slow["layers"][1]["isolated"] |= {"forward_s": quantity(9.9), "beside": "a copy of what the layer is given"}
+    evidence = evidence_of([], given)
+    chart = operations_by_framework({"models": ["alexnet-kim"], "operations": {"ReLU activation": "relu1"}}, evidence)
+    assert {series.split(",")[0] for series in chart.series} == NAMES - {"theano 1.0.5"}
+    assert chart.gaps[0]["why"] == "its time holds a copy of what the layer is given"
+    answer = apply("operation across frameworks", evidence, 2.0, models=["alexnet-kim"], layer="relu1", frameworks=[])
+    assert answer.measured is not None
+    assert answer.measured.median == pytest.approx(1.0)
+    assert "theano 1.0.5 is left out, since its time holds a copy of what the layer is given" in answer.why
 
 
 def test_figure_5_of_awan2017_does_not_merge_versions() -> None:

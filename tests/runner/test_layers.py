@@ -101,6 +101,15 @@ def test_what_cannot_run_without_the_forward_is_subtracted(script: Any):
     assert isolated["backward_s"]["median"] == pytest.approx(0.01 * 8, rel=0.02)
 
 
+def test_what_is_timed_beside_the_layer_is_said(script: Any):
+    script(layers=SHARES, beside="a copy of what the layer is given")
+    found = report(effort=LayersEffort(budget_s=1.0, in_place=False))
+    assert layer(found, "conv")["isolated"]["beside"] == "a copy of what the layer is given"
+    assert found["rule"].endswith("each time holds a copy of what the layer is given")
+    script(layers=SHARES)
+    assert "beside" not in layer(report(), "conv")["isolated"]
+
+
 def test_where_layers_cannot_be_timed_in_place_the_step_is_not_made_up(script: Any):
     script(layers={"absent": "one program"})
     found = report(effort=LayersEffort(budget_s=1.0, isolated=False))

@@ -181,7 +181,7 @@ class FakeBackend(Backend):
         else:
             durations = dict(zip(("forward", "backward"), taken_s, strict=False))
         programs = {program: partial(self._pass, duration_s) for program, duration_s in durations.items()}
-        return LoneLayer(dict[str, Callable[[], None]](programs), self)
+        return LoneLayer(dict[str, Callable[[], None]](programs), self, beside=self._script.get("beside", ""))
 
     def ceiling(self, wanted: dict[str, Any]) -> LoneLayer:
         kind = str(wanted["kind"])

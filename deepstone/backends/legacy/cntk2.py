@@ -394,7 +394,8 @@ class CntkBackend(Backend):
 
             return run
 
-        return LoneLayer(alone.programs(forward, backward, with_forward=True), self)
+        programs = alone.programs(forward, backward, with_forward=True)
+        return LoneLayer(programs, self, beside="a copy of what the layer is given")
 
     def memory(self) -> Dict[str, Any]:
         return on_the_cpu()

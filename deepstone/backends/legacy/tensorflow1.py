@@ -417,7 +417,8 @@ class Tensorflow1Backend(Backend):
                 # Gated as in a step, where that makes 1.2 compute a gradient of the image which nobody reads.
                 both = single.gradients(alone.sources, bool(alone.layer.parameters), gated=True)
                 programs["forward+backward"] = program(both)
-        return LoneLayer(programs, self)
+        into_blocks = "moving arrays into MKL-DNN's blocks of channels" if _engine() == "onednn" else ""
+        return LoneLayer(programs, self, beside=into_blocks)
 
     def memory(self) -> Dict[str, Any]:
         return on_the_cpu()

@@ -24,6 +24,8 @@ def operations_by_framework(parameters: Mapping[str, Any], evidence: Evidence) -
             row = table.row(layer) if layer else None
             if row is None or row.alone_forward_s is None:
                 chart.gap(series, label, parameters.get("missing", "not timed by itself"))
+            elif row.beside:
+                chart.gap(series, label, f"its time holds {row.beside}")
             else:
                 chart.point(series, label, row.alone_forward_s, runs=[table.id])
     return chart

@@ -17,13 +17,18 @@ def _apply(asked: Asked, evidence: Evidence) -> Answer:
     layer = asked.parameters["layer"]
     for model in asked.parameters["models"]:
         groups: dict[int, dict[str, tuple[LayerTable, Quantity]]] = {}
+        left_out: dict[str, str] = {}
         for table in evidence.tables:
             row = table.row(layer)
-            if table.model == model and row is not None and row.alone_forward_s is not None:
+            if table.model != model or row is None or row.alone_forward_s is None:
+                continue
+            if row.beside:
+                left_out[table.framework] = row.beside
+            else:
                 groups.setdefault(table.batch, {}).setdefault(table.framework, (table, row.alone_forward_s))
         several = [batch for batch in sorted(groups) if len(groups[batch]) > 1]
         if several:
-            return _judged(asked, layer, groups[several[-1]])
+            return _judged(asked, layer, groups[several[-1]]).noting(_told(left_out))
     return not_testable(
         f"{layer} was timed in fewer than two frameworks here; `deepstone env add tensorflow jax` gives two more"
     )
@@ -44,6 +49,10 @@ def _judged(asked: Asked, layer: str, found: dict[str, tuple[LayerTable, Quantit
     ).noting(_lacking(asked, list(found)))
 
 
+def _told(left_out: dict[str, str]) -> str:
+    return "; ".join(f"{name} is left out, since its time holds {beside}" for name, beside in sorted(left_out.items()))
+
+
 def _lacking(asked: Asked, measured: list[str]) -> str:
     lacking = [name for name in asked.parameters["frameworks"] if not any(each.startswith(name) for each in measured)]
     return f"{' and '.join(lacking)}, which the paper had, not measured on this machine" if lacking else ""
@@ -52,7 +61,7 @@ def _lacking(asked: Asked, measured: list[str]) -> str:
 RULE = Rule(
     words=(
         "Time of one layer's forward pass by itself, in the slowest framework over the fastest, at the same batch; "
-        "with the wider interval of what was measured apart."
+        "without those whose time holds more than the layer's work; with the wider interval of what was measured apart."
     ),
     parameters=("models", "layer", "frameworks"),
     scope="place",
