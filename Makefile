@@ -15,6 +15,9 @@ LEGACY += paddle onnxruntime
 # A Debian of its own is made and run by root only, with debootstrap.
 LEGACY += $(if $(filter 0,$(shell id -u)),caffe)
 
+# Most tests wait for a process of their own on one thread. Those of one file stay together: they share what it measured.
+TWO_AT_A_TIME := -n 2 --dist loadfile
+
 .PHONY: quick test check environments legacy format clean
 
 quick: $(VENV)/.deepstone-installed
@@ -22,14 +25,14 @@ quick: $(VENV)/.deepstone-installed
 	$(BIN)/deepstone study quick --store quick-results --report quick.html
 
 test: check environments
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(TWO_AT_A_TIME)
 
 environments: $(VENV)/.deepstone-checks-installed
 	DEEPSTONE_ENVIRONMENTS=$(ENVIRONMENTS) $(BIN)/deepstone env add tensorflow jax mxnet chainer
 
 legacy: environments
 	DEEPSTONE_ENVIRONMENTS=$(ENVIRONMENTS) $(BIN)/deepstone env add $(LEGACY)
-	DEEPSTONE_TEST_LEGACY=1 $(BIN)/python -m pytest tests/backends -k "torch-1.1.0 or mxnet or chainer or theano or cntk or tensorflow-1 or caffe or paddle or onnxruntime or legacy"
+	DEEPSTONE_TEST_LEGACY=1 $(BIN)/python -m pytest tests/backends $(TWO_AT_A_TIME) -k "torch-1.1.0 or mxnet or chainer or theano or cntk or tensorflow-1 or caffe or paddle or onnxruntime or legacy"
 
 check: $(VENV)/.deepstone-checks-installed
 	$(BIN)/ruff format --check .
