@@ -26,6 +26,7 @@ from deepstone.studies.run import run_study
 CALL = Call(command=("deepstone", "study"), resume="deepstone study")
 LONGEST = 1.4  # lives, in times of what it takes until a first run is stored
 SHORT = 0.3  # of that: too short to store anything
+SHRINK = 0.8  # of the longest life, whenever the study is ahead: the first may have been slow
 SHARE = 0.7  # of the tasks are to be done when the last life ends
 STORING = 3  # every third life ends when it begins to write
 
@@ -85,17 +86,19 @@ def seconds_to_first_run(pid: int, store: Path) -> float:
 def kill_many(seed: int, kills: int, store: Path, study: str) -> tuple[int, int]:
     plan = make_plan(find_study(study))
     chance = random.Random(seed)
-    longest_s, writing = 0.0, 0
+    first_s, longest_s, writing = 0.0, 0.0, 0
     for killed in range(kills):
         # The machine may be quicker now than at first: there must be something left for the last life.
         is_ahead = len(list(store.glob("runs/*/*.json"))) > SHARE * len(plan.tasks) * killed / kills + 2
         pid = life(plan, store)
+        longest_s = longest_s * SHRINK if is_ahead else min(longest_s / SHRINK, LONGEST * first_s)
         if killed == 0:
-            longest_s = LONGEST * seconds_to_first_run(pid, store)
+            first_s = seconds_to_first_run(pid, store)
+            longest_s = LONGEST * first_s
         elif is_ahead:
             time.sleep(chance.uniform(0, SHORT * longest_s))
         elif killed % STORING == 0:
-            wait_for_writing(pid, store, 10 * longest_s)
+            wait_for_writing(pid, store, 10 * LONGEST * first_s)
             time.sleep(chance.choice([0, 0, chance.uniform(0, 0.01)]))
         else:
             time.sleep(chance.uniform(0, longest_s))
