@@ -1,6 +1,8 @@
-# make quick   sets everything up, measures this machine for some minutes, and writes quick.html about it
-# make legacy  also makes frameworks of other years and further ones of today, and tests them
-# make test    sets everything up, TensorFlow, JAX and two frameworks of other years included; runs all checks and tests
+# make quick     sets everything up, measures this machine for some minutes, and writes quick.html about it
+# make test      sets everything up, TensorFlow, JAX and two legacy frameworks included; checks, and tests for some minutes
+# make test-all  the same tests in depth, on every framework that is installed, and the zoo; takes hours
+# make legacy    also makes legacy frameworks and further ones of today, and tests them
+# make test-zoo  tries every network of the zoo on every framework that is installed; takes hours
 
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -9,16 +11,18 @@ SETUP := scripts/environment.sh pyproject.toml
 # The tests run every framework for real, from here.
 ENVIRONMENTS := $(abspath $(VENV))/environments
 
-# Frameworks of other years, and further ones of today. `make test` tries those that are there; this makes them, and tries all.
+# Legacy frameworks, and further ones of today. `make test-all` tries those that are installed; this makes them, and tries all.
 LEGACY := torch@1.1.0 mxnet chainer chainer@7.8.1-ideep theano cntk tensorflow@1.12.0 tensorflow@1.12.0-intel tensorflow@1.2.1
 LEGACY += paddle onnxruntime
 # A Debian of its own is made and run by root only, with debootstrap.
 LEGACY += $(if $(filter 0,$(shell id -u)),caffe)
 
-# Most tests wait for a process of their own on one thread. Those of one file stay together: they share what it measured.
-TWO_AT_A_TIME := -n 2 --dist loadfile
+# Most tests wait for a process of their own on one thread. tests/conftest.py says which ones stay together, and the order.
+TWO_AT_A_TIME := -n 2 --dist loadscope --no-loadscope-reorder
+# Everything but the zoo, as deep as it goes.
+DEEP := -m "not zoo" --hypothesis-profile deep
 
-.PHONY: quick test check environments legacy format clean
+.PHONY: quick test test-all test-zoo check environments legacy format clean
 
 quick: $(VENV)/.deepstone-installed
 	$(BIN)/deepstone doctor
@@ -26,6 +30,14 @@ quick: $(VENV)/.deepstone-installed
 
 test: check environments
 	$(BIN)/python -m pytest $(TWO_AT_A_TIME)
+
+test-all: check environments
+	$(BIN)/python -m pytest $(TWO_AT_A_TIME) $(DEEP)
+	$(MAKE) test-zoo
+
+# One at a time: some of these networks need all memory and cores there are.
+test-zoo: environments
+	$(BIN)/python -m pytest tests/cli/test_cli_zoo.py -m zoo
 
 environments: $(VENV)/.deepstone-checks-installed
 	DEEPSTONE_ENVIRONMENTS=$(ENVIRONMENTS) $(BIN)/deepstone env add tensorflow jax mxnet chainer

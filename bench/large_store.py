@@ -26,12 +26,11 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from factory import make_record  # noqa: E402
+from factory import make_record, sealed  # noqa: E402
 
-from deepstone.records.read import parse_json  # noqa: E402
 from deepstone.records.schema import Record  # noqa: E402
-from deepstone.records.validate import check_record  # noqa: E402
-from deepstone.store.runfile import encode  # noqa: E402
+from deepstone.results.codec import as_record  # noqa: E402
+from deepstone.results.plain import parse_json  # noqa: E402
 from deepstone.store.store import Store  # noqa: E402
 
 DEEPSTONE = [sys.executable, "-m", "deepstone"]
@@ -57,7 +56,7 @@ def built(root: Path, runs: int) -> Store:
     for record in islice(many_records(), runs):
         path = store.layout.run_file(record["id"])
         path.parent.mkdir(exist_ok=True)
-        path.write_bytes(encode(record))
+        path.write_bytes(sealed(record))
     return store
 
 
@@ -133,7 +132,7 @@ def one_record(path: Path, repeats: int = 200) -> dict[str, float]:
     content: Any = parse_json(data)
     parts = {
         "parse": lambda: parse_json(data),
-        "check": lambda: check_record(content["record"]),
+        "check": lambda: as_record(content["record"]),
     }
     return {name: min(seconds(part) for _ in range(repeats)) for name, part in parts.items()}
 

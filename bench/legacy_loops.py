@@ -38,8 +38,9 @@ from deepstone.graph.weights import cached_weights, parameter_slices  # noqa: E4
 from deepstone.launchers.local import SERVE_PATH, worker_variables  # noqa: E402
 from deepstone.models.zoo import ZOO  # noqa: E402
 from deepstone.runner.conversation import PROTOCOL, cache_folder  # noqa: E402
-from deepstone.runner.supervise import WorkerEnded, WorkerProcess, WorkerTimeout  # noqa: E402
+from deepstone.runner.worker_process import WorkerEnded, WorkerProcess  # noqa: E402
 from deepstone.setups.axes import AXES  # noqa: E402
+from deepstone.supervise import ProcessTimeout  # noqa: E402
 
 WORKER_PATH = Path(__file__).with_name("legacy_worker.py")
 LOOPS = Path(__file__).parent / "idiomatic" / "legacy"
@@ -79,7 +80,7 @@ class Worker:
         try:
             self._process.send({"do": what, **content}, deadline_s=self._deadline_s)
             reply = cast(dict[str, Any], self._process.receive(deadline_s=self._deadline_s))
-        except WorkerTimeout:
+        except ProcessTimeout:
             raise LoopFailed(f"no answer to {what} within the time limit") from None
         except WorkerEnded as gone:
             raise LoopFailed(f"{what}: {gone.ending}; {last_line(self._process.output_tail())}") from None

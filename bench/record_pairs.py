@@ -17,11 +17,11 @@ from typing import Any
 import torch
 
 from deepstone.environments.find import find_environment
-from deepstone.models.load import load_model
-from deepstone.records.schema import Draft
+from deepstone.measure.effort import Effort
+from deepstone.models.load import load_in_process
+from deepstone.results.record import Draft
 from deepstone.runner.compare import ROUNDS, compare_jobs
 from deepstone.runner.job import Job, Machine
-from deepstone.runner.launch import Effort
 from deepstone.setups.request import complete
 
 MODEL = "cifarnet"
@@ -31,23 +31,21 @@ DEFAULT_OUTPUT = Path(__file__).resolve().parent.parent / "tests" / "measure" / 
 
 def rounds(draft: Draft) -> list[list[list[float]]]:
     """The step times of every launch: of the rounds alone, for what came before them is warm-up."""
-    launches = [launch["ranks"][0]["blocks"] for launch in draft["samples"]["launches"]]
-    return [
-        [[float(f"{step_s:.5g}") for step_s in block["step_s"]] for block in blocks[-ROUNDS:]] for blocks in launches
-    ]
+    launches = [launch.ranks[0].blocks for launch in draft.samples.launches]
+    return [[[float(f"{step_s:.5g}") for step_s in block.step_s] for block in blocks[-ROUNDS:]] for blocks in launches]
 
 
 def record(pairs: int, budget_s: float) -> dict[str, Any]:
     machine = Machine.here()
     job = Job(
-        model=load_model(MODEL),
+        model=load_in_process(MODEL),
         request=complete(REQUEST),
         environment=find_environment("torch"),
         machine=machine,
         command=("deepstone", "compare", MODEL, *(f"{name}={value}" for name, value in REQUEST.items()), "--"),
     )
-    comparison = compare_jobs(job, job, Effort(budget_s=budget_s), pairs=pairs, tell=tell)
-    if comparison.a is None or comparison.b is None or comparison.ratio is None:
+    comparison = compare_jobs(job, job, Effort(budget_s=budget_s), pairs=pairs, on_progress=on_progress)
+    if comparison.a is None or comparison.b is None or comparison.time_ratio is None:
         raise SystemExit(f"a side failed: {comparison}")
     return {
         "what": "step times in seconds: pairs of launches of one setup, [a, b], each a list of blocks",
@@ -58,13 +56,13 @@ def record(pairs: int, budget_s: float) -> dict[str, Any]:
         "cpu": machine.description["cpu"]["model"],
         "usable_cores": machine.description["cpu"]["usable_cores"],
         "torch": torch.__version__,
-        "ratio": comparison.ratio.to_json(),
+        "ratio": comparison.time_ratio.to_json(),
         "doubts": sorted({doubt["code"] for draft in (comparison.a, comparison.b) for doubt in draft["doubts"]}),
         "pairs": [list(pair) for pair in zip(rounds(comparison.a), rounds(comparison.b), strict=True)],
     }
 
 
-def tell(stage: str, share: float) -> None:
+def on_progress(stage: str, share: float) -> None:
     print(f"{share:4.0%}  {stage}", flush=True)
 
 

@@ -22,11 +22,10 @@ from deepstone.runner import run as runner
 from deepstone.runner.conversation import Conversation, talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.store.store import Store
-from deepstone.studies.course import Call, Course
 from deepstone.studies.plan import make_plan
-from deepstone.studies.read_table import read_table
+from deepstone.studies.read import Source, read_table
 from deepstone.studies.run import run_study
-from deepstone.studies.source import Source
+from deepstone.studies.study_run import Call, StudyRun
 
 LIMIT = 1.15
 workers_s: list[float] = []
@@ -35,9 +34,9 @@ workers_s: list[float] = []
 class Quiet:
     """Nobody is told."""
 
-    def begin(self, progress: object) -> None: ...
+    def begin(self, status: object) -> None: ...
     def tell(self, stage: str, share: float) -> None: ...
-    def end(self, progress: object, performed: object) -> None: ...
+    def end(self, status: object, performed: object) -> None: ...
     def waiting(self, tasks: int) -> None: ...
 
 
@@ -62,7 +61,7 @@ def main(tasks: int, seconds: float) -> int:
         plan = make_plan(read_table(table, Source(shown="overhead"), name="overhead"))
         store = Store.open(Path(folder) / "store")
         call = Call(command=("deepstone", "study"), resume="")
-        run_study(Course(plan, store, call), store, call, Quiet())
+        run_study(StudyRun(plan, store, call), store, call, Quiet())
         wall_s = time.monotonic() - begin_s
     ratio = wall_s / sum(workers_s)
     print(f"{tasks} tasks: wall {wall_s:.1f} s, workers {sum(workers_s):.1f} s, ratio {ratio:.3f} (limit {LIMIT})")

@@ -1,9 +1,12 @@
-"""Names and files that survive a power cut: wholly there or not at all."""
+"""What must not be cut in half: names and files survive a power cut whole, and cleaning up waits for no signal."""
 
 from __future__ import annotations
 
 import os
 import secrets
+import signal
+from collections.abc import Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -36,3 +39,13 @@ def write_whole(data: bytes, target: Path) -> None:
     finally:
         temp.unlink(missing_ok=True)
     sync_folder(target.parent)
+
+
+@contextmanager
+def signals_blocked() -> Generator[None]:
+    """Time to clean up: signals that would end us, such as an impatient second Ctrl-C, come when we leave."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

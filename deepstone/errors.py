@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterable
 from difflib import get_close_matches
-from typing import ClassVar
+from typing import ClassVar, Final
 
-_NAMES_SHOWN = 30
+_NAMES_SHOWN: Final = 30
+# What to do about what the operating system refuses.
+_REMEDIES: Final = {
+    errno.ENOSPC: "make room, or {elsewhere}",
+    errno.EDQUOT: "make room in your quota, or {elsewhere}",
+    errno.EROFS: "{elsewhere}",
+    errno.EACCES: "change its permissions, or {elsewhere}",
+    errno.EPERM: "change its permissions, or {elsewhere}",
+    errno.EIO: "the disk itself failed: save what it holds, and {elsewhere}",
+    errno.ENOTDIR: "it is a file and not a folder: {elsewhere}",
+    errno.EEXIST: "it is a file and not a folder: {elsewhere}",
+    errno.ENAMETOOLONG: "{elsewhere}",
+    errno.EMFILE: "allow more open files, as with `ulimit -n 1024`",
+    errno.ENFILE: "close other programs: the whole system has no more",
+}
+_NO_DESCRIPTORS: Final = (errno.EMFILE, errno.ENFILE)
 
 
 class DeepstoneError(Exception):
@@ -27,6 +44,14 @@ class GraphError(UsageError):
 
 class RefusedInputError(UsageError):
     """A file offered for import is not a record we would have written."""
+
+
+class InternalError(DeepstoneError):
+    """A fault of Deepstone itself; the message says where everything measured is saved."""
+
+
+class BusyMachineError(DeepstoneError):
+    """Others kept using the machine for as long as the user wanted to wait, so nothing was measured."""
 
 
 class StoreError(DeepstoneError):
@@ -54,3 +79,20 @@ def nearest(word: str, known: Iterable[str]) -> str:
         return "did you mean " + " or ".join(close) + "?"
     shown = names[:_NAMES_SHOWN]
     return "known: " + ", ".join(shown) + (f" and {len(names) - len(shown)} more" if len(names) > len(shown) else "")
+
+
+def reason(error: OSError) -> str:
+    """Why the operating system refused, in its own words."""
+    return (error.strerror or str(error)).lower()
+
+
+def remedy(error: OSError, elsewhere: str) -> str:
+    """What to do; `elsewhere` is how to name another place."""
+    return _REMEDIES.get(error.errno or 0, "see to it, or {elsewhere}").format(elsewhere=elsewhere)
+
+
+def out_of_descriptors(error: Exception) -> bool:
+    """Whether this process may open no more files. A module that cannot be loaded for it tells so in words alone."""
+    if isinstance(error, OSError) and error.errno in _NO_DESCRIPTORS:
+        return True
+    return isinstance(error, ImportError) and os.strerror(errno.EMFILE) in str(error)

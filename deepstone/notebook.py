@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deepstone.errors import MissingError
-from deepstone.store.export.flat import Cell, columns_of, flat, of_one_type
-from deepstone.store.filters import filters_of
-from deepstone.store.layout import Damage
-from deepstone.store.place import default_folder
+from deepstone.store.export.tables import Cell, columns_of, flat, of_one_type
+from deepstone.store.layout import Damage, default_folder
+from deepstone.store.rows import filters_of
 from deepstone.store.store import Store
 
 if TYPE_CHECKING:
-    from deepstone.records.schema import Record
+    from deepstone.results.parts import Json
+    from deepstone.results.record import Record
 
 
 def open_results(path: str | os.PathLike[str] | None = None) -> Results:
@@ -34,17 +34,21 @@ class Results:
 
     store: Store
 
-    def runs(self, **filters: object) -> list[Record]:
-        """Whole records, oldest first, as docs/records.md describes them. A damaged one is left out with a warning."""
+    def runs(self, **filters: object) -> list[dict[str, Json]]:
+        """Whole records as JSON, oldest first, as docs/records.md describes them."""
+        return [record.to_json() for record in self.records(**filters)]
+
+    def records(self, **filters: object) -> list[Record]:
+        """The same as objects: `record.summary.step_s.median`. A damaged one is left out with a warning."""
         listing = self.store.list(filters_of(filters))
         damaged = list(listing.damaged)
         records = list(self.store.records(listing.rows, damaged=damaged))
         _warn(damaged)
         return records
 
-    def findings(self, kind: str | None = None) -> list[dict[str, Any]]:
+    def findings(self, kind: str | None = None) -> list[dict[str, Json]]:
         """What was found besides runs: layers, convolutions, memory, peaks; all of them, or those of one kind."""
-        return self.store.findings.list(kind)
+        return [finding.to_json() for finding in self.store.findings.list(kind)]
 
     def to_pandas(self, **filters: object) -> Any:
         """A pandas.DataFrame with a row per run. MissingError where pandas is not installed."""
@@ -65,7 +69,7 @@ class Results:
         return arrow_table(self._tidy(filters))
 
     def _tidy(self, filters: dict[str, object]) -> list[dict[str, Cell]]:
-        return [tidy(record) for record in self.runs(**filters)]
+        return [tidy(record) for record in self.records(**filters)]
 
 
 def tidy(record: Record) -> dict[str, Cell]:

@@ -7,22 +7,32 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from deepstone.analysis.cases import cases
-from deepstone.analysis.differences import year_of
+from deepstone.analysis.facts import year_of
 from deepstone.analysis.wording import framework, span
+from deepstone.cli.papers import measured_in_words, worth_telling
 from deepstone.environments.cookbook import all_recipes
 from deepstone.graph.cost import graph_cost
-from deepstone.measure.statistics import Quantity
 from deepstone.models.zoo import ZOO
-from deepstone.report.source_files import Gathered
+from deepstone.papers.gather import gather
+from deepstone.papers.judge import judged_paper
+from deepstone.papers.paper import load_paper, paper_names
+from deepstone.papers.rules import RULES as PAPER_RULES
+from deepstone.papers.verdict import NOT_TESTABLE
+from deepstone.report.sources import Gathered
+from deepstone.results.codec import typed_records
+from deepstone.results.quantity import Quantity
 from deepstone.setups.axes import AXES, FAKE
 from deepstone.setups.rules import RULES
 from deepstone.units import bytes_, count, digits
 
 DOCS = Path(__file__).resolve().parent
-EIGHT_YEARS = DOCS.parent / "results" / "two-cores" / "eight-years.jsonl"
+RESULTS = DOCS.parent / "results"
+EIGHT_YEARS = RESULTS / "two-cores" / "eight-years.jsonl"
 
 
 def axes_table() -> str:
@@ -78,18 +88,63 @@ def eight_years_table() -> str:
     gathered.take(EIGHT_YEARS)
     speeds: dict[tuple[int, str], dict[str, str]] = {}
     days: set[str] = set()
-    for case in cases(gathered.records):
-        year, rate = year_of(case.record), case.images_per_s
+    for case in cases(typed_records(gathered.records)):
+        year, rate = year_of(case.record), case.samples_per_s
         shown = f"{digits(rate.median)} ({span(rate)})" if isinstance(rate, Quantity) else case.why_not
         release = (year if isinstance(year, int) else 0), framework(case)
-        speeds.setdefault(release, {})[case.record["workload"]["phase"]] = shown
-        days.add(case.record["started_at"][:10])
+        speeds.setdefault(release, {})[case.record.workload.phase] = shown
+        days.add(case.record.started_at[:10])
     rows = [
         (name, str(year or "not known"), found.get("train", ""), found.get("forward", ""))
         for (year, name), found in sorted(speeds.items())
     ]
     table = _table(("version", "year", "training, images/s", "forward, images/s"), rows)
     return f"Measured on {' and '.join(sorted(days))}; medians with 95 % intervals across rounds.\n\n{table}"
+
+
+def claims_table(paper: str) -> str:
+    """What a paper claims, and what tests it here."""
+    rows = [
+        (
+            claim.id,
+            claim.text.rstrip("."),
+            claim.published.text,
+            claim.test,
+            ", ".join(dict.fromkeys(use.name for use in claim.rules)),
+        )
+        for claim in load_paper(paper).claims
+    ]
+    return _table(("claim", "what it says", "published", "what tests it", "rule"), rows)
+
+
+def verdicts_table(paper: str) -> str:
+    """What the records in results/ say of a paper, on each machine that has a verdict."""
+    rows = [
+        (
+            claim["id"] if number == 0 else "",
+            verdict["machine"] if verdict["verdict"] != NOT_TESTABLE else "",
+            f"**{verdict['verdict']}**",
+            measured_in_words(verdict),
+            verdict["why"],
+            verdict["setup"],
+        )
+        for claim in _judged()[paper]["claims"]
+        for number, verdict in enumerate(worth_telling(claim["by_machine"] or [claim]))
+    ]
+    return _table(("claim", "machine", "verdict", "measured", "why", "setup"), rows)
+
+
+def paper_rules_table() -> str:
+    return _table(("rule", "how records become a verdict"), [(name, rule.words) for name, rule in PAPER_RULES.items()])
+
+
+@cache
+def _judged() -> dict[str, dict[str, Any]]:
+    """Every paper, judged by everything in results/."""
+    papers = [load_paper(name) for name in paper_names()]
+    folders = sorted(path for path in RESULTS.iterdir() if path.is_dir())
+    evidence = gather(papers, RESULTS / "no store", folders, [], [])
+    return {paper.name: judged_paper(paper, evidence, scale=None).to_json() for paper in papers}
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -103,6 +158,9 @@ PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "zoo": ("models.md", zoo_table),
     "recipes": ("frameworks.md", recipes_table),
     "eight-years": ("frameworks.md", eight_years_table),
+    "paper-rules": ("papers.md", paper_rules_table),
+    **{f"{name}-claims": ("papers.md", partial(claims_table, name)) for name in paper_names()},
+    **{f"{name}-verdicts": ("papers.md", partial(verdicts_table, name)) for name in paper_names()},
 }
 
 

@@ -1,5 +1,9 @@
-"""For all tests: signals as a terminal would give them, though the tests may run under nohup or in the background; and
-the frameworks that `make test` put into the tests' own environments."""
+"""For all tests: signals as a terminal would give them, though the tests may run under nohup or in the background; the
+frameworks that `make test` put into the tests' own environments; and who tests what, how deep.
+
+`make test` runs two processes of pytest. A file's tests stay together, as they share what it measured; those of one
+framework stay together over files, as they share its workers (backends/shared_workers.py). What takes long comes first.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,11 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
+from frameworks import FORWARD_ONLY, FURTHER, LEGACY
+from hypothesis import settings
 
 for number in (signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
     if signal.getsignal(number) is signal.SIG_IGN:
@@ -15,3 +24,59 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 os.environ.setdefault("DEEPSTONE_ENVIRONMENTS", str(Path(sys.prefix, "environments")))
+
+# Examples of a property; one that names a number of its own draws more or fewer in proportion (depth.py).
+settings.register_profile("quick", max_examples=30, deadline=None)
+settings.register_profile("deep", max_examples=500, deadline=None)
+settings.load_profile("quick")
+
+SHARE_WORKERS = ("tensorflow", "jax", "mxnet", "chainer")
+ALWAYS = ("fake", "torch", *SHARE_WORKERS)  # of the frameworks; `make test-all` has the others
+LONG = ("faults", "backends", "cli")  # folders
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The order in which tests are handed out, and what is left to `make test-all`.
+
+    Whoever asks for a framework by its name, with `-k`, gets it.
+    """
+    for item in items:
+        framework = _framework(item)
+        if framework and framework not in ALWAYS and not config.option.keyword:
+            item.add_marker(pytest.mark.deep)
+    items.sort(key=_turn)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Groups of tests, by their names alone: pytest-xdist 3.8 forgets its own group marks under pytest 9.2."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class GroupScheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            path, _, test = nodeid.partition("::")
+            if Path(path).parent.name != "backends":
+                return path
+            words = (*Path(path).stem.split("_"), *test.partition("[")[2].rstrip("]").split("-"))
+            return next((name for name in SHARE_WORKERS if name in words), path)
+
+    return GroupScheduling(config, log)
+
+
+def _framework(item: pytest.Item) -> str:
+    """Of a test of a backend, by its parameters or its file; empty where no framework is named."""
+    if item.path.parent.name != "backends":
+        return ""
+    known = (*ALWAYS, *LEGACY, *FURTHER, *FORWARD_ONLY)
+    given = [getattr(value, "name", value) for value in getattr(getattr(item, "callspec", None), "params", {}).values()]
+    named = item.path.stem.removeprefix("test_").partition("_")[0]
+    return next((name for name in (*given, named) if isinstance(name, str) and name in known), "")
+
+
+def _turn(item: pytest.Item) -> int:
+    """Where nothing else says so, items stay in the order of their files."""
+    framework, folder = _framework(item), item.path.parent.name
+    if framework in SHARE_WORKERS:
+        return SHARE_WORKERS.index(framework)
+    return len(SHARE_WORKERS) + (LONG.index(folder) if folder in LONG else len(LONG))

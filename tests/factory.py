@@ -5,8 +5,15 @@ from __future__ import annotations
 import hashlib
 from typing import Any
 
-from deepstone.records.identity import job_id, run_id
+from deepstone.measure.statistics import Quantity, median_of
+from deepstone.records.identity import canonical_json, job_id, run_id
 from deepstone.records.schema import Draft, Record, absent
+from deepstone.results import codec
+from deepstone.results import record as results
+from deepstone.results.redact import PrivateNames, redact_record
+
+WARMUP = 5
+SPREAD = (0.99, 1.01, 1.0, 0.99, 1.01)  # so that the interval of some dozens of samples is ± 1 %
 
 
 def sha(text: str) -> str:
@@ -38,6 +45,9 @@ def make_draft(
         "repetition": repetition,
     }
     measured = outcome == "ok"
+    samples = _samples(steps, step_s)
+    steady = samples["launches"][0]["ranks"][0]["blocks"][0]["step_s"][WARMUP:]
+    step = median_of([[steady]])
     draft: Any = {
         "schema": 1,
         "job": job_id(identity),
@@ -49,8 +59,8 @@ def make_draft(
         "setup": {"requested": dict(asked), "effective": _effective(asked)},
         "outcome": outcome,
         "failure": absent("the run is ok") if measured else _failure(outcome),
-        "samples": _samples(steps, step_s) if measured else {"launches": [], "warmup_steps": 0},
-        "summary": _summary(batch, steps, step_s) if measured else absent(outcome),
+        "samples": samples if measured else {"launches": [], "warmup_steps": 0},
+        "summary": _summary(batch, step, steady) if measured else absent(outcome),
         "phases": _phases(steps, step_s) if measured else absent(outcome),
         "startup": {"import_s": 1.25, "build_s": 0.5, "compile_s": absent("nothing is compiled")},
         "memory": {"host_peak_bytes": 123_456_789, "device_peak_bytes": absent("the device is the host")},
@@ -58,11 +68,16 @@ def make_draft(
         "cost": {"flops": 1_234_567_890, "bytes": 9_876_543},
         "share_of_peak": absent("the peak is not known"),
         "environment": {
-            "machine": {"hostname": "node01", "user": "alice", "cpu": "Example CPU", "cores": 2},
-            "framework": {"name": "torch", "version": "2.9.0", "file": "/home/alice/env/lib/torch/__init__.py"},
+            "machine": {"hostname": "node01", "cpu": {"model": "Example CPU", "usable_cores": 2}},
+            "framework": {
+                "name": "torch",
+                "version": "2.9.0",
+                "user": "alice",
+                "file": "/home/alice/env/lib/torch/__init__.py",
+            },
         },
         "comparison": absent("measured alone"),
-        "doubts": [{"code": "few_samples", "detail": "20 samples"}],
+        "doubts": [{"code": "too_short_to_time", "detail": "a sample takes 20 µs"}],
     }
     return {**draft, **top}
 
@@ -88,20 +103,21 @@ def _failure(outcome: str) -> dict[str, Any]:
 
 
 def _samples(steps: int, step_s: float) -> dict[str, Any]:
-    times = [step_s * (1 + 0.001 * (i % 7)) for i in range(steps)]
-    block = {"start_s": 0.25, "steps_per_sample": 1, "step_s": times}
-    return {"launches": [{"ranks": [{"blocks": [block]}], "warmup_steps": 5}], "warmup_steps": 5}
+    times = [step_s * SPREAD[i % len(SPREAD)] for i in range(steps)]
+    block = {"start_s": 0.25, "steps_per_sample": 1, "step_s": [2 * step_s] * WARMUP + times}
+    return {"launches": [{"ranks": [{"blocks": [block]}], "warmup_steps": WARMUP}], "warmup_steps": WARMUP}
 
 
 def _quantity(value: float, n: int) -> dict[str, Any]:
     return {"median": value, "low": value * 0.99, "high": value * 1.01, "n": n}
 
 
-def _summary(batch: int, steps: int, step_s: float) -> dict[str, Any]:
+def _summary(batch: int, step: Quantity, steady: list[float]) -> dict[str, Any]:
+    """As a run would find it: what is imported is computed again."""
     return {
-        "step_s": _quantity(step_s, steps),
-        "samples_per_s": _quantity(batch / step_s, steps),
-        "sustained_samples_per_s": 0.98 * batch / step_s,
+        "step_s": step.to_json(),
+        "samples_per_s": step.inverse(batch).to_json(),
+        "sustained_samples_per_s": batch * len(steady) / sum(steady),
         "interval": "within process",
         "stopped": "the interval is narrow enough",
     }
@@ -116,3 +132,33 @@ def _phases(steps: int, step_s: float) -> dict[str, Any]:
         "update_s": {"median": -1e-6, "low": -2e-6, "high": 1e-6, "n": steps},
         "method": "by difference",
     }
+
+
+def typed_draft(**settings: Any) -> results.Draft:
+    """The same as an object. What a test makes wrong may stay wrong: only the store refuses it."""
+    return codec.convert(make_draft(**settings), results.Draft)
+
+
+def typed_record(**settings: Any) -> results.Record:
+    return codec.convert(make_record(**settings), results.Record)
+
+
+def typed(content: Any) -> results.Record:
+    """JSON that a test has changed, as the checked object that it must still be."""
+    return codec.as_record(content)
+
+
+def sealed(content: Any, what: str = "record") -> bytes:
+    """The file of what may be no record at all, with a checksum that fits."""
+    body = canonical_json(content)
+    return f'{{"{what}":{body},"sha256":"{sha(body)}"}}\n'.encode()
+
+
+def check_record(content: Any) -> Any:
+    """The same JSON, known to be a record."""
+    codec.as_record(content)
+    return content
+
+
+def redact(content: Any, names: PrivateNames) -> Any:
+    return redact_record(codec.as_record(content), names).to_json()

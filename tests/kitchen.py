@@ -20,6 +20,16 @@ from typing import Any
 OWN_PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
+class NoProgress:
+    """Shows nothing of the progress of a build."""
+
+    def stage(self, stage: str, detail: str, share: float) -> None:
+        del stage, detail, share
+
+    def message(self, text: str) -> None:
+        del text
+
+
 @dataclass(frozen=True, kw_only=True)
 class Kitchen:
     """A folder of recipes, a folder of wheels, and a folder that environments are made in."""

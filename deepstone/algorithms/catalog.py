@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from deepstone.algorithms import direct, transform_domain
 from deepstone.algorithms.fourier import of_tiles, of_whole_images
-from deepstone.algorithms.operations import Operations
-from deepstone.algorithms.problem import Pass, Problem
+from deepstone.algorithms.problem import Operations, Pass, Problem
 from deepstone.algorithms.transform_domain import Transform
 from deepstone.algorithms.winograd import Winograd
 

@@ -1,10 +1,15 @@
-"""One convolution to be computed: its sizes, and what it takes for an algorithm to apply."""
+"""One convolution to be computed: its sizes, what it takes for an algorithm to apply, the arithmetic, and the error."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, cast
 
+import numpy as np
+from numpy.typing import NDArray
+
+from deepstone.absent import Absent
 from deepstone.graph.graph import Graph, Layer
 from deepstone.graph.ops import Conv, Pad, Pair
 
@@ -101,3 +106,26 @@ class Problem:
             "dilation": list(self.dilation),
             "groups": self.groups,
         }
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Operations:
+    """Real additions and multiplications: those that replace the convolution's own, and those of transforms."""
+
+    products: int  # 2 per real multiply-add, 8 per complex one
+    transforms: int
+
+    @property
+    def flops(self) -> int:
+        return self.products + self.transforms
+
+
+def relative_error(found: NDArray[Any], exact: NDArray[np.float64]) -> float | Absent:
+    """‖found − exact‖ / ‖exact‖, in float64."""
+    if found.shape != exact.shape:
+        return Absent(f"the result has the shape {list(found.shape)} and not {list(exact.shape)}")
+    size = float(np.linalg.norm(exact))
+    error = float(np.linalg.norm(found.astype(np.float64) - exact))
+    if not math.isfinite(error):
+        return Absent("the result holds numbers that are not finite")
+    return error / size if size else error

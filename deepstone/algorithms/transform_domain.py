@@ -15,9 +15,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from deepstone.algorithms.images import joined, padded, tile_counts, tiles_of
-from deepstone.algorithms.operations import Operations
-from deepstone.algorithms.problem import Pass, Problem
+from deepstone.algorithms.direct import joined, padded, tile_counts, tiles_of
+from deepstone.algorithms.problem import Operations, Pass, Problem
 from deepstone.graph.ops import Pair
 
 Array: TypeAlias = NDArray[Any]

@@ -1,21 +1,22 @@
-"""All runs of one case: one workload in one setup on one machine, over rounds, as one speed with one interval."""
+"""One case: one workload in one setup on one machine, over all rounds, and what was measured of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from deepstone.absent import Absent
 from deepstone.measure.doubts import FEWEST_SAMPLES
-from deepstone.measure.statistics import Quantity, median_of_rounds
-from deepstone.records.identity import canonical_json
-from deepstone.records.schema import Record
+from deepstone.measure.statistics import median_of_rounds
+from deepstone.results.identity import attempt_of, canonical_identity, canonical_json
+from deepstone.results.quantity import Quantity
+from deepstone.results.record import Record, ShareOfPeak, Summary
 
 ACROSS_ROUNDS: Final = "across rounds in fresh processes"
 ACROSS_LAUNCHES: Final = "across launches"
 WITHIN_PROCESS: Final = "within one process"
-DISTURBANCES: Final = frozenset({"other_load", "cpu_steal"})
+DISTURBANCES: Final = frozenset({"other_load", "background_load", "cpu_steal", "cpu_quota", "gpu_shared"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,19 +34,19 @@ class Case:
 
     @property
     def model(self) -> str:
-        return self.record["workload"]["model"]
+        return self.record.workload.model
 
     @property
     def runs(self) -> tuple[str, ...]:
         """What its speed rests on; where there is none, what failed."""
-        return tuple(record["id"] for record in self.good or self.failed)
+        return tuple(record.id for record in self.good or self.failed)
 
     @property
     def doubts(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(doubt["code"] for record in self.good for doubt in record["doubts"]))
+        return tuple(dict.fromkeys(doubt.code for record in self.good for doubt in record.doubts))
 
     @property
-    def images_per_s(self) -> Quantity | Absent:
+    def samples_per_s(self) -> Quantity | Absent:
         """Over rounds the interval is across them, else the run's own, which `interval` names."""
         rates = [rate_of(record) for record in self.good]
         if not rates:
@@ -57,14 +58,17 @@ class Case:
         """What the interval of the speed covers."""
         if len(self.good) > 1:
             return ACROSS_ROUNDS
-        summary = self.good[0]["summary"] if self.good else {"absent": ""}
-        alone = "absent" in summary or summary["interval"] == "within process"
-        return WITHIN_PROCESS if alone else ACROSS_LAUNCHES
+        summary = self.good[0].summary if self.good else None
+        across = isinstance(summary, Summary) and summary.interval == "across launches"
+        return ACROSS_LAUNCHES if across else WITHIN_PROCESS
 
     @property
     def is_thin(self) -> bool:
-        """Whether the interval of its speed is itself a guess: one run of a few samples."""
-        return len(self.good) == 1 and self.interval == WITHIN_PROCESS and rate_of(self.good[0]).n < FEWEST_SAMPLES
+        """Whether its speed has no interval, or one that is itself a guess: one run of a few samples."""
+        if len(self.good) != 1:
+            return False
+        rate = rate_of(self.good[0])
+        return not rate.has_interval or (self.interval == WITHIN_PROCESS and rate.n < FEWEST_SAMPLES)
 
     @property
     def is_disturbed(self) -> bool:
@@ -76,8 +80,7 @@ class Case:
         """Why there is no speed: the outcome and its reason."""
         if self.good:
             return ""
-        failure: Any = self.failed[0]["failure"]
-        return f"{self.failed[0]['outcome']}: {failure.get('reason', 'no reason was kept')}"
+        return failure_of(self.failed[0])
 
 
 def cases(records: Iterable[Record]) -> list[Case]:
@@ -90,33 +93,152 @@ def cases(records: Iterable[Record]) -> list[Case]:
 
 def case_key(record: Record) -> str:
     """What all rounds of a case share: everything that names a job but the round."""
-    return canonical_json({**record["identity"], "repetition": 0})
+    return canonical_json({**canonical_identity(record.identity).to_json(), "repetition": 0})
 
 
 def is_measured(record: Record) -> bool:
-    summary = record["summary"]
-    return record["outcome"] == "ok" and "absent" not in summary and summary["samples_per_s"]["low"] > 0
+    if record.outcome != "ok" or isinstance(record.summary, Absent):
+        return False
+    rate = record.summary.samples_per_s
+    return (rate.low if rate.has_interval else rate.median) > 0
 
 
 def rate_of(record: Record) -> Quantity:
     """Images per second of a run that is measured."""
-    summary = record["summary"]
-    assert "absent" not in summary
-    return Quantity(**summary["samples_per_s"])
+    assert not isinstance(record.summary, Absent)
+    return record.summary.samples_per_s
 
 
-def attempt_of(record: Record) -> int:
-    return int(record["id"].rpartition("-")[2])
+def failure_of(record: Record) -> str:
+    """Of a run without a speed: the outcome and its reason."""
+    reason = "no reason was kept" if isinstance(record.failure, Absent) else record.failure.reason
+    return f"{record.outcome}: {reason}"
+
+
+def when(record: Record) -> tuple[str, int]:
+    """The order of runs: by their start and, of one job, by their attempt."""
+    return record.started_at, attempt_of(record.id)
 
 
 def _case(key: str, runs: Sequence[Record]) -> Case:
     """A repeated round counts once, by its newest attempt, whichever way that came out: no best of several."""
     good: dict[int, Record] = {}
     failed: dict[int, Record] = {}
-    for record in sorted(runs, key=attempt_of):
-        (good if is_measured(record) else failed)[record["identity"]["repetition"]] = record
+    for record in sorted(runs, key=when):
+        (good if is_measured(record) else failed)[record.identity.repetition] = record
     return Case(
         key=key,
         good=tuple(good[number] for number in sorted(good)),
         failed=tuple(failed[number] for number in sorted(failed.keys() - good.keys())),
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Measure:
+    """What a figure can show of a case: its unit, and how it comes out of records."""
+
+    name: str
+    label: str
+    unit: str
+    of: Callable[[Case], Quantity | Absent]
+
+
+def _step_s(case: Case) -> Quantity | Absent:
+    rate = case.samples_per_s
+    return rate if isinstance(rate, Absent) else rate.inverse(case.record.workload.batch)
+
+
+def _flops_per_s(case: Case) -> Quantity | Absent:
+    rate, flops = case.samples_per_s, case.record.cost.flops
+    if isinstance(rate, Absent):
+        return rate
+    if isinstance(flops, Absent):
+        return flops
+    return rate.scaled(flops / case.record.workload.batch)
+
+
+def _share_of_peak(case: Case) -> Quantity | Absent:
+    """Of the matrix product that the runs themselves were held against; its own interval is not in the records."""
+    rate = _flops_per_s(case)
+    peaks = [_peak_of(record) for record in case.good]
+    known = [peak for peak in peaks if peak > 0]
+    if isinstance(rate, Absent) or not known:
+        return rate if isinstance(rate, Absent) else Absent("no ceiling was known when it ran")
+    return rate.scaled(1 / max(known))
+
+
+def _peak_of(record: Record) -> float:
+    share = record.share_of_peak
+    return share.peak_flops_per_s if isinstance(share, ShareOfPeak) else 0.0
+
+
+def _peak_bytes(case: Case) -> Quantity | Absent:
+    values = [value for record in case.good if (value := _bytes_of(record)) is not None]
+    if not values:
+        return Absent(case.why_not or "memory was not read")
+    middle = sorted(values)[len(values) // 2]
+    if len(values) == 1:
+        return Quantity.alone(middle)
+    return Quantity.of(median=middle, low=min(values), high=max(values), n=len(values))
+
+
+def _bytes_of(record: Record) -> float | None:
+    known = measured_bytes(record)
+    return next((known[name] for name in ("device_allocated_bytes", "host_peak_bytes") if name in known), None)
+
+
+def measured_bytes(record: Record) -> dict[str, int]:
+    """Every peak of memory that is known."""
+    if isinstance(record.memory, Absent):
+        return {}
+    return {name: value for name, value in record.memory.items() if not isinstance(value, Absent)}
+
+
+def _phase_s(phase: str) -> Callable[[Case], Quantity | Absent]:
+    def of(case: Case) -> Quantity | Absent:
+        phases = [dict(record.phases.items()) for record in case.good if not isinstance(record.phases, Absent)]
+        known = [time for each in phases if not isinstance(time := each[phase], Absent)]
+        if not known:
+            return Absent(case.why_not or f"{phase} was not timed apart")
+        if len(known) > 1 and all(value.median > 0 for value in known):
+            return median_of_rounds([value.median for value in known])
+        return known[0]
+
+    return of
+
+
+_DECLARED = (
+    Measure(name="images_per_s", label="images per second", unit="images/s", of=lambda case: case.samples_per_s),
+    Measure(name="step_s", label="time of a step", unit="s", of=_step_s),
+    Measure(name="forward_s", label="forward", unit="s", of=_phase_s("forward")),
+    Measure(name="backward_s", label="backward", unit="s", of=_phase_s("backward")),
+    Measure(name="update_s", label="update", unit="s", of=_phase_s("update")),
+    Measure(name="data_s", label="data", unit="s", of=_phase_s("data")),
+    Measure(name="flops_per_s", label="floating-point operations per second", unit="flop/s", of=_flops_per_s),
+    Measure(name="share_of_peak", label="share of the fastest matrix product", unit="share", of=_share_of_peak),
+    Measure(name="peak_bytes", label="peak memory", unit="bytes", of=_peak_bytes),
+)
+_BY_NAME: Final[dict[str, Measure]] = {measure.name: measure for measure in _DECLARED}
+
+
+def measure_named(name: str) -> Measure:
+    """One of those that a figure may ask for."""
+    return _BY_NAME[name]
+
+
+def joules_per_sample(case: Case) -> Quantity | Absent:
+    """Across rounds where there are several; else the bounds are the resolution of the meter."""
+    found = [energy for record in case.good if (energy := _joules_per_sample(record)) is not None]
+    if not found:
+        return Absent("no run has it")
+    if len(found) > 1:
+        return median_of_rounds([energy.median for energy in found])
+    return found[0]
+
+
+def _joules_per_sample(record: Record) -> Quantity | None:
+    energy = record.energy
+    if isinstance(energy, Absent) or energy.joules_per_step <= 0:
+        return None
+    joules, resolution = energy.joules_per_step / record.workload.batch, energy.resolution_share
+    return Quantity.of(median=joules, low=joules * max(0.0, 1 - resolution), high=joules * (1 + resolution), n=1)

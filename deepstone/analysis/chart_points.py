@@ -1,7 +1,7 @@
-"""Which cases a figure shows, and where: its place on x and the name of its series.
+"""The points of a chart: which cases a figure shows, where each stands on x, and the series it belongs to.
 
-What the figure does not name has the value of the base, so a study that varies one factor at a time can be drawn factor
-by factor. Networks, frameworks and machines that the figure does not tell apart become series of their own, and so do
+What the figure does not name has the value of the base, so a study that varies one factor at a time gives a chart for
+each factor. Networks, frameworks and machines that the figure does not tell apart become series of their own, and so do
 setups that would fall on one spot: nothing is merged.
 """
 
@@ -11,23 +11,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from deepstone.analysis.cases import Case
-from deepstone.analysis.differences import (
+from deepstone.absent import Absent
+from deepstone.analysis.cases import Case, measure_named
+from deepstone.analysis.contrast import contrast_cases, differences
+from deepstone.analysis.facts import (
     ENVIRONMENT,
     MACHINE,
     asked_framework,
-    differences,
+    machine_key,
+    machine_name,
+    machine_names,
     release_of,
     value_of,
     version_of,
+    year_of,
 )
-from deepstone.analysis.drawn import Drawn
-from deepstone.analysis.figure_request import MODEL, FigureRequest
-from deepstone.analysis.machines import machine_key, machine_name, machine_names
-from deepstone.analysis.measures import measure_named
+from deepstone.analysis.figure_request import MODEL, SETTING, YEAR, FigureRequest
 from deepstone.analysis.one_factor import Star, setting
-from deepstone.environments.names import newness
-from deepstone.setups.axes import FRAMEWORKS
+from deepstone.analysis.wording import framework
+from deepstone.environments.environment import newness
+from deepstone.results.chart import ChartGap, ChartPoint
+from deepstone.results.quantity import Quantity
+from deepstone.setups.axes import AXES, FRAMEWORKS
 
 FRAMEWORK: Final = "framework"
 PHASE: Final = "phase"
@@ -35,14 +40,52 @@ _ORDER: Final = {name: place for place, name in enumerate(FRAMEWORKS)}
 _PANEL_NAMES: Final = {"train": "training", "gradient": "forward and backward"}
 
 
-def shown_points(request: FigureRequest, found: Sequence[Star]) -> list[Drawn]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeriesPoint:
+    """One point, or the gap where it would be: then `y` is absent, with the reason.
+
+    `label` stands beside the point. `apart`: no line of its series leads through it. `panel` is the name of its part of
+    the figure, where that has several.
+    """
+
+    series: str
+    x: str | int
+    y: Quantity | Absent
+    runs: Sequence[str]
+    doubts: Sequence[str]
+    label: str = ""
+    apart: bool = False
+    panel: str = ""
+
+    def point(self) -> ChartPoint:
+        return ChartPoint(
+            x=self.x,
+            y=self.y,
+            runs=list(self.runs),
+            doubts=list(self.doubts),
+            label=self.label or None,
+            apart=self.apart or None,
+        )
+
+    def gap(self, why: str) -> ChartGap:
+        told = f"{self.label}: {why}" if self.label else why
+        return ChartGap(series=self.series, x=self.x, why=told, panel=self.panel or None)
+
+
+def chart_points(request: FigureRequest, found: Sequence[Star]) -> list[SeriesPoint]:
     """Every case that the figure shows, with its value or why there is none."""
+    if request.form == "ratios":
+        return _ratio_points(request, found)
+    return _year_points(request, found) if request.x == YEAR else _axis_points(request, found)
+
+
+def _axis_points(request: FigureRequest, found: Sequence[Star]) -> list[SeriesPoint]:
     measure = measure_named(request.y)
     bases = {case.key: star.base for star in found for case in star.all}
-    chosen = chosen_cases(request, found)
+    chosen = _chosen_cases(request, found)
     if request.x == FRAMEWORK:
-        chosen.sort(key=order_of_frameworks)
-    labels = Labels.of(chosen)
+        chosen.sort(key=_order_of_frameworks)
+    labels = _Labels.of(chosen)
     implied = [
         place
         for place, values in (
@@ -53,39 +96,39 @@ def shown_points(request: FigureRequest, found: Sequence[Star]) -> list[Drawn]:
         if len(values) > 1 and place not in (request.x, *request.series, request.panels)
     ]
     places = (*implied, *request.series)
-    drawn: dict[tuple[str, str, str | int], Drawn] = {}
+    placed: dict[tuple[str, str, str | int], SeriesPoint] = {}
     for case in chosen:
         alone = request.title if request.x == MODEL else labels.label(case, MODEL)
         series = ", ".join(labels.label(case, place) for place in places) or alone
         x = _x(request, case, labels)
-        panel = panel_of(request, case, labels)
-        if (panel, series, x) in drawn:
+        panel = _panel_of(request, case, labels)
+        if (panel, series, x) in placed:
             series = f"{series}, {setting(case, differences(case.record, bases[case.key].record).axes)}"
-        drawn[panel, series, x] = Drawn(
+        placed[panel, series, x] = SeriesPoint(
             series=series, x=x, y=measure.of(case), runs=case.runs, doubts=case.doubts, panel=panel
         )
-    return list(drawn.values())
+    return list(placed.values())
 
 
-def chosen_cases(request: FigureRequest, found: Sequence[Star]) -> list[Case]:
-    return [case for star in found for case in _chosen(request, star)]
+def _chosen_cases(request: FigureRequest, found: Sequence[Star]) -> list[Case]:
+    return [case for star in found for case in _chosen_of(request, star)]
 
 
-def order_of_frameworks(case: Case) -> tuple[int, tuple[int, ...], str, bool]:
+def _order_of_frameworks(case: Case) -> tuple[int, tuple[int, ...], str, bool]:
     """As they are offered, the newest version first, so that a figure does not depend on what was measured first."""
     framework, release = str(value_of(case.record, FRAMEWORK)), release_of(case.record)
     newest_first = tuple(-number for number in newness(release))
-    trains_later = case.record["workload"]["phase"] != "train"
+    trains_later = case.record.workload.phase != "train"
     return _ORDER.get(framework, len(_ORDER)), newest_first, release, trains_later
 
 
-def panel_of(request: FigureRequest, case: Case, labels: Labels) -> str:
+def _panel_of(request: FigureRequest, case: Case, labels: _Labels) -> str:
     """What stands above its panel; nothing where there is one alone."""
     label = labels.label(case, request.panels) if request.panels else ""
     return _PANEL_NAMES.get(label, label)
 
 
-def _chosen(request: FigureRequest, star: Star) -> list[Case]:
+def _chosen_of(request: FigureRequest, star: Star) -> list[Case]:
     """The base and what differs from it in axes that the figure names, as far as the filters let it through.
 
     Frameworks and phases that are named share one base. Otherwise each framework has its own, and the main phase alone
@@ -119,18 +162,18 @@ def _text(case: Case, place: str) -> str:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Labels:
+class _Labels:
     """Names that tell apart what is shown together: machines of one name, versions of one framework."""
 
     machines: Mapping[tuple[str, str], str]
     versions: Mapping[str, set[str]]
 
     @staticmethod
-    def of(chosen: Sequence[Case]) -> Labels:
+    def of(chosen: Sequence[Case]) -> _Labels:
         versions: dict[str, set[str]] = {}
         for case in chosen:
             versions.setdefault(_text(case, FRAMEWORK), set()).add(release_of(case.record))
-        return Labels(machines=machine_names(case.record for case in chosen), versions=versions)
+        return _Labels(machines=machine_names(case.record for case in chosen), versions=versions)
 
     def label(self, case: Case, place: str) -> str:
         if place == MACHINE:
@@ -141,8 +184,97 @@ class Labels:
         return text
 
 
-def _x(request: FigureRequest, case: Case, labels: Labels) -> str | int:
+def _x(request: FigureRequest, case: Case, labels: _Labels) -> str | int:
     if request.x == MODEL:  # the base may have another batch for each network, and a speed without it says little
-        return f"{case.model}, batch {case.record['workload']['batch']}"
+        return f"{case.model}, batch {case.record.workload.batch}"
     value = value_of(case.record, request.x) if request.counts else ""
     return value if isinstance(value, int) else labels.label(case, request.x)
+
+
+def _year_points(request: FigureRequest, found: Sequence[Star]) -> list[SeriesPoint]:
+    """One for each version of each framework, by year of release. A variant of a version, such as a vendor's build,
+    stands apart from the line: it did not follow the version before it."""
+    chosen = sorted(_chosen_cases(request, found), key=_order_of_frameworks)
+    labels = _Labels.of(chosen)
+    told_apart = [
+        place
+        for place, values in ((MODEL, {case.model for case in chosen}), (MACHINE, labels.machines))
+        if len(values) > 1 and place != request.panels
+    ]
+    return [
+        SeriesPoint(
+            series=", ".join(
+                [
+                    str(value_of(case.record, FRAMEWORK)),
+                    *(labels.label(case, place) for place in (*told_apart, *request.series) if place != FRAMEWORK),
+                ]
+            ),
+            x=year,
+            y=measure_named(request.y).of(case),
+            runs=case.runs,
+            doubts=case.doubts,
+            label=framework(case),
+            apart=release_of(case.record) != version_of(case.record),
+            panel=_panel_of(request, case, labels),
+        )
+        for case in chosen
+        if not isinstance(year := year_of(case.record), Absent)
+    ]
+
+
+def without_year(request: FigureRequest, found: Sequence[Star]) -> dict[str, list[str]]:
+    """The names of those whose year is not known, by the reason."""
+    missing: dict[str, list[str]] = {}
+    for case in _chosen_cases(request, found):
+        year = year_of(case.record)
+        if isinstance(year, Absent):
+            names = missing.setdefault(year.reason, [])
+            names += [] if framework(case) in names else [framework(case)]
+    return missing
+
+
+def _ratio_points(request: FigureRequest, found: Sequence[Star]) -> list[SeriesPoint]:
+    """Every setup against the base it was varied from, the fastest first; what could not be compared last, as gaps."""
+    telling = [star for star in found if _compared(request, star)]
+    rows = [row for star in telling for row in _ratio_points_of(request, star, _series_name(star, telling))]
+    return sorted(rows, key=lambda row: -row.y.median if not isinstance(row.y, Absent) else 0)
+
+
+def _compared(request: FigureRequest, star: Star) -> list[tuple[tuple[str, ...], Case]]:
+    several = star.settings() if request.x == SETTING else [((request.x,), case) for case in star.along(request.x)]
+    return [
+        (axes, case)
+        for axes, case in several
+        if all(_passes(request, axis, value_of(case.record, axis)) for axis in AXES)
+    ]
+
+
+def _ratio_points_of(request: FigureRequest, star: Star, series: str) -> list[SeriesPoint]:
+    rows: list[SeriesPoint] = []
+    for axes, case in _compared(request, star):
+        found = contrast_cases(case, star.base, axes)
+        gone = isinstance(found, Absent)
+        rows.append(
+            SeriesPoint(
+                series=series,
+                x=setting(case, axes),
+                y=found if gone else found.speed_ratio,
+                runs=() if gone else found.runs,
+                doubts=() if gone else found.doubts,
+            )
+        )
+    return rows
+
+
+def _passes(request: FigureRequest, axis: str, value: object) -> bool:
+    return axis not in request.filters or str(value) in request.filters[axis]
+
+
+def _series_name(star: Star, found: Sequence[Star]) -> str:
+    """The network, and whatever else tells the stars apart."""
+    machines = machine_names(other.base.record for other in found)
+    words = [star.model]
+    words += [star.phase] if len({other.phase for other in found}) > 1 else []
+    words += [star.framework] if len({other.framework for other in found}) > 1 else []
+    words += [machines[machine_key(star.base.record)]] if len(machines) > 1 else []
+    return ", ".join(words)

@@ -1,4 +1,6 @@
-"""How much faster one setup is than another, from records that are already there, and whether that may be said.
+"""In which axes two runs differ, and how much faster one setup is than another, where stored records show it.
+
+`machine` and `environment` (the versions that a framework was installed with) count as axes here.
 
     in rounds    round 1   b a        both in every round, each in a fresh process, in random order: what slows a
                  round 2   a b        whole round down cancels in its ratio. Student's t on the logs of the ratios.
@@ -7,24 +9,27 @@
                                       slower than the next one of the same setup, so without rounds or launches on
                                       both sides a difference must be larger before it counts.
 
-Everybody who says that one thing is faster than another asks here; nobody divides medians.
+Whatever says that one setup is faster than another asks this module; nothing else divides medians.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+import math
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
 
 from deepstone.absent import Absent
-from deepstone.analysis.cases import WITHIN_PROCESS, Case, cases, rate_of
-from deepstone.analysis.differences import ENVIRONMENT, MACHINE, Differences, differences, value_of
-from deepstone.measure.statistics import Quantity, ratio_of_rounds
-from deepstone.records.schema import Record
+from deepstone.analysis.cases import WITHIN_PROCESS, Case, rate_of
+from deepstone.analysis.facts import ENVIRONMENT, MACHINE, full_request, value_of, version_of
+from deepstone.measure.ratios import LEAST_DIFFERENCE, Ratio, Verdict, verdict_of
+from deepstone.measure.statistics import ratio_of_bounds, ratio_of_rounds
+from deepstone.measure.training import DECIDE_THE_TRAINING, disagreement, same_training
+from deepstone.results.parts import Json
+from deepstone.results.quantity import Quantity
+from deepstone.results.record import Record, Training
+from deepstone.setups.axes import AXES
 
-A_FASTER, B_FASTER, NO_DIFFERENCE = "a faster", "b faster", "no difference shown"
-
-LEAST_DIFFERENCE: Final = 0.02  # a winner must lie beyond this, as in `deepstone compare`
 FEWEST_ROUNDS: Final = 2
 # Beyond what two processes of one setup were seen to differ by: 8.5 % on a CPU, under 5 % on a GPU that throttles.
 LEAST_APART: Final = {"cpu": 0.10, "gpu": 0.05}
@@ -36,11 +41,38 @@ _ONLY_BY_NAME: Final = frozenset({"phase", MACHINE, ENVIRONMENT})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Contrast:
-    """`ratio`: speed of a over speed of b, in images/s. `follow`: see `Differences`."""
+class Differences:
+    """`axes`: what was chosen differently. `follow`: what both left to the framework, and it chose differently."""
 
-    ratio: Quantity
-    verdict: str
+    axes: tuple[str, ...]
+    follow: tuple[str, ...]
+
+
+def differences(a: Record, b: Record) -> Differences:
+    """As asked for; where `auto` was, as it came out. Whether they may be compared at all says `contrast_cases`."""
+    asked_a, asked_b = full_request(a), full_request(b)
+    axes: list[str] = []
+    follow: list[str] = []
+    for axis in _axes_of(a, b):
+        if value_of(a, axis) != value_of(b, axis):
+            (follow if asked_a.get(axis) == asked_b.get(axis) else axes).append(axis)
+    other_machine = a.identity.machine_sha != b.identity.machine_sha
+    axes += [MACHINE] if other_machine else []
+    axes += [ENVIRONMENT] if "framework" not in (*axes, *follow) and _other_versions(a, b, other_machine) else []
+    if "framework" in follow:  # auto took another framework: that is what differs, and what follows comes from it
+        follow.remove("framework")
+        axes.insert(0, "framework")
+    if not axes:  # nothing was chosen differently, so nothing explains these
+        return Differences(axes=tuple(follow), follow=())
+    return Differences(axes=tuple(axes), follow=tuple(follow))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Contrast:
+    """`speed_ratio`: speed of a over speed of b, in samples/s. `follow`: see `Differences`."""
+
+    speed_ratio: Quantity
+    verdict: Verdict
     axes: tuple[str, ...]
     follow: tuple[str, ...]
     rounds: int  # 0 when measured apart
@@ -53,9 +85,9 @@ class Contrast:
     def apart(self) -> bool:
         return self.rounds == 0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         return {
-            "ratio": self.ratio.to_json(),
+            "ratio": self.speed_ratio.to_json(),
             "verdict": self.verdict,
             "axes": list(self.axes),
             "follow": list(self.follow),
@@ -67,47 +99,52 @@ class Contrast:
         }
 
 
-def contrast(a: Sequence[Record], b: Sequence[Record], differ_in: Collection[str] | None = None) -> Contrast | Absent:
-    """All runs of setup a against all runs of setup b; absent with the reason where they cannot be compared.
+def contrast_cases(a: Case, b: Case, differ_in: Collection[str] | None = None) -> Contrast | Absent:
+    """Case a against case b; absent with the reason where they cannot be compared.
 
     `differ_in` names the axes that are compared: the sides must not differ in any other. Without it they may differ in
     every setting, but not in the phase, the machine or the versions.
     """
-    sides = [_one_case(side, name) for side, name in ((a, "the first"), (b, "the second"))]
-    for side in sides:
-        if isinstance(side, Absent):
-            return side
-    return contrast_cases(*(side for side in sides if isinstance(side, Case)), differ_in=differ_in)
-
-
-def contrast_cases(a: Case, b: Case, differ_in: Collection[str] | None = None) -> Contrast | Absent:
-    """The same for runs that are grouped already."""
     for side in (a, b):
         if not side.good:
             return Absent(f"not measured: {side.why_not}")
-    if a.record["graph_sha"] != b.record["graph_sha"]:
+    if a.record.graph_sha != b.record.graph_sha:
         return Absent(f"not the same network: {a.model} and {b.model}")
     found = differences(a.record, b.record)
-    refusal = _refusal(a, b, found, differ_in)
+    refusal = _refusal(a, b, found, differ_in) or not_the_same_training(a.good, b.good)
     if refusal:
         return Absent(refusal)
     return _in_rounds(a, b, found) or _apart(a, b, found)
 
 
-def verdict_of(ratio: Quantity, margin: float = LEAST_DIFFERENCE) -> str:
-    """Of a ratio of speeds: whose interval lies beyond the margin."""
-    if ratio.low > 1 + margin:
-        return A_FASTER
-    if ratio.high < 1 / (1 + margin):
-        return B_FASTER
-    return NO_DIFFERENCE
+def contrast_sides(a: Case, b: Case, *, never_in: Collection[str]) -> Contrast | Absent:
+    """By the rule for all ratios, whatever they differ in but for `never_in`; absent where the rule refuses."""
+    allowed = set(differences(a.record, b.record).axes) - set(never_in)
+    # The rule refuses to compare a case with itself. Here the sides are two, whatever they are named.
+    found = contrast_cases(a, replace(b, key=f"the other {b.key}"), differ_in=allowed)
+    if isinstance(found, Contrast) and not math.isfinite(found.speed_ratio.high):
+        return Absent("an interval that reaches down to 0 images/s gives a ratio without an upper end")
+    return found
 
 
-def _one_case(records: Sequence[Record], name: str) -> Case | Absent:
-    found = cases(records)
-    if len(found) == 1:
-        return found[0]
-    return Absent(f"{name} side has no run" if not found else f"{name} side holds {len(found)} setups, not one")
+def not_the_same_training(a: Sequence[Record], b: Sequence[Record]) -> str:
+    """Why runs may not be compared, by what their timed steps did, as far as the records say; else empty."""
+    for record in (*a, *b):
+        for doubt in record.doubts:
+            if doubt.code == "not_training":
+                return f"run {record.id} is not shown to train: {doubt.detail}"
+    one, other = a[0], b[0]
+    asked = [{axis: value_of(record, axis) for axis in DECIDE_THE_TRAINING} for record in (one, other)]
+    if isinstance(one.cost.flops, Absent) or one.graph_sha != other.graph_sha or not same_training(*asked):
+        return ""
+    precisions = (str(value_of(one, "precision")), str(value_of(other, "precision")))
+    apart = disagreement(_training(one), _training(other), precisions)
+    return f"runs {one.id} (A) and {other.id} (B) do not do the same training: {apart}" if apart else ""
+
+
+def _training(record: Record) -> dict[str, Json]:
+    """Empty where it is absent, and in early records."""
+    return record.training.to_json() if isinstance(record.training, Training) else {}
 
 
 def _refusal(a: Case, b: Case, found: Differences, differ_in: Collection[str] | None) -> str:
@@ -130,59 +167,58 @@ def _in_words(a: Case, b: Case, axis: str) -> str:
 
 def _in_rounds(a: Case, b: Case, found: Differences) -> Contrast | None:
     """None unless at least two rounds ran both, and ran them in turns."""
-    of_a, of_b = ({record["identity"]["repetition"]: record for record in side.good} for side in (a, b))
+    of_a, of_b = ({record.identity.repetition: record for record in side.good} for side in (a, b))
     common = sorted(of_a.keys() & of_b.keys())
     if len(common) < FEWEST_ROUNDS or MACHINE in found.axes:
         return None
     used_a, used_b = [of_a[number] for number in common], [of_b[number] for number in common]
     if not _in_turns(used_a, used_b):
         return None
-    ratio = ratio_of_rounds(
+    speed_ratio = ratio_of_rounds(
         [(rate_of(one).median, rate_of(other).median) for one, other in zip(used_a, used_b, strict=True)]
     )
     return Contrast(
-        ratio=ratio,
-        verdict=verdict_of(ratio),
+        speed_ratio=speed_ratio,
+        verdict=verdict_of(Ratio.of_speeds(speed_ratio)),
         axes=found.axes,
         follow=found.follow,
         rounds=len(common),
         margin=LEAST_DIFFERENCE,
         how=f"{len(common)} rounds of fresh processes in random order, paired within a round",
-        **_rests_on([*used_a, *used_b]),
+        runs=tuple(record.id for record in (*used_a, *used_b)),
+        doubts=_doubts([*used_a, *used_b]),
     )
 
 
 def _in_turns(a: Sequence[Record], b: Sequence[Record]) -> bool:
     """Whether neither side was over before the other began: then a change of the machine would look like a winner."""
-    starts_a, starts_b = ([record["started_at"] for record in side] for side in (a, b))
+    starts_a, starts_b = ([record.started_at for record in side] for side in (a, b))
     return min(starts_a) <= max(starts_b) and min(starts_b) <= max(starts_a)
 
 
 def _apart(a: Case, b: Case, found: Differences) -> Contrast | Absent:
     for side in (a, b):
         if side.is_thin:
-            return Absent(f"measured apart, and {rate_of(side.good[0]).n} samples of one side tell too little")
-    speed_a, speed_b = a.images_per_s, b.images_per_s
+            samples = rate_of(side.good[0]).n
+            counted = "1 sample of one side tells" if samples == 1 else f"{samples} samples of one side tell"
+            return Absent(f"measured apart, and {counted} too little")
+    speed_a, speed_b = a.samples_per_s, b.samples_per_s
     assert isinstance(speed_a, Quantity)
     assert isinstance(speed_b, Quantity)
-    ratio = Quantity(
-        median=speed_a.median / speed_b.median,
-        low=speed_a.low / speed_b.high,
-        high=speed_a.high / speed_b.low,
-        n=min(len(a.good), len(b.good)),
-    )
+    speed_ratio = ratio_of_bounds(speed_a, speed_b).resting_on(min(len(a.good), len(b.good)))
     single = WITHIN_PROCESS in (a.interval, b.interval)
     margin = _least_apart(a, b) if single else LEAST_DIFFERENCE
     intervals = a.interval if a.interval == b.interval else f"{a.interval} and {b.interval}"
     return Contrast(
-        ratio=ratio,
-        verdict=verdict_of(ratio, margin),
+        speed_ratio=speed_ratio,
+        verdict=verdict_of(Ratio.of_speeds(speed_ratio), margin),
         axes=found.axes,
         follow=found.follow,
         rounds=0,
         margin=margin,
         how=f"measured apart; bounds from the ends of both intervals ({intervals})",
-        **_rests_on([*a.good, *b.good]),
+        runs=tuple(record.id for record in (*a.good, *b.good)),
+        doubts=_doubts([*a.good, *b.good]),
     )
 
 
@@ -193,8 +229,19 @@ def _least_apart(a: Case, b: Case) -> float:
     return LEAST_APART["gpu"] if kinds == {"gpu"} else LEAST_APART["cpu"]
 
 
-def _rests_on(records: Sequence[Record]) -> dict[str, Any]:
-    return {
-        "runs": tuple(record["id"] for record in records),
-        "doubts": tuple(dict.fromkeys(doubt["code"] for record in records for doubt in record["doubts"])),
-    }
+def _doubts(records: Sequence[Record]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(doubt.code for record in records for doubt in record.doubts))
+
+
+def _axes_of(*records: Record) -> Iterable[str]:
+    known = dict.fromkeys(AXES)
+    for record in records:
+        known |= dict.fromkeys(record.setup.requested)
+    return known
+
+
+def _other_versions(a: Record, b: Record, other_machine: bool) -> bool:
+    """Two machines never have the same build of everything, so between them the version of the framework decides."""
+    if other_machine:
+        return version_of(a) != version_of(b)
+    return a.identity.environment_sha != b.identity.environment_sha

@@ -5,22 +5,24 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias, cast
+from typing import Final, Literal, TypeAlias, TypeVar, cast
 
-from deepstone.analysis.differences import ENVIRONMENT, MACHINE
+from deepstone.analysis.facts import ENVIRONMENT, MACHINE
 from deepstone.errors import UsageError, nearest, shown
 from deepstone.setups.axes import AXES
 
 Form: TypeAlias = Literal["bars", "lines", "ratios"]
+Scale: TypeAlias = Literal["linear", "log", ""]
+_T = TypeVar("_T", bound=str)
 
-FORMS: Final = ("bars", "lines", "ratios")
+FORMS: Final[tuple[Form, ...]] = ("bars", "lines", "ratios")
 MODEL: Final = "model"
 SETTING: Final = "setting"  # x of ratios: one row for each setup against the base
 YEAR: Final = "year"  # x of lines: the year in which each version of a framework was released
 PLACES: Final = (*AXES, MODEL, MACHINE, ENVIRONMENT)
 KEYS: Final = ("name", "title", "subtitle", "form", "x", "y", "series", "panels", "filters", "scale")
-SCALES: Final = ("linear", "log")
-# What can be shown of a run; `measures` says how each comes out of records.
+SCALES: Final[tuple[Scale, ...]] = ("linear", "log")
+# What can be shown of a run; `cases` says how each comes out of records.
 MEASURES: Final = (
     "images_per_s", "step_s", "forward_s", "backward_s", "update_s", "data_s", "flops_per_s", "share_of_peak",
     "peak_bytes",
@@ -42,7 +44,7 @@ class FigureRequest:
     series: tuple[str, ...] = ()
     panels: str = ""  # one panel for each value of this axis; empty for a single one
     filters: Mapping[str, tuple[str, ...]]
-    scale: str = ""  # of x: linear or log; empty lets the values decide
+    scale: Scale = ""  # of x; empty lets the values decide
 
     @property
     def named(self) -> frozenset[str]:
@@ -56,14 +58,14 @@ class FigureRequest:
         return self.x in _AXES_THAT_COUNT
 
 
-def read_figure(entry: Mapping[str, Any]) -> FigureRequest:
+def read_figure(entry: Mapping[str, object]) -> FigureRequest:
     """UsageError in one line for anything that is not as docs/studies.md says."""
     for key in entry:
         if key not in KEYS:
             raise UsageError(f"figures: {shown(key)} is not a key of a figure; {nearest(key, KEYS)}")
     name, title = _text(entry, "name"), _text(entry, "title")
     title = title or name or "figure"
-    form = _one_of(entry, "form", FORMS, "bars")
+    form: Form = _one_of(entry, "form", FORMS, "bars")
     x = _text(entry, "x") or (SETTING if form == "ratios" else MODEL)
     series = _texts("series", entry.get("series", ()))
     filters = _filters(entry.get("filters", {}))
@@ -83,7 +85,7 @@ def read_figure(entry: Mapping[str, Any]) -> FigureRequest:
         name=name or re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-") or "figure",
         title=title,
         subtitle=_text(entry, "subtitle"),
-        form=cast(Form, form),
+        form=form,
         x=x,
         y=_one_of(entry, "y", MEASURES, "images_per_s"),
         series=series,
@@ -93,18 +95,19 @@ def read_figure(entry: Mapping[str, Any]) -> FigureRequest:
     )
 
 
-def _text(entry: Mapping[str, Any], key: str) -> str:
+def _text(entry: Mapping[str, object], key: str) -> str:
     value = entry.get(key, "")
     if not isinstance(value, str):
         raise UsageError(f"figures: {key}: must be text, not {shown(repr(value))}")
     return value
 
 
-def _one_of(entry: Mapping[str, Any], key: str, known: Sequence[str], default: str) -> str:
+def _one_of(entry: Mapping[str, object], key: str, known: Sequence[_T], default: _T) -> _T:
     value = _text(entry, key) or default
-    if value not in (*known, default):
+    found = next((each for each in (*known, default) if each == value), None)
+    if found is None:
         raise UsageError(f"figures: {key} = {shown(value)}: {nearest(value, known)}")
-    return value
+    return found
 
 
 def _filters(given: object) -> dict[str, tuple[str, ...]]:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Final
 
 from deepstone.absent import Absent
-from deepstone.analysis.cases import Case, attempt_of, case_key, cases
-from deepstone.analysis.contrast import Contrast
-from deepstone.analysis.differences import MACHINE, value_of, version_of
-from deepstone.analysis.sides import contrast_sides
-from deepstone.measure.statistics import Quantity
-from deepstone.records.identity import canonical_json
-from deepstone.records.schema import Record
+from deepstone.analysis.cases import Case, case_key, cases, failure_of, measured_bytes, when
+from deepstone.analysis.contrast import Contrast, contrast_sides
+from deepstone.analysis.facts import MACHINE, value_of, version_of
+from deepstone.measure.ratios import is_above, is_below
+from deepstone.results.identity import canonical_identity, canonical_json
+from deepstone.results.parts import Json
+from deepstone.results.quantity import Quantity
+from deepstone.results.record import Record
 from deepstone.setups.axes import AXES
 
 REGRESSION: Final = "regression"
@@ -38,12 +39,18 @@ _CALCULATED: Final = "analytic_bytes"  # from the graph, not measured
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryChange:
-    """A peak now over that of the baseline. Runs give one peak each, so the ends are those of all runs."""
+    """A peak now over that of the baseline. Runs give one peak each, so the ends are those of all runs; one run on each
+    side has no ends."""
 
     kind: str
     ratio: Quantity
 
-    def to_json(self) -> dict[str, Any]:
+    @property
+    def least(self) -> float:
+        """What is at least larger. A peak is read off a counter and hardly varies, so one run on each side decides."""
+        return self.ratio.low if self.ratio.has_interval else self.ratio.median
+
+    def to_json(self) -> dict[str, Json]:
         return {"kind": self.kind, "ratio": self.ratio.to_json()}
 
 
@@ -64,19 +71,19 @@ class Judged:
     @property
     def ratio(self) -> Quantity | None:
         """Speed now over speed in the baseline."""
-        return self.contrast.ratio if self.contrast else None
+        return self.contrast.speed_ratio if self.contrast else None
 
     @property
     def doubts(self) -> tuple[str, ...]:
         return self.contrast.doubts if self.contrast else ()
 
-    def to_json(self) -> dict[str, Any]:
-        absent = {"absent": self.why}
+    def to_json(self) -> dict[str, Json]:
+        absent: dict[str, Json] = {"absent": self.why}
         return {
             "title": self.title,
             "verdict": self.verdict,
             "why": self.why,
-            "ratio": absent if self.contrast is None else self.contrast.ratio.to_json(),
+            "ratio": absent if self.contrast is None else self.contrast.speed_ratio.to_json(),
             "how": absent if self.contrast is None else self.contrast.how,
             "limit": self.limit,
             "memory": [change.to_json() for change in self.memory],
@@ -105,7 +112,7 @@ class Gate:
     def compared(self) -> tuple[Judged, ...]:
         return self.of(*_COMPARED)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, Json]:
         return {
             "passed": bool(self.compared) and not self.regressions,
             "tolerance": self.tolerance,
@@ -138,22 +145,22 @@ def judge(
 
 def title_of(record: Record) -> str:
     """A job in a few words: model, batch, phase, and every setting that is not the default."""
-    requested = record["setup"]["requested"]
+    requested = record.setup.requested
     told = {"batch", "phase"}
     more = [
         f"{axis}={requested[axis]}"
         for axis in AXES
         if axis in requested and axis not in told and requested[axis] != AXES[axis].default
     ]
-    workload = record["workload"]
-    return " · ".join([workload["model"], f"batch {workload['batch']}", workload["phase"], *more])
+    workload = record.workload
+    return " · ".join([workload.model, f"batch {workload.batch}", workload.phase, *more])
 
 
 def _by_job(records: Iterable[Record]) -> dict[str, Case]:
     """The case that counts of every job: the newest run of each round, in the versions that were measured last."""
     newest: dict[tuple[str, int], Record] = {}
-    for record in sorted(records, key=_when):
-        newest[case_key(record), record["identity"]["repetition"]] = record
+    for record in sorted(records, key=when):
+        newest[case_key(record), record.identity.repetition] = record
     found: dict[str, Case] = {}
     # Cases come in the order of their last runs, so that the last one of a job stays.
     for case in sorted(cases(newest.values()), key=_last_run):
@@ -161,24 +168,19 @@ def _by_job(records: Iterable[Record]) -> dict[str, Case]:
     return found
 
 
-def _when(record: Record) -> tuple[str, int]:
-    return record["started_at"], attempt_of(record)
-
-
 def _last_run(case: Case) -> tuple[str, int]:
-    return max(_when(record) for record in (*case.good, *case.failed))
+    return max(when(record) for record in (*case.good, *case.failed))
 
 
 def _job_key(record: Record) -> str:
-    return canonical_json([_without_machine(record), record["identity"]["machine_sha"]])
+    return canonical_json([_without_machine(record), record.identity.machine_sha])
 
 
 def _without_machine(record: Record) -> str:
     """Network, workload and request; of a framework that was asked for by version, the name."""
-    identity = record["identity"]
-    requested: Mapping[str, object] = identity["requested"]
-    asked = {**requested, "framework": str(requested.get("framework", "")).partition("@")[0]}
-    return canonical_json([identity["graph_sha"], identity["workload"], asked])
+    identity = canonical_identity(record.identity)
+    asked = {**identity.requested, "framework": str(identity.requested.get("framework", "")).partition("@")[0]}
+    return canonical_json([identity.graph_sha, identity.workload.to_json(), asked])
 
 
 def _judged(before: Case, after: Case, tolerance: float, *, memory: bool) -> Judged:
@@ -192,11 +194,11 @@ def _judged(before: Case, after: Case, tolerance: float, *, memory: bool) -> Jud
         versions=_versions(before, after),
     )
     if after.failed and not before.failed:
-        return replace(job, verdict=REGRESSION, why=f"it worked before; now {_failure(after)}")
+        return replace(job, verdict=REGRESSION, why=f"it worked before; now {failure_of(after.failed[-1])}")
     if not after.good:
-        return replace(job, verdict=FAILS_AS_BEFORE, why=_failure(after))
+        return replace(job, verdict=FAILS_AS_BEFORE, why=failure_of(after.failed[-1]))
     if not before.good:
-        return replace(job, verdict=WORKS_AGAIN, why=f"before, {_failure(before)}")
+        return replace(job, verdict=WORKS_AGAIN, why=f"before, {failure_of(before.failed[-1])}")
     if isinstance(found, Absent):
         return job
     # One process on a side tells little about the next one, so a contrast may ask for more than the tolerance.
@@ -206,7 +208,7 @@ def _judged(before: Case, after: Case, tolerance: float, *, memory: bool) -> Jud
     job = replace(job, contrast=found, limit=limit, memory=changes)
     if reasons:
         return replace(job, verdict=REGRESSION, why="; ".join(reasons))
-    if found.ratio.low > 1 + limit:
+    if is_above(found.speed_ratio, limit):
         return replace(job, verdict=FASTER, why=f"over the whole interval, more than {_percent(limit)} faster")
     return replace(job, verdict=NO_CHANGE, why=f"the interval does not lie beyond {_percent(limit)}")
 
@@ -221,12 +223,12 @@ def _contrast(after: Case, before: Case) -> Contrast | Absent:
 
 def _reasons(found: Contrast, limit: float, changes: Sequence[MemoryChange], tolerance: float) -> list[str]:
     reasons: list[str] = []
-    if found.ratio.high < 1 / (1 + limit):
+    if is_below(found.speed_ratio, limit):
         reasons.append(f"slower: over the whole interval, steps take more than {_percent(limit)} longer")
     reasons += [
         f"{change.kind} is larger by more than {_percent(tolerance)}"
         for change in changes
-        if change.ratio.low > 1 + tolerance
+        if change.least > 1 + tolerance
     ]
     return reasons
 
@@ -236,9 +238,10 @@ def _memory_changes(before: Case, after: Case) -> tuple[MemoryChange, ...]:
     for kind in _peaks_of(after.good[0]):
         old, new = _peaks(before, kind), _peaks(after, kind)
         if old and new and min(old) > 0:
-            ratio = Quantity(
-                median=max(new) / max(old), low=min(new) / max(old), high=max(new) / min(old), n=min(len(old), len(new))
-            )
+            median, low, high = max(new) / max(old), min(new) / max(old), max(new) / min(old)
+            ratio = Quantity.of(median=median, low=low, high=high, n=min(len(old), len(new)))
+            if len(old) == len(new) == 1:
+                ratio = Quantity.alone(median, why="one run on each side has no interval")
             changes.append(MemoryChange(kind=kind, ratio=ratio))
     return tuple(changes)
 
@@ -249,14 +252,7 @@ def _peaks(case: Case, kind: str) -> list[int]:
 
 def _peaks_of(record: Record) -> dict[str, int]:
     """Every measured peak; none where memory as a whole is absent, since a reason is no number."""
-    memory: Mapping[str, Any] = record["memory"]
-    return {kind: value for kind, value in memory.items() if kind != _CALCULATED and isinstance(value, int)}
-
-
-def _failure(case: Case) -> str:
-    failed = case.failed[-1]
-    failure: Any = failed["failure"]
-    return f"{failed['outcome']}: {failure.get('reason', 'no reason was kept')}"
+    return {kind: value for kind, value in measured_bytes(record).items() if kind != _CALCULATED}
 
 
 def _versions(before: Case, after: Case) -> tuple[str, ...]:
@@ -272,7 +268,7 @@ def _versions(before: Case, after: Case) -> tuple[str, ...]:
 
 
 def _deepstone(record: Record) -> str:
-    version = record["environment"].get("deepstone", "")
+    version = record.environment.deepstone
     return version if isinstance(version, str) else ""
 
 
@@ -280,14 +276,14 @@ def _importance(judged: Judged) -> tuple[int, float]:
     return VERDICTS.index(judged.verdict), judged.ratio.median if judged.ratio else 0.0
 
 
-def _side_json(case: Case | None, absent: Mapping[str, str]) -> dict[str, Any]:
+def _side_json(case: Case | None, absent: Mapping[str, Json]) -> dict[str, Json]:
     if case is None:
         return dict(absent)
-    speed = case.images_per_s
+    speed = case.samples_per_s
     return {
-        "job": case.record["job"],
+        "job": case.record.job,
         "runs": list(case.runs),
-        "samples_per_s": speed.to_json(),
+        "samples_per_s": {"absent": speed.reason} if isinstance(speed, Absent) else speed.to_json(),
         "interval": case.interval,
         "framework": version_of(case.record),
         "deepstone": _deepstone(case.record),

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from deepstone.analysis.cases import Case
-from deepstone.analysis.differences import ENVIRONMENT, asked_framework, differences, value_of
+from deepstone.analysis.contrast import differences
+from deepstone.analysis.facts import ENVIRONMENT, asked_framework, full_request, value_of
 from deepstone.setups.axes import AXES, OFFERED, Value
 
+# These change the workload, or what runs it, and not the setting, unless a figure asks for one of them.
+_NO_SETTINGS: Final = frozenset({"batch", "phase", "framework", "seed", ENVIRONMENT})
 _WHERE: Final = ("framework", "device")  # to name them is no setting
 
 
@@ -47,11 +50,11 @@ class Star:
 
     @property
     def phase(self) -> str:
-        return self.base.record["workload"]["phase"]
+        return self.base.record.workload.phase
 
     @property
     def in_main_phase(self) -> bool:
-        return self.phase == self.main.record["workload"]["phase"]
+        return self.phase == self.main.record.workload.phase
 
     @property
     def is_main(self) -> bool:
@@ -60,6 +63,12 @@ class Star:
     @property
     def all(self) -> tuple[Case, ...]:
         return (self.base, *(neighbour.case for neighbour in self.neighbours), *self.combined)
+
+    def settings(self) -> list[tuple[tuple[str, ...], Case]]:
+        """The cases that differ from the base in settings alone, with the axes they differ in."""
+        single = [((each.axis,), each.case) for each in self.neighbours]
+        several = [(differences(case.record, self.base.record).axes, case) for case in self.combined]
+        return [(axes, case) for axes, case in single + several if not _NO_SETTINGS & set(axes)]
 
     def along(self, axis: str) -> list[Case]:
         """The neighbours in this axis."""
@@ -73,8 +82,8 @@ def stars(found: Iterable[Case], base: Mapping[str, Value] | None = None) -> lis
     """
     places: dict[tuple[str, str, str], list[Case]] = {}
     for case in found:
-        identity = case.record["identity"]
-        places.setdefault((identity["machine_sha"], identity["graph_sha"], case.model), []).append(case)
+        identity = case.record.identity
+        places.setdefault((identity.machine_sha, identity.graph_sha, case.model), []).append(case)
     return [star for members in places.values() for star in _stars_of(members, base or {})]
 
 
@@ -87,7 +96,7 @@ def _stars_of(members: Sequence[Case], base: Mapping[str, Value]) -> list[Star]:
 
 
 def _ray(case: Case) -> tuple[str, str]:
-    return asked_framework(case.record), case.record["workload"]["phase"]
+    return asked_framework(case.record), case.record.workload.phase
 
 
 def _star(main: Case, members: Sequence[Case], base: Mapping[str, Value]) -> Star:
@@ -122,10 +131,10 @@ def _fittest(members: Sequence[Case], base: Mapping[str, Value]) -> Case:
     neighbours = _count_neighbours(members)
 
     def fitness(case: Case) -> tuple[float, ...]:
-        asked = case.record["setup"]["requested"]
+        asked = full_request(case.record)
         as_said = sum(asked.get(axis) == value for axis, value in base.items())
         plain = sum(value == AXES[axis].default for axis, value in asked.items() if axis in AXES and axis not in _WHERE)
-        trains = case.record["workload"]["phase"] == "train"
+        trains = case.record.workload.phase == "train"
         framework = value_of(case.record, "framework")
         preferred = -OFFERED.index(str(framework)) if framework in OFFERED else -len(OFFERED)
         latest = "@" not in asked_framework(case.record)
@@ -140,7 +149,7 @@ def _count_neighbours(members: Sequence[Case]) -> Counter[str]:
     """How many others differ in one axis alone, as asked for: cases that share a hole share the rest."""
     holes: dict[tuple[str, tuple[tuple[str, Value], ...]], list[str]] = {}
     for case in members:
-        asked = sorted(case.record["setup"]["requested"].items())
+        asked = sorted(full_request(case.record).items())
         for axis, _ in asked:
             rest = tuple(item for item in asked if item[0] != axis)
             holes.setdefault((axis, rest), []).append(case.key)

@@ -6,41 +6,39 @@ one sentence says that no difference was shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Iterable, Sequence
+from typing import Final
 
 from deepstone.analysis.cases import cases
-from deepstone.analysis.machines import machine_names
+from deepstone.analysis.facts import machine_names
 from deepstone.analysis.one_factor import stars
-from deepstone.analysis.say_ceilings import say_ceilings
-from deepstone.analysis.say_energy import say_energy
-from deepstone.analysis.say_frameworks import Sameness, say_frameworks
-from deepstone.analysis.say_layers import say_layers
-from deepstone.analysis.say_settings import say_settings
-from deepstone.analysis.say_shortfalls import say_shortfalls
-from deepstone.analysis.say_speed import say_speed
-from deepstone.analysis.say_years import say_years
-from deepstone.records.schema import Record
+from deepstone.analysis.say_frameworks import Sameness, say_frameworks, say_years
+from deepstone.analysis.say_limitations import say_limitations
+from deepstone.analysis.say_resources import say_ceilings, say_energy, say_layers
+from deepstone.analysis.say_setups import say_settings, say_speed
+from deepstone.results.findings import Finding
+from deepstone.results.record import Record
+from deepstone.results.statement import Statement
+from deepstone.results.study import StudyState
 
 MOST: Final = 80  # sentences; more are not read
 
 
 def statements(
     records: Iterable[Record],
-    findings: Sequence[Mapping[str, Any]] = (),
+    findings: Sequence[Finding] = (),
     *,
-    state: Mapping[str, Any] | None = None,
+    study: StudyState | None = None,
     sameness: Sameness | None = None,
-) -> list[dict[str, Any]]:
-    """As JSON. `state` is that of the study they come from. `sameness`, by network and framework, says whether the
+) -> list[Statement]:
+    """`study` is the state of the study they come from. `sameness`, by network and framework, says whether the
     framework was checked to compute what the graph says; without it the state's own is taken, and without that
     frameworks are not compared.
     """
-    given: Mapping[str, Any] = state or {}
     measured = cases(records)
-    found = stars(measured, given.get("base"))
+    found = stars(measured, None if study is None else study.base)
     machines = machine_names(star.base.record for star in found)
-    same: Sameness = sameness if sameness is not None else given.get("sameness", {})
+    same: Sameness = sameness if sameness is not None else (study and study.sameness) or {}
     said = [
         *say_speed(found, machines),
         *say_settings(found, machines),
@@ -49,7 +47,6 @@ def statements(
         *say_layers(findings),
         *say_ceilings(found, findings),
         *say_energy(found),
-        *say_shortfalls(measured, state),
+        *say_limitations(measured, study),
     ]
-    ranked = sorted(said, key=lambda statement: -statement.rank)
-    return [statement.to_json() for statement in ranked[:MOST]]
+    return sorted(said, key=lambda statement: -statement.rank)[:MOST]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
+from deepstone.absent import Absent
 from deepstone.analysis.cases import Case
-from deepstone.analysis.differences import release_of, value_of, year_of
+from deepstone.analysis.facts import machine_key, release_of, value_of, year_of
 from deepstone.analysis.one_factor import Star
-from deepstone.measure.statistics import Quantity
+from deepstone.results.quantity import Quantity
+from deepstone.results.statement import NO_RATIO, Statement
 from deepstone.setups.axes import AXES
 from deepstone.units import digits
 
@@ -18,6 +20,26 @@ _NOUNS: Final = {"train": ("training", ""), "forward": ("running", " forward"), 
 _NOT_SETTINGS: Final = frozenset({"framework", "device", "batch", "phase", "seed", "input"})
 
 
+def statement(
+    text: str,
+    *,
+    rank: float,
+    runs: Iterable[str] = (),
+    findings: Iterable[str] = (),
+    ratio: Quantity | Absent = NO_RATIO,
+    how: str = "",
+) -> Statement:
+    """A sentence with everything it rests on, each run and finding once."""
+    return Statement(
+        text=text,
+        rank=rank,
+        runs=list(dict.fromkeys(runs)),
+        findings=list(dict.fromkeys(findings)),
+        ratio=ratio,
+        how=how,
+    )
+
+
 def times(ratio: Quantity) -> str:
     """2.1x (2.05 – 2.17)."""
     return f"{digits(ratio.median)}x ({span(ratio)})"
@@ -25,7 +47,7 @@ def times(ratio: Quantity) -> str:
 
 def rate(case: Case) -> str:
     """42.3 images/s (41.0 – 43.6); a few samples give no interval worth printing. Of a case that was measured."""
-    speed = case.images_per_s
+    speed = case.samples_per_s
     assert isinstance(speed, Quantity)
     if case.is_thin:
         return f"about {digits(speed.median)} images/s ({counted(speed.n, 'sample')} only)"
@@ -33,7 +55,8 @@ def rate(case: Case) -> str:
 
 
 def span(value: Quantity, shown: Callable[[float], str] = digits) -> str:
-    return f"{shown(value.low)} – {shown(value.high)}"
+    """41 – 43.6, or why there is no interval."""
+    return value.span_in_words(shown)
 
 
 def verb(star: Star) -> str:
@@ -45,6 +68,11 @@ def doing(star: Star) -> str:
     """The same as a noun: training alexnet-owt, running alexnet-owt forward."""
     before, after = _NOUNS[star.phase]
     return f"{before} {star.model}{after}"
+
+
+def on_machine(star: Star, machines: Mapping[tuple[str, str], str]) -> str:
+    """As in " on Intel Xeon, 2 cores", where there are several machines to tell apart."""
+    return f" on {machines[machine_key(star.base.record)]}" if len(machines) > 1 else ""
 
 
 def framework(case: Case) -> str:
@@ -93,7 +121,7 @@ def base_words(star: Star) -> str:
 
 def chosen_axes(star: Star) -> list[str]:
     """The settings of the base that somebody chose."""
-    asked = star.base.record["setup"]["requested"]
+    asked = star.base.record.setup.requested
     known = [axis for axis in AXES if axis in asked and axis not in _NOT_SETTINGS]
     return [axis for axis in known if asked[axis] != AXES[axis].default]
 
@@ -118,8 +146,8 @@ def listed(words: Sequence[str], most: int = 12) -> str:
 
 def share(found: Quantity) -> str:
     """66.2 % (65.8 – 66.6 %)."""
-    low, median, high = (digits(100 * each) for each in (found.low, found.median, found.high))
-    return f"{median} % ({low} – {high} %)"
+    ends = span(found, lambda end: digits(100 * end))
+    return f"{digits(100 * found.median)} % ({ends}{' %' if found.has_interval else ''})"
 
 
 def counted(number: int, thing: str) -> str:

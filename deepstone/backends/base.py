@@ -7,7 +7,7 @@ The worker (worker/serve.py) owns the protocol, the clock and the files; a backe
 import time
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-PHASES = ("data", "forward", "backward", "update")
+STEP_PHASES = ("data", "forward", "backward", "update")  # of a whole training step, in order
 
 # The update of a training step. The learning rate decides nothing about speed, but with 0.01 the networks
 # without batch norm leave the range of numbers within five steps (docs/decisions/0009).
@@ -20,6 +20,10 @@ class Unsupported(Exception):
     """The framework cannot do what the job asks; the message is the reason. Becomes the outcome `unsupported`."""
 
 
+class Missing(Exception):
+    """A device or library that the job names is not there; the message says how to get it."""
+
+
 def as_observed(value: Any) -> Dict[str, Any]:
     """An effective value that was read back from the framework."""
     return {"value": value, "source": "observed"}
@@ -30,8 +34,15 @@ def as_set(value: Any, seen: bool = False) -> Dict[str, Any]:
     return {"value": value, "source": "observed" if seen else "set"}
 
 
-class Missing(Exception):
-    """A device or library that the job names is not there; the message says how to get it."""
+def phases_of(phase: str) -> Tuple[str, ...]:
+    """What a step of `forward`, `gradient` or `train` goes through."""
+    return STEP_PHASES[: {"forward": 2, "gradient": 3, "train": 4}[phase]]
+
+
+def memory_on_cpu() -> Dict[str, Any]:
+    """The answer of `Backend.memory` where the device has no memory of its own."""
+    absent = {"absent": "the step ran on the CPU; see host_peak_bytes"}
+    return {"device_allocated_bytes": absent, "device_reserved_bytes": absent}
 
 
 class Job:
@@ -41,14 +52,14 @@ class Job:
         self,
         graph: Dict[str, Any],
         weights: Dict[str, Dict[str, Any]],
-        images: Any,
+        samples: Any,
         labels: Any,
         request: Dict[str, Any],
         scratch: str,
     ) -> None:
         self.graph = graph  # as Graph.to_worker_json() gives it
         self.weights = weights  # layer -> parameter -> float32 array (read-only)
-        self.images = images  # float32, N C H W
+        self.samples = samples  # float32, N C H W
         self.labels = labels  # int64
         self.request = request  # every axis
         self.scratch = scratch  # a folder of this job's own
@@ -70,23 +81,23 @@ class LayerResult:
         self.buffers = buffers or {}  # as they are after the step
 
 
-class Marks:
-    """Points in time on the device's own clock. This one is the host's, for devices that work when they are told."""
+class Timestamps:
+    """Timestamps of the device's own clock. These are of the host's, for devices that work when they are told."""
 
     def __init__(self, count: int, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._times = [0.0] * count
-        self.waited_s = 0.0  # how long setting marks has waited for the device
+        self.waited_s = 0.0  # how long taking timestamps has waited for the device
 
     def set(self, position: int) -> None:
         self._times[position] = self._clock()
 
     def set_after(self, phase: int) -> None:
-        """Mark the end of a phase; position 0 is the start of the step."""
+        """The end of a phase; position 0 is the start of the step."""
         self.set(phase + 1)
 
     def gaps_s(self) -> List[float]:
-        """Seconds between each mark and the next. Call it after synchronizing."""
+        """Seconds between each timestamp and the next. Call it after synchronizing."""
         return [after - before for before, after in zip(self._times, self._times[1:])]
 
 
@@ -119,8 +130,8 @@ class InPlace:
         self.steps = steps
 
 
-class LoneLayer:
-    """One layer by itself on its real shapes, ready to be timed.
+class IsolatedLayer:
+    """One layer in isolation on its real shapes, ready to be timed.
 
     Programs are `forward`, `backward` (all gradients) and, for layers with weights, `data` (the gradient of the input
     alone) and `weight` (those of the weights alone). A framework that cannot run the latter without the former has
@@ -129,12 +140,12 @@ class LoneLayer:
 
     def __init__(self, programs: Dict[str, Callable[[], None]], timing: Any, beside: str = "") -> None:
         self.programs = programs
-        self.timing = timing  # has synchronize(), marks(count) and clock(), as a Backend does
+        self.timing = timing  # has synchronize(), timestamps(count) and clock(), as a Backend does
         self.beside = beside  # what each program does that a step does not, in a few words
 
 
 class ConvolutionTrial:
-    """One pass of one convolution by itself, and the algorithms that can be tried on it.
+    """One pass of one convolution in isolation, and the algorithms that can be tried on it.
 
     `attempt` runs an algorithm once and gives its program and what is known of it: `workspace_bytes`, `relative_error`
     (each a number or {"absent": reason}) and what else there is. It raises Unsupported where the algorithm cannot.
@@ -148,7 +159,7 @@ class ConvolutionTrial:
     ) -> None:
         self.facts = facts  # `algorithms` [[name, formula of its count]], `picked`, `device`, `precision`, `layout`
         self.programs: Dict[str, Callable[[], Any]] = {}
-        self.timing = timing  # as a LoneLayer has it
+        self.timing = timing  # as an IsolatedLayer has it
         self._attempt = attempt
 
     def attempt(self, algorithm: str) -> Dict[str, Any]:
@@ -175,9 +186,12 @@ class Backend:
         raise NotImplementedError
 
     def first_step(self) -> None:
-        """Run the job's first step and wait for it. A backend that can watch itself does so here."""
+        """Run the job's first step and wait for it. A backend that can observe its steps does so here."""
         self.step(self.phase())()
         self.synchronize()
+
+    def observe_again(self) -> None:
+        """One more observed step at the end of a run, where a later step may do something else than the first."""
 
     def phase(self) -> str:
         raise NotImplementedError
@@ -201,8 +215,8 @@ class Backend:
     def synchronize(self) -> None:
         """Wait until the device has done all it was told."""
 
-    def marks(self, count: int) -> Marks:
-        return Marks(count, self.clock)
+    def timestamps(self, count: int) -> Timestamps:
+        return Timestamps(count, self.clock)
 
     def clock(self) -> float:
         """Monotonic seconds."""
@@ -221,7 +235,7 @@ class Backend:
         raise NotImplementedError
 
     def layer(self, name: str, inputs: Dict[str, Any], upstream: Optional[Any]) -> "LayerResult":
-        """One layer of the job by itself, lowered as it is in the network, with the job's weights and labels.
+        """One layer of the job in isolation, lowered as it is in the network, with the job's weights and labels.
 
         `inputs` are NumPy arrays by the name of the layer they come from, batch first, channels first. `upstream` is
         the gradient of the layer's output; None where the job has no backward pass.
@@ -232,7 +246,7 @@ class Backend:
         """Run `steps` steps of the job's phase, and tell what each layer took in each of them."""
         raise Unsupported("this backend does not time layers inside a step")
 
-    def lone_layer(self, name: str) -> LoneLayer:
+    def isolated_layer(self, name: str) -> IsolatedLayer:
         """The layer with the job's weights and shapes on arrays of the job's precision, layout and device."""
         raise Unsupported("this backend does not time single layers")
 
@@ -245,7 +259,7 @@ class Backend:
         """
         raise Unsupported("this backend has no profiler that Deepstone reads")
 
-    def ceiling(self, wanted: Dict[str, Any]) -> LoneLayer:
+    def ceiling(self, wanted: Dict[str, Any]) -> IsolatedLayer:
         """One program, named by `wanted["kind"]`, that does nothing but one thing the job's device has a limit for.
 
         `product`: two square matrices of `size` in `precision` (fp32, tf32, bf16, fp16 or fp64); `copy`: `bytes` read
@@ -254,7 +268,7 @@ class Backend:
         raise Unsupported("this backend does not measure a machine's ceilings")
 
     def convolution(self, name: str, direction: str) -> ConvolutionTrial:
-        """The pass `forward`, `data` or `weight` of the convolution in layer `name`, by itself."""
+        """The pass `forward`, `data` or `weight` of the convolution in layer `name`, in isolation."""
         raise Unsupported("this framework does not let an algorithm be chosen for a convolution")
 
     def memory_by_layer(self) -> List[Tuple[str, Dict[str, Any]]]:

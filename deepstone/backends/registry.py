@@ -1,10 +1,12 @@
-"""The backends by name. Strings only: reading this imports no framework."""
+"""The backends by name. Modules are named by strings: reading this imports no framework."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from deepstone.backends import before_import
 from deepstone.setups.axes import (
     CAFFE,
     CHAINER,
@@ -18,8 +20,7 @@ from deepstone.setups.axes import (
     THEANO,
     TORCH,
 )
-
-_LEGACY_LAUNCH = "deepstone.backends.legacy.launch"
+from deepstone.setups.request import Request
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +36,7 @@ class BackendInfo:
     """Where a backend lives and how its framework is found."""
 
     module: str  # imported by the worker; defines make_backend()
-    launch: str  # imported by the controller; defines environment(request), imports no framework
+    variables: Callable[[Request], dict[str, str]]  # set before the framework is imported
     package: str  # the importable package whose presence means the framework is installed; "" when none is needed
     distribution: str  # the name under which its version is recorded
     remedy: str  # how to get it
@@ -44,10 +45,22 @@ class BackendInfo:
     legacy: Legacy | None = None
 
 
+def _legacy(package: str, module: str, *, startup_s: float, distribution: str = "") -> BackendInfo:
+    """A framework that exists in old versions only."""
+    return BackendInfo(
+        module=f"deepstone.backends.legacy.{module}",
+        variables=before_import.thread_counts,
+        package=package,
+        distribution=distribution or package,
+        remedy=f"deepstone env add {package}",
+        startup_s=startup_s,
+    )
+
+
 BACKENDS: dict[str, BackendInfo] = {
     TORCH: BackendInfo(
         module="deepstone.backends.torch.backend",
-        launch="deepstone.backends.torch.launch",
+        variables=before_import.torch,
         package="torch",
         distribution="torch",
         remedy="pip install 'deepstone[torch]'",
@@ -57,7 +70,7 @@ BACKENDS: dict[str, BackendInfo] = {
     ),
     TENSORFLOW: BackendInfo(
         module="deepstone.backends.tensorflow.backend",
-        launch="deepstone.backends.tensorflow.launch",
+        variables=before_import.tensorflow,
         package="tensorflow",
         distribution="tensorflow",
         remedy="deepstone env add tensorflow",
@@ -66,7 +79,7 @@ BACKENDS: dict[str, BackendInfo] = {
     ),
     JAX: BackendInfo(
         module="deepstone.backends.jax.backend",
-        launch="deepstone.backends.jax.launch",
+        variables=before_import.jax,
         package="jax",
         distribution="jax",
         remedy="deepstone env add jax",
@@ -74,55 +87,20 @@ BACKENDS: dict[str, BackendInfo] = {
     ),
     PADDLE: BackendInfo(
         module="deepstone.backends.paddle.backend",
-        launch=_LEGACY_LAUNCH,
+        variables=before_import.thread_counts,
         package="paddle",
         distribution="paddlepaddle",
         remedy="deepstone env add paddle",
         startup_s=5.0,
     ),
-    MXNET: BackendInfo(
-        module="deepstone.backends.legacy.mxnet1",
-        launch=_LEGACY_LAUNCH,
-        package="mxnet",
-        distribution="mxnet",
-        remedy="deepstone env add mxnet",
-        startup_s=3.0,
-    ),
-    THEANO: BackendInfo(
-        module="deepstone.backends.legacy.theano1",
-        launch=_LEGACY_LAUNCH,
-        package="theano",
-        distribution="Theano",
-        remedy="deepstone env add theano",
-        startup_s=20.0,
-    ),
-    CHAINER: BackendInfo(
-        module="deepstone.backends.legacy.chainer7",
-        launch=_LEGACY_LAUNCH,
-        package="chainer",
-        distribution="chainer",
-        remedy="deepstone env add chainer",
-        startup_s=2.0,
-    ),
-    CNTK: BackendInfo(
-        module="deepstone.backends.legacy.cntk2",
-        launch=_LEGACY_LAUNCH,
-        package="cntk",
-        distribution="cntk",
-        remedy="deepstone env add cntk",
-        startup_s=3.0,
-    ),
-    CAFFE: BackendInfo(
-        module="deepstone.backends.legacy.caffe1",
-        launch=_LEGACY_LAUNCH,
-        package="caffe",
-        distribution="caffe",
-        remedy="deepstone env add caffe",
-        startup_s=2.0,
-    ),
+    MXNET: _legacy("mxnet", "mxnet1", startup_s=3.0),
+    THEANO: _legacy("theano", "theano1", startup_s=20.0, distribution="Theano"),
+    CHAINER: _legacy("chainer", "chainer7", startup_s=2.0),
+    CNTK: _legacy("cntk", "cntk2", startup_s=3.0),
+    CAFFE: _legacy("caffe", "caffe1", startup_s=2.0),
     ONNXRUNTIME: BackendInfo(
         module="deepstone.backends.onnxruntime.backend",
-        launch="deepstone.backends.onnxruntime.launch",
+        variables=before_import.nothing,
         package="onnxruntime",
         distribution="onnxruntime",
         remedy="deepstone env add onnxruntime",
@@ -130,7 +108,7 @@ BACKENDS: dict[str, BackendInfo] = {
     ),
     FAKE: BackendInfo(
         module="deepstone.backends.fake.backend",
-        launch="deepstone.backends.fake.launch",
+        variables=before_import.fake,
         package="",
         distribution="deepstone",
         remedy="",
@@ -148,4 +126,4 @@ def backend_of(framework: str, version: str) -> BackendInfo:
     major = re.match("[0-9]+", version)
     if info.legacy is None or major is None or int(major[0]) >= info.legacy.before:
         return info
-    return replace(info, module=info.legacy.module, launch=_LEGACY_LAUNCH, own_modules="", legacy=None)
+    return replace(info, module=info.legacy.module, variables=before_import.thread_counts, own_modules="", legacy=None)

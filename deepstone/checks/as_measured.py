@@ -17,7 +17,7 @@ from deepstone.checks.workers import begin, failing_into, loaded, seed_of, witho
 from deepstone.errors import MissingError
 from deepstone.runner.conversation import Conversation, JobFailed
 from deepstone.runner.job import Job
-from deepstone.runner.launch import Tell
+from deepstone.runner.measurement import OnProgress
 
 ALLOWED_OVER_YARDSTICK = 4.0
 SEEDS = 8  # that a whole step may be tried with
@@ -30,15 +30,15 @@ def judge_as_measured(
     steps: ReferenceSteps,
     found: Mapping[str, FrameworkSameness],
     timeout_s: float,
-    tell: Tell,
+    on_progress: OnProgress,
 ) -> None:
     """Hold each distance against the yardstick's, and where it is beyond, try other seeds."""
     if not distances:
         return
-    bound = _bound(jobs, yardstick, distances, steps, timeout_s, tell)
+    bound = _bound(jobs, yardstick, distances, steps, timeout_s, on_progress)
     for name, distance in distances.items():
         found[name].measured = bound if isinstance(bound, Absent) else replace(distance, tolerance=bound)
-    _try_other_seeds(jobs, yardstick, found, timeout_s, tell)
+    _try_other_seeds(jobs, yardstick, found, timeout_s, on_progress)
 
 
 def distance_of(worker: Conversation, steps: ReferenceSteps, job: Job) -> Distance:
@@ -54,14 +54,14 @@ def _bound(
     distances: Mapping[str, Distance],
     steps: ReferenceSteps,
     timeout_s: float,
-    tell: Tell,
+    on_progress: OnProgress,
 ) -> float | Absent:
     """Four times the yardstick's own distance, in the same precision; at the least what one layer may be off."""
     if yardstick is None:
         return Absent(f"{YARDSTICK}, whose own distance is the yardstick, is not installed")
     own = next((distances[name] for name, job in jobs.items() if job == yardstick and name in distances), None)
     if own is None:
-        tell(f"{YARDSTICK} as the yardstick", 0.0)
+        on_progress(f"{YARDSTICK} as the yardstick", 0.0)
         try:
             with ExitStack() as stack:
                 own = distance_of(begin(stack, without_update(yardstick), timeout_s)[1], steps, yardstick)
@@ -77,7 +77,7 @@ def _try_other_seeds(
     yardstick: Job | None,
     found: Mapping[str, FrameworkSameness],
     timeout_s: float,
-    tell: Tell,
+    on_progress: OnProgress,
 ) -> None:
     """A whole step beyond its bound though every layer agrees is looked at again with other weights and data.
 
@@ -93,12 +93,12 @@ def _try_other_seeds(
         again = {name: replace(job, request={**job.request, "seed": seed}) for name, job in suspects.items()}
         by = None if yardstick is None else replace(yardstick, request={**yardstick.request, "seed": seed})
         phase = "forward" if first.phase == "forward" else "gradient"
-        steps = reference_steps(first.model.graph, batch=first.batch, seed=seed, phase=phase, tell=tell)
+        steps = reference_steps(first.model.graph, batch=first.batch, seed=seed, phase=phase, on_progress=on_progress)
         distances: dict[str, Distance] = {}
         for name, job in again.items():
             with ExitStack() as stack, failing_into(found[name]):
                 distances[name] = distance_of(begin(stack, without_update(job), timeout_s)[1], steps, job)
-        bound = _bound(again, by, distances, steps, timeout_s, tell)
+        bound = _bound(again, by, distances, steps, timeout_s, on_progress)
         for name, distance in distances.items():
             if not isinstance(bound, Absent):
                 found[name].try_seed(replace(distance, tolerance=bound))

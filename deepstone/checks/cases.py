@@ -47,7 +47,7 @@ class Trajectory:
     def __init__(self, graph: Graph, *, batch: int, seed: int, precision: str) -> None:
         self._graph = graph
         self._round = ROUNDING.get(precision, _to_float32)
-        self._images, self._labels = synthetic_batch(graph, batch, seed)
+        self._samples, self._labels = synthetic_batch(graph, batch, seed)
         self._parameters = initial_parameters(graph, seed, generic=True)
         self._buffers = initial_buffers(graph)
         self._outputs: dict[str, NDArray[Any]] = {}
@@ -111,7 +111,7 @@ class Trajectory:
         held: Mapping[str, NDArray[Any]] = self._parameters.get(layer.name, {})
         return forward(
             layer.op,
-            [self._images] if isinstance(layer.op, Input) else [self._outputs[name] for name in layer.inputs],
+            [self._samples] if isinstance(layer.op, Input) else [self._outputs[name] for name in layer.inputs],
             {name: self._round(array) for name, array in held.items()},
             training=training,
             buffers=self._buffers.get(layer.name, {}),

@@ -1,16 +1,27 @@
-"""May speeds be compared? What is asked before they are: every layer alone, and one whole step as it is measured.
+"""May speeds be compared? The check before they are: every isolated layer, and one whole step as it is measured.
 
 Both come from one pass of the reference, so this costs a fraction of `verify`. Errors that single layers do not show,
 because they arise from how one layer hands its result to the next, show in the whole step.
+
+A framework need not prove twice that it computes a network as it should, so checks are cached. What a check depends on
+names its file: the network, the environment's lock, variables that change what a framework does, the setup, the
+machine, and the code that lowers and judges. A file that cannot be read is as good as none, and one that cannot be
+written is done without.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import ExitStack
+import hashlib
+import json
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from itertools import groupby
+from pathlib import Path
 from typing import Any
 
+import deepstone
 from deepstone.absent import Absent
 from deepstone.backends.registry import YARDSTICK
 from deepstone.checks.agreement import Distance
@@ -18,12 +29,17 @@ from deepstone.checks.as_measured import distance_of, judge_as_measured
 from deepstone.checks.layers import LayerCheck
 from deepstone.checks.sameness import FrameworkSameness
 from deepstone.checks.whole_step import ReferenceSteps, reference_steps
-from deepstone.checks.workers import check_every_layer, failing_into, seed_of, start_all
+from deepstone.checks.workers import check_every_layer, check_job, failing_into, seed_of, start_all
+from deepstone.durable import write_whole
 from deepstone.environments.find import find_environment
 from deepstone.errors import MissingError
+from deepstone.launchers.local import telling
+from deepstone.runner.conversation import cache_folder, variables_of
 from deepstone.runner.job import Job
-from deepstone.runner.launch import Tell, silent
+from deepstone.runner.measurement import OnProgress, no_progress
 from deepstone.setups.axes import AXES
+
+_SCHEMA = 2  # of a cached check
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,22 +68,45 @@ class Comparable:
         return {**self.layers.to_json(), "ok": self.ok, "whole_step": self.whole_step.to_json(), "seeds": self.seeds}
 
 
-def check_comparable(jobs: Mapping[str, Job], *, timeout_s: float, tell: Tell = silent) -> dict[str, Comparable]:
+def comparable(
+    jobs: Mapping[str, Job], *, timeout_s: float, on_progress: OnProgress = no_progress
+) -> dict[str, Comparable]:
+    """What is asked before speeds are compared, of every job; run only where it was not done before. Raises
+    MissingError."""
+    as_checked = {name: _checked_as(job) for name, job in jobs.items()}
+    paths = {name: cache_folder() / "sameness" / f"{_key(job)}.json" for name, job in as_checked.items()}
+    found = {name: check for name, path in paths.items() if (check := _read(path)) is not None}
+    for names in _alike({name: job for name, job in as_checked.items() if name not in found}):
+        checks = check_comparable(
+            {name: as_checked[name] for name in names}, timeout_s=timeout_s, on_progress=on_progress
+        )
+        for name, check in checks.items():
+            found[name] = check
+            if not check.failure:  # what went wrong once may go right the next time
+                _write(paths[name], check)
+    return found
+
+
+def check_comparable(
+    jobs: Mapping[str, Job], *, timeout_s: float, on_progress: OnProgress = no_progress
+) -> dict[str, Comparable]:
     """The jobs share model, batch, phase, precision and seed. Raises MissingError."""
     found = {name: FrameworkSameness() for name in jobs}
     job, distances = next(iter(jobs.values())), dict[str, Distance]()
     with ExitStack() as stack:
-        workers = start_all(stack, jobs, found, timeout_s, tell)
-        trajectory = check_every_layer(workers, job, found, tell)
+        workers = start_all(stack, jobs, found, timeout_s, on_progress)
+        trajectory = check_every_layer(workers, job, found, on_progress)
         steps = ReferenceSteps(losses=[], gradients=trajectory.gradients)
         if job.phase == "forward":
-            steps = reference_steps(job.model.graph, batch=job.batch, seed=seed_of(job), phase=job.phase, tell=tell)
+            steps = reference_steps(
+                job.model.graph, batch=job.batch, seed=seed_of(job), phase=job.phase, on_progress=on_progress
+            )
         for name, worker in workers.items():
             layers = found[name].layers
             if layers is not None and layers.ok:
                 with failing_into(found[name]):
                     distances[name] = distance_of(worker, steps, job)
-    judge_as_measured(jobs, _yardstick(job), distances, steps, found, timeout_s, tell)
+    judge_as_measured(jobs, _yardstick(job), distances, steps, found, timeout_s, on_progress)
     return {name: _comparable(result) for name, result in found.items()}
 
 
@@ -85,3 +124,70 @@ def _comparable(found: FrameworkSameness) -> Comparable:
     layers = found.layers or LayerCheck(precision="not started")
     layers.failure = layers.failure or found.failure
     return Comparable(layers=layers, whole_step=found.measured, seeds=max(1, len(found.seeds)))
+
+
+def _checked_as(job: Job) -> Job:
+    """Without what decides only how fast it runs, so that one check serves many comparisons."""
+    decide_nothing = ("input", "input_grad", "threads", "inter_threads", "affinity")
+    request = {**job.request, **{name: AXES[name].default for name in decide_nothing}, "seed": 0}
+    return check_job(replace(job, request=request), phase="forward" if job.phase == "forward" else "gradient")
+
+
+def _alike(jobs: Mapping[str, Job]) -> Iterator[list[str]]:
+    """Names of jobs that one pass of the reference serves."""
+
+    def way(name: str) -> tuple[str, ...]:
+        return jobs[name].model.graph.sha, jobs[name].phase, str(jobs[name].request["precision"])
+
+    for _, names in groupby(sorted(jobs, key=way), key=way):
+        yield list(names)
+
+
+def _key(job: Job) -> str:
+    where = [job.environment.sha, telling(variables_of(job)), job.machine.sha]
+    parts = [_SCHEMA, job.model.graph.sha, dict(job.request), where, _code(job)]
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+
+
+def _code(job: Job) -> str:
+    """Of everything of ours that takes part: the backend, the worker, the graph with its reference, and the checks."""
+    package = Path(deepstone.__file__).parent
+    own = f"backends/{job.environment.framework}"
+    folders = ("backends", own, "backends/legacy", "backends/xla", "graph", "checks", "worker")
+    digest = hashlib.sha256()
+    for path in sorted(path for folder in folders for path in (package / folder).glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+def _read(path: Path) -> Comparable | None:
+    try:
+        content: Any = json.loads(path.read_text(encoding="utf-8"))
+        layers = LayerCheck(
+            precision=str(content["precision"]),
+            checked=int(content["checked"]),
+            worst=_distance(content["worst"]),
+            first_disagreement=_distance(content["first_disagreement"]),
+        )
+        whole_step = _distance(content["whole_step"]) or Absent(str(content["whole_step"]["absent"]))
+        return Comparable(layers=layers, whole_step=whole_step, seeds=int(content["seeds"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _distance(content: Any) -> Distance | None:
+    if "absent" in content:
+        return None
+    error = content["relative_error"]
+    return Distance(
+        layer=str(content["layer"]),
+        what=str(content["what"]),
+        relative_error=float(error) if isinstance(error, float | int) else math.inf,
+        tolerance=float(content["tolerance"]),
+    )
+
+
+def _write(path: Path, check: Comparable) -> None:
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(json.dumps(check.to_json()).encode(), path)

@@ -1,4 +1,4 @@
-"""The layer check: every layer alone, given the reference's input and upstream gradient, must give what it must."""
+"""The layer check: every layer, isolated and given the reference's input and upstream gradient, must agree with it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from deepstone.checks.agreement import Distance, layer_tolerance, relative_error
 from deepstone.checks.cases import Case, Key
 from deepstone.graph.graph import Graph
 from deepstone.runner.conversation import Conversation, JobFailed
-from deepstone.runner.launch import Tell
+from deepstone.runner.measurement import OnProgress
 
 
 @dataclass(kw_only=True, slots=True)
@@ -69,7 +69,7 @@ def check_layers(
     workers: Mapping[str, Conversation],
     checks: Mapping[str, LayerCheck],
     graph: Graph,
-    tell: Tell,
+    on_progress: OnProgress,
 ) -> None:
     """Give each case to every worker. One that fails is left out of the rest; the others go on."""
     going = dict(workers)
@@ -80,7 +80,7 @@ def check_layers(
             except JobFailed as failure:
                 checks[name].failure = f"layer {case.layer.name}: {failure.outcome}: {failure.reason}"
                 del going[name]
-        tell("layer by layer", max((checks[name].checked for name in going), default=0) / len(graph))
+        on_progress("layer by layer", max((checks[name].checked for name in going), default=0) / len(graph))
 
 
 def _in_words(key: Key) -> str:

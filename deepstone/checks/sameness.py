@@ -9,8 +9,7 @@ from typing import Any
 from deepstone.absent import Absent
 from deepstone.checks.agreement import Distance
 from deepstone.checks.layers import LayerCheck
-from deepstone.checks.rounding import Sensitivity
-from deepstone.checks.whole_step import ReferenceSteps
+from deepstone.checks.whole_step import ReferenceSteps, Sensitivity
 
 
 @dataclass(kw_only=True, slots=True)

@@ -1,11 +1,11 @@
 """Do frameworks compute the same thing? Three checks against the float64 reference, on the same weights and batch.
 
-    layers     each layer alone, given the reference's input and upstream gradient, in the precision under test
+    layers     each layer isolated, given the reference's input and upstream gradient, in the precision under test
     float64    the whole step in double precision: gradients to 1e-9, the loss to 1e-8 after five steps
     measured   the whole step in the precision under test: reported, and bounded by four times torch's own distance
 
 The first two are sharp. The third cannot be: rounding alone takes whole-network fp32 gradients some per cent away. In a
-very deep network rounding can decide even float64's loss; how far is then measured, and allowed (rounding.py).
+very deep network rounding can decide even float64's loss; how far is then measured, and allowed (whole_step.py).
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from dataclasses import replace
 from deepstone.absent import Absent
 from deepstone.checks.agreement import Distance
 from deepstone.checks.as_measured import distance_of, judge_as_measured
-from deepstone.checks.rounding import Sensitivity, find_sensitivity
 from deepstone.checks.sameness import FrameworkSameness, Sameness
 from deepstone.checks.whole_step import (
     GRADIENT_TOLERANCE,
     LOSS_TOLERANCE,
     STEPS,
     ReferenceSteps,
+    Sensitivity,
+    find_sensitivity,
     loss_errors,
     reference_steps,
     worst_gradient,
@@ -33,11 +34,13 @@ from deepstone.checks.workers import begin, check_every_layer, check_job, failin
 from deepstone.errors import MissingError
 from deepstone.runner.conversation import JobFailed
 from deepstone.runner.job import Job
-from deepstone.runner.launch import Tell, silent
+from deepstone.runner.measurement import OnProgress, no_progress
 from deepstone.setups.axes import AUTO
 
 
-def verify(jobs: Mapping[str, Job], *, yardstick: Job | None, timeout_s: float, tell: Tell = silent) -> Sameness:
+def verify(
+    jobs: Mapping[str, Job], *, yardstick: Job | None, timeout_s: float, on_progress: OnProgress = no_progress
+) -> Sameness:
     """The jobs share model, batch, phase and seed; `yardstick` is that framework as it comes, if it is here.
 
     Workers start before the reference computes, so that what cannot be done is told without waiting for it.
@@ -46,31 +49,35 @@ def verify(jobs: Mapping[str, Job], *, yardstick: Job | None, timeout_s: float, 
     found = {name: FrameworkSameness() for name in jobs}
     steps, distances = ReferenceSteps(losses=[], gradients={}), dict[str, Distance]()
     with ExitStack() as stack:
-        workers = start_all(stack, jobs, found, timeout_s, tell)
+        workers = start_all(stack, jobs, found, timeout_s, on_progress)
         if workers:
-            steps = reference_steps(job.model.graph, batch=job.batch, seed=seed_of(job), phase=job.phase, tell=tell)
+            steps = reference_steps(
+                job.model.graph, batch=job.batch, seed=seed_of(job), phase=job.phase, on_progress=on_progress
+            )
         for name, worker in workers.items():
             with failing_into(found[name]):
                 distances[name] = distance_of(worker, steps, job)
-        check_every_layer(workers, job, found, tell)
-    judge_as_measured(jobs, yardstick, distances, steps, found, timeout_s, tell)
+        check_every_layer(workers, job, found, on_progress)
+    judge_as_measured(jobs, yardstick, distances, steps, found, timeout_s, on_progress)
     for number, (name, framework_job) in enumerate(jobs.items()):
         if not found[name].failure:
-            tell(f"{name} in float64", number / len(jobs))
+            on_progress(f"{name} in float64", number / len(jobs))
             _check_float64(framework_job, steps, found[name], timeout_s)
-    sensitivity = _allow_for_rounding(job, steps, found, tell)
+    sensitivity = _allow_for_rounding(job, steps, found, on_progress)
     return Sameness(reference=steps, frameworks=found, sensitivity=sensitivity)
 
 
 def _allow_for_rounding(
-    job: Job, steps: ReferenceSteps, found: Mapping[str, FrameworkSameness], tell: Tell
+    job: Job, steps: ReferenceSteps, found: Mapping[str, FrameworkSameness], on_progress: OnProgress
 ) -> Sensitivity | None:
     """Losses beyond their bound in float64, though all else agrees, are held against what rounding does to them."""
     suspects = [result for result in found.values() if result.beyond_bound_at_the_end_only]
     if not suspects or job.phase == "gradient":
         return None
     graph = job.model.graph
-    sensitivity = find_sensitivity(graph, steps, batch=job.batch, seed=seed_of(job), phase=job.phase, tell=tell)
+    sensitivity = find_sensitivity(
+        graph, steps, batch=job.batch, seed=seed_of(job), phase=job.phase, on_progress=on_progress
+    )
     for result in suspects:
         assert not isinstance(result.float64, Absent)
         *others, losses = result.float64

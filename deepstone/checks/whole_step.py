@@ -1,8 +1,12 @@
-"""Whole steps: the reference's losses and gradients, and how far a framework's are from them."""
+"""Whole steps: the reference's losses and gradients, how far a framework's are from them, and what rounding alone does.
+
+A deep network can be so sensitive that float64 does not settle its loss. So the reference steps once more, with every
+weight moved by its last bits: what rounding decides is no sign of an error.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,12 +17,14 @@ from deepstone.checks.agreement import Distance, norm, relative_error
 from deepstone.graph import reference
 from deepstone.graph.graph import Graph
 from deepstone.graph.weights import initial_parameters, synthetic_batch
-from deepstone.runner.launch import Tell
+from deepstone.runner.measurement import OnProgress
 
 STEPS = 5
 GRADIENT_TOLERANCE = 1e-9  # in float64
 LOSS_TOLERANCE = 1e-8  # in float64, after STEPS steps
 MOVED_BY = 64 * float(np.finfo(np.float64).eps)  # about what a layer's sums differ by when taken in another order
+ROOM = 16.0  # times what the moved weights do: which choices rounding turns is chance
+MOST_ROOM = 1e-3  # a loss that may be off by more tells nothing
 _LEAST_SHARE = 1e-6  # a tensor's error is measured by at least this share of the largest gradient's norm
 _LEAST_LOSS = 1e-3  # below it a loss says that the network is sure of itself, not how far off it is
 
@@ -32,29 +38,29 @@ class ReferenceSteps:
 
 
 def reference_steps(
-    graph: Graph, *, batch: int, seed: int, phase: str, tell: Tell, moved: bool = False
+    graph: Graph, *, batch: int, seed: int, phase: str, on_progress: OnProgress, moved: bool = False
 ) -> ReferenceSteps:
     """One evaluation for phase=forward, one step for gradient, STEPS of them for train.
 
     `moved`: with every weight moved by its last bits in float64, up or down.
     """
-    images, labels = synthetic_batch(graph, batch, seed)
+    samples, labels = synthetic_batch(graph, batch, seed)
     parameters: Mapping[str, reference.Given] = initial_parameters(graph, seed, generic=True)
     if moved:
         parameters = _moved(parameters, seed)
-    tell("float64 reference", 0.0)
+    on_progress("float64 reference", 0.0)
     if phase == "forward":
-        outputs = reference.forward_all(graph, parameters, images, labels, training=False)
+        outputs = reference.forward_all(graph, parameters, samples, labels, training=False)
         return ReferenceSteps(losses=[float(sum(outputs[layer.name].value for layer in graph.losses))], gradients={})
     losses: list[float] = []
     gradients: dict[str, NDArray[np.float64]] = {}
     velocities: Mapping[str, reference.Given] | None = None
     for number in range(STEPS if phase == "train" else 1):
-        result = reference.step(graph, parameters, images, labels)
+        result = reference.step(graph, parameters, samples, labels)
         losses.append(result.loss)
         gradients = gradients or _flat(result.parameter_gradients)
         parameters, velocities = reference.sgd_momentum_update(parameters, result.parameter_gradients, velocities)
-        tell("float64 reference", (number + 1) / STEPS)
+        on_progress("float64 reference", (number + 1) / STEPS)
     return ReferenceSteps(losses=losses, gradients=gradients)
 
 
@@ -96,3 +102,43 @@ def _moved(parameters: Mapping[str, reference.Given], seed: int) -> dict[str, re
 
 def _flat(gradients: reference.LayerArrays) -> dict[str, NDArray[np.float64]]:
     return {f"{layer}/{name}": array for layer, arrays in gradients.items() for name, array in arrays.items()}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sensitivity:
+    """By how much the loss of each step moves, relative to the first, when every weight moves by its last bits."""
+
+    moved: tuple[float, ...]
+
+    def tolerances(self, least: float) -> list[float]:
+        return [max(least, ROOM * moved) for moved in self.moved]
+
+    @property
+    def steps_that_tell(self) -> int:
+        """How many steps, from the first on, have a loss that rounding does not decide."""
+        decided = (number for number, moved in enumerate(self.moved) if ROOM * moved > MOST_ROOM)
+        return next(decided, len(self.moved))
+
+    def told(self) -> str:
+        """Why not all is compared as sharply as elsewhere."""
+        clear, steps = self.steps_that_tell, len(self.moved)
+        moves = "every weight moved by its last bits moves the reference's own"
+        if clear == steps:
+            return f"{moves} loss by {max(self.moved):.0e}, and {ROOM:.0f} times that is allowed"
+        which = "the loss" if steps == 1 else f"the loss from step {clear + 1} on"
+        return f"{which} is not compared: {moves} by {self.moved[clear]:.0e}"
+
+    def worst_of(self, errors: Sequence[float], least: float, layer: str) -> Distance | None:
+        """The step furthest beyond what rounding does, among those that tell something."""
+        compared = [
+            Distance(layer=layer, what=f"loss of step {number}", relative_error=error, tolerance=tolerance)
+            for number, (error, tolerance) in enumerate(zip(errors, self.tolerances(least), strict=True), 1)
+        ][: self.steps_that_tell]
+        return max(compared, key=lambda distance: distance.badness, default=None)
+
+
+def find_sensitivity(
+    graph: Graph, expected: ReferenceSteps, *, batch: int, seed: int, phase: str, on_progress: OnProgress
+) -> Sensitivity:
+    moved = reference_steps(graph, batch=batch, seed=seed, phase=phase, on_progress=on_progress, moved=True)
+    return Sensitivity(moved=tuple(loss_errors(moved.losses, expected)))

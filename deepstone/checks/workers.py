@@ -15,7 +15,7 @@ from deepstone.checks.layers import LayerCheck, check_layers
 from deepstone.checks.sameness import FrameworkSameness
 from deepstone.runner.conversation import Conversation, JobFailed, talking_to_worker
 from deepstone.runner.job import Job
-from deepstone.runner.launch import Launched, Tell, silent, start
+from deepstone.runner.measurement import Launched, OnProgress, no_progress, start
 from deepstone.setups.axes import AXES, Value
 from deepstone.setups.rules import broken_rule
 
@@ -38,12 +38,16 @@ def without_update(job: Job) -> Job:
 
 
 def start_all(
-    stack: ExitStack, jobs: Mapping[str, Job], found: Mapping[str, FrameworkSameness], timeout_s: float, tell: Tell
+    stack: ExitStack,
+    jobs: Mapping[str, Job],
+    found: Mapping[str, FrameworkSameness],
+    timeout_s: float,
+    on_progress: OnProgress,
 ) -> dict[str, Conversation]:
     """The setups as asked for, all at once, so that the reference need compute every layer only once."""
     workers: dict[str, Conversation] = {}
     for name, job in jobs.items():
-        tell(f"starting {name}", 0.0)
+        on_progress(f"starting {name}", 0.0)
         with failing_into(found[name]):
             launched, worker = begin(stack, without_update(job), timeout_s)
             assert launched.prepared is not None
@@ -55,14 +59,14 @@ def start_all(
 
 
 def check_every_layer(
-    workers: Mapping[str, Conversation], job: Job, found: Mapping[str, FrameworkSameness], tell: Tell
+    workers: Mapping[str, Conversation], job: Job, found: Mapping[str, FrameworkSameness], on_progress: OnProgress
 ) -> Trajectory:
     """Layer by layer, along the reference's way through the network."""
     graph = job.model.graph
     trajectory = Trajectory(graph, batch=job.batch, seed=seed_of(job), precision=str(job.request["precision"]))
     cases = trajectory.forward_cases() if job.phase == "forward" else trajectory.training_cases()
     checks = {name: result.layers for name, result in found.items() if result.layers is not None}
-    check_layers(cases, workers, checks, graph, tell)
+    check_layers(cases, workers, checks, graph, on_progress)
     return trajectory
 
 
@@ -72,7 +76,7 @@ def begin(stack: ExitStack, job: Job, timeout_s: float) -> tuple[Launched, Conve
         raise JobFailed("unsupported", reason, stage="plan")
     worker = stack.enter_context(talking_to_worker(job, timeout_s=timeout_s))
     launched = Launched()
-    start(worker, job, launched, silent)
+    start(worker, job, launched, no_progress)
     return launched, worker
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from deepstone.cli.options import Json, examples
-from deepstone.cli.output import print_json, print_table
-from deepstone.cli.table import Column
+from deepstone.cli.output import Column, print_json, print_table
 from deepstone.setups.axes import AXES, FAKE, Axis
 
 EXAMPLES = examples("deepstone axes", "deepstone axes --json")

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
-from deepstone.cli.options import Axes, Json, Timeout, changed, examples
+from deepstone.cli.jobs import first_look, quiet_machine
+from deepstone.cli.options import Axes, Json, Timeout, WaitUntilQuiet, changed, examples
 from deepstone.cli.output import note, print_json, write
+from deepstone.cli.progress import progress_bar
 from deepstone.errors import UsageError, nearest
+from deepstone.records.schema import is_absent
 
 if TYPE_CHECKING:
-    from deepstone.models.caffe.phase import Phase
+    from deepstone.models.caffe.layer import Phase
     from deepstone.runner.job import Job
+    from deepstone.runner.quiet import QuietMachine
     from deepstone.setups.axes import Value
+
 
 EXAMPLES = examples(
     "deepstone caffe time -model examples/alexnet.prototxt -iterations 10",
@@ -74,33 +80,33 @@ def time(
         ),
     ] = "TRAIN",
     timeout: Timeout = 1800.0,
+    wait_until_quiet: WaitUntilQuiet = None,
     json: Json = False,
 ) -> None:
     """Print what `caffe time` prints: each iteration, each layer forward and backward, and the totals.
 
     The batch is the file's own unless batch= is given. Exit codes: 0 ok, 1 it failed, 4 framework or device missing.
     """
-    from deepstone.models.caffe.load import load_prototxt
+    from deepstone.models.caffe.network import load_prototxt
     from deepstone.setups.request import complete
 
+    begin = first_look()
     which = _phase(phase)
     given = _given(axes or [], engine=engine, gpu=gpu)
     loaded, batch = load_prototxt(model, which)
     # Only now what is slow to import: a word that is wrong is told at once.
-    from deepstone.cli.jobs import make_job
     from deepstone.runner.job import Machine
+    from deepstone.runner.new_job import make_job
 
     asked = {"batch": _fitting(batch), **given, "phase": "gradient" if which == "TRAIN" else "forward"}
     words = [f"{name}={value}" for name, value in asked.items() if name != "phase"]
     options = [*(["-phase", which] if which != "TRAIN" else []), *changed(("--timeout", timeout, 1800.0))]
     command = ("deepstone", "caffe", "time", "-model", model, "-iterations", str(iterations), *words, *options)
     job = make_job(loaded, complete(asked), Machine.here(), command)
-    report = _report(job, iterations, timeout)
+    report = _report(job, iterations, timeout, quiet_machine(begin, wait_until_quiet))
     if json:
         print_json(report)
     elif report["outcome"] == "ok":
-        from deepstone.cli.show_caffe import caffe_lines
-
         write("".join(f"{line}\n" for line in caffe_lines(report)))
         for doubt in report["doubts"]:
             note(f"doubt: {doubt['code']}: {doubt['detail']}")
@@ -111,7 +117,7 @@ def time(
 
 
 def _phase(text: str) -> Phase:
-    from deepstone.models.caffe.phase import PHASES
+    from deepstone.models.caffe.layer import PHASES
 
     for phase in PHASES:
         if text.upper() == phase:
@@ -154,20 +160,20 @@ def _fitting(batch: int) -> Value:
         raise UsageError(f"the file's own batch of {batch} is too large; give batch=N") from None
 
 
-def _report(job: Job, iterations: int, timeout_s: float) -> dict[str, Any]:
+def _report(job: Job, iterations: int, timeout_s: float, quiet: QuietMachine) -> dict[str, Any]:
     from deepstone.absent import as_json
-    from deepstone.cli.progress import progress_bar
     from deepstone.runner.assemble import now
-    from deepstone.runner.caffe_time import caffe_summary, time_iterations
     from deepstone.runner.conversation import JobFailed
     from deepstone.runner.job import title
-    from deepstone.runner.layer_report import layers_report
+    from deepstone.runner.layers.caffe_time import caffe_summary, time_iterations
+    from deepstone.runner.layers.report import layers_report
 
     with progress_bar(1) as bar:
         bar.begin(title(job))
+        quiet.before([job], bar.say)
         started_at = now()
         try:
-            found = time_iterations(job, iterations, timeout_s=timeout_s, tell=bar.tell)
+            found = time_iterations(job, iterations, timeout_s=timeout_s, on_progress=bar.tell)
         except JobFailed as failure:
             return {
                 "outcome": failure.outcome,
@@ -177,3 +183,40 @@ def _report(job: Job, iterations: int, timeout_s: float) -> dict[str, Any]:
             bar.end()
     report = layers_report(job, found, started_at=started_at)
     return {"outcome": "ok", **report, "caffe_time": as_json(caffe_summary(job, found))}
+
+
+def caffe_lines(report: Mapping[str, Any]) -> Iterator[str]:
+    """From a report of layers with the numbers under `caffe_time`. Milliseconds with six digits, as C++ prints them."""
+    numbers = report["caffe_time"]
+    has_backward = not is_absent(numbers["backward_s"])
+    yield "*** Benchmark begins ***"
+    yield f"Testing for {numbers['iterations']} iterations."
+    for number, taken_s in enumerate(numbers["iteration_s"], 1):
+        yield f"Iteration: {number} forward-backward time: {_ms(taken_s)} ms."
+    yield "Average time per layer: "
+    for layer in numbers["layers"]:
+        yield f"{layer['name']:>10}\tforward: {_ms(layer['forward_s'])} ms."
+        if has_backward:
+            yield f"{layer['name']:>10}\tbackward: {_ms(layer['backward_s'])} ms."
+    yield f"Average Forward pass: {_ms(numbers['forward_s'])} ms."
+    if has_backward:
+        yield f"Average Backward pass: {_ms(numbers['backward_s'])} ms."
+    yield f"Average Forward-Backward: {_ms(numbers['forward_backward_s'])} ms."
+    yield f"Total Time: {_ms(numbers['total_s'])} ms."
+    yield "*** Benchmark ends ***"
+    yield _how(report)
+
+
+def _how(report: Mapping[str, Any]) -> str:
+    numbers, value = report["caffe_time"], {axis: each["value"] for axis, each in report["setup"]["effective"].items()}
+    where = f"{str(value['framework']).replace('@', ' ')} on {value['device']}, batch {report['workload']['batch']}"
+    if numbers["in_place"]:
+        layers = f"layers in place ({report['method']}), in other steps than the iterations; passes are sums of layers"
+    else:
+        layers = f"each layer isolated ({numbers['why_not_in_place']}), so the sums of layers are not the iteration"
+    passes = "; forward only, since phase TEST has no backward pass here" if is_absent(numbers["backward_s"]) else ""
+    return f"({where}; {layers}{passes})"
+
+
+def _ms(taken_s: float) -> str:
+    return f"{1e3 * taken_s:g}"

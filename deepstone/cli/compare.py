@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from deepstone.cli.opaque import refuse_opaque
+from deepstone.cli.jobs import first_look, print_plan, quiet_machine, refuse_opaque
 from deepstone.cli.options import (
     Axes,
     DryRun,
@@ -17,19 +17,23 @@ from deepstone.cli.options import (
     Model,
     StorePath,
     Timeout,
+    WaitUntilQuiet,
     changed,
     examples,
     not_nan,
     store_folder,
 )
 from deepstone.cli.output import note, print_json, print_lines
-from deepstone.errors import UsageError
+from deepstone.cli.progress import progress_bar
+from deepstone.errors import InternalError, UsageError
 from deepstone.records.schema import absent, is_absent
 
 if TYPE_CHECKING:
     from deepstone.checks.comparable import Comparable
+    from deepstone.measure.effort import Effort
     from deepstone.runner.job import Job
-    from deepstone.runner.launch import Effort, Tell
+    from deepstone.runner.measurement import OnProgress
+    from deepstone.runner.quiet import QuietMachine
     from deepstone.setups.axes import Value
     from deepstone.setups.request import Choices
 
@@ -102,6 +106,7 @@ def compare(
         ),
     ] = 20.0,
     timeout: Timeout = 900.0,
+    wait_until_quiet: WaitUntilQuiet = None,
     store: StorePath = None,
     dry_run: DryRun = False,
     json: Json = False,
@@ -112,37 +117,41 @@ def compare(
     """
     if SIDE_B not in ctx.meta:
         raise UsageError("compare needs two setups: MODEL A -- B, as in `compare alexnet-owt batch=16 -- layout=nhwc`")
+    begin = first_look()
     options = changed(
         ("--pairs", pairs, 8), ("--target", target, 2.0), ("--budget", budget, 20.0), ("--timeout", timeout, 900.0)
     )
-    job_a, job_b = _jobs(model, list(axes or []), list(ctx.meta[SIDE_B]), options)
+    job_a, job_b = _jobs(model, list(axes or []), list(ctx.meta[SIDE_B]), options, timeout)
     if dry_run:
-        from deepstone.cli.jobs import print_plan
-
         print_plan([job_a, job_b], as_json=json)
         return
-    from deepstone.runner.launch import Effort
+    from deepstone.measure.effort import Effort
 
-    effort = Effort(target=target / 100, budget_s=budget, timeout_s=timeout)
-    answer = _measured(job_a, job_b, effort, pairs, store_folder(store))
+    effort = Effort(target_share=target / 100, budget_s=budget, timeout_s=timeout)
+    quiet = quiet_machine(begin, wait_until_quiet)
+    answer = _measured(job_a, job_b, effort, pairs, store_folder(store), quiet)
     if json:
         print_json(answer)
     else:
         print_lines(_lines(answer), hang=4)
-    if is_absent(answer["ratio"]):
+    if any(is_absent(answer[part]) for part in ("ratio", "a", "b")):
         raise typer.Exit(1)
 
 
-def _jobs(model: str, words: list[str], overrides: list[str], options: list[str]) -> tuple[Job, Job]:
+def _jobs(model: str, words: list[str], overrides: list[str], options: list[str], timeout_s: float) -> tuple[Job, Job]:
     from deepstone.exchange.load import load_model
     from deepstone.setups.request import complete, parse_words
 
     given = _single(parse_words(words))
     changed_for_b = _single(parse_words(overrides))
-    loaded = load_model(model)
+    loaded = load_model(
+        model,
+        frameworks=[side["framework"] for side in (given, changed_for_b) if "framework" in side],
+        timeout_s=timeout_s,
+    )
     # Only now what is slow to import: a word that is wrong is told at once.
-    from deepstone.cli.jobs import make_job
     from deepstone.runner.job import Machine
+    from deepstone.runner.new_job import make_job
 
     machine = Machine.here()
     command = ("deepstone", "compare", model, *words, *options, "--", *overrides)
@@ -162,9 +171,10 @@ def _single(choices: Choices) -> dict[str, Value]:
     return {name: values[0] for name, values in choices.items()}
 
 
-def _measured(job_a: Job, job_b: Job, effort: Effort, pairs: int, store_path: Path) -> dict[str, Any]:
+def _measured(
+    job_a: Job, job_b: Job, effort: Effort, pairs: int, store_path: Path, quiet: QuietMachine
+) -> dict[str, Any]:
     """Compare, store what was measured, and give the answer as JSON has it."""
-    from deepstone.cli.progress import progress_bar
     from deepstone.runner.compare import compare_jobs
     from deepstone.runner.job import title
     from deepstone.store.store import Store
@@ -173,35 +183,42 @@ def _measured(job_a: Job, job_b: Job, effort: Effort, pairs: int, store_path: Pa
     store.probe()
     with progress_bar(1) as bar:
         bar.begin(title(job_a))
+        quiet.before([job_a, job_b], bar.say)
         checks = _checks(job_a, job_b, effort, bar.tell)
         sameness = _as_json(checks)
         if not all(check.ok for check in checks.values()):
             return _refused(checks, sameness)
-        comparison = compare_jobs(job_a, job_b, effort, pairs=pairs, tell=bar.tell, sameness=sameness)
+        comparison = compare_jobs(job_a, job_b, effort, pairs=pairs, on_progress=bar.tell, sameness=sameness)
     sides: dict[str, Any] = {}
     for name, draft in (("a", comparison.a), ("b", comparison.b)):
         if draft is None:
             sides[name] = absent("not measured, because the other side failed")
-        else:
-            sides[name] = store.add(draft)
+            continue
+        try:
+            sides[name] = store.add(draft).to_json()
             note(f"stored {sides[name]['id']}")
-    reason = absent("a side failed, so there is nothing to compare")
+        except InternalError as error:  # the other side must not go with it
+            sides[name] = absent(str(error))
+            note(f"deepstone: {error}")
+    reason = absent(
+        f"no verdict: {comparison.refusal}" if comparison.refusal else "a side failed, so there is nothing to compare"
+    )
     return {
         **sides,
-        "ratio": reason if comparison.ratio is None else comparison.ratio.to_json(),
-        "verdict": reason if comparison.ratio is None else comparison.verdict,
+        "ratio": reason if comparison.time_ratio is None else comparison.time_ratio.to_json(),
+        "verdict": reason if comparison.time_ratio is None else comparison.verdict,
         "pairing": comparison.pairing,
         "sameness": sameness,
     }
 
 
-def _checks(job_a: Job, job_b: Job, effort: Effort, tell: Tell) -> dict[str, Comparable]:
+def _checks(job_a: Job, job_b: Job, effort: Effort, on_progress: OnProgress) -> dict[str, Comparable]:
     """Across frameworks no speed is compared before both are shown to compute the same. Nothing within one."""
     if job_a.environment.sha == job_b.environment.sha:
         return {}
-    from deepstone.checks.cache import comparable
+    from deepstone.checks.comparable import comparable
 
-    return comparable({"a": job_a, "b": job_b}, timeout_s=effort.timeout_s, tell=tell)
+    return comparable({"a": job_a, "b": job_b}, timeout_s=effort.timeout_s, on_progress=on_progress)
 
 
 def _as_json(checks: Mapping[str, Comparable]) -> dict[str, Any]:
@@ -219,6 +236,7 @@ def _refused(checks: Mapping[str, Comparable], sameness: dict[str, Any]) -> dict
 
 def _lines(answer: dict[str, Any]) -> Iterator[str]:
     from deepstone.cli.show import record_lines
+    from deepstone.records.quantity import interval_in_words
     from deepstone.units import digits
 
     if answer["a"] == answer["ratio"] == answer["b"]:
@@ -238,7 +256,7 @@ def _lines(answer: dict[str, Any]) -> Iterator[str]:
         yield ratio["absent"]
         return
     yield (
-        f"time per sample, A over B: {digits(ratio['median'])}    95 % interval {digits(ratio['low'])} – "
-        f"{digits(ratio['high'])} ({ratio['n']} fresh pairs of processes, {answer['pairing']})"
+        f"time per sample, A over B: {digits(ratio['median'])}    {interval_in_words(ratio, digits)} "
+        f"({ratio['n']} fresh pairs of processes, {answer['pairing']})"
     )
     yield f"verdict: {answer['verdict']}"

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deepstone.cli.compare import SIDE_B
-from deepstone.cli.options import Json, StorePath, examples
+from deepstone.cli.options import Json, StorePath, examples, filters_in, open_store, record_json, records_in
 from deepstone.cli.output import print_json, print_lines
-from deepstone.cli.stored import filters_in, open_store, records_in
 from deepstone.errors import UsageError
 
 if TYPE_CHECKING:
@@ -53,7 +52,7 @@ def _sides(store: Store, words: list[str], overrides: list[str] | None) -> tuple
     if overrides is None:
         if len(words) != 2 or any("=" in word for word in words):
             raise UsageError(f"results compare takes two sides: {_HOW}")
-        return _case([store.get(words[0])], "A"), _case([store.get(words[1])], "B")
+        return _case([record_json(store, words[0])], "A"), _case([record_json(store, words[1])], "B")
     if not overrides:
         raise UsageError(f"nothing follows --: {_HOW}")
     changed = {word.partition("=")[0] for word in overrides}
@@ -67,8 +66,9 @@ def _case(records: Sequence[Record], side: str) -> Case:
     """The one case that the records of a side make up."""
     from deepstone.analysis.cases import cases
     from deepstone.analysis.gate import title_of
+    from deepstone.results.codec import typed_records
 
-    found = cases(records)
+    found = cases(typed_records(records))
     if not found:
         raise UsageError(f"side {side} has no run; `deepstone results list` shows those there are")
     if len(found) > 1:
@@ -79,8 +79,7 @@ def _case(records: Sequence[Record], side: str) -> Case:
 
 def _compared(a: Case, b: Case) -> dict[str, Any]:
     from deepstone.absent import Absent
-    from deepstone.analysis.differences import differences
-    from deepstone.analysis.sides import contrast_sides
+    from deepstone.analysis.contrast import contrast_sides, differences
 
     differ_in = differences(a.record, b.record).axes
     found = contrast_sides(a, b, never_in={"phase"})  # which is another question, not another way to do the same
@@ -96,14 +95,15 @@ def _side(case: Case) -> dict[str, Any]:
     return {
         "title": title_of(case.record),
         "runs": list(case.runs),
-        "samples_per_s": case.images_per_s.to_json(),
+        "samples_per_s": case.samples_per_s.to_json(),
         "interval": case.interval,
-        "requested": dict(case.record["setup"]["requested"]),
+        "requested": dict(case.record.setup.requested),
         "doubts": list(case.doubts),
     }
 
 
 def _lines(answer: dict[str, Any]) -> Iterator[str]:
+    from deepstone.records.quantity import interval_in_words
     from deepstone.units import digits
 
     for name in ("a", "b"):
@@ -113,8 +113,7 @@ def _lines(answer: dict[str, Any]) -> Iterator[str]:
         if "absent" in speed:
             yield f"   {speed['absent']}"
         else:
-            span = f"{digits(speed['low'])} – {digits(speed['high'])}"
-            yield f"   {digits(speed['median'])} images/s    95 % interval {span} ({side['interval']})"
+            yield f"   {digits(speed['median'])} images/s    {interval_in_words(speed, digits)} ({side['interval']})"
         yield f"   run {', '.join(side['runs'])}"
         if side["doubts"]:
             yield f"   doubts: {', '.join(side['doubts'])}"
@@ -125,7 +124,6 @@ def _lines(answer: dict[str, Any]) -> Iterator[str]:
         return
     if "framework" in answer["differ_in"]:
         yield "whether both compute the same was not looked at here; `deepstone verify` does"
-    span = f"{digits(ratio['low'])} – {digits(ratio['high'])}"
-    yield f"speed, A over B: {digits(ratio['median'])}    95 % interval {span}"
+    yield f"speed, A over B: {digits(ratio['median'])}    {interval_in_words(ratio, digits)}"
     yield answer["how"]
     yield f"verdict: {answer['verdict']}"

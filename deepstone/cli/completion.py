@@ -50,7 +50,7 @@ def complete_addable(incomplete: str) -> list[str]:
 
 
 def complete_made(incomplete: str) -> list[str]:
-    from deepstone.environments.made import survey
+    from deepstone.environments.manifest import survey
     from deepstone.environments.places import environments_root
 
     try:

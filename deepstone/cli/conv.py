@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from deepstone.cli.completion import complete_axis, complete_model
-from deepstone.cli.figure_file import FigureFile, check_figure, draw_figure
-from deepstone.cli.opaque import refuse_opaque
-from deepstone.cli.options import Json, Timeout, changed, examples, not_nan
-from deepstone.cli.output import print_json
-from deepstone.cli.sizes import padding, pair, sizes
+from deepstone.cli.draw import FigureFile, check_figure, draw_figure
+from deepstone.cli.jobs import first_look, plan, quiet_machine, refuse_opaque
+from deepstone.cli.options import Json, Timeout, WaitUntilQuiet, changed, examples, not_nan
+from deepstone.cli.output import Column, print_json, print_lines, print_table
+from deepstone.cli.progress import Bar, progress_bar
 from deepstone.cli.stopped import Stopped
-from deepstone.errors import DeepstoneError, UsageError
+from deepstone.errors import BusyMachineError, DeepstoneError, UsageError, shown
+from deepstone.records.quantity import span_in_words
+from deepstone.records.schema import is_absent
+from deepstone.units import bytes_, count, percent, seconds
 
 if TYPE_CHECKING:
-    from deepstone.cli.progress import Bar
     from deepstone.models.load import LoadedModel
-    from deepstone.runner.convolutions import LabEffort
+    from deepstone.runner.convolutions.lab import LabEffort
     from deepstone.runner.job import Job
+    from deepstone.runner.quiet import QuietMachine
     from deepstone.setups.request import Choices
+
 
 EXAMPLES = examples(
     "deepstone conv alexnet-kim batch=32",
@@ -30,6 +36,9 @@ EXAMPLES = examples(
 )
 
 _DEFAULTS = {"kernel": "3", "stride": "1", "pad": "0", "dilation": "1", "groups": 1}
+_PASSES = {"forward": "forward", "data": "data\ngradient", "weight": "weight\ngradient"}
+_PICKED, _BEST = "·", "*"
+_LARGEST = 2**20
 
 
 def complete_word(incomplete: str) -> list[str]:
@@ -72,6 +81,7 @@ def conv(
         ),
     ] = 0.5,
     timeout: Timeout = 1800.0,
+    wait_until_quiet: WaitUntilQuiet = None,
     output: FigureFile = None,
     json: Json = False,
 ) -> None:
@@ -81,29 +91,36 @@ def conv(
     """
     from deepstone.setups.request import expand, parse_words
 
+    begin = first_look()
     model, axes = _model_and_axes(words or [], by_hand=shape is not None)
     choices = parse_words(axes)
     _refuse(choices)
     by_hand = {"kernel": kernel, "stride": stride, "pad": pad, "dilation": dilation, "groups": groups}
-    loaded, named = _loaded(model, shape, filters, by_hand)
+    loaded, named = _loaded(model, shape, filters, by_hand, timeout)
     check_figure(output)
     # Only now what is slow to import: a word that is wrong is told at once.
-    from deepstone.cli.jobs import plan
-    from deepstone.runner.convolutions import LabEffort
+    from deepstone.runner.convolutions.lab import LabEffort
 
     _refuse_without_convolutions(loaded)
     options = changed(("--budget", budget, 0.5), ("--timeout", timeout, 1800.0))
     jobs = plan(loaded, expand(choices), ("deepstone", "conv", *named), options)
     reports: dict[int, dict[str, Any]] = {}
     try:
-        _try_all(jobs, LabEffort(budget_s=budget, timeout_s=timeout), reports)
+        quiet = quiet_machine(begin, wait_until_quiet)
+        _try_all(jobs, LabEffort(budget_s=budget, timeout_s=timeout), reports, quiet)
+    except BusyMachineError:
+        if reports:
+            _print(reports, as_json=json)
+        raise
     except Stopped as stopped:
         stopped.kept = "what was found until then is printed" if reports else "nothing was found until then"
         _print(reports, as_json=json)
         raise
     result = _print(reports, as_json=json)
     if result:
-        draw_figure(result, output)
+        from deepstone.results.codec import as_bare_finding
+
+        draw_figure(as_bare_finding(result), output)
     if len(reports) < len(jobs) or any(report["failures"] for report in reports.values()):
         raise typer.Exit(1)
 
@@ -120,18 +137,18 @@ def _model_and_axes(words: list[str], *, by_hand: bool) -> tuple[str | None, lis
 
 def _refuse(choices: Choices) -> None:
     """What would be dropped in silence."""
-    from deepstone.runner.lab_axes import no_use_of
+    from deepstone.setups.rules import lab_refusal
 
     for name, values in choices.items():
         if len(values) > 1 and name != "batch":
             raise UsageError(f"{name}: conv takes one value; only batch may list several")
-        reason = no_use_of(name, values[0])
+        reason = lab_refusal(name, values[0])
         if reason:
             raise UsageError(reason)
 
 
 def _loaded(
-    model: str | None, shape: str | None, filters: int | None, given: dict[str, Any]
+    model: str | None, shape: str | None, filters: int | None, given: dict[str, Any], timeout_s: float
 ) -> tuple[LoadedModel, list[str]]:
     """The model, and the words that name it on a command line."""
     if shape is None:
@@ -142,7 +159,7 @@ def _loaded(
         from deepstone.exchange.load import load_model
 
         assert model is not None
-        loaded = load_model(model)
+        loaded = load_model(model, timeout_s=timeout_s)
         refuse_opaque(loaded.graph, "conv")
         return loaded, [model]
     if filters is None:
@@ -166,19 +183,18 @@ def _loaded(
 
 
 def _refuse_without_convolutions(loaded: LoadedModel) -> None:
-    from deepstone.runner.convolutions import equal_convolutions
+    from deepstone.runner.convolutions.lab import equal_convolutions
 
     if not equal_convolutions(loaded.graph, 1):
         raise UsageError(f"{loaded.name}: has no convolution layer")
 
 
-def _try_all(jobs: list[Job], effort: LabEffort, reports: dict[int, dict[str, Any]]) -> None:
+def _try_all(jobs: list[Job], effort: LabEffort, reports: dict[int, dict[str, Any]], quiet: QuietMachine) -> None:
     """A report for each batch, also of one that is cut short. One that fails spares the others."""
-    from deepstone.cli.progress import progress_bar
-
     with progress_bar(len(jobs)) as bar:
         for job in jobs:
             bar.begin(f"{job.model.name} batch={job.batch}")
+            quiet.before([job], bar.say)
             try:
                 _try(job, effort, bar, reports)
             except BatchFailed as error:
@@ -193,8 +209,8 @@ class BatchFailed(DeepstoneError):
 
 
 def _try(job: Job, effort: LabEffort, bar: Bar, reports: dict[int, dict[str, Any]]) -> None:
-    from deepstone.runner.convolution_report import lab_report
-    from deepstone.runner.convolutions import new_lab
+    from deepstone.runner.convolutions.lab import new_lab
+    from deepstone.runner.convolutions.report import lab_report
     from deepstone.runner.findings import lab_finding
 
     lab = new_lab()
@@ -209,8 +225,7 @@ def _try(job: Job, effort: LabEffort, bar: Bar, reports: dict[int, dict[str, Any
 
 
 def _print(reports: dict[int, dict[str, Any]], *, as_json: bool) -> dict[str, Any]:
-    from deepstone.cli.show_conv import show_reports
-    from deepstone.runner.convolution_report import joined_reports
+    from deepstone.runner.convolutions.report import joined_reports
 
     if not reports:
         return {}
@@ -218,5 +233,223 @@ def _print(reports: dict[int, dict[str, Any]], *, as_json: bool) -> dict[str, An
     if as_json:
         print_json(result)
     else:
-        show_reports(reports)
+        _show_reports(reports)
     return result
+
+
+def _show_reports(reports: Mapping[int, Mapping[str, Any]]) -> None:
+    for report in reports.values():
+        _show(report)
+    print_lines(_legend(), hang=0)
+    if len(reports) > 1:
+        print_lines([""])
+        _show_batches(reports)
+
+
+def _show(report: Mapping[str, Any]) -> None:
+    framework = report["environment"]["framework"]
+    print_lines(
+        [
+            f"{report['model']}  batch {report['batch']}  {_told(report['precision'])}  {_told(report['layout'])}  "
+            f"{_told(report['device'])}  {framework.get('name', '')} {framework.get('version', '')}".rstrip(),
+            "",
+        ]
+    )
+    for layer in report["layers"]:
+        print_lines([_title(layer)])
+        _show_layer(layer)
+        print_lines([*_refusals(layer), ""], hang=4)
+    print_lines(_summary(report), hang=4)
+    print_lines([""])
+
+
+def _title(layer: Mapping[str, Any]) -> str:
+    shape = layer["shape"]
+    words = [f"{layer['name']}  {_by(shape['input'])} → {_by(shape['output'])}", f"kernel {_by(shape['kernel'])}"]
+    if shape["stride"] != [1, 1]:
+        words.append(f"stride {_by(shape['stride'])}")
+    if any(shape["pad"]):
+        words.append(f"pad {shape['pad'][0] if len(set(shape['pad'])) == 1 else _by(shape['pad'])}")
+    if shape["dilation"] != [1, 1]:
+        words.append(f"dilation {_by(shape['dilation'])}")
+    if shape["groups"] > 1:
+        words.append(f"{shape['groups']} groups")
+    if layer["equal"]:
+        words.append(f"the same as {_listed(layer['equal'])}, measured once")
+    return ", ".join(words)
+
+
+def _show_layer(layer: Mapping[str, Any]) -> None:
+    passes = [name for name in _PASSES if name in layer["best"]]
+    rows: list[tuple[str, ...]] = []
+    for algorithm in dict.fromkeys(result["algorithm"] for result in layer["results"]):
+        results = {each["pass"]: each for each in layer["results"] if each["algorithm"] == algorithm}
+        if all(_says_nothing(each) for each in results.values()):
+            continue
+        times = [_time(results.get(name), layer["best"][name]) for name in passes]
+        rows.append((algorithm, *times, *_costs(list(results.values()))))
+    columns = [
+        Column(heading="algorithm"),
+        *(Column(heading=_PASSES[name], right=True) for name in passes),
+        Column(heading="operations", right=True, rank=2),
+        Column(heading="workspace", right=True, rank=1),
+        Column(heading="error", right=True, rank=1),
+        Column(heading="implementation", rank=3, wraps=12),
+    ]
+    print_table(columns, rows)
+
+
+def _says_nothing(result: Mapping[str, Any]) -> bool:
+    """Neither timed nor, for a reference, computed."""
+    return is_absent(result["time_s"]) and is_absent(result["relative_error"])
+
+
+def _time(result: Mapping[str, Any] | None, best: Any) -> str:
+    if result is None or is_absent(result["time_s"]):
+        return ""
+    marks = (_BEST if result["algorithm"] == best else "") + (_PICKED if result["picked"] else "")
+    return (
+        f"{seconds(result['time_s']['median'])} {marks:<2}".rstrip() if marks else seconds(result["time_s"]["median"])
+    )
+
+
+def _costs(results: Sequence[Mapping[str, Any]]) -> tuple[str, str, str, str]:
+    """Of the passes that are there: operations of the first, the largest workspace, the largest error."""
+    shown = [each for each in results if not _says_nothing(each)]
+    workspaces = [each["workspace_bytes"] for each in shown if not is_absent(each["workspace_bytes"])]
+    errors = [each["relative_error"] for each in shown if not is_absent(each["relative_error"])]
+    flops = [each["flops"] for each in shown if not is_absent(each["flops"])]
+    names = dict.fromkeys(each["implementation"] for each in shown if "implementation" in each)
+    return (
+        count(flops[0]) if flops else "",
+        bytes_(max(workspaces)) if workspaces else "",
+        f"{max(errors):.0e}" if errors else "",
+        ", ".join(names),
+    )
+
+
+def _refusals(layer: Mapping[str, Any]) -> Iterator[str]:
+    """Algorithms that cannot do this convolution, by the reason."""
+    reasons: dict[str, dict[str, list[str]]] = {}
+    for result in layer["results"]:
+        if _says_nothing(result):
+            by_algorithm = reasons.setdefault(str(result["time_s"]["absent"]), {})
+            by_algorithm.setdefault(result["algorithm"], []).append(result["pass"])
+    passes = len(layer["best"])
+    for reason, found in reasons.items():
+        names = [name if len(where) == passes else f"{name} ({', '.join(where)})" for name, where in found.items()]
+        yield f"not {', '.join(names)}: {reason}"
+    for name, reason in layer.get("failures", {}).items():
+        yield f"{name} failed: {reason}"
+
+
+def _summary(report: Mapping[str, Any]) -> Iterator[str]:
+    mix = report["mix"]
+    if is_absent(mix):
+        yield f"what the best mix would save is not known: {mix['absent']}"
+    else:
+        step = "a forward pass" if report["phase"] == "forward" else "a training step"
+        picked = f"all convolutions of {step}: {seconds(mix['picked_s']['median'])} as picked"
+        if is_absent(mix["saved_s"]):
+            yield f"{picked}; what the best of each would save is not known: {mix['saved_s']['absent']}"
+        elif not mix["saved_s"]["median"]:
+            yield f"{picked}; no other algorithm is shown to be faster"
+        else:
+            saved = f"{seconds(mix['saved_s']['median'])} ({span_in_words(mix['saved_s'], seconds)})"
+            share = f"{percent(mix['saved_share']['median'])} ({span_in_words(mix['saved_share'], percent)})"
+            best = f"{seconds(mix['best_s']['median'])} with the best of each"
+            yield f"{picked}, {best}; that would save {saved}, {share}"
+        yield from _changes(report["layers"])
+    for doubt in report["doubts"]:
+        yield f"doubt: {doubt['detail']}"
+
+
+def _changes(layers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    for layer in layers:
+        for name, best in layer["best"].items():
+            timed = {
+                each["algorithm"]: each
+                for each in layer["results"]
+                if each["pass"] == name and not is_absent(each["time_s"])
+            }
+            picked = next((each for each in timed.values() if each["picked"]), None)
+            if picked is None or picked["algorithm"] == best:
+                continue
+            taken_s, best_s = picked["time_s"]["median"], timed[best]["time_s"]["median"]
+            unneeded = "" if layer["in_step"][name] else "; not counted, since training does not need it"
+            yield (
+                f"    {layer['name']}, {_PASSES[name].replace(chr(10), ' ')}: {best} takes {seconds(best_s)}, "
+                f"{picked['algorithm']} {seconds(taken_s)}{unneeded}"
+            )
+
+
+def _show_batches(reports: Mapping[int, Mapping[str, Any]]) -> None:
+    columns = [
+        Column(heading="batch", right=True),
+        Column(heading="as picked", right=True),
+        Column(heading="best of each", right=True),
+        Column(heading="would save", right=True),
+    ]
+    rows = [
+        (str(batch), "–", "–", "–")
+        if is_absent(report["mix"])
+        else (
+            str(batch),
+            *(_median(report["mix"][part], seconds) for part in ("picked_s", "best_s")),
+            _median(report["mix"]["saved_share"], percent),
+        )
+        for batch, report in reports.items()
+    ]
+    print_table(columns, rows)
+
+
+def _median(quantity: Mapping[str, Any], shown: Callable[[float], str]) -> str:
+    return "not known" if is_absent(quantity) else shown(quantity["median"])
+
+
+def _legend() -> list[str]:
+    return [
+        f"{_PICKED} what is picked   {_BEST} the best: another than the picked one only where it is shown to be faster",
+        "numpy …: reference implementations in fp32, for operations, workspace and error; their time says nothing",
+    ]
+
+
+def _by(sizes: Sequence[int]) -> str:
+    return "x".join(map(str, sizes))
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:4])
+    return shown if len(names) <= 4 else f"{shown} and {len(names) - 4} more"
+
+
+def _told(value: Any) -> str:
+    return "?" if is_absent(value) else str(value)
+
+
+def sizes(option: str, text: str, *, counts: tuple[int, ...], least: int = 1, example: str) -> tuple[int, ...]:
+    """As many whole numbers as `counts` allows."""
+    parts = re.split("[xX×,]", text.strip())
+    if not all(re.fullmatch(r"[0-9]{1,7}", part) for part in parts):
+        raise UsageError(f"{option} {shown(text)}: must be whole numbers with x between them, as in {example}")
+    numbers = tuple(map(int, parts))
+    if any(not least <= number <= _LARGEST for number in numbers):
+        raise UsageError(f"{option} {shown(text)}: each must be from {least} to {_LARGEST}")
+    if len(numbers) not in counts:
+        wanted = " or ".join(map(str, counts))
+        raise UsageError(f"{option} {shown(text)}: has {len(numbers)} numbers and needs {wanted}, as in {example}")
+    return numbers
+
+
+def pair(option: str, text: str, *, example: str) -> tuple[int, int]:
+    """One number stands for both sides."""
+    found = sizes(option, text, counts=(1, 2), example=example)
+    return found[0], found[-1]
+
+
+def padding(option: str, text: str) -> tuple[int, int, int, int]:
+    """One number for all sides, two for height and width, four for top, bottom, left and right."""
+    found = sizes(option, text, counts=(1, 2, 4), least=0, example="1, 1x2 or 0x1x0x1")
+    if len(found) == 4:
+        return found[0], found[1], found[2], found[3]
+    return found[0], found[0], found[-1], found[-1]

@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deepstone.cli.options import Json, examples
-from deepstone.cli.output import print_json, print_lines, print_table
-from deepstone.cli.table import Column
+from deepstone.cli.jobs import first_look, quiet_machine
+from deepstone.cli.options import Json, WaitUntilQuiet, examples
+from deepstone.cli.output import Column, print_json, print_lines, print_table
+from deepstone.cli.progress import Bar, progress_bar
+from deepstone.errors import UsageError
 
 if TYPE_CHECKING:
-    from deepstone.runner.launch import Tell
+    from deepstone.runner.quiet import QuietMachine
 
 EXAMPLES = examples("deepstone doctor", "deepstone doctor --peaks", "deepstone doctor --json")
 
@@ -22,6 +24,7 @@ def doctor(
     peaks: Annotated[
         bool, typer.Option("--peaks", help="Also measure this machine's ceilings, and keep them for later runs.")
     ] = False,
+    wait_until_quiet: WaitUntilQuiet = None,
     json: Json = False,
 ) -> None:
     """What this machine has, which frameworks run, what can be measured and what cannot and why.
@@ -29,8 +32,10 @@ def doctor(
     Features that can crash a framework are tried in processes of their own. With --peaks every framework that runs
     also measures the fastest matrix product of each precision and the fastest copy, which takes a minute or two.
     """
-    from deepstone.cli.progress import progress_bar
     from deepstone.runner.examine import examine
+
+    if wait_until_quiet is not None and not peaks:
+        raise UsageError("--wait-until-quiet: only --peaks measures; give it as well")
 
     with progress_bar(2 if peaks else 1) as bar:
         bar.begin("examining")
@@ -38,7 +43,7 @@ def doctor(
         bar.end()
         if peaks:
             bar.begin("measuring ceilings")
-            found["peaks"] = _measure_peaks(found, bar.tell)
+            found["peaks"] = _measure_peaks(found, bar, quiet_machine(first_look(), wait_until_quiet))
     if json:
         print_json(found)
         return
@@ -47,9 +52,10 @@ def doctor(
         _show_peaks(found["peaks"])
 
 
-def _measure_peaks(found: dict[str, Any], tell: Tell) -> list[dict[str, Any]]:
+def _measure_peaks(found: dict[str, Any], bar: Bar, quiet: QuietMachine) -> list[dict[str, Any]]:
     """One entry for each framework and device, kept as soon as it is measured."""
     from deepstone.environments.find import installed
+    from deepstone.runner.examine import probe_job
     from deepstone.runner.findings import peaks_finding
     from deepstone.runner.job import Machine
 
@@ -60,7 +66,8 @@ def _measure_peaks(found: dict[str, Any], tell: Tell) -> list[dict[str, Any]]:
     for name, environment in running.items():
         assert environment is not None
         for device in devices:
-            entry = peaks_finding(environment, machine, device, tell)
+            quiet.before([probe_job(environment, machine, {"framework": name, "device": device})], bar.say)
+            entry = peaks_finding(environment, machine, device, bar.tell)
             entries.append({**entry, "framework": name} if "absent" in entry else entry)
     return entries
 
@@ -102,13 +109,13 @@ def _show_peaks(entries: list[dict[str, Any]]) -> None:
 
 
 def _ceiling(what: str, unit: str, quantity: dict[str, Any]) -> list[str]:
+    from deepstone.records.quantity import span_in_words
     from deepstone.records.schema import is_absent
     from deepstone.units import count
 
     if is_absent(quantity):
         return [what, "", "", quantity["absent"]]
-    interval = f"{count(quantity['low'])} – {count(quantity['high'])}"
-    return [what, count(quantity["median"], unit), interval, ""]
+    return [what, count(quantity["median"], unit), span_in_words(quantity, count), ""]
 
 
 def _lines(found: dict[str, Any]) -> list[str]:

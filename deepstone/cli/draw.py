@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,12 +11,19 @@ from deepstone.cli.options import Json, examples
 from deepstone.cli.output import note, print_json
 from deepstone.errors import UsageError
 
+if TYPE_CHECKING:
+    from deepstone.report.figures import Result
+
 EXAMPLES = examples(
     "deepstone layers alexnet-owt batch=32 --json > layers.json",
     "deepstone draw layers.json -o layers.svg",
     "deepstone draw layers.json -o roofline.png --figure roofline",
     "deepstone draw layers.json -o layers.html",
 )
+FigureFile = Annotated[
+    Path | None,
+    typer.Option("-o", "--output", help="Draw a figure: .svg, .png or .html.", metavar="FILE"),
+]
 
 
 def draw(
@@ -32,7 +39,7 @@ def draw(
         str | None,
         typer.Option(
             "--figure",
-            help="Of layers: bars, groups, roofline, memory. Of conv: algorithms.",
+            help="Of layers: bars, groups, roofline. Others have one.",
             metavar="NAME",
             show_default="the first, or all in HTML",
         ),
@@ -40,15 +47,14 @@ def draw(
     json: Json = False,
 ) -> None:
     """A saved result as SVG, PNG or HTML. The file is overwritten; HTML needs nothing but itself."""
-    from deepstone.report.draw import check_path
-    from deepstone.report.draw import draw as draw_result
-    from deepstone.report.result_file import read_result
+    from deepstone.report.files import as_result, check_path, read_json
+    from deepstone.report.files import draw as draw_result
 
     target = output.expanduser()
     check_path(target)
-    content = read_result(result)
+    content = read_json(result)
     try:
-        names = draw_result(content, target, figure)
+        names = draw_result(as_result(content), target, figure)
     except UsageError as error:
         told = str(error)
         raise type(error)(told if str(target) in told else f"{result}: {told}") from error
@@ -56,3 +62,36 @@ def draw(
         print_json({"file": str(output), "figures": list(names)})
     else:
         note(f"{output}: {', '.join(names)}")
+
+
+def check_folder(path: Path | None) -> None:
+    """Told before measuring, not after."""
+    if path is not None and not path.absolute().parent.is_dir():
+        raise UsageError(f"no folder {path.absolute().parent} to write {path.name} in; make it first")
+
+
+def check_figure(path: Path | None) -> None:
+    if path is None:
+        return
+    from deepstone.report.files import check_path
+
+    check_path(path)
+    check_folder(path)
+
+
+def draw_figure(result: Result, path: Path | None) -> None:
+    if path is None:
+        return
+    from deepstone.report.files import draw
+
+    draw(result, path)
+    note(f"drew {path}")
+
+
+def check_page(path: Path | None) -> None:
+    """UsageError for a name or place that no page can have, before anything is measured or read for it."""
+    if path is not None and path.suffix.lower() not in (".html", ".htm"):
+        raise UsageError(
+            f"cannot write {path}: the name of a page must end in .html; `deepstone report --figures` gives SVG and PNG"
+        )
+    check_folder(None if path is None else path.expanduser())

@@ -11,10 +11,9 @@ import typer
 
 from deepstone.cli.completion import complete_addable, complete_made
 from deepstone.cli.options import Json, examples
-from deepstone.cli.output import note, print_json, print_lines, print_table
+from deepstone.cli.output import Column, note, print_json, print_lines, print_table
 from deepstone.cli.progress import progress_bar
 from deepstone.cli.stopped import Stopped
-from deepstone.cli.table import Column
 from deepstone.errors import UsageError, nearest, shown
 
 if TYPE_CHECKING:
@@ -60,11 +59,10 @@ SomeMade = Annotated[
 @app.command("list", short_help="Environments that are there, and those that can be added.")
 def list_environments(json: Json = False) -> None:
     """Environments that are there, and those that can be added."""
-    from deepstone.environments.cookbook import all_recipes
+    from deepstone.environments.cookbook import NOT_INSTALLABLE, all_recipes
     from deepstone.environments.find import own_environments
-    from deepstone.environments.made import survey
+    from deepstone.environments.manifest import survey
     from deepstone.environments.places import environments_root
-    from deepstone.environments.unobtainable import UNOBTAINABLE
 
     found = survey(environments_root())
     made = {manifest.environment.name for manifest in found.made}
@@ -73,10 +71,10 @@ def list_environments(json: Json = False) -> None:
         own = [_own_described(environment) for environment in own_environments()]
         there = own + [_described(manifest) for manifest in found.made]
         described = [_recipe_described(recipe) for recipe in recipes]
-        print_json({"environments": there, "recipes": described, "unobtainable": UNOBTAINABLE})
+        print_json({"environments": there, "recipes": described, "unobtainable": NOT_INSTALLABLE})
     else:
         _show(own_environments(), found.made, recipes)
-        print_lines([f"{name} cannot be had: {why}" for name, why in UNOBTAINABLE.items()])
+        print_lines([f"{name} cannot be installed: {why}" for name, why in NOT_INSTALLABLE.items()])
     for unusable in found.unusable:
         if unusable.reason.startswith("damaged"):
             note(f"deepstone: {unusable.name}: {unusable.reason}; deepstone env add {unusable.name} makes it anew")
@@ -147,21 +145,21 @@ def doctor(names: SomeMade = None, json: Json = False) -> None:
 
 
 class _Shown:
-    """Shows the making of one environment on the bar; without a terminal, each stage as one line."""
+    """Shows the progress of one environment on the bar; without a terminal, each stage as one line."""
 
     def __init__(self, bar: Bar, name: str) -> None:
         self._bar = bar
         self._name = name
-        self._stage = ""
+        self._last = ""
 
-    def tell(self, stage: str, detail: str, share: float) -> None:
+    def stage(self, stage: str, detail: str, share: float) -> None:
         self._bar.tell(f"{stage} {detail}".strip(), share)
-        if stage != self._stage and not self._bar.is_drawn:
+        if stage != self._last and not self._bar.is_drawn:
             note(f"{self._name}: {stage}")
-        self._stage = stage
+        self._last = stage
 
-    def say(self, message: str) -> None:
-        self._bar.say(message)
+    def message(self, text: str) -> None:
+        self._bar.say(text)
 
 
 @contextmanager
@@ -174,8 +172,8 @@ def _keeping_what_is_made() -> Generator[None]:
 
 
 def _make(names: Sequence[str], *, again: bool) -> list[Manifest]:
+    from deepstone.environments.add import build
     from deepstone.environments.cookbook import find_recipe
-    from deepstone.environments.make import make
     from deepstone.environments.places import environments_root
 
     recipes = {recipe.name: recipe for recipe in map(find_recipe, names)}  # all of them before any is made
@@ -183,12 +181,12 @@ def _make(names: Sequence[str], *, again: bool) -> list[Manifest]:
     with progress_bar(len(recipes)) as bar:
         for recipe in recipes.values():
             bar.begin(recipe.name)
-            making = make(recipe, environments_root(), _Shown(bar, recipe.name), again=again)
+            built = build(recipe, environments_root(), _Shown(bar, recipe.name), again=again)
             bar.end()
-            added.append(making.manifest)
-            if making.is_new:
-                bar.say(_made(making.manifest))
-            elif making.is_outdated:
+            added.append(built.manifest)
+            if built.is_new:
+                bar.say(_made(built.manifest))
+            elif built.is_outdated:
                 bar.say(f"{recipe.name} is there, made from another version of its recipe; --again makes it anew")
             else:
                 bar.say(f"{recipe.name} is there already")
@@ -203,7 +201,7 @@ def _made(manifest: Manifest) -> str:
 
 
 def _adopt(names: Sequence[str], python: Path, name: str, *, again: bool) -> list[Manifest]:
-    from deepstone.environments.adopt import adopt
+    from deepstone.environments.add import adopt
     from deepstone.environments.places import environments_root
 
     added: list[Manifest] = []
@@ -215,13 +213,14 @@ def _adopt(names: Sequence[str], python: Path, name: str, *, again: bool) -> lis
             bar.end()
             added.append(manifest)
             environment = manifest.environment
-            bar.say(f"adopted {environment.name}: Python {environment.python_version}, {environment.python}")
+            about = f"Python {environment.python_version}, {environment.python}"
+            bar.say(f"adopted {environment.name}: {about}; framework={environment.name} runs it")
     return added
 
 
 def _check_up(names: Sequence[str]) -> list[Checkup]:
     from deepstone.environments.find import own_environments
-    from deepstone.environments.made import survey
+    from deepstone.environments.manifest import survey
     from deepstone.environments.places import environments_root
     from deepstone.runner.checkup import check_up, of_unusable
     from deepstone.runner.job import Machine

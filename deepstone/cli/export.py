@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepstone.cli.options import Json, StorePath, examples
+from deepstone.cli.options import Filter, Json, StorePath, examples, filters_in, open_store, tell_skipped
 from deepstone.cli.output import write
-from deepstone.cli.stored import Filter, filters_in, open_store, warn
 from deepstone.errors import UsageError
 
 if TYPE_CHECKING:
-    from deepstone.records.schema import Record
+    from deepstone.results.record import Record
+    from deepstone.store.layout import Damage
     from deepstone.store.rows import Filters
     from deepstone.store.store import Store
 
@@ -50,29 +50,30 @@ def export(
     json: Json = False,
 ) -> None:
     """Runs to give away: jsonl (or --json, a list) to import elsewhere, csv for spreadsheets, parquet for data frames,
-    mllog for MLPerf's tools, prometheus for its textfile collector.
+    mllog for MLPerf's tools, prometheus for its textfile collector. Exits with 3 when it skips a damaged record.
     """
     if json and format is not None:
         raise UsageError("--json and --format name two forms; give one of them")
     opened = open_store(store)
     wanted = filters_in(filters or [])
     listing = opened.list(wanted)
-    records = opened.records(listing.rows)
+    damaged = list(listing.damaged)
+    records = opened.records(listing.rows, damaged=damaged)
     if format is Format.parquet:
         _write_parquet(records, output, redact=not private)
     else:
         lines = _lines(format or Format.jsonl, records, redact=not private)
         if format in (None, Format.jsonl):  # what can be imported again; the other forms are tables of runs
-            lines = chain(lines, _findings(opened, wanted, redact=not private))
+            lines = chain(lines, _findings(opened, wanted, damaged, redact=not private))
         _write(_as_list(lines) if json else lines, output, at_once=format is Format.prometheus)
-    warn(listing.damaged)
+    tell_skipped(damaged)
 
 
 def _lines(form: Format, records: Iterable[Record], *, redact: bool) -> Iterator[str]:
-    from deepstone.store.export.csv import export_csv
     from deepstone.store.export.jsonl import export_jsonl
     from deepstone.store.export.mllog import export_mllog
     from deepstone.store.export.prometheus import export_prometheus
+    from deepstone.store.export.tables import export_csv
 
     writers = {
         Format.csv: export_csv,
@@ -83,10 +84,10 @@ def _lines(form: Format, records: Iterable[Record], *, redact: bool) -> Iterator
     return writers[form](records, redact=redact)
 
 
-def _findings(store: Store, wanted: Filters, *, redact: bool) -> Iterator[str]:
-    from deepstone.store.export.findings import export_findings, matching
+def _findings(store: Store, wanted: Filters, damaged: list[Damage], *, redact: bool) -> Iterator[str]:
+    from deepstone.store.export.jsonl import export_findings, matching
 
-    return export_findings(matching(store.findings.list(), wanted), redact=redact)
+    return export_findings(matching(store.findings.list(damaged=damaged), wanted), redact=redact)
 
 
 def _write_parquet(records: Iterable[Record], output: Path | None, *, redact: bool) -> None:

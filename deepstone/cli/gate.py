@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, cast
 
 import typer
 
-from deepstone.cli.options import Json, StorePath, examples, not_nan
-from deepstone.cli.output import note, print_json, print_lines, print_table
-from deepstone.cli.stored import Filter, filters_in, open_store, records_in
-from deepstone.cli.table import Column
+from deepstone.absent import Absent
+from deepstone.cli.options import Filter, Json, StorePath, examples, filters_in, not_nan, open_store, records_in
+from deepstone.cli.output import Column, note, print_json, print_lines, print_table
 from deepstone.errors import UsageError
+from deepstone.units import digits
 
 if TYPE_CHECKING:
-    from deepstone.analysis.gate import Gate
+    from deepstone.analysis.cases import Case
+    from deepstone.analysis.gate import Gate, Judged
     from deepstone.records.schema import Record
     from deepstone.store.rows import Filters
+
 
 EXAMPLES = examples(
     "deepstone results gate --baseline main.jsonl",
@@ -28,6 +31,8 @@ EXAMPLES = examples(
 
 NOTHING_COMPARED: Final = 1
 REGRESSED: Final = 5
+_HEADINGS: Final = ("verdict", "job", "baseline\nimages/s", "now\nimages/s", "speed ratio", "why", "doubts")
+_QUIET: Final = ("no change shown",)  # why there is no verdict is told by the ratio beside it
 
 
 def gate(
@@ -60,11 +65,12 @@ def gate(
     the tolerance, or a run that fails and did not.
     """
     from deepstone.analysis.gate import judge
+    from deepstone.results.codec import typed_records
 
     wanted = filters_in(filters or [])
     before = _baseline(baseline, wanted)
     now = records_in(open_store(store), wanted)
-    found = judge(before, now, tolerance=tolerance / 100, memory=memory)
+    found = judge(typed_records(before), typed_records(now), tolerance=tolerance / 100, memory=memory)
     if markdown is not None:
         _write_markdown(found, markdown)
     if json:
@@ -98,7 +104,7 @@ def _why_nothing(found: Gate, before: Sequence[Record], now: Sequence[Record]) -
 
 
 def _baseline(path: Path, wanted: Filters) -> list[Record]:
-    from deepstone.store.recordfile import read_records
+    from deepstone.store.importing import read_records
     from deepstone.store.rows import matches
 
     path = path.expanduser()
@@ -106,28 +112,104 @@ def _baseline(path: Path, wanted: Filters) -> list[Record]:
         return records_in(open_store(path), wanted)
     if not path.exists():
         raise UsageError(f"--baseline {path}: no such store or file")
-    return [record for record in read_records(path) if matches(record, wanted)]
+    return [cast("Record", record.to_json()) for record in read_records(path) if matches(record, wanted)]
 
 
 def _show(found: Gate) -> None:
-    from deepstone.cli.gate_table import HEADINGS, remarks, rows, summary
-
     columns = [
         Column(heading=heading, right=number in (2, 3), rank=(0, 0, 3, 4, 0, 1, 2)[number], wraps=wraps)
-        for number, (heading, wraps) in enumerate(zip(HEADINGS, (0, 24, 0, 0, 0, 24, 16), strict=True))
+        for number, (heading, wraps) in enumerate(zip(_HEADINGS, (0, 24, 0, 0, 0, 24, 16), strict=True))
     ]
     if found.jobs:
-        print_table(columns, rows(found.jobs))
+        print_table(columns, _rows(found.jobs))
         print_lines([""])
-    print_lines([*remarks(found), summary(found)])
+    print_lines([*_remarks(found), _summary(found)])
 
 
 def _write_markdown(found: Gate, path: Path) -> None:
-    from deepstone.cli.gate_table import as_markdown
     from deepstone.durable import write_whole
-    from deepstone.faults import reason
+    from deepstone.errors import reason
 
     try:
-        write_whole(as_markdown(found).encode(), path.expanduser())
+        write_whole(_as_markdown(found).encode(), path.expanduser())
     except OSError as error:
         raise UsageError(f"cannot write {path}: {reason(error)}; give another file with --markdown") from error
+
+
+def _rows(jobs: Iterable[Judged]) -> list[tuple[str, ...]]:
+    return [
+        (
+            judged.verdict,
+            judged.title,
+            _speed(judged.baseline),
+            _speed(judged.now),
+            _ratio(judged),
+            "" if judged.verdict in _QUIET else judged.why,
+            " ".join(judged.doubts),
+        )
+        for judged in jobs
+    ]
+
+
+def _remarks(found: Gate) -> list[str]:
+    """What a reader must know to weigh the table."""
+    from deepstone.analysis.cases import WITHIN_PROCESS
+
+    lines = [
+        f"changed: {change}" for change in dict.fromkeys(each for judged in found.jobs for each in judged.versions)
+    ]
+    single = [judged for judged in found.compared if judged.contrast and WITHIN_PROCESS in judged.contrast.how]
+    if single:
+        limits = " or ".join(sorted({f"{100 * judged.limit:.3g} %" for judged in single}))
+        lines.append(
+            f"{len(single)} of {len(found.compared)} rest on one process on a side, so they must differ by {limits} to "
+            "count; measure both sides with --launches 5 or in rounds to tell smaller changes."
+        )
+    return lines
+
+
+def _summary(found: Gate) -> str:
+    from deepstone.analysis.gate import VERDICTS
+
+    counts = ", ".join(f"{verdict}: {len(found.of(verdict))}" for verdict in VERDICTS if found.of(verdict))
+    told = counts or "no jobs on either side"
+    apart = ", measured apart" if all(judged.contrast.apart for judged in found.jobs if judged.contrast) else ""
+    return f"{told}; tolerance {100 * found.tolerance:.3g} %; ratios are speed now over speed before{apart}"
+
+
+def _as_markdown(found: Gate) -> str:
+    state = "failed" if found.regressions else "passed" if found.compared else "compared nothing"
+    lines = [f"**Deepstone gate {state}**: {_inert(_summary(found))}.", ""]
+    if found.jobs:
+        lines += [
+            _row([heading.replace("\n", ", ") for heading in _HEADINGS]),
+            _row(["---", "---", "--:", "--:", "--:", "---", "---"]),
+        ]
+        lines += [_row([_inert(cell) for cell in row]) for row in _rows(found.jobs)]
+        lines.append("")
+    lines += [f"- {_inert(remark)}" for remark in _remarks(found)]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _speed(case: Case | None) -> str:
+    speed = case.samples_per_s if case else None
+    return "–" if speed is None or isinstance(speed, Absent) else digits(speed.median)
+
+
+def _ratio(judged: Judged) -> str:
+    from deepstone.analysis.wording import span
+
+    ratio = judged.ratio
+    return "–" if ratio is None else f"{digits(ratio.median)} ({span(ratio)})"
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _inert(text: str) -> str:
+    """Text of a record as text: no markup, no mention of a person, no line of its own."""
+    one_line = " ".join("".join(character if character.isprintable() else " " for character in text).split())
+    escaped = re.sub(r"([\\`*_{}\[\]()#+!|~])", r"\\\1", one_line).replace("&", "&amp;").replace("<", "&lt;")
+    # A word joiner after @ and inside :// keeps names and addresses from becoming mentions and links.
+    return escaped.replace(">", "&gt;").replace("@", "@\u2060").replace("://", ":\u2060//")

@@ -1,29 +1,78 @@
-"""From the words of a command to jobs, and from jobs to stored records."""
+"""From the words of a command to jobs, and from jobs to stored records and to a result for each framework.
+
+What is slow to import is imported where it is used: every command imports this module.
+"""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import typer
 
 from deepstone.absent import Absent, as_json
-from deepstone.cli.output import print_json, print_table
-from deepstone.cli.progress import progress_bar
-from deepstone.cli.table import Column
-from deepstone.errors import MissingError
-from deepstone.models.load import LoadedModel
-from deepstone.records.schema import Record
-from deepstone.runner.job import Job, Machine, title
-from deepstone.runner.launch import Effort
-from deepstone.runner.new_job import make_job as make_job
-from deepstone.runner.run import run_job
-from deepstone.setups.request import Request, as_words
-from deepstone.store.store import Store
+from deepstone.cli.draw import draw_figure
+from deepstone.cli.output import Column, print_json, print_table
+from deepstone.cli.progress import Bar, progress_bar
+from deepstone.errors import BusyMachineError, InternalError, MissingError, UsageError
 from deepstone.units import bytes_, count
+
+if TYPE_CHECKING:
+    from deepstone.graph.graph import Graph
+    from deepstone.measure.effort import Effort
+    from deepstone.measure.noise import NoiseReading
+    from deepstone.models.load import LoadedModel
+    from deepstone.records.schema import Record
+    from deepstone.results.findings import Finding
+    from deepstone.runner.job import Job
+    from deepstone.runner.quiet import QuietMachine
+    from deepstone.setups.request import Choices, Request
+
+_RESULT_SCHEMA = 1
+
+
+def refuse_lists(choices: Choices, command: str) -> None:
+    for name, values in choices.items():
+        if name != "framework" and len(values) > 1:
+            raise UsageError(f"{name}: {command} takes one value; only framework may list several")
+
+
+def refuse_opaque(graph: Graph, what: str) -> None:
+    """UsageError where a command must see inside a model that only its framework sees into."""
+    if graph.opaque:
+        raise UsageError(
+            f"{graph.name} is a torch module of your own, which only torch sees into; {what} needs a graph"
+        )
+
+
+def first_look() -> NoiseReading:
+    """Whether others use the machine. To be taken before anything slow is imported, so that it lasts that long."""
+    from deepstone.hardware.noise import Noise
+
+    return Noise([]).now()
+
+
+def quiet_machine(begin: NoiseReading, wait: str | None) -> QuietMachine:
+    """`wait` as the user wrote it; UsageError where it is no time."""
+    from deepstone.runner.quiet import QuietMachine
+
+    return QuietMachine(begin=begin, wait_s=wait_limit_s(wait))
+
+
+def wait_limit_s(wait: str | None) -> float | None:
+    from deepstone.studies.durations import parse_duration
+
+    return None if wait is None else parse_duration(wait)
 
 
 def plan(loaded: LoadedModel, requests: Sequence[Request], command: Sequence[str], options: Sequence[str]) -> list[Job]:
     """A job for every request, each with the command that gives it alone. Raises MissingError."""
+    from deepstone.runner.job import Machine
+    from deepstone.runner.new_job import make_job
+    from deepstone.setups.request import as_words
+
     machine = Machine.here()
     return [make_job(loaded, request, machine, (*command, *as_words(request), *options)) for request in requests]
 
@@ -69,24 +118,78 @@ def _described(jobs: Sequence[Job]) -> list[dict[str, object]]:
     ]
 
 
-def measure_all(jobs: Sequence[Job], effort: Effort, store_path: Path) -> tuple[list[Record], list[MissingError]]:
-    """Measure and store one job after the other. What is missing fails its own job and spares the others."""
+def measure_all(
+    jobs: Sequence[Job], effort: Effort, store_path: Path, quiet: QuietMachine
+) -> tuple[list[Record], list[MissingError | InternalError | BusyMachineError]]:
+    """Measure and store one job after the other. What is missing, or a fault of our own, fails its own job and spares
+    the others; a machine that does not become quiet ends it."""
+    from deepstone.runner.job import title
+    from deepstone.runner.run import run_job
+    from deepstone.store.store import Store
+
     store = Store.open(store_path)
     store.probe()
     records: list[Record] = []
-    missing: list[MissingError] = []
+    failed: list[MissingError | InternalError | BusyMachineError] = []
     with progress_bar(len(jobs)) as bar:
         for job in jobs:
             bar.begin(title(job))
             try:
-                draft = run_job(job, effort, bar.tell)
-            except MissingError as error:
-                missing.append(error)
+                quiet.before([job], bar.say)
+                records.append(cast("Record", store.add(run_job(job, effort, bar.tell)).to_json()))
+            except BusyMachineError as error:
+                failed.append(error)
+                if len(jobs) > 1:
+                    bar.say(f"deepstone: {error}; {len(records)} of {len(jobs)} jobs are stored")
+                break
+            except (MissingError, InternalError) as error:
+                failed.append(error)
                 bar.end()
                 if len(jobs) > 1:
                     bar.say(f"deepstone: {error}")
                 continue
-            records.append(store.add(draft))
             bar.end()
             bar.say(f"stored {records[-1]['id']}")
-    return records, missing
+    return records, failed
+
+
+def findings_of(kind: str, jobs: Sequence[Job], find: Callable[[Job, Bar], dict[str, Any]]) -> dict[str, Finding]:
+    """What was found in each framework, by name; one that fails spares the others."""
+    from deepstone.results.codec import as_bare_finding
+    from deepstone.runner.job import title
+
+    found: dict[str, Finding] = {}
+    with progress_bar(len(jobs)) as bar:
+        for job in jobs:
+            bar.begin(f"{title(job)} {job.environment.framework}")
+            try:
+                content = {"schema": _RESULT_SCHEMA, "kind": kind, "model": job.model.name, **find(job, bar)}
+                found[str(job.request["framework"])] = as_bare_finding(content)
+            finally:
+                bar.end()
+    return found
+
+
+def present(
+    found: Mapping[str, Finding], *, show: Callable[[Mapping[str, Finding]], None], output: Path | None, json: bool
+) -> None:
+    """Print what was found, draw what went well, and leave with 1 where a framework failed."""
+    if json:
+        print_json(_joined(found).to_json())
+    else:
+        show(found)
+    good = {name: each for name, each in found.items() if each.outcome == "ok"}
+    if good:
+        draw_figure(_joined(good), output)
+    if len(good) < len(found):
+        raise typer.Exit(1)
+
+
+def _joined(found: Mapping[str, Finding]) -> Finding:
+    """One framework's finding as it is; several by name."""
+    from deepstone.results.findings import Finding
+
+    first = next(iter(found.values()))
+    if len(found) == 1:
+        return first
+    return Finding(schema=_RESULT_SCHEMA, kind=first.kind, model=first.model, parts=found, parts_by="frameworks")

@@ -1,167 +1,53 @@
-"""The `deepstone` command: gathers the commands, and turns what a user can cause into one line and an exit code."""
+"""Where the `deepstone` command begins. It sees to signals before it imports anything large.
+
+import ─ main() ── import the commands ──▶ run the command line ──▶ leave
+         │◀─ a signal ends us at once ─▶│◀─ a signal is raised ─▶│◀─ at once ─▶
+"""
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
-from pathlib import Path
-from types import FrameType
-from typing import Annotated, Any, cast
 
-import typer
+from deepstone.cli.stopped import Stopped, leave_at_once, on_signal
 
-import deepstone
-from deepstone.cli import (
-    axes,
-    caffe,
-    compare,
-    completion,
-    conv,
-    doctor,
-    draw,
-    env,
-    layers,
-    memory,
-    models,
-    papers,
-    report,
-    results,
-    run,
-    study,
-    verify,
-)
-from deepstone.cli.options import examples
-from deepstone.cli.output import note, write
-from deepstone.cli.stopped import Stopped
-from deepstone.errors import DeepstoneError, UsageError
-
-app = typer.Typer(
-    name="deepstone",
-    help="How fast a deep network trains here, where the time goes, and the proof.",
-    epilog=examples("deepstone doctor", "deepstone models", "deepstone run alexnet-owt batch=16"),
-    rich_markup_mode=None,  # plain help keeps the lines of examples, and needs no import of rich
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-# What typer raises for a command line that it cannot read; its own name for it moved between versions of typer.
-CommandLineError = cast(type[typer.BadParameter], typer.BadParameter.__base__)
-
-
-def _version(asked: bool) -> None:
-    if asked:
-        write(f"deepstone {deepstone.__version__}\n")
-        raise typer.Exit()
-
-
-@app.callback(invoke_without_command=True)
-def common(
-    ctx: typer.Context,
-    version: Annotated[
-        bool, typer.Option("--version", help="Print the version and leave.", callback=_version, is_eager=True)
-    ] = False,
-) -> None:
-    """Options that stand before a command."""
-    _want_command(ctx)
-
-
-@caffe.app.callback(invoke_without_command=True)
-@env.app.callback(invoke_without_command=True)
-@results.app.callback(invoke_without_command=True)
-def common_to_group(ctx: typer.Context) -> None:
-    _want_command(ctx)
-
-
-def _want_command(ctx: typer.Context) -> None:
-    if ctx.invoked_subcommand is None:
-        sys.stderr.write(f"{ctx.get_help()}\n")
-        raise typer.Exit(UsageError.exit_code)
-
-
-app.command("doctor", short_help="What this machine has and what runs on it.", epilog=doctor.EXAMPLES)(doctor.doctor)
-app.command("models", short_help="The model zoo, or one model layer by layer.", epilog=models.EXAMPLES)(models.models)
-app.command("axes", short_help="Everything in which two runs can differ.", epilog=axes.EXAMPLES)(axes.axes)
-app.command("run", short_help="Measure a model.", epilog=run.EXAMPLES)(run.run)
-app.command(
-    "compare",
-    short_help="Two setups against each other, with a verdict.",
-    epilog=compare.EXAMPLES,
-    cls=compare.TwoSidedCommand,
-)(compare.compare)
-app.command("layers", short_help="Where the time goes, layer by layer.", epilog=layers.EXAMPLES)(layers.layers)
-app.command("memory", short_help="What a step takes of memory, layer by layer.", epilog=memory.EXAMPLES)(memory.memory)
-app.command("conv", short_help="Every algorithm on every convolution.", epilog=conv.EXAMPLES)(conv.conv)
-app.command("verify", short_help="Prove that frameworks compute the same thing.", epilog=verify.EXAMPLES)(verify.verify)
-app.add_typer(caffe.app, name="caffe", short_help="What `caffe time` prints, on any framework.")
-app.command("study", short_help="Many jobs, planned, measured and resumed.", epilog=study.EXAMPLES)(study.study)
-app.command("papers", short_help="The source studies' claims, with verdicts.", epilog=papers.EXAMPLES)(papers.papers)
-app.command("draw", short_help="A saved result as SVG, PNG or HTML.", epilog=draw.EXAMPLES)(draw.draw)
-app.command("report", short_help="What was measured, as one page.", epilog=report.EXAMPLES)(report.report)
-app.add_typer(env.app, name="env", short_help="Framework environments: list, add, remove, doctor.")
-app.add_typer(results.app, name="results", short_help="What was measured: list, show, export, import, delete.")
-
-
-def _stop(number: int, _frame: FrameType | None) -> None:
-    raise Stopped(number)
+TYPE_CHECKING = False  # `typing` itself takes longer to import than all else here
+if TYPE_CHECKING:
+    from types import TracebackType
+    from typing import Any
 
 
 def main() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as it is for what nohup or a script's `&` starts
-            signal.signal(number, _stop)
+    on_signal(leave_at_once)
+    sys.excepthook, sys.unraisablehook = _uncaught, _unraisable
     _open_streams()
-    sys.exit(_exit_code())
+    from deepstone.cli.commands import run_command_line
+
+    code = run_command_line()
+    on_signal(leave_at_once)
+    sys.exit(code)
 
 
-def _exit_code() -> int:
-    """Run the command line and say how it went."""
-    try:
-        return _invoke(typer.main.get_command(app))
-    except DeepstoneError as error:
-        note(f"deepstone: {_one_line(str(error))}")
-        return error.exit_code
-    except CommandLineError as error:
-        note(f"deepstone: {_explained(error)}")
-        return UsageError.exit_code
-    except Stopped as stopped:
-        note(f"deepstone: {stopped.what}; {stopped.kept}")
-        return stopped.exit_code
-    except BrokenPipeError:
-        # Whoever read our output has gone; nothing is wrong with us. What is left in the buffer goes nowhere.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+def _uncaught(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    """A signal may be raised where nobody catches it: between two lines of ours, or while C code imports a module."""
+    if isinstance(error, Stopped):
+        error.leave()
+    sys.__excepthook__(kind, error, traceback)
 
 
-def _invoke(command: Any) -> int:
-    """Without typer's own main(), which would print errors in a form of its own."""
-    if completion.VARIABLE in os.environ:
-        completion.answer_shell(lambda: command.main(prog_name="deepstone", complete_var=completion.VARIABLE))
-    try:
-        with command.make_context("deepstone", sys.argv[1:]) as context:
-            command.invoke(context)
-    except typer.Exit as leaving:
-        return leaving.exit_code
-    return 0
-
-
-def _explained(error: typer.BadParameter) -> str:
-    message = _one_line(error.format_message()).rstrip(".").replace(" (env var: 'None')", "")  # a slip of some typers
-    about = "deepstone" if error.ctx is None else error.ctx.command_path
-    mark = "" if message.endswith("?") else ";"
-    return f"{message[:1].lower()}{message[1:]}{mark} see `{about} --help`"
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
+def _unraisable(found: Any) -> None:
+    """Raised while Python was collecting garbage, where it would be told with a traceback and then forgotten."""
+    if isinstance(found.exc_value, Stopped):
+        found.exc_value.leave()
+    sys.__unraisablehook__(found)
 
 
 def _open_streams() -> None:
     """Have both streams take any character, though a locale may lack it, and be there, though a caller closed them."""
     for name in ("stdout", "stderr"):
-        stream = getattr(sys, name)
+        stream: Any = getattr(sys, name)
         if stream is None:
-            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  for as long as we run
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115  for as long as we run
         else:
             stream.reconfigure(errors="replace")
 

@@ -2,25 +2,48 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deepstone.cli.figure_file import FigureFile, check_figure, draw_figure
-from deepstone.cli.frameworks import joined, refuse_lists
+from deepstone.absent import Absent
+from deepstone.cli.draw import FigureFile, check_figure
+from deepstone.cli.jobs import findings_of, plan, present, refuse_lists
 from deepstone.cli.options import Axes, Json, Model, Timeout, changed, examples
-from deepstone.cli.output import print_json
-from deepstone.errors import UsageError
+from deepstone.cli.output import Column, print_lines, print_table
+from deepstone.errors import UsageError, shown
+from deepstone.units import bytes_, percent
 
 if TYPE_CHECKING:
     from deepstone.cli.progress import Bar
+    from deepstone.results.findings import Finding
+    from deepstone.results.memory import LargestBatch, LayerMemory, MemoryUse, PredictedMemory
     from deepstone.runner.job import Job
+
 
 EXAMPLES = examples(
     "deepstone memory resnet50 batch=8",
     "deepstone memory vgg16 phase=forward --all",
     "deepstone memory alexnet-owt --largest-batch --memory 2GiB",
 )
+MOST_ROWS = 30
+_KINDS = ("parameters", "gradients", "optimizer", "activations")
+_COLUMNS = (
+    Column(heading="layer"),
+    Column(heading="op", rank=3),
+    Column(heading="parameters", right=True, rank=1),
+    Column(heading="gradients", right=True, rank=2),
+    Column(heading="optimizer", right=True, rank=2),
+    Column(heading="activations", right=True),
+    Column(heading="kept,\nmeasured", right=True, rank=1),
+    Column(heading="workspace,\nmeasured", right=True, rank=1),
+    Column(heading="predicted", right=True),
+)
+_SIZE = re.compile(r"\s*([0-9]{1,18}(?:\.[0-9]{1,9})?)\s*(?:([kmgt])(i?))?b?\s*", re.IGNORECASE | re.ASCII)
+_POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
+_MOST_BYTES = 2**50
 
 
 def memory(
@@ -47,7 +70,6 @@ def memory(
 
     Only framework may list several values. Exit codes: 0 all ok, 1 some framework failed, 4 something is missing.
     """
-    from deepstone.cli.memory_size import size_bytes
     from deepstone.exchange.load import load_model
     from deepstone.setups.request import expand, parse_words
 
@@ -58,40 +80,145 @@ def memory(
     refuse_lists(choices, "memory")
     check_figure(output)
     requests = expand(choices)
-    loaded = load_model(model)
+    loaded = load_model(model, frameworks=choices.get("framework", ()), timeout_s=timeout)
     # Only now what is slow to import: a word that is wrong is told at once.
-    from deepstone.cli.jobs import plan
-    from deepstone.cli.progress import progress_bar
-    from deepstone.cli.show_memory import show_memory
+    from deepstone.runner.findings import memory_finding
 
     options = changed(("--timeout", timeout, 900.0))
     options += ["--largest-batch"] if largest_batch else []
     options += ["--memory", str(limit_bytes)] if limit_bytes is not None else []
     jobs = plan(loaded, requests, ("deepstone", "memory", model), options)
-    with progress_bar(len(jobs)) as bar:
-        reports = {
-            str(job.request["framework"]): _report(
-                job, bar, timeout_s=timeout, largest=largest_batch, limit_bytes=limit_bytes
-            )
-            for job in jobs
-        }
-    if json:
-        print_json(joined("memory", loaded.name, reports))
+
+    def find(job: Job, bar: Bar) -> dict[str, Any]:
+        return memory_finding(
+            job, timeout_s=timeout, largest=largest_batch, limit_bytes=limit_bytes, on_progress=bar.tell
+        )
+
+    present(
+        findings_of("memory", jobs, find),
+        show=lambda reports: _show_memory(reports, everything=everything),
+        output=output,
+        json=json,
+    )
+
+
+def _show_memory(findings: Mapping[str, Finding], *, everything: bool) -> None:
+    from deepstone.results.memory import MemoryUse
+
+    for number, (name, finding) in enumerate(findings.items()):
+        if number:
+            print_lines([""])
+        use = finding.content if isinstance(finding.content, MemoryUse) else None
+        if finding.outcome == "ok" and use is not None:
+            _show(finding, use, everything)
+        else:
+            print_lines([f"{name}: {finding.outcome}: {finding.failure.reason if finding.failure else ''}"])
+        if use is not None and use.largest_batch is not None:
+            print_lines(["", *_largest_lines(use.largest_batch)], hang=4)
+
+
+def _show(finding: Finding, use: MemoryUse, everything: bool) -> None:
+    print_lines([_headline(finding, use), ""], hang=4)
+    if use.layers:
+        shown, rest = _largest(use.layers, everything)
+        rows = [_row(layer.name, layer.op, [layer]) for layer in shown]
+        if rest:
+            rows.append(_row(f"{len(rest)} others", "", rest))
+        rows.append(_row("all layers", "", use.layers))
+        print_table(_COLUMNS, rows)
+        print_lines([""])
+    print_lines(_totals(use), hang=4)
+
+
+def _headline(finding: Finding, use: MemoryUse) -> str:
+    assert finding.setup is not None
+    value = {axis: str(effect.value) for axis, effect in finding.setup.effective.items()}
+    setup = ", ".join(value[axis] for axis in ("precision", "layout", "engine"))
+    where = f"{value['framework'].replace('@', ' ')} on {value['device']} ({setup})"
+    return f"{finding.model} · batch {use.batch} · {use.phase} · {where}"
+
+
+def _largest(layers: Sequence[LayerMemory], everything: bool) -> tuple[list[LayerMemory], list[LayerMemory]]:
+    """The layers that take most, in the order of the network, and the rest."""
+    if everything or len(layers) <= MOST_ROWS:
+        return list(layers), []
+    ranked = sorted(layers, key=lambda layer: -(sum(_kinds(layer)) + _known(layer.kept_bytes)))
+    chosen = {layer.name for layer in ranked[:MOST_ROWS]}
+    return [each for each in layers if each.name in chosen], [each for each in layers if each.name not in chosen]
+
+
+def _kinds(sizes: LayerMemory | PredictedMemory) -> tuple[int, int, int, int]:
+    """In the order of `_KINDS`."""
+    return sizes.parameters_bytes, sizes.gradients_bytes, sizes.optimizer_bytes, sizes.activations_bytes
+
+
+def _row(name: str, op: str, layers: Sequence[LayerMemory]) -> list[str]:
+    """Of one layer, or of several together; their workspaces follow each other, so the largest counts."""
+    sums = [sum(sizes) for sizes in zip(*map(_kinds, layers), strict=True)]
+    kept = sum(_known(layer.kept_bytes) for layer in layers)
+    workspace = max(_known(layer.workspace_bytes) for layer in layers)
+    return [name, op, *map(_size, (*sums, kept, workspace, sum(sums)))]
+
+
+def _totals(use: MemoryUse) -> list[str]:
+    predicted, measured, peak = use.predicted, use.measured, use.measured_peak_bytes
+    assert predicted is not None
+    assert measured is not None
+    assert peak is not None
+    lines: list[str] = []
+    if isinstance(predicted, Absent):
+        lines.append(f"predicted: nothing: {predicted.reason}")
     else:
-        show_memory(reports, everything=everything)
-    good = {name: report for name, report in reports.items() if report["outcome"] == "ok"}
-    if good:
-        draw_figure(joined("memory", loaded.name, good), output)
-    if len(good) < len(reports):
-        raise typer.Exit(1)
+        parts = ", ".join(f"{kind} {bytes_(size)}" for kind, size in zip(_KINDS, _kinds(predicted), strict=True))
+        lines.append(f"predicted {bytes_(predicted.total_bytes)}: {parts}")
+    if isinstance(peak, Absent):
+        lines.append(f"measured: nothing: {peak.reason}")
+    else:
+        on_host = isinstance(measured.process.get("device_allocated_bytes"), Absent)
+        how = "by which the process grew beyond the framework itself" if on_host else "in the framework's allocator"
+        share = ""
+        if not isinstance(predicted, Absent):
+            share = f", of which {percent(predicted.total_bytes / peak)} was predicted"
+        lines.append(f"measured  {bytes_(peak)} at its peak, {how}{share}")
+    if isinstance(measured.kept_bytes, Absent):
+        lines.append(f"  layer by layer nothing was measured: {measured.kept_bytes.reason}")
+    elif not isinstance(predicted, Absent):
+        lines.append(f"  kept for backward: {bytes_(measured.kept_bytes)} measured")
+    if isinstance(measured.workspace_bytes, Absent) and not isinstance(measured.kept_bytes, Absent):
+        lines.append(f"  workspace: {measured.workspace_bytes.reason}")
+    return lines
 
 
-def _report(job: Job, bar: Bar, *, timeout_s: float, largest: bool, limit_bytes: int | None) -> dict[str, Any]:
-    """One framework's result; one that fails spares the others."""
-    from deepstone.runner.findings import memory_finding
-    from deepstone.runner.job import title
+def _largest_lines(found: LargestBatch) -> list[str]:
+    tries = "; ".join(
+        f"{each.batch:,} {each.outcome}"
+        + ("" if isinstance(each.peak_bytes, Absent) else f" ({bytes_(each.peak_bytes)})")
+        for each in found.tried
+    )
+    beyond = found.too_large
+    certain = "no larger one was run" if isinstance(beyond, Absent) else f"{beyond:,} does not fit"
+    answer = f"largest batch {found.confirmed:,} (predicted {found.predicted:,}); {certain}"
+    if not found.confirmed:
+        answer = "no batch fits"
+    return [answer, f"  limit: {found.limit}", f"  tried: {tries}"]
 
-    bar.begin(f"{title(job)} {job.environment.framework}")
-    report = memory_finding(job, timeout_s=timeout_s, largest=largest, limit_bytes=limit_bytes, tell=bar.tell)
-    bar.end()
-    return report
+
+def _known(size: int | Absent) -> int:
+    return 0 if isinstance(size, Absent) else size
+
+
+def _size(size: int) -> str:
+    return bytes_(size) if size else ""
+
+
+def size_bytes(text: str) -> int:
+    """KiB, MiB … count in steps of 1024, KB, MB … in steps of 1000, and without a unit in bytes. UsageError."""
+    found = _SIZE.fullmatch(text)
+    if found is None:
+        raise UsageError(f"{shown(text)}: not a size of memory; write it like 2GiB, 500MB or 1073741824")
+    number, letter, binary = found.groups()
+    scale = 1 if letter is None else (1024 if binary else 1000) ** _POWERS[letter.lower()]
+    value = round(float(number) * scale)
+    if not 1 <= value <= _MOST_BYTES:
+        raise UsageError(f"{shown(text)}: a size of memory is from 1 byte to 1024TiB")
+    return value

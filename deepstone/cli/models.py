@@ -7,13 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
+from deepstone.absent import as_json
 from deepstone.cli.completion import complete_model
-from deepstone.cli.options import MODEL_HELP, Json, examples
-from deepstone.cli.output import note, print_json, print_lines, print_table
-from deepstone.cli.table import Column
+from deepstone.cli.options import MODEL_HELP, Json, Timeout, examples
+from deepstone.cli.output import Column, note, print_json, print_lines, print_table
 from deepstone.errors import UsageError
-from deepstone.graph.cost import graph_cost, layer_cost
+from deepstone.graph.cost import COST_UNKNOWN, FP32_BYTES, graph_cost, layer_cost
 from deepstone.graph.graph import Graph, Layer
+from deepstone.graph.ops import Module
 from deepstone.units import bytes_, count
 
 EXAMPLES = examples(
@@ -38,6 +39,7 @@ def models(
         typer.Option("--export", help="Write the model to FILE: .onnx, .json or .prototxt.", metavar="FILE"),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Let --export write over a file.")] = False,
+    timeout: Timeout = 300.0,
     json: Json = False,
 ) -> None:
     """The zoo; with a NAME, that model's layers, shapes, parameters, FLOPs and bytes (per sample, fp32)."""
@@ -48,7 +50,7 @@ def models(
         return
     from deepstone.exchange.load import load_model
 
-    graph = load_model(name).graph
+    graph = load_model(name, timeout_s=timeout).graph
     if export_to is not None:
         from deepstone.exchange.export import export
 
@@ -58,12 +60,10 @@ def models(
             print_json({"name": graph.name, "file": str(export_to)})
         return
     if graph.opaque:
-        from deepstone.cli.show_module import described_module, show_module
-
         if json:
-            print_json(described_module(graph))
+            print_json(_described_module(graph))
         else:
-            show_module(graph)
+            _show_module(graph)
     elif json:
         print_json(described(graph, layers=True))
     else:
@@ -128,6 +128,8 @@ def _list(*, as_json: bool) -> None:
 
 
 def _show(graph: Graph) -> None:
+    from deepstone.models.zoo import sample_of
+
     rows: list[tuple[str, ...]] = []
     for layer in graph.layers:
         cost = layer_cost(graph, layer)
@@ -155,12 +157,59 @@ def _show(graph: Graph) -> None:
         Column(heading="activation", right=True, rank=2),
     ]
     cost = graph_cost(graph)
+    sample = sample_of(graph.name)
     print_table(columns, rows)
     print_lines(
         [
             "",
             f"{graph.name}: {len(graph)} layers, {cost.parameters:,} parameters ({bytes_(cost.weight_bytes)})",
-            f"per image: {count(cost.forward_flops)} FLOPs forward, {count(cost.backward_flops)} backward, "
+            f"per {sample}: {count(cost.forward_flops)} FLOPs forward, {count(cost.backward_flops)} backward, "
             f"{bytes_(cost.activation_bytes)} of activations",
         ]
     )
+
+
+def _described_module(graph: Graph) -> dict[str, Any]:
+    """The same keys as for a graph, and `module`, which says where it comes from."""
+    module, weights = _module(graph), _weights(graph)
+    unknown = {"forward": COST_UNKNOWN, "backward": COST_UNKNOWN}
+    return as_json(
+        {
+            "name": graph.name,
+            "input": list(graph.shapes[graph.input.name]),
+            "parameters": weights,
+            "flops": unknown,
+            "bytes": {"weights": weights * FP32_BYTES, "activations": COST_UNKNOWN},
+            "module": {"path": module.path, "function": module.function, "sha256": module.sha256},
+            "layers": [
+                {
+                    "name": layer.name,
+                    "op": layer.op.kind,
+                    "inputs": list(layer.inputs),
+                    "output": list(graph.shapes[layer.name]),
+                    "parameters": layer.op.weights if isinstance(layer.op, Module) else 0,
+                }
+                for layer in graph.layers
+            ],
+        }
+    )
+
+
+def _show_module(graph: Graph) -> None:
+    module, weights = _module(graph), _weights(graph)
+    shape = "×".join(map(str, graph.shapes[graph.input.name]))
+    print_lines(
+        [
+            f"{graph.name}: the torch module that {module.function} in {module.path} returns",
+            f"images {shape}, {graph.classes} classes, {weights:,} parameters ({bytes_(weights * FP32_BYTES)})",
+            "What is inside, and its FLOPs, only torch knows; `deepstone layers` times its parts.",
+        ]
+    )
+
+
+def _module(graph: Graph) -> Module:
+    return next(layer.op for layer in graph.opaque if isinstance(layer.op, Module))
+
+
+def _weights(graph: Graph) -> int:
+    return sum(layer.op.weights for layer in graph.opaque if isinstance(layer.op, Module))

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from deepstone.cli.completion import complete_axis, complete_model
-from deepstone.runner.command_words import changed as changed
-from deepstone.store.place import default_folder
+from deepstone.cli.output import note
+from deepstone.errors import StoreError, UsageError
+from deepstone.setups.request import changed as changed
+
+if TYPE_CHECKING:
+    from deepstone.records.schema import Record
+    from deepstone.store.layout import Damage
+    from deepstone.store.rows import Filters
+    from deepstone.store.store import Store
+
 
 _LONGEST_S = 30 * 86400
 MODEL_HELP = "A model of the zoo, file.py:function, or a file .onnx, .prototxt or .json."
@@ -88,6 +97,14 @@ Timeout = Annotated[
     ),
 ]
 
+WaitUntilQuiet = Annotated[
+    str | None,
+    typer.Option(
+        "--wait-until-quiet",
+        help="Wait before measuring until others do not use the machine, at most so long, as in '10 min'.",
+        metavar="TIME",
+    ),
+]
 TimeLimit = Annotated[
     str | None,
     typer.Option("--time", help="Stop within this time, the most informative first, as in '10 min'.", metavar="TIME"),
@@ -107,4 +124,60 @@ def examples(*lines: str, before: str = "") -> str:
 
 
 def store_folder(given: Path | None) -> Path:
+    from deepstone.store.layout import default_folder
+
     return default_folder() if given is None else given.expanduser()
+
+
+Filter = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Only runs with these values, as in model=resnet50 outcome=ok layout=nhwc.", metavar="NAME=VALUE"
+    ),
+]
+
+
+def open_store(store: Path | None) -> Store:
+    """The store that there is; StoreError where there is none."""
+    from deepstone.store.store import Store
+
+    return Store.open(store_folder(store), create=False)
+
+
+def filters_in(words: Sequence[str]) -> Filters:
+    from deepstone.store.rows import filters_of
+
+    given: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if not equals:
+            raise UsageError(f"{word!r} is not NAME=VALUE, as in model=resnet50")
+        given[name] = value
+    return filters_of(given)
+
+
+def warn(damaged: Iterable[Damage]) -> None:
+    for damage in damaged:
+        note(f"deepstone: damaged record {damage.path}: {damage.reason}; `deepstone results delete` removes it")
+
+
+def tell_skipped(damaged: Iterable[Damage]) -> None:
+    """Tells what was skipped and leaves with the exit code of a damaged store; does nothing if nothing was."""
+    told = list(dict.fromkeys(damaged))
+    warn(told)
+    if told:
+        raise typer.Exit(StoreError.exit_code)
+
+
+def record_json(store: Store, run: str) -> Record:
+    """One run, as JSON."""
+    return cast("Record", store.get(run).to_json())
+
+
+def records_in(store: Store, wanted: Filters) -> list[Record]:
+    """The runs that match, oldest first; a damaged one is told, and the others come."""
+    listing = store.list(wanted)
+    damaged = list(listing.damaged)
+    records = [cast("Record", record.to_json()) for record in store.records(listing.rows, damaged=damaged)]
+    warn(damaged)
+    return records

@@ -1,4 +1,8 @@
-"""Data on standard output, messages on standard error. Text fits the window; JSON never holds anything else."""
+"""Data on standard output, messages on standard error. Text and tables fit the window; JSON never holds anything else.
+
+Tables fit by wrapping prose and leaving columns out; a number is never cut or broken. Rich could draw them, but
+importing it takes longer than most commands that print a table.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,28 @@ import json
 import shutil
 import sys
 import textwrap
+import unicodedata
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
-from deepstone.cli.table import Column, table_lines
 from deepstone.errors import DeepstoneError
 
 _NARROWEST = 20  # below this wrapping does no good
+_GAP = "  "
+_ALWAYS = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column:
+    """`rank` 0 is always shown; the others are shown by rank as long as they fit. Empty ones are not shown at all.
+
+    `wraps` is for prose and lists of words, and says how narrow the column may become; 0 for what may not be broken.
+    """
+
+    heading: str
+    right: bool = False
+    rank: int = _ALWAYS
+    wraps: int = 0
 
 
 def print_json(data: object) -> None:
@@ -81,4 +101,115 @@ def _fitted(line: str, hang: int) -> list[str]:
         subsequent_indent=begin + " " * hang,
         break_on_hyphens=False,
         drop_whitespace=True,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Sized:
+    column: Column
+    cells: tuple[str, ...]
+    natural: int
+
+    @property
+    def least(self) -> int:
+        return min(self.natural, self.column.wraps) if self.column.wraps else self.natural
+
+
+def table_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
+    """The lines of a table for a window so wide, or for a file (None), where every row is one line."""
+    sized = [_sized(column, [row[number] for row in rows]) for number, column in enumerate(columns)]
+    filled = [entry for entry in sized if any(entry.cells) or not rows or entry.column.rank == _ALWAYS]
+    shown = filled if width is None else _that_fit(filled, width)
+    widths = _widths(shown, width)
+    lines = _headings(shown, widths)
+    lines.append(_GAP.join("─" * size for size in widths))
+    for number in range(len(rows)):
+        lines += _row([entry.cells[number] for entry in shown], shown, widths)
+    left_out = [entry.column.heading.replace("\n", " ") for entry in filled if entry not in shown]
+    if left_out:
+        note = f"Not shown in a window this narrow: {', '.join(left_out)}. --json has everything."
+        lines += ["", *textwrap.wrap(note, width or len(note))]
+    return lines
+
+
+def _sized(column: Column, cells: Sequence[str]) -> _Sized:
+    texts = [*column.heading.split("\n"), *cells]
+    width = len if all(map(str.isascii, texts)) else display_width  # of ten thousand rows, a quarter of the time
+    return _Sized(column=column, cells=tuple(cells), natural=max(map(width, texts)))
+
+
+def _that_fit(columns: Sequence[_Sized], width: int) -> list[_Sized]:
+    chosen = [entry for entry in columns if entry.column.rank == _ALWAYS]
+    for entry in sorted(columns, key=lambda entry: entry.column.rank):
+        if entry not in chosen and _total([each.least for each in [*chosen, entry]]) <= width:
+            chosen.append(entry)
+    return [entry for entry in columns if entry in chosen]
+
+
+def _widths(columns: Sequence[_Sized], width: int | None) -> list[int]:
+    """What is left beside the columns that do not wrap is shared by those that do, none getting more than it needs."""
+    widths = [entry.natural for entry in columns]
+    wrapping = [number for number, entry in enumerate(columns) if entry.column.wraps]
+    if width is None or not wrapping:
+        return widths
+    left = width - _total(widths) + sum(widths[number] for number in wrapping)
+    # The modest come first: what they do not need goes to the others.
+    modest_first = sorted(wrapping, key=lambda number: columns[number].natural)
+    for taken, number in enumerate(modest_first):
+        others_least = sum(columns[other].least for other in modest_first[taken + 1 :])
+        share = min(left // (len(wrapping) - taken), left - others_least)
+        widths[number] = max(columns[number].least, min(columns[number].natural, share))
+        left -= widths[number]
+    return widths
+
+
+def _total(widths: Sequence[int]) -> int:
+    return sum(widths) + len(_GAP) * (len(widths) - 1)
+
+
+def _headings(columns: Sequence[_Sized], widths: Sequence[int]) -> list[str]:
+    """Headings of several lines end at the same line."""
+    parts = [entry.column.heading.split("\n") for entry in columns]
+    height = max(map(len, parts))
+    padded = [[""] * (height - len(part)) + part for part in parts]
+    return [_line([part[number] for part in padded], columns, widths) for number in range(height)]
+
+
+def _row(cells: Sequence[str], columns: Sequence[_Sized], widths: Sequence[int]) -> list[str]:
+    if not any(entry.column.wraps for entry in columns):
+        return [_line(cells, columns, widths)]
+    parts = [
+        _wrapped(cell, size) if entry.column.wraps else [cell]
+        for cell, entry, size in zip(cells, columns, widths, strict=True)
+    ]
+    height = max(map(len, parts))
+    return [
+        _line([part[number] if number < len(part) else "" for part in parts], columns, widths)
+        for number in range(height)
+    ]
+
+
+def _line(cells: Sequence[str], columns: Sequence[_Sized], widths: Sequence[int]) -> str:
+    padded = [_padded(cell, size, entry.column.right) for cell, entry, size in zip(cells, columns, widths, strict=True)]
+    return _GAP.join(padded).rstrip()
+
+
+def _padded(cell: str, size: int, right: bool) -> str:
+    if cell.isascii():
+        return cell.rjust(size) if right else cell.ljust(size)
+    space = " " * (size - display_width(cell))
+    return space + cell if right else cell + space
+
+
+def _wrapped(text: str, size: int) -> list[str]:
+    return textwrap.wrap(text, size, break_on_hyphens=False) or [""]
+
+
+def display_width(text: str) -> int:
+    """How many cells of a terminal the text takes."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        2 if unicodedata.east_asian_width(character) in "WF" else 0 if unicodedata.combining(character) else 1
+        for character in text
     )

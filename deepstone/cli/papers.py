@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import json as json_module
 import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from deepstone.cli.figure_file import check_folder
-from deepstone.cli.options import Also, DryRun, Json, StorePath, TimeLimit, examples, store_folder
-from deepstone.cli.output import note, print_json
-from deepstone.cli.stored import warn
+from deepstone.cli.draw import check_folder
+from deepstone.cli.jobs import wait_limit_s
+from deepstone.cli.options import Also, DryRun, Json, StorePath, TimeLimit, WaitUntilQuiet, examples, store_folder, warn
+from deepstone.cli.output import Column, note, print_json, print_lines, print_table
 from deepstone.cli.studying import exit_as, given_words, measured, opened_for, show_planned
 from deepstone.errors import DeepstoneError, UsageError, nearest
+from deepstone.records.quantity import span_in_words
+from deepstone.records.schema import is_absent
+from deepstone.units import digits
 
 if TYPE_CHECKING:
-    from deepstone.papers.paper import Paper, Scale
+    from deepstone.papers.paper import Claim, Paper, Scale
     from deepstone.store.layout import Damage
-    from deepstone.studies.course import Call
     from deepstone.studies.plan import Plan
     from deepstone.studies.state import State
+    from deepstone.studies.study_run import Call
+
 
 EXAMPLES = examples(
     "deepstone papers                                      (all verdicts, nothing is measured)",
@@ -32,9 +38,9 @@ EXAMPLES = examples(
 
 
 def complete_paper(incomplete: str) -> list[str]:
-    from deepstone.papers.catalog import names
+    from deepstone.papers.paper import paper_names
 
-    return [name for name in names() if name.startswith(incomplete)]
+    return [name for name in paper_names() if name.startswith(incomplete)]
 
 
 def papers(
@@ -51,6 +57,7 @@ def papers(
     no_run: Annotated[bool, typer.Option("--no-run", help="Judge from what is there, and measure nothing.")] = False,
     dry_run: DryRun = False,
     time: TimeLimit = None,
+    wait_until_quiet: WaitUntilQuiet = None,
     also: Also = None,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="Save verdicts and figures as JSON.", metavar="FILE")
@@ -62,31 +69,32 @@ def papers(
 
     Exit codes: 0 ok, 1 something could not be measured, 2 usage or a refused file, 4 something is missing.
     """
-    from deepstone.papers.catalog import load, names
+    from deepstone.papers.paper import load_paper, paper_names
 
     elsewhere = list(also or [])
     _check_output(output)
+    wait_limit_s(wait_until_quiet)
     if which is None:
         for given, option in ((claim, "--claim"), (time, "--time"), (output, "-o"), (dry_run or None, "--dry-run")):
             if given is not None:
-                raise UsageError(f"{option}: needs the name of a paper: {', '.join(names())}")
-        _show_all([load(each) for each in names()], store_folder(store), elsewhere, as_json=json)
+                raise UsageError(f"{option}: needs the name of a paper: {', '.join(paper_names())}")
+        _show_all([load_paper(each) for each in paper_names()], store_folder(store), elsewhere, as_json=json)
         return
-    paper = load(which)
+    paper = load_paper(which)
     if claim is not None:
         _show_claim(paper, claim, as_json=json)
         return
     chosen = _scale(scale)
     state: State | None = None
     if not no_run:
-        command = _command(which, chosen, time, elsewhere, output, store)
+        command = _command(which, chosen, time, wait_until_quiet, elsewhere, output, store)
         plan, call = _planned(paper, chosen, time, command)
         if dry_run:
             show_planned(plan, call, store_folder(store), as_json=json)
             return
         # What is wrong with files from elsewhere is told before minutes are spent on measuring.
         _judged([paper], store_folder(store), elsewhere, chosen)
-        state = measured(plan, opened_for(store_folder(store)), call)
+        state = measured(plan, opened_for(store_folder(store)), call, wait=wait_until_quiet)
         _tell_unmeasured(state)
     [judged] = _judged([paper], store_folder(store), elsewhere, chosen)
     _show(judged, output, as_json=json)
@@ -95,30 +103,24 @@ def papers(
 
 
 def _show_all(papers: list[Paper], store: Path, also: list[Path], *, as_json: bool) -> None:
-    from deepstone.cli.show_papers import show_table
-
     judged = _judged(papers, store, also, None)
     if as_json:
         print_json(judged)
         return
-    show_table(judged)
+    _print_table(judged)
 
 
 def _show_claim(paper: Paper, id: str, *, as_json: bool) -> None:
-    from deepstone.cli.show_papers import claim_as_json, show_claim
-
     found = paper.claim(id)
     if found is None:
         raise UsageError(f"{paper.name} has no claim {id!r}; {nearest(id, [each.id for each in paper.claims])}")
     if as_json:
-        print_json(claim_as_json(found))
+        print_json(_claim_json(found))
     else:
-        show_claim(found)
+        _print_claim(found)
 
 
 def _show(judged: dict[str, Any], output: Path | None, *, as_json: bool) -> None:
-    from deepstone.cli.show_papers import show_paper
-
     if output is not None:
         from deepstone.durable import write_whole
 
@@ -129,7 +131,7 @@ def _show(judged: dict[str, Any], output: Path | None, *, as_json: bool) -> None
     if as_json:
         print_json(judged)
     else:
-        show_paper(judged)
+        _print_paper(judged)
     if output is not None:
         note(f"saved {output}")
 
@@ -139,18 +141,21 @@ def _judged(papers: list[Paper], store: Path, also: list[Path], scale: Scale | N
     from deepstone.papers.judge import judged_paper
 
     damaged: list[Damage] = []
-    evidence = gather(papers, store, also, damaged)
+    skipped: list[str] = []
+    evidence = gather(papers, store, also, damaged, skipped)
     warn(dict.fromkeys(damaged))
-    return [judged_paper(paper, evidence, scale=scale) for paper in papers]
+    for line in skipped:
+        note(f"deepstone: passed over {line}")
+    return [judged_paper(paper, evidence, scale=scale).to_json() for paper in papers]
 
 
 def _planned(paper: Paper, scale: Scale, time: str | None, command: tuple[str, ...]) -> tuple[Plan, Call]:
     from dataclasses import replace
 
-    from deepstone.studies.course import Call
     from deepstone.studies.durations import parse_duration
     from deepstone.studies.find import read_study_file
     from deepstone.studies.plan import make_plan
+    from deepstone.studies.study_run import Call
 
     time_s = None if time is None else parse_duration(time)
     study = read_study_file(paper.studies[scale])
@@ -161,9 +166,9 @@ def _planned(paper: Paper, scale: Scale, time: str | None, command: tuple[str, .
 
 def _tell_unmeasured(state: State) -> None:
     """What there was no time for, and what failed, by name; what cannot run here is no failure."""
-    for progress in state.tasks:
-        if progress.state in ("left out", "failed"):
-            note(f"{progress.state}: {progress.task.title}, round {progress.task.round}: {progress.why}")
+    for status in state.tasks:
+        if status.state in ("left out", "failed"):
+            note(f"{status.state}: {status.task.title}, round {status.task.round}: {status.why}")
     if state.count("left out"):
         note(f"for what was left out: {state.resume}")
 
@@ -184,14 +189,137 @@ def _check_output(output: Path | None) -> None:
 
 
 def _command(
-    name: str, scale: Scale, time: str | None, also: list[Path], output: Path | None, store: Path | None
+    name: str,
+    scale: Scale,
+    time: str | None,
+    wait: str | None,
+    also: list[Path],
+    output: Path | None,
+    store: Path | None,
 ) -> tuple[str, ...]:
     """The words that go on with it."""
     options: list[tuple[str, object]] = [
         ("--scale", scale),
         ("--time", time),
+        ("--wait-until-quiet", wait),
         *(("--also", path) for path in also),
         ("-o", output),
         ("--store", store),
     ]
     return ("deepstone", "papers", name, *given_words(options))
+
+
+def _print_table(papers: Sequence[Mapping[str, Any]]) -> None:
+    """Every claim of every paper, one line for each machine that says something about it."""
+    columns = [
+        Column(heading="claim"),
+        Column(heading="what", wraps=24),
+        Column(heading="published", wraps=12),
+        Column(heading="verdict"),
+        Column(heading="measured", right=True),
+        Column(heading="machine", wraps=12),
+    ]
+    print_table(columns, [row for paper in papers for claim in paper["claims"] for row in _rows(claim)])
+    for paper in papers:
+        print_lines(["", f"{paper['name']}: {_counted(paper)}; `deepstone papers {paper['name']}` tells why"])
+
+
+def _print_paper(paper: Mapping[str, Any]) -> None:
+    print_lines(
+        [f"{paper['name']}: {paper['title']}", f"    {paper['citation']}", f"    measured on: {paper['setup']}"]
+    )
+    for claim in paper["claims"]:
+        print_lines(["", f"{claim['id']}  {claim['claim']} ({claim['where']}: {claim['published']['text']})"], hang=8)
+        verdicts = claim["by_machine"] or [claim]
+        for verdict in worth_telling(verdicts):
+            print_lines([f"    {_head(verdict)}"], hang=4)
+            print_lines([f"        {verdict['why']}"], hang=0)
+            if verdict["setup"]:
+                print_lines([f"        {verdict['setup']}{_rests_on(verdict)}"], hang=0)
+    print_lines(["", f"{_counted(paper)}; {len(paper['charts'])} figures"])
+    print_lines(f"wrong in the paper itself: {error}" for error in paper["errors"])
+
+
+def _print_claim(claim: Claim) -> None:
+    print_lines(
+        [
+            f"{claim.id}: {claim.text}",
+            f"    where      {claim.where}",
+            f"    published  {claim.published.text}",
+            f"    tested by  {claim.test}",
+        ],
+        hang=11,
+    )
+    for number, use in enumerate(claim.rules):
+        given = ", ".join(f"{key} = {value}" for key, value in use.parameters.items())
+        head = "rule" if number == 0 else "beside" if use.beside else "else"
+        print_lines([f"    {head:<11}{use.name}: {use.rule.words}"], hang=11)
+        print_lines([f"               {given}"] if given else [], hang=0)
+        print_lines([f"               called: {use.label}"] if use.label else [], hang=0)
+        print_lines([f"               said with it: {use.remark}"] if use.remark else [], hang=0)
+
+
+def _claim_json(claim: Claim) -> dict[str, Any]:
+    from deepstone.papers.judge import rule_words
+
+    return {
+        "id": claim.id,
+        "claim": claim.text,
+        "where": claim.where,
+        "published": claim.published.to_json(),
+        "test": claim.test,
+        "rule": rule_words(claim),
+        "rules": [
+            {"name": use.name, "parameters": dict(use.parameters), "label": use.label, "beside": use.beside}
+            for use in claim.rules
+        ],
+    }
+
+
+def _rows(claim: Mapping[str, Any]) -> list[list[str]]:
+    verdicts = worth_telling(claim["by_machine"] or [claim])
+    first = [claim["id"], claim["claim"], claim["published"]["text"]]
+    return [
+        [*(first if number == 0 else ["", "", ""]), verdict["verdict"], measured_in_words(verdict), verdict["machine"]]
+        for number, verdict in enumerate(verdicts)
+    ]
+
+
+def worth_telling(verdicts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Machines that have a verdict; where none has, what the first of them lacks."""
+    return [verdict for verdict in verdicts if verdict["verdict"] != "not testable here"] or list(verdicts[:1])
+
+
+def _head(verdict: Mapping[str, Any]) -> str:
+    parts = [verdict["verdict"].upper(), measured_in_words(verdict), verdict["machine"]]
+    return "  ".join(part for part in parts if part)
+
+
+def measured_in_words(verdict: Mapping[str, Any]) -> str:
+    """The number with its interval; empty where there is none."""
+    value = verdict["measured"]
+    if is_absent(value):
+        return ""
+    if verdict["unit"] == "share":
+        return f"{digits(100 * value['median'])} %{_interval(value, 100)}"
+    unit = "x" if verdict["unit"] == "ratio" else f" {verdict['unit']}"
+    return f"{digits(value['median'])}{unit}{_interval(value, 1)}"
+
+
+def _interval(value: Mapping[str, Any], factor: float) -> str:
+    """Nothing where it was counted; the reason where it was measured, but has none."""
+    if value["low"] == value["high"] and not is_absent(value["low"]):
+        return ""
+    return f" ({span_in_words(value, lambda end: digits(factor * end))})"
+
+
+def _rests_on(verdict: Mapping[str, Any]) -> str:
+    ids = [*verdict["runs"], *verdict["findings"]]
+    return f" [{', '.join(ids)}]" if ids else ""
+
+
+def _counted(paper: Mapping[str, Any]) -> str:
+    from deepstone.papers.verdict import WORDS
+
+    counts = Counter(claim["verdict"] for claim in paper["claims"])
+    return ", ".join(f"{counts[word]} {word}" for word in WORDS if counts[word])

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from deepstone.cli.output import harmless, note
+from deepstone.cli.stopped import raise_swallowed
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -33,6 +34,7 @@ class Bar:
 
     def tell(self, stage: str, share: float) -> None:
         """Called between blocks: what is going on, and which share of the job is done."""
+        raise_swallowed()
         if self._progress is None or self._task is None:
             return
         number = f"{self._done + 1}/{self._jobs} " if self._jobs > 1 else ""

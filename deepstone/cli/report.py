@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepstone.cli.figure_file import check_folder, check_page
-from deepstone.cli.options import Also, Json, StorePath, examples, store_folder
+from deepstone.cli.draw import check_folder, check_page
+from deepstone.cli.options import Also, Filter, Json, StorePath, examples, filters_in, store_folder, tell_skipped
 from deepstone.cli.output import note, print_json
-from deepstone.cli.stored import Filter, filters_in
 from deepstone.errors import UsageError
 
 if TYPE_CHECKING:
     from deepstone.report.book import Book
+    from deepstone.store.layout import Damage
     from deepstone.store.store import Store
 
 EXAMPLES = examples(
@@ -48,25 +48,28 @@ def report(
     json: Json = False,
 ) -> None:
     """What was measured as one page that needs nothing but itself: sentences first, then figures with their numbers,
-    what was not measured, and every run.
+    what was not measured, and every run. Exits with 3 when it skips a damaged record.
     """
     _check(output, figures, markdown, json=json)
     wanted = filters_in(filters or [])
-    from deepstone.cli.report_sources import report_sources, taken_in
     from deepstone.report.book import make_book
+    from deepstone.report.sources import Gathered, report_sources
 
-    gathered = taken_in([*(also or []), *(paper or [])])
+    gathered = Gathered.from_paths([*(also or []), *(paper or [])])
     for line in gathered.skipped:
         note(f"deepstone: passed over {line}")
     opened = _opened(store, needed=not also and not paper)
-    book = make_book(report_sources(opened, wanted, study, gathered))
+    damaged: list[Damage] = []
+    book = make_book(report_sources(opened, wanted, study, gathered, damaged))
     if not book.runs and not book.chapters:
+        tell_skipped(damaged)
         raise UsageError("nothing to report: no run or finding fits; `deepstone results list` shows what there is")
     _write(book, output, figures, markdown)
     if json:
         from deepstone.report.book_json import book_json
 
         print_json(book_json(book))
+    tell_skipped(damaged)
 
 
 def _check(output: Path | None, figures: Path | None, markdown: Path | None, *, json: bool) -> None:
@@ -89,7 +92,7 @@ def _opened(store: Path | None, *, needed: bool) -> Store | None:
 
 
 def _write(book: Book, output: Path | None, figures: Path | None, markdown: Path | None) -> None:
-    from deepstone.report.book_files import write_figures, write_markdown, write_page
+    from deepstone.report.files import write_figures, write_markdown, write_page
 
     drawn = sum(len(chapter.figures) for chapter in book.chapters)
     told = f"{len(book.runs):,} runs, {len(book.statements)} statements, {drawn} figures"

@@ -9,10 +9,18 @@ import typer
 
 from deepstone.cli import compare_stored, export, gate
 from deepstone.cli.compare import TwoSidedCommand
-from deepstone.cli.options import Json, StorePath, examples, store_folder
-from deepstone.cli.output import note, print_json, print_json_items, print_lines, print_table
-from deepstone.cli.stored import Filter, filters_in, open_store, warn
-from deepstone.cli.table import Column
+from deepstone.cli.options import (
+    Filter,
+    Json,
+    StorePath,
+    examples,
+    filters_in,
+    open_store,
+    record_json,
+    store_folder,
+    warn,
+)
+from deepstone.cli.output import Column, note, print_json, print_json_items, print_lines, print_table
 from deepstone.errors import StoreError
 
 if TYPE_CHECKING:
@@ -28,6 +36,8 @@ app = typer.Typer(
         "deepstone results export --format csv -o runs.csv",
     ),
 )
+
+_UNTOLD = ("sha256", "canonical_job")  # columns of the index that are no part of a run
 
 RunId = Annotated[str, typer.Argument(help="A run's id, or enough of its beginning.", metavar="ID")]
 
@@ -46,7 +56,7 @@ def list_runs(filters: Filter = None, store: StorePath = None, json: Json = Fals
 @app.command("show", short_help="One run: what was measured and how to repeat it.")
 def show(run: RunId, store: StorePath = None, json: Json = False) -> None:
     """One run: what was measured, what it rests on, and the command that gives it again."""
-    record = open_store(store).get(run)
+    record = record_json(open_store(store), run)
     if json:
         print_json(record)
         return
@@ -122,7 +132,7 @@ def _described(row: Row) -> dict[str, object]:
     """A row as JSON; what the run has not is left out."""
     from json import loads
 
-    known = {name: value for name in row.__slots__ if (value := getattr(row, name)) is not None and name != "sha256"}
+    known = {name: value for name in row.__slots__ if name not in _UNTOLD and (value := getattr(row, name)) is not None}
     if row.samples_per_s is not None:  # a quantity elsewhere, here its median alone
         known["samples_per_s_median"] = known.pop("samples_per_s")
     return {**known, "requested": loads(row.requested)}

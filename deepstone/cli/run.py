@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from deepstone.cli.jobs import first_look, measure_all, plan, print_plan, quiet_machine
 from deepstone.cli.options import (
     Axes,
     Budget,
@@ -15,12 +16,12 @@ from deepstone.cli.options import (
     StorePath,
     Target,
     Timeout,
+    WaitUntilQuiet,
     changed,
     examples,
     store_folder,
 )
 from deepstone.cli.output import print_json
-from deepstone.errors import MissingError
 
 EXAMPLES = examples(
     "deepstone run alexnet-owt batch=16",
@@ -45,6 +46,7 @@ def run(
         ),
     ] = 1,
     timeout: Timeout = 900.0,
+    wait_until_quiet: WaitUntilQuiet = None,
     store: StorePath = None,
     dry_run: DryRun = False,
     json: Json = False,
@@ -56,13 +58,14 @@ def run(
     from deepstone.exchange.load import load_model
     from deepstone.setups.request import expand, parse_words
 
-    requests = expand(parse_words(axes or []))
-    loaded = load_model(model)
+    begin = first_look()
+    choices = parse_words(axes or [])
+    requests = expand(choices)
+    loaded = load_model(model, frameworks=choices.get("framework", ()), timeout_s=timeout)
     # Only now what is slow to import: a word that is wrong is told at once.
-    from deepstone.cli.jobs import measure_all, plan, print_plan
-    from deepstone.runner.launch import Effort
+    from deepstone.measure.effort import Effort
 
-    effort = Effort(target=target / 100, budget_s=budget, launches=launches, timeout_s=timeout)
+    effort = Effort(target_share=target / 100, budget_s=budget, launches=launches, timeout_s=timeout)
     options = changed(
         ("--target", target, 2.0),
         ("--budget", budget, 20.0),
@@ -73,21 +76,20 @@ def run(
     if dry_run:
         print_plan(jobs, as_json=json)
         return
-    records, missing = measure_all(jobs, effort, store_folder(store))
-    if missing and len(jobs) == 1:
-        raise missing[0]
+    records, failed = measure_all(jobs, effort, store_folder(store), quiet_machine(begin, wait_until_quiet))
+    if failed and len(jobs) == 1:
+        raise failed[0]
     if json:
         print_json(records[0] if len(jobs) == 1 else records)
     elif records:
-        from deepstone.cli.ratios import show_with_ratios
-        from deepstone.cli.show import show_records
+        from deepstone.cli.show import show_records, show_with_ratios
 
         several = len({record["setup"]["requested"]["framework"] for record in records}) > 1
         if several and not loaded.graph.opaque:
             show_with_ratios(records, jobs, timeout_s=timeout)
         else:
             show_records(records)
-    if missing:
-        raise typer.Exit(MissingError.exit_code)
+    if failed:
+        raise typer.Exit(max(error.exit_code for error in failed))
     if any(record["outcome"] != "ok" for record in records):
         raise typer.Exit(1)

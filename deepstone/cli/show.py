@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from deepstone.cli.output import print_lines, print_table
-from deepstone.cli.table import Column
-from deepstone.records.schema import Quantity, Record, is_absent
-from deepstone.setups.axes import AXES
+from deepstone.cli.output import Column, print_lines, print_table
+from deepstone.cli.progress import progress_bar
+from deepstone.records.quantity import interval_in_words, span_in_words, time_in_words
+from deepstone.records.schema import Record, is_absent
+from deepstone.setups.axes import AUTO, AXES
+from deepstone.setups.effective import LEFT_TO_FRAMEWORKS
 from deepstone.units import bytes_, count, digits, percent, seconds
+
+if TYPE_CHECKING:
+    from deepstone.checks.comparable import Comparable
+    from deepstone.measure.statistics import Quantity
+    from deepstone.runner.job import Job
 
 _STARTUP = ("import_s", "build_s", "first_step_s")
 _MEMORY = ("host_peak_bytes", "device_allocated_bytes", "device_reserved_bytes", "analytic_bytes")
@@ -40,7 +47,7 @@ def record_lines(record: Record) -> list[str]:
     if not is_absent(summary):
         rate, step = summary["samples_per_s"], summary["step_s"]
         lines += [
-            f"  {digits(rate['median'])} images/s    95 % interval {_span(rate)} ({summary['interval']}, "
+            f"  {digits(rate['median'])} images/s    {interval_in_words(rate, digits)} ({summary['interval']}, "
             f"{counted(step['n'], 'sample')} after {counted(record['samples']['warmup_steps'], 'step')} of warm-up; "
             f"{summary['stopped']})",
             f"  step {seconds(step['median'])}    {_phases_in_words(record)}",
@@ -49,6 +56,9 @@ def record_lines(record: Record) -> list[str]:
     lines += [f"  {line}" for line in (_startup_in_words(record), _memory_in_words(record)) if line]
     if not is_absent(summary):
         lines.append(f"  {_energy_in_words(record)}")
+    unread = _not_read_back(record)
+    if unread and record["outcome"] == "ok":
+        lines.append(f"  not read back: {unread}; the framework does not tell whether it did so")
     lines += [f"  doubt: {doubt['code']}: {doubt['detail']}" for doubt in record["doubts"]]
     lines.append(f"  run {record['id']}")
     return lines
@@ -98,7 +108,11 @@ def _row(record: Record, varying: Sequence[str], *, with_model: bool, extra: str
     cells += [str(record["setup"]["requested"].get(axis, "")) for axis in varying]
     summary = cast(dict[str, Any], record["summary"])
     measured = not is_absent(summary)
-    cells += [digits(summary["samples_per_s"]["median"]), _span(summary["samples_per_s"])] if measured else ["–", "–"]
+    cells += (
+        [digits(summary["samples_per_s"]["median"]), span_in_words(summary["samples_per_s"], digits)]
+        if measured
+        else ["–", "–"]
+    )
     cells += [] if extra is None else [extra]
     cells += [record["outcome"], " ".join(doubt["code"] for doubt in record["doubts"])]
     cells.append(seconds(summary["step_s"]["median"]) if measured else "–")
@@ -121,6 +135,13 @@ def _setup_in_words(record: Record) -> str:
     return f"{value['framework'].replace('@', ' ')} on {value['device']} ({', '.join(details)})"
 
 
+def _not_read_back(record: Record) -> str:
+    """What was asked of the framework, and nothing it did shows."""
+    asked, done = record["setup"]["requested"], record["setup"]["effective"]
+    chosen = [axis for axis in LEFT_TO_FRAMEWORKS if asked.get(axis, AUTO) != AUTO and axis in done]
+    return ", ".join(f"{axis}={asked[axis]}" for axis in chosen if done[axis]["source"] == "set")
+
+
 def _failure_lines(record: Record) -> list[str]:
     failure = cast(dict[str, Any], record["failure"])
     lines = [f"{record['outcome']}: {failure['reason']}"]
@@ -130,10 +151,6 @@ def _failure_lines(record: Record) -> list[str]:
 
 def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
-
-
-def _span(quantity: Quantity) -> str:
-    return f"{digits(quantity['low'])} – {digits(quantity['high'])}"
 
 
 def _phases_in_words(record: Record) -> str:
@@ -147,7 +164,7 @@ def _phases_in_words(record: Record) -> str:
 def _phase(record: Record, name: str) -> str:
     phases = cast(dict[str, Any], record["phases"])
     value = phases.get(f"{name}_s")
-    return "" if value is None or is_absent(value) else seconds(value["median"])
+    return "" if value is None or is_absent(value) else time_in_words(value)
 
 
 def _flops_in_words(record: Record) -> str:
@@ -208,3 +225,75 @@ def _energy_in_words(record: Record) -> str:
 def _covered(energy: dict[str, Any]) -> list[str]:
     """What each meter includes."""
     return [str(meter["covers"]) for meter in energy.get("meters", []) if "covers" in meter]
+
+
+def show_with_ratios(records: Sequence[Record], jobs: Sequence[Job], *, timeout_s: float) -> None:
+    """Raises MissingError, but then everything is measured and stored already."""
+    checks = _checks(records, jobs, timeout_s)
+    base = str(records[0]["setup"]["requested"]["framework"])
+    ratios = {record["id"]: _ratio(record, _counterpart(record, records, base), checks) for record in records}
+    show_table(records, extra=(f"images/s\nagainst {base}", ratios))
+    print_lines(["", *_remarks(checks), *_training_remarks(records, base)], hang=4)
+
+
+def _checks(records: Sequence[Record], jobs: Sequence[Job], timeout_s: float) -> dict[str, Comparable]:
+    """What shows that they compute the same, of every run that went well, by job."""
+    from deepstone.checks.comparable import comparable
+
+    measured = {record["job"] for record in records if not is_absent(record["summary"])}
+    wanted = {job.id: job for job in jobs if job.id in measured}
+    with progress_bar(1) as bar:
+        bar.begin("do they compute the same?")
+        return comparable(wanted, timeout_s=timeout_s, on_progress=bar.tell)
+
+
+def _counterpart(record: Record, records: Sequence[Record], base: str) -> Record | None:
+    """The run of the first framework with everything else the same."""
+    wanted = {**record["setup"]["requested"], "framework": base}
+    return next((other for other in records if other["setup"]["requested"] == wanted), None)
+
+
+def _ratio(record: Record, base: Record | None, checks: Mapping[str, Comparable]) -> str:
+    from deepstone.analysis.contrast import not_the_same_training
+    from deepstone.analysis.wording import span
+    from deepstone.measure.statistics import ratio_of_bounds
+    from deepstone.results.codec import typed_records
+
+    if base is None or is_absent(record["summary"]) or is_absent(base["summary"]):
+        return "–"
+    if not (checks[record["job"]].ok and checks[base["job"]].ok):
+        return "not the same"
+    if not_the_same_training(*([one] for one in typed_records([record, base]))):
+        return "not the same"
+    if record is base:
+        return "1"
+    # The intervals are independent, so the ends of both give bounds that are wide enough.
+    ratio = ratio_of_bounds(_rate(record), _rate(base))
+    return f"{digits(ratio.median)} ({span(ratio)})"
+
+
+def _rate(record: Record) -> Quantity:
+    from deepstone.measure.statistics import Quantity
+
+    return Quantity.from_json(cast(dict[str, Any], record["summary"])["samples_per_s"])
+
+
+def _training_remarks(records: Sequence[Record], base: str) -> list[str]:
+    """What the timed steps themselves have against a ratio."""
+    from deepstone.analysis.contrast import not_the_same_training
+    from deepstone.results.codec import typed_records
+
+    measured = [record for record in records if not is_absent(record["summary"])]
+    pairs = [(record, _counterpart(record, measured, base)) for record in measured]
+    found = [not_the_same_training(*([one] for one in typed_records(pair))) for pair in pairs if pair[1] is not None]
+    return sorted({f"not compared: {reason}" for reason in found if reason})
+
+
+def _remarks(checks: Mapping[str, Comparable]) -> list[str]:
+    remarks = {f"not compared: {check.why_not()}" for check in checks.values() if not check.ok}
+    if any(check.ok for check in checks.values()):
+        remarks.add(
+            "Ratios are of runs measured apart, one after the other; `deepstone compare` interleaves two of them and "
+            "gives a verdict. Every layer and a whole step were checked to compute the same."
+        )
+    return sorted(remarks)

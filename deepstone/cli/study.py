@@ -3,29 +3,55 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from deepstone.cli.completion import complete_axis, complete_study
-from deepstone.cli.figure_file import check_page
-from deepstone.cli.options import DryRun, Json, StorePath, TimeLimit, examples, not_nan, store_folder
-from deepstone.cli.output import note, print_json
-from deepstone.cli.studying import exit_as, given_words, measured, opened_for, show_planned
+from deepstone.cli.draw import check_page
+from deepstone.cli.jobs import wait_limit_s
+from deepstone.cli.options import (
+    DryRun,
+    Json,
+    StorePath,
+    TimeLimit,
+    WaitUntilQuiet,
+    examples,
+    not_nan,
+    store_folder,
+    warn,
+)
+from deepstone.cli.output import Column, note, print_json, print_lines, print_table
+from deepstone.cli.studying import (
+    exit_as,
+    given_words,
+    measured,
+    opened_for,
+    rounds_by_setup,
+    show_planned,
+    task_counts,
+    to_add,
+)
 from deepstone.errors import UsageError, nearest
 
 if TYPE_CHECKING:
+    from deepstone.results.statement import Statement
+    from deepstone.store.layout import Damage
     from deepstone.store.store import Store
-    from deepstone.studies.course import Call
     from deepstone.studies.plan import Plan
+    from deepstone.studies.state import State
     from deepstone.studies.study import Rerun, Study
+    from deepstone.studies.study_run import Call
 
 EXAMPLES = examples(
     "deepstone study --list",
     "deepstone study examples/which-settings.toml --dry-run",
     "deepstone study examples/which-settings.toml model=resnet50 --time '10 min'",
 )
+
+_MOST_STATEMENTS: Final = 15
 
 
 def study(
@@ -74,6 +100,7 @@ def study(
     report: Annotated[
         Path | None, typer.Option("--report", help="Write the page about it here.", metavar="FILE")
     ] = None,
+    wait_until_quiet: WaitUntilQuiet = None,
     list_all: Annotated[bool, typer.Option("--list", help="The studies that come with Deepstone.")] = False,
     store: StorePath = None,
     json: Json = False,
@@ -83,43 +110,42 @@ def study(
     Exit codes: 0 all ok, 1 some task failed, 2 the study is refused, 4 something is missing, 130 interrupted.
     """
     if list_all:
-        from deepstone.cli.show_study import show_builtin
-
-        show_builtin(as_json=json)
+        _show_builtin(as_json=json)
         return
     if reference is None:
         raise UsageError("study needs a file or a name; `deepstone study --list` shows those that there are")
     check_page(report)
+    wait_limit_s(wait_until_quiet)
     chosen = _changed(reference, list(words or []), time=time, rerun=rerun, budget=budget, repetitions=repetitions)
     # Only now what is slow to import: a mistake in the file is told at once.
-    from deepstone.studies.course import Call
     from deepstone.studies.plan import make_plan
+    from deepstone.studies.study_run import Call
 
     plan = make_plan(chosen)
     # A store that the environment names is named again by it.
     source = ctx.get_parameter_source("store")
     named = store if source is not None and source.name == "COMMANDLINE" else None
-    command = _command(reference, list(words or []), time, rerun, budget, repetitions, report, named)
+    command = _command(reference, list(words or []), time, rerun, budget, repetitions, report, wait_until_quiet, named)
     rules = chosen.rules
     call = Call(command=command, resume=shlex.join(command), rerun=rules.rerun, time_s=rules.time_s)
     if dry_run:
         show_planned(plan, call, store_folder(store), as_json=json)
     else:
-        _run(plan, call, store_folder(store), report, as_json=json)
+        _run(plan, call, store_folder(store), report, wait_until_quiet, as_json=json)
 
 
-def finish(state: dict[str, Any], store: Store, report: Path | None, *, silent: bool) -> None:
+def finish(state: State, store: Store, report: Path | None, *, silent: bool) -> None:
     """What a study ends with: what was found, in sentences, and the page about it. `silent`: prints nothing."""
-    from deepstone.cli.report_sources import study_sources
+    from deepstone.report.sources import study_sources
 
-    sources = study_sources(store, state)
+    damaged: list[Damage] = []
+    sources = study_sources(store, state.name, damaged)
+    warn(damaged)
     if not silent:
-        from deepstone.cli.show_study import show_statements
-
-        show_statements(sources.statements)
+        _show_statements(sources.statements)
     if report is not None:
         from deepstone.report.book import make_book
-        from deepstone.report.book_files import write_page
+        from deepstone.report.files import write_page
 
         write_page(make_book(sources), report.expanduser())
         note(f"The page about it: {report}")
@@ -138,8 +164,7 @@ def _changed(
     from dataclasses import replace
 
     from deepstone.studies.durations import parse_duration
-    from deepstone.studies.find import find_study
-    from deepstone.studies.words import with_words
+    from deepstone.studies.find import find_study, with_words
 
     found = with_words(find_study(reference), words)
     rules = found.rules
@@ -180,6 +205,7 @@ def _command(
     budget: float | None,
     repetitions: int | None,
     report: Path | None,
+    wait_until_quiet: str | None,
     store: Path | None,
 ) -> tuple[str, ...]:
     """The words that go on with it."""
@@ -189,19 +215,53 @@ def _command(
         ("--budget", None if budget is None else f"{budget:.12g}"),
         ("--repetitions", repetitions),
         ("--report", report),
+        ("--wait-until-quiet", wait_until_quiet),
         ("--store", store),
     ]
     return ("deepstone", "study", reference, *words, *given_words(options))
 
 
-def _run(plan: Plan, call: Call, folder: Path, report: Path | None, *, as_json: bool) -> None:
-    from deepstone.cli.show_study import show_results
-
+def _run(plan: Plan, call: Call, folder: Path, report: Path | None, wait: str | None, *, as_json: bool) -> None:
     store = opened_for(folder)
-    state = measured(plan, store, call)
+    state = measured(plan, store, call, wait=wait)
     if as_json:
         print_json(state.to_json())
     else:
-        show_results(state)
-    finish(state.to_json(), store, report, silent=as_json)
+        _show_results(state)
+    finish(state, store, report, silent=as_json)
     exit_as(state)
+
+
+def _show_builtin(*, as_json: bool) -> None:
+    from deepstone.studies.find import builtin_names, find_study
+
+    studies = [find_study(name) for name in builtin_names()]
+    if as_json:
+        print_json([{"name": each.name, "title": each.title, "description": each.description} for each in studies])
+        return
+    columns = [
+        Column(heading="study"),
+        Column(heading="what it asks", wraps=20),
+        Column(heading="how", rank=1, wraps=30),
+    ]
+    print_table(columns, [(each.name, each.title, each.description) for each in studies])
+
+
+def _show_results(state: State) -> None:
+    """What did not go as planned, task by task; and the count of all."""
+    for name in ("failed", "pruned", "left out"):
+        for rounds in rounds_by_setup([progress for progress in state.tasks if progress.state == name]):
+            times = f" ({len(rounds)} rounds)" if len(rounds) > 1 else ""
+            print_lines([f"{name}: {rounds[0].task.title}{times}: {rounds[0].why}"])
+    print_lines([f"study {state.name}: {task_counts(state.tasks)}", *to_add(state.addable)])
+    if state.count("left out"):
+        print_lines([f"For what was left out: {state.resume}"])
+
+
+def _show_statements(statements: Sequence[Statement]) -> None:
+    """What was found, the most important first."""
+    if statements:
+        shown = statements[:_MOST_STATEMENTS]
+        print_lines(["", "What was found:", *(f"  · {statement.text}" for statement in shown)], hang=4)
+    if len(statements) > _MOST_STATEMENTS:
+        print_lines([f"  … and {len(statements) - _MOST_STATEMENTS} more, on the page: --report FILE"])

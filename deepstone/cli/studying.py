@@ -2,31 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+import time
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from deepstone.cli.stopped import Stopped
-from deepstone.errors import MissingError
+from deepstone.absent import Absent, as_json
+from deepstone.cli.jobs import first_look, quiet_machine
+from deepstone.cli.output import Column, harmless, note, print_json, print_lines, print_table
+from deepstone.cli.stopped import Stopped, raise_swallowed
+from deepstone.errors import BusyMachineError, MissingError
+from deepstone.units import digits
 
 if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+    from rich.progress import TaskID
+
     from deepstone.store.store import Store
-    from deepstone.studies.course import Call
+    from deepstone.studies.perform import Performed
     from deepstone.studies.plan import Plan
-    from deepstone.studies.state import State
+    from deepstone.studies.state import State, TaskStatus
+    from deepstone.studies.study_run import Call, StudyRun
 
 
 def show_planned(plan: Plan, call: Call, folder: Path, *, as_json: bool) -> None:
-    from deepstone.cli.show_study import show_plan
+    """What a dry run prints: by setup for a person, task by task and in order for a program."""
     from deepstone.store.layout import Layout
     from deepstone.store.store import Store
-    from deepstone.studies.course import Course
+    from deepstone.studies.study_run import StudyRun
 
     is_there = Layout(root=folder).format.exists()  # a dry run makes no store
-    course = Course(plan, Store.open(folder, create=False) if is_there else None, call)
-    show_plan(plan, course, call, as_json=as_json)
+    study_run = StudyRun(plan, Store.open(folder, create=False) if is_there else None, call)
+    _show_plan(plan, study_run, call, as_json=as_json)
 
 
 def opened_for(folder: Path) -> Store:
@@ -38,16 +50,19 @@ def opened_for(folder: Path) -> Store:
     return store
 
 
-def measured(plan: Plan, store: Store, call: Call) -> State:
-    """Runs it, or goes on with it, and shows how far it is. A signal is told with the command that goes on."""
-    from deepstone.cli.show_study import watching
-    from deepstone.studies.course import Course
+def measured(plan: Plan, store: Store, call: Call, *, wait: str | None = None) -> State:
+    """Runs it, or goes on with it, and shows how far it is. A signal is told with the command that goes on, and so is a
+    machine that does not become quiet within `wait`."""
     from deepstone.studies.run import run_study
+    from deepstone.studies.study_run import StudyRun
 
+    quiet = quiet_machine(first_look(), wait)
     try:
-        course = Course(plan, store, call)
-        with watching(course) as watch:
-            return run_study(course, store, call, watch)
+        study_run = StudyRun(plan, store, call)
+        with _shown_progress(study_run) as progress:
+            return run_study(study_run, store, call, progress, lambda job: quiet.before([job], progress.say))
+    except BusyMachineError as error:
+        raise BusyMachineError(f"{error}; what is stored is kept; go on with: {call.resume}") from error
     except Stopped as stopped:
         stopped.kept = f"what is stored is kept; go on with: {call.resume}"
         raise
@@ -55,7 +70,7 @@ def measured(plan: Plan, store: Store, call: Call) -> State:
 
 def exit_as(state: State) -> None:
     """Leaves with the exit code for what is missing or failed, if anything is."""
-    if any(progress.task.missing for progress in state.tasks):
+    if any(status.task.missing for status in state.tasks):
         raise typer.Exit(MissingError.exit_code)
     if state.count("failed"):
         raise typer.Exit(1)
@@ -64,3 +79,174 @@ def exit_as(state: State) -> None:
 def given_words(options: Iterable[tuple[str, object]]) -> list[str]:
     """Of (option, value), those that were given, as words: what goes on with a study is the same command."""
     return [word for option, value in options if value is not None for word in (option, str(value))]
+
+
+def rounds_by_setup(tasks: Iterable[TaskStatus]) -> list[list[TaskStatus]]:
+    """The rounds of each setup, as the study wrote them."""
+    found: dict[str, list[TaskStatus]] = {}
+    for status in tasks:
+        found.setdefault(status.task.setup, []).append(status)
+    return sorted(found.values(), key=lambda rounds: min(status.task.number for status in rounds))
+
+
+def to_add(names: Sequence[str]) -> list[str]:
+    return [f"Not installed, so not in it: deepstone env add {' '.join(names)}"] if names else []
+
+
+def task_counts(tasks: Sequence[TaskStatus], *, waiting: str = "waiting") -> str:
+    from deepstone.studies.state import STATES
+
+    counts = {state: sum(status.state == state for status in tasks) for state in STATES}
+    words = [f"{counts[state]} {waiting if state == 'waiting' else state}" for state in STATES if counts[state]]
+    return ", ".join(words) or "nothing"
+
+
+def _show_plan(plan: Plan, study_run: StudyRun, call: Call, *, as_json: bool) -> None:
+    queue = study_run.foresee()
+    queued = {status.task.id for status in queue}
+    settled = [status for status in study_run.state.tasks if status.task.id not in queued]
+    if as_json:
+        print_json(_plan_json(plan, study_run, call, [*queue, *settled]))
+        return
+    columns = [
+        Column(heading="task", wraps=24),
+        Column(heading="rounds", right=True),
+        Column(heading="each\nabout", right=True),
+        Column(heading="estimated from", rank=1),
+        Column(heading="what becomes of it", wraps=24),
+    ]
+    print_table(columns, [_plan_row(rounds) for rounds in rounds_by_setup(study_run.state.tasks)])
+    print_lines(["", *_plan_lines(plan, study_run, call)])
+
+
+def _plan_row(rounds: Sequence[TaskStatus]) -> list[str]:
+    from deepstone.studies.durations import duration
+    from deepstone.studies.state import STATES
+
+    measured = [status for status in rounds if status.state in ("waiting", "left out")]
+    first = measured[0] if measured else rounds[0]
+    states = sorted(rounds, key=lambda status: STATES.index(status.state))
+    parts = [
+        f"{len(members)} {word}" if len(members) < len(rounds) else word
+        for state, group in groupby(states, key=lambda status: status.state)
+        for members, word in [(list(group), "measured" if state == "waiting" else state)]
+    ]
+    why = f": {first.why}" if first.why else ""
+    return [
+        first.task.title,
+        str(len(rounds)),
+        duration(first.estimate_s) if measured else "",
+        first.estimate_from if measured else "",
+        ", ".join(parts) + why,
+    ]
+
+
+def _plan_lines(plan: Plan, study_run: StudyRun, call: Call) -> list[str]:
+    from deepstone.studies.durations import duration
+
+    rules = plan.study.rules
+    order = "in random order within each round" if rules.order == "random" else "in the order written"
+    lines = [f"{len(plan.tasks)} tasks: {task_counts(study_run.state.tasks, waiting='to measure')}, {order}."]
+    lines.append(f"About {duration(study_run.left_s)} in all." if study_run.left_s else "Nothing is left to measure.")
+    if call.time_s is not None:
+        lines.append(f"Limited to {duration(call.time_s)}: the most informative first, what does not fit is left out.")
+    if plan.excluded:
+        lines.append(f"Excluded by the study itself: {plan.excluded} combinations.")
+    return [*lines, *to_add(plan.addable)]
+
+
+def _plan_json(plan: Plan, study_run: StudyRun, call: Call, tasks: Sequence[TaskStatus]) -> object:
+    return as_json(
+        {
+            "name": plan.study.name,
+            "title": plan.study.title,
+            "command": list(call.command),
+            "estimate_s": study_run.left_s,
+            "time_s": Absent("as long as it takes") if call.time_s is None else call.time_s,
+            "excluded": plan.excluded,
+            "base": dict(plan.base),
+            "addable": list(plan.addable),
+            "tasks": [status.to_json() for status in tasks],
+        }
+    )
+
+
+@contextmanager
+def _shown_progress(study_run: StudyRun) -> Generator[_ShownProgress]:
+    """A line for each task; and on a terminal, below it, how far the study is, drawn only between blocks."""
+    if not sys.stderr.isatty():
+        yield _ShownProgress(study_run, None, None)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.table import Column as TableColumn
+
+    bar = Progress(
+        TextColumn("{task.description}", markup=False, table_column=TableColumn(no_wrap=True, overflow="ellipsis")),
+        BarColumn(bar_width=12),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+        auto_refresh=False,
+        transient=True,
+    )
+    with bar:
+        yield _ShownProgress(study_run, bar, bar.add_task("", total=1.0))
+
+
+class _ShownProgress:
+    """Told by the study how it goes. Without a terminal it says a line per task and nothing else."""
+
+    def __init__(self, study_run: StudyRun, bar: Bar | None, line: TaskID | None) -> None:
+        self._study_run = study_run
+        self._bar = bar
+        self._line = line
+        self._title = self._brief = ""
+        self._is_waiting = False
+        self._start_s = time.monotonic()
+        self._estimate_s = 0.0
+
+    def begin(self, status: TaskStatus) -> None:
+        task = status.task
+        self._title = f"{task.title}, round {task.round}"
+        changed = " ".join(f"{axis}={value}" for axis, value in task.changed.items())
+        self._brief = task.title if task.kind != "run" else f"{task.model} {changed or 'base'}, round {task.round}"
+        self._start_s, self._estimate_s = time.monotonic(), status.estimate_s
+        self.tell("starting", 0.0)
+
+    def tell(self, stage: str, share: float) -> None:
+        from deepstone.studies.durations import duration
+
+        raise_swallowed()
+        if self._bar is None or self._line is None:
+            return
+        tasks = self._study_run.state.tasks
+        settled = sum(status.state != "waiting" for status in tasks)
+        under_way_s = min(self._estimate_s, time.monotonic() - self._start_s)
+        left_s = max(0.0, self._study_run.left_s - under_way_s)
+        failed = self._study_run.state.count("failed")
+        head = f"{settled}/{len(tasks)}" + (f", {failed} failed" if failed else "")
+        text = harmless(f"{head}, {duration(left_s)} left · {self._brief}: {stage}")
+        self._bar.update(self._line, completed=(settled + share) / len(tasks), description=text)
+        self._bar.refresh()
+
+    def end(self, status: TaskStatus, performed: Performed | None) -> None:
+        from deepstone.studies.durations import duration
+
+        tasks = self._study_run.state.tasks
+        settled = sum(each.state != "waiting" for each in tasks)
+        speed = "" if performed is None or performed.speed is None else f", {digits(performed.speed)} images/s"
+        why = f": {status.why}" if status.why else ""
+        stored = "" if performed is None else f"; stored {performed.id}"
+        left = f"; {duration(self._study_run.left_s)} left" if self._study_run.left_s else ""
+        self.say(f"[{settled}/{len(tasks)}] {status.state}: {self._title}{speed}{why}{stored}{left}")
+
+    def waiting(self, tasks: int) -> None:
+        if not self._is_waiting:
+            self._is_waiting = True
+            self.say(f"another study is measuring {tasks} of the tasks; waiting for it")
+
+    def say(self, message: str) -> None:
+        if self._bar is None:
+            note(message)
+        else:
+            self._bar.console.print(harmless(message), markup=False, highlight=False, soft_wrap=True)

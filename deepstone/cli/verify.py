@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from deepstone.cli.frameworks import refuse_lists
-from deepstone.cli.opaque import refuse_opaque
+from deepstone.cli.jobs import refuse_lists, refuse_opaque
 from deepstone.cli.options import Axes, Json, Model, Timeout, examples
-from deepstone.cli.output import note, print_json, print_lines, print_table
+from deepstone.cli.output import Column, note, print_json, print_lines, print_table
+from deepstone.cli.progress import progress_bar
 from deepstone.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
@@ -38,12 +38,11 @@ def verify(model: Model, axes: Axes = None, timeout: Timeout = 1800.0, json: Jso
 
     choices = parse_words(axes or [])
     refuse_lists(choices, "verify")
-    loaded = load_model(model)
+    loaded = load_model(model, frameworks=choices.get("framework", ()), timeout_s=timeout)
     refuse_opaque(loaded.graph, "verify")
     # Only now what is slow to import: a word that is wrong is told at once.
     _refuse_what_is_not_checked(choices)
     from deepstone.checks.verify import verify as check
-    from deepstone.cli.progress import progress_bar
 
     given = {name: values[0] for name, values in choices.items() if name != "framework"}
     names = [str(name) for name in choices.get("framework") or _installed()]
@@ -53,7 +52,7 @@ def verify(model: Model, axes: Axes = None, timeout: Timeout = 1800.0, json: Jso
         jobs = _able(jobs)
     with progress_bar(1) as bar:
         bar.begin(f"{loaded.graph.name} {', '.join(jobs)}")
-        sameness = check(jobs, yardstick=_yardstick(loaded, given, command), timeout_s=timeout, tell=bar.tell)
+        sameness = check(jobs, yardstick=_yardstick(loaded, given, command), timeout_s=timeout, on_progress=bar.tell)
         bar.end()
     if json:
         print_json(_as_json(sameness, jobs))
@@ -96,8 +95,8 @@ def _able(jobs: Mapping[str, Job]) -> dict[str, Job]:
 
 def _job(loaded: Any, given: Mapping[str, Value], command: tuple[str, ...]) -> Job:
     from deepstone.checks.workers import CHECK_BATCH, check_job
-    from deepstone.cli.jobs import make_job
     from deepstone.runner.job import Machine
+    from deepstone.runner.new_job import make_job
     from deepstone.setups.request import complete
 
     request = complete({"batch": CHECK_BATCH, **given})
@@ -138,8 +137,6 @@ def _as_json(sameness: Sameness, jobs: Mapping[str, Job]) -> dict[str, Any]:
 
 
 def _show(sameness: Sameness, jobs: Mapping[str, Job]) -> None:
-    from deepstone.cli.table import Column
-
     columns = [
         Column(heading="framework"),
         Column(heading="layers", right=True),

@@ -1,4 +1,6 @@
-"""Makes an old Debian in a folder, with debootstrap, for a framework that only lives on in one. `enter.py` runs it.
+"""Chroot environments are built with debootstrap: an old Debian, for a framework that runs nowhere else.
+
+`enter.py` runs programs in them. The packages come from where this machine's own apt gets them, if it is a Debian.
 
 debootstrap mounts things while it works. It does so in a mount namespace of its own, so that whoever is killed when,
 nothing stays mounted.
@@ -9,19 +11,18 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
-from deepstone.environments.child import run
-from deepstone.environments.complaints import full_disk, last_word
 from deepstone.environments.environment import AS_ROOT
+from deepstone.environments.installer import Installer, InstallerFailed, Stage, full_disk
 from deepstone.environments.interpreters import clean_variables
-from deepstone.environments.mirrors import mirrors, without_password
-from deepstone.environments.pip import Heard, keep
 from deepstone.environments.places import Place
 from deepstone.environments.recipe import Recipe
 from deepstone.errors import MissingError
+from deepstone.supervise import run_program
 
 LOCKED: Final = "debian:"  # before the names of packages in a lock, which are not those of Python's
 _SYSTEM_TOOLS: Final = ("/usr/sbin", "/sbin")  # not on everybody's PATH
@@ -38,6 +39,11 @@ _NOT_THERE: Final = re.compile(
     r"E: (Failed getting release|Invalid Release|Couldn't download|Couldn't find these debs)"
 )
 
+# Old releases move there when their support ends.
+ARCHIVE: Final = "http://archive.debian.org/debian"
+_SOURCE_LINE: Final = re.compile(r"deb\s+(?:\[[^\]]*\]\s+)?(\S+)\s+(\S+)\s+(.+)")
+_USABLE_MIRRORS: Final = ("http://", "https://")  # debootstrap knows no others that apt knows
+
 
 def require_tools(name: str) -> None:
     """MissingError, before anything is downloaded."""
@@ -51,12 +57,12 @@ def require_tools(name: str) -> None:
     _require_mounting(name)
 
 
-def bootstrap(recipe: Recipe, place: Place, *, log: BinaryIO, heard: Heard, tick: Callable[[], None]) -> Path:
-    """Makes the system; its interpreter. Asks one mirror after the other. MissingError, or OSError for a full disk."""
+def build_chroot(recipe: Recipe, place: Place, installer: Installer) -> Path:
+    """Its interpreter. Asks one mirror after the other. MissingError, or OSError for a full disk."""
     failures: list[str] = []
     for mirror in mirrors():
         shutil.rmtree(place.system, ignore_errors=True)
-        failure = _bootstrap(recipe, place, mirror, log=log, heard=heard, tick=tick)
+        failure = _bootstrap(recipe, place, mirror, installer)
         if not failure:
             return _interpreter(recipe, place)
         failures.append(failure)
@@ -83,48 +89,44 @@ def installed_debs(system: Path, names: Sequence[str]) -> dict[str, str]:
 def _require_mounting(name: str) -> None:
     """In a container root may be forbidden to mount."""
     said: list[str] = []
-    if run([str(_tool("unshare")), "--mount", "true"], variables=_variables(), folder=Path("/"), line=said.append) != 0:
+    command = [str(_tool("unshare")), "--mount", "true"]
+    if run_program(command, env=_variables(), cwd=Path("/"), on_line=said.append) != 0:
         why = " ".join(said)
         raise MissingError(
             f"cannot make {name}: root may not mount here ({why}); docker run --cap-add SYS_ADMIN allows it"
         )
 
 
-def _bootstrap(
-    recipe: Recipe, place: Place, mirror: str, *, log: BinaryIO, heard: Heard, tick: Callable[[], None]
-) -> str:
+def _bootstrap(recipe: Recipe, place: Place, mirror: str, installer: Installer) -> str:
     """Why it failed, if it did."""
-    said: list[str] = []
-
-    def line(text: str) -> None:
-        said.append(text)
-        keep(log, text)
-        match = _SAID.match(text)
-        if match and match[1] in _STAGES:
-            heard(_STAGES[match[1]], match[2].removesuffix("..."))
-
     include = f"--include={','.join(recipe.packages)}"
     what = [recipe.suite, str(place.system), *([mirror] if mirror else [])]
     command = [str(_tool("unshare")), "--mount", str(_tool("debootstrap")), "--variant=minbase", include, *what]
-    keep(log, f"$ {without_password(' '.join(command))}")
-    code = run(command, variables=_variables(), folder=place.folder, line=line, tick=tick)
-    if code == 0:
-        return ""
-    said += _its_log(place, log)
-    full = full_disk(said)
-    if full is not None:
-        raise full
-    errors = [text for text in said if text.startswith("E: ")]
-    return without_password(errors[-1] if errors else last_word(said, code))
+    shown = without_password(" ".join(command))
+    try:
+        installer.run(command, env=_variables(), cwd=place.folder, stage_of=_stage, shown=shown)
+    except InstallerFailed as failure:
+        more = _its_log(place, installer)
+        if full := full_disk(more):
+            raise full from failure
+        errors = [text for text in failure.output if text.startswith("E: ")]
+        told = errors[-1] if errors else str(InstallerFailed([*failure.output, *more], failure.code))
+        return without_password(told)
+    return ""
 
 
-def _its_log(place: Place, log: BinaryIO) -> list[str]:
+def _stage(text: str) -> Stage | None:
+    match = _SAID.match(text)
+    return (_STAGES[match[1]], match[2].removesuffix("...")) if match and match[1] in _STAGES else None
+
+
+def _its_log(place: Place, installer: Installer) -> list[str]:
     """What the programs said that debootstrap ran, for the log that stays."""
     try:
         text = (place.system / "debootstrap" / "debootstrap.log").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return []
-    keep(log, text)
+    installer.log(text)
     return [line for line in text.splitlines() if not line.startswith("E: ")]
 
 
@@ -142,3 +144,72 @@ def _variables() -> Mapping[str, str]:
 
 def _tool(name: str) -> str | None:
     return shutil.which(name, path=os.pathsep.join([*os.get_exec_path(), *_SYSTEM_TOOLS]))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Source:
+    """One entry of apt's sources."""
+
+    address: str
+    suites: tuple[str, ...]
+    components: tuple[str, ...]
+
+
+def mirrors(root: Path = Path("/")) -> list[str]:
+    """In the order in which to try them; "" is the one that debootstrap would take by itself."""
+    return [_own_mirror(root), ARCHIVE]
+
+
+def without_password(address: str) -> str:
+    """Fit to be shown."""
+    return re.sub(r"//[^/@]*@", "//", address)
+
+
+def _own_mirror(root: Path) -> str:
+    """The main archive of a Debian. Other distributions have other packages, and further sources are not Debian's."""
+    pairs = (line.partition("=") for line in _lines(root / "etc/os-release"))
+    release = {name: value.strip('"') for name, _, value in pairs}
+    if release.get("ID") != "debian":
+        return ""
+    suites = {release.get("VERSION_CODENAME", ""), "stable", "testing", "unstable", "sid"}
+    for source in _sources(root / "etc/apt"):
+        if suites & set(source.suites) and "main" in source.components and source.address.startswith(_USABLE_MIRRORS):
+            return source.address.rstrip("/")
+    return ""
+
+
+def _sources(folder: Path) -> Iterator[_Source]:
+    further = sorted((folder / "sources.list.d").glob("*"))
+    for path in [folder / "sources.list", *further]:
+        if path.suffix == ".list":
+            yield from _of_lines(path)
+        elif path.suffix == ".sources":
+            yield from _of_paragraphs(path)
+
+
+def _of_lines(path: Path) -> Iterator[_Source]:
+    for line in _lines(path):
+        match = _SOURCE_LINE.match(line.partition("#")[0].strip())
+        if match:
+            yield _Source(address=match[1], suites=(match[2],), components=tuple(match[3].split()))
+
+
+def _of_paragraphs(path: Path) -> Iterator[_Source]:
+    kept = [line for line in _lines(path) if not line.startswith("#")]
+    for paragraph in re.split(r"\n\s*\n", "\n".join(kept)):
+        joined = re.sub(r"\n[ \t]+", " ", paragraph)
+        fields = {
+            key.strip().lower(): value.split()
+            for key, _, value in (each.partition(":") for each in joined.splitlines())
+        }
+        if "deb" in fields.get("types", []) and fields.get("enabled") != ["no"]:
+            for address in fields.get("uris", []):
+                suites, components = fields.get("suites", []), fields.get("components", [])
+                yield _Source(address=address, suites=tuple(suites), components=tuple(components))
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:  # not a Debian, or not for us to read
+        return []

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from deepstone.absent import Absent
+from deepstone.environments.environment import Environment, base_version
 from deepstone.environments.recipe import Recipe, parse_recipe
-from deepstone.environments.unobtainable import UNOBTAINABLE
-from deepstone.errors import UsageError, nearest, shown
-from deepstone.faults import reason
+from deepstone.errors import UsageError, nearest, reason, shown
 
 VARIABLE: Final = "DEEPSTONE_RECIPES"
 _OURS: Final = Path(__file__).with_name("recipes")
+
+# Limitations: frameworks of the studies that nobody can install any more, so that nobody looks for them again.
+NOT_INSTALLABLE: Final[dict[str, str]] = {
+    "neon": "no package index holds it; what PyPI calls neon is something else",
+    "torch7": "it is Lua, and no package of it is left that builds today",
+}
 
 
 def all_recipes() -> list[Recipe]:
@@ -29,9 +36,9 @@ def find_recipe(wanted: str) -> Recipe:
     for recipe in recipes:
         if wanted == recipe.name or (recipe.default and wanted == recipe.framework):
             return recipe
-    why = UNOBTAINABLE.get(wanted.partition("@")[0])
+    why = NOT_INSTALLABLE.get(wanted.partition("@")[0])
     if why is not None:
-        raise UsageError(f"{shown(wanted)} cannot be had: {why}")
+        raise UsageError(f"{shown(wanted)} cannot be installed: {why}")
     raise UsageError(f"{shown(wanted)}: no such environment to add; {nearest(wanted, addable(recipes))}")
 
 
@@ -41,20 +48,29 @@ def addable(recipes: Iterable[Recipe]) -> list[str]:
     return [name for pair in names for name in pair]
 
 
+def year_of(environment: Environment) -> int | Absent:
+    """The year of its release: by the recipe of this name, else by one of the same framework and version."""
+    try:
+        recipes = all_recipes()
+    except UsageError as error:  # a user's own recipe is broken: no reason to lose what was measured
+        return Absent(str(error))
+    version = base_version(environment.version)
+    alike = [recipe for recipe in recipes if (recipe.framework, recipe.version) == (environment.framework, version)]
+    by_name = [recipe for recipe in alike if recipe.name == environment.name]
+    found = next(iter([*by_name, *alike]), None)
+    if found is None:
+        return Absent(f"no recipe knows the year of {environment.framework} {version}")
+    return found.year
+
+
 def _merged(ours: list[Recipe], own: list[Recipe]) -> list[Recipe]:
     replaced = {recipe.name for recipe in own}
     decided = {recipe.framework for recipe in own if recipe.default}
     kept = [recipe for recipe in ours if recipe.name not in replaced]
     first = [recipe for recipe in kept if recipe.framework not in decided]
     # A default that was replaced by the user's can still be had by its full name.
-    other = [_without_default(recipe) for recipe in kept if recipe.framework in decided]
+    other = [replace(recipe, default=False) for recipe in kept if recipe.framework in decided]
     return sorted([*first, *other, *own], key=lambda recipe: recipe.name)
-
-
-def _without_default(recipe: Recipe) -> Recipe:
-    from dataclasses import replace
-
-    return replace(recipe, default=False)
 
 
 def _read(folder: Path) -> list[Recipe]:

@@ -1,29 +1,60 @@
-"""One place that holds one version of one framework, and how a process is started in it."""
+"""An environment holds one version of one framework; how it is named, and how a process is started in it.
+
+A name is FRAMEWORK@VERSION or FRAMEWORK@VERSION-VARIANT, as in tensorflow@1.12.0-intel.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
-from deepstone.environments.names import base_version, label_of, newness
-
-# own: the interpreter that runs Deepstone; venv and chroot: made from a recipe; adopted: made by others, and left to
-# them
+# own: the interpreter that runs Deepstone; venv and chroot: built from a recipe; adopted: built by others, and theirs
 Kind: TypeAlias = Literal["own", "venv", "chroot", "adopted"]
 
-# They lead an interpreter to packages of another one, so what is complete in itself is started without them.
+# They lead an interpreter to packages of another one, so a venv or a chroot is started without them.
 STRAYING = ("PYTHONPATH", "PYTHONHOME")
 # And these a program of one system to libraries and programs of another.
 _STRAYING_SYSTEMS: Final = ("LD_LIBRARY_PATH", "LD_PRELOAD", "PATH")
 
-# A system of its own is entered by root alone.
+# Only root can enter a chroot.
 AS_ROOT: Final = "run deepstone as root, as in: sudo deepstone …"
 _ENTER: Final = Path(__file__).with_name("enter.py")
+
+# Also the wall between a name that someone gave and the file system.
+NAME: Final = re.compile(r"[a-z][a-z0-9_]{0,40}@[A-Za-z0-9][A-Za-z0-9.+_-]{0,80}")
+LONGEST_NAME: Final = 100
+
+
+def framework_of(name: str) -> str:
+    return name.partition("@")[0]
+
+
+def label_of(name: str) -> str:
+    """What follows the framework: version, build tag, variant."""
+    return name.partition("@")[2]
+
+
+def base_version(version: str) -> str:
+    """Without the tag of a build: 2.13.0 for 2.13.0+cpu."""
+    return version.partition("+")[0]
+
+
+def newness(version: str) -> tuple[int, ...]:
+    """Sorts versions by their numbers; a candidate of a release counts as that release."""
+    release = re.match(r"[0-9]+(?:\.[0-9]+)*", version)
+    return tuple(map(int, release[0].split("."))) if release else ()
+
+
+def names_version(name: str, framework: str, version: str) -> bool:
+    """Whether the name stands for this version or a variant of it, so that a run under it is what was asked for."""
+    plain = f"{framework}@{base_version(version)}"
+    return name in (plain, f"{framework}@{version}") or name.startswith(f"{plain}-")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,14 +1,18 @@
-"""Which environment runs what was asked for: the interpreter of Deepstone itself first, then those made or adopted."""
+"""Finds the environment for what was asked: Deepstone's own interpreter first, then those built or adopted.
+
+Frameworks in our own interpreter are found without importing them.
+"""
 
 from __future__ import annotations
 
 import os
+import platform
+import sys
+from pathlib import Path
 
-from deepstone.backends.registry import BACKENDS, BEST_FIRST
-from deepstone.environments.environment import AS_ROOT, Environment
-from deepstone.environments.made import survey
-from deepstone.environments.names import base_version
-from deepstone.environments.own import own_environment
+from deepstone.backends.registry import BACKENDS, BEST_FIRST, BackendInfo
+from deepstone.environments.environment import AS_ROOT, Environment, base_version
+from deepstone.environments.manifest import survey
 from deepstone.environments.places import environments_root
 from deepstone.errors import MissingError
 from deepstone.setups.axes import AUTO, CURRENT
@@ -21,9 +25,11 @@ def find_environment(wanted: str) -> Environment:
     framework, _, label = wanted.partition("@")
     if not label:
         return _first(framework)
-    for environment in environments(framework):
-        if environment.is_meant_by(label):
-            return _there(environment)
+    found = environments(framework)
+    # One that was added is meant by its whole name, also where the interpreter of Deepstone itself has that version.
+    named = [each for each in found if each.kind != "own" and each.name == wanted]
+    for environment in (*named, *(each for each in found if each.is_meant_by(label))):
+        return _there(environment)
     raise MissingError(_why_not(framework, label))
 
 
@@ -35,6 +41,16 @@ def environments(framework: str) -> list[Environment]:
     return made if own is None else [own, *made]
 
 
+def own_environment(framework: str) -> Environment | None:
+    """The framework as our own interpreter has it."""
+    info = BACKENDS[framework]
+    version = _version(info) if info.package else "1"
+    if version is None:
+        return None
+    lock = {"python": platform.python_version(), framework: version, "numpy": _pip_version("numpy") or "absent"}
+    return Environment(framework=framework, version=version, python=Path(sys.executable), lock=lock)
+
+
 def own_environments() -> list[Environment]:
     """What the interpreter of Deepstone itself has."""
     found = [own_environment(name) for name, info in BACKENDS.items() if info.package]
@@ -42,7 +58,7 @@ def own_environments() -> list[Environment]:
 
 
 def installed() -> dict[str, Environment | None]:
-    """Every framework of today with its environment if there is one, those of other years that are there, and further
+    """Every framework of today with its environment if there is one, legacy frameworks that are there, and further
     environments under their own names."""
     found: dict[str, Environment | None] = {}
     for name, info in BACKENDS.items():
@@ -117,3 +133,31 @@ def _why_not(framework: str, label: str) -> str:
         which = f"{framework} {' and '.join(there)} {'is' if len(there) == 1 else 'are'}"
         return f"framework {wanted} is not installed, {which}; use framework={framework}"
     return f"framework {wanted} is not installed; {BACKENDS[framework].remedy}"
+
+
+def _version(info: BackendInfo) -> str | None:
+    """The installed version. Only where other installers than pip left something, importlib.metadata is asked."""
+    found = _pip_version(info.distribution)
+    if found is not None or not any(_has_traces(Path(folder or "."), info) for folder in sys.path):
+        return found
+    from importlib import metadata  # costs every run 0.03 s
+
+    for distribution in metadata.packages_distributions().get(info.package, [info.distribution]):
+        try:
+            return metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def _pip_version(distribution: str) -> str | None:
+    """From the name of the folder that pip leaves beside the package."""
+    for folder in sys.path:
+        found = sorted(Path(folder or ".").glob(f"{distribution}-*.dist-info"))
+        if found:
+            return found[-1].name.removeprefix(f"{distribution}-").removesuffix(".dist-info")
+    return None
+
+
+def _has_traces(folder: Path, info: BackendInfo) -> bool:
+    return (folder / info.package).is_dir() or any(folder.glob(f"{info.distribution}-*.egg-info"))

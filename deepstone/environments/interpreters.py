@@ -1,20 +1,26 @@
-"""Finds an interpreter of a version that a recipe can use: this one, on PATH, of pyenv, or where systems put them."""
+"""Python interpreters: finds one of a version that a recipe can use, and asks one, by running it, what it has.
+
+What only looks like a Python may hang or print without end. So `probe` asks first whether it is a Python at all, which
+it can say at once.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from deepstone.environments.child import ChildTimeout, run
-from deepstone.environments.environment import STRAYING
-from deepstone.environments.names import newness
-from deepstone.errors import MissingError
+import msgspec
 
-_TIMEOUT_S: Final = 30.0
+from deepstone.environments.environment import STRAYING, newness
+from deepstone.errors import MissingError, reason, shown
+from deepstone.supervise import OutputFlood, ProcessTimeout, run_program
+
 # Built by hand, of a distribution's software collections, and as images for building wheels have them.
 _COMMON: Final = (
     "usr/local/bin/python{0}",
@@ -28,6 +34,16 @@ _ASK: Final = (
     "import venv, ensurepip\n"  # Debian keeps what they need in a package of its own
     "print('can')\n"
 )
+_ASK_TIMEOUT_S: Final = 30.0
+
+_SCRIPT: Final = Path(__file__).with_name("inside.py")
+_IS_PYTHON: Final = "import sys; sys.stdout.write('Python %d.%d\\n' % sys.version_info[:2])"
+_START_TIMEOUT_S: Final = 60.0  # of the interpreter alone, on a loaded machine with a cold network file system
+_TIMEOUT_S: Final = 300.0  # a large framework on such a file system takes minutes to import
+_MOST_PRINTED_BYTES: Final = 2**20  # no framework prints so much when it is imported
+_MOST_ANSWERED_BYTES: Final = 16 * 2**20
+_LINES_KEPT: Final = 20
+_LONGEST_QUOTE: Final = 300
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,12 +52,27 @@ class Interpreter:
     version: str
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Probed:
+    version: str  # of the framework
+    lock: Mapping[str, str]  # Python and every distribution
+
+
+class _Answer(msgspec.Struct, frozen=True):
+    """What inside.py writes. `versions` and `failures` are of NumPy and the framework, by import."""
+
+    python: str
+    versions: dict[str, str]
+    failures: dict[str, str]
+    distributions: dict[str, str]
+
+
 def find_interpreter(versions: Sequence[str], name: str) -> Interpreter:
     """The first that runs and can make a venv; MissingError says what was looked for, where, and what to do."""
     lame: list[Interpreter] = []
     for version in versions:
         for path in _candidates(version):
-            found, can = _asked(path, version)
+            found, can = _try(path, version)
             if found is not None and can:
                 return found
             if found is not None:
@@ -66,6 +97,19 @@ def clean_variables() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name not in STRAYING}
 
 
+def probe(command: Sequence[str], package: str, variables: Mapping[str, str]) -> Probed:
+    """MissingError, in one line without a remedy, when it does not run or lacks the framework or NumPy."""
+    found = _answer(command, package, variables)
+    for name in (package, "numpy"):
+        if name not in found.versions:
+            why = _lacking(name, found.failures.get(name, ""))
+            raise MissingError(f"{command[-1]} (Python {found.python}) {why}")
+    lock = {**found.distributions, "python": found.python}
+    lock.setdefault("numpy", found.versions["numpy"])  # without metadata the modules themselves must do
+    lock.setdefault(package, found.versions[package])
+    return Probed(version=found.versions[package], lock=dict(sorted(lock.items())))
+
+
 def _candidates(version: str) -> Iterator[Path]:
     if version == ".".join(_own_version().split(".")[:2]):
         yield Path(sys.executable)
@@ -86,18 +130,19 @@ def _elsewhere(version: str) -> Iterator[Path]:
                 yield path
 
 
-def _asked(path: Path, version: str) -> tuple[Interpreter | None, bool]:
+def _try(path: Path, version: str) -> tuple[Interpreter | None, bool]:
     """What it says it is, and whether it can make a venv. A name on PATH may be a shim that leads nowhere."""
     said: list[str] = []
     try:
-        run(
+        run_program(
             [str(path), "-c", _ASK],
-            variables=clean_variables(),
-            folder=Path("/"),
-            line=said.append,
-            timeout_s=_TIMEOUT_S,
+            env=clean_variables(),
+            cwd=Path("/"),
+            on_line=said.append,
+            timeout_s=_ASK_TIMEOUT_S,
+            most_bytes=_MOST_PRINTED_BYTES,
         )
-    except (OSError, ChildTimeout):
+    except (OSError, ProcessTimeout, OutputFlood):
         return None, False
     told = [line.removeprefix("is ") for line in said if line.startswith(f"is {version}.")]
     return (Interpreter(path=path, version=told[0]) if told else None), "can" in said
@@ -114,3 +159,65 @@ def _pyenv_versions() -> Path:
 def _either(versions: Sequence[str]) -> str:
     *first, last = versions
     return f"{', '.join(first)} or {last}" if first else last
+
+
+def _answer(command: Sequence[str], package: str, variables: Mapping[str, str]) -> _Answer:
+    with tempfile.TemporaryDirectory(prefix="deepstone-probe-", ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        target = folder / "found.json"
+        code, said = _run([*command, "-c", _IS_PYTHON], variables, folder, _START_TIMEOUT_S)
+        if code != 0 or not any(line.startswith("Python ") for line in said):
+            raise MissingError(f"{command[-1]} {_no_python(code, said)}")
+        script = _SCRIPT.read_text(encoding="utf-8")
+        code, said = _run([*command, "-c", script, str(target), package], variables, folder, _TIMEOUT_S)
+        try:
+            with target.open("rb") as file:
+                return msgspec.json.decode(file.read(_MOST_ANSWERED_BYTES), type=_Answer)
+        except (OSError, ValueError):
+            raise MissingError(f"{command[-1]} {_died(code, said, package)}") from None
+
+
+def _run(
+    command: Sequence[str], variables: Mapping[str, str], folder: Path, timeout_s: float
+) -> tuple[int, Sequence[str]]:
+    """The exit code and the last lines. Whatever it does, it takes so long and prints so much at most."""
+    python = command[command.index("-c") - 1]
+    said: deque[str] = deque(maxlen=_LINES_KEPT)
+    try:
+        code = run_program(
+            command,
+            env=variables,
+            cwd=folder,
+            on_line=said.append,
+            timeout_s=timeout_s,
+            most_bytes=_MOST_PRINTED_BYTES,
+        )
+    except ProcessTimeout:
+        raise MissingError(f"{python} did not answer within {timeout_s:g} s") from None
+    except OutputFlood:
+        raise MissingError(f"{python} prints without end and does not answer") from None
+    except OSError as error:
+        raise MissingError(f"{python} cannot be run: {reason(error)}") from error
+    return code, said
+
+
+def _lacking(name: str, failure: str) -> str:
+    if failure.startswith(("ModuleNotFoundError", "ImportError: No module")) and name in failure:
+        return f"has no {name}"
+    return f"cannot import {name}: {' '.join(failure.split())}"
+
+
+def _died(code: int, said: Sequence[str], package: str) -> str:
+    if code < 0:
+        return f"was ended by signal {-code} while it imported {package}{_last(said)}"
+    return f"exited with code {code} while it imported {package}{_last(said)}"
+
+
+def _no_python(code: int, said: Sequence[str]) -> str:
+    ended = f"ended by signal {-code}" if code < 0 else f"exit code {code}"
+    return f"is not a Python that runs ({ended}){_last(said)}"
+
+
+def _last(said: Sequence[str]) -> str:
+    """What it said last, as it can stand in a message of one line."""
+    return f": {shown(' '.join(said[-1].split())[:_LONGEST_QUOTE])}" if said else ""

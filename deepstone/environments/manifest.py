@@ -1,22 +1,39 @@
-"""The file environment.json: what an environment is. It is the last thing written, so where it is, all is there."""
+"""The file environment.json: what an environment is. It is written last, so where it is, the environment is complete.
+
+`survey` lists the environments by these files alone: it starts and imports nothing.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, Literal
+
+import msgspec
 
 from deepstone.durable import write_whole
-from deepstone.environments.environment import Environment
-from deepstone.environments.names import NAME
-from deepstone.environments.places import Place
+from deepstone.environments.environment import NAME, Environment
+from deepstone.environments.places import Place, as_store_error, is_locked
+from deepstone.errors import reason
 
-_FORMAT: Final = 1
-_KINDS: Final = ("venv", "chroot", "adopted")
-_TEXTS: Final = ("name", "framework", "version", "kind", "python", "recipe_sha", "made_at")
+_FILE: Final = "environment.json"
+
+
+class _File(msgspec.Struct, frozen=True, kw_only=True):
+    """The file as it is written, format 1."""
+
+    format: Literal[1]
+    name: str
+    framework: str
+    version: str
+    kind: Literal["venv", "chroot", "adopted"]
+    python: str
+    variables: dict[str, str]
+    recipe_sha: str
+    size_bytes: int
+    made_at: str
+    lock: dict[str, str]
 
 
 class Damaged(Exception):
@@ -31,79 +48,96 @@ class Manifest:
     made_at: str
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unusable:
+    """A folder that holds no environment that can be used."""
+
+    name: str
+    reason: str
+    being_made: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Survey:
+    made: tuple[Manifest, ...]
+    unusable: tuple[Unusable, ...]
+
+
 def write_manifest(place: Place, environment: Environment, *, recipe_sha: str, size_bytes: int) -> Manifest:
-    manifest = Manifest(
-        environment=environment,
+    assert environment.kind != "own"
+    file = _File(
+        format=1,
+        name=environment.name,
+        framework=environment.framework,
+        version=environment.version,
+        kind=environment.kind,
+        python=str(environment.python),
+        variables=dict(environment.variables),
         recipe_sha=recipe_sha,
         size_bytes=size_bytes,
         made_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
+        lock=dict(environment.lock),
     )
-    write_whole(json.dumps(_to_json(manifest), indent=1).encode("ascii") + b"\n", place.manifest)
-    return manifest
+    write_whole(msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n", place.manifest)
+    return _manifest(file)
 
 
 def read_manifest(place: Place) -> Manifest:
     """FileNotFoundError when there is none; Damaged when there is something else."""
     try:
-        content: Any = json.loads(place.manifest.read_bytes())
+        file = msgspec.json.decode(place.manifest.read_bytes(), type=_File)
+    except msgspec.ValidationError as error:
+        raise Damaged(f"{_FILE}: {error}") from None
     except (ValueError, RecursionError):
-        raise Damaged("environment.json is not JSON") from None
+        raise Damaged(f"{_FILE} is not JSON") from None
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise Damaged(f"environment.json cannot be read: {(error.strerror or str(error)).lower()}") from error
-    return _from_json(content, place)
+        raise Damaged(f"{_FILE} cannot be read: {reason(error)}") from error
+    if "python" not in file.lock:
+        raise Damaged(f"{_FILE} lacks the version of Python")
+    if file.name != place.name or not NAME.fullmatch(place.name):
+        raise Damaged(f"{_FILE} is that of {file.name!r}")
+    return _manifest(file)
 
 
-def _to_json(manifest: Manifest) -> dict[str, object]:
-    environment = manifest.environment
-    return {
-        "format": _FORMAT,
-        "name": environment.name,
-        "framework": environment.framework,
-        "version": environment.version,
-        "kind": environment.kind,
-        "python": str(environment.python),
-        "variables": dict(environment.variables),
-        "recipe_sha": manifest.recipe_sha,
-        "size_bytes": manifest.size_bytes,
-        "made_at": manifest.made_at,
-        "lock": dict(environment.lock),
-    }
+def survey(root: Path, framework: str = "") -> Survey:
+    """The environments of one framework, or of all, by name."""
+    made: list[Manifest] = []
+    unusable: list[Unusable] = []
+    for name in _names(root):
+        if framework and not name.startswith(f"{framework}@"):
+            continue
+        place = Place(root=root, name=name)
+        try:
+            made.append(read_manifest(place))
+        except FileNotFoundError:
+            being_made = is_locked(place.lock)
+            reason = "another deepstone is making it" if being_made else "half-made: its making was cut short"
+            unusable.append(Unusable(name=name, reason=reason, being_made=being_made))
+        except Damaged as damage:
+            unusable.append(Unusable(name=name, reason=f"damaged: {damage}", being_made=False))
+    return Survey(made=tuple(made), unusable=tuple(unusable))
 
 
-def _from_json(content: Any, place: Place) -> Manifest:
-    if not isinstance(content, dict):
-        raise Damaged("environment.json is not an object")
-    found = cast(dict[str, Any], content)
-    if found.get("format") != _FORMAT:
-        raise Damaged(f"environment.json is not of format {_FORMAT}")
-    for key in _TEXTS:
-        if not isinstance(found.get(key), str):
-            raise Damaged(f"environment.json has no {key}")
-    for key in ("lock", "variables"):
-        if not _is_text_table(found.get(key)):
-            raise Damaged(f"environment.json has no {key}")
-    size_bytes = found.get("size_bytes")
-    if not isinstance(size_bytes, int) or found["kind"] not in _KINDS or "python" not in found["lock"]:
-        raise Damaged("environment.json lacks the kind, the size or the version of Python")
-    if found["name"] != place.name or not NAME.fullmatch(place.name):
-        raise Damaged(f"environment.json is that of {found['name']!r}")
+def _manifest(file: _File) -> Manifest:
     environment = Environment(
-        framework=found["framework"],
-        version=found["version"],
-        python=Path(found["python"]),
-        lock=found["lock"],
-        name=found["name"],
-        kind=found["kind"],
-        variables=found["variables"],
+        framework=file.framework,
+        version=file.version,
+        python=Path(file.python),
+        lock=file.lock,
+        name=file.name,
+        kind=file.kind,
+        variables=file.variables,
     )
     return Manifest(
-        environment=environment, recipe_sha=found["recipe_sha"], size_bytes=size_bytes, made_at=found["made_at"]
+        environment=environment, recipe_sha=file.recipe_sha, size_bytes=file.size_bytes, made_at=file.made_at
     )
 
 
-def _is_text_table(value: object) -> bool:
-    return isinstance(value, Mapping) and all(
-        isinstance(text, str) for text in cast(Mapping[str, object], value).values()
-    )
+def _names(root: Path) -> list[str]:
+    with as_store_error("list the environments", root):
+        try:
+            return sorted(entry.name for entry in root.iterdir() if NAME.fullmatch(entry.name) and entry.is_dir())
+        except FileNotFoundError:
+            return []

@@ -1,28 +1,29 @@
-"""Where things lie in the folder of environments.
+"""The folder of environments: where things lie, and the lock under which one process at a time changes an environment.
 
 tensorflow@2.21.0/                    one folder per environment
-    environment.json                  what it is; written last, so a folder without it is half-made and never used
-    venv/                             made in place, since a venv that is moved does not work
-    system/                           or the root of an old Debian, where its recipe is of that kind
+    environment.json                  what it is; written last, so a folder without it is incomplete and never used
+    venv/                             built in place, since a venv that is moved does not work
+    system/                           or the root of an old Debian: a chroot environment
     lib/                              libraries under the names that an old framework asks for, where its recipe says so
     tmp/                              what pip unpacks and builds, while it does
-locks/tensorflow@2.21.0.lock          held by the process that makes or removes it
+locks/tensorflow@2.21.0.lock          held by the process that builds or removes it
 logs/tensorflow@2.21.0.log            what pip said the last time; survives a failure
 removed/                              on the way out, under names that nobody uses
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Protocol
 
-from deepstone import faults
+from deepstone import errors
 from deepstone.durable import make_folder
-from deepstone.environments.names import NAME
+from deepstone.environments.environment import NAME
 from deepstone.errors import StoreError
 
 VARIABLE: Final = "DEEPSTONE_ENVIRONMENTS"
@@ -36,6 +37,18 @@ def environments_root() -> Path:
         return Path(named).expanduser().absolute()  # it is written into what is made there
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(data) / "deepstone" / "environments"
+
+
+class Progress(Protocol):
+    """Progress callbacks for building an environment."""
+
+    def stage(self, stage: str, detail: str, share: float) -> None:
+        """What is going on (few different ones), with what, and which share of all is done."""
+        ...
+
+    def message(self, text: str) -> None:
+        """A message for the person."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,5 +109,42 @@ def as_store_error(doing: str, root: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        remedy = faults.remedy(error, ELSEWHERE)
-        raise StoreError(f"cannot {doing} in {root}: {faults.reason(error)}; {remedy}") from error
+        remedy = errors.remedy(error, ELSEWHERE)
+        raise StoreError(f"cannot {doing} in {root}: {errors.reason(error)}; {remedy}") from error
+
+
+@contextmanager
+def changing(place: Place, doing: str, progress: Progress) -> Generator[None]:
+    """One process at a time changes an environment; others wait. StoreError where the folder cannot be written."""
+    with as_store_error(f"{doing} {place.name}", place.root):
+        place.make_folders_around()
+        with _locked(place.lock, lambda: progress.message(f"another deepstone makes {place.name}; waiting")):
+            yield
+
+
+@contextmanager
+def _locked(path: Path, waiting: Callable[[], None]) -> Generator[None]:
+    """Holds the lock; calls `waiting` once when another process has it, and waits. OSError where nothing can be locked.
+
+    The kernel gives a lock back however its holder dies. The file stays: one that was removed could be locked by two,
+    each under the same name.
+    """
+    with path.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            waiting()
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def is_locked(path: Path) -> bool:
+    """Whether some process holds it now."""
+    try:
+        with path.open("rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # never locked yet, or not for us to see
+        return False
+    return False

@@ -1,4 +1,4 @@
-"""Recipes: how an environment is made, as data. Read from TOML and checked, since anyone may write one."""
+"""One recipe: how an environment is built, as data. Read from TOML and checked, since anyone may write one."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Literal, TypeVar, cast
 
 from deepstone.backends.registry import BACKENDS
-from deepstone.environments.names import NAME, names_version
+from deepstone.environments.environment import NAME, names_version
 from deepstone.errors import UsageError, nearest, shown
 
 _PYTHON: Final = re.compile(r"[23]\.[0-9]{1,2}")
@@ -25,7 +25,6 @@ _SUITE: Final = re.compile(r"[a-z][a-z-]*")  # of Debian
 _DEB: Final = re.compile(r"[a-z0-9][a-z0-9+.-]+")
 _LIBRARY: Final = re.compile(r"lib[A-Za-z0-9_+-]+\.so[0-9.]*")  # so it cannot lead out of its folder
 _ELSEWHERE: Final = {"--target", "--prefix", "--root", "--user", "--python", "--requirement", "--editable"}
-_KINDS: Final = ("venv", "chroot")
 _ROOM: Final = 1.2  # downloads lie beside what is unpacked from them until all is installed
 
 _Value = TypeVar("_Value")
@@ -56,7 +55,9 @@ class Recipe:
     name: str
     framework: str
     version: str
-    kind: str  # venv: made by pip, in `steps`; chroot: a Debian of its own, of `suite` and `packages`
+    kind: Literal[
+        "venv", "chroot"
+    ]  # venv: made by pip, in `steps`; chroot: a Debian of its own, of `suite` and `packages`
     python: tuple[str, ...]  # that fit, the best first
     steps: tuple[Step, ...]
     suite: str
@@ -127,7 +128,7 @@ class _Fields:
 def _recipe(fields: _Fields) -> Recipe:
     framework = fields.take("framework", _framework, "a framework that Deepstone has a backend for")
     version = fields.take("version", _matching(_PLAIN_VERSION), "a version")
-    kind = fields.take("kind", lambda given: given if given in _KINDS else None, " or ".join(_KINDS))
+    kind = fields.take("kind", _kind, "venv or chroot")
     is_venv = kind == "venv"
     recipe = Recipe(
         name=fields.take("name", _matching(NAME), f"a name such as {framework}@{version}"),
@@ -150,6 +151,10 @@ def _recipe(fields: _Fields) -> Recipe:
     if not names_version(recipe.name, framework, version):
         raise ValueError(f"name must be {framework}@{version} or {framework}@{version}-VARIANT, not {recipe.name}")
     return recipe
+
+
+def _kind(given: Any) -> Literal["venv", "chroot"] | None:
+    return given if given in ("venv", "chroot") else None
 
 
 def _steps(given: Any) -> tuple[Step, ...] | None:

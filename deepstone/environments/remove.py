@@ -1,17 +1,28 @@
-"""Removes environments. What was adopted is only forgotten."""
+"""Removes environments, so that whenever we stop, what is left is not taken for an environment.
+
+Of an adopted environment only the note is removed. Nothing of ours is mounted where others see it. What a person
+mounted inside an environment is unmounted first, or nothing is removed: behind a mount lie files of somebody else.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import os
+import re
+import secrets
+import shutil
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
-from deepstone.environments.discard import discard, sweep
+from deepstone.durable import signals_blocked
 from deepstone.environments.find import own_environments
-from deepstone.environments.locks import held
-from deepstone.environments.made import survey
-from deepstone.environments.places import Place, as_store_error
-from deepstone.environments.undisturbed import undisturbed
-from deepstone.environments.watch import Watch
-from deepstone.errors import UsageError, nearest, shown
+from deepstone.environments.manifest import survey
+from deepstone.environments.places import Place, Progress, changing
+from deepstone.errors import StoreError, UsageError, nearest, shown
+
+_MOUNT_POINT: Final = 4  # its place among the words of a line of mountinfo
+_UMOUNT_NOFOLLOW: Final = 8
 
 
 def resolve(wanted: str, root: Path) -> str:
@@ -30,11 +41,61 @@ def resolve(wanted: str, root: Path) -> str:
     raise UsageError(f"{shown(wanted)}: no such environment; {tail}")
 
 
-def remove(name: str, root: Path, watch: Watch) -> None:
+def remove(name: str, root: Path, progress: Progress) -> None:
     place = Place(root=root, name=name)
-    with as_store_error(f"remove {name}", root):
-        place.make_folders_around()
-        with held(place.lock, lambda: watch.say(f"another deepstone makes {name}; waiting")), undisturbed():
-            discard(place)
-            place.log.unlink(missing_ok=True)
-            sweep(place)
+    with changing(place, "remove", progress), signals_blocked():
+        discard(place)
+        place.log.unlink(missing_ok=True)
+        sweep(place)
+
+
+def discard(place: Place) -> None:
+    """Takes the folder away, under the environment's lock. OSError when it is still there afterwards."""
+    _unmount_within(place.folder)
+    aside = place.removed / f"{place.name}.{secrets.token_hex(6)}"
+    try:
+        place.folder.rename(aside)
+    except FileNotFoundError:
+        return
+    except OSError:
+        place.manifest.unlink(missing_ok=True)  # first of all: without it nobody uses the rest
+        shutil.rmtree(place.folder)
+    else:
+        shutil.rmtree(aside, ignore_errors=True)  # what resists is tried again by `sweep`
+
+
+def sweep(place: Place) -> None:
+    """Removes what processes that were killed had set aside. Others may be doing the same."""
+    with suppress(OSError):
+        for entry in place.removed.iterdir():
+            if not mounts_within(entry):
+                shutil.rmtree(entry, ignore_errors=True)
+
+
+def mounts_within(folder: Path) -> list[Path]:
+    """The last mounted first, the order in which they can be taken away. A folder that is only a link holds none."""
+    within = folder.parent.resolve() / folder.name
+    found = [mounted for mounted in _mount_points() if mounted == within or within in mounted.parents]
+    return found[::-1]
+
+
+def _unmount_within(folder: Path) -> None:
+    """StoreError for what cannot be unmounted, with the rest of the folder as it was."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    for mounted in mounts_within(folder):
+        if libc.umount2(os.fsencode(mounted), _UMOUNT_NOFOLLOW) != 0:
+            why = os.strerror(ctypes.get_errno()).lower()
+            raise StoreError(
+                f"cannot remove {folder}: {mounted} is mounted there and cannot be unmounted ({why}); end what uses "
+                f"it, then umount {mounted}"
+            )
+
+
+def _mount_points() -> list[Path]:
+    lines = Path("/proc/self/mountinfo").read_bytes().splitlines()
+    return [_unescaped(line.split(b" ")[_MOUNT_POINT]) for line in lines]
+
+
+def _unescaped(word: bytes) -> Path:
+    """The kernel writes a space as \\040."""
+    return Path(os.fsdecode(re.sub(rb"\\([0-7]{3})", lambda match: bytes([int(match[1], 8)]), word)))

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from deepstone.errors import UsageError
-from deepstone.faults import reason, remedy
+from deepstone.durable import write_whole
+from deepstone.errors import UsageError, reason, remedy
 from deepstone.graph.graph import Graph
 from deepstone.setups.axes import AXES
 
@@ -27,7 +25,12 @@ def export(graph: Graph, target: Path, *, overwrite: bool) -> None:
         raise UsageError(f"{target}: there is no folder {path.parent}; make it first")
     if path.exists() and not overwrite:
         raise UsageError(f"{target} is there already; --force writes over it")
-    _put(form(graph), path)
+    content = form(graph)
+    try:
+        write_whole(content, path)
+    except OSError as error:
+        advice = remedy(error, "name a file elsewhere")
+        raise UsageError(f"cannot write {path}: {reason(error)}; {advice}") from error
 
 
 def _json(graph: Graph) -> bytes:
@@ -52,18 +55,3 @@ def _prototxt(graph: Graph) -> bytes:
 
 
 _FORMS: Final[Mapping[str, Callable[[Graph], bytes]]] = {".onnx": _onnx, ".json": _json, ".prototxt": _prototxt}
-
-
-def _put(content: bytes, path: Path) -> None:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    try:
-        with temporary.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        advice = remedy(error, "name a file elsewhere")
-        raise UsageError(f"cannot write {path}: {reason(error)}; {advice}") from error
-    finally:
-        temporary.unlink(missing_ok=True)  # still there only if something failed

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 from deepstone.graph.graph import Graph
-from deepstone.models import load as own
-from deepstone.models.load import ForeignModelError, LoadedModel
+from deepstone.models.load import FRAMEWORK, ForeignModelError, LoadedModel, load_in_process
 from deepstone.models.reading import absolute, read_file, sha256_of
 
 
-def load_model(reference: str) -> LoadedModel:
-    """The model that `reference` means; UsageError in one line when there is none, MissingError when a library is."""
+def load_model(reference: str, *, frameworks: Iterable[object] = (), timeout_s: float | None = None) -> LoadedModel:
+    """The model that `reference` means; UsageError in one line when there is none, MissingError when a library is.
+
+    A Python file that is for torch is looked at by the first torch of the `frameworks` that the user named: it has what
+    the file needs. It has `timeout_s` to make a model, which the user gave with --timeout; a usual time otherwise.
+    """
     if reference.endswith(".onnx"):
         return _load_onnx(absolute(reference))
     path, _, function = reference.rpartition(":")
     if path.endswith(".py"):
-        return _load_python(reference, absolute(path), function)
-    return own.load_model(reference)
+        return _load_python(absolute(path), function, frameworks, timeout_s)
+    return load_in_process(reference)
 
 
 def _load_onnx(path: Path) -> LoadedModel:
@@ -29,22 +32,19 @@ def _load_onnx(path: Path) -> LoadedModel:
     return _loaded(read(path, content), path, content)
 
 
-def _load_python(reference: str, path: Path, function: str) -> LoadedModel:
+def _load_python(path: Path, function: str, frameworks: Iterable[object], timeout_s: float | None) -> LoadedModel:
     """A file that imports torch is looked at in torch's own Python, which need not be ours."""
-    from deepstone.exchange.own_module import imports, look_at
+    from deepstone.exchange.model_file import ModelFile
 
     content = read_file(path)
-    if not imports(content, own.FRAMEWORK):
+    file = ModelFile(path=path, content=content, function=function, timeout_s=timeout_s)
+    if not file.imports(FRAMEWORK):
         try:
-            return own.load_model(reference)
+            return _loaded(file.graph(), path, content)
         except ForeignModelError:
             pass  # it is a sibling of the file that imports torch
-    return _loaded(look_at(path, content, function, say=_say), path, content)
-
-
-def _say(line: str) -> None:
-    """What a user's file prints goes to standard error, wherever it runs."""
-    sys.stderr.write(f"{line}\n")
+    named = [str(name) for name in frameworks if str(name).partition("@")[0] == FRAMEWORK]
+    return _loaded(file.graph_of_module(named[0] if named else FRAMEWORK), path, content)
 
 
 def _loaded(graph: Graph, path: Path, content: bytes) -> LoadedModel:

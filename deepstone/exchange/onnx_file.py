@@ -6,12 +6,20 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from deepstone.errors import GraphError
-from deepstone.exchange.onnx_package import onnx_package
+from deepstone.errors import GraphError, MissingError
+
+# Names by which an ONNX file of ours tells what ONNX itself has no word for.
+PRODUCER = "deepstone"  # also the domain of our function
+WITHIN_CHANNEL_FUNCTION = "LrnWithinChannel"
+WITHIN_CHANNEL = f"{PRODUCER}.{WITHIN_CHANNEL_FUNCTION}"
+LOSSES = "deepstone.losses"  # a property: [{"name", "output", "weight"}] as JSON
+OPSET = 17
+IR_VERSION = 8
 
 LIMIT_BYTES: Final = 2 * 2**30  # a protobuf message holds no more
 _VALUES_KEPT: Final = 64  # a shape or a ratio is small; what is larger is a weight, and only its shape matters
@@ -50,6 +58,16 @@ class OnnxFile:
     inputs: Mapping[str, tuple[Side, ...]]  # those that are no constants
     outputs: tuple[str, ...]
     properties: Mapping[str, str]
+
+
+def onnx_package() -> ModuleType:
+    """The `onnx` package, an extra: only who reads or writes an ONNX file needs it."""
+    try:
+        import onnx
+    except ImportError as error:
+        why = "is not installed" if isinstance(error, ModuleNotFoundError) else f"does not import: {error}"
+        raise MissingError(f"the package onnx {why}; pip install 'deepstone[onnx]'") from error
+    return onnx
 
 
 def parse(path: Path, content: bytes) -> OnnxFile:

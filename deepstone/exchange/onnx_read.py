@@ -15,30 +15,14 @@ from pathlib import Path
 from typing import Any, Final, cast
 
 from deepstone.errors import GraphError
-from deepstone.exchange import onnx_sizes, onnx_windows
-from deepstone.exchange.onnx_attributes import Attributes, Refused
-from deepstone.exchange.onnx_file import Constant, Node, OnnxFile, parse, readable
-from deepstone.exchange.onnx_names import LOSSES, PRODUCER, WITHIN_CHANNEL
+from deepstone.exchange import onnx_sizes
+from deepstone.exchange.onnx_attributes import Attributes, Refused, read_average_pool, read_conv, read_max_pool
+from deepstone.exchange.onnx_file import LOSSES, PRODUCER, WITHIN_CHANNEL, Constant, Node, OnnxFile, parse, readable
+from deepstone.graph import ops
 from deepstone.graph.graph import Graph, Layer, make_op
-from deepstone.graph.ops import (
-    Add,
-    BatchNorm,
-    Concat,
-    Conv,
-    Dense,
-    Dropout,
-    Flatten,
-    GlobalPool,
-    Input,
-    Lrn,
-    Op,
-    OpError,
-    Relu,
-    Shape,
-    SoftmaxCrossEntropy,
-)
+from deepstone.graph.ops import Op, OpError, Shape
 
-_LISTED: Final = 10  # complaints that one line holds
+_LISTED: Final = 10  # errors that one line holds
 _NODES_LISTED: Final = 3
 _LONGEST_NAME: Final = 200
 
@@ -84,7 +68,7 @@ class _Reader:
         self._layers: dict[str, Layer] = {}
         self._shapes: dict[str, Shape] = {}
         self._lost: set[str] = set()  # arrays of nodes that were refused: what follows them is not their fault
-        self._complaints: list[str] = []
+        self._errors: list[str] = []
         self._uses = Counter(name for node in file.nodes for name in node.inputs)
         self._uses.update(file.outputs)
         self._batch = self._take_input()
@@ -104,7 +88,7 @@ class _Reader:
                 f"not [{shown}]; export it with fixed sizes"
             )
         layer = self._named(name)
-        self._layers[layer] = Layer(name=layer, op=Input(shape=image))
+        self._layers[layer] = Layer(name=layer, op=ops.Input(shape=image))
         self._shapes[layer] = image
         self._layer_of[name] = layer
         return sides[0]
@@ -114,10 +98,10 @@ class _Reader:
             try:
                 self._take(node)
             except (Refused, OpError) as error:
-                self._complaints.append(f"node {readable(node.name)!r} ({readable(node.op)}): {error}")
+                self._errors.append(f"node {readable(node.name)!r} ({readable(node.op)}): {error}")
                 self._lost.update(node.outputs)
-        if self._complaints:
-            raise Refused(_some(self._complaints, _LISTED, between="; "))
+        if self._errors:
+            raise Refused(_some(self._errors, _LISTED, between="; "))
 
     def _take(self, node: Node) -> None:
         inputs = [name for name in node.inputs if name]
@@ -193,10 +177,10 @@ class _Reader:
         source = self.source(node, number)
         layer = self._layers[source]
         sides = tuple(side for side in bias.shape if side != 1)
-        if not isinstance(layer.op, (Conv, Dense)) or layer.op.bias or self._uses[node.inputs[number]] != 1:
+        if not isinstance(layer.op, (ops.Conv, ops.Dense)) or layer.op.bias or self._uses[node.inputs[number]] != 1:
             return False
         channels = self._shapes[source][0]
-        trailing = 1 if isinstance(layer.op, Dense) else 3
+        trailing = 1 if isinstance(layer.op, ops.Dense) else 3
         if sides != (() if channels == 1 else (channels,)) or bias.shape[-trailing:][:1] != (channels,):
             return False
         self._layers[source] = replace(layer, op=replace(layer.op, bias=True))
@@ -248,7 +232,7 @@ class _Reader:
     def _plain_losses(self, logits: Mapping[str, str]) -> list[Layer]:
         names = ["loss"] if len(logits) == 1 else [f"loss_{output}" for output in logits]
         return [
-            Layer(name=self._named(name), op=SoftmaxCrossEntropy(), inputs=(layer,))
+            Layer(name=self._named(name), op=ops.SoftmaxCrossEntropy(), inputs=(layer,))
             for name, layer in zip(names, logits.values(), strict=True)
         ]
 
@@ -272,7 +256,7 @@ def _losses(properties: Mapping[str, str], logits: Mapping[str, str]) -> list[La
         return [
             Layer(
                 name=str(each["name"]),
-                op=cast(SoftmaxCrossEntropy, make_op(SoftmaxCrossEntropy.kind, {"weight": each["weight"]})),
+                op=cast(ops.SoftmaxCrossEntropy, make_op(ops.SoftmaxCrossEntropy.kind, {"weight": each["weight"]})),
                 inputs=(logits[str(each["output"])],),
             )
             for each in told
@@ -291,20 +275,20 @@ def _no_number(text: str) -> None:
 def _conv(reader: _Reader, node: Node) -> None:
     weight = reader.constant(node, 1, "weight")
     bias = reader.optional(node, 2, "bias")
-    reader.put(node, onnx_windows.conv(node, reader.image(node), weight, bias=bias is not None))
+    reader.put(node, read_conv(node, reader.image(node), weight, bias=bias is not None))
 
 
 def _max_pool(reader: _Reader, node: Node) -> None:
-    reader.put(node, onnx_windows.max_pool(node, reader.image(node)))
+    reader.put(node, read_max_pool(node, reader.image(node)))
 
 
 def _average_pool(reader: _Reader, node: Node) -> None:
-    reader.put(node, onnx_windows.average_pool(node, reader.image(node)))
+    reader.put(node, read_average_pool(node, reader.image(node)))
 
 
 def _global_pool(reader: _Reader, node: Node) -> None:
     Attributes(node).finish()
-    reader.put(node, GlobalPool())
+    reader.put(node, ops.GlobalPool())
 
 
 def _reduce_mean(reader: _Reader, node: Node) -> None:
@@ -317,9 +301,9 @@ def _reduce_mean(reader: _Reader, node: Node) -> None:
     reader.image(node)
     if {axis % 4 for axis in axes} != {2, 3}:
         raise Refused("only the mean over height and width has a layer here")
-    pool = reader.put(node, GlobalPool())
+    pool = reader.put(node, ops.GlobalPool())
     if not keeps:
-        reader.put(node, Flatten(), pool, part=".flat")
+        reader.put(node, ops.Flatten(), pool, part=".flat")
 
 
 def _gemm(reader: _Reader, node: Node) -> None:
@@ -348,12 +332,12 @@ def _dense(reader: _Reader, node: Node, weight: tuple[int, ...], *, bias: Consta
         raise Refused(f"its weight {list(weight)} does not fit an input of {list(given)}")
     if bias is not None and math.prod(bias.shape) != weight[1]:
         raise Refused(f"its bias {list(bias.shape)} does not fit {weight[1]} features")
-    reader.put(node, Dense(features=weight[1], bias=bias is not None))
+    reader.put(node, ops.Dense(features=weight[1], bias=bias is not None))
 
 
 def _relu(reader: _Reader, node: Node) -> None:
     Attributes(node).finish()
-    reader.put(node, Relu())
+    reader.put(node, ops.Relu())
 
 
 def _batch_norm(reader: _Reader, node: Node) -> None:
@@ -367,12 +351,12 @@ def _batch_norm(reader: _Reader, node: Node) -> None:
         if reader.constant(node, number, what).shape != (channels,):
             raise Refused(f"its {what} does not fit {channels} channels")
     # Theirs is the share of the old statistics; it is kept in 32 bits, so more than 7 digits would be noise.
-    reader.put(node, BatchNorm(epsilon=epsilon, momentum=round(1 - theirs, 7)))
+    reader.put(node, ops.BatchNorm(epsilon=epsilon, momentum=round(1 - theirs, 7)))
 
 
 def _lrn(reader: _Reader, node: Node) -> None:
     attributes = Attributes(node)
-    op = Lrn(
+    op = ops.Lrn(
         size=attributes.whole("size", 0),
         alpha=attributes.number("alpha", 1e-4),
         beta=attributes.number("beta", 0.75),
@@ -384,7 +368,7 @@ def _lrn(reader: _Reader, node: Node) -> None:
 
 def _lrn_within(reader: _Reader, node: Node) -> None:
     attributes = Attributes(node)
-    op = Lrn(
+    op = ops.Lrn(
         size=attributes.pair("kernel_shape")[0],
         alpha=attributes.number("alpha", 1e-4),
         beta=attributes.number("beta", 0.75),
@@ -406,7 +390,7 @@ def _dropout(reader: _Reader, node: Node) -> None:
         if given.values is None or len(given.values) != 1:
             raise Refused("its ratio is not one number")
         rate = float(given.values[0])
-    reader.put(node, Dropout(rate=rate))
+    reader.put(node, ops.Dropout(rate=rate))
 
 
 def _add(reader: _Reader, node: Node) -> None:
@@ -415,7 +399,7 @@ def _add(reader: _Reader, node: Node) -> None:
     attributes.finish()
     constants = [reader.is_constant(name) for name in node.inputs]
     if True not in constants:
-        reader.put(node, Add(), *(reader.source(node, number) for number in range(len(node.inputs))))
+        reader.put(node, ops.Add(), *(reader.source(node, number) for number in range(len(node.inputs))))
         return
     number = constants.index(False)
     if len(constants) != 2 or not reader.give_bias(node, number, reader.constant(node, 1 - number, "other side")):
@@ -427,7 +411,7 @@ def _concat(reader: _Reader, node: Node) -> None:
     attributes.only("axis", 1, -3, default=1)
     attributes.finish()
     reader.image(node)
-    reader.put(node, Concat(), *(reader.source(node, number) for number in range(len(node.inputs))))
+    reader.put(node, ops.Concat(), *(reader.source(node, number) for number in range(len(node.inputs))))
 
 
 def _flatten(reader: _Reader, node: Node) -> None:
@@ -440,7 +424,7 @@ def _flatten(reader: _Reader, node: Node) -> None:
 
 def _make_flat(reader: _Reader, node: Node) -> None:
     if len(reader.shape(node)) == 3:
-        reader.put(node, Flatten())
+        reader.put(node, ops.Flatten())
     else:
         reader.hand_on(node)
 
@@ -470,7 +454,7 @@ def _squeeze(reader: _Reader, node: Node) -> None:
     image = reader.image(node)
     if {axis % 4 for axis in axes} != {2, 3} or image[1:] != (1, 1):
         raise Refused("only height and width of 1 can be squeezed away")
-    reader.put(node, Flatten())
+    reader.put(node, ops.Flatten())
 
 
 def _softmax(reader: _Reader, node: Node) -> None:

@@ -14,28 +14,18 @@ from typing import Any, Final
 import numpy as np
 
 from deepstone.errors import UsageError
-from deepstone.exchange.onnx_file import LIMIT_BYTES
-from deepstone.exchange.onnx_names import IR_VERSION, LOSSES, OPSET, PRODUCER, WITHIN_CHANNEL_FUNCTION
-from deepstone.exchange.onnx_package import onnx_package
-from deepstone.graph.graph import Graph, Layer
-from deepstone.graph.ops import (
-    Add,
-    AveragePool,
-    BatchNorm,
-    Concat,
-    Conv,
-    Dense,
-    Dropout,
-    Flatten,
-    GlobalPool,
-    Input,
-    Lrn,
-    MaxPool,
-    Pad,
-    Relu,
-    SoftmaxCrossEntropy,
-    pooled,
+from deepstone.exchange.onnx_file import (
+    IR_VERSION,
+    LIMIT_BYTES,
+    LOSSES,
+    OPSET,
+    PRODUCER,
+    WITHIN_CHANNEL_FUNCTION,
+    onnx_package,
 )
+from deepstone.graph import ops
+from deepstone.graph.graph import Graph, Layer
+from deepstone.graph.ops import Pad
 from deepstone.graph.weights import Float32s, initial_buffers, initial_parameters
 
 _BATCH: Final = "N"
@@ -70,7 +60,7 @@ class _Writer:
     def model(self) -> Any:
         onnx, graph = self._onnx, self._graph
         for layer in graph.layers:
-            if not isinstance(layer.op, (Input, SoftmaxCrossEntropy)):
+            if not isinstance(layer.op, (ops.Input, ops.SoftmaxCrossEntropy)):
                 self._put(layer)
         logits = list(dict.fromkeys(loss.inputs[0] for loss in graph.losses))
         made = onnx.helper.make_graph(
@@ -82,7 +72,7 @@ class _Writer:
         )
         opsets = [onnx.helper.make_opsetid("", OPSET)]
         functions: list[Any] = []
-        if any(isinstance(layer.op, Lrn) and layer.op.within_channel for layer in graph.layers):
+        if any(isinstance(layer.op, ops.Lrn) and layer.op.within_channel for layer in graph.layers):
             opsets.append(onnx.helper.make_opsetid(PRODUCER, 1))
             functions.append(_within_channel(onnx))
         model = onnx.helper.make_model(
@@ -91,7 +81,7 @@ class _Writer:
         losses = [
             {"name": layer.name, "output": layer.inputs[0], "weight": layer.op.weight}
             for layer in graph.losses
-            if isinstance(layer.op, SoftmaxCrossEntropy)
+            if isinstance(layer.op, ops.SoftmaxCrossEntropy)
         ]
         onnx.helper.set_model_props(model, {LOSSES: json.dumps(losses)})
         return model
@@ -102,7 +92,7 @@ class _Writer:
     def _put(self, layer: Layer) -> None:
         op = layer.op
         match op:
-            case Conv():
+            case ops.Conv():
                 attributes = {
                     "kernel_shape": op.kernel,
                     "strides": op.stride,
@@ -111,24 +101,24 @@ class _Writer:
                     "group": op.groups,
                 }
                 self._node(layer, "Conv", ("weight", "bias"), attributes)
-            case MaxPool():
+            case ops.MaxPool():
                 self._node(layer, "MaxPool", (), self._window(layer, op))
-            case AveragePool():
+            case ops.AveragePool():
                 attributes = {**self._window(layer, op), "count_include_pad": int(op.count_pad)}
                 self._node(layer, "AveragePool", (), attributes)
-            case GlobalPool():
+            case ops.GlobalPool():
                 self._node(layer, "GlobalAveragePool")
-            case Dense():
+            case ops.Dense():
                 self._node(layer, "Gemm", ("weight", "bias"), {"transB": 1})
-            case Relu():
+            case ops.Relu():
                 self._node(layer, "Relu")
-            case BatchNorm():
+            case ops.BatchNorm():
                 arrays = ("weight", "bias", "running_mean", "running_var")
                 attributes = {"epsilon": op.epsilon, "momentum": 1 - op.momentum}
                 self._node(layer, "BatchNormalization", arrays, attributes)
-            case Lrn(within_channel=False):
+            case ops.Lrn(within_channel=False):
                 self._node(layer, "LRN", (), {"size": op.size, "alpha": op.alpha, "beta": op.beta, "bias": op.k})
-            case Lrn():
+            case ops.Lrn():
                 attributes = {
                     "kernel_shape": (op.size, op.size),
                     "pads": (op.size // 2,) * 4,
@@ -137,19 +127,19 @@ class _Writer:
                     "k": op.k,
                 }
                 self._node(layer, WITHIN_CHANNEL_FUNCTION, (), attributes, domain=PRODUCER)
-            case Dropout():
+            case ops.Dropout():
                 ratio = self._array(layer, "ratio", np.array(op.rate, dtype=np.float32))
                 self._node(layer, "Dropout", more=[ratio])
-            case Add():
+            case ops.Add():
                 self._node(layer, "Add" if len(layer.inputs) == 2 else "Sum")
-            case Concat():
+            case ops.Concat():
                 self._node(layer, "Concat", (), {"axis": 1})
-            case Flatten():
+            case ops.Flatten():
                 self._node(layer, "Flatten", (), {"axis": 1})
             case _:
                 raise AssertionError(f"no ONNX node for {op.kind}")
 
-    def _window(self, layer: Layer, op: MaxPool | AveragePool) -> dict[str, Any]:
+    def _window(self, layer: Layer, op: ops.MaxPool | ops.AveragePool) -> dict[str, Any]:
         if op.ceil_mode and _drops_a_window(op, self._graph.input_shapes(layer)[0]):
             raise UsageError(
                 f"{self._graph.name}: layer {layer.name!r} leaves out a last window that would start in the padding; "
@@ -200,11 +190,11 @@ def _pads(pad: Pad) -> tuple[int, int, int, int]:
     return top, left, bottom, right
 
 
-def _drops_a_window(op: MaxPool | AveragePool, image: tuple[int, ...]) -> bool:
+def _drops_a_window(op: ops.MaxPool | ops.AveragePool, image: tuple[int, ...]) -> bool:
     sides = zip(image[1:], (op.pad[:2], op.pad[2:]), op.kernel, op.stride, strict=True)
     for size, pad, kernel, stride in sides:
         rounded_up = -(-(size + sum(pad) - kernel) // stride) + 1
-        if pooled("side", size, (pad[0], pad[1]), kernel, stride, True) != rounded_up:
+        if ops.pooled("side", size, (pad[0], pad[1]), kernel, stride, True) != rounded_up:
             return True
     return False
 

@@ -1,4 +1,4 @@
-"""The synthetic batch: N(0, 1) images and uniform labels, the same in every framework and every NumPy.
+"""The synthetic batch: N(0, 1) samples and uniform labels, the same in every framework and every NumPy.
 
 Written in the syntax of Python 3.6: workers in old Pythons make their batch with this file.
 """
@@ -18,8 +18,8 @@ def seeded(seed: int, name: str) -> np.random.RandomState:
 def synthetic_batch(shape: Sequence[int], classes: int, batch: int, seed: int) -> Tuple[Any, Any]:
     """Images (batch, channels, height, width) in float32 and labels (batch,) in int64."""
     random = seeded(seed, "batch")
-    images = np.empty((batch, *shape), dtype=np.float32)
-    for image in images:  # one at a time: the generator works in float64
-        image[...] = random.standard_normal(image.shape)
+    samples = np.empty((batch, *shape), dtype=np.float32)
+    for sample in samples:  # one at a time: the generator works in float64
+        sample[...] = random.standard_normal(sample.shape)
     labels = random.randint(0, classes, size=batch).astype(np.int64)
-    return images, labels
+    return samples, labels

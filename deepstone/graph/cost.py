@@ -7,24 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from deepstone.absent import Absent
+from deepstone.graph import ops
 from deepstone.graph.graph import Graph, Layer
-from deepstone.graph.ops import (
-    Add,
-    BatchNorm,
-    Concat,
-    Conv,
-    Dense,
-    Dropout,
-    Flatten,
-    Input,
-    Lrn,
-    MaxPool,
-    Module,
-    Op,
-    Relu,
-    Shape,
-    SoftmaxCrossEntropy,
-)
+from deepstone.graph.ops import Op, Shape
 
 FP32_BYTES = 4
 COST_UNKNOWN = Absent("the model is a module of a framework, which only that framework sees into")
@@ -55,12 +40,12 @@ def layer_cost(graph: Graph, layer: Layer, *, input_grad: bool = False) -> Layer
 
 @lru_cache(maxsize=4096)  # deep networks repeat a few layers thousands of times
 def _cost(op: Op, inputs: tuple[Shape, ...], output: Shape, needs_data_gradient: bool) -> LayerCost:
-    if isinstance(op, Module):
+    if isinstance(op, ops.Module):
         raise ValueError("what a module costs is not known; ask graph.opaque first")
     arrays = op.parameters(list(inputs))
     parameters = sum(math.prod(shape) for shape in arrays.values())
     forward = 0
-    if isinstance(op, (Conv, Dense)):
+    if isinstance(op, (ops.Conv, ops.Dense)):
         forward = 2 * math.prod(arrays["weight"]) * math.prod(output[1:])
     return LayerCost(
         parameters=parameters,
@@ -148,7 +133,7 @@ def layer_work(
     needs_data_gradient = input_grad or layer.name in graph.after_parameters
     inputs = batch * sum(math.prod(shape) for shape in graph.input_shapes(layer))
     output = batch * math.prod(graph.shapes[layer.name])
-    idle = isinstance(layer.op, (Input, Flatten)) or (isinstance(layer.op, Dropout) and not dropout)
+    idle = isinstance(layer.op, (ops.Input, ops.Flatten)) or (isinstance(layer.op, ops.Dropout) and not dropout)
     forward = 0 if idle else inputs + cost.parameters + output
     backward = 0 if idle else _backward_values(layer.op, inputs, output, cost.parameters, needs_data_gradient)
     trains = phase != "forward"
@@ -161,14 +146,14 @@ def layer_work(
 
 def _backward_values(op: Op, inputs: int, output: int, parameters: int, needs_data_gradient: bool) -> int:
     """How many values the backward pass of an operation reads and writes at least."""
-    if isinstance(op, (Conv, Dense, BatchNorm)):
+    if isinstance(op, (ops.Conv, ops.Dense, ops.BatchNorm)):
         weight_gradient = output + inputs + parameters
         return weight_gradient + (parameters + inputs if needs_data_gradient else 0)
-    if not needs_data_gradient or isinstance(op, (Add, Concat)):
+    if not needs_data_gradient or isinstance(op, (ops.Add, ops.Concat)):
         return 0
     read_again = 0
-    if isinstance(op, (Relu, MaxPool)):  # which values it let through, or chose: a mark per output
+    if isinstance(op, (ops.Relu, ops.MaxPool)):  # which values it let through, or chose: a mark per output
         read_again = output
-    elif isinstance(op, (Lrn, SoftmaxCrossEntropy)):
+    elif isinstance(op, (ops.Lrn, ops.SoftmaxCrossEntropy)):
         read_again = inputs
     return output + read_again + inputs

@@ -16,6 +16,7 @@ from deepstone.errors import GraphError, nearest
 from deepstone.graph.ops import OPS, Input, Module, Op, OpError, Shape, SoftmaxCrossEntropy
 
 GRAPH_SCHEMA = 1
+LONGEST_NAME = 200  # of a graph or a layer: it becomes a key of results, a column of tables, a label of figures
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -243,16 +244,20 @@ def _infer(graph_name: str, layers: tuple[Layer, ...]) -> dict[str, Shape]:
     """The output shape of every layer, or GraphError naming the first layer that is wrong."""
     if not _is_one_line(graph_name):
         raise GraphError(f"a graph's name must be one line of text, not {graph_name!r}")
+    if len(graph_name) > LONGEST_NAME:
+        raise GraphError(f"the graph {_begun(graph_name)}: {_too_long(graph_name)}")
     shapes: dict[str, Shape] = {}
     for layer in layers:
         try:
             if not _is_one_line(layer.name):
                 raise OpError("a layer's name must be one line of text")
+            if len(layer.name) > LONGEST_NAME:
+                raise OpError(_too_long(layer.name))
             if layer.name in shapes:
                 raise OpError("the name is used twice")
             shapes[layer.name] = _output(layer.op, _shapes_of_inputs(layer, shapes, layers))
         except OpError as error:
-            raise GraphError(f"layer {layer.name!r}: {error}") from None
+            raise GraphError(f"layer {_begun(layer.name)}: {error}") from None
     _check_whole(graph_name, layers, shapes)
     return shapes
 
@@ -284,6 +289,14 @@ def _output(op: Op, inputs: tuple[Shape, ...]) -> Shape:
 def _is_one_line(name: str) -> bool:
     """Printable, so no lone surrogates either: JSON can hold them, but they cannot be encoded."""
     return bool(name) and name.isprintable()
+
+
+def _begun(name: str) -> str:
+    return repr(name if len(name) <= LONGEST_NAME else f"{name[:40]}…")
+
+
+def _too_long(name: str) -> str:
+    return f"its name has {len(name):,} characters; give it one of at most {LONGEST_NAME}"
 
 
 def _check_whole(graph_name: str, layers: tuple[Layer, ...], shapes: Mapping[str, Shape]) -> None:

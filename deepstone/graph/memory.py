@@ -20,7 +20,7 @@ from deepstone.graph.ops import (
     Relu,
     SoftmaxCrossEntropy,
 )
-from deepstone.graph.stretches import split
+from deepstone.graph.segments import split
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +82,7 @@ def step_memory(
     running statistics, and the gradients of activations, which take the place of activations as backward frees them.
     `value_bytes` is the size of one activation or weight, `master_bytes` that of a second copy of each weight if one
     is kept (mixed precision), `optimizer_slots` the arrays the optimizer keeps per weight. With `checkpointing`
-    backward has the arrays between stretches, and all that it reads again in one stretch: the largest.
+    backward has the arrays between segments, and all that it reads again in one segment: the largest.
     """
     state_bytes = master_bytes or value_bytes
     gradient_bytes = 0 if phase == "forward" else state_bytes
@@ -147,9 +147,9 @@ def _held_for_backward(graph: Graph, checkpointing: bool) -> Set[str]:
     if not checkpointing:
         return kept
     owners = array_owners(graph)
-    stretches = split(graph)
-    between = {owners[stretch[-1].name] for stretch in stretches[:-1]} | {graph.input.name}
-    inside = [{layer.name for layer in stretch if layer.name in kept} - between for stretch in stretches]
+    segments = split(graph)
+    between = {owners[segment[-1].name] for segment in segments[:-1]} | {graph.input.name}
+    inside = [{layer.name for layer in segment if layer.name in kept} - between for segment in segments]
     return between | max(inside, key=lambda names: sum(math.prod(graph.shapes[name]) for name in names))
 
 

@@ -13,28 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepstone.errors import GraphError
+from deepstone.graph import ops
 from deepstone.graph.graph import Graph, Layer
-from deepstone.graph.ops import (
-    Add,
-    AveragePool,
-    BatchNorm,
-    Concat,
-    Conv,
-    Dense,
-    Dropout,
-    Flatten,
-    GlobalPool,
-    Input,
-    Lrn,
-    MaxPool,
-    Op,
-    OpError,
-    Pad,
-    Pair,
-    Relu,
-    Shape,
-    SoftmaxCrossEntropy,
-)
+from deepstone.graph.ops import Op, OpError, Pad, Pair, Shape
 from deepstone.graph.weights import initial_buffers
 
 Array: TypeAlias = NDArray[np.float64]
@@ -64,7 +45,7 @@ class Output:
 class StepResult:
     """Forward and backward of a whole graph. Each mapping is by layer; `upstream` is d loss / d that layer's output.
 
-    The gradient of the images is `input_gradients[graph.input.name][0]`.
+    The gradient of the samples is `input_gradients[graph.input.name][0]`.
     """
 
     loss: float
@@ -78,7 +59,7 @@ class StepResult:
 def step(
     graph: Graph,
     parameters: Mapping[str, Given],
-    images: NDArray[Any],
+    samples: NDArray[Any],
     labels: NDArray[Any],
     *,
     training: bool = True,
@@ -86,7 +67,7 @@ def step(
     drop_masks: Given | None = None,
 ) -> StepResult:
     """Loss, outputs and gradients of one batch. Nothing given is changed; buffers not given are the initial ones."""
-    done = forward_all(graph, parameters, images, labels, training=training, buffers=buffers, drop_masks=drop_masks)
+    done = forward_all(graph, parameters, samples, labels, training=training, buffers=buffers, drop_masks=drop_masks)
     upstream: Arrays = {layer.name: np.ones(()) for layer in graph.losses}
     input_gradients: dict[str, list[Array]] = {}
     parameter_gradients: LayerArrays = {}
@@ -95,7 +76,7 @@ def step(
         input_gradients[layer.name] = gradients.inputs
         if gradients.parameters:
             parameter_gradients[layer.name] = gradients.parameters
-        if isinstance(layer.op, Input):
+        if isinstance(layer.op, ops.Input):
             continue
         for name, gradient in zip(layer.inputs, gradients.inputs, strict=True):
             upstream[name] = upstream[name] + gradient if name in upstream else gradient
@@ -112,7 +93,7 @@ def step(
 def forward_all(
     graph: Graph,
     parameters: Mapping[str, Given],
-    images: NDArray[Any],
+    samples: NDArray[Any],
     labels: NDArray[Any],
     *,
     training: bool,
@@ -127,7 +108,7 @@ def forward_all(
         try:
             done[layer.name] = forward(
                 layer.op,
-                _inputs_of(layer, done, images),
+                _inputs_of(layer, done, samples),
                 parameters.get(layer.name, {}),
                 training=training,
                 buffers=buffers.get(layer.name, {}),
@@ -139,8 +120,8 @@ def forward_all(
     return done
 
 
-def _inputs_of(layer: Layer, done: Mapping[str, Output], images: NDArray[Any]) -> list[NDArray[Any]]:
-    return [images] if isinstance(layer.op, Input) else [done[name].value for name in layer.inputs]
+def _inputs_of(layer: Layer, done: Mapping[str, Output], samples: NDArray[Any]) -> list[NDArray[Any]]:
+    return [samples] if isinstance(layer.op, ops.Input) else [done[name].value for name in layer.inputs]
 
 
 def sgd_momentum_update(
@@ -185,32 +166,32 @@ def forward(
     shapes = _check_inputs(op, xs)
     _check_held("parameter", held, op.parameters(shapes))
     match op:
-        case Input() | Flatten():
+        case ops.Input() | ops.Flatten():
             return _reshape(xs[0], op.output(shapes))
-        case Conv():
+        case ops.Conv():
             return _conv(op, xs[0], held["weight"], held.get("bias"))
-        case MaxPool():
+        case ops.MaxPool():
             return _max_pool(op, xs[0])
-        case AveragePool():
+        case ops.AveragePool():
             return _average_pool(op, xs[0])
-        case GlobalPool():
+        case ops.GlobalPool():
             return _global_pool(xs[0])
-        case Dense():
+        case ops.Dense():
             return _dense(xs[0], held["weight"], held.get("bias"))
-        case Relu():
+        case ops.Relu():
             return _relu(xs[0])
-        case BatchNorm():
+        case ops.BatchNorm():
             _check_held("buffer", kept, op.buffers(shapes))
             return _batch_norm(op, xs[0], held["weight"], held["bias"], kept, training=training)
-        case Lrn():
+        case ops.Lrn():
             return _lrn(op, xs[0])
-        case Dropout():
+        case ops.Dropout():
             return _dropout(op, xs[0], drop_mask)
-        case Add():
+        case ops.Add():
             return _add(xs)
-        case Concat():
+        case ops.Concat():
             return _concat(xs)
-        case SoftmaxCrossEntropy():
+        case ops.SoftmaxCrossEntropy():
             return _softmax_cross_entropy(op, xs[0], _check_labels(labels, xs[0]))
         case _:
             raise AssertionError(f"no reference for {op.kind}")
@@ -223,7 +204,7 @@ def _float64(array: NDArray[Any]) -> Array:
 def _check_inputs(op: Op, inputs: list[Array]) -> list[Shape]:
     """The inputs' shapes without the batch. What is wrong with them is for `op.output` to say."""
     shapes: list[Shape] = [array.shape[1:] for array in inputs]
-    if isinstance(op, Input) and shapes != [op.shape]:
+    if isinstance(op, ops.Input) and shapes != [op.shape]:
         raise OpError(f"images must have the shape {list(op.shape)}, not {[list(shape) for shape in shapes]}")
     if len({len(array) for array in inputs}) != 1:
         raise OpError("inputs differ in the batch")
@@ -293,19 +274,19 @@ class _Windows:
         return slice(start, start + (self.count[side] - 1) * self.stride[side] + 1, self.stride[side])
 
 
-def _windows(op: Conv | MaxPool | AveragePool, x: Array) -> _Windows:
+def _windows(op: ops.Conv | ops.MaxPool | ops.AveragePool, x: Array) -> _Windows:
     _, height, width = op.output([x.shape[1:]])
     return _Windows(
         image=(x.shape[2], x.shape[3]),
         pad=op.pad,
         kernel=op.kernel,
         stride=op.stride,
-        dilation=op.dilation if isinstance(op, Conv) else (1, 1),
+        dilation=op.dilation if isinstance(op, ops.Conv) else (1, 1),
         count=(height, width),
     )
 
 
-def _conv(op: Conv, x: Array, weight: Array, bias: Array | None) -> Output:
+def _conv(op: ops.Conv, x: Array, weight: Array, bias: Array | None) -> Output:
     windows = _windows(op, x)
     padded = windows.padded(x)
     batch, groups = len(x), op.groups
@@ -340,7 +321,7 @@ def _conv(op: Conv, x: Array, weight: Array, bias: Array | None) -> Output:
     return Output(value=value, backward=backward, buffers={})
 
 
-def _max_pool(op: MaxPool, x: Array) -> Output:
+def _max_pool(op: ops.MaxPool, x: Array) -> Output:
     windows = _windows(op, x)
     value = np.full((*x.shape[:2], *windows.count), -np.inf)
     winner = np.zeros(value.shape, dtype=np.int64)
@@ -359,7 +340,7 @@ def _max_pool(op: MaxPool, x: Array) -> Output:
     return _output(value, input_gradients)
 
 
-def tied_windows(op: MaxPool, x: NDArray[Any]) -> NDArray[np.bool_]:
+def tied_windows(op: ops.MaxPool, x: NDArray[Any]) -> NDArray[np.bool_]:
     """Which windows hold their largest value more than once. There the gradient is a matter of taste, not of fact."""
     image = _float64(x)
     windows = _windows(op, image)
@@ -368,7 +349,7 @@ def tied_windows(op: MaxPool, x: NDArray[Any]) -> NDArray[np.bool_]:
     return count > 1
 
 
-def _average_pool(op: AveragePool, x: Array) -> Output:
+def _average_pool(op: ops.AveragePool, x: Array) -> Output:
     windows = _windows(op, x)
     divisor = _average_pool_divisor(op, windows)
     value = sum(windows.views(windows.padded(x)), start=np.zeros(())) / divisor
@@ -382,7 +363,7 @@ def _average_pool(op: AveragePool, x: Array) -> Output:
     return _output(value, input_gradients)
 
 
-def _average_pool_divisor(op: AveragePool, windows: _Windows) -> Array:
+def _average_pool_divisor(op: ops.AveragePool, windows: _Windows) -> Array:
     """How many values each window counts: those in the image, and those in the padding proper if `count_pad`."""
     counted = windows.padded(np.ones((1, 1, *windows.image)))
     if op.count_pad:
@@ -422,7 +403,7 @@ def _per_channel(values: Array) -> Array:
     return values[:, None, None]
 
 
-def _batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array, running: Arrays, *, training: bool) -> Output:
+def _batch_norm(op: ops.BatchNorm, x: Array, weight: Array, bias: Array, running: Arrays, *, training: bool) -> Output:
     over = (0, 2, 3)
     if training:
         mean, variance = x.mean(axis=over), x.var(axis=over)
@@ -448,7 +429,7 @@ def _batch_norm(op: BatchNorm, x: Array, weight: Array, bias: Array, running: Ar
     return Output(value=value, backward=backward, buffers=running)
 
 
-def _running_after(op: BatchNorm, running: Arrays, mean: Array, variance: Array, *, values: int) -> Arrays:
+def _running_after(op: ops.BatchNorm, running: Arrays, mean: Array, variance: Array, *, values: int) -> Arrays:
     """The running mean and variance after a batch with so many values per channel; its variance taken unbiased."""
     if values < 2:
         raise OpError("batch_norm needs at least two values per channel to train; take a larger batch")
@@ -456,7 +437,7 @@ def _running_after(op: BatchNorm, running: Arrays, mean: Array, variance: Array,
     return {name: (1.0 - op.momentum) * running[name] + op.momentum * new[name] for name in new}
 
 
-def _lrn(op: Lrn, x: Array) -> Output:
+def _lrn(op: ops.Lrn, x: Array) -> Output:
     window_sum = _pixel_window_sum if op.within_channel else _channel_window_sum
     scale = op.k + op.alpha / op.window * window_sum(np.square(x), op.size)
     shrink = scale**-op.beta
@@ -485,7 +466,7 @@ def _pixel_window_sum(x: Array, size: int) -> Array:
     return sum((padded[:, :, top : top + height, left : left + width] for top, left in starts), start=np.zeros(()))
 
 
-def _dropout(op: Dropout, x: Array, mask: NDArray[Any] | None) -> Output:
+def _dropout(op: ops.Dropout, x: Array, mask: NDArray[Any] | None) -> Output:
     if mask is None:
         return _reshape(x, x.shape[1:])
     if mask.shape != x.shape:
@@ -507,7 +488,7 @@ def _reshape(x: Array, shape: Shape) -> Output:
     return _output(x.reshape(len(x), *shape), lambda upstream: [upstream.reshape(x.shape)])
 
 
-def _softmax_cross_entropy(op: SoftmaxCrossEntropy, scores: Array, labels: NDArray[np.int64]) -> Output:
+def _softmax_cross_entropy(op: ops.SoftmaxCrossEntropy, scores: Array, labels: NDArray[np.int64]) -> Output:
     batch = np.arange(len(scores))
     shifted = scores - scores.max(axis=1, keepdims=True)  # the same softmax, and exp cannot overflow
     log_softmax = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))

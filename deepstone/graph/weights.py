@@ -1,6 +1,7 @@
 """The initial weights and the synthetic batch: the same numbers for every framework, whatever NumPy it pins.
 
-Weights are kept as one flat file per set of parameters and seed, which any NumPy can map and slice.
+Weights are kept as one flat file per set of parameters and seed, which any NumPy can map and slice. Behind the array,
+where NumPy does not look, stands the CRC-32 of all before it: wrong weights would be measured without a word.
 """
 
 from __future__ import annotations
@@ -8,12 +9,14 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import logging
 import math
 import os
 import secrets
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +30,8 @@ from deepstone.graph.ops import BatchNorm, Op, Shape
 Float32s: TypeAlias = NDArray[np.float32]
 
 _CHUNK_VALUES = 1 << 20  # bounds the float64 numbers held while a large layer is drawn
+_CHUNK_BYTES = 1 << 22
+_CHECKSUM_BYTES = 4
 
 
 class ParameterSlice(NamedTuple):
@@ -79,21 +84,26 @@ def initial_buffers(graph: Graph) -> dict[str, dict[str, Float32s]]:
 
 
 def synthetic_batch(graph: Graph, batch: int, seed: int) -> tuple[Float32s, NDArray[np.int64]]:
-    """N(0, 1) images (batch, channels, height, width) and uniform labels, as the workers make them."""
+    """N(0, 1) samples (batch, channels, height, width) and uniform labels, as the workers make them."""
     return make_batch(graph.shapes[graph.input.name], graph.classes, batch, seed)
 
 
 def cached_weights(graph: Graph, seed: int, folder: Path, *, generic: bool = False) -> Path:
     """The file with all initial parameters as one flat float32 array, written first if it is not there whole.
 
-    Writers do not disturb each other: each writes a file of its own and renames it, and all write the same.
+    A file that does not match its checksum is logged and made anew. Writers do not disturb each other: each writes a
+    file of its own and renames it, and all write the same.
     """
     path = folder / f"{_identity(graph, seed, generic)}.npy"
     header = _npy_header(_count(graph))
     try:
-        if not _is_whole(path, header, _count(graph)):
-            folder.mkdir(parents=True, exist_ok=True)
-            _write(path, header, _initial_chunks(graph, seed, generic))
+        damage = _damage(path, header, _count(graph))
+        if damage is None:
+            return path
+        if damage:
+            logging.getLogger("deepstone").warning("deepstone: %s: %s; the weights are made anew", path, damage)
+        folder.mkdir(parents=True, exist_ok=True)
+        _write(path, header, _initial_chunks(graph, seed, generic))
     except OSError as error:
         reason = error.strerror or str(error)
         raise StoreError(
@@ -157,13 +167,36 @@ def _npy_header(count: int) -> bytes:
     return stream.getvalue()
 
 
-def _is_whole(path: Path, header: bytes, count: int) -> bool:
+def _damage(path: Path, header: bytes, count: int) -> str | None:
+    """What is wrong with the file: None when nothing is, "" when there is none yet, or one without a checksum."""
+    unchecked_bytes = len(header) + 4 * count
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            return size == len(header) + 4 * count and file.read(len(header)) == header
+            if size == unchecked_bytes:  # as earlier versions wrote it
+                return ""
+            if size != unchecked_bytes + _CHECKSUM_BYTES:
+                return "has the wrong size"
+            if file.read(len(header)) != header:
+                return "has the wrong header"
+            return None if _matches_checksum(file, header, 4 * count) else "does not match its checksum"
     except FileNotFoundError:
-        return False
+        return ""
+
+
+def _matches_checksum(file: BinaryIO, header: bytes, rest_bytes: int) -> bool:
+    checksum = zlib.crc32(header)
+    while rest_bytes > 0:
+        chunk = file.read(min(_CHUNK_BYTES, rest_bytes))
+        if not chunk:  # cut short meanwhile
+            return False
+        checksum = zlib.crc32(chunk, checksum)
+        rest_bytes -= len(chunk)
+    return file.read(_CHECKSUM_BYTES) == _checksum(checksum)
+
+
+def _checksum(crc32: int) -> bytes:
+    return crc32.to_bytes(_CHECKSUM_BYTES, "little")
 
 
 def _write(path: Path, header: bytes, chunks: Iterator[Float32s]) -> None:
@@ -171,8 +204,12 @@ def _write(path: Path, header: bytes, chunks: Iterator[Float32s]) -> None:
     try:
         with temporary.open("xb") as file:
             file.write(header)
+            checksum = zlib.crc32(header)
             for chunk in chunks:
-                file.write(chunk.astype("<f4", copy=False).data)
+                data = chunk.astype("<f4", copy=False).data
+                file.write(data)
+                checksum = zlib.crc32(data, checksum)
+            file.write(_checksum(checksum))
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from deepstone.absent import Absent
+from deepstone.measure.noise import QuotaReading
 
 # Version 1 writes "no limit" as the largest multiple of the page size.
 _NO_LIMIT_BYTES = 2**62
@@ -15,6 +16,23 @@ def cpu_quota_cores(root: Path = Path("/")) -> float | Absent:
     """Cores' worth of CPU time per second; the tightest quota from our group up to the root counts."""
     quotas = [quota for folder in _folders(root, "cpu") if (quota := _quota_cores(folder)) is not None]
     return min(quotas) if quotas else Absent("the control group sets no CPU quota")
+
+
+def quota_files(root: Path = Path("/")) -> tuple[Path, ...]:
+    """What `quota_reading` reads: one file for our group and for each above it that counts throttling."""
+    files = (folder / "cpu.stat" for folder in _folders(root, "cpu"))
+    return tuple(file for file in dict.fromkeys(files) if "nr_throttled" in _words(file))
+
+
+def quota_reading(file: Path) -> QuotaReading | None:
+    """None when the group has gone, with our process in another one."""
+    words = _words(file)
+    counts = {name: int(number) for name, number in zip(words[::2], words[1::2], strict=False)}
+    if "nr_throttled" not in counts:
+        return None
+    # Version 1 counts nanoseconds, version 2 microseconds.
+    throttled_s = counts["throttled_time"] / 1e9 if "throttled_time" in counts else counts["throttled_usec"] / 1e6
+    return QuotaReading(periods=counts["nr_periods"], throttled_periods=counts["nr_throttled"], throttled_s=throttled_s)
 
 
 def memory_limit_bytes(root: Path = Path("/")) -> int | Absent:

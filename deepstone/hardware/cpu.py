@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +12,6 @@ import psutil
 
 from deepstone.absent import Absent
 from deepstone.hardware.cgroup import cpu_quota_cores
-from deepstone.hardware.cpuinfo import cpu_flags, cpuinfo
 
 # Instruction sets that decide which kernels a framework picks; the ones below the line are Arm's.
 FLAGS_OF_INTEREST: Final = (
@@ -66,6 +66,17 @@ def describe_cpu(root: Path = Path("/")) -> dict[str, object]:
         "turbo": _turbo(root),
         "smt": _smt(root),
     }
+
+
+def cpuinfo(root: Path = Path("/")) -> dict[str, str]:
+    """The first core's entries in /proc/cpuinfo."""
+    first, _, _ = (root / "proc/cpuinfo").read_text().partition("\n\n")
+    pairs = (line.split(":", 1) for line in first.splitlines() if ":" in line)
+    return {key.strip(): value.strip() for key, value in pairs}
+
+
+def cpu_flags(info: Mapping[str, str]) -> frozenset[str]:
+    return frozenset(info.get("flags", info.get("Features", "")).split())
 
 
 def usable_cores(quota_cores: float | Absent) -> int:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Mapping
-from contextlib import closing
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,16 +13,15 @@ import psutil
 
 from deepstone.absent import Absent, as_json
 from deepstone.hardware.cgroup import memory_limit_bytes
-from deepstone.hardware.cpu import describe_cpu
-from deepstone.hardware.cpuinfo import cpu_flags, cpuinfo
-from deepstone.measure.nvml import LIBRARY, Nvml, open_nvml
+from deepstone.hardware.cpu import cpu_flags, cpuinfo, describe_cpu
+from deepstone.hardware.gpu import describe_gpus
 
 _GIB = 2**30
 
 _HYPERVISOR_CLOCKS = {"kvm-clock": "kvm", "hyperv_clocksource_tsc_page": "hyper-v", "xen": "xen"}
 
 
-def describe_machine(root: Path = Path("/"), *, nvml_library: str = LIBRARY) -> dict[str, Any]:
+def describe_machine(root: Path = Path("/")) -> dict[str, Any]:
     """`environment.machine` of a record, as JSON. What cannot be found out is absent with the reason."""
     return as_json(
         {
@@ -33,7 +31,7 @@ def describe_machine(root: Path = Path("/"), *, nvml_library: str = LIBRARY) -> 
             "cpu": describe_cpu(root),
             "memory_bytes": psutil.virtual_memory().total,
             "memory_limit_bytes": memory_limit_bytes(root),
-            "gpus": describe_gpus(nvml_library),
+            "gpus": describe_gpus(),
         }
     )
 
@@ -53,34 +51,11 @@ def machine_sha(description: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def describe_gpus(nvml_library: str = LIBRARY) -> list[dict[str, object]] | Absent:
-    """Every GPU that NVML lists, in its order (by PCI bus)."""
-    nvml = open_nvml(nvml_library)
-    if isinstance(nvml, Absent):
-        return nvml
-    with closing(nvml):
-        count = nvml.device_count()
-        return count if isinstance(count, Absent) else [_describe_gpu(nvml, index) for index in range(count)]
-
-
-def _describe_gpu(nvml: Nvml, index: int) -> dict[str, object]:
-    device = nvml.device(index)
-    if isinstance(device, Absent):
-        return {"index": index, "name": device, "uuid": device, "memory_bytes": device, "driver": device}
-    return {
-        "index": index,
-        "name": device.name(),
-        "uuid": device.uuid(),
-        "memory_bytes": device.memory_bytes(),
-        "driver": nvml.driver_version(),
-    }
-
-
 def _interchangeable_gpus(gpus: object) -> list[object]:
     """Names and sizes; which slot a board sits in does not matter, nor why there is none."""
-    if not isinstance(gpus, list):
+    if not isinstance(gpus, list | tuple):
         return []
-    found = [(gpu["name"], _gib(gpu["memory_bytes"])) for gpu in cast(list[Mapping[str, Any]], gpus)]
+    found = [(gpu["name"], _gib(gpu["memory_bytes"])) for gpu in cast(Sequence[Mapping[str, Any]], gpus)]
     return sorted(found, key=str)
 
 

@@ -1,6 +1,6 @@
 """Takes the snapshots that tell what else went on in the machine while it measured.
 
-    now() ─▶ block ─▶ block ─▶ now()          the difference of the two is what `measure.doubts` judges
+    now() ─▶ block ─▶ block ─▶ now()          the difference of the two is what `measure.noise` judges
 
 Between blocks, never inside one: a reading costs about 0.1 ms, 7 µs for each thread of ours, and with a GPU 1.2 ms more
 (H200, whose driver takes its time to tell for how long it throttled).
@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from deepstone.absent import Absent
-from deepstone.hardware.cpuinfo import cpu_flags, cpuinfo
-from deepstone.hardware.gpu_state import GpuState
-from deepstone.measure.noise_reading import CoreReading, NoiseReading
-from deepstone.measure.nvml import LIBRARY, Nvml, open_nvml
+from deepstone.hardware.cgroup import quota_files, quota_reading
+from deepstone.hardware.cpu import cpu_flags, cpuinfo
+from deepstone.hardware.gpu import GpuState
+from deepstone.measure.noise import CoreReading, NoiseReading
+from deepstone.measure.nvml import Nvml, open_nvml
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -31,14 +32,15 @@ class Noise:
         *,
         gpu_index: int | None = None,
         gpu_uuid: str | None = None,
+        gpu_pids_before: Iterable[int] = (),
         root: Path = Path("/"),
-        nvml_library: str = LIBRARY,
     ) -> None:
         self._pids = tuple(pids)
         self._cores = sorted(os.sched_getaffinity(0))
         self._proc = str(root / "proc")
         self._clocks = _clock_reader(root, self._cores)
-        self._nvml, self._gpu = _open_gpu(gpu_index, gpu_uuid, nvml_library)
+        self._quota_files = quota_files(root)
+        self._nvml, self._gpu = _open_gpu(gpu_index, gpu_uuid, tuple(gpu_pids_before))
 
     def now(self) -> NoiseReading:
         at_s = time.perf_counter()
@@ -49,11 +51,12 @@ class Noise:
             cores=_core_readings(self._proc, self._cores),
             clock_mhz=self._clocks if isinstance(self._clocks, Absent) else self._clocks(),
             load_1min=float(_head(f"{self._proc}/loadavg").split()[0]),
-            # This process works for the run too.
-            our_cpu_s=time.process_time() + others_of_ours_s,
+            # This process works for the run too, and so did the children it has waited for.
+            our_cpu_s=time.process_time() + sum(os.times()[2:4]) + others_of_ours_s,
             our_voluntary_switches=sum(voluntary for voluntary, _ in switches),
             our_involuntary_switches=sum(involuntary for _, involuntary in switches),
             gpu=self._gpu if isinstance(self._gpu, Absent) else self._gpu.now(self._pids, Path(self._proc)),
+            quotas=tuple(found for file in self._quota_files if (found := quota_reading(file)) is not None),
         )
 
     def close(self) -> None:
@@ -61,15 +64,17 @@ class Noise:
             self._nvml.close()
 
 
-def _open_gpu(index: int | None, uuid: str | None, library: str) -> tuple[Nvml | Absent, GpuState | Absent]:
+def _open_gpu(
+    index: int | None, uuid: str | None, pids_before: tuple[int, ...]
+) -> tuple[Nvml | Absent, GpuState | Absent]:
     if index is None and uuid is None:
         absent = Absent("no GPU is measured")
         return absent, absent
-    nvml = open_nvml(library)
+    nvml = open_nvml()
     if isinstance(nvml, Absent):
         return nvml, nvml
     device = nvml.device(index or 0) if uuid is None else nvml.device_by_uuid(uuid)
-    return nvml, device if isinstance(device, Absent) else GpuState(device)
+    return nvml, device if isinstance(device, Absent) else GpuState(device, pids_before)
 
 
 def _core_readings(proc: str, cores: Iterable[int]) -> tuple[CoreReading, ...]:

@@ -1,1 +1,1 @@
-"""How numbers are made from samples: warm-up, intervals, ratios, doubts, meters. NumPy and the standard library."""
+"""How numbers are made from samples: warm-up, intervals, ratios, doubts, meters. Controller side."""

@@ -1,191 +1,85 @@
-"""Reasons to trust a record less. Each function looks for one and says, with numbers, what it found.
+"""Reasons to trust a run's numbers less, from the numbers themselves. Each function looks for one and says, with
+numbers, what it found. Pure; what else the machine did is in `measure.noise`.
 
-Pure: the readings come from `hardware.noise` and the samples from the run.
+    samples        few_samples, interval_too_wide, trend, diverging_launches, too_short_to_time, host_bound
+    contradictions above_peak, above_reach, phases_disagree, clocks_disagree: two numbers of one run that exclude each
+                   other, so that one of them cannot be right
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from statistics import median
+from typing import Final
 
-import numpy as np
 from numpy.typing import ArrayLike
 
 from deepstone import units
-from deepstone.absent import Absent
-from deepstone.measure.noise_reading import NoiseReading
-from deepstone.measure.statistics import Quantity
-from deepstone.measure.trend import find_trend
+from deepstone.measure.statistics import FEWEST_FOR_CONFIDENCE, Launch, Quantity, median_of
+from deepstone.measure.steady_state import find_trend
+from deepstone.results.doubt import Doubt
 
-MOST_STEAL_SHARE = 0.01
-MOST_OTHER_LOAD_SHARE = 0.05
-MOST_INVOLUNTARY_PER_S = 50.0
-LEAST_CLOCK_SHARE = 0.95
-MOST_THROTTLED_SHARE = 0.01
-MOST_DRIFT_SHARE = 0.02
-TREND_P_VALUE = 0.01
-LEAST_CLOCK_COSTS = 1000
-MOST_ENQUEUE_SHARE = 0.9
-FEWEST_SAMPLES = 10
-MOST_LAUNCH_SPREAD = 3.0
-LEAST_LAUNCH_SPREAD_SHARE = 0.02
-MOST_UNEXPLAINED_SHARE = 0.05
+# What follows from a record's own numbers: found when it is made, and again when someone hands it to us.
+ABOVE_PEAK: Final = "above_peak"  # follows only where the record tells the measured peak
+DIVERGING: Final = "diverging_launches"
+DERIVED: Final = ("trend", "interval_too_wide", "few_samples", "phases_disagree", DIVERGING)
 
-# The kernel counts CPU time in ticks of 10 ms, so a few of them prove nothing.
-_LEAST_EVIDENCE_S = 0.05
-_LEAST_EVIDENCE_SWITCHES = 10
-# A core that slept through most of the window says nothing about the clock we ran at.
-_BUSY_CORE_SHARE = 0.5
-_HARMLESS_THROTTLE_REASONS = frozenset({"gpu_idle", "applications_clocks"})
+MOST_DRIFT_SHARE: Final = 0.02
+TREND_P_VALUE: Final = 0.01
+LEAST_CLOCK_COSTS: Final = 1000
+MOST_ENQUEUE_SHARE: Final = 0.9
+FEWEST_SAMPLES: Final = 10
+MOST_LAUNCH_SPREAD: Final = 3.0
+LEAST_LAUNCH_SPREAD_SHARE: Final = 0.02
+MOST_UNEXPLAINED_SHARE: Final = 0.05
+MOST_PHASES_RATIO: Final = 1.25
+MOST_CLAIMED_SHARE: Final = 1.02
+LEAST_CLAIMED_SHARE: Final = 0.75
+LONG_BLOCK_S: Final = 0.1
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Doubt:
-    """One reason, from the closed list of codes in `records`."""
-
-    code: str
-    detail: str
-
-    def to_json(self) -> dict[str, str]:
-        return {"code": self.code, "detail": self.detail}
+# A reply wakes the controller some tenths of a millisecond after the block ended, never before.
+_CLOCK_SLACK_S: Final = 1e-3
+_CAUSES: Final = (
+    "the step leaves out part of its work, its algorithm needs fewer operations than counted (Winograd, FFT), or"
+)
 
 
-def noise_doubts(start: NoiseReading, end: NoiseReading) -> list[Doubt]:
-    """All that two readings around a window can tell."""
-    judges = (
-        cpu_steal,
-        other_load,
-        other_gpu_load,
-        involuntary_switches,
-        cpu_clock_drop,
-        gpu_clock_drop,
-        throttling,
-    )
-    return [doubt for judge in judges if (doubt := judge(start, end)) is not None]
+def derived_doubts(
+    launches: Sequence[Launch],
+    step: Quantity,
+    *,
+    target_share: float,
+    phases: Collection[Quantity],
+    share_of_peak: tuple[float, str] | None,
+    seed: int = 0,
+) -> list[Doubt]:
+    """`launches`: the samples after warm-up. `share_of_peak`: with the precision of the peak; None where it is absent.
 
-
-def cpu_steal(start: NoiseReading, end: NoiseReading) -> Doubt | None:
-    """The hypervisor took more than 1 % of the time of our cores."""
-    total_s = _core_total_s(end) - _core_total_s(start)
-    steal_s = sum(core.steal_s for core in end.cores) - sum(core.steal_s for core in start.cores)
-    if steal_s < _LEAST_EVIDENCE_S or steal_s <= MOST_STEAL_SHARE * total_s:
-        return None
-    share = units.percent(steal_s / total_s)
-    return Doubt(code="cpu_steal", detail=f"the hypervisor gave {share} of our CPU time to other machines")
-
-
-def other_load(start: NoiseReading, end: NoiseReading) -> Doubt | None:
-    """Others (processes that are not ours, the kernel's own work) used more than 5 % of the cores we may run on.
-
-    All that those cores did, less what our processes did, over cores times seconds.
+    `seed` is that of the bootstrap within launches, on which `diverging_launches` rests.
     """
-    ours_s = end.our_cpu_s - start.our_cpu_s
-    if ours_s < 0:  # one of ours ended and took its count along
-        return None
-    busy_s = sum(core.busy_s for core in end.cores) - sum(core.busy_s for core in start.cores)
-    others_s = busy_s - ours_s
-    window_s = end.at_s - start.at_s
-    if others_s < _LEAST_EVIDENCE_S or others_s <= MOST_OTHER_LOAD_SHARE * window_s * len(end.cores):
-        return None
-    return Doubt(
-        code="other_load",
-        detail=f"other processes kept {others_s / window_s:.2f} of {len(end.cores)} cores busy "
-        f"(1-minute load {end.load_1min:.2f})",
-    )
+    found = [trend([sample for block in launch for sample in block]) for launch in launches]
+    found.append(interval_too_wide(step.relative_half_width, target_share=target_share))
+    found.append(few_samples(step.n))
+    found.append(phases_disagree(step, phases))
+    if share_of_peak is not None:
+        found.append(above_peak(*share_of_peak))
+    if len(launches) > 1:
+        found.append(diverging_launches([median_of([launch], seed=seed) for launch in launches]))
+    return [doubt for doubt in found if doubt is not None]
 
 
-def other_gpu_load(start: NoiseReading, end: NoiseReading) -> Doubt | None:
-    """Another process had a compute context on the GPU at either end of the window."""
-    gpus = [reading.gpu for reading in (start, end) if not isinstance(reading.gpu, Absent)]
-    listed = [gpu.other_pids for gpu in gpus if not isinstance(gpu.other_pids, Absent)]
-    others = sorted(set(itertools.chain.from_iterable(listed)))
-    if not others:
-        return None
-    return Doubt(code="other_load", detail=f"other processes use the GPU: pid {', '.join(map(str, others))}")
-
-
-def involuntary_switches(start: NoiseReading, end: NoiseReading) -> Doubt | None:
-    """Our threads were taken off a core more than 50 times a second: too many threads, or others want the cores."""
-    window_s = end.at_s - start.at_s
-    switches = end.our_involuntary_switches - start.our_involuntary_switches
-    if switches < _LEAST_EVIDENCE_SWITCHES or switches <= MOST_INVOLUNTARY_PER_S * window_s:
-        return None
-    return Doubt(
-        code="involuntary_switches",
-        detail=f"our threads were taken off a core {switches / window_s:.0f} times a second",
-    )
-
-
-def cpu_clock_drop(start: NoiseReading, end: NoiseReading) -> Doubt | None:
-    """The cores that were busy in the window ran at under 95 % of the clock they had at its start (medians)."""
-    if isinstance(start.clock_mhz, Absent) or isinstance(end.clock_mhz, Absent):
-        return None
-    busy = [
-        position
-        for position, (first, last) in enumerate(zip(start.cores, end.cores, strict=True))
-        if last.busy_s - first.busy_s > _BUSY_CORE_SHARE * (end.at_s - start.at_s)
-    ]
-    if not busy:
-        return None
-    start_mhz = float(np.median([start.clock_mhz[position] for position in busy]))
-    end_mhz = float(np.median([end.clock_mhz[position] for position in busy]))
-    if end_mhz >= LEAST_CLOCK_SHARE * start_mhz:
-        return None
-    return Doubt(code="clock_drop", detail=f"the CPU clock fell from {start_mhz:.0f} to {end_mhz:.0f} MHz")
-
-
-def gpu_clock_drop(start: NoiseReading, end: NoiseReading) -> Doubt | None:
-    """The GPU ended the window at under 95 % of the clock it began with, or of the highest it can run at.
-
-    A GPU that already idles at the second reading is not judged: it lowered its clock because we stopped.
-    """
-    first, last = start.gpu, end.gpu
-    if isinstance(first, Absent) or isinstance(last, Absent) or isinstance(last.sm_clock_mhz, Absent):
-        return None
-    if not isinstance(last.throttle_reasons, Absent) and "gpu_idle" in last.throttle_reasons:
-        return None
-    references = [mhz for mhz in (first.sm_clock_mhz, last.max_sm_clock_mhz) if not isinstance(mhz, Absent)]
-    if not references or last.sm_clock_mhz >= LEAST_CLOCK_SHARE * max(references):
-        return None
-    return Doubt(
-        code="clock_drop",
-        detail=f"the GPU ended at {last.sm_clock_mhz:.0f} MHz of a possible {max(references):.0f} MHz",
-    )
-
-
-def throttling(start: NoiseReading, end: NoiseReading) -> Doubt | None:
-    """Something other than idleness or a chosen application clock held the GPU's clock down.
-
-    Seen at the end of the window, or in the driver's count of time under the power limit or too hot (over 1 %). What
-    was seen at its start came before it.
-    """
-    first, last = start.gpu, end.gpu
-    if isinstance(first, Absent) or isinstance(last, Absent):
-        return None
-    reasons = () if isinstance(last.throttle_reasons, Absent) else last.throttle_reasons
-    found = [reason for reason in reasons if reason not in _HARMLESS_THROTTLE_REASONS]
-    details = [f"seen: {', '.join(found)}"] if found else []
-    window_s = end.at_s - start.at_s
-    for cause, throttled_s in (
-        ("by the power limit", _elapsed(first.power_throttled_s, last.power_throttled_s)),
-        ("by heat", _elapsed(first.thermal_throttled_s, last.thermal_throttled_s)),
-    ):
-        if throttled_s > MOST_THROTTLED_SHARE * window_s:
-            details.append(f"{cause} for {units.percent(min(throttled_s / window_s, 1.0))} of the time")
-    if not details:
-        return None
-    return Doubt(code="throttling", detail=f"the GPU's clock was held down; {'; '.join(details)}")
-
-
-def interval_too_wide(relative_half_width: float, *, target: float) -> Doubt | None:
+def interval_too_wide(relative_half_width: float, *, target_share: float) -> Doubt | None:
     """The budget ended before the interval of the median was as narrow as asked."""
-    if relative_half_width <= target:
+    if relative_half_width <= target_share:
         return None
+    known = math.isfinite(relative_half_width)
+    reached = f"is known to ± {units.percent(relative_half_width)}" if known else "has no interval"
     return Doubt(
         code="interval_too_wide",
-        detail=f"the median is known to ± {units.percent(relative_half_width)}, asked for {units.percent(target)}: "
+        detail=f"the median {reached}, asked for {units.percent(target_share)}: "
         "give the run a larger budget or a quieter machine",
     )
 
@@ -225,10 +119,11 @@ def host_bound(*, enqueue_s: float, block_s: float) -> Doubt | None:
 
 
 def few_samples(samples: int) -> Doubt | None:
-    """An interval from fewer than 10 samples is itself a guess."""
+    """An interval from fewer than 10 samples is itself a guess, and one sample has none."""
     if samples >= FEWEST_SAMPLES:
         return None
-    return Doubt(code="few_samples", detail=f"{samples} samples; give the run a larger budget")
+    counted = "1 sample" if samples == 1 else f"{samples} samples"
+    return Doubt(code="few_samples", detail=f"{counted}; give the run a larger budget")
 
 
 def diverging_launches(launches: Sequence[Quantity]) -> Doubt | None:
@@ -253,27 +148,93 @@ def diverging_launches(launches: Sequence[Quantity]) -> Doubt | None:
     )
 
 
-def changed_by_looking(explained: Quantity) -> Doubt | None:
-    """All parts of a step together are over 5 % longer or shorter than the untraced step, by the whole interval."""
-    if explained.low <= 1 + MOST_UNEXPLAINED_SHARE and explained.high >= 1 - MOST_UNEXPLAINED_SHARE:
+def profiler_overhead(traced_ratio: Quantity) -> Doubt | None:
+    """A step that is looked into takes over 5 % longer or shorter than the untraced one of its round, by the whole
+    interval over the rounds; with so few of them that an interval holds less than it says, nothing is said."""
+    if traced_ratio.n < FEWEST_FOR_CONFIDENCE:
+        return None
+    if traced_ratio.low <= 1 + MOST_UNEXPLAINED_SHARE and traced_ratio.high >= 1 - MOST_UNEXPLAINED_SHARE:
         return None
     return Doubt(
-        code="changed_by_looking",
-        detail=f"the parts together make {units.digits(explained.median)} of the untraced step "
-        f"({units.digits(explained.low)} – {units.digits(explained.high)}): use a larger batch, "
+        code="profiler_overhead",
+        detail=f"a step that is looked into takes {units.digits(traced_ratio.median)} of the time of an untraced one "
+        f"({units.digits(traced_ratio.low)} – {units.digits(traced_ratio.high)}): use a larger batch, "
         "beside which looking is cheap",
     )
 
 
 def _half_width(launch: Quantity) -> float:
-    return (launch.high - launch.low) / 2
+    """Of a launch without an interval 0: nothing there explains a difference."""
+    return (launch.high - launch.low) / 2 if launch.has_interval else 0.0
 
 
-def _core_total_s(reading: NoiseReading) -> float:
-    return sum(core.total_s for core in reading.cores)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoundTrip:
+    """One timed block by the clocks of both processes."""
+
+    claimed_s: float
+    """By the worker's clock, the timed steps."""
+    seen_s: float
+    """From request to reply, by the controller's clock."""
+    lead_s: float = 0.0
+    """About what the untimed steps before them took, if they were as fast as the timed ones."""
 
 
-def _elapsed(start_s: float | Absent, end_s: float | Absent) -> float:
-    if isinstance(start_s, Absent) or isinstance(end_s, Absent):
-        return 0.0
-    return end_s - start_s
+def above_peak(share: float, precision: str) -> Doubt | None:
+    """More FLOP/s than the fastest matrix product that was measured on the device."""
+    if share <= 1:
+        return None
+    return Doubt(
+        code="above_peak",
+        detail=f"{units.percent(share)} of the measured {precision} peak: {_CAUSES} the peak was measured on a busy "
+        "machine; `deepstone verify` checks the step, `deepstone doctor --peaks` measures the peak again",
+    )
+
+
+def above_reach(flops_per_s: float, reach_flops_per_s: float, precision: str, hardware: str) -> Doubt | None:
+    """More FLOP/s than the hardware can reach by what it says of itself; for a device whose peak is not measured."""
+    if flops_per_s <= reach_flops_per_s:
+        return None
+    return Doubt(
+        code="above_peak",
+        detail=f"{units.count(flops_per_s, 'FLOP/s')} in {precision}, and {hardware} can reach "
+        f"{units.count(reach_flops_per_s, 'FLOP/s')} at the very most: {_CAUSES} its time is wrong; "
+        "`deepstone verify` checks the step",
+    )
+
+
+def phases_disagree(step: Quantity, phases: Collection[Quantity]) -> Doubt | None:
+    """The phases of a step together are over 25 % longer or shorter than the step, by the whole of both intervals."""
+    if not phases:
+        return None
+    low, high = sum(phase.low for phase in phases), sum(phase.high for phase in phases)
+    if low <= MOST_PHASES_RATIO * step.high and high >= step.low / MOST_PHASES_RATIO:
+        return None
+    together_s = sum(phase.median for phase in phases)
+    return Doubt(
+        code="phases_disagree",
+        detail=f"the phases take {units.seconds(together_s)} together and the step {units.seconds(step.median)}: "
+        "they do not do the same work, or one of them was disturbed",
+    )
+
+
+def clocks_disagree(trips: Sequence[RoundTrip]) -> Doubt | None:
+    """Blocks took longer by the worker's clock than the controller waited for them, or far less than it waited.
+
+    A reply costs some milliseconds of its own, so that only a block of 0.1 s or more can be too short; the median
+    block decides, since a busy machine may delay any single reply.
+    """
+    too_long = [trip for trip in trips if trip.claimed_s > MOST_CLAIMED_SHARE * trip.seen_s + _CLOCK_SLACK_S]
+    long = [trip for trip in trips if trip.seen_s >= LONG_BLOCK_S]
+    share = median((trip.claimed_s + trip.lead_s) / trip.seen_s for trip in long) if long else 1.0
+    if not too_long and share >= LEAST_CLAIMED_SHARE:
+        return None
+    told = too_long or long
+    claimed_s, seen_s = sum(trip.claimed_s for trip in told), sum(trip.seen_s for trip in told)
+    claimed_s += 0.0 if too_long else sum(trip.lead_s for trip in told)
+    return Doubt(
+        code="clocks_disagree",
+        detail=f"{len(told)} blocks took {units.seconds(claimed_s)} by the worker's clock, and Deepstone waited "
+        f"{units.seconds(seen_s)} for them: one of the clocks is wrong, the blocks are not timed as a whole, or a "
+        "busy machine held up the replies",
+    )

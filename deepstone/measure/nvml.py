@@ -1,25 +1,19 @@
-"""NVIDIA's management library through ctypes: the worker side may hold no package beside NumPy.
+"""NVIDIA's management library (NVML) through the package nvidia-ml-py, in SI units.
 
-Every call gives a value or `Absent`, because NVML may refuse any of them on any board (consumer boards, MIG, vGPU).
+Every answer is a value or `Absent`: NVML may refuse any call on any board (consumer boards, MIG, vGPU), and a machine
+without a driver is an ordinary case.
 """
 
 from __future__ import annotations
 
 import ctypes
-from typing import Final
+import importlib
+from types import ModuleType
+from typing import Any, Final
 
 from deepstone.absent import Absent
 
 LIBRARY: Final = "libnvidia-ml.so.1"
-
-_SUCCESS = 0
-_INSUFFICIENT_SIZE = 7
-_CLOCK_SM = 1
-_TEMPERATURE_GPU = 0
-_POLICY_POWER = 0
-_POLICY_THERMAL = 1
-_TEXT_BYTES = 96
-_MOST_PROCESSES = 4096
 
 _THROTTLE_REASONS: Final = {
     0x001: "gpu_idle",
@@ -36,193 +30,161 @@ _THROTTLE_REASONS: Final = {
 }
 
 
-class _Memory(ctypes.Structure):
-    _fields_ = (("total", ctypes.c_ulonglong), ("free", ctypes.c_ulonglong), ("used", ctypes.c_ulonglong))
-
-
-class _Utilization(ctypes.Structure):
-    _fields_ = (("gpu", ctypes.c_uint), ("memory", ctypes.c_uint))
-
-
-class _Violation(ctypes.Structure):
-    _fields_ = (("reference_us", ctypes.c_ulonglong), ("violation_ns", ctypes.c_ulonglong))
-
-
-class _Process(ctypes.Structure):
-    _fields_ = (
-        ("pid", ctypes.c_uint),
-        ("used_bytes", ctypes.c_ulonglong),
-        ("gpu_instance", ctypes.c_uint),
-        ("compute_instance", ctypes.c_uint),
-    )
-
-
 class Nvml:
     """An initialized NVML. NVML counts its users, so several may be open in one process; close each."""
 
-    def __init__(self, library: ctypes.CDLL) -> None:
-        """Use `open_nvml`: a library that is not initialized answers nothing."""
-        self._library = library
+    def __init__(self, api: ModuleType) -> None:
+        """Use `open_nvml`: a library that is not initialized answers nothing. `api` is pynvml."""
+        self.api = api
 
     def close(self) -> None:
-        self.call("nvmlShutdown")
+        self.ask("nvmlShutdown")
 
-    def call(self, symbol: str, *arguments: object) -> Absent | None:
-        """None when NVML did what was asked, else why not."""
-        status = self.status(symbol, *arguments)
-        if isinstance(status, Absent):
-            return status
-        return None if status == _SUCCESS else self.refusal(symbol, status)
+    def ask(self, call: str, *arguments: object, unsupported: object = None) -> Any:
+        """What pynvml's function of this name returns; where the driver refuses, `Absent` with the reason.
 
-    def status(self, symbol: str, *arguments: object) -> int | Absent:
-        """NVML's own return code, for the calls where one that is not zero is no failure."""
+        `unsupported`: what it means that a board does not support this, where that is an answer.
+        """
         try:
-            function = self._library[symbol]
-        except AttributeError:
-            return Absent(f"this driver's NVML has no {symbol}: a newer driver may")
-        return int(function(*arguments))
+            return getattr(self.api, call)(*arguments)
+        except self.api.NVMLError_NotSupported as error:
+            return Absent(f"NVML refused {call}: {error}") if unsupported is None else unsupported
+        except self.api.NVMLError_FunctionNotFound:
+            return Absent(f"this driver's NVML has no {call}: a newer driver may")
+        except self.api.NVMLError as error:
+            return Absent(f"NVML refused {call}: {error}")
 
     def driver_version(self) -> str | Absent:
-        return self.text("nvmlSystemGetDriverVersion")
+        return self.ask("nvmlSystemGetDriverVersion")
 
     def device_count(self) -> int | Absent:
-        count = ctypes.c_uint()
-        failed = self.call("nvmlDeviceGetCount_v2", ctypes.byref(count))
-        return count.value if failed is None else failed
+        return self.ask("nvmlDeviceGetCount")
 
     def device(self, index: int) -> NvmlDevice | Absent:
         """NVML counts by PCI bus; CUDA may not (CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER): prefer the UUID if known."""
-        handle = ctypes.c_void_p()
-        failed = self.call("nvmlDeviceGetHandleByIndex_v2", ctypes.c_uint(index), ctypes.byref(handle))
-        return NvmlDevice(self, handle) if failed is None else failed
+        return self._device("nvmlDeviceGetHandleByIndex", index)
 
     def device_by_uuid(self, uuid: str) -> NvmlDevice | Absent:
-        """Takes "GPU-…" as nvidia-smi prints it, and the bare hexadecimal form that torch gives."""
-        full = uuid if uuid.startswith(("GPU-", "MIG-")) else f"GPU-{uuid}"
-        handle = ctypes.c_void_p()
-        failed = self.call("nvmlDeviceGetHandleByUUID", ctypes.c_char_p(full.encode()), ctypes.byref(handle))
-        return NvmlDevice(self, handle) if failed is None else failed
+        """Takes "GPU-…" as nvidia-smi prints it, and the bare hexadecimal form that torch gives.
 
-    def text(self, symbol: str, *before: object) -> str | Absent:
-        """What a call writes into a character buffer, given after the arguments `before`."""
-        buffer = ctypes.create_string_buffer(_TEXT_BYTES)
-        failed = self.call(symbol, *before, buffer, ctypes.c_uint(_TEXT_BYTES))
-        return buffer.value.decode(errors="replace") if failed is None else failed
+        CUDA gives the same form for an instance of a divided board, which NVML knows as "MIG-…".
+        """
+        bare = uuid.removeprefix("GPU-").removeprefix("MIG-")
+        kinds = ("MIG-",) if uuid.startswith("MIG-") else ("GPU-", "MIG-")
+        found = [self._device("nvmlDeviceGetHandleByUUID", kind + bare) for kind in kinds]
+        return next((device for device in found if not isinstance(device, Absent)), found[0])
 
-    def refusal(self, symbol: str, status: int) -> Absent:
-        describe = self._library.nvmlErrorString
-        describe.restype = ctypes.c_char_p
-        said: bytes = describe(ctypes.c_int(status)) or b"unknown error"
-        return Absent(f"NVML refused {symbol}: {said.decode(errors='replace')}")
+    def _device(self, call: str, name: int | str) -> NvmlDevice | Absent:
+        handle = self.ask(call, name)
+        return handle if isinstance(handle, Absent) else NvmlDevice(self, handle)
 
 
-def open_nvml(library_path: str = LIBRARY) -> Nvml | Absent:
+def open_nvml() -> Nvml | Absent:
     """Load and initialize NVML. Takes up to a second where no other program holds the driver open."""
     try:
-        library = ctypes.CDLL(library_path)
+        ctypes.CDLL(LIBRARY)  # first: on machines without a driver the import of pynvml would cost 30 ms for nothing
     except OSError as error:
         return Absent(f"no NVIDIA driver here: {error}")
-    nvml = Nvml(library)
-    failed = nvml.call("nvmlInit_v2")
-    return nvml if failed is None else failed
+    try:
+        nvml = Nvml(importlib.import_module("pynvml"))
+    except ModuleNotFoundError:
+        return Absent("nvidia-ml-py is not installed: pip install nvidia-ml-py")
+    refused = nvml.ask("nvmlInit")
+    return refused if isinstance(refused, Absent) else nvml
 
 
 class NvmlDevice:
     """One GPU as NVML sees it; of use as long as its `Nvml` is open."""
 
-    def __init__(self, nvml: Nvml, handle: ctypes.c_void_p) -> None:
+    def __init__(self, nvml: Nvml, handle: object) -> None:
         self._nvml = nvml
         self._handle = handle
 
     def name(self) -> str | Absent:
-        return self._nvml.text("nvmlDeviceGetName", self._handle)
+        return self._ask("nvmlDeviceGetName")
 
     def uuid(self) -> str | Absent:
-        return self._nvml.text("nvmlDeviceGetUUID", self._handle)
-
-    def index(self) -> int | Absent:
-        return self._uint("nvmlDeviceGetIndex")
+        return self._ask("nvmlDeviceGetUUID")
 
     def memory_bytes(self) -> int | Absent:
-        memory = _Memory()
-        failed = self._nvml.call("nvmlDeviceGetMemoryInfo", self._handle, ctypes.byref(memory))
-        return int(memory.total) if failed is None else failed
+        memory = self._ask("nvmlDeviceGetMemoryInfo")
+        return memory if isinstance(memory, Absent) else int(memory.total)
+
+    def used_bytes(self) -> int | Absent:
+        """Memory that processes have, without what the driver keeps for itself."""
+        memory = self._ask("nvmlDeviceGetMemoryInfo", self._nvml.api.nvmlMemory_v2)
+        return memory if isinstance(memory, Absent) else int(memory.used)
+
+    def mig_is_on(self) -> bool | Absent:
+        """Whether the board is divided into instances; asked of an instance, it is."""
+        inside = self._ask("nvmlDeviceIsMigDeviceHandle")
+        if not isinstance(inside, Absent) and inside.value:
+            return True
+        cannot_be_divided = (0, 0)
+        modes = self._nvml.ask("nvmlDeviceGetMigMode", self._handle, unsupported=cannot_be_divided)
+        return modes if isinstance(modes, Absent) else bool(modes[0])
 
     def energy_j(self) -> float | Absent:
         """Joules of the whole board since the driver was loaded."""
-        energy_mj = ctypes.c_ulonglong()
-        failed = self._nvml.call("nvmlDeviceGetTotalEnergyConsumption", self._handle, ctypes.byref(energy_mj))
-        return energy_mj.value / 1e3 if failed is None else failed
+        energy_mj = self._ask("nvmlDeviceGetTotalEnergyConsumption")
+        return energy_mj if isinstance(energy_mj, Absent) else energy_mj / 1e3
 
     def sm_clock_mhz(self) -> int | Absent:
-        return self._uint("nvmlDeviceGetClockInfo", ctypes.c_uint(_CLOCK_SM))
+        return self._ask("nvmlDeviceGetClockInfo", self._nvml.api.NVML_CLOCK_SM)
 
     def max_sm_clock_mhz(self) -> int | Absent:
-        return self._uint("nvmlDeviceGetMaxClockInfo", ctypes.c_uint(_CLOCK_SM))
+        return self._ask("nvmlDeviceGetMaxClockInfo", self._nvml.api.NVML_CLOCK_SM)
 
-    def temperature_c(self) -> int | Absent:
-        return self._uint("nvmlDeviceGetTemperature", ctypes.c_uint(_TEMPERATURE_GPU))
+    def cuda_cores(self) -> int | Absent:
+        return self._ask("nvmlDeviceGetNumGpuCores")
 
-    def power_limit_w(self) -> float | Absent:
-        """The limit that is enforced, whoever set it."""
-        limit_mw = self._uint("nvmlDeviceGetEnforcedPowerLimit")
-        return limit_mw if isinstance(limit_mw, Absent) else limit_mw / 1e3
+    def compute_capability(self) -> str | Absent:
+        """As CUDA writes it: "9.0"."""
+        capability = self._ask("nvmlDeviceGetCudaComputeCapability")
+        return capability if isinstance(capability, Absent) else "{}.{}".format(*capability)
 
     def utilization(self) -> float | Absent:
         """Share of the driver's last sample period (up to a second) in which some kernel ran."""
-        rates = _Utilization()
-        failed = self._nvml.call("nvmlDeviceGetUtilizationRates", self._handle, ctypes.byref(rates))
-        return int(rates.gpu) / 100 if failed is None else failed
+        rates = self._ask("nvmlDeviceGetUtilizationRates")
+        return rates if isinstance(rates, Absent) else int(rates.gpu) / 100
 
     def throttle_reasons(self) -> tuple[str, ...] | Absent:
         """Why the clock is not higher at this moment; empty when nothing holds it back."""
-        mask = ctypes.c_ulonglong()
-        failed = self._nvml.call("nvmlDeviceGetCurrentClocksEventReasons", self._handle, ctypes.byref(mask))
-        if failed is not None:
-            # Its name before driver 535.
-            failed = self._nvml.call("nvmlDeviceGetCurrentClocksThrottleReasons", self._handle, ctypes.byref(mask))
-        return throttle_names(mask.value) if failed is None else failed
+        # The second is its name before driver 535.
+        mask = self._first_of("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
+        return mask if isinstance(mask, Absent) else throttle_names(mask)
 
     def power_throttled_s(self) -> float | Absent:
         """Seconds, since the driver was loaded, in which the power limit held the clock down."""
-        return self._violation_s(_POLICY_POWER)
+        return self._violation_s(self._nvml.api.NVML_PERF_POLICY_POWER)
 
     def thermal_throttled_s(self) -> float | Absent:
         """Seconds, since the driver was loaded, in which heat held the clock down."""
-        return self._violation_s(_POLICY_THERMAL)
+        return self._violation_s(self._nvml.api.NVML_PERF_POLICY_THERMAL)
 
     def compute_pids(self) -> tuple[int, ...] | Absent:
         """Processes with a compute context here. In a container they may be numbered as the host numbers them."""
-        pids = self._pids("nvmlDeviceGetComputeRunningProcesses_v3")
-        # Its name before driver 510; the same structure.
-        return self._pids("nvmlDeviceGetComputeRunningProcesses_v2") if isinstance(pids, Absent) else pids
+        return self._pids("nvmlDeviceGetComputeRunningProcesses")
 
-    def _pids(self, symbol: str) -> tuple[int, ...] | Absent:
-        room = 32
-        while True:
-            count = ctypes.c_uint(room)
-            processes = (_Process * room)()
-            status = self._nvml.status(symbol, self._handle, ctypes.byref(count), processes)
-            if isinstance(status, Absent):
-                return status
-            if status == _SUCCESS:
-                return tuple(int(process.pid) for process in processes[: count.value])
-            if status != _INSUFFICIENT_SIZE or room >= _MOST_PROCESSES:
-                return self._nvml.refusal(symbol, status)
-            # Twice what it asks for: more may start before the next call.
-            room = min(max(room, count.value) * 2, _MOST_PROCESSES)
+    def graphics_pids(self) -> tuple[int, ...] | Absent:
+        """Processes that draw, as those of a desktop."""
+        return self._pids("nvmlDeviceGetGraphicsRunningProcesses")
 
-    def _uint(self, symbol: str, *before: object) -> int | Absent:
-        value = ctypes.c_uint()
-        failed = self._nvml.call(symbol, self._handle, *before, ctypes.byref(value))
-        return value.value if failed is None else failed
+    def _pids(self, call: str) -> tuple[int, ...] | Absent:
+        # The second is its name before driver 510.
+        processes = self._first_of(f"{call}_v3", f"{call}_v2")
+        return processes if isinstance(processes, Absent) else tuple(int(process.pid) for process in processes)
 
     def _violation_s(self, policy: int) -> float | Absent:
-        violation = _Violation()
-        failed = self._nvml.call(
-            "nvmlDeviceGetViolationStatus", self._handle, ctypes.c_uint(policy), ctypes.byref(violation)
-        )
-        return int(violation.violation_ns) / 1e9 if failed is None else failed
+        violation = self._ask("nvmlDeviceGetViolationStatus", policy)
+        return violation if isinstance(violation, Absent) else int(violation.violationTime) / 1e9
+
+    def _first_of(self, call: str, older: str) -> Any:
+        found = self._ask(call)
+        return self._ask(older) if isinstance(found, Absent) else found
+
+    def _ask(self, call: str, *arguments: object) -> Any:
+        return self._nvml.ask(call, self._handle, *arguments)
 
 
 def throttle_names(mask: int) -> tuple[str, ...]:

@@ -1,6 +1,7 @@
 """A model from what the user wrote: a name in the zoo, `file.py:function`, `graph.json` or a Caffe `net.prototxt`.
 
-Commands load models with exchange/load.py, which also knows what needs a library or a framework to be read.
+Commands load models with exchange/load.py, which also knows what needs a library or a framework to be read, and lets
+no Python file run in the controller itself.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from deepstone.errors import GraphError, UsageError, nearest
 from deepstone.graph.graph import Graph
@@ -32,8 +34,8 @@ class ForeignModelError(UsageError):
     """The file is for a framework's own Python: that framework is not in this one, or the function made its module."""
 
 
-def load_model(reference: str) -> LoadedModel:
-    """The model that `reference` means, or a UsageError of one line that says why there is none."""
+def load_in_process(reference: str) -> LoadedModel:
+    """The model that `reference` means, or a UsageError of one line that says why there is none. Runs a Python file."""
     if reference in ZOO:
         return LoadedModel(graph=ZOO[reference].make(), name=reference, source="zoo", file_sha256="")
     path, _, function = reference.rpartition(":")
@@ -42,7 +44,7 @@ def load_model(reference: str) -> LoadedModel:
     if reference.endswith(".json"):
         return _load_json(absolute(reference))
     if reference.endswith(".prototxt"):
-        from deepstone.models.caffe.load import load_prototxt
+        from deepstone.models.caffe.network import load_prototxt
 
         return load_prototxt(reference)[0]
     if reference.endswith(".py"):
@@ -50,6 +52,12 @@ def load_model(reference: str) -> LoadedModel:
     if any(character in reference for character in "/:."):
         raise UsageError(f"{reference!r} is no model; {FORMS}")
     raise UsageError(f"no model {reference!r} in the zoo; {nearest(reference, ZOO)}")
+
+
+def describe(path: Path, function: str) -> dict[str, Any]:
+    """What the controller must know of the graph that the function makes, told by a process of its own."""
+    loaded = _load_python(path, function)
+    return {"graph": loaded.graph.to_json(), "sha256": loaded.file_sha256}
 
 
 def _load_json(path: Path) -> LoadedModel:

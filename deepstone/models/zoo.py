@@ -8,23 +8,24 @@ from functools import partial
 from types import MappingProxyType
 
 from deepstone.graph.graph import Graph
-from deepstone.models.alexnet import alexnet, alexnet_kim, alexnet_owt
-from deepstone.models.cifarnet import cifarnet
+from deepstone.models.chains import alexnet, alexnet_kim, alexnet_owt, cifarnet, overfeat, vgg
 from deepstone.models.googlenet import googlenet
 from deepstone.models.inception import inception_v3, inception_v4
-from deepstone.models.overfeat import overfeat
 from deepstone.models.resnet import resnet, resnet110, resnet1001, resnet5000
-from deepstone.models.vgg import vgg
+
+_SAMPLE = "image"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ZooModel:
-    """A network that can be asked for by name. `note` says in what it departs from its source, if it does."""
+    """A network that can be asked for by name. `note` says in what it departs from its source, if it does; `sample` is
+    what people call one of its samples."""
 
     name: str
     make: Callable[[], Graph]
     source: str
     note: str = ""
+    sample: str = _SAMPLE
 
 
 _VGG = "Simonyan and Zisserman 2014 (arXiv 1409.1556), configuration"
@@ -97,3 +98,8 @@ _MODELS = (
 )
 
 ZOO: Mapping[str, ZooModel] = MappingProxyType({model.name: model for model in _MODELS})
+
+
+def sample_of(model: str) -> str:
+    """What people call a sample of this model: an image, where it does not say otherwise."""
+    return ZOO[model].sample if model in ZOO else _SAMPLE

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from deepstone.absent import Absent
-from deepstone.measure.statistics import Quantity
+from deepstone.analysis.wording import span
+from deepstone.measure.statistics import why_no_interval
 from deepstone.papers.verdict import NOT_TESTABLE, Word
+from deepstone.results.claim import Verdict
+from deepstone.results.quantity import Quantity
+from deepstone.units import digits
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,16 +33,26 @@ class Answer:
         """The same with a remark that follows the reason."""
         return replace(self, why=f"{self.why}; {remark}") if remark else self
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "verdict": self.word,
-            "measured": self.measured.to_json(),
-            "unit": self.unit,
-            "setup": self.setup,
-            "why": self.why,
-            "runs": list(self.runs),
-            "findings": list(self.findings),
-        }
+    def beside(self, label: str, other: Answer) -> Answer:
+        """The same, told with the verdict of another test of the claim."""
+        return replace(
+            self.noting(f"beside it, {label}: {other.word}, {other.why} ({other.setup})"),
+            runs=tuple(dict.fromkeys([*self.runs, *other.runs])),
+            findings=tuple(dict.fromkeys([*self.findings, *other.findings])),
+        )
+
+    def on(self, machine: str) -> Verdict:
+        """The verdict on this machine."""
+        return Verdict(
+            machine=machine,
+            verdict=self.word,
+            measured=self.measured,
+            unit=self.unit,
+            setup=self.setup,
+            why=self.why,
+            runs=list(self.runs),
+            findings=list(self.findings),
+        )
 
 
 def not_testable(why: str, *, setup: str = "", measured: Quantity | None = None, unit: str = "ratio") -> Answer:
@@ -47,3 +60,23 @@ def not_testable(why: str, *, setup: str = "", measured: Quantity | None = None,
     return Answer(
         word=NOT_TESTABLE, why=why, measured=Absent(why) if measured is None else measured, setup=setup, unit=unit
     )
+
+
+def share(part: Quantity, rest: Quantity) -> Quantity:
+    """Of a part in the whole that it makes up with the rest."""
+    median, n = part.median / (part.median + rest.median), min(part.n, rest.n)
+    why = why_no_interval([part, rest])
+    if why:
+        return Quantity.alone(median, n=n, why=why)
+    low, high = part.low / (part.low + rest.high), part.high / (part.high + rest.low)
+    return Quantity.of(median=median, low=low, high=high, n=n)
+
+
+def share_in_words(value: Quantity) -> str:
+    """As in 74.3 % (74.2 – 74.4)."""
+    return f"{digits(100 * value.median)} % ({span(value, lambda end: digits(100 * end))})"
+
+
+def in_words(value: Quantity) -> str:
+    """As in 1.52 (1.40 – 1.66)."""
+    return f"{digits(value.median)} ({span(value)})"

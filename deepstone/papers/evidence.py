@@ -1,18 +1,28 @@
-"""Everything measured that a verdict may rest on: records of runs and findings, of this store and from elsewhere."""
+"""Everything measured that a verdict may rest on: records of runs and findings, of this store and from elsewhere.
+
+All of it has one order, newest first, whatever the order of the files that it came from. Verdicts take the newest of
+several, the first of equals, and one of those under the same id. All of these are settled here, so that no rule or
+figure can depend on how files are named or given.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TypeAlias, TypeVar
 
 from deepstone.analysis.cases import Case, cases
-from deepstone.errors import RefusedInputError, shown
-from deepstone.measure.statistics import Quantity
-from deepstone.papers.lab import Lab, labs_of
-from deepstone.papers.layer_table import LayerTable, quantity, tables_of
+from deepstone.papers.conv_lab import Lab, labs_of
+from deepstone.papers.layer_table import LayerTable, known, tables_of
 from deepstone.papers.place import Place, place_of_finding, place_of_record
-from deepstone.records.schema import Record
+from deepstone.results.ceilings import Ceilings
+from deepstone.results.findings import Finding
+from deepstone.results.identity import canonical_json
+from deepstone.results.quantity import Quantity
+from deepstone.results.record import Record
+
+Named: TypeAlias = tuple[str, Finding]  # a finding with its id
+_T = TypeVar("_T", Record, Finding)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,7 +37,7 @@ class CopyRate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """`labs` and `tables` newest first. `places` in the order in which they were met: the store's own before others."""
+    """Everything newest first. `places` by name, the store's own before others."""
 
     cases: tuple[tuple[Place, Case], ...]
     labs: tuple[Lab, ...]
@@ -46,26 +56,19 @@ class Evidence:
         )
 
 
-def evidence_of(records: Sequence[Record], findings: Iterable[tuple[str, Mapping[str, Any]]]) -> Evidence:
-    """`findings` with their ids; for one read from a file that has none, the name of the file."""
-    grouped = [(place_of_record(case.record), case) for case in cases(records)]
+def evidence_of(records: Iterable[Record], findings: Iterable[Named], own: Collection[Place] = ()) -> Evidence:
+    """`findings` with their ids; for one read from a file that has none, the name of the file.
+
+    The order in which they are given does not matter. `own`: places that come before others.
+    """
+    grouped = [(place_of_record(case.record), case) for case in cases(_canonical_records(records))]
     labs: list[Lab] = []
     tables: list[LayerTable] = []
     copies: list[CopyRate] = []
-    for id, finding in findings:
-        try:
-            match finding.get("kind"):
-                case "conv":
-                    labs += labs_of(finding, id)
-                case "layers":
-                    tables += tables_of(finding, id)
-                case "peaks":
-                    copies += _copies(finding, id)
-                case _:
-                    pass
-        except (KeyError, TypeError, ValueError, AttributeError) as error:  # it may come from anywhere
-            written = f"is not as `deepstone {finding['kind']} --json` writes it"
-            raise RefusedInputError(f"{id}: {written}: {shown(str(error) or type(error).__name__)}") from error
+    for id, finding in _canonical_findings(findings):
+        labs += labs_of(finding, id)
+        tables += tables_of(finding, id)
+        copies += _copies(finding, id)
     copies += [
         CopyRate(id=table.id, place=table.place, bytes_per_s=table.copy_bytes_per_s, measured_with=table.framework)
         for table in tables
@@ -82,16 +85,62 @@ def evidence_of(records: Sequence[Record], findings: Iterable[tuple[str, Mapping
         labs=tuple(sorted(labs, key=lambda lab: lab.started_at, reverse=True)),
         tables=tuple(sorted(tables, key=lambda table: table.started_at, reverse=True)),
         copies=tuple(copies),
-        places=tuple({place.key: place for place in reversed(met)}[key] for key in dict.fromkeys(p.key for p in met)),
+        places=_places(met, {place.key for place in own}),
     )
 
 
-def _copies(finding: Mapping[str, Any], id: str) -> Iterator[CopyRate]:
+def _places(met: Iterable[Place], own: Collection[tuple[str, str]]) -> tuple[Place, ...]:
+    """Each once, by the description that tells most."""
+    told: dict[tuple[str, str], Place] = {}
+    for place in sorted(met, key=lambda place: (place.cores or 0, place.name)):
+        told[place.key] = place
+    return tuple(sorted(told.values(), key=lambda place: (place.key not in own, place.name, place.key)))
+
+
+def _copies(finding: Finding, id: str) -> Iterator[CopyRate]:
     """One for each device of `doctor --peaks` whose copy was measured."""
-    entries = finding.get("peaks")
-    for entry in cast(list[Mapping[str, Any]], entries) if isinstance(entries, list) else []:
-        place = place_of_finding({**entry, "environment": finding.get("environment", {})})
-        rates = entry.get("bytes_per_s")
-        rate = quantity(cast(Mapping[str, Any], rates).get("copy")) if isinstance(rates, Mapping) else None
+    for entry in finding.content.peaks if isinstance(finding.content, Ceilings) else ():
+        place = place_of_finding(finding.environment, entry.device)
+        rate = known((entry.bytes_per_s or {}).get("copy"))
         if place is not None and rate is not None:
-            yield CopyRate(id=id, place=place, bytes_per_s=rate, measured_with=str(entry.get("measured_with", "")))
+            yield CopyRate(id=id, place=place, bytes_per_s=rate, measured_with=entry.measured_with or "")
+
+
+def _canonical_records(records: Iterable[Record]) -> list[Record]:
+    """Each id once: where one machine has it in two stores, the newer run counts."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(record.id, []).append(record)
+    chosen = [_newest(group, lambda record: record.started_at) for group in groups.values()]
+    return sorted(chosen, key=lambda record: (record.started_at, record.id), reverse=True)
+
+
+def _canonical_findings(findings: Iterable[Named]) -> list[Named]:
+    """Each id once, and those without an id once however many files hold the same."""
+    with_id: dict[str, list[Finding]] = {}
+    others: dict[tuple[str, str], str] = {}
+    by_text: dict[tuple[str, str], Finding] = {}
+    for name, finding in findings:
+        if finding.id is not None:
+            with_id.setdefault(name, []).append(finding)
+        else:
+            key = _started_at(finding), canonical_json(finding.to_json())
+            others[key] = min(name, others.get(key, name))
+            by_text[key] = finding
+    named = [(name, _newest(group, _started_at)) for name, group in with_id.items()]
+    named += [(others[key], by_text[key]) for key in sorted(by_text, reverse=True)]
+    return sorted(named, key=lambda entry: (_started_at(entry[1]), entry[0]), reverse=True)
+
+
+def _started_at(finding: Finding) -> str:
+    """Of a finding in several parts, that of its first one."""
+    if finding.started_at is not None or not finding.parts:
+        return finding.started_at or ""
+    return min(map(_started_at, finding.parts.values()))
+
+
+def _newest(group: list[_T], started_at: Callable[[_T], str]) -> _T:
+    """Copies of one run may differ in what was taken out for others to read; then any one of them, always the same."""
+    if all(each == group[0] for each in group):
+        return group[0]
+    return max(group, key=lambda each: (started_at(each), canonical_json(each.to_json())))

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
+from deepstone.absent import Absent
 from deepstone.papers.answer import Answer, not_testable
 from deepstone.papers.evidence import Evidence
-from deepstone.papers.figures.builders import BUILDERS
 from deepstone.papers.paper import Claim, Paper, RuleUse, Scale
-from deepstone.papers.rules.rule import Asked
-from deepstone.papers.rules.table import RULES
+from deepstone.papers.verdict import UNDECIDED
+from deepstone.results.chart import Chart
+from deepstone.results.claim import JudgedClaim, JudgedPaper, Verdict
 
-SCHEMA: Final = 1
 COUNTED: Final = "none, counted"
 NONE: Final = "none"
 SEVERAL: Final = "several"
@@ -21,7 +21,7 @@ NOTHING_MEASURED: Final = "nothing that could test it was measured"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Verdict:
+class PlaceVerdict:
     """One claim judged in one place."""
 
     claim: Claim
@@ -30,79 +30,89 @@ class Verdict:
     answer: Answer
 
 
-def judged_paper(paper: Paper, evidence: Evidence, *, scale: Scale | None) -> dict[str, Any]:
-    """The paper as JSON: its claims with verdicts, and its figures with what was measured beside what it published."""
-    return {
-        "schema": SCHEMA,
-        "kind": "paper",
-        "name": paper.name,
-        "title": paper.title,
-        "citation": paper.citation,
-        "setup": paper.setup,
-        "scale": scale or {"absent": "judged from what was there"},
-        "errors": list(paper.errors),
-        "claims": [claim_json(claim, judged_claim(claim, evidence)) for claim in paper.claims],
-        "charts": charts(paper, evidence),
-    }
+def judged_paper(paper: Paper, evidence: Evidence, *, scale: Scale | None) -> JudgedPaper:
+    """Its claims with verdicts, and its figures with what was measured beside what it published."""
+    return JudgedPaper(
+        schema=1,
+        kind="paper",
+        name=paper.name,
+        title=paper.title,
+        citation=paper.citation,
+        setup=paper.setup,
+        scale=scale or Absent("judged from what was there"),
+        errors=list(paper.errors),
+        claims=[claim_with(claim, judged_claim(claim, evidence)) for claim in paper.claims],
+        charts=charts(paper, evidence),
+    )
 
 
-def charts(paper: Paper, evidence: Evidence) -> list[dict[str, Any]]:
+def charts(paper: Paper, evidence: Evidence) -> list[Chart]:
     """Figures without a single point of our own or the paper's are left out."""
-    drawn = [BUILDERS[figure.builder](figure.parameters, evidence).to_json(figure) for figure in paper.figures]
-    return [chart for chart in drawn if any(series["points"] for series in chart["series"])]
+    made = [figure.builder.chart(evidence).chart(figure) for figure in paper.figures]
+    return [chart for chart in made if any(series.points for series in chart.series)]
 
 
-def judged_claim(claim: Claim, evidence: Evidence) -> list[Verdict]:
+def judged_claim(claim: Claim, evidence: Evidence) -> list[PlaceVerdict]:
     """At least one; that of the machine the claim is about first, verdicts before what cannot be tested."""
-    found: list[Verdict] = []
-    scopes = {RULES[use.name].scope for use in claim.rules}
+    found: list[PlaceVerdict] = []
+    scopes = {use.rule.scope for use in claim.rules}
     if scopes & {"counted", "all"}:
-        uses = [use for use in claim.rules if RULES[use.name].scope != "place"]
+        uses = [use for use in claim.rules if use.rule.scope != "place"]
         answer = _first(claim, uses, evidence)
         where = (COUNTED if answer.is_verdict else NONE) if "counted" in scopes else SEVERAL
-        found.append(Verdict(claim=claim, machine=where, kind="", answer=answer))
+        found.append(PlaceVerdict(claim=claim, machine=where, kind="", answer=answer))
     if "place" in scopes:
-        uses = [use for use in claim.rules if RULES[use.name].scope == "place"]
+        uses = [use for use in claim.rules if use.rule.scope == "place"]
         found += [
-            Verdict(claim=claim, machine=place.words, kind=place.kind, answer=_first(claim, uses, evidence.at(place)))
+            PlaceVerdict(
+                claim=claim, machine=place.name, kind=place.kind, answer=_first(claim, uses, evidence.at(place))
+            )
             for place in evidence.places
         ]
     if not found:
-        found.append(Verdict(claim=claim, machine="", kind="", answer=not_testable(NOTHING_MEASURED)))
+        found.append(PlaceVerdict(claim=claim, machine="", kind="", answer=not_testable(NOTHING_MEASURED)))
     return sorted(found, key=lambda verdict: (not verdict.answer.is_verdict, verdict.kind not in (claim.about, "")))
 
 
-def claim_json(claim: Claim, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+def claim_with(claim: Claim, verdicts: Sequence[PlaceVerdict]) -> JudgedClaim:
+    """The claim with its first verdict, and with all of them where it was judged on machines."""
     first = verdicts[0]
-    by_machine = [{"machine": verdict.machine, **verdict.answer.to_json()} for verdict in verdicts]
-    return {
-        "id": claim.id,
-        "claim": claim.text,
-        "published": dict(claim.published),
-        "where": claim.where,
-        "test": claim.test,
-        "about": claim.about or {"absent": "no kind of device is meant"},
-        "rule": rule_words(claim),
-        "machine": first.machine,
-        **first.answer.to_json(),
-        "by_machine": by_machine if first.kind else [],
-    }
+    by_machine = [verdict.answer.on(verdict.machine) for verdict in verdicts]
+    return JudgedClaim(
+        id=claim.id,
+        claim=claim.text,
+        published=claim.published.to_json(),
+        where=claim.where,
+        test=claim.test,
+        about=claim.about or Absent("no kind of device is meant"),
+        rule=rule_words(claim),
+        by_machine=by_machine if first.kind else [],
+        **{name: getattr(by_machine[0], name) for name in Verdict.__struct_fields__},
+    )
 
 
 def rule_words(claim: Claim) -> str:
     """How records become a verdict, in words; where several rules are tried, in their order."""
-    words = [f"{use.name}: {RULES[use.name].words}" for use in claim.rules]
-    return " Otherwise, ".join(words)
+    words = [f"{use.name}: {use.rule.words}" for use in claim.rules]
+    joined = words[:1]
+    for use, each in zip(claim.rules[1:], words[1:], strict=True):
+        joined += [" Beside it, " if use.beside else " Otherwise, ", each]
+    return "".join(joined)
 
 
 def _first(claim: Claim, uses: Sequence[RuleUse], evidence: Evidence) -> Answer:
-    """Of the rules in order, the first that gives a verdict; else what the first of them lacks."""
-    number = claim.published.get("value")
-    answers: list[Answer] = []
+    """The first decided verdict of those that apply, with the others beside it; else what the first of them lacks."""
+    answers: list[tuple[RuleUse, Answer]] = []
     for use in uses:
-        asked = Asked(parameters=use.parameters, published=None if number is None else float(number))
-        answer = RULES[use.name].apply(asked, evidence)
-        if answer.is_verdict:
-            return answer.noting(use.remark)
-        answers.append(answer)
-    return answers[0]
+        if use.beside or not any(answer.is_verdict for _, answer in answers):
+            answers.append((use, use.rule.answer(claim.published, evidence)))
+    verdicts = [(use, answer.noting(use.remark)) for use, answer in answers if answer.is_verdict]
+    if not verdicts:
+        return answers[0][1]
+    chosen = next((each for each in verdicts if each[1].word != UNDECIDED), verdicts[0])
+    use, answer = chosen
+    answer = replace(answer, why=f"{use.label}: {answer.why}") if use.label else answer
+    for other in verdicts:
+        if other is not chosen:
+            answer = answer.beside(other[0].label or other[0].name, other[1])
+    return answer

@@ -4,23 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
 
-from deepstone.measure.statistics import Quantity
+from deepstone.absent import Absent
 from deepstone.papers.place import Place, place_of_finding
+from deepstone.results import layers
+from deepstone.results.findings import Finding
+from deepstone.results.parts import Value
+from deepstone.results.quantity import Quantity
+from deepstone.results.record import Setup
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerRow:
-    """Times in place; where there are none, alone. None where the layer does nothing in that pass."""
+    """Times in place; where there are none, isolated. None where the layer does nothing in that pass."""
 
     name: str
     op: str
     forward_s: Quantity | None
     backward_s: Quantity | None
-    alone_forward_s: Quantity | None  # the layer by itself
-    alone_backward_s: Quantity | None
-    beside: str = ""  # what its times alone hold that a step does not do
+    isolated_forward_s: Quantity | None
+    isolated_backward_s: Quantity | None
+    overhead: str = ""  # included in its isolated times: what a step does not do
 
     def time_s(self, part: str) -> Quantity | None:
         return self.forward_s if part == "forward" else self.backward_s
@@ -33,8 +37,8 @@ class LayerTable:
     batch: int
     phase: str
     framework: str
-    setup: Mapping[str, Any]  # effective values
-    asked: Mapping[str, Any]
+    setup: Mapping[str, str | int | float | bool]  # effective values
+    asked: Mapping[str, Value]
     started_at: str
     place: Place
     rows: tuple[LayerRow, ...]
@@ -49,56 +53,57 @@ class LayerTable:
         return next((row for row in self.rows if row.name == name), None)
 
 
-def tables_of(finding: Mapping[str, Any], id: str) -> Iterator[LayerTable]:
+def tables_of(finding: Finding, id: str) -> Iterator[LayerTable]:
     """One for each framework of a finding that ran."""
-    frameworks = finding.get("frameworks")
-    reports = cast(dict[str, Any], frameworks).values() if isinstance(frameworks, dict) else [finding]
-    for report in reports:
-        place = place_of_finding(report)
-        if place is not None and isinstance(report.get("layers"), list) and report.get("outcome", "ok") == "ok":
-            yield _table(report, id, place)
+    for part in finding.leaves():
+        table, workload, setup = part.content, part.workload, part.setup
+        if not isinstance(table, layers.LayerTable) or part.outcome not in (None, "ok"):
+            continue
+        if workload is None or setup is None:
+            continue
+        effective = {axis: effect.value for axis, effect in setup.effective.items()}
+        place = place_of_finding(part.environment, str(effective.get("device", "cpu")))
+        if place is not None:
+            yield LayerTable(
+                id=id,
+                model=workload.model,
+                batch=workload.batch,
+                phase=workload.phase,
+                framework=_release(setup).replace("@", " "),
+                setup=effective,
+                asked=setup.requested,
+                started_at=part.started_at or "",
+                place=place,
+                rows=tuple(_row(row) for row in table.layers),
+                copy_bytes_per_s=_copy_rate(table),
+            )
 
 
-def _table(report: Mapping[str, Any], id: str, place: Place) -> LayerTable:
-    workload, setup = report["workload"], report["setup"]
-    effective = {axis: effect["value"] for axis, effect in setup["effective"].items()}
-    peaks = cast(Mapping[str, Any], report.get("peaks", {}))  # absent, or what the bounds rest on
-    return LayerTable(
-        id=id,
-        model=workload["model"],
-        batch=workload["batch"],
-        phase=workload["phase"],
-        framework=_release(setup["requested"], effective).replace("@", " "),
-        setup=effective,
-        asked=setup["requested"],
-        started_at=str(report.get("started_at", "")),
-        place=place,
-        rows=tuple(_row(row) for row in report["layers"]),
-        copy_bytes_per_s=quantity(peaks.get("bytes_per_s", {}).get("copy")),
-    )
+def _copy_rate(table: layers.LayerTable) -> Quantity | None:
+    return None if isinstance(table.peaks, Absent) else known(table.peaks.bytes_per_s.get("copy"))
 
 
-def _release(asked: Mapping[str, Any], effective: Mapping[str, Any]) -> str:
+def _release(setup: Setup) -> str:
     """As it was asked for where that names a version: two builds of one version are two frameworks here."""
-    wanted = str(asked.get("framework", ""))
-    return wanted if "@" in wanted else str(effective.get("framework", ""))
+    wanted = str(setup.requested.get("framework", ""))
+    if "@" in wanted:
+        return wanted
+    return str(setup.effective["framework"].value) if "framework" in setup.effective else ""
 
 
-def _row(row: Mapping[str, Any]) -> LayerRow:
-    alone = row.get("isolated", {})
+def _row(row: layers.LayerRow) -> LayerRow:
+    isolated = None if isinstance(row.isolated, Absent) else row.isolated
     return LayerRow(
-        name=row["name"],
-        op=row["op"],
-        forward_s=quantity(row["forward_s"]),
-        backward_s=quantity(row["backward_s"]),
-        alone_forward_s=quantity(alone.get("forward_s")),
-        alone_backward_s=quantity(alone.get("backward_s")),
-        beside=str(alone.get("beside", "")),
+        name=row.name,
+        op=row.op,
+        forward_s=known(row.forward_s),
+        backward_s=known(row.backward_s),
+        isolated_forward_s=None if isolated is None else known(isolated.forward_s),
+        isolated_backward_s=None if isolated is None else known(isolated.backward_s),
+        overhead=(isolated and isolated.beside) or "",
     )
 
 
-def quantity(value: Any) -> Quantity | None:
+def known(value: Quantity | Absent | None) -> Quantity | None:
     """None where it is absent."""
-    if not isinstance(value, Mapping) or "median" not in value:
-        return None
-    return Quantity(**cast(Mapping[str, Any], value))
+    return value if isinstance(value, Quantity) else None

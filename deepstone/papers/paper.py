@@ -5,24 +5,47 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+import msgspec
+
+from deepstone.errors import UsageError, nearest
+from deepstone.results.chart import ChartGap
+
+if TYPE_CHECKING:
+    from deepstone.papers.figures.chart import FigureBuilder
+    from deepstone.papers.rules.rule import Rule
+    from deepstone.papers.verdict import Published
 
 Scale: TypeAlias = Literal["small", "paper"]
 SCALES: Final[tuple[Scale, ...]] = ("small", "paper")
+_HERE: Final = Path(__file__).parent  # each paper is a folder of data beside this file
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RuleUse:
-    """A rule by name with its parameters. `remark` is said with every verdict that comes of it."""
+    """A rule with its parameters. `remark` is said with every verdict that comes of it.
+
+    A rule stands in for those before it where they cannot be applied. One that is `beside` them is another test of the
+    same claim: always applied and told, and it decides where those before it are undecided. `label` names the test.
+    """
 
     name: str
-    parameters: Mapping[str, Any]
+    rule: Rule
     remark: str = ""
+    label: str = ""
+    beside: bool = False
+
+    @property
+    def parameters(self) -> Mapping[str, object]:
+        """As the claim gives them; what is at its default is left out."""
+        given: dict[str, object] = msgspec.to_builtins(self.rule)
+        return {name: value for name, value in given.items() if value != {}}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """`rules` are tried in order on each machine; the first that can be applied decides.
+    """`rules` are tried in order on each machine, as `RuleUse` says.
 
     `about` is the kind of device that the paper made the claim about; "" for what is counted.
     """
@@ -30,22 +53,30 @@ class Claim:
     id: str
     text: str
     where: str
-    published: Mapping[str, Any]  # text, and value and unit where it is a number
+    published: Published
     test: str
     about: str
     rules: tuple[RuleUse, ...]
 
 
+class PublishedSeries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The paper's own numbers: `x` as a list, `y` as a list beside it."""
+
+    name: str
+    x: list[str | int]
+    y: list[float]
+    gaps: tuple[ChartGap, ...] = ()
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figure:
-    """A figure or table of the paper in its own form: which builder makes it, from which parameters and numbers."""
+    """A figure or table of the paper in its own form: what makes it, and the paper's own numbers."""
 
     name: str
     title: str
-    builder: str
-    parameters: Mapping[str, Any]
+    builder: FigureBuilder
     caption: tuple[str, ...]
-    published: tuple[Mapping[str, Any], ...]  # series as a chart has them
+    published: tuple[PublishedSeries, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,3 +94,17 @@ class Paper:
 
     def claim(self, id: str) -> Claim | None:
         return next((claim for claim in self.claims if claim.id == id), None)
+
+
+def paper_names() -> list[str]:
+    return sorted(path.parent.name for path in _HERE.glob("*/paper.toml"))
+
+
+def load_paper(name: str) -> Paper:
+    """UsageError for a name that is none."""
+    from deepstone.papers.read import read_paper  # brings NumPy, which a list of names does not need
+
+    known = paper_names()
+    if name not in known:
+        raise UsageError(f"no paper {name!r}; {nearest(name, known)}")
+    return read_paper(_HERE / name)

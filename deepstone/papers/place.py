@@ -2,81 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
 
-from deepstone.analysis.machines import machine_key, machine_name
+from deepstone.absent import Absent
+from deepstone.analysis.facts import DeviceKind, device_kind, device_name, machine_key, usable_cores, value_of
 from deepstone.hardware.machine import machine_sha
-from deepstone.records.schema import Record
+from deepstone.results.environment import Environment
+from deepstone.results.record import Record
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """`kind` is cpu or gpu. `cores` and `numa_nodes` are None where the record does not tell."""
+    """`cores` is None where the record does not tell."""
 
     machine: str  # what makes two machines count as one, or why that is not known
-    kind: str
+    kind: DeviceKind
     name: str
     cores: int | None
-    numa_nodes: int | None
 
     @property
     def key(self) -> tuple[str, str]:
         return self.machine, self.kind
 
-    @property
-    def words(self) -> str:
-        return self.name
-
 
 def place_of_record(record: Record) -> Place:
-    machine, kind = machine_key(record)
-    return _place(machine, kind, machine_name(record), record["environment"])
+    machine, _ = machine_key(record)
+    return _place(machine, record.environment, str(value_of(record, "device")))
 
 
-def place_of_finding(finding: Mapping[str, Any]) -> Place | None:
+def place_of_finding(environment: Environment | None, device: str) -> Place | None:
     """None where the finding tells nothing of its machine."""
-    environment = cast(Mapping[str, Any], finding.get("environment", {}))
-    machine = environment.get("machine")
-    if not isinstance(machine, dict) or "cpu" not in machine:
+    if environment is None or isinstance(environment.machine, Absent) or environment.machine.cpu is None:
         return None
-    device = _device(finding)
-    # As the record of a run has it, so that both are named by the same function.
-    alike: Any = {
-        "setup": {"requested": {"device": device}, "effective": {}},
-        "environment": environment,
-        "identity": {"machine_sha": _sha(cast(dict[str, Any], machine))},
-    }
-    key, kind = machine_key(alike)
-    return _place(key, kind, machine_name(alike), environment)
-
-
-def _device(finding: Mapping[str, Any]) -> str:
-    if isinstance(finding.get("device"), str):
-        return finding["device"]
-    effective = finding.get("setup", {}).get("effective", {})
-    return str(effective.get("device", {}).get("value", "cpu"))
-
-
-def _sha(machine: Mapping[str, Any]) -> str:
     try:
-        return machine_sha(machine)
+        machine = machine_sha(environment.machine.to_json())
     except (KeyError, TypeError):
-        return "a machine that is not fully described"
+        machine = "a machine that is not fully described"
+    return _place(machine, environment, device)
 
 
-def _place(machine: str, kind: str, name: str, environment: Mapping[str, Any]) -> Place:
-    facts = _mapping(_mapping(environment.get("machine")).get("cpu"))
-    cores, nodes = facts.get("usable_cores"), facts.get("numa_nodes")
+def _place(machine: str, environment: Environment, device: str) -> Place:
     return Place(
         machine=machine,
-        kind=kind,
-        name=name,
-        cores=cores if isinstance(cores, int) else None,
-        numa_nodes=nodes if isinstance(nodes, int) else None,
+        kind=device_kind(environment, device),
+        name=device_name(environment, device),
+        cores=usable_cores(environment),
     )
-
-
-def _mapping(value: object) -> Mapping[str, Any]:
-    return cast(Mapping[str, Any], value) if isinstance(value, Mapping) else {}

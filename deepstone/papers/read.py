@@ -5,24 +5,56 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final, Literal, TypeVar
 
-from deepstone.errors import UsageError, nearest
-from deepstone.faults import reason
-from deepstone.papers.figures.builders import BUILDERS
-from deepstone.papers.paper import SCALES, Claim, Figure, Paper, RuleUse
-from deepstone.papers.rules.table import RULES
+import msgspec
 
-_PAPER: Final = {"title": str, "citation": str, "setup": str, "errors": list}
-_CLAIM: Final = {"id": str, "text": str, "where": str, "published": dict, "test": str, "rule": list}
-_FIGURE: Final = {"name": str, "title": str, "builder": str}
-_DEVICES: Final = ("cpu", "gpu", "")
+from deepstone.errors import UsageError, nearest, reason
+from deepstone.papers.figures import BUILDERS
+from deepstone.papers.paper import SCALES, Claim, Figure, Paper, PublishedSeries, RuleUse
+from deepstone.papers.rules import RULES
+from deepstone.papers.verdict import Published
+
+_T = TypeVar("_T")
+_USE: Final = ("name", "remark", "label", "beside")
+_FIGURE: Final = ("name", "title", "builder", "caption", "published")
+
+
+class _About(msgspec.Struct, forbid_unknown_fields=True):
+    title: str
+    citation: str
+    setup: str
+    errors: tuple[str, ...]
+
+
+class _Claim(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    id: str
+    text: str
+    where: str
+    published: Published
+    test: str
+    about: Literal["cpu", "gpu", ""] = ""
+    rule: list[dict[str, object]]
+
+
+class _Use(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    name: str
+    remark: str = ""
+    label: str = ""
+    beside: bool = False
+
+
+class _Figure(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    name: str
+    title: str
+    builder: str
+    caption: tuple[str, ...] = ()
+    published: tuple[PublishedSeries, ...] = ()
 
 
 def read_paper(folder: Path) -> Paper:
     """UsageError names the file and what is wrong in it."""
-    about = _table(folder / "paper.toml")
-    _need(about, _PAPER, folder / "paper.toml", "the paper")
+    about = _read(_table(folder / "paper.toml"), _About, f"{folder / 'paper.toml'}: the paper")
     claims_file, figures_file = folder / "claims.toml", folder / "figures.toml"
     claims = tuple(_claim(entry, claims_file) for entry in _entries(claims_file, "claim"))
     _refuse_twice([claim.id for claim in claims], claims_file)
@@ -30,84 +62,88 @@ def read_paper(folder: Path) -> Paper:
     _refuse_twice([figure.name for figure in figures], figures_file)
     return Paper(
         name=folder.name,
-        title=about["title"],
-        citation=about["citation"],
-        setup=about["setup"],
+        title=about.title,
+        citation=about.citation,
+        setup=about.setup,
         claims=claims,
         figures=figures,
-        errors=tuple(about["errors"]),
+        errors=about.errors,
         studies={scale: folder / f"{folder.name}-{scale}.toml" for scale in SCALES},
     )
 
 
-def _claim(entry: Mapping[str, Any], file: Path) -> Claim:
-    where = f"the claim {entry.get('id', '?')}"
-    _need(entry, _CLAIM, file, where)
-    about = entry.get("about", "")
-    if about not in _DEVICES:
-        raise UsageError(f"{file}: {where}: about is cpu, gpu or left out, not {about!r}")
-    if not isinstance(entry["published"].get("text"), str):
-        raise UsageError(f"{file}: {where}: published needs a text, as in {{text = '2x', value = 2.0, unit = 'ratio'}}")
+def _claim(entry: Mapping[str, object], file: Path) -> Claim:
+    where = f"{file}: the claim {entry.get('id', '?')}"
+    claim = _read(entry, _Claim, where)
     return Claim(
-        id=entry["id"],
-        text=entry["text"],
-        where=entry["where"],
-        published=entry["published"],
-        test=entry["test"],
-        about=about,
-        rules=tuple(_rule(use, file, where) for use in entry["rule"]),
+        id=claim.id,
+        text=claim.text,
+        where=claim.where,
+        published=claim.published,
+        test=claim.test,
+        about=claim.about,
+        rules=tuple(_rule(use, where) for use in claim.rule),
     )
 
 
-def _rule(use: Mapping[str, Any], file: Path, where: str) -> RuleUse:
-    name = str(use.get("name", ""))
-    if name not in RULES:
-        raise UsageError(f"{file}: {where}: no rule {name!r}; {nearest(name, RULES)}")
-    parameters = {key: value for key, value in use.items() if key not in ("name", "remark")}
-    unknown = next((key for key in parameters if key not in RULES[name].parameters), None)
-    if unknown is not None:
-        known = nearest(unknown, RULES[name].parameters)
-        raise UsageError(f"{file}: {where}: the rule {name!r} takes no {unknown}; {known}")
-    return RuleUse(name=name, parameters=parameters, remark=use.get("remark", ""))
+def _rule(entry: Mapping[str, object], where: str) -> RuleUse:
+    use = _read({key: value for key, value in entry.items() if key in _USE}, _Use, where)
+    parameters = {key: value for key, value in entry.items() if key not in _USE}
+    kind = _one_of(use.name, RULES, "rule", where)
+    _refuse_unknown(parameters, kind, f"{where}: the rule {use.name!r}")
+    rule = _read(parameters, kind, f"{where}: the rule {use.name!r}")
+    return RuleUse(name=use.name, rule=rule, remark=use.remark, label=use.label, beside=use.beside)
 
 
-def _figure(entry: Mapping[str, Any], file: Path) -> Figure:
-    where = f"the figure {entry.get('name', '?')}"
-    _need(entry, _FIGURE, file, where)
-    if entry["builder"] not in BUILDERS:
-        raise UsageError(f"{file}: {where}: no builder {entry['builder']!r}; {nearest(entry['builder'], BUILDERS)}")
-    own = (*_FIGURE, "caption", "published")
+def _figure(entry: Mapping[str, object], file: Path) -> Figure:
+    where = f"{file}: the figure {entry.get('name', '?')}"
+    figure = _read({key: value for key, value in entry.items() if key in _FIGURE}, _Figure, where)
+    parameters = {key: value for key, value in entry.items() if key not in _FIGURE}
+    kind = _one_of(figure.builder, BUILDERS, "builder", where)
+    _refuse_unknown(parameters, kind, f"{where}: the builder {figure.builder!r}")
     return Figure(
-        name=entry["name"],
-        title=entry["title"],
-        builder=entry["builder"],
-        parameters={key: value for key, value in entry.items() if key not in own},
-        caption=tuple(entry.get("caption", ())),
-        published=tuple(entry.get("published", ())),
+        name=figure.name,
+        title=figure.title,
+        builder=_read(parameters, kind, where),
+        caption=figure.caption,
+        published=figure.published,
     )
 
 
-def _entries(file: Path, key: str) -> list[Mapping[str, Any]]:
+def _one_of(name: str, known: Mapping[str, type[_T]], what: str, where: str) -> type[_T]:
+    if name not in known:
+        raise UsageError(f"{where}: no {what} {name!r}; {nearest(name, known)}")
+    return known[name]
+
+
+def _refuse_unknown(given: Mapping[str, object], kind: type[msgspec.Struct], where: str) -> None:
+    unknown = next((key for key in given if key not in kind.__struct_encode_fields__), None)
+    if unknown is not None:
+        raise UsageError(f"{where} takes no {unknown}; {nearest(unknown, kind.__struct_encode_fields__)}")
+
+
+def _read(table: Mapping[str, object], kind: type[_T], where: str) -> _T:
+    try:
+        return msgspec.convert(table, kind)
+    except msgspec.ValidationError as error:  # names the key that is wrong
+        raise UsageError(f"{where}: {error}") from None
+
+
+def _entries(file: Path, key: str) -> list[dict[str, object]]:
     content = _table(file)
     unknown = next((name for name in content if name != key), None)
     if unknown is not None:
         raise UsageError(f"{file}: holds [[{key}]] and nothing else, not {unknown!r}")
-    return cast(list[Mapping[str, Any]], content.get(key, []))
+    return _read(content, dict[str, list[dict[str, object]]], str(file)).get(key, [])
 
 
-def _table(file: Path) -> Mapping[str, Any]:
+def _table(file: Path) -> dict[str, object]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"cannot read {file}: {reason(error)}") from error
     except ValueError as error:  # TOML that cannot be read, or no UTF-8
         raise UsageError(f"{file}: {error}") from error
-
-
-def _need(entry: Mapping[str, Any], keys: Mapping[str, type], file: Path, where: str) -> None:
-    for key, kind in keys.items():
-        if not isinstance(entry.get(key), kind):
-            raise UsageError(f"{file}: {where}: {key} is missing or of another kind")
 
 
 def _refuse_twice(names: list[str], file: Path) -> None:

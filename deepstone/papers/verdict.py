@@ -2,7 +2,7 @@
 
     ratio        reversed │ no longer matters │ weaker │ holds          where the whole interval lies
     ─────────────────────┼───────────────────┼────────┼────────▶
-                        0.95      1         1.05    enough(published)
+                        0.95      1         1.05    enough(published, bound)
 
 An interval that lies across a border decides nothing: undecided.
 """
@@ -13,10 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from deepstone.measure.statistics import Quantity
+from deepstone.measure.ratios import LEAST_DIFFERENCE, is_above, is_below
+from deepstone.results.claim import VerdictWord
+from deepstone.results.parts import Part
+from deepstone.results.quantity import Quantity
 from deepstone.units import digits, percent
 
-Word: TypeAlias = Literal["holds", "reversed", "weaker", "no longer matters", "undecided", "not testable here"]
+Word: TypeAlias = VerdictWord
 
 HOLDS: Final = "holds"
 REVERSED: Final = "reversed"
@@ -26,10 +29,36 @@ UNDECIDED: Final = "undecided"
 NOT_TESTABLE: Final = "not testable here"
 WORDS: Final[tuple[Word, ...]] = (HOLDS, REVERSED, WEAKER, NO_LONGER, UNDECIDED, NOT_TESTABLE)
 
+Bound: TypeAlias = Literal["up to", "more than", "about"]  # how a paper states a number
+
+UP_TO: Final = "up to"
+MORE_THAN: Final = "more than"
+ABOUT: Final = "about"
+BOUNDS: Final[tuple[Bound, ...]] = (UP_TO, MORE_THAN, ABOUT)
+
 BAND: Final = (0.95, 1.05)  # a ratio whose interval lies in it no longer matters
 REACH: Final = 0.8  # "up to x" holds when the best case reaches this part of x
 HALF_THE_GAIN: Final = 0.5  # near 1, 0.8 x would be no gain at all
-LEAST_DIFFERENCE: Final = 0.02  # a rank is one beyond this, as in `deepstone compare`
+NEAR: Final = 0.75  # "about x" holds from this part of its gain
+
+
+class Published(Part, frozen=True, kw_only=True, rename={"stated": "bound"}):
+    """What a paper states: in its own words, and as a number where it is one. `stated`: how it states the number."""
+
+    text: str
+    value: float | None = None
+    unit: str | None = None
+    stated: Bound | None = None
+
+    @property
+    def bound(self) -> Bound:
+        return self.stated or ABOUT
+
+    @property
+    def number(self) -> float:
+        """For rules that cannot do without one."""
+        assert self.value is not None, "this rule needs a published value"
+        return self.value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,17 +69,26 @@ class Judgement:
     why: str
 
 
-def enough(published: float) -> float:
-    """What a ratio must reach for a published one above 1 to hold: 0.8 of it, and at least half of its gain."""
+def enough(published: float, bound: Bound) -> float:
+    """What a ratio must reach for a published one above 1 to hold.
+
+    "Up to x" speaks of a best case that another machine need not have: 0.8 x, and at least half of its gain. "About x"
+    asks for three quarters of the gain, "more than x" for x.
+    """
+    if bound == MORE_THAN:
+        return published
+    if bound == ABOUT:
+        return 1 + NEAR * (published - 1)
     return max(REACH * published, 1 + HALF_THE_GAIN * (published - 1))
 
 
-def of_ratio(ratio: Quantity, published: float) -> Judgement:
-    """Of a gain that a paper states as a ratio above 1, "x", "about x" or "up to x" (then of the best case)."""
-    limit = enough(published)
-    asks = f"{digits(published)}x asks for {digits(limit)} at least"
+def of_ratio(ratio: Quantity, published: float, bound: Bound) -> Judgement:
+    """Of a gain that a paper states as a ratio above 1; with "up to", `ratio` is that of the best case."""
+    limit = enough(published, bound)
+    asks = f"{bound} {digits(published)}x asks for {digits(limit)} at least"
     if ratio.low >= limit:
-        return Judgement(word=HOLDS, why=asks + ("; more than published" if ratio.low > published else ""))
+        beyond = bound != MORE_THAN and ratio.low > published
+        return Judgement(word=HOLDS, why=asks + ("; more than published" if beyond else ""))
     if _in_band(ratio):
         return Judgement(word=NO_LONGER, why=_BAND_WORDS)
     if ratio.high < 1:
@@ -60,15 +98,33 @@ def of_ratio(ratio: Quantity, published: float) -> Judgement:
     return Judgement(word=UNDECIDED, why=_undecided(ratio, limit, asks))
 
 
+def of_small_lead(ratio: Quantity, published: float, bound: Bound, *, far: float) -> Judgement:
+    """Of two that a paper calls comparable, the first ahead by a little: a lead, and no larger one than published.
+
+    A lead beyond the factor `far` shows that they are not comparable, which is the opposite of what the paper says.
+    """
+    most = published * (1 + LEAST_DIFFERENCE)
+    if ratio.low > far:
+        return Judgement(
+            word=REVERSED, why=f"ahead by more than a factor of {digits(far)}, where the paper found them comparable"
+        )
+    judged = of_ratio(ratio, published, bound)
+    if judged.word != HOLDS or ratio.high <= most:
+        return judged
+    if ratio.low > most and ratio.high <= far:
+        return Judgement(word=WEAKER, why=f"ahead by more than {digits(published)}x, less than {digits(far)}x")
+    return Judgement(word=UNDECIDED, why=f"ahead; whether by more than {digits(published)}x, the interval leaves open")
+
+
 def of_rank(ratio: Quantity) -> Judgement:
     """Of an order without a number: how many times as good the first is as the second, above 1 if the order holds."""
     if _in_band(ratio):
         return Judgement(word=NO_LONGER, why=_BAND_WORDS)
-    if ratio.low > 1 + LEAST_DIFFERENCE:
+    if is_above(ratio):
         return Judgement(word=HOLDS, why="the order is as published, beyond 2 %")
-    if ratio.high < 1 / (1 + LEAST_DIFFERENCE):
+    if is_below(ratio):
         return Judgement(word=REVERSED, why="the order is the other way round, beyond 2 %")
-    return Judgement(word=UNDECIDED, why="the interval holds 1")
+    return Judgement(word=UNDECIDED, why=ratio.no_interval or "the interval holds 1")
 
 
 def of_equality(ratio: Quantity, *, far: float) -> Judgement:
@@ -80,7 +136,7 @@ def of_equality(ratio: Quantity, *, far: float) -> Judgement:
     beyond_band = ratio.low > BAND[1] or ratio.high < BAND[0]
     if beyond_band and ratio.high <= far and ratio.low >= 1 / far:
         return Judgement(word=WEAKER, why=f"they differ by more than 5 %, and by less than a factor of {digits(far)}")
-    return Judgement(word=UNDECIDED, why="the interval lies across the limits of 5 %")
+    return Judgement(word=UNDECIDED, why=ratio.no_interval or "the interval lies across the limits of 5 %")
 
 
 def of_share(share: Quantity, published: float, *, majority: float = 0.5) -> Judgement:
@@ -93,7 +149,29 @@ def of_share(share: Quantity, published: float, *, majority: float = 0.5) -> Jud
         return Judgement(word=REVERSED, why=f"less than {percent(majority)}")
     if share.low > majority and share.high < limit:
         return Judgement(word=WEAKER, why=asks)
-    return Judgement(word=UNDECIDED, why=f"the interval lies across a limit; {asks}")
+    return Judgement(word=UNDECIDED, why=f"{share.no_interval or 'the interval lies across a limit'}; {asks}")
+
+
+def of_shortfall(share: Quantity, published: float, *, majority: float = 0.5) -> Judgement:
+    """Of what is reached of the possible, "about x": by what is missing, which may be neither less nor more.
+
+    Less is missing: weaker, and no longer matters from 95 % on. More is missing: weaker too, and reversed where less
+    than `majority` is reached.
+    """
+    missing = 1 - published
+    least, most = 1 - missing / NEAR, 1 - NEAR * missing  # of the share
+    asks = f"about {percent(published)} asks for {percent(least)} to {percent(most)}"
+    if least <= share.low and share.high <= most:
+        return Judgement(word=HOLDS, why=asks)
+    if share.low >= BAND[0]:
+        return Judgement(word=NO_LONGER, why=f"less than {percent(1 - BAND[0])} is missing")
+    if share.high < majority:
+        return Judgement(word=REVERSED, why=f"less than {percent(majority)}")
+    if share.low > most and share.high < BAND[0]:
+        return Judgement(word=WEAKER, why=f"less is missing than published; {asks}")
+    if share.low > majority and share.high < least:
+        return Judgement(word=WEAKER, why=f"more is missing than published; {asks}")
+    return Judgement(word=UNDECIDED, why=f"{share.no_interval or 'the interval lies across a limit'}; {asks}")
 
 
 def of_count(found: float, published: float, *, tolerance: float = 0.0) -> Judgement:
@@ -104,7 +182,11 @@ def of_count(found: float, published: float, *, tolerance: float = 0.0) -> Judge
 
 
 def of_parts(parts: Sequence[Judgement]) -> Word:
-    """One word for a claim of several parts: all alike, or weaker where only some of them hold."""
+    """One word for a claim of several parts.
+
+    All alike: that word. Else weaker, while any part is left of it; where none is (some reversed, the others no longer
+    matter), reversed.
+    """
     words: list[Word] = [part.word for part in parts if part.word != NOT_TESTABLE]
     if not words:
         return NOT_TESTABLE
@@ -112,12 +194,12 @@ def of_parts(parts: Sequence[Judgement]) -> Word:
         return words[0]
     if UNDECIDED in words:
         return UNDECIDED
-    return WEAKER
+    return WEAKER if {HOLDS, WEAKER} & set(words) else REVERSED
 
 
 def exactly(value: float) -> Quantity:
-    """A counted number: its interval is itself."""
-    return Quantity(median=value, low=value, high=value, n=1)
+    """A counted number: its interval is itself, and it rests on no sample."""
+    return Quantity.of(median=value, low=value, high=value, n=0)
 
 
 _BAND_WORDS: Final = "the whole interval lies within 0.95 – 1.05"
@@ -128,6 +210,8 @@ def _in_band(ratio: Quantity) -> bool:
 
 
 def _undecided(ratio: Quantity, limit: float, asks: str) -> str:
+    if not ratio.has_interval:
+        return f"{ratio.no_interval}; {asks}"
     if ratio.high < limit:
         return f"{asks}, which it does not reach; too wide an interval to say what is left of it"
     if ratio.low > 1:

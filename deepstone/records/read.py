@@ -6,9 +6,8 @@ import json
 from typing import Final, NoReturn, TypeAlias
 
 from deepstone.errors import RefusedInputError
-from deepstone.records.schema import MAX_NESTING, MAX_RECORD_BYTES, Record
+from deepstone.records.schema import MAX_NESTING, MAX_RECORD_BYTES
 from deepstone.records.shape import shown
-from deepstone.records.validate import check_record
 
 MAX_CONTAINERS: Final = 2_000_000  # 64 MiB of "{}," would otherwise become gigabytes of objects
 MAX_DIGITS: Final = 19  # of a whole number; a longer one does not fit 63 bits
@@ -18,11 +17,6 @@ _BRACKETS = b"[]{}"
 _ALL_BUT_BRACKETS = bytes(sorted(set(range(256)) - set(_BRACKETS)))
 
 Pairs: TypeAlias = list[tuple[str, object]]
-
-
-def parse_record(data: bytes) -> Record:
-    """A checked record from its JSON text."""
-    return check_record(parse_json(data))
 
 
 def parse_json(data: bytes, *, limit_bytes: int = MAX_RECORD_BYTES) -> object:

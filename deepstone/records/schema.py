@@ -13,10 +13,14 @@ OUTCOMES: Final = ("ok", "unsupported", "oom", "timeout", "crashed", "diverged")
 PHASES: Final = ("forward", "gradient", "train")
 SOURCES_OF_EFFECT: Final = ("observed", "set")
 INTERVALS: Final = ("within process", "across launches")
+PROGRAM: Final = "deepstone"  # the first word of every recorded command
 
 DOUBT_CODES: Final = {
     "cpu_steal": "the hypervisor gave this machine's CPU time to others while it measured",
-    "other_load": "other processes used the CPU or the device while it measured",
+    "other_load": "other processes used much of the CPU while it measured",
+    "background_load": "other processes used a little of the CPU while it measured",
+    "gpu_shared": "other processes used the GPU while it measured",
+    "cpu_quota": "the control group's CPU quota stopped the worker again and again while it measured",
     "involuntary_switches": "the worker was often taken off its core while it measured",
     "clock_drop": "the core or device clock fell while it measured",
     "throttling": "the device slowed itself down for heat or power",
@@ -26,7 +30,11 @@ DOUBT_CODES: Final = {
     "host_bound": "the device waited for the host, so the number tells about the host",
     "few_samples": "so few samples that the interval itself is uncertain",
     "diverging_launches": "the launches differ by more than the samples within each of them",
-    "changed_by_looking": "looking inside the step changed it, so its parts do not add up to the untraced step",
+    "above_peak": "more operations in a second than the device can do: it leaves out work or was mistimed",
+    "phases_disagree": "the step takes far more or less time than its phases together",
+    "clocks_disagree": "the worker's clock and the controller's disagree about how long the same steps took",
+    "not_training": "the steps that were timed are not shown to train the network",
+    "profiler_overhead": "the profiler changed the step, so its parts do not add up to the untraced step",
 }
 
 MAX_RECORD_BYTES: Final = 64 * 2**20
@@ -45,11 +53,11 @@ class Absent(TypedDict):
 
 
 class Quantity(TypedDict):
-    """A measured quantity with its 95 % interval and the number of samples behind it."""
+    """A measured quantity with its 95 % interval and the number of samples behind it; one sample has no interval."""
 
     median: float
-    low: float
-    high: float
+    low: float | Absent
+    high: float | Absent
     n: int
 
 
@@ -166,6 +174,7 @@ class Draft(TypedDict):
     share_of_peak: float | dict[str, Any] | Absent
     environment: dict[str, Any]
     comparison: dict[str, Any] | Absent
+    training: NotRequired[dict[str, Any] | Absent]  # what the timed steps did; early records lack it
     doubts: list[Doubt]
 
 

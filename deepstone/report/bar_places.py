@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from deepstone.report.figure import BarRow, Bars, Mark, Unit, Value
+from deepstone.report.figure import BarChart, BarLabel, BarRow, Unit, Value
 from deepstone.report.scales import Scale, linear_scale, log_scale, ratio_scale
 
 FILLED: Final = 0.78  # how much of a row's height its bars take
@@ -22,7 +22,7 @@ class Piece:
     thickness: float
     start: float
     value: Value
-    told: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
 
     @property
     def end(self) -> float:
@@ -30,20 +30,20 @@ class Piece:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class MarkPlace:
+class BarLabelPlace:
     """Where the words behind one bar begin."""
 
-    mark: Mark
+    bar_label: BarLabel
     row: int
     middle: float
     start: float
 
 
-def bars_per_row(bars: Bars) -> int:
+def bars_per_row(bars: BarChart) -> int:
     return max((len(row.bars) for row in bars.rows), default=1) or 1
 
 
-def pieces(bars: Bars) -> tuple[Piece, ...]:
+def pieces(bars: BarChart) -> tuple[Piece, ...]:
     thickness = FILLED / bars_per_row(bars)
     return tuple(piece for at, row in enumerate(bars.rows) for piece in _pieces(at, row, thickness))
 
@@ -53,7 +53,7 @@ def reach(piece: Piece) -> float:
     return max(piece.end, piece.start + (piece.value.high if piece.value.high is not None else piece.value.middle))
 
 
-def extent(bars: Bars) -> list[float]:
+def extent(bars: BarChart) -> list[float]:
     """Every place that an axis must hold."""
     found: list[float] = []
     for piece in pieces(bars):
@@ -62,7 +62,7 @@ def extent(bars: Bars) -> list[float]:
     return found
 
 
-def row_reach(bars: Bars) -> list[float]:
+def row_reach(bars: BarChart) -> list[float]:
     """How far to the right each row goes; 0 for one without bars."""
     reached = [0.0] * len(bars.rows)
     for piece in pieces(bars):
@@ -70,7 +70,7 @@ def row_reach(bars: Bars) -> list[float]:
     return reached
 
 
-def mark_places(bars: Bars) -> tuple[MarkPlace, ...]:
+def bar_label_places(bars: BarChart) -> tuple[BarLabelPlace, ...]:
     """Behind each bar that has words; where there is no bar, at the beginning of the axis."""
     least = bars_scale(bars).low if bars.axis.log else 0.0
     ends: dict[tuple[int, int], float] = {}
@@ -79,14 +79,16 @@ def mark_places(bars: Bars) -> tuple[MarkPlace, ...]:
         ends[key] = max(ends.get(key, least), reach(piece))
     thickness = FILLED / bars_per_row(bars)
     return tuple(
-        MarkPlace(mark=mark, row=at, middle=_middle(at, number, row, thickness), start=ends.get((at, number), least))
+        BarLabelPlace(
+            bar_label=bar_label, row=at, middle=_middle(at, number, row, thickness), start=ends.get((at, number), least)
+        )
         for at, row in enumerate(bars.rows)
-        for number, mark in enumerate(row.marks)
-        if mark.text
+        for number, bar_label in enumerate(row.bar_labels)
+        if bar_label.text
     )
 
 
-def bars_scale(bars: Bars) -> Scale:
+def bars_scale(bars: BarChart) -> Scale:
     if not bars.axis.log:
         return linear_scale(bars.axis.unit, extent(bars))
     places = [*extent(bars), *([bars.reference] if bars.reference else [])]
@@ -112,7 +114,7 @@ def _pieces(at: int, row: BarRow, thickness: float) -> list[Piece]:
                     thickness=thickness,
                     start=start,
                     value=segment.value,
-                    told=segment.told,
+                    details=segment.details,
                 )
             )
             start += segment.value.middle

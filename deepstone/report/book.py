@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
-from deepstone.analysis.machines import machine_key, machine_names
+from deepstone.absent import Absent
 from deepstone.errors import UsageError
-from deepstone.records.schema import DOUBT_CODES, Record
-from deepstone.report.catalog import make_figures
 from deepstone.report.figure import Figure
-from deepstone.report.figures.chart import chart_with_setups
-from deepstone.report.machine_facts import MachineFacts, machines_of
-from deepstone.report.paper_claims import PaperClaims, read_paper
-from deepstone.report.reading import Node
-from deepstone.report.run_rows import RunRow, run_row
-from deepstone.report.setup_words import workload_and_setup
-from deepstone.report.statement import Statement, read_statement
-from deepstone.report.unfinished import Failure, Unfinished, failures_of, unfinished_in
-from deepstone.report.wording import harmless
+from deepstone.report.figures import make_figures
+from deepstone.report.figures.chart import chart
+from deepstone.report.machines import MachineFacts, machines_of
+from deepstone.report.runs import RunRow, run_row, workload_and_setup
+from deepstone.report.wording import cut, made_harmless
+from deepstone.results.chart import Chart
+from deepstone.results.claim import JudgedPaper
+from deepstone.results.doubt import DOUBT_CODES
+from deepstone.results.findings import Finding
+from deepstone.results.record import Record
+from deepstone.results.statement import Statement
+from deepstone.results.study import StudyState, StudyTask
 
+_LEAD_ROOM: Final = 600
+_TASKS_TOLD: Final = 200
+_DONE: Final = "done"
 _FINDINGS_AT_MOST: Final = 12  # of a kind; a page with hundreds of layer tables is none
 _KINDS: Final = {
     "peaks": ("ceilings", "Ceilings", "What the machine can do at most"),
@@ -31,20 +35,17 @@ _KINDS: Final = {
 }
 
 
-FINDING_KINDS: Final = tuple(_KINDS)
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sources:
-    """What a report is made of, as JSON has it: records of runs, findings, states of studies, charts, statements and
-    papers. Everything in it may come from a stranger."""
+    """What a report is made of. `machines` are the names of machines, by run. Any text in it may be a stranger's."""
 
     records: Sequence[Record] = ()
-    findings: Sequence[Mapping[str, Any]] = ()
-    studies: Sequence[Mapping[str, Any]] = ()
-    charts: Sequence[Mapping[str, Any]] = ()
-    statements: Sequence[Mapping[str, Any]] = ()
-    papers: Sequence[Mapping[str, Any]] = ()
+    machines: Mapping[str, str] = field(default_factory=dict[str, str])
+    findings: Sequence[Finding] = ()
+    studies: Sequence[StudyState] = ()
+    charts: Sequence[Chart] = ()
+    statements: Sequence[Statement] = ()
+    papers: Sequence[JudgedPaper] = ()
     title: str = ""
     lead: str = ""
 
@@ -62,7 +63,26 @@ class Chapter:
     figures: tuple[Figure, ...]
     lead: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    paper: PaperClaims | None = None
+    paper: JudgedPaper | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Failure:
+    """One reason, and all runs that it ended."""
+
+    why: str
+    what: str
+    runs: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unfinished:
+    """Tasks of a study that have no result; `tasks` are title, state and reason of each."""
+
+    study: str
+    resume: str
+    tasks: tuple[tuple[str, str, str], ...]
+    more: int
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,21 +103,22 @@ class Book:
 
 
 def make_book(sources: Sources) -> Book:
-    """UsageError for a malformed statement or paper; a chart or finding that is not drawn is named in its chapter."""
-    names = machine_names(sources.records)
-    machines = machines_of(sources.records, sources.findings)
-    runs = tuple(run_row(record, harmless(names[machine_key(record)])) for record in sources.records)
-    setups = _Setups({record["id"]: record for record in sources.records})
-    return Book(
-        title=harmless(sources.title) or _title(machines),
-        lead=harmless(sources.lead, 600),
-        machines=machines,
-        statements=tuple(read_statement(Node(each)) for each in sources.statements),
-        chapters=tuple(_chapters(sources, setups)),
-        runs=runs,
-        failures=failures_of(runs),
-        unfinished=tuple(line for state in sources.studies for line in unfinished_in(Node(state))),
-        doubts=_doubts(runs),
+    """A chart or finding that is not drawn is named in its chapter."""
+    machines = machines_of(sources.records, sources.machines, sources.findings)
+    runs = tuple(run_row(record, sources.machines[record.id]) for record in sources.records)
+    setups = _Setups({record.id: record for record in sources.records})
+    return made_harmless(
+        Book(
+            title=sources.title or _title(machines),
+            lead=cut(sources.lead, _LEAD_ROOM),
+            machines=machines,
+            statements=tuple(sources.statements),
+            chapters=tuple(_chapters(sources, setups)),
+            runs=runs,
+            failures=_failures(runs),
+            unfinished=tuple(line for state in sources.studies for line in _unfinished(state)),
+            doubts=_doubts(runs),
+        )
     )
 
 
@@ -110,7 +131,7 @@ class _Setups(Mapping[str, str]):
     def __getitem__(self, run: str) -> str:
         return workload_and_setup(self._records[run])
 
-    def __iter__(self) -> Any:
+    def __iter__(self) -> Iterator[str]:
         return iter(self._records)
 
     def __len__(self) -> int:
@@ -126,56 +147,53 @@ def _title(machines: Sequence[MachineFacts]) -> str:
 
 
 def _chapters(sources: Sources, setups: Mapping[str, str]) -> list[Chapter]:
-    found = [_paper(read_paper(Node(paper)), setups) for paper in sources.papers]
-    drawn, missing = _charts([Node(chart) for chart in sources.charts], setups)
+    found = [_paper(paper, setups) for paper in sources.papers]
+    figures, missing = _charts(sources.charts, setups)
     found.append(
-        Chapter(anchor="results", short="Results", title="Results", figures=tuple(drawn), missing=tuple(missing))
+        Chapter(anchor="results", short="Results", title="Results", figures=tuple(figures), missing=tuple(missing))
     )
     found += [_findings(kind, sources.findings) for kind in _KINDS]
     return [chapter for chapter in found if chapter.figures or chapter.missing or chapter.paper]
 
 
-def _paper(paper: PaperClaims, setups: Mapping[str, str]) -> Chapter:
-    drawn, missing = _charts(paper.charts, setups)
+def _paper(paper: JudgedPaper, setups: Mapping[str, str]) -> Chapter:
+    figures, missing = _charts(paper.charts, setups)
+    setup = f"The paper measured on {paper.setup}." if paper.setup else ""
+    scale = "" if isinstance(paper.scale, Absent) else f"Measured again at scale {paper.scale}."
+    lead = (paper.citation, " ".join(part for part in (setup, scale) if part))
     return Chapter(
         anchor=f"paper-{paper.name}",
         short=paper.name,
         title=paper.title,
-        lead=_paper_lead(paper),
-        figures=tuple(drawn),
+        lead=tuple(line for line in lead if line),
+        figures=tuple(figures),
         missing=tuple(missing),
         paper=paper,
     )
 
 
-def _paper_lead(paper: PaperClaims) -> tuple[str, ...]:
-    setup = f"The paper measured on {paper.setup}." if paper.setup else ""
-    scale = f"Measured again at scale {paper.scale}." if paper.scale else ""
-    return tuple(line for line in (paper.citation, " ".join(part for part in (setup, scale) if part)) if line)
-
-
-def _charts(charts: Sequence[Node], setups: Mapping[str, str]) -> tuple[list[Figure], list[str]]:
-    drawn: list[Figure] = []
+def _charts(charts: Sequence[Chart], setups: Mapping[str, str]) -> tuple[list[Figure], list[str]]:
+    figures: list[Figure] = []
     missing: list[str] = []
-    for number, chart in enumerate(charts, start=1):
+    for each in charts:
         try:
-            drawn.append(chart_with_setups(chart, setups))
+            figures.append(chart(each, setups))
         except UsageError as error:
-            missing.append(f"{_name_of(chart.items, f'chart {number}')}: {error}")
-    return drawn, missing
+            missing.append(f"{each.title}: {error}")
+    return figures, missing
 
 
-def _findings(kind: str, findings: Sequence[Mapping[str, Any]]) -> Chapter:
+def _findings(kind: str, findings: Sequence[Finding]) -> Chapter:
     """The newest of each task, and of those the newest few."""
     anchor, short, title = _KINDS[kind]
-    own = [finding for finding in findings if finding.get("kind") == kind]
-    newest = list({_task_of(finding, at): finding for at, finding in enumerate(own)}.values())
+    own = [finding for finding in findings if finding.kind == kind]
+    newest = list({finding.task or f"of no task, {at}": finding for at, finding in enumerate(own)}.values())
     figures: list[Figure] = []
     missing: list[str] = []
     for finding in newest[:-_FINDINGS_AT_MOST]:
-        missing.append(f"{_name_of(finding, kind)}: an older one, left out for its length; `deepstone draw` draws it")
+        missing.append(f"{finding.model or kind}: an older one, left out for its length; `deepstone draw` draws it")
     for finding in newest[-_FINDINGS_AT_MOST:]:
-        name = _name_of(finding, kind)
+        name = finding.model or kind
         try:
             drawable = make_figures(finding, None)
         except UsageError as error:
@@ -186,17 +204,6 @@ def _findings(kind: str, findings: Sequence[Mapping[str, Any]]) -> Chapter:
     return Chapter(anchor=anchor, short=short, title=title, figures=tuple(figures), missing=tuple(missing))
 
 
-def _task_of(finding: Mapping[str, Any], at: int) -> str:
-    return str(finding.get("task", f"of no task, {at}"))
-
-
-def _name_of(data: Mapping[str, Any], otherwise: str) -> str:
-    for key in ("model", "title", "name"):
-        if isinstance(data.get(key), str):
-            return harmless(data[key])
-    return otherwise
-
-
 def _doubts(runs: Sequence[RunRow]) -> tuple[str, ...]:
     """Each reason once, with how many runs it is about, the commonest first."""
     counts = Counter(code for row in runs for code in dict.fromkeys(row.doubts))
@@ -204,3 +211,32 @@ def _doubts(runs: Sequence[RunRow]) -> tuple[str, ...]:
         f"{count:,} {'run' if count == 1 else 'runs'}: {code} – {DOUBT_CODES.get(code, 'no more is known')}"
         for code, count in counts.most_common()
     )
+
+
+def _failures(runs: Sequence[RunRow]) -> tuple[Failure, ...]:
+    """Grouped by reason, the commonest first."""
+    groups: dict[str, list[RunRow]] = {}
+    for row in runs:
+        if row.outcome != "ok":
+            groups.setdefault(dict(row.rest).get("why it failed", row.outcome), []).append(row)
+    ordered = sorted(groups.items(), key=lambda group: -len(group[1]))
+    return tuple(Failure(why=why, what=_what_failed(rows), runs=tuple(row.id for row in rows)) for why, rows in ordered)
+
+
+def _unfinished(state: StudyState) -> list[Unfinished]:
+    """Empty when every task of the study was done."""
+    tasks = [task for task in state.tasks if task.state != _DONE]
+    if not tasks:
+        return []
+    told = tuple((_task_title(task), task.state, task.why) for task in tasks[:_TASKS_TOLD])
+    return [Unfinished(study=state.title or state.name, resume=state.resume, tasks=told, more=len(tasks) - len(told))]
+
+
+def _task_title(task: StudyTask) -> str:
+    return task.title if task.round == 1 else f"{task.title} (round {task.round})"
+
+
+def _what_failed(rows: Sequence[RunRow]) -> str:
+    first = rows[0]
+    words = " ".join(word for word in (first.model, f"batch={first.batch}", first.framework, first.setup) if word)
+    return words if len(rows) == 1 else f"{words} and {len(rows) - 1:,} more"

@@ -1,25 +1,39 @@
-"""A report's data as JSON: what the page shows, for programs."""
+"""A report's data as JSON: what the page shows, for programs. The unit of a number is in its key or its column."""
 
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any, Final
+from typing import Final, TypeAlias
 
+from deepstone.absent import Absent
 from deepstone.report.book import Book, Chapter
-from deepstone.report.figure import Figure, Value
-from deepstone.report.run_rows import RunRow
-from deepstone.report.statement import Statement
+from deepstone.report.claims import how_judged, other_verdicts, published_words
+from deepstone.report.figure import Figure, IntervalOf, TableCell, Value
+from deepstone.report.machines import MachineFacts
+from deepstone.report.runs import RunRow
+from deepstone.results.claim import JudgedClaim, Verdict
+from deepstone.results.parts import Json
+from deepstone.results.statement import Statement
 
 SCHEMA: Final = 1
+_NOT_MEASURED: Final[dict[str, Json]] = {"absent": "the run failed"}
+_PARTS: Final = ("summary", "phases", "startup", "memory", "energy", "share_of_peak")  # of a record
+# Of what is told of a run, that which is no number.
+_WORDS: Final = frozenset(
+    {"why it failed", "doubts", "asked for", "in effect", "environment", "machine", "started", "run", "command"}
+)
+_NO_INTERVAL: Final = "counted or summed, so it has no interval"
+
+JsonObject: TypeAlias = dict[str, Json]
 
 
-def book_json(book: Book) -> dict[str, Any]:
+def book_json(book: Book) -> JsonObject:
     return {
         "schema": SCHEMA,
         "kind": "report",
         "title": book.title,
         "lead": book.lead,
-        "machines": [{"name": machine.name, **dict(machine.facts)} for machine in book.machines],
+        "machines": [_machine(machine) for machine in book.machines],
         "statements": [_statement(each) for each in book.statements],
         "doubts": list(book.doubts),
         "chapters": [_chapter(each) for each in book.chapters],
@@ -29,28 +43,47 @@ def book_json(book: Book) -> dict[str, Any]:
     }
 
 
-def _statement(statement: Statement) -> dict[str, Any]:
-    ratio = {"absent": "the sentence is not about one ratio"} if statement.ratio is None else _value(statement.ratio)
-    runs, findings = list(statement.runs), list(statement.findings)
-    return {"text": statement.text, "ratio": ratio, "how": statement.how, "runs": runs, "findings": findings}
+def _machine(machine: MachineFacts) -> JsonObject:
+    words = {label: words for label, words in machine.facts if label not in ("memory", "runs")}
+    return {"name": machine.name, **words, **dict(machine.counts)}
 
 
-def _value(value: Value) -> dict[str, Any]:
-    return {"median": value.middle, "low": value.low, "high": value.high, "n": value.n}
+def _statement(statement: Statement) -> JsonObject:
+    told = statement.to_json()
+    return {key: told[key] for key in ("text", "ratio", "how", "runs", "findings")}
 
 
-def _chapter(chapter: Chapter) -> dict[str, Any]:
+def _chapter(chapter: Chapter) -> JsonObject:
     paper = chapter.paper
     return {
         "title": chapter.title,
         "lead": list(chapter.lead),
         "figures": [_figure(figure) for figure in chapter.figures],
         "missing": list(chapter.missing),
-        "claims": [asdict(claim) for claim in paper.claims] if paper else [],
+        "claims": [_claim(claim) for claim in paper.claims] if paper else [],
     }
 
 
-def _figure(figure: Figure) -> dict[str, Any]:
+def _claim(claim: JudgedClaim) -> JsonObject:
+    return {
+        "id": claim.id,
+        "claim": claim.claim,
+        "published": published_words(claim),
+        "where": claim.where,
+        "judgement": _judgement(claim),
+        "others": [_judgement(each) for each in other_verdicts(claim)],
+        "rest": dict(how_judged(claim)),
+    }
+
+
+def _judgement(verdict: Verdict) -> JsonObject:
+    told = verdict.to_json()
+    return {key: told[key] for key in ("machine", "verdict", "measured", "unit", "why", "runs", "findings")}
+
+
+def _figure(figure: Figure) -> JsonObject:
+    """`units` has a name for each column of numbers, and nothing for one of words."""
+    columns = figure.table.columns
     return {
         "name": figure.name,
         "title": figure.heading,
@@ -58,11 +91,55 @@ def _figure(figure: Figure) -> dict[str, Any]:
         "caption": list(figure.caption),
         "doubts": list(figure.doubts),
         "commands": list(figure.commands),
-        "headings": list(figure.table.headings),
-        "rows": [list(row) for row in figure.table.rows],
+        "headings": [column.heading for column in columns],
+        "units": ["" if column.unit is None else column.unit.value for column in columns],
+        "rows": [[_cell(cell) for cell in row] for row in figure.table.rows],
         "runs": [list(runs) for runs in figure.table.runs],
     }
 
 
-def _run(row: RunRow) -> dict[str, Any]:
-    return {**asdict(row), "rest": dict(row.rest)}
+def _cell(cell: TableCell) -> Json:
+    if cell is None:
+        return {"absent": "there is no number"}
+    if isinstance(cell, Absent):
+        return {"absent": cell.reason}
+    if isinstance(cell, IntervalOf):
+        return _interval(cell.value)
+    return _value(cell) if isinstance(cell, Value) else cell
+
+
+def _value(value: Value) -> JsonObject:
+    no_ends: Json = {"absent": value.no_interval or _NO_INTERVAL}
+    low, high = (no_ends if end is None else end for end in (value.low, value.high))
+    n: Json = {"absent": "how many samples there are is not known"} if value.n is None else value.n
+    return {"median": value.middle, "low": low, "high": high, "n": n}
+
+
+def _interval(value: Value) -> JsonObject:
+    ends = _value(value)
+    return {"low": ends["low"], "high": ends["high"]}
+
+
+def _run(row: RunRow) -> JsonObject:
+    """The numbers of a run under the keys of its record."""
+    record = row.record.to_json()
+    speed: dict[str, Json] = {"images_per_s": _NOT_MEASURED, "interval": _NOT_MEASURED}
+    if row.speed is not None:
+        speed = {"images_per_s": row.speed.middle, "interval": _interval(row.speed)}
+    return {
+        "id": row.id,
+        "started_at": row.started_at,
+        "model": row.model,
+        "framework": row.framework,
+        "device": row.device,
+        "machine": row.machine,
+        "setup": row.setup,
+        "batch": row.batch,
+        "phase": row.phase,
+        "outcome": row.outcome,
+        **speed,
+        "doubts": list(row.doubts),
+        **{key: record[key] for key in _PARTS},
+        "repetition": row.record.identity.repetition,
+        "rest": {label: words for label, words in row.rest if label in _WORDS},
+    }

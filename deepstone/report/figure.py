@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from deepstone.absent import Absent
 from deepstone.errors import UsageError
+from deepstone.results.quantity import Quantity
 
 
 class NothingToDrawError(UsageError):
@@ -18,26 +19,47 @@ class NothingToDrawError(UsageError):
 
 
 class Unit(Enum):
+    """What a number counts; the value is its name in JSON."""
+
     SECONDS = "s"
-    BYTES = "B"
-    FLOPS_PER_S = "FLOP/s"
-    FLOPS_PER_BYTE = "FLOP/byte"
-    BYTES_PER_S = "B/s"
-    IMAGES_PER_S = "images/s"
-    RATIO = "×"
-    SHARE = "%"
+    BYTES = "bytes"
+    FLOPS_PER_S = "flop/s"
+    FLOPS_PER_BYTE = "flop/byte"
+    BYTES_PER_S = "bytes/s"
+    SAMPLES_PER_S = "images/s"  # as people read it
+    RATIO = "ratio"
+    SHARE = "share"
     YEAR = "year"
+    GIGAFLOPS = "gflop"
+    RELATIVE_ERROR = "relative error"
     NUMBER = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Value:
-    """A number, with its 95 % interval and how many samples or rounds it comes from, where it has them."""
+    """A number, with its 95 % interval and how many samples or rounds it comes from, where it has them.
+
+    `no_interval` says why what was measured has none; a sum or what others published never has one.
+    """
 
     middle: float
     low: float | None = None
     high: float | None = None
     n: int | None = None
+    no_interval: str = ""
+
+
+def value_of(measured: Quantity | float | Absent | None) -> Value | Absent:
+    """What a result holds as it is drawn; None is what early results lack."""
+    if measured is None:
+        return Absent("this result does not tell")
+    if isinstance(measured, Absent):
+        return measured
+    if not isinstance(measured, Quantity):
+        return Value(middle=float(measured))
+    if measured.no_interval:
+        return Value(middle=measured.median, n=measured.n, no_interval=measured.no_interval)
+    return Value(middle=measured.median, low=measured.low, high=measured.high, n=measured.n)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,19 +80,19 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Segment:
-    """A piece of a bar; `series` is a position in the panel's list, `told` more lines for who points at it."""
+    """A piece of a bar; `series` is a position in the panel's list, `details` more lines for who points at it."""
 
     series: int
     value: Value
-    told: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Mark:
+class BarLabel:
     """Words beside a bar. A gap is a bar that could not be measured: its words say why."""
 
     text: str
-    told: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
     gap: bool = False
 
 
@@ -78,17 +100,17 @@ class Mark:
 class BarRow:
     """A name and the bars beside it, one below the other. The segments of one bar are stacked from 0.
 
-    The note stands behind the longest bar, marks behind each: none, or one for every bar.
+    The note stands behind the longest bar, `bar_labels` behind each: none, or one for every bar.
     """
 
     label: str
     bars: tuple[tuple[Segment, ...], ...]
     note: str = ""
-    marks: tuple[Mark, ...] = ()
+    bar_labels: tuple[BarLabel, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Bars:
+class BarChart:
     """Horizontal bars. Every row has room for as many bars as the row with the most.
 
     On a logarithmic axis a length means nothing, so there the ends are drawn, as points. `reference` is a line across.
@@ -120,40 +142,40 @@ class Point:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cloud:
+class PointGroup:
     series: Series
     marker: str
     points: tuple[Point, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Plane:
+class ScatterPlot:
     """Points and lines between two axes."""
 
     title: str
     x: Axis
     y: Axis
     lines: tuple[Line, ...]
-    clouds: tuple[Cloud, ...]
+    groups: tuple[PointGroup, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stop:
-    """A measured point of a curve; `told` are more lines for who points at it, `label` stands beside it.
+class CurvePoint:
+    """A measured point of a curve; `details` are more lines for who points at it, `label` stands beside it.
 
-    The line leads past a stop that is `apart`.
+    The line leads past a point that is `apart`.
     """
 
     x: float
     y: Value
-    told: tuple[str, ...] = ()
+    details: tuple[str, ...] = ()
     doubtful: bool = False
     label: str = ""
     apart: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Hole:
+class CurveGap:
     """A place of a curve that could not be measured, and why."""
 
     x: float
@@ -163,13 +185,13 @@ class Hole:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Curve:
     series: Series
-    stops: tuple[Stop, ...]
-    holes: tuple[Hole, ...] = ()
+    points: tuple[CurvePoint, ...]
+    gaps: tuple[CurveGap, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Curves:
-    """Lines from stop to stop. `names` are those of places 0, 1, 2 … where the horizontal axis counts no number."""
+class LineChart:
+    """Lines from point to point. `names` are those of places 0, 1, 2 … where the horizontal axis counts no number."""
 
     title: str
     x: Axis
@@ -199,20 +221,50 @@ class HeatMap:
     marked_means: str
 
 
-Panel: TypeAlias = Bars | Curves | Plane | HeatMap
+Panel: TypeAlias = BarChart | LineChart | ScatterPlot | HeatMap
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IntervalOf:
+    """The interval of a number, or why it has none, in a column of its own."""
+
+    value: Value
+
+
+# A number is in the unit of its column; None is an empty cell.
+TableCell: TypeAlias = str | int | float | Value | IntervalOf | Absent | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Column:
+    """Of names where it has no unit, else of numbers."""
+
+    heading: str
+    unit: Unit | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """The numbers behind a figure, as text; the first `words` columns are names, all others numbers.
+    """The numbers behind a figure.
 
     `runs` are the ids of the runs behind each row: none, or as many lists as there are rows.
     """
 
-    headings: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    words: int = 1
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[TableCell, ...], ...]
     runs: tuple[tuple[str, ...], ...] = ()
+
+    @property
+    def headings(self) -> tuple[str, ...]:
+        return tuple(column.heading for column in self.columns)
+
+
+def name_columns(*headings: str) -> tuple[Column, ...]:
+    return tuple(Column(heading=heading) for heading in headings)
+
+
+def number_columns(unit: Unit, *headings: str) -> tuple[Column, ...]:
+    return tuple(Column(heading=heading, unit=unit) for heading in headings)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

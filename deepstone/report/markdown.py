@@ -7,9 +7,11 @@ from typing import Final
 
 import deepstone
 from deepstone.report.book import Book, Chapter
-from deepstone.report.figure import Figure, Table
-from deepstone.report.paper_claims import PaperClaims
-from deepstone.report.statement import Statement
+from deepstone.report.claims import measured_words, published_words
+from deepstone.report.figure import Column, Figure, Table, name_columns
+from deepstone.report.wording import table_text
+from deepstone.results.claim import JudgedPaper
+from deepstone.results.statement import Statement
 
 _ROWS_AT_MOST: Final = 60  # of one table; the page and --json have all
 _TASKS_AT_MOST: Final = 20
@@ -61,19 +63,19 @@ def _chapter(chapter: Chapter, pictures: Mapping[str, str]) -> list[str]:
     return [*lines, ""] if chapter.missing else lines
 
 
-def _claims(paper: PaperClaims) -> list[str]:
+def _claims(paper: JudgedPaper) -> list[str]:
     rows = [
         (
             claim.id,
             claim.claim,
-            claim.published,
-            f"{claim.judgement.verdict}",
-            claim.judgement.measured,
-            claim.judgement.why,
+            published_words(claim),
+            claim.verdict,
+            measured_words(claim),
+            claim.why,
         )
         for claim in paper.claims
     ]
-    return [*_table(("id", "claim", "published", "verdict", "measured", "why"), rows, words=6), ""]
+    return [*_table(name_columns("id", "claim", "published", "verdict", "measured", "why"), rows), ""]
 
 
 def _figure(figure: Figure, picture: str | None) -> list[str]:
@@ -87,15 +89,14 @@ def _figure(figure: Figure, picture: str | None) -> list[str]:
 
 
 def _numbers(table: Table) -> list[str]:
-    lines = _table(table.headings, table.rows[:_ROWS_AT_MOST], words=table.words)
+    lines = _table(table.columns, table_text(table)[:_ROWS_AT_MOST])
     more = len(table.rows) - _ROWS_AT_MOST
     return [*lines, "", f"and {more:,} more rows."] if more > 0 else lines
 
 
-def _table(headings: Iterable[str], rows: Iterable[Sequence[str]], *, words: int) -> list[str]:
-    heads = list(headings)
-    marks = ["---" if at < words else "---:" for at in range(len(heads))]
-    return [_row(heads), f"| {' | '.join(marks)} |", *(_row(row) for row in rows)]
+def _table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> list[str]:
+    marks = ["---" if column.unit is None else "---:" for column in columns]
+    return [_row(column.heading for column in columns), f"| {' | '.join(marks)} |", *(_row(row) for row in rows)]
 
 
 def _row(cells: Iterable[str]) -> str:

@@ -1,22 +1,45 @@
-"""A report as one HTML file: the summary, every figure with its numbers and commands, every run with its setup."""
+"""Pages: a report, or the figures of one result, as one HTML file that needs nothing else.
+
+Plotly's script is inside, and the browser may ask for nothing. Whatever a result holds is text: Jinja escapes it in
+the page, `inert` in plotly's texts, and a content security policy lets only the two scripts run whose hashes it names.
+"""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
+from importlib import resources
 from typing import Any, Final
 
-from deepstone.report.book import Book, Chapter
-from deepstone.report.html.document import Document, in_script
-from deepstone.report.run_rows import RunRow
-from deepstone.report.wording import file_name
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
+from plotly import offline
 
+import deepstone
+from deepstone.absent import Absent
+from deepstone.report.book import Book, Chapter
+from deepstone.report.claims import how_judged, measured_words, other_verdicts, published_words, verdict_counts
+from deepstone.report.figure import BarChart, Figure, HeatMap, LineChart, Panel
+from deepstone.report.figures import Drawable
+from deepstone.report.html.bars import bars_plot
+from deepstone.report.html.heat import heat_plot
+from deepstone.report.html.lines import lines_plot
+from deepstone.report.html.plot import Plot
+from deepstone.report.html.scatter import scatter_plot
+from deepstone.report.runs import RunRow
+from deepstone.report.wording import distinct, file_name, table_text
+from deepstone.results.statement import Statement
+
+_PAGE: Final = resources.files("deepstone.report").joinpath("html", "page")
 _STATEMENTS_AT_ONCE: Final = 6
 _RUNS_AT_ONCE: Final = 200
 _LINKS_AT_MOST: Final = 40
 
 
-def render_page(book: Book) -> bytes:
-    """The file's content."""
-    document = Document()
+def render_report(book: Book) -> bytes:
+    """The summary, every figure with its numbers and commands, every run with its setup."""
+    document = _Document()
     chapters = [_chapter(chapter, document) for chapter in book.chapters]
     machines = {row.machine for row in book.runs}
     return document.render(
@@ -29,11 +52,34 @@ def render_page(book: Book) -> bytes:
         runs_at_once=_RUNS_AT_ONCE,
         several_machines=len(machines) > 1,
         runs={row.id: row.anchor for row in book.runs},
-        runs_data=in_script(_runs_data(book.runs)),
+        runs_data=_in_script(_runs_data(book.runs)),
+        verdict_counts=verdict_counts,
+        measured_words=measured_words,
+        published_words=published_words,
+        other_verdicts=other_verdicts,
+        how_judged=how_judged,
+        ratio_words=_ratio_words,
     )
 
 
-def _chapter(chapter: Chapter, document: Document) -> dict[str, Any]:
+def render_result(drawable: Drawable) -> bytes:
+    """The figures of one result."""
+    first = drawable.figures[0]  # all are of one result, so they share model, doubts and commands
+    document = _Document()
+    figures = [document.figure(figure) for figure in drawable.figures]
+    return document.render(
+        "result.html",
+        title=first.heading if len(figures) == 1 else f"{first.model}: figures",
+        heading=first.model or first.title,
+        doubts=first.doubts,
+        commands=first.commands,
+        figures=figures,
+        missing=drawable.missing,
+        runs={},
+    )
+
+
+def _chapter(chapter: Chapter, document: _Document) -> dict[str, Any]:
     anchor = file_name(chapter.anchor)
     figures = [{**document.figure(figure, within=anchor), "model": figure.model} for figure in chapter.figures]
     return {
@@ -56,3 +102,91 @@ def _runs_data(rows: tuple[RunRow, ...]) -> dict[str, Any]:
         for row in rows
     ]
     return {"labels": list(labels), "texts": list(texts), "runs": runs, "at_once": _RUNS_AT_ONCE}
+
+
+class _Document:
+    """Figures are added, each under a name of its own in the page; then the whole is rendered once."""
+
+    def __init__(self) -> None:
+        self._plots: list[Plot] = []
+        self._names: set[str] = set()
+
+    def figure(self, figure: Figure, *, within: str = "") -> dict[str, Any]:
+        """For the page; each panel's plot goes to the end of the list that the script reads."""
+        panels: list[dict[str, Any]] = []
+        for panel in figure.panels:
+            panels.append({"number": len(self._plots), "plot": _plot(panel)})
+            self._plots.append(panels[-1]["plot"])
+        return {
+            "anchor": distinct(file_name(f"{within} {figure.name}"), self._names),
+            "title": figure.title,
+            "subtitle": figure.subtitle,
+            "panels": panels,
+            "caption": figure.caption,
+            "table": {
+                "columns": figure.table.columns,
+                "rows": table_text(figure.table),
+                "runs": figure.table.runs,
+            },
+            "commands": figure.commands,
+            "doubts": figure.doubts,
+        }
+
+    def render(self, template: str, **data: Any) -> bytes:
+        """The file's content."""
+        plotly = offline.get_plotlyjs()
+        script = _part("page.js")
+        environment = Environment(
+            loader=FunctionLoader(_part),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        text = environment.get_template(template).render(
+            **data,
+            version=deepstone.__version__,
+            policy=_policy(plotly, script),
+            style=Markup(_part("page.css")),
+            plots=_in_script([plot.for_script() for plot in self._plots]),
+            plotly=Markup(plotly),
+            script=Markup(script),
+        )
+        return text.encode("utf-8")
+
+
+def _ratio_words(statement: Statement) -> str:
+    """The number that stands beside a statement, if it is about one."""
+    if isinstance(statement.ratio, Absent):
+        return ""
+    ratio = statement.ratio.median
+    return f"{ratio:.2g}" if ratio < 10 else f"{ratio:.0f}"
+
+
+def _in_script(data: object) -> Markup:
+    """JSON as it can stand in a script element: nothing in it can end the element."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
+
+
+def _part(name: str) -> str:
+    return _PAGE.joinpath(name).read_text(encoding="utf-8")
+
+
+def _policy(*scripts: str) -> str:
+    hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
+    # Styles may stand inline since plotly sets them all over; without scripts and requests they can do no harm.
+    rest = "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    return f"default-src 'none'; script-src {hashes}; {rest}"
+
+
+def _hash(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+
+
+def _plot(panel: Panel) -> Plot:
+    if isinstance(panel, BarChart):
+        return bars_plot(panel)
+    if isinstance(panel, LineChart):
+        return lines_plot(panel)
+    return heat_plot(panel) if isinstance(panel, HeatMap) else scatter_plot(panel)

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from deepstone.report.figure import Unit
+from deepstone.report.figure import Axis, LineChart, ScatterPlot, Unit
 from deepstone.units import count, digits
 
 _STEPS: Final = {
@@ -16,15 +16,16 @@ _STEPS: Final = {
     Unit.FLOPS_PER_S: ((1e15, "PFLOP/s"), (1e12, "TFLOP/s"), (1e9, "GFLOP/s"), (1e6, "MFLOP/s"), (1.0, "FLOP/s")),
     Unit.FLOPS_PER_BYTE: ((1.0, "FLOP/byte"),),
     Unit.BYTES_PER_S: ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1.0, "B/s")),
-    Unit.IMAGES_PER_S: ((1.0, "images/s"),),
+    Unit.SAMPLES_PER_S: ((1.0, "images/s"),),
     Unit.RATIO: ((1.0, ""),),
     Unit.SHARE: ((0.01, "%"),),
     Unit.YEAR: ((1.0, ""),),
+    Unit.GIGAFLOPS: ((1.0, "GFLOP"),),
+    Unit.RELATIVE_ERROR: ((1.0, ""),),
     Unit.NUMBER: ((1.0, ""),),
 }
-_PREFIXED: Final = frozenset(
-    {Unit.SECONDS, Unit.BYTES}
-)  # on a logarithmic axis too; others have their prefix at each tick
+# On a logarithmic axis too; other units have their prefix at each tick.
+_PREFIXED: Final = frozenset({Unit.SECONDS, Unit.BYTES, Unit.SHARE})
 _READABLE: Final = (1e-4, 1e19)  # numbers outside are written with an exponent
 _DECADES_AT_MOST: Final = 10
 # What stands between powers of ten, the closest first. Those of the first are at most twofold apart, so that every axis
@@ -41,6 +42,10 @@ _COARSE: Final = (
     *(0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8),
     *(1, 1.25, 1.5, 2, 2.5, 3, 4, 5, 7, 10, 15, 20, 30, 50),
 )
+_OWN_TICKS_AT_MOST: Final = 12
+_BAND_FROM: Final = 9  # points; as many whiskers would be a fence
+_NAMES_SHARE: Final = 0.13  # of the years, for names beside the first and the last
+_ROOM_ABOVE_AND_BELOW: Final = 2.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +81,7 @@ def linear_scale(unit: Unit, values: Iterable[float], *, ticks: int = 9) -> Scal
 def log_scale(unit: Unit, values: Iterable[float], *, room: float = 1.5) -> Scale:
     """Around all values above 0, with so much room at both ends; ticks at powers of ten, or closer where few fit."""
     above = [value for value in values if value > 0] or [1.0]
-    per, name = _per(unit, max(above)) if unit in _PREFIXED else (1.0, unit.value)
+    per, name = _per(unit, max(above)) if unit in _PREFIXED else (1.0, _STEPS[unit][-1][1])
     known = [value / per for value in above]
     low, high = min(known) / room, max(known) * room
     if high / low < _LEAST_SPAN:
@@ -157,3 +162,58 @@ def _counted(number: float) -> str:
     amount, _, prefix = count(number).partition(" ")
     short = amount.rstrip("0").rstrip(".") if "." in amount else amount
     return f"{short} {prefix}".rstrip()
+
+
+def line_scales(curves: LineChart) -> tuple[Scale, Scale]:
+    return _x_scale(curves), _y_scale(curves)
+
+
+def has_band(points: int) -> bool:
+    """Whether intervals are drawn as a band, not as whiskers."""
+    return points >= _BAND_FROM
+
+
+def _x_scale(curves: LineChart) -> Scale:
+    if curves.names:
+        ticks = tuple(Tick(at=float(at), text=name) for at, name in enumerate(curves.names))
+        return Scale(low=-0.5, high=len(curves.names) - 0.5, per=1.0, unit="", ticks=ticks)
+    xs = sorted({place.x for curve in curves.curves for place in (*curve.points, *curve.gaps)})
+    if curves.x.unit is Unit.YEAR:
+        return year_scale(xs, room=_NAMES_SHARE * (max(xs) - min(xs) + 1) if xs else 0.0)
+    if not curves.x.log:
+        scale = linear_scale(curves.x.unit, xs)
+        room = (scale.high - scale.low) * 0.03
+        return Scale(low=scale.low, high=scale.high + room, per=scale.per, unit=scale.unit, ticks=scale.ticks)
+    scale = log_scale(curves.x.unit, xs, room=1.15)
+    if len(xs) > _OWN_TICKS_AT_MOST:
+        return scale
+    # Batch sizes and thread counts are few, and read best where they stand.
+    ticks = tuple(Tick(at=x, text=_short(x)) for x in xs if x > 0)
+    return Scale(low=scale.low, high=scale.high, per=1.0, unit=scale.unit, ticks=ticks)
+
+
+def _y_scale(curves: LineChart) -> Scale:
+    points = [point.y for curve in curves.curves for point in curve.points]
+    ys = [y for value in points for y in (value.low, value.middle, value.high) if y is not None]
+    if curves.y.log:
+        return ratio_scale(ys) if curves.y.unit is Unit.RATIO else log_scale(curves.y.unit, ys, room=1.4)
+    scale = linear_scale(curves.y.unit, ys)
+    room = (scale.high - scale.low) * 0.05
+    return Scale(low=scale.low, high=scale.high + room, per=scale.per, unit=scale.unit, ticks=scale.ticks)
+
+
+def _short(x: float) -> str:
+    return f"{x:,.0f}" if x == int(x) else digits(x)
+
+
+def scatter_scales(plane: ScatterPlot) -> tuple[Scale, Scale]:
+    """The lines end where the horizontal axis ends, so there it needs no room."""
+    points = [point for group in plane.groups for point in group.points]
+    ends = [end for line in plane.lines for end in line.points]
+    xs = [*(point.x for point in points), *(x for x, _ in ends)]
+    ys = [*(y for point in points for y in (point.y.low, point.y.middle, point.y.high) if y), *(y for _, y in ends)]
+    return _scale(plane.x, xs, room=1.0), _scale(plane.y, ys, room=_ROOM_ABOVE_AND_BELOW)
+
+
+def _scale(axis: Axis, values: list[float], *, room: float) -> Scale:
+    return log_scale(axis.unit, values, room=room) if axis.log else linear_scale(axis.unit, values)

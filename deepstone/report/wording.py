@@ -1,18 +1,76 @@
-"""Names as a figure can show them: harmless, and no longer than the room they have."""
+"""Names and numbers as a figure can show them: harmless, no longer than their room, with interval or reason."""
 
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, is_dataclass, replace
+from enum import Enum
+from typing import Any, Final, TypeVar, cast
 
-from deepstone.errors import shown
+from msgspec import structs
+
+from deepstone.absent import Absent
+from deepstone.errors import RefusedInputError, shown
+from deepstone.report.figure import IntervalOf, Table, TableCell, Unit, Value
+from deepstone.results.parts import Part
+from deepstone.results.record import Record
+from deepstone.units import bytes_, count, digits, percent, seconds
 
 _LONGEST_NAME = 300  # beyond it nobody reads, and a line of megabytes stops a renderer
 LONGEST_SENTENCE = 1500
+_LARGEST = 1e100
+
+Shown = TypeVar("Shown")
+SHOWN: Final[Mapping[Unit, Callable[[float], str]]] = {
+    Unit.SECONDS: seconds,
+    Unit.BYTES: bytes_,
+    Unit.FLOPS_PER_S: lambda value: count(value, "FLOP/s"),
+    Unit.FLOPS_PER_BYTE: lambda value: f"{digits(value)} FLOP/byte",
+    Unit.BYTES_PER_S: lambda value: count(value, "B/s"),
+    Unit.SAMPLES_PER_S: lambda value: f"{digits(value)} images/s",
+    Unit.RATIO: lambda value: f"{digits(value)}×",
+    Unit.SHARE: percent,
+    Unit.YEAR: lambda value: f"{value:.0f}",
+    Unit.GIGAFLOPS: digits,
+    Unit.RELATIVE_ERROR: lambda value: f"{value:.1e}",
+    Unit.NUMBER: digits,
+}
 
 
 def harmless(text: str, longest: int = _LONGEST_NAME) -> str:
     """With control characters, and those that turn the direction of writing, spelt out."""
     return shortened(shown(text), longest)
+
+
+def made_harmless(part: Shown) -> Shown:
+    """A figure, a report, or a part of one, with every text in it harmless.
+
+    RefusedInputError for a number that no axis can show, and whose sums may not be finite.
+    """
+    return _made_harmless(part)
+
+
+def _made_harmless(part: Any) -> Any:
+    if isinstance(part, str):
+        return harmless(part, LONGEST_SENTENCE)
+    if isinstance(part, float):
+        if not abs(part) <= _LARGEST:
+            raise RefusedInputError(f"holds the number {part:g}; one of at most {_LARGEST:g} can be shown")
+        return part
+    if isinstance(part, tuple):
+        return tuple(_made_harmless(each) for each in cast(Iterable[object], part))
+    if isinstance(part, list):
+        return [_made_harmless(each) for each in cast(Iterable[object], part)]
+    if isinstance(part, Mapping):
+        return {key: _made_harmless(each) for key, each in cast(Mapping[str, object], part).items()}
+    if isinstance(part, Part) and not isinstance(part, Record):  # of a record, what is shown has been put into words
+        names = part.__struct_fields__
+        return structs.replace(part, **{name: _made_harmless(getattr(part, name)) for name in names})
+    if isinstance(part, Enum) or not is_dataclass(part):
+        return part
+    changed = {field.name: _made_harmless(getattr(part, field.name)) for field in fields(part)}
+    return replace(cast(Any, part), **changed)
 
 
 def shortened(text: str, room: int) -> str:
@@ -45,3 +103,58 @@ def file_name(name: str) -> str:
     """Of letters, digits and dashes alone: fit for an anchor and for a file."""
     words = "".join(sign if sign.isascii() and sign.isalnum() else " " for sign in name).split()
     return "-".join(words)[:100] or "figure"
+
+
+def distinct(name: str, taken: set[str]) -> str:
+    """The name, with a number behind it where it is taken; from then on it is taken."""
+    number = 1
+    while (chosen := name if number == 1 else f"{name}-{number}") in taken:
+        number += 1
+    taken.add(chosen)
+    return chosen
+
+
+def share(value: float) -> str:
+    """A percentage as short as it can be: what is next to nothing needs no digits."""
+    return "< 0.01 %" if 0 < value < 1e-4 else percent(value)
+
+
+def value_words(value: Value, shown: Callable[[float], str]) -> str:
+    """A number with its interval, or with the reason why there is none."""
+    interval = interval_words(value, shown)
+    return f"{shown(value.middle)} ({interval})" if interval else shown(value.middle)
+
+
+def interval_words(value: Value, shown: Callable[[float], str]) -> str:
+    """Both ends, or why there are none; nothing for what never has an interval."""
+    if value.low is None or value.high is None:
+        return value.no_interval
+    return f"{shown(value.low)} – {shown(value.high)}"
+
+
+def is_resolved(value: Value) -> bool:
+    """Whether a time is known to be one: not where it is a difference that may be negative."""
+    return (value.middle if value.low is None else value.low) >= 0
+
+
+def table_text(table: Table) -> list[tuple[str, ...]]:
+    """The rows of a table as people read them."""
+    units = [column.unit for column in table.columns]
+    return [tuple(_cell(cell, unit) for cell, unit in zip(row, units, strict=True)) for row in table.rows]
+
+
+def _cell(cell: TableCell, unit: Unit | None) -> str:
+    if cell is None or isinstance(cell, str):
+        return cell or ""
+    if isinstance(cell, Absent):
+        return "" if unit is Unit.SHARE else f"absent: {cell.reason}"
+    shown = share if unit is Unit.SHARE else SHOWN[unit or Unit.NUMBER]
+    if isinstance(cell, IntervalOf):
+        return interval_words(cell.value, shown)
+    if isinstance(cell, int) and unit in (None, Unit.NUMBER):
+        return f"{cell:,}"
+    if isinstance(cell, int | float):
+        return shown(cell)
+    if unit is Unit.SECONDS and not is_resolved(cell):
+        return f"not resolved ({interval_words(cell, shown)})"
+    return value_words(cell, shown)

@@ -3,37 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Any, cast
+from statistics import median
+from typing import Final
 
 import deepstone
-from deepstone.absent import Absent, as_json
-from deepstone.environments.years import year_of
+from deepstone.absent import Absent
+from deepstone.environments.cookbook import year_of
+from deepstone.hardware.reach import reach
 from deepstone.launchers.local import telling
 from deepstone.measure import doubts
-from deepstone.measure.doubts import Doubt
+from deepstone.measure.doubts import derived_doubts
+from deepstone.measure.effort import Effort
+from deepstone.measure.energy.window import energy_of_all
 from deepstone.measure.roofline import REMEDY, product_precision
-from deepstone.measure.statistics import Quantity, median_of
-from deepstone.records.schema import (
+from deepstone.measure.statistics import across_launches, median_of
+from deepstone.measure.training import fault
+from deepstone.results import codec
+from deepstone.results.doubt import Doubt
+from deepstone.results.environment import Environment, Machine
+from deepstone.results.parts import Json
+from deepstone.results.quantity import Quantity
+from deepstone.results.record import (
     SCHEMA,
+    STEP_PHASES,
+    Block,
+    Comparison,
+    Cost,
     Draft,
     Effect,
+    Energy,
     Failure,
     Launch,
-    Phases,
+    Rank,
     Samples,
+    Setup,
+    ShareOfPeak,
+    StepPhases,
     Summary,
-    absent,
+    Training,
 )
-from deepstone.records.schema import Absent as AbsentJson
-from deepstone.records.schema import Doubt as DoubtJson
-from deepstone.records.schema import Quantity as QuantityJson
 from deepstone.runner.conversation import JobFailed, variables_of
 from deepstone.runner.job import Job, storable
-from deepstone.runner.launch import Effort, Launched, clock_cost_s
+from deepstone.runner.measurement import Launched, clock_cost_s
 from deepstone.runner.peaks import known_peaks
+from deepstone.store.rescue import save_refused
 
-_PHASES = ("data", "forward", "backward", "communication", "update")
+_MEMORY: Final = ("host_peak_bytes", "device_allocated_bytes", "device_reserved_bytes")
 _IN_PHASE = {
     "forward": ("data", "forward"),
     "gradient": ("data", "forward", "backward"),
@@ -52,61 +69,88 @@ def draft(
     started_at: str,
     effort: Effort,
     failure: JobFailed | None = None,
-    comparison: dict[str, Any] | None = None,
+    comparison: Comparison | None = None,
 ) -> Draft:
-    """The record, but for the id that the store gives it."""
+    """The record, but for the id that the store gives it. InternalError when our own code fails at it: then what was
+    measured is saved in a file."""
+    try:
+        return _draft(job, launches, started_at, effort, failure, comparison)
+    except Exception as error:
+        measured = {"command": job.command, "launches": [asdict(launched) for launched in launches]}
+        raise save_refused(measured, job.id, error, "record") from error
+
+
+def _draft(
+    job: Job,
+    launches: Sequence[Launched],
+    started_at: str,
+    effort: Effort,
+    failure: JobFailed | None,
+    comparison: Comparison | None,
+) -> Draft:
     measured = [launched for launched in launches if launched.blocks]
     complete = failure is None or failure.outcome == "diverged"
     step = _step_time(measured) if measured and complete else None
-    summary = None if step is None else _summary(job, measured, step)
     last = launches[-1] if launches else Launched()
-    return {
-        "schema": SCHEMA,
-        "job": job.id,
-        "started_at": started_at,
-        "graph_sha": job.model.graph.sha,
-        "command": [storable(word) for word in job.command],
-        "identity": job.identity,
-        "workload": job.workload,
-        "setup": {"requested": dict(job.request), "effective": _effective(last)},
-        "outcome": "ok" if failure is None else failure.outcome,
-        "failure": absent("the run succeeded") if failure is None else _failure(failure),
-        "samples": _samples(measured),
-        "summary": summary or absent("nothing was measured to the end"),
-        "phases": _phases(job, last),
-        "startup": _startup(last),
-        "memory": _memory(job, last),
-        "energy": last.energy.to_json(),
-        "cost": as_json({"flops": job.flops, "bytes": job.bytes}),
-        "share_of_peak": _share_of_peak(job, last, step),
-        "environment": environment_of(job, last),
-        "comparison": comparison or absent("measured by itself"),
-        "doubts": [cast(DoubtJson, doubt.to_json()) for doubt in _doubts(measured, step, effort)] if step else [],
-    }
+    return Draft(
+        schema=SCHEMA,
+        job=job.id,
+        started_at=started_at,
+        graph_sha=job.model.graph.sha,
+        command=[storable(word) for word in job.command],
+        identity=job.identity,
+        workload=job.workload,
+        setup=Setup(requested=dict(job.request), effects=_effects(last)),
+        outcome="ok" if failure is None else failure.outcome,
+        failure=Absent("the run succeeded") if failure is None else _failure(failure),
+        samples=_samples(measured),
+        summary=Absent("nothing was measured to the end") if step is None else _summary(job, measured, step),
+        phases=_phases(job, launches),
+        startup=_startup(launches),
+        memory=_memory(job, launches),
+        energy=_energy(last, launches),
+        cost=Cost(flops=job.flops, bytes=job.bytes),
+        share_of_peak=_share_of_peak(job, last, step),
+        environment=environment_of(job, last),
+        comparison=comparison or Absent("measured by itself"),
+        training=_training(launches),
+        doubts=_doubts(job, measured, step, effort) if step else [],
+    )
+
+
+def _training(launches: Sequence[Launched]) -> Training | Absent:
+    """Of the first launch: the others do the same."""
+    evidence = next((launched.evidence for launched in launches if launched.evidence is not None), None)
+    if evidence is None:
+        return Absent("the run ended before it was looked at")
+    told = evidence.to_json()
+    return Absent(str(told["absent"])) if "absent" in told else codec.convert(told, Training)
 
 
 def _samples(launches: Sequence[Launched]) -> Samples:
-    written: list[Launch] = [
-        {
-            "ranks": [
-                {
-                    "blocks": [
-                        {"start_s": block.start_s, "steps_per_sample": block.steps_per_sample, "step_s": block.step_s}
+    written = [
+        Launch(
+            ranks=[
+                Rank(
+                    blocks=[
+                        Block(start_s=block.start_s, steps_per_sample=block.steps_per_sample, step_s=list(block.step_s))
                         for block in launched.blocks
                     ]
-                }
+                )
             ],
-            "warmup_steps": launched.warmup_steps,
-        }
+            warmup_steps=launched.warmup_steps,
+        )
         for launched in launches
     ]
-    return {"launches": written, "warmup_steps": sum(launch["warmup_steps"] for launch in written)}
+    return Samples(launches=written, warmup_steps=sum(launch.warmup_steps for launch in written))
 
 
 def _step_time(launches: Sequence[Launched]) -> Quantity:
-    if len(launches) == 1 and launches[0].step is not None:
-        return launches[0].step
-    return median_of([launched.steady() for launched in launches])
+    steady = [launched.steady() for launched in launches]
+    known = launches[0].step
+    if len(launches) == 1 and known is not None and known.n == sum(map(len, steady[0])):
+        return known
+    return median_of(steady)
 
 
 def _summary(job: Job, launches: Sequence[Launched], step: Quantity) -> Summary:
@@ -118,121 +162,164 @@ def _summary(job: Job, launches: Sequence[Launched], step: Quantity) -> Summary:
             skipped = max(0, skipped - len(block.step_s))
             steps += len(kept) * block.steps_per_sample
             total_s += sum(kept) * block.steps_per_sample
-    return {
-        "step_s": _quantity(step),
-        "samples_per_s": _quantity(step.inverse(job.batch)),
-        "sustained_samples_per_s": job.batch * steps / total_s,
-        "interval": "within process" if len(launches) == 1 else "across launches",
-        "stopped": launches[-1].stopped,
+    return Summary(
+        step_s=step,
+        samples_per_s=step.inverse(job.batch),
+        sustained_samples_per_s=job.batch * steps / total_s,
+        interval="within process" if len(launches) == 1 else "across launches",
+        stopped=launches[-1].stopped,
+    )
+
+
+def _phase_s(launches: Sequence[Launched]) -> dict[str, Quantity]:
+    """Of each phase that was timed, over all launches."""
+    found: dict[str, list[Quantity]] = {}
+    for launched in launches:
+        for name, quantity in launched.phase_s.items():
+            found.setdefault(name, []).append(quantity)
+    return {name: across_launches(quantities) for name, quantities in found.items()}
+
+
+def _phases(job: Job, launches: Sequence[Launched]) -> StepPhases | Absent:
+    timed = _phase_s(launches)
+    if not timed:
+        return Absent("phases were not measured in this run")
+    found = {f"{name}_s": timed.get(name) or _why_no_phase(job, name) for name in STEP_PHASES}
+    return StepPhases(method=next(launched.phase_method for launched in launches if launched.phase_s), **found)
+
+
+def _why_no_phase(job: Job, name: str) -> Absent:
+    if name == "communication":
+        return Absent("one process does not communicate")
+    if name in _IN_PHASE[job.phase]:
+        return Absent("not apart from the rest in a step that is one program")
+    return Absent(f"phase={job.phase} has none")
+
+
+def _startup(launches: Sequence[Launched]) -> dict[str, float | Absent]:
+    """The median over launches."""
+    hellos = [launched.hello for launched in launches if launched.hello is not None]
+    prepared = [launched.prepared for launched in launches if launched.prepared is not None]
+    found = {
+        "import_s": [hello.import_s for hello in hellos],
+        "build_s": [each.build_s for each in prepared],
+        "first_step_s": [each.first_step_s for each in prepared],
     }
+    return {name: median(all_s) if all_s else Absent("the run ended before this") for name, all_s in found.items()}
 
 
-def _quantity(quantity: Quantity) -> QuantityJson:
-    return cast(QuantityJson, quantity.to_json())
+def _memory(job: Job, launches: Sequence[Launched]) -> dict[str, int | Absent]:
+    """The most of any launch."""
+    late = Absent("the run ended before memory was read")
+    measured: dict[str, int | Absent] = dict.fromkeys(_MEMORY, late)
+    for launched in launches:
+        for name, told in launched.memory.items():
+            known, value = measured.get(name, late), told if isinstance(told, int) else Absent(told["absent"])
+            if isinstance(known, Absent) or (not isinstance(value, Absent) and value > known):
+                measured[name] = value
+    return {**measured, "analytic_bytes": job.need_bytes}
 
 
-def _phases(job: Job, launched: Launched) -> Phases | AbsentJson:
-    if not launched.phase_s:
-        return absent("phases were not measured in this run")
-    phases: dict[str, Any] = {"method": launched.phase_method}
-    for name in _PHASES:
-        if name in launched.phase_s:
-            phases[f"{name}_s"] = _quantity(launched.phase_s[name])
-        elif name == "communication":
-            phases["communication_s"] = absent("one process does not communicate")
-        elif name in _IN_PHASE[job.phase]:
-            phases[f"{name}_s"] = absent("not apart from the rest in a step that is one program")
-        else:
-            phases[f"{name}_s"] = absent(f"phase={job.phase} has none")
-    return cast(Phases, phases)
+def _energy(last: Launched, launches: Sequence[Launched]) -> Energy | Absent:
+    """Over the windows of all launches that had one; else why the last had none."""
+    windows = [launched.energy for launched in launches if not isinstance(launched.energy, Absent)]
+    if windows:
+        return codec.convert(energy_of_all(windows).to_json(), Energy)
+    return last.energy if isinstance(last.energy, Absent) else Absent("the run ended before it was measured")
 
 
-def _startup(launched: Launched) -> dict[str, float | AbsentJson]:
-    late = absent("the run ended before this")
-    hello, prepared = launched.hello, launched.prepared
-    return {
-        "import_s": late if hello is None else hello.import_s,
-        "build_s": late if prepared is None else prepared.build_s,
-        "first_step_s": late if prepared is None else prepared.first_step_s,
-    }
-
-
-def _memory(job: Job, launched: Launched) -> dict[str, int | AbsentJson]:
-    late = absent("the run ended before memory was read")
-    measured = dict.fromkeys(("host_peak_bytes", "device_allocated_bytes", "device_reserved_bytes"), late)
-    return {**measured, **launched.memory, "analytic_bytes": as_json(job.need_bytes)}
-
-
-def _share_of_peak(job: Job, launched: Launched, step: Quantity | None) -> dict[str, Any] | AbsentJson:
+def _share_of_peak(job: Job, launched: Launched, step: Quantity | None) -> ShareOfPeak | Absent:
     """FLOP/s reached over those of the best matrix product in the precision of the step."""
     if step is None or launched.prepared is None:
-        return absent("nothing was measured to the end")
+        return Absent("nothing was measured to the end")
     flops = job.flops
     if isinstance(flops, Absent):
-        return absent(flops.reason)
+        return flops
     peaks = known_peaks(job, launched.prepared.effective)
     if isinstance(peaks, Absent):
-        return absent(peaks.reason)
+        return peaks
     precision = product_precision(str(launched.prepared.effective["precision"]["value"]))
     if precision not in peaks.flops_per_s:
-        return absent(f"the {precision} product of {peaks.device} is not known; {REMEDY}")
+        return Absent(f"the {precision} product of {peaks.device} is not known; {REMEDY}")
     peak_flops_per_s = peaks.flops_per_s[precision].median
-    return {
-        "share": flops / step.median / peak_flops_per_s,
-        "precision": precision,
-        "peak_flops_per_s": peak_flops_per_s,
-        "measured_with": peaks.measured_with,
-        "measured_at": peaks.measured_at,
-    }
+    return ShareOfPeak(
+        share=flops / step.median / peak_flops_per_s,
+        precision=precision,
+        peak_flops_per_s=peak_flops_per_s,
+        measured_with=peaks.measured_with,
+        measured_at=peaks.measured_at,
+    )
 
 
-def _effective(launched: Launched) -> dict[str, Effect]:
-    return {} if launched.prepared is None else cast(dict[str, Effect], launched.prepared.effective)
+def _effects(launched: Launched) -> dict[str, Effect]:
+    told = {} if launched.prepared is None else launched.prepared.effective
+    return {axis: codec.convert(effect, Effect) for axis, effect in told.items()}
 
 
-def environment_of(job: Job, launched: Launched) -> dict[str, Any]:
+def environment_of(job: Job, launched: Launched) -> Environment:
     """Where it ran and with what."""
     variables = variables_of(job)
-    framework: dict[str, Any] = dict(job.environment.lock)
+    framework: dict[str, Json] = dict(job.environment.lock)
     if launched.hello is not None:
         framework |= {**launched.hello.framework, "python": launched.hello.python}
     details = {} if launched.prepared is None else launched.prepared.details
-    return {
-        "machine": dict(job.machine.description),
-        "framework": framework,
-        "details": details,
-        "variables": {name: storable(value) for name, value in telling(variables).items()},
-        "year": as_json(year_of(job.environment)),
-        "deepstone": deepstone.__version__,
-    }
+    return Environment(
+        machine=codec.convert(job.machine.description, Machine),
+        framework=framework,
+        details=details,
+        variables={name: storable(value) for name, value in telling(variables).items()},
+        year=year_of(job.environment),
+        deepstone=deepstone.__version__,
+    )
 
 
 def _failure(failure: JobFailed) -> Failure:
-    written: Failure = {"reason": failure.reason, "stage": failure.stage, "stderr_tail": failure.stderr_tail}
-    if failure.signal is not None:
-        written["signal"] = failure.signal
-    if failure.exit_code is not None:
-        written["exit_code"] = failure.exit_code
-    return written
+    return Failure(
+        reason=failure.reason,
+        stage=failure.stage,
+        stderr_tail=failure.stderr_tail,
+        signal=failure.signal,
+        exit_code=failure.exit_code,
+    )
 
 
-def _doubts(launches: Sequence[Launched], step: Quantity, effort: Effort) -> list[Doubt]:
+def _doubts(job: Job, launches: Sequence[Launched], step: Quantity, effort: Effort) -> list[Doubt]:
     found: list[Doubt | None] = []
     for launched in launches:
-        if launched.noise is not None:
-            found.extend(doubts.noise_doubts(*launched.noise))
-        found.append(doubts.trend([sample for block in launched.steady() for sample in block]))
+        if launched.evidence is not None and (reason := fault(launched.evidence)):
+            found.append(Doubt(code="not_training", detail=reason))
+        found.extend(launched.noise_doubts)
         last = launched.blocks[-1]
         sample_s = min(last.step_s) * last.steps_per_sample
         if launched.on_gpu:
             found.append(doubts.host_bound(enqueue_s=last.enqueue_s, block_s=last.total_s))
         else:
             found.append(doubts.too_short_to_time(sample_s, clock_cost_s=clock_cost_s()))
-    found.append(doubts.interval_too_wide(step.relative_half_width, target=effort.target))
-    found.append(doubts.few_samples(step.n))
-    if len(launches) > 1:
-        found.append(doubts.diverging_launches([median_of([launched.steady()]) for launched in launches]))
+    share = _share_of_peak(job, launches[-1], step)
+    found += derived_doubts(
+        [launched.steady() for launched in launches],
+        step,
+        target_share=effort.target_share,
+        phases=_phase_s(launches).values(),
+        share_of_peak=None if isinstance(share, Absent) else (share.share, share.precision or ""),
+    )
+    if isinstance(share, Absent):
+        found.append(_above_reach(job, launches[-1], step))
+    found.append(doubts.clocks_disagree([trip for launched in launches for trip in launched.round_trips]))
     return _once_each([doubt for doubt in found if doubt is not None])
+
+
+def _above_reach(job: Job, launched: Launched, step: Quantity) -> Doubt | None:
+    """Where no peak is measured: against what the hardware can reach."""
+    if isinstance(job.flops, Absent) or launched.prepared is None:
+        return None
+    effective = launched.prepared.effective
+    precision = product_precision(str(effective["precision"]["value"]))
+    device = str(effective["device"]["value"])
+    bound = reach(job.machine.description, device, precision, gpu_uuid=launched.gpu_uuid)
+    if isinstance(bound, Absent):
+        return None
+    return doubts.above_reach(job.flops / step.median, bound.flops_per_s, precision, bound.hardware)
 
 
 def _once_each(found: Sequence[Doubt]) -> list[Doubt]:

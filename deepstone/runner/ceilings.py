@@ -16,15 +16,24 @@ from typing import Any, cast
 from deepstone.absent import Absent, as_json
 from deepstone.environments.environment import Environment
 from deepstone.errors import MissingError
-from deepstone.hardware.noise import Noise
-from deepstone.measure.doubts import Doubt, noise_doubts
+from deepstone.hardware.reach import reach
+from deepstone.measure.doubts import above_reach, clocks_disagree
 from deepstone.measure.statistics import Quantity, median_of
 from deepstone.records.schema import is_absent
+from deepstone.results.doubt import Doubt
 from deepstone.runner.assemble import now
 from deepstone.runner.conversation import Conversation, JobFailed, Prepared, talking_to_worker
 from deepstone.runner.examine import probe_job
+from deepstone.runner.gpu_around import watching_gpu
 from deepstone.runner.job import Job, Machine
-from deepstone.runner.launch import SHORTEST_SAMPLE_CPU_S, SHORTEST_SAMPLE_GPU_S, Tell, silent
+from deepstone.runner.measurement import (
+    SHORTEST_SAMPLE_CPU_S,
+    SHORTEST_SAMPLE_GPU_S,
+    Launched,
+    OnProgress,
+    no_progress,
+    noise_around,
+)
 
 PRECISIONS = {"cpu": ("fp32", "bf16", "fp64"), "gpu": ("fp32", "tf32", "bf16", "fp16", "fp64")}
 
@@ -71,18 +80,18 @@ class _Measured:
 
 
 def measure_ceilings(
-    environment: Environment, machine: Machine, device: str, tell: Tell = silent
+    environment: Environment, machine: Machine, device: str, on_progress: OnProgress = no_progress
 ) -> dict[str, Any] | Absent:
     """An entry of `doctor --peaks`, as JSON; absent where the framework does not run on the device at all."""
     job = probe_job(environment, machine, {"framework": environment.framework, "device": device})
     probes = _probes(machine, device)
     try:
-        measured = _measure(job, probes, tell)
+        measured = _measure(job, probes, on_progress)
     except JobFailed as failure:
         return Absent(f"{failure.outcome}: {failure.reason}")
     except MissingError as error:
         return Absent(str(error))
-    return _entry(environment, device, measured)
+    return _entry(environment, machine, device, measured)
 
 
 def _probes(machine: Machine, device: str) -> list[_Probe]:
@@ -103,18 +112,27 @@ def _cpu_copies(machine: Machine) -> tuple[int, ...]:
     return tuple(sorted({min(least, most), min(2 * least, most)}))
 
 
-def _measure(job: Job, probes: Sequence[_Probe], tell: Tell) -> _Measured:
+def _measure(job: Job, probes: Sequence[_Probe], on_progress: OnProgress) -> _Measured:
     """In one worker, and after a crash in a further one."""
     found: dict[tuple[str, str], Quantity | Absent] = {}
-    while True:
-        with talking_to_worker(job, timeout_s=_TIMEOUT_S) as conversation:
-            hello, prepared = conversation.hello(), conversation.prepare()
-            with closing(Noise([hello.pid], gpu_uuid=prepared.details.get("gpu_uuid"))) as noise:
+    launched = Launched()
+    while not launched.stopped:
+        with watching_gpu(job) as gpu, talking_to_worker(job, timeout_s=_TIMEOUT_S) as conversation:
+            launched = Launched(gpu=gpu, hello=conversation.hello(), prepared=conversation.prepare())
+            reason = conversation.contradiction()
+            if reason:
+                raise JobFailed("unsupported", reason, stage="prepare")
+            with closing(noise_around([launched])) as noise:
                 before = noise.now()
-                if _measure_in(conversation, job, probes, found, tell):
-                    doubts = noise_doubts(before, noise.now())
+                if _measure_in(conversation, job, probes, found, on_progress):
+                    launched.noise = (before, noise.now())
+                    launched.round_trips = conversation.round_trips
+                    launched.stopped = "everything measured"
                     conversation.close()
-                    return _Measured(prepared=prepared, found=found, doubts=doubts)
+    assert launched.prepared is not None
+    clocks = clocks_disagree(launched.round_trips)
+    doubts = [*launched.noise_doubts, *([] if clocks is None else [clocks])]
+    return _Measured(prepared=launched.prepared, found=found, doubts=doubts)
 
 
 def _measure_in(
@@ -122,14 +140,14 @@ def _measure_in(
     job: Job,
     probes: Sequence[_Probe],
     found: dict[tuple[str, str], Quantity | Absent],
-    tell: Tell,
+    on_progress: OnProgress,
 ) -> bool:
     """Whatever is not found yet; whether the worker is still there at the end."""
     for number, probe in enumerate(probes):
         key = probe.kind, probe.what
         if key in found:
             continue
-        tell(f"{job.environment.name}: {probe.kind} {probe.what}", number / len(probes))
+        on_progress(f"{job.environment.name}: {probe.kind} {probe.what}", number / len(probes))
         try:
             found[key] = _best(conversation, probe, on_gpu=job.request["device"] != "cpu")
         except JobFailed as failure:
@@ -148,16 +166,18 @@ def _rates(conversation: Conversation, probe: _Probe, *, on_gpu: bool) -> Iterat
     shortest_s = SHORTEST_SAMPLE_GPU_S if on_gpu else SHORTEST_SAMPLE_CPU_S
     for size, following in zip(probe.sizes, (*probe.sizes[1:], None), strict=True):
         conversation.ceiling(**probe.wanted(size))
-        once_s = max(1e-9, median(conversation.lone_block(probe.kind, samples=3, lead=1)))
+        once_s = max(1e-9, median(conversation.isolated_block(probe.kind, samples=3, lead=1)))
         steps = max(1, math.ceil(shortest_s / once_s))
         samples = max(1, round(_BLOCK_S / (steps * once_s)))
-        blocks = [conversation.lone_block(probe.kind, samples=samples, steps_per_sample=steps) for _ in range(_ROUNDS)]
+        blocks = [
+            conversation.isolated_block(probe.kind, samples=samples, steps_per_sample=steps) for _ in range(_ROUNDS)
+        ]
         yield median_of([blocks]).inverse(probe.work(size))
         if following is not None and once_s * probe.growth(size, following) > _LONGEST_S:
             return
 
 
-def _entry(environment: Environment, device: str, measured: _Measured) -> dict[str, Any]:
+def _entry(environment: Environment, machine: Machine, device: str, measured: _Measured) -> dict[str, Any]:
     def of(kind: str, prefix: str = "") -> dict[str, object]:
         chosen = {prefix + what: value for (this, what), value in measured.found.items() if this == kind}
         return {what: value.to_json() for what, value in chosen.items()}
@@ -174,6 +194,17 @@ def _entry(environment: Environment, device: str, measured: _Measured) -> dict[s
             "link": of("link", "gpu:") or Absent("there is no second device to send to"),
             "measured_with": environment.name,
             "measured_at": now(),
-            "doubts": [doubt.to_json() for doubt in measured.doubts],
+            "doubts": [doubt.to_json() for doubt in (*measured.doubts, *_too_fast(machine, device, measured))],
         }
     )
+
+
+def _too_fast(machine: Machine, device: str, measured: _Measured) -> Iterator[Doubt]:
+    """Ceilings that the hardware cannot have: everything would seem slow beside them."""
+    gpu_uuid = measured.prepared.details.get("gpu_uuid")
+    for (kind, precision), rate in measured.found.items():
+        bound = reach(machine.description, device, precision, gpu_uuid=gpu_uuid)
+        if kind == "product" and isinstance(rate, Quantity) and not isinstance(bound, Absent):
+            doubt = above_reach(rate.median, bound.flops_per_s, precision, bound.hardware)
+            if doubt is not None:
+                yield doubt

@@ -9,10 +9,9 @@ from typing import Any
 
 from deepstone.backends.registry import BACKENDS
 from deepstone.environments.chroot import LOCKED, installed_debs
-from deepstone.environments.drift import drift
 from deepstone.environments.environment import Environment
-from deepstone.environments.made import Unusable
-from deepstone.environments.probe import Probed, probe
+from deepstone.environments.interpreters import Probed, probe
+from deepstone.environments.manifest import Unusable
 from deepstone.errors import MissingError
 from deepstone.runner.examine import try_request
 from deepstone.runner.job import Machine
@@ -71,11 +70,22 @@ def _problems(environment: Environment, machine: Machine) -> Iterator[Problem]:
 
 
 def _changes(environment: Environment, probed: Probed) -> str:
+    """What has changed since the environment was built: runs before and after do not measure the same thing."""
     if environment.kind == "own":  # nothing was locked when it was made: it is whatever the user installs
         return ""
-    changes = drift(environment.lock, {**probed.lock, **_debs(environment)})
+    then, now = environment.lock, {**probed.lock, **_debs(environment)}
+    names = sorted({*then, *now})
+    changes = [_change(name, then.get(name), now.get(name)) for name in names if then.get(name) != now.get(name)]
     more = f" and {len(changes) - _CHANGES_SHOWN} more" if len(changes) > _CHANGES_SHOWN else ""
     return ", ".join(changes[:_CHANGES_SHOWN]) + more
+
+
+def _change(name: str, then: str | None, now: str | None) -> str:
+    if then is None:
+        return f"{name} {now} was added"
+    if now is None:
+        return f"{name} {then} was removed"
+    return f"{name} was {then} and is {now}"
 
 
 def _debs(environment: Environment) -> dict[str, str]:

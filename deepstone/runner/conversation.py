@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,14 +17,16 @@ from deepstone.absent import Absent
 from deepstone.errors import MissingError
 from deepstone.graph.weights import cached_weights, parameter_slices
 from deepstone.launchers.local import worker_argv, worker_variables
+from deepstone.measure.doubts import RoundTrip
 from deepstone.records.schema import Outcome, is_absent
 from deepstone.runner.job import Job
-from deepstone.runner.supervise import Ending, ProtocolError, WorkerEnded, WorkerProcess, WorkerTimeout
+from deepstone.runner.scratch import scratch_folder
+from deepstone.runner.worker_process import ProtocolError, WorkerEnded, WorkerProcess
 from deepstone.setups.axes import AUTO, cpu_list
-from deepstone.setups.effective import EffectiveValue
+from deepstone.setups.effective import EffectiveValue, contradiction
+from deepstone.supervise import Ending, ProcessTimeout
 
 PROTOCOL = 1
-_SCRATCH = "deepstone-job-"
 
 
 class JobFailed(Exception):
@@ -96,8 +96,8 @@ class InPlaceTimes:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LonePrograms:
-    """Of one layer by itself. `beside`: what each does that a step does not; mostly nothing."""
+class IsolatedPrograms:
+    """Of one isolated layer. `beside`: what each does that a step does not; mostly nothing."""
 
     names: tuple[str, ...]
     beside: str
@@ -147,16 +147,22 @@ class Conversation:
         self._scratch = scratch
         self._deadline_s = deadline_s
         self._stage = "hello"
+        self._scripted_clock = False
+        self._ready = set[str]()  # programs that ran before
+        self.round_trips: list[RoundTrip] = []  # every timed block so far, by both clocks
+        self.steps = 0  # asked for so far, of the network that was prepared last
 
     def hello(self) -> Hello:
         affinity = str(self._job.request["affinity"])
         cpus = None if affinity == AUTO else _usable(cpu_list(affinity), affinity)
         reply = self._ask("hello", protocol=PROTOCOL, affinity=cpus)
+        self._scripted_clock = reply["framework"].get("clock") == "scripted"
         return Hello(pid=reply["pid"], python=reply["python"], framework=reply["framework"], import_s=reply["import_s"])
 
     def prepare(self, job: Job | None = None) -> Prepared:
         """Up to and including the first step; of another job in the same environment if one is given."""
         reply = self._build(job or self._job, first_step=True)
+        self.steps = 1
         return Prepared(
             build_s=reply["build_s"],
             first_step_s=reply["first_step_s"],
@@ -184,7 +190,8 @@ class Conversation:
         )
 
     def block(self, *, samples: int, steps_per_sample: int = 1, lead: int = 0, program: str = "") -> BlockTimes:
-        reply = self._ask("block", samples=samples, steps_per_sample=steps_per_sample, lead=lead, program=program)
+        reply = self._ask_timed("block", program, samples, steps_per_sample, lead)
+        self.steps += lead + samples * steps_per_sample
         return _block_times(reply)
 
     def phases(self, steps: int) -> dict[str, list[float]]:
@@ -193,15 +200,26 @@ class Conversation:
     def losses(self, steps: int) -> list[float]:
         return [float(text) for text in self._ask("losses", steps=steps)["losses"]]
 
+    def contradiction(self) -> str | None:
+        """How what is in effect by now is not what the job asks for."""
+        return contradiction(self._job.request, self._ask("observe")["effective"])
+
     def dump(self, kind: str) -> dict[str, Path]:
         """Arrays of the worker as .npy files in the job's scratch folder."""
         reply = self._ask("dump", kind=kind, folder=str(self._scratch))
         return {name: Path(path) for name, path in reply["files"].items()}
 
+    def sample(self, kind: str, *, most: int) -> dict[str, NDArray[np.float64]]:
+        """At most so many values of each of the worker's arrays, the same ones in every worker of the model."""
+        reply = self._ask("sample", kind=kind, most=most, folder=str(self._scratch))
+        values = np.load(reply["path"])
+        ends = np.cumsum(reply["sizes"], dtype=np.int64)
+        return dict(zip(reply["names"], np.split(values, ends[:-1]), strict=True)) if reply["names"] else {}
+
     def layer(
         self, name: str, inputs: Mapping[str, NDArray[Any]], upstream: NDArray[Any] | None
     ) -> dict[tuple[str, str], NDArray[Any]]:
-        """One layer by itself: ("output", ""), ("input" | "parameter" | "buffer", NAME) to what it gave."""
+        """One isolated layer: ("output", ""), ("input" | "parameter" | "buffer", NAME) to what it gave."""
         paths: dict[str, str] = {}
         for number, (source, array) in enumerate(inputs.items()):
             paths[source] = self._saved(f"given-{number}", array)
@@ -232,14 +250,13 @@ class Conversation:
             layers_s={(name, direction): times for name, direction, times in reply["layers"]},
         )
 
-    def lone(self, name: str) -> LonePrograms:
-        """Make one layer ready to be timed by itself."""
-        reply = self._ask("lone", name=name)
-        return LonePrograms(names=tuple(reply["programs"]), beside=str(reply["beside"]))
+    def isolated(self, name: str) -> IsolatedPrograms:
+        """Make one layer ready to be timed in isolation."""
+        reply = self._ask("isolated", name=name)
+        return IsolatedPrograms(names=tuple(reply["programs"]), beside=str(reply["beside"]))
 
-    def lone_block(self, program: str, *, samples: int, steps_per_sample: int = 1, lead: int = 0) -> list[float]:
-        reply = self._ask("lone_block", program=program, samples=samples, steps_per_sample=steps_per_sample, lead=lead)
-        return reply["step_s"]
+    def isolated_block(self, program: str, *, samples: int, steps_per_sample: int = 1, lead: int = 0) -> list[float]:
+        return self._ask_timed("isolated_block", program, samples, steps_per_sample, lead)["step_s"]
 
     def trace(self, steps: int, path: str = "") -> dict[str, Any]:
         """Steps under the framework's own profiler: kernels, calls, how busy the device was."""
@@ -247,7 +264,7 @@ class Conversation:
         return {key: value for key, value in reply.items() if key != "event"}
 
     def ceiling(self, **wanted: str | int) -> None:
-        """Make the program ready that `lone_block` times under the name `wanted["kind"]`; see Backend.ceiling."""
+        """Make the program ready that `isolated_block` times under the name `wanted["kind"]`; see Backend.ceiling."""
         self._ask("ceiling", wanted=wanted)
 
     def convolution(self, name: str, direction: str) -> ConvolutionFacts:
@@ -262,14 +279,13 @@ class Conversation:
         )
 
     def attempt(self, algorithm: str) -> dict[str, Any]:
-        """Run one algorithm of the convolution once, so that `lone_block` and `lone_times` can time it."""
+        """Run one algorithm of the convolution once, so that `isolated_block` and `isolated_times` can time it."""
         reply = self._ask("convolution", algorithm=algorithm)
         return {key: value for key, value in reply.items() if key != "event"}
 
-    def lone_times(self, program: str, *, samples: int, steps_per_sample: int = 1, lead: int = 0) -> BlockTimes:
-        """As `lone_block`, with what else is known of the block."""
-        reply = self._ask("lone_block", program=program, samples=samples, steps_per_sample=steps_per_sample, lead=lead)
-        return _block_times(reply)
+    def isolated_times(self, program: str, *, samples: int, steps_per_sample: int = 1, lead: int = 0) -> BlockTimes:
+        """As `isolated_block`, with what else is known of the block."""
+        return _block_times(self._ask_timed("isolated_block", program, samples, steps_per_sample, lead))
 
     def memory_peak(self, steps: int) -> MemoryPeak:
         reply = self._ask("memory_peak", steps=steps)
@@ -282,19 +298,31 @@ class Conversation:
         return self._ask("memory")["memory"]
 
     def close(self) -> Ending:
-        """Let the worker go by itself."""
+        """Let the worker exit."""
         self._ask("close")
         try:
             return self._worker.wait(deadline_s=self._deadline_s)
-        except WorkerTimeout:
+        except ProcessTimeout:
             return self._worker.stop()
+
+    def _ask_timed(self, what: str, program: str, samples: int, steps_per_sample: int, lead: int) -> dict[str, Any]:
+        """A block, with a look at our own clock before and after it."""
+        begin_s = time.perf_counter()
+        reply = self._ask(what, program=program, samples=samples, steps_per_sample=steps_per_sample, lead=lead)
+        seen_s = time.perf_counter() - begin_s
+        makes_it_ready = bool(program) and program not in self._ready  # it may compile before it is timed
+        self._ready.add(program)
+        if not self._scripted_clock and not makes_it_ready:
+            claimed_s, lead_s = sum(reply["step_s"]) * steps_per_sample, sum(reply["step_s"]) * lead / samples
+            self.round_trips.append(RoundTrip(claimed_s=claimed_s, lead_s=lead_s, seen_s=seen_s))
+        return reply
 
     def _ask(self, what: str, **content: object) -> dict[str, Any]:
         self._stage = what
         try:
             self._worker.send({"do": what, **content}, deadline_s=self._deadline_s)
             reply = cast(dict[str, Any], self._worker.receive(deadline_s=self._deadline_s))
-        except WorkerTimeout:
+        except ProcessTimeout:
             self._worker.stop()
             raise self._failed(
                 "timeout", f"no answer to {what} within the time limit; raise it with --timeout"
@@ -306,9 +334,10 @@ class Conversation:
         except ProtocolError as error:
             self._worker.stop()
             raise self._failed("crashed", str(error)) from None
+        self._worker.trim_output()
         if reply["event"] == "failed":
             if reply["outcome"] == "missing":
-                raise MissingError(reply["reason"])
+                raise MissingError(f"{reply['reason']}{self._whose()}")
             raise self._failed(reply["outcome"], reply["reason"])
         return reply
 
@@ -317,12 +346,17 @@ class Conversation:
     ) -> JobFailed:
         return JobFailed(
             outcome,
-            reason,
+            reason + (self._whose() if self._stage == "hello" else ""),
             stage=self._stage,
             stderr_tail=self._worker.output_tail(),
             signal=signal,
             exit_code=exit_code,
         )
+
+    def _whose(self) -> str:
+        """Which interpreter it was, unless it is Deepstone's own: look there for what keeps a worker from starting."""
+        environment = self._job.environment
+        return "" if environment.kind == "own" else f" (environment {environment.name}: {environment.python})"
 
 
 def _block_times(reply: Mapping[str, Any]) -> BlockTimes:
@@ -338,10 +372,7 @@ def _block_times(reply: Mapping[str, Any]) -> BlockTimes:
 @contextmanager
 def talking_to_worker(job: Job, *, timeout_s: float) -> Generator[Conversation, None, None]:
     """A worker for the job, ended with its whole tree when the context is left."""
-    _sweep_scratch()
-    prefix = f"{_SCRATCH}{os.getpid()}-"
-    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
-        scratch = Path(folder)
+    with scratch_folder() as scratch:
         worker = WorkerProcess.start(
             worker_argv(job.environment.command, job.environment.framework, job.environment.version),
             env=variables_of(job),
@@ -357,14 +388,6 @@ def variables_of(job: Job) -> dict[str, str]:
     environment = job.environment
     given = environment.variables_over(os.environ)
     return worker_variables(given, environment.framework, environment.version, job.request)
-
-
-def _sweep_scratch() -> None:
-    """Remove the folders of controllers that were killed before they could."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_SCRATCH}[0-9]*-*"):
-        owner = folder.name.removeprefix(_SCRATCH).partition("-")[0]
-        if owner.isdecimal() and not Path("/proc", owner).exists():
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def cache_folder() -> Path:

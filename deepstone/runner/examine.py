@@ -13,13 +13,14 @@ from deepstone.environments.find import installed
 from deepstone.errors import MissingError
 from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph
-from deepstone.measure.energy.find import find_meters
+from deepstone.measure.energy.window import find_meters
 from deepstone.models.load import LoadedModel
 from deepstone.records.schema import is_absent
 from deepstone.runner.conversation import JobFailed, talking_to_worker
 from deepstone.runner.job import Job, Machine
-from deepstone.runner.launch import Tell, silent
+from deepstone.runner.measurement import OnProgress, no_progress
 from deepstone.setups.axes import FORWARD_ONLY, Value
+from deepstone.setups.effective import contradiction
 from deepstone.setups.request import complete
 
 _PROBE_TIMEOUT_S = 180.0
@@ -53,12 +54,12 @@ class Examination:
         }
 
 
-def examine(tell: Tell = silent) -> Examination:
+def examine(on_progress: OnProgress = no_progress) -> Examination:
     machine = Machine.here()
     missing: list[dict[str, str]] = []
     frameworks: dict[str, dict[str, Any]] = {}
     for name, environment in installed().items():
-        frameworks[name] = _framework(name, environment, machine, missing, tell)
+        frameworks[name] = _framework(name, environment, machine, missing, on_progress)
     return Examination(
         machine=dict(machine.description),
         devices=_devices(machine, missing),
@@ -69,20 +70,20 @@ def examine(tell: Tell = silent) -> Examination:
 
 
 def _framework(
-    name: str, environment: Environment | None, machine: Machine, missing: list[dict[str, str]], tell: Tell
+    name: str, environment: Environment | None, machine: Machine, missing: list[dict[str, str]], on_progress: OnProgress
 ) -> dict[str, Any]:
     if environment is None:
         missing.append({"what": f"framework {name}", "why": "not installed", "remedy": BACKENDS[name].remedy})
         return {"version": "", "runs": False, "why": "not installed"}
     framework = environment.framework
-    tell(f"trying {name}", 0.1)
+    on_progress(f"trying {name}", 0.1)
     why = try_request(environment, machine, {"framework": framework})
     if why:
         missing.append({"what": f"framework {name}", "why": why, "remedy": _remedy(environment)})
         return {"version": environment.version, "runs": False, "why": why}
     features: dict[str, dict[str, Any]] = {}
     for number, (feature, request, remedy) in enumerate(_features(machine)):
-        tell(f"trying {name}, {feature}", (number + 1) / (len(_FEATURES) + 2))
+        on_progress(f"trying {name}, {feature}", (number + 1) / (len(_FEATURES) + 2))
         why = try_request(environment, machine, {"framework": framework, **request})
         features[feature] = {"works": not why, "why": why}
         if why and not why.startswith("unsupported"):  # which is how this framework is, not what this machine lacks
@@ -108,13 +109,14 @@ def try_request(environment: Environment, machine: Machine, request: dict[str, V
     try:
         with talking_to_worker(job, timeout_s=_PROBE_TIMEOUT_S) as conversation:
             conversation.hello()
-            conversation.prepare()
+            prepared = conversation.prepare()
             conversation.close()
     except JobFailed as failure:
         return f"{failure.outcome}: {failure.reason}"
     except MissingError as error:
         return str(error)
-    return ""
+    reason = contradiction(job.request, prepared.effective)
+    return f"unsupported: {reason}" if reason else ""
 
 
 def probe_job(environment: Environment, machine: Machine, request: dict[str, Value]) -> Job:

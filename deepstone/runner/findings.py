@@ -9,58 +9,65 @@ from deepstone.environments.environment import Environment
 from deepstone.runner.assemble import now
 from deepstone.runner.ceilings import measure_ceilings
 from deepstone.runner.conversation import JobFailed
-from deepstone.runner.convolution_report import lab_report
-from deepstone.runner.convolution_results import Lab
-from deepstone.runner.convolutions import LabEffort, run_lab
+from deepstone.runner.convolutions.lab import LabEffort, run_lab
+from deepstone.runner.convolutions.report import lab_report
+from deepstone.runner.convolutions.results import Lab
 from deepstone.runner.job import Job, Machine
 from deepstone.runner.largest_batch import find_largest_batch
-from deepstone.runner.launch import Tell, silent
-from deepstone.runner.layer_report import layers_report
-from deepstone.runner.layers import LayersEffort, find_layers
+from deepstone.runner.layers.measure import LayersEffort, find_layers
+from deepstone.runner.layers.report import layers_report
+from deepstone.runner.measurement import OnProgress, no_progress
 from deepstone.runner.memory import failure_report, find_memory, memory_report
 from deepstone.runner.peaks import keep_peaks
 
 
-def layers_finding(job: Job, effort: LayersEffort, tell: Tell = silent) -> dict[str, Any]:
+def layers_finding(job: Job, effort: LayersEffort, on_progress: OnProgress = no_progress) -> dict[str, Any]:
     """`deepstone layers` for one framework."""
     started_at = now()
     try:
-        found = find_layers(job, effort, tell)
+        found = find_layers(job, effort, on_progress)
     except JobFailed as failure:
         return {"outcome": failure.outcome, "failure": _told(failure)}
     return {"outcome": "ok", **layers_report(job, found, started_at=started_at)}
 
 
 def memory_finding(
-    job: Job, *, timeout_s: float, largest: bool = False, limit_bytes: int | None = None, tell: Tell = silent
+    job: Job,
+    *,
+    timeout_s: float,
+    largest: bool = False,
+    limit_bytes: int | None = None,
+    on_progress: OnProgress = no_progress,
 ) -> dict[str, Any]:
     """`deepstone memory` for one framework."""
     try:
-        found = find_memory(job, timeout_s=timeout_s, tell=tell)
+        found = find_memory(job, timeout_s=timeout_s, on_progress=on_progress)
         report: dict[str, Any] = {"outcome": "ok", **memory_report(job, found)}
     except JobFailed as failure:
         found = failure
         report = {"outcome": failure.outcome, **failure_report(job, failure)}
     if largest and report["outcome"] in ("ok", "oom"):
-        search = find_largest_batch(job, found, given_bytes=limit_bytes, timeout_s=timeout_s, tell=tell)
+        search = find_largest_batch(job, found, given_bytes=limit_bytes, timeout_s=timeout_s, on_progress=on_progress)
         report["largest_batch"] = search
     return report
 
 
-def lab_finding(job: Job, effort: LabEffort, lab: Lab, tell: Tell = silent) -> dict[str, Any]:
+def lab_finding(job: Job, effort: LabEffort, lab: Lab, on_progress: OnProgress = no_progress) -> dict[str, Any]:
     """`deepstone conv` for one batch: what the lab found until it failed, if it did."""
     outcome, failure = "ok", {}
     try:
-        run_lab(job, effort, lab, tell)
+        run_lab(job, effort, lab, on_progress)
     except JobFailed as failed:
         outcome, failure = failed.outcome, {"failure": _told(failed)}
     found = {} if lab.is_empty else lab_report(job, lab)
     return {"outcome": outcome, **found, **failure}
 
 
-def peaks_finding(environment: Environment, machine: Machine, device: str, tell: Tell = silent) -> dict[str, Any]:
+def peaks_finding(
+    environment: Environment, machine: Machine, device: str, on_progress: OnProgress = no_progress
+) -> dict[str, Any]:
     """An entry of `deepstone doctor --peaks`, also kept for later runs; absent where the framework does not run."""
-    entry = measure_ceilings(environment, machine, device, tell)
+    entry = measure_ceilings(environment, machine, device, on_progress)
     if isinstance(entry, Absent):
         return {"device": device, "framework": environment.name, **entry.to_json()}
     keep_peaks(entry, machine, environment)

@@ -14,8 +14,8 @@ from deepstone.graph.cost import COST_UNKNOWN, step_bytes, step_flops
 from deepstone.graph.memory import StepMemory, step_memory
 from deepstone.hardware.machine import describe_machine, machine_sha
 from deepstone.models.load import LoadedModel
-from deepstone.records.identity import job_id
-from deepstone.records.schema import Identity, IdentityWorkload, Phase, Workload
+from deepstone.results.identity import job_id, without_defaults
+from deepstone.results.record import Identity, IdentityWorkload, Workload, WorkloadPhase
 from deepstone.setups.axes import FAKE
 from deepstone.setups.request import Request
 from deepstone.setups.rules import broken_rule
@@ -56,19 +56,22 @@ class Job:
         return cast(int, self.request["batch"])
 
     @property
-    def phase(self) -> Phase:
-        return cast(Phase, self.request["phase"])
+    def phase(self) -> WorkloadPhase:
+        return cast(WorkloadPhase, self.request["phase"])
 
     @property
     def identity(self) -> Identity:
-        return {
-            "graph_sha": self.model.graph.sha,
-            "workload": self._workload(),
-            "requested": dict(self.request),
-            "environment_sha": self.environment.sha,
-            "machine_sha": self.machine.sha,
-            "repetition": self.repetition,
-        }
+        workload = self.workload
+        return Identity(
+            graph_sha=self.model.graph.sha,
+            workload=IdentityWorkload(
+                model=workload.model, batch=workload.batch, phase=workload.phase, input=workload.input
+            ),
+            requested=without_defaults(self.request),
+            environment_sha=self.environment.sha,
+            machine_sha=self.machine.sha,
+            repetition=self.repetition,
+        )
 
     @property
     def id(self) -> str:
@@ -76,15 +79,14 @@ class Job:
 
     @property
     def workload(self) -> Workload:
-        return {**self._workload(), "source": self.model.source, "file_sha256": self.model.file_sha256}
-
-    def _workload(self) -> IdentityWorkload:
-        return {
-            "model": self.model.name,
-            "batch": self.batch,
-            "phase": self.phase,
-            "input": str(self.request["input"]),
-        }
+        return Workload(
+            model=self.model.name,
+            batch=self.batch,
+            phase=self.phase,
+            input=str(self.request["input"]),
+            source=self.model.source,
+            file_sha256=self.model.file_sha256,
+        )
 
     @property
     def flops(self) -> int | Absent:

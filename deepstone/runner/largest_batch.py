@@ -17,7 +17,7 @@ from deepstone.hardware.cgroup import memory_limit_bytes
 from deepstone.runner.batch_search import NOT_TRIED, OK, OUT_OF_MEMORY, LargestBatch, Tried, largest_batch
 from deepstone.runner.conversation import JobFailed, MemoryPeak
 from deepstone.runner.job import Job
-from deepstone.runner.launch import Tell, silent
+from deepstone.runner.measurement import OnProgress, no_progress
 from deepstone.runner.memory import MemoryFound, find_memory
 from deepstone.setups.axes import MOST_BATCH
 from deepstone.units import bytes_
@@ -37,7 +37,12 @@ class Limit:
 
 
 def find_largest_batch(
-    job: Job, found: MemoryFound | JobFailed, *, given_bytes: int | None, timeout_s: float, tell: Tell = silent
+    job: Job,
+    found: MemoryFound | JobFailed,
+    *,
+    given_bytes: int | None,
+    timeout_s: float,
+    on_progress: OnProgress = no_progress,
 ) -> dict[str, Any]:
     """The JSON of `largest_batch`; `found` is how the job went with its own batch. Raises UsageError, JobFailed."""
     failed: list[Tried] = []
@@ -48,10 +53,10 @@ def find_largest_batch(
         if job.batch == 1:
             return _nothing_fits(failed, found)
         job = _with_batch(job, job.batch // 2)
-        tell(f"trying batch {job.batch}", 0.0)
+        on_progress(f"trying batch {job.batch}", 0.0)
         found = _find(job, timeout_s)
     limit = _limit(job, found, given_bytes)
-    tries = _Tries(job, limit, timeout_s, tell)
+    tries = _Tries(job, limit, timeout_s, on_progress)
     own = _judged(job.batch, found.peak, limit)
     sample_bytes = _sample_bytes(job)
     first = [*failed, own]
@@ -101,11 +106,11 @@ def _failed(batch: int, failure: JobFailed) -> Tried:
 class _Tries:
     """Runs the job with one batch after the other, each in a worker of its own."""
 
-    def __init__(self, job: Job, limit: Limit, timeout_s: float, tell: Tell) -> None:
+    def __init__(self, job: Job, limit: Limit, timeout_s: float, on_progress: OnProgress) -> None:
         self._job = job
         self._limit = limit
         self._timeout_s = timeout_s
-        self._tell = tell
+        self._on_progress = on_progress
         self._count = 0
 
     def attempt(self, batch: int, expected_bytes: float) -> Tried:
@@ -114,7 +119,7 @@ class _Tries:
             reason = f"would need about {bytes_(expected_bytes)}, and {bytes_(safe_bytes)} is all that may be tried"
             return Tried(batch=batch, outcome=NOT_TRIED, peak_bytes=Absent(reason), reason=reason)
         self._count += 1
-        self._tell(f"trying batch {batch}", min(0.95, self._count / 6))
+        self._on_progress(f"trying batch {batch}", min(0.95, self._count / 6))
         found = _find(_with_batch(self._job, batch), self._timeout_s)
         if isinstance(found, JobFailed):
             return _failed(batch, found)

@@ -13,7 +13,7 @@ from deepstone.records.schema import is_absent
 from deepstone.runner.conversation import Conversation, JobFailed, MemoryPeak, talking_to_worker
 from deepstone.runner.examine import probe_job
 from deepstone.runner.job import Job, storable
-from deepstone.runner.launch import Launched, Tell, silent, start
+from deepstone.runner.measurement import Launched, OnProgress, no_progress, start
 
 SCHEMA = 1
 _STEPS = 1  # after the first, which makes what the optimizer keeps: the second has everything
@@ -30,7 +30,9 @@ class MemoryFound:
     layers: dict[str, dict[str, Any]] | Absent
 
 
-def find_memory(job: Job, *, timeout_s: float, by_layer: bool = True, tell: Tell = silent) -> MemoryFound:
+def find_memory(
+    job: Job, *, timeout_s: float, by_layer: bool = True, on_progress: OnProgress = no_progress
+) -> MemoryFound:
     """Raises JobFailed when the job does not run, MissingError when something is not there."""
     reason = job.broken_rule
     if reason:
@@ -39,10 +41,10 @@ def find_memory(job: Job, *, timeout_s: float, by_layer: bool = True, tell: Tell
     with talking_to_worker(job, timeout_s=timeout_s) as conversation:
         # What the framework takes to train anything at all, a tiny network has it take before this one is built.
         tiny = probe_job(job.environment, job.machine, {**job.request, "batch": 1}) if by_layer else None
-        start(conversation, job, launched, tell, beforehand=tiny)
-        tell("the peak of a step", 0.4)
+        start(conversation, job, launched, on_progress, beforehand=tiny)
+        on_progress("the peak of a step", 0.4)
         peak = conversation.memory_peak(_STEPS)
-        tell("layer by layer", 0.7)
+        on_progress("layer by layer", 0.7)
         layers = _by_layer(conversation) if by_layer else Absent("not asked for")
         conversation.close()
     return MemoryFound(launched=launched, peak=peak, layers=layers)
@@ -75,7 +77,7 @@ def memory_report(job: Job, found: MemoryFound) -> dict[str, Any]:
 
 def failure_report(job: Job, failure: JobFailed) -> dict[str, Any]:
     """The same where the job did not run."""
-    return {**_asked(job), "failure": {"reason": failure.reason, "stderr_tail": failure.stderr_tail}}
+    return {**as_json(_asked(job)), "failure": {"reason": failure.reason, "stderr_tail": failure.stderr_tail}}
 
 
 def _asked(job: Job) -> dict[str, Any]:

@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from deepstone.environments.environment import Environment
 from deepstone.environments.find import find_environment
 from deepstone.models.load import LoadedModel
-from deepstone.records.validate import check_identity
+from deepstone.results import codec
+from deepstone.results.checks import check_identity
+from deepstone.results.record import Identity
 from deepstone.runner.job import Job, Machine
 from deepstone.setups.request import Request
 
@@ -30,5 +32,5 @@ def make_job(
         command=tuple(command),
         repetition=repetition,
     )
-    check_identity(job.identity)
+    check_identity(codec.convert(job.identity.to_json(), Identity))
     return job

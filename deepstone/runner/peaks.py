@@ -80,10 +80,11 @@ def _quantity(value: Mapping[str, Any]) -> Quantity | None:
     """None where it is absent; ValueError where it is no quantity that could be a ceiling."""
     if "absent" in value:
         return None
-    low, middle, high = (float(value[key]) for key in ("low", "median", "high"))
-    if not 0 < low <= middle <= high < math.inf:
+    found = Quantity.from_json(value)
+    low, high = (found.low, found.high) if found.has_interval else (found.median, found.median)
+    if not 0 < low <= found.median <= high < math.inf:
         raise ValueError("no ceiling")
-    return Quantity(median=middle, low=low, high=high, n=int(value["n"]))
+    return found
 
 
 def _best_of(found: Sequence[Peaks]) -> Peaks:

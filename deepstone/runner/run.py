@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from deepstone.records.schema import Draft
+from deepstone.measure.effort import Effort
+from deepstone.results.record import Draft
 from deepstone.runner.assemble import draft, now
 from deepstone.runner.conversation import JobFailed, talking_to_worker
+from deepstone.runner.gpu_around import watching_gpu
 from deepstone.runner.job import Job
-from deepstone.runner.launch import Effort, Launched, Tell, measure, silent
+from deepstone.runner.measurement import Launched, OnProgress, measure, no_progress
 
 
-def run_job(job: Job, effort: Effort, tell: Tell = silent) -> Draft:
+def run_job(job: Job, effort: Effort, on_progress: OnProgress = no_progress) -> Draft:
     """Measure a job in as many fresh processes as `effort.launches` says. Raises MissingError; all else is recorded."""
     started_at = now()
     launches: list[Launched] = []
@@ -18,14 +20,14 @@ def run_job(job: Job, effort: Effort, tell: Tell = silent) -> Draft:
         if reason:
             raise JobFailed("unsupported", reason, stage="plan")
         for number in range(effort.launches):
-            launches.append(Launched())
-            with talking_to_worker(job, timeout_s=effort.timeout_s) as conversation:
-                measure(conversation, job, launches[-1], effort, _within(tell, number, effort.launches))
+            with watching_gpu(job) as gpu, talking_to_worker(job, timeout_s=effort.timeout_s) as conversation:
+                launches.append(Launched(gpu=gpu))
+                measure(conversation, job, launches[-1], effort, _within(on_progress, number, effort.launches))
     except JobFailed as failure:
         return draft(job, launches, started_at=started_at, effort=effort, failure=failure)
     return draft(job, launches, started_at=started_at, effort=effort)
 
 
-def _within(tell: Tell, number: int, count: int) -> Tell:
+def _within(on_progress: OnProgress, number: int, count: int) -> OnProgress:
     """One launch's share of the whole."""
-    return lambda stage, share: tell(stage, (number + share) / count)
+    return lambda stage, share: on_progress(stage, (number + share) / count)

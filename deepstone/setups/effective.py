@@ -8,10 +8,16 @@ from typing import TypedDict
 from deepstone.setups.axes import AUTO, AXES, ISA_ORDER, Value
 from deepstone.setups.request import Request
 
+# The axes that a framework decides about: what it did may be something else than it was told.
+LEFT_TO_FRAMEWORKS = (
+    *("device", "precision", "layout", "engine", "algorithm", "compile"),
+    *("threads", "inter_threads", "affinity", "isa"),
+)
+
 
 class EffectiveValue(TypedDict):
     value: Value
-    source: str  # "observed": read back from the framework; "set": we set it and the framework took it
+    source: str  # "observed": read back from the framework; "set": it was told to, and whether it did is not known
 
 
 def contradiction(requested: Request, effective: Mapping[str, EffectiveValue]) -> str | None:
@@ -20,12 +26,13 @@ def contradiction(requested: Request, effective: Mapping[str, EffectiveValue]) -
         if name not in effective:
             return f"the backend does not say what it did about {name}"
         asked, done = requested[name], effective[name]["value"]
-        if not _fits(name, asked, done):
+        if not fits(name, asked, done):
             return f"asked for {name}={asked}, but got {done}"
     return None
 
 
-def _fits(name: str, asked: Value, done: Value) -> bool:
+def fits(name: str, asked: Value, done: Value) -> bool:
+    """Whether the effective value of one axis is what was asked for, or refines it."""
     if asked in (AUTO, done):
         return True
     if name == "framework":  # without a version it asks for any; tag and variant were checked when it was found

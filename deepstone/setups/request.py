@@ -45,3 +45,8 @@ def complete(given: Mapping[str, Value]) -> Request:
 def as_words(request: Request) -> list[str]:
     """The shortest words that give this request again: axes at their default are left out."""
     return [f"{name}={value}" for name, value in request.items() if value != AXES[name].default]
+
+
+def changed(*options: tuple[str, float, float]) -> list[str]:
+    """Of (name, value, default), those that differ, as words: a record's command must give the same run again."""
+    return [word for name, value, default in options if value != default for word in (name, f"{value:.12g}")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from deepstone.setups.axes import AUTO, AXES, FORWARD_ONLY
+from deepstone.setups.axes import AUTO, AXES, FORWARD_ONLY, Value
 from deepstone.setups.request import Request
 
 
@@ -91,4 +91,20 @@ def broken_rule(request: Request) -> str | None:
     for name, axis in AXES.items():
         if framework != AUTO and framework not in axis.honoured_by and request[name] != axis.default:
             return f"{framework} does not honour the axis {name}"
+    return None
+
+
+# What means nothing to an isolated convolution, and what the convolution lab tries in every way anyway.
+_NO_PART_OF_A_CONVOLUTION = ("compile", "input_grad", "dropout", "optimizer", "checkpointing", "input")
+_TRIED_BY_THE_LAB = ("engine", "algorithm")
+
+
+def lab_refusal(name: str, value: Value) -> str | None:
+    """Why the convolution lab refuses this value of an axis, or None. It drops no value in silence."""
+    if value == AXES[name].default:
+        return None
+    if name in _NO_PART_OF_A_CONVOLUTION:
+        return f"{name}={value}: conv times convolutions by themselves; leave it out"
+    if name in _TRIED_BY_THE_LAB:
+        return f"{name}={value}: conv tries every {name} there is; leave it out"
     return None

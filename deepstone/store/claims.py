@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from deepstone.durable import make_folder
-from deepstone.store.files import link_exclusively, locked, temporary
-from deepstone.store.owner import Owner
+from deepstone.store.files import Owner, link_exclusively, locked, temporary
 
 _BEING_WRITTEN_S: Final = 10.0  # an empty claim is being written, unless it has been so for long
 _TAKEOVER_WAIT_S: Final = 5.0

@@ -1,23 +1,69 @@
-"""Files that are wholly there or not at all, whenever process or machine stop; locks that end with their process."""
+"""Files that are wholly there or not at all, whenever process or machine stop; locks that end with their process; and
+which process made a file, so that what the dead left behind can be told from what the living still need."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import os
+import re
 import secrets
 import stat
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from deepstone.durable import sync_folder
-from deepstone.store.owner import Owner
 
 _NO_HARD_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK, errno.ENOSYS}
 _LOCK_POLL_S: Final = 0.02
+_STAMP = re.compile(r"([0-9]{1,10})\.([0-9]{1,20})\.([0-9a-f-]{36})")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Owner:
+    """A process for good: a pid comes round again, but not with the same start time in the same boot."""
+
+    pid: int
+    started_ticks: int
+    boot: str
+
+    @staticmethod
+    def myself() -> Owner:
+        pid = os.getpid()
+        started = _started_ticks(pid)
+        assert started is not None, "this process is alive"
+        return Owner(pid=pid, started_ticks=started, boot=_boot())
+
+    @staticmethod
+    def parse(text: str) -> Owner | None:
+        """The owner that wrote this stamp; None when the text is none."""
+        match = _STAMP.fullmatch(text)
+        return match and Owner(pid=int(match[1]), started_ticks=int(match[2]), boot=match[3])
+
+    @property
+    def stamp(self) -> str:
+        return f"{self.pid}.{self.started_ticks}.{self.boot}"
+
+    def is_gone(self) -> bool:
+        return self.boot != _boot() or _started_ticks(self.pid) != self.started_ticks
+
+
+def _boot() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def _started_ticks(pid: int) -> int | None:
+    """When a process started, in clock ticks since boot; None when it is gone, or a zombie about to be."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    state, *rest = text.rpartition(")")[2].split()
+    return None if state in "ZX" else int(rest[18])
 
 
 def open_regular(path: Path) -> BinaryIO:

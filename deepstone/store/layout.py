@@ -12,13 +12,21 @@ index.sqlite        made from runs/, and made again whenever it does not fit
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from deepstone.records.identity import JOB_PART, RUN_PATTERN
+from deepstone import errors
+from deepstone.durable import make_folder
+from deepstone.errors import StoreError
+from deepstone.results.identity import JOB_PART, RUN_PATTERN
+from deepstone.store.claims import remove_abandoned_claims
+from deepstone.store.files import publish, remove_abandoned
 
 FORMAT: Final = "deepstone store 1\n"
+_OTHER_STORE: Final = "name another store with --store DIR or DEEPSTONE_STORE"
 _SUFFIX: Final = ".json"
 _FOLDER_DIGITS: Final = 2  # of a run's name: 256 folders, none of them large
 
@@ -125,3 +133,66 @@ def attempts_of(layout: Layout, job: str) -> list[int]:
 def _json_names(folder: Path) -> list[str]:
     # Not Path.iterdir: ten thousand paths take longer to make than the folders take to list.
     return [name for name in os.listdir(folder) if name.endswith(_SUFFIX)]  # noqa: PTH208
+
+
+def remedy(error: OSError) -> str:
+    return errors.remedy(error, _OTHER_STORE)
+
+
+@contextmanager
+def as_store_error(doing: str, root: Path) -> Generator[None]:
+    """Turns an OSError into a StoreError that names the store, the reason and the remedy."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"cannot {doing} the store {root}: {errors.reason(error)}; {remedy(error)}") from error
+
+
+def default_folder() -> Path:
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(data) / "deepstone"
+
+
+def open_layout(root: Path, *, create: bool) -> Layout:
+    """The layout of a store that is there, clean of what dead processes left; made when it may be."""
+    layout = Layout(root=root)
+    with as_store_error("open", root):
+        if not _has_format(layout):
+            if not create:
+                raise StoreError(f"there is no store in {root}; name one with --store DIR or DEEPSTONE_STORE")
+            _make(layout)
+        if not layout.runs.is_dir():
+            make_folder(layout.runs)
+    clean(layout)
+    return layout
+
+
+def clean(layout: Layout) -> None:
+    """Removes what killed processes left behind."""
+    for folder in (layout.tmp, layout.claims, layout.runs):
+        remove_abandoned(folder)
+    remove_abandoned_claims(layout.claims)
+
+
+def _has_format(layout: Layout) -> bool:
+    try:
+        found = layout.format.read_bytes()[:100]
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    if found != FORMAT.encode("ascii"):
+        raise StoreError(
+            f"{layout.format} does not say {FORMAT.strip()!r}: the store was made by another version of Deepstone, "
+            "or the folder is something else; name another store with --store DIR or DEEPSTONE_STORE"
+        )
+    return True
+
+
+def _make(layout: Layout) -> None:
+    layout.root.mkdir(parents=True, exist_ok=True)
+    foreign = next((entry.name for entry in layout.root.iterdir() if not layout.is_own(entry.name)), None)
+    if foreign is not None:
+        raise StoreError(
+            f"{layout.root} is no store and not empty (it holds {foreign!r}); name a new folder with --store DIR"
+        )
+    make_folder(layout.tmp)
+    publish(FORMAT.encode("ascii"), layout.format, tmp=layout.tmp)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, cast
 
-from deepstone.records.identity import canonical_json, canonical_sha256
-from deepstone.records.schema import Record
+from deepstone.absent import Absent
+from deepstone.errors import UsageError, nearest
+from deepstone.results import codec
+from deepstone.results.identity import canonical_job, canonical_json
+from deepstone.results.record import Record
+from deepstone.setups.axes import AXES, Value
 from deepstone.store.layout import Damage
 
+COLUMNS: Final = ("job", "model", "framework", "device", "phase", "outcome")
 EXACT: Final = ("job", "model", "framework", "device", "batch", "phase", "outcome")
 
 
@@ -19,7 +24,8 @@ class Row:
     """None stands for what the record has not."""
 
     id: str
-    job: str
+    job: str  # as the record names it
+    canonical_job: str
     started_at: str
     model: str
     framework: str
@@ -32,7 +38,7 @@ class Row:
     step_s_high: float | None
     samples_per_s: float | None
     doubts: int
-    requested: str  # the requested setup as JSON
+    requested: str  # the requested setup as JSON, as the record writes it
     sha256: str  # of the record that was checked
 
 
@@ -60,26 +66,27 @@ class Listing:
 
 def row_of(record: Record, sha256: str | None = None) -> Row:
     """The row of a checked record. Whoever has its checksum at hand spares us writing the record out again."""
-    workload, summary = record["workload"], record["summary"]
-    step_s = None if "absent" in summary else summary["step_s"]
-    samples_per_s = None if "absent" in summary else summary["samples_per_s"]
+    workload = record.workload
+    step_s = None if isinstance(record.summary, Absent) else record.summary.step_s
+    has_interval = step_s is not None and step_s.has_interval
     return Row(
-        id=record["id"],
-        job=record["job"],
-        started_at=record["started_at"],
-        model=workload["model"],
-        framework=axis_value(record, "framework"),
-        device=axis_value(record, "device"),
-        batch=workload["batch"],
-        phase=workload["phase"],
-        outcome=record["outcome"],
-        step_s_median=step_s and step_s["median"],
-        step_s_low=step_s and step_s["low"],
-        step_s_high=step_s and step_s["high"],
-        samples_per_s=samples_per_s and samples_per_s["median"],
-        doubts=len(record["doubts"]),
-        requested=canonical_json(record["setup"]["requested"]),
-        sha256=canonical_sha256(record) if sha256 is None else sha256,
+        id=record.id,
+        job=record.job,
+        canonical_job=canonical_job(record),
+        started_at=record.started_at,
+        model=workload.model,
+        framework=record.setup.value("framework"),
+        device=record.setup.value("device"),
+        batch=workload.batch,
+        phase=workload.phase,
+        outcome=record.outcome,
+        step_s_median=None if step_s is None else step_s.median,
+        step_s_low=step_s.low if step_s is not None and has_interval else None,
+        step_s_high=step_s.high if step_s is not None and has_interval else None,
+        samples_per_s=None if isinstance(record.summary, Absent) else record.summary.samples_per_s.median,
+        doubts=len(record.doubts),
+        requested=canonical_json(record.setup.requested),
+        sha256=codec.sha256(record) if sha256 is None else sha256,
     )
 
 
@@ -92,6 +99,8 @@ def matches(record: Record, filters: Filters) -> bool:
 
 def _equal(row: Row, name: str, value: object) -> bool:
     found = getattr(row, name)
+    if name == "job":
+        return value in (row.job, row.canonical_job)
     return value in (found, str(found).partition("@")[0]) if name == "framework" else value == found
 
 
@@ -99,12 +108,19 @@ def asked_for(row: Row, filters: Filters) -> bool:
     if not filters.axes:
         return True
     requested = cast(dict[str, Any], json.loads(row.requested))
-    return all(str(requested.get(axis, "")) == value for axis, value in filters.axes.items())
+    return all(str(requested.get(axis, _default(axis))) == value for axis, value in filters.axes.items())
 
 
-def axis_value(record: Record, axis: str) -> str:
-    """What an axis was in effect, else what was asked for, else nothing."""
-    setup = record["setup"]
-    if axis in setup["effective"]:
-        return str(setup["effective"][axis]["value"])
-    return str(setup["requested"].get(axis, ""))
+def _default(axis: str) -> Value:
+    """For a record that was written before the axis was there."""
+    return AXES[axis].default if axis in AXES else ""
+
+
+def filters_of(given: Mapping[str, object]) -> Filters:
+    """Columns of a run and axes by name, as in model=resnet50 layout=nhwc; UsageError for a name that is neither."""
+    for name in given:
+        if name not in COLUMNS and name not in AXES:
+            raise UsageError(f"{name}: no such column or axis; {nearest(name, {*COLUMNS, *AXES})}")
+    columns = {name: str(value) for name, value in given.items() if name in COLUMNS}
+    axes = {name: str(value) for name, value in given.items() if name not in COLUMNS}
+    return replace(Filters(axes=axes), **columns)

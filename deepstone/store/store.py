@@ -7,24 +7,21 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 from deepstone.durable import make_folder, sync_folder
-from deepstone.errors import RefusedInputError, StoreError, UsageError
-from deepstone.faults import reason
-from deepstone.records.identity import JOB_PATTERN, RUN_PATTERN, run_id
-from deepstone.records.schema import Draft, Record
-from deepstone.records.validate import check_record
+from deepstone.errors import RefusedInputError, StoreError, UsageError, reason
+from deepstone.results import codec
+from deepstone.results.identity import JOB_PATTERN, RUN_PATTERN, attempt_of, run_id
+from deepstone.results.record import Draft, Record
 from deepstone.store import catalog, claims
 from deepstone.store.claims import Claim
-from deepstone.store.faults import as_store_error, remedy
 from deepstone.store.files import publish, temporary
 from deepstone.store.findings import Findings
-from deepstone.store.layout import Damage, Layout, attempts_of, scan
-from deepstone.store.opening import clean, open_layout
-from deepstone.store.rescue import FIRST_RESCUED_ATTEMPT, rescue
+from deepstone.store.layout import Damage, Layout, as_store_error, attempts_of, clean, open_layout, remedy, scan
+from deepstone.store.rescue import FIRST_RESCUED_ATTEMPT, rescue, save_refused
 from deepstone.store.rows import Filters, Listing, Row
-from deepstone.store.runfile import encode, read
+from deepstone.store.sealed import read_record, seal
 from deepstone.store.study_states import StudyStates
 
 _PREFIX: Final = re.compile(r"[0-9a-f]{1,20}|[0-9a-f]{20}-[0-9]{0,9}")
@@ -63,31 +60,34 @@ class Store:
                     pass
 
     def add(self, draft: Draft) -> Record:
-        """Gives the run its id and keeps it. If the disk refuses it, it is saved elsewhere: StoreError says where."""
-        if "id" in draft:
-            raise RefusedInputError("id: is given by the store; leave it out")
-        check_record(_numbered(draft, 1))
+        """Gives the run its id and keeps it. What the disk refuses (StoreError) or our own rules refuse
+        (InternalError) is saved elsewhere; the message says where."""
         try:
+            if isinstance(draft, Record):
+                raise RefusedInputError("id: is given by the store; leave it out")
+            codec.as_record(Record.of(draft, run_id(draft.job, 1)).to_json())
             return self._add(draft)
+        except (RefusedInputError, TypeError) as error:  # a TypeError for what JSON has not
+            raise save_refused(draft, draft.job, error, "record") from error
         except OSError as error:
             raise self._rescued(draft, error) from error
 
     def _add(self, draft: Draft) -> Record:
-        attempt = 1 + max((n for n in attempts_of(self.layout, draft["job"]) if n < FIRST_RESCUED_ATTEMPT), default=0)
+        attempt = 1 + max((n for n in attempts_of(self.layout, draft.job) if n < FIRST_RESCUED_ATTEMPT), default=0)
         while True:
-            record = _numbered(draft, attempt)
+            record = Record.of(draft, run_id(draft.job, attempt))
             if self.insert(record):
                 return record
             attempt += 1
 
     def insert(self, record: Record) -> bool:
         """Keeps a checked record under the id it has; False when that id is taken. OSError when the disk refuses."""
-        data = encode(record)
-        target = self.layout.run_file(record["id"])
+        data = seal(record)
+        target = self.layout.run_file(record.id)
         make_folder(self.layout.tmp)
         make_folder(target.parent)
         sync_folder(self.layout.runs)  # another process may have made the folder, and not have synced it yet
-        claim = claims.take(self.layout.claims, record["id"])
+        claim = claims.take(self.layout.claims, record.id)
         if claim is None:
             return False
         with claim:
@@ -111,9 +111,9 @@ class Store:
             return claims.take(self.layout.claims, job)
 
     def runs_of(self, job: str) -> tuple[str, ...]:
-        """The ids of all runs of a job, by attempt."""
-        with as_store_error("read", self.root):
-            return tuple(run_id(job, attempt) for attempt in attempts_of(self.layout, job))
+        """The ids of all good runs of a job, oldest first, under whichever of its names they are."""
+        rows = self.list(Filters(job=job)).rows
+        return tuple(row.id for row in sorted(rows, key=lambda row: (row.started_at, attempt_of(row.id))))
 
     def has(self, run: str) -> bool:
         """Whether there is a file for this run, good or not."""
@@ -142,7 +142,7 @@ class Store:
         run = self.resolve(prefix)
         path = self.layout.run_file(run)
         try:
-            return read(path, run).record
+            return read_record(path, run).result
         except RefusedInputError as error:
             raise _damaged(path, str(error)) from error
         except OSError as error:
@@ -186,7 +186,3 @@ def _refuse(damaged: Iterable[Damage]) -> None:
 
 def _damaged(path: Path, why: str) -> StoreError:
     return StoreError(f"{path} is damaged ({why}); remove it, and import the run again if you have a copy of it")
-
-
-def _numbered(draft: Draft, attempt: int) -> Record:
-    return cast(Record, {**draft, "id": run_id(str(draft.get("job")), attempt)})

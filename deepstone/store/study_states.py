@@ -11,10 +11,9 @@ from typing import Any, Final, cast
 
 from deepstone.durable import make_folder
 from deepstone.errors import RefusedInputError
-from deepstone.records.read import parse_json
-from deepstone.store.faults import as_store_error
+from deepstone.results.plain import parse_json
 from deepstone.store.files import open_regular, replace_file
-from deepstone.store.layout import Layout
+from deepstone.store.layout import Layout, as_store_error
 
 SCHEMA: Final = 1
 MAX_BYTES: Final = 64 * 2**20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,9 +12,10 @@ from typing import Final
 from deepstone.absent import Absent
 from deepstone.backends.registry import BACKENDS
 from deepstone.errors import StoreError
-from deepstone.records.identity import canonical_json
-from deepstone.records.schema import Record, is_absent
-from deepstone.runner.convolutions import equal_convolutions, passes_of
+from deepstone.results.identity import canonical_json, without_defaults
+from deepstone.results.record import Record
+from deepstone.runner.convolutions.lab import equal_convolutions, passes_of
+from deepstone.setups.request import Request
 from deepstone.store.rows import Row
 from deepstone.store.store import Store
 from deepstone.studies.task import Task
@@ -47,7 +49,8 @@ class Estimator:
 
     def __init__(self, store: Store | None, rows: Iterable[Row], *, cores: int) -> None:
         self._store = store
-        self._rows = {(row.model, row.requested): row for row in rows if row.outcome == "ok"}  # the newest stays
+        good = (row for row in rows if row.outcome == "ok")
+        self._rows = {(row.model, _asked(json.loads(row.requested))): row for row in good}  # the newest stays
         self._cores = cores
         self._took_s: dict[str, float] = {}
         self._known: dict[str, Estimate] = {}
@@ -77,15 +80,15 @@ class Estimator:
     def _from_store(self, task: Task) -> Estimate | None:
         if self._store is None or task.kind != "run":
             return None
-        row = self._rows.get((task.job.model.name, canonical_json(dict(task.job.request))))
+        row = self._rows.get((task.job.model.name, _asked(task.job.request)))
         if row is None:
             return None
         try:
             record = self._store.get(row.id)
         except StoreError:  # damaged since it was indexed
             return None
-        identity, ours = record["identity"], task.job.identity
-        if any(identity[key] != ours[key] for key in ("graph_sha", "environment_sha", "machine_sha")):
+        theirs, ours = record.identity, task.job.identity
+        if any(getattr(theirs, key) != getattr(ours, key) for key in ("graph_sha", "environment_sha", "machine_sha")):
             return None
         return Estimate(seconds=_wall_s(record, task), basis=STORE)
 
@@ -128,21 +131,19 @@ def _phases_s(task: Task, step_s: float) -> float:
     return max(_PHASE_STEPS * step_s, 0.1 * task.budget_s) if task.effort.phases else 0.0
 
 
+def _asked(request: Request) -> str:
+    return canonical_json(without_defaults(request))
+
+
 def _wall_s(record: Record, task: Task) -> float:
     """As long as the run took; the budget may be another one now."""
-    startup = record["startup"]
-    parts = [] if is_absent(startup) else list(startup.values())
-    before_s = sum(part for part in parts if isinstance(part, int | float))
-    timed_s = sum(
-        sum(block["step_s"]) * block["steps_per_sample"]
-        for launch in record["samples"]["launches"]
-        for rank in launch["ranks"]
-        for block in rank["blocks"]
-    )
-    summary = record["summary"]
-    assert "absent" not in summary, "only runs that ended well are asked"
-    step_s = summary["step_s"]["median"]
-    if summary["stopped"] != "interval within the target" or timed_s > task.budget_s:
+    parts = () if isinstance(record.startup, Absent) else tuple(record.startup.values())
+    before_s = sum(part for part in parts if not isinstance(part, Absent))
+    timed_s = sum(sum(block.step_s) * block.steps_per_sample for block in record.samples.timed)
+    summary = record.summary
+    assert not isinstance(summary, Absent), "only runs that ended well are asked"
+    step_s = summary.step_s.median
+    if summary.stopped != "interval within the target" or timed_s > task.budget_s:
         timed_s = max(task.budget_s, _FEWEST_STEPS * step_s)
-    energy_s = 0.0 if is_absent(record["energy"]) else 2.0
+    energy_s = 0.0 if isinstance(record.energy, Absent) else 2.0
     return before_s + timed_s + _phases_s(task, step_s) + energy_s + _AROUND_S

@@ -1,18 +1,31 @@
-"""The study that a word means: one that comes with Deepstone, a file in TOML, or a function in a Python file."""
+"""The study that a command line names: one that comes with Deepstone, a file in TOML, or a function in a Python file;
+and the AXIS=VALUE words after it, which take the place of the study's own values.
+"""
 
 from __future__ import annotations
 
 import re
+import tomllib
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
-from deepstone.errors import UsageError, nearest
-from deepstone.models.reading import absolute, one_line
-from deepstone.studies.read_toml import LIMIT_BYTES, read_toml
-from deepstone.studies.study import Study
+from deepstone.errors import UsageError, nearest, shown
+from deepstone.models.program import call
+from deepstone.models.reading import absolute, one_line, read_file
+from deepstone.models.zoo import ZOO
+from deepstone.results.identity import canonical_sha256
+from deepstone.setups.axes import AXES
+from deepstone.studies.read import OF_PEAKS, Source, no_use_in, read_table
+from deepstone.studies.study import Study, Sweep
+from deepstone.studies.toml_lines import places
+from deepstone.studies.values import Listed, parse_value
 
+LIMIT_BYTES: Final = 2**20
 BUILTIN: Final = Path(__file__).parent / "builtin"
 _FORMS: Final = "a study is a name from `deepstone study --list`, path/to/study.toml or path/to/file.py:function"
+_NAME_DIGITS: Final = 8
 
 
 def builtin_names() -> list[str]:
@@ -23,10 +36,8 @@ def find_study(reference: str) -> Study:
     """UsageError in one line when there is none, or when it is wrong."""
     path, _, function = reference.rpartition(":")
     if path.endswith(".py"):
-        from deepstone.studies.read_python import read_python
-
         name = _named(f"{Path(path).stem}-{function}")
-        return read_python(absolute(path), function, shown_as=reference, name=name)
+        return _read_python(absolute(path), function, shown_as=reference, name=name)
     if reference.endswith(".toml"):
         return _read(Path(reference), shown_as=reference)
     if reference in builtin_names():
@@ -64,3 +75,74 @@ def _named(stem: str) -> str:
 def _nearest(reference: str) -> str:
     known = builtin_names()
     return nearest(reference, known) if known else _FORMS
+
+
+def read_toml(data: bytes, *, shown_as: str, name: str, folder: Path | None = None) -> Study:
+    """`shown_as` is what messages call the file; UsageError in one line for anything wrong in it."""
+    if len(data) > LIMIT_BYTES:
+        raise UsageError(f"{shown_as}: is larger than {LIMIT_BYTES // 2**20} MiB; no study is")
+    try:
+        text = data.decode("utf-8")
+        table = tomllib.loads(text)
+    except RecursionError:
+        raise UsageError(f"{shown_as}: is nested too deeply") from None
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise UsageError(f"{shown_as}, line {line}: is not UTF-8 text") from None
+    except ValueError as error:  # what tomllib raises names the line itself
+        raise UsageError(f"{shown_as}: is not TOML: {shown(' '.join(str(error).split()))}") from None
+    return read_table(table, Source(shown=shown_as, folder=folder, lines=places(text)), name=name)
+
+
+def _read_python(path: Path, function: str, *, shown_as: str, name: str) -> Study:
+    """UsageError in one line, with the line of the file where its program fails."""
+    if not path.is_file():
+        raise UsageError(f"no file {path}; a study is made by a function in a Python file, as in my_study.py:make")
+    made = call(path, read_file(path), function)
+    if isinstance(made, Study):
+        return made
+    if not isinstance(made, dict):
+        raise UsageError(f"{shown_as}: returned {type(made).__name__}, not a dict as a study file holds, nor a Study")
+    return read_table(cast(dict[str, object], made), Source(shown=shown_as, folder=path.parent), name=name)
+
+
+def with_words(study: Study, words: Sequence[str]) -> Study:
+    """The study with these values in all its sweeps, under a name of its own; UsageError for a word that is wrong."""
+    if not words:
+        return study
+    models: tuple[str, ...] = ()
+    axes: dict[str, Listed] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if not equals:
+            raise UsageError(f"{word!r} is not AXIS=VALUE, as in batch=32; `deepstone axes` lists the axes")
+        if name in axes or (name == "model" and models):
+            raise UsageError(f"{name}: given twice; write {name}=A,B for several values")
+        parts = [part.strip() for part in text.split(",")]
+        if len(set(parts)) != len(parts):
+            raise UsageError(f"{shown(word)}: a value is listed twice")
+        if name == "model":
+            models = tuple(_model(part) for part in parts)
+        elif name in AXES:
+            axes[name] = Listed(values=tuple(parse_value(name, part) for part in parts))
+        else:
+            raise UsageError(f"{shown(name)}: no such axis; {nearest(name, (*AXES, 'model'))}")
+    sweeps = tuple(_with(sweep, models, axes) for sweep in study.sweeps)
+    name = f"{study.name}-{canonical_sha256(sorted(words))[:_NAME_DIGITS]}"
+    return replace(study, name=name, sweeps=sweeps)
+
+
+def _model(reference: str) -> str:
+    """Files are looked at when they are loaded; a name is either in the zoo or wrong."""
+    if reference not in ZOO and not any(character in reference for character in "/:."):
+        raise UsageError(f"no model {reference!r} in the zoo; {nearest(reference, ZOO)}")
+    return reference
+
+
+def _with(sweep: Sweep, models: tuple[str, ...], axes: dict[str, Listed]) -> Sweep:
+    if sweep.measure == "peaks":  # of the machine: what a network is run with has no part in them
+        return replace(sweep, axes={**sweep.axes, **{axis: axes[axis] for axis in OF_PEAKS if axis in axes}})
+    reason = next(filter(None, (no_use_in(sweep.measure, axis, listed) for axis, listed in axes.items())), "")
+    if reason:
+        raise UsageError(reason)
+    return replace(sweep, models=models or sweep.models, axes={**sweep.axes, **axes})

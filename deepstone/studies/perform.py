@@ -1,19 +1,30 @@
-"""Does one task: a run becomes a record, everything else a finding, kept in the store as soon as it is there."""
+"""Does one task, or finds it in the store: a run becomes a record, everything else a finding, stored at once."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final
 
-from deepstone.environments.undisturbed import undisturbed
-from deepstone.records.schema import OUTCOMES, Record
+from deepstone.absent import Absent, as_json
+from deepstone.durable import signals_blocked
+from deepstone.errors import RefusedInputError, StoreError
+from deepstone.measure.effort import Effort
+from deepstone.results import codec
+from deepstone.results.findings import Finding
+from deepstone.results.identity import canonical_task
+from deepstone.results.record import OUTCOMES, Record
 from deepstone.runner.assemble import environment_of, now
-from deepstone.runner.convolutions import LabEffort, new_lab
+from deepstone.runner.convolutions.lab import LabEffort, new_lab
 from deepstone.runner.findings import lab_finding, layers_finding, memory_finding, peaks_finding
 from deepstone.runner.job import storable
-from deepstone.runner.launch import Effort, Launched, Tell
-from deepstone.runner.layers import LayersEffort
+from deepstone.runner.layers.measure import LayersEffort
+from deepstone.runner.measurement import Launched, OnProgress
 from deepstone.runner.run import run_job
+from deepstone.store.rescue import save_refused
+from deepstone.store.rows import Row
 from deepstone.store.store import Store
 from deepstone.studies.task import Task
 
@@ -30,42 +41,43 @@ class Performed:
     speed: float | None = None
 
 
-def perform(task: Task, store: Store, tell: Tell) -> Performed:
-    """Measures and stores. Raises MissingError when something is not there, StoreError when it cannot be kept."""
+def perform(task: Task, store: Store, on_progress: OnProgress) -> Performed:
+    """Measures and stores. Raises MissingError when something is not there, StoreError when it cannot be kept,
+    InternalError when our own code fails."""
     if task.kind == "run":
         effort = Effort(
-            target=task.effort.target / 100,
+            target_share=task.effort.target_share,
             budget_s=task.budget_s,
             timeout_s=task.effort.timeout_s,
             phases=task.effort.phases,
         )
-        draft = run_job(task.job, effort, tell)
-        with undisturbed():
+        draft = run_job(task.job, effort, on_progress)
+        with signals_blocked():
             return of_record(store.add(draft))
-    finding = _finding(task, tell)
-    with undisturbed():
+    finding = _finding(task, on_progress)
+    with signals_blocked():
         return of_finding(store.findings.add(finding))
 
 
 def of_record(record: Record) -> Performed:
-    failure, summary = record["failure"], record["summary"]
+    failure, summary = record.failure, record.summary
     return Performed(
-        id=record["id"],
-        outcome=record["outcome"],
-        reason="" if "absent" in failure else failure["reason"],
-        speed=None if "absent" in summary else summary["samples_per_s"]["median"],
+        id=record.id,
+        outcome=record.outcome,
+        reason="" if isinstance(failure, Absent) else failure.reason,
+        speed=None if isinstance(summary, Absent) else summary.samples_per_s.median,
     )
 
 
-def of_finding(finding: dict[str, Any]) -> Performed:
-    reason = str(finding.get("failure", {}).get("reason", ""))
-    return Performed(id=finding["id"], outcome=finding["outcome"], reason=reason)
+def of_finding(finding: Finding) -> Performed:
+    reason = "" if finding.failure is None else finding.failure.reason
+    return Performed(id=str(finding.id), outcome=str(finding.outcome), reason=reason)
 
 
-def _finding(task: Task, tell: Tell) -> dict[str, Any]:
+def _finding(task: Task, on_progress: OnProgress) -> Finding:
     """As the command prints it, with what a finding has at any rate."""
     started_at = now()
-    found = _found(task, tell)
+    found = _found(task, on_progress)
     job = task.job
     head: dict[str, Any] = {
         "started_at": started_at,
@@ -77,10 +89,14 @@ def _finding(task: Task, tell: Tell) -> dict[str, Any]:
         head |= {"graph_sha": job.model.graph.sha, "workload": job.workload, "setup": {"requested": dict(job.request)}}
     if "environment" not in found:
         head["environment"] = environment_of(job, Launched())
-    return {**head, **found, "schema": _SCHEMA, "kind": task.kind, "task": task.id}
+    content = as_json({**head, **found, "schema": _SCHEMA, "kind": task.kind, "task": task.id})
+    try:
+        return codec.as_bare_finding(content)
+    except RefusedInputError as error:
+        raise save_refused(content, task.id, error, "finding") from error
 
 
-def _found(task: Task, tell: Tell) -> dict[str, Any]:
+def _found(task: Task, on_progress: OnProgress) -> dict[str, Any]:
     job, effort = task.job, task.effort
     if task.kind == "layers":
         look = LayersEffort(
@@ -89,14 +105,61 @@ def _found(task: Task, tell: Tell) -> dict[str, Any]:
             in_place=task.method != "isolated",
             isolated=task.method != "in-place",
         )
-        return layers_finding(job, look, tell)
+        return layers_finding(job, look, on_progress)
     if task.kind == "memory":
-        return memory_finding(job, timeout_s=effort.timeout_s, tell=tell)
+        return memory_finding(job, timeout_s=effort.timeout_s, on_progress=on_progress)
     if task.kind == "conv":
-        return lab_finding(job, LabEffort(budget_s=task.budget_s, timeout_s=effort.timeout_s), new_lab(), tell)
-    entry = peaks_finding(job.environment, job.machine, str(job.request["device"]), tell)
+        return lab_finding(job, LabEffort(budget_s=task.budget_s, timeout_s=effort.timeout_s), new_lab(), on_progress)
+    entry = peaks_finding(job.environment, job.machine, str(job.request["device"]), on_progress)
     if "absent" not in entry:
         return {"outcome": "ok", "peaks": [entry]}
     outcome, _, reason = str(entry["absent"]).partition(": ")
     known = outcome if outcome in OUTCOMES else "unsupported"
     return {"outcome": known, "peaks": [entry], "failure": {"reason": reason or outcome, "stderr_tail": ""}}
+
+
+class Known:
+    """Runs and findings by task, as they were when this was made."""
+
+    def __init__(self, store: Store, rows: Iterable[Row]) -> None:
+        self._store = store
+        self._runs: dict[str, list[Row]] = {}
+        for row in rows:
+            self._runs.setdefault(row.canonical_job, []).append(row)
+
+    @cached_property
+    def _findings(self) -> Mapping[str, Sequence[Performed]]:
+        """Read when the first is asked for: their files are large."""
+        found: dict[str, list[Performed]] = {}
+        for finding in self._store.findings.list():  # one that is damaged is as good as none; `rebuild` tells of it
+            found.setdefault(canonical_task(finding), []).append(of_finding(finding))
+        return found
+
+    def best(self, task: Task) -> Performed | None:
+        """The newest that ended well, else the newest; None when there is none."""
+        if task.kind != "run":
+            return self._best_finding(task)
+        rows = self._runs.get(task.id, [])
+        if not rows:
+            return None
+        row = next((row for row in reversed(rows) if row.outcome == "ok"), rows[-1])
+        if row.outcome == "ok":
+            return Performed(id=row.id, outcome=row.outcome, reason="", speed=row.samples_per_s)
+        return of_record(self._store.get(row.id))
+
+    def _best_finding(self, task: Task) -> Performed | None:
+        found = self._findings.get(task.id, [])
+        return next((each for each in reversed(found) if each.outcome == "ok"), found[-1] if found else None)
+
+    def newer(self, task: Task) -> Performed | None:
+        """What another process has stored of it since; None when there is nothing new."""
+        if task.kind == "run":
+            known = {row.id for row in self._runs.get(task.id, [])}
+            new = [id for id in self._store.runs_of(task.id) if id not in known]
+            return of_record(self._store.get(new[-1])) if new else None
+        known = {each.id for each in self._findings.get(task.id, [])}
+        new = [id for id in self._store.findings.of_task(task.id) if id not in known]
+        for id in reversed(new):
+            with suppress(StoreError):
+                return of_finding(self._store.findings.get(id))
+        return None

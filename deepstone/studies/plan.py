@@ -4,26 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
+from deepstone.backends.registry import BEST_FIRST
 from deepstone.environments.environment import Environment
-from deepstone.environments.find import find_environment, not_installed
+from deepstone.environments.find import environments, find_environment, installed, not_installed
 from deepstone.errors import MissingError, UsageError
 from deepstone.exchange.load import load_model
 from deepstone.models.load import LoadedModel
-from deepstone.runner.command_words import changed
-from deepstone.runner.convolutions import equal_convolutions
+from deepstone.runner.convolutions.lab import equal_convolutions
 from deepstone.runner.examine import probe_job
 from deepstone.runner.job import Job, Machine
 from deepstone.runner.new_job import make_job
-from deepstone.setups.axes import AUTO, Value
-from deepstone.setups.request import as_words, complete
-from deepstone.studies.here import look_around
-from deepstone.studies.points import Point, count_points, is_excluded, points
+from deepstone.setups.axes import AUTO, AXES, Value
+from deepstone.setups.request import as_words, changed, complete
 from deepstone.studies.study import Measure, Study, Sweep
 from deepstone.studies.task import Task, names_of
-from deepstone.studies.values import EVERY_VERSION, FRAMEWORK_WORDS, INSTALLED, Here, Listed
+from deepstone.studies.values import EVERY_VERSION, FRAMEWORK_WORDS, INSTALLED, Here, Listed, count, resolve
 
 MOST_TASKS: Final = 10_000
 ROUNDS: Final = 3
@@ -50,7 +50,7 @@ def rounds_of(sweep: Sweep) -> int:
 def make_plan(study: Study, machine: Machine | None = None) -> Plan:
     """UsageError for a plan that is empty, impossible or beyond all measure; MissingError where nothing can run it."""
     machine = machine or Machine.here()
-    return _Planner(study, machine, look_around(machine)).plan()
+    return _Planner(study, machine, _look_around(machine)).plan()
 
 
 class _Planner:
@@ -83,9 +83,9 @@ class _Planner:
         )
 
     def _refuse_too_much(self, sweeps: list[Sweep]) -> None:
-        counted = sum(count_points(sweep, self._here) * rounds_of(sweep) for sweep in sweeps)
+        counted = sum(_count_points(sweep, self._here) * rounds_of(sweep) for sweep in sweeps)
         if counted > MOST_TASKS:
-            largest = max(sweeps, key=lambda sweep: count_points(sweep, self._here) * rounds_of(sweep))
+            largest = max(sweeps, key=lambda sweep: _count_points(sweep, self._here) * rounds_of(sweep))
             raise UsageError(
                 f"{largest.where or self._study.name}: the study would have {counted:,} tasks, and more than "
                 f'{MOST_TASKS:,} are not planned; list fewer values, write vary = "one", or make several studies of it'
@@ -108,14 +108,14 @@ class _Planner:
 
     def _tasks(self, number: int, sweep: Sweep) -> Iterator[Task]:
         for model in sweep.models or ("",):
-            for point in points(sweep, self._here):
-                if is_excluded(sweep, model, point.given, self._here):
+            for point in _points(sweep, self._here):
+                if _is_excluded(sweep, model, point.given, self._here):
                     self._excluded += 1
                     continue
                 for round in range(1, rounds_of(sweep) + 1):
                     yield self._task(number, sweep, model, point, round)
 
-    def _task(self, number: int, sweep: Sweep, model: str, point: Point, round: int) -> Task:
+    def _task(self, number: int, sweep: Sweep, model: str, point: _Point, round: int) -> Task:
         environment, missing = self._environment(str(point.given.get("framework", AUTO)))
         budget_s = sweep.effort.budget_s or BUDGET_S[sweep.measure]
         if sweep.measure == "peaks":
@@ -159,7 +159,7 @@ class _Planner:
     def _model(self, sweep: Sweep, reference: str) -> LoadedModel:
         if reference not in self._models:
             try:
-                self._models[reference] = load_model(reference)
+                self._models[reference] = load_model(reference, timeout_s=sweep.effort.timeout_s)
             except UsageError as error:
                 raise UsageError(f"{sweep.where}: {error}" if sweep.where else str(error)) from error
         return self._models[reference]
@@ -180,7 +180,7 @@ class _Planner:
     def _base(self, sweeps: list[Sweep]) -> dict[str, Value]:
         """Of the first sweep of runs: what its setups are held against."""
         first = next((sweep for sweep in sweeps if sweep.measure == "run"), None)
-        point = None if first is None else next(points(first, self._here), None)
+        point = None if first is None else next(_points(first, self._here), None)
         return {} if point is None else dict(point.given)
 
 
@@ -203,7 +203,9 @@ def _options(sweep: Sweep, budget_s: float) -> list[str]:
     effort = sweep.effort
     if sweep.measure == "run":
         return changed(
-            ("--target", effort.target, 2.0), ("--budget", budget_s, 20.0), ("--timeout", effort.timeout_s, 900.0)
+            ("--target", _percent(effort.target_share), 2.0),
+            ("--budget", budget_s, 20.0),
+            ("--timeout", effort.timeout_s, 900.0),
         )
     if sweep.measure == "memory":
         return changed(("--timeout", effort.timeout_s, 900.0))
@@ -211,6 +213,11 @@ def _options(sweep: Sweep, budget_s: float) -> list[str]:
         ("--budget", budget_s, 20.0 if sweep.measure == "layers" else 0.5), ("--timeout", effort.timeout_s, 1800.0)
     )
     return options + ([] if sweep.method == "both" else ["--method", sweep.method])
+
+
+def _percent(share: float) -> float:
+    """As the command line takes it; rounded, so that 0.03 is 3 and not 3.0000000000000004."""
+    return round(100 * share, 9)
 
 
 def _hopeless(measure: Measure, job: Job) -> str:
@@ -222,3 +229,66 @@ def _hopeless(measure: Measure, job: Job) -> str:
     if measure == "conv" and not equal_convolutions(job.model.graph, 1):
         return f"unsupported: {job.model.name} has no convolution layer"
     return ""
+
+
+Given: TypeAlias = dict[str, Value]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Point:
+    """Values of the axes that the sweep names, and which of them differ from the first of their list."""
+
+    given: Given
+    changed: Given
+
+
+def _count_points(sweep: Sweep, here: Here) -> int:
+    """For all models together, before anything is excluded."""
+    counts = [count(values, here) for values in sweep.axes.values()]
+    by_model = prod(counts) if sweep.vary == "grid" else 1 + sum(max(0, each - 1) for each in counts)
+    return by_model * max(1, len(sweep.models))
+
+
+def _points(sweep: Sweep, here: Here) -> Iterator[_Point]:
+    """The base first, the last axis changing fastest. Nothing where an axis has no value here."""
+    axes = {axis: resolve(values, here) for axis, values in sweep.axes.items()}
+    if any(not values for values in axes.values()):
+        return
+    base = {axis: values[0] for axis, values in axes.items()}
+    if sweep.vary == "grid":
+        for values in product(*axes.values()):
+            given = dict(zip(axes, values, strict=True))
+            yield _Point(given=given, changed={axis: given[axis] for axis in axes if given[axis] != base[axis]})
+        return
+    yield _Point(given=base, changed={})
+    for axis, values in axes.items():
+        for value in values[1:]:
+            yield _Point(given={**base, axis: value}, changed={axis: value})
+
+
+def _is_excluded(sweep: Sweep, model: str, given: Mapping[str, Value], here: Here) -> bool:
+    return any(
+        all(_matches(axis, wanted, _value(axis, model, given), here) for axis, wanted in excluded.items())
+        for excluded in sweep.exclude
+    )
+
+
+def _value(axis: str, model: str, given: Mapping[str, Value]) -> Value:
+    return model if axis == "model" else given.get(axis, AXES[axis].default)
+
+
+def _matches(axis: str, wanted: Value, value: Value, here: Here) -> bool:
+    if wanted == "cores" and axis != "model":
+        return value == here.cores
+    if axis == "framework" and "@" not in str(wanted):  # any version of it
+        return str(value).partition("@")[0] == wanted
+    return value == wanted
+
+
+def _look_around(machine: Machine) -> Here:
+    """Frameworks by their names alone, the one that framework=auto would take first; versions as one asks for them."""
+    found = [name for name in BEST_FIRST if any(each.python.exists() for each in environments(name))]
+    versions = [name for name, each in installed().items() if each is not None and each.python.exists()]
+    return Here(
+        cores=int(machine.description["cpu"]["usable_cores"]), frameworks=tuple(found), versions=tuple(versions)
+    )

@@ -4,120 +4,199 @@ next call goes on: what has a run in the store is not measured again.
     take the next ─▶ known to fail? no time? ─▶ claim it ─▶ stored meanwhile? ─▶ measure ─▶ store ─▶ write the state
                        pruned, left out         taken: later
 
-In the end, frameworks that ran the same network are checked to compute the same.
-Two studies on one store share the work: what the other has claimed comes at the end, when it is most likely done.
+In the end, frameworks that ran the same network are checked to compute the same: without that their speeds are told,
+and not compared. Two studies on one store share the work: what the other has claimed comes at the end, when it is most
+likely done.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final, Protocol
 
-from deepstone.environments.undisturbed import undisturbed
-from deepstone.errors import MissingError
+from deepstone.checks.comparable import comparable
+from deepstone.durable import signals_blocked
+from deepstone.errors import InternalError, MissingError
 from deepstone.runner.assemble import now
+from deepstone.runner.job import Job
+from deepstone.runner.measurement import OnProgress
+from deepstone.setups.axes import FAKE
 from deepstone.store.store import Store
-from deepstone.studies.course import Call, Course
 from deepstone.studies.durations import duration
 from deepstone.studies.perform import Performed, perform
-from deepstone.studies.sameness import check_sameness
-from deepstone.studies.state import Progress, State
+from deepstone.studies.state import State, TaskStatus
+from deepstone.studies.study_run import Call, StudyRun
 
 _FIRST_WAIT_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 5.0
+_AT_ONCE: Final = 4  # workers that share one pass of the reference; all of a long list might not fit into memory
 
 
-class Watch(Protocol):
-    """Who is told how it goes. Called between blocks of measuring only."""
+class StudyProgress(Protocol):
+    """Progress callbacks. Called between blocks of measuring only."""
 
-    def begin(self, progress: Progress) -> None: ...
+    def begin(self, status: TaskStatus) -> None: ...
     def tell(self, stage: str, share: float) -> None: ...
-    def end(self, progress: Progress, performed: Performed | None) -> None: ...
+    def end(self, status: TaskStatus, performed: Performed | None) -> None: ...
     def waiting(self, tasks: int) -> None: ...
 
 
-def run_study(course: Course, store: Store, call: Call, watch: Watch) -> State:
-    """Ends with every task settled or left out. StoreError when nothing can be kept any more; whatever else happens to
-    a task stays with that task."""
-    return _StudyRun(course, store, call, watch).run()
+def run_study(
+    study_run: StudyRun,
+    store: Store,
+    call: Call,
+    progress: StudyProgress,
+    before: Callable[[Job], None] = lambda job: None,
+) -> State:
+    """Ends with every task settled or left out. StoreError when nothing can be kept any more, and whatever `before`
+    raises, which is called before each task; whatever else happens to a task stays with that task."""
+    return _Runner(study_run, store, call, progress, before).run()
 
 
-class _StudyRun:
-    def __init__(self, course: Course, store: Store, call: Call, watch: Watch) -> None:
-        self._course = course
+class _Runner:
+    def __init__(
+        self, study_run: StudyRun, store: Store, call: Call, progress: StudyProgress, before: Callable[[Job], None]
+    ) -> None:
+        self._run = study_run
         self._store = store
         self._time_s = call.time_s
-        self._watch = watch
+        self._progress = progress
+        self._before = before
         self._begin_s = time.monotonic()
 
     def run(self) -> State:
-        state = self._course.state
+        state = self._run.state
         try:
             self._write()
-            self._wait_for([progress for progress in self._course.queue() if not self._do(progress)])
-            self._course.tell_why_pruned()
+            self._wait_for([status for status in self._run.queue() if not self._do(status)])
+            self._run.tell_why_pruned()
             state.sameness = self._sameness()
             state.finished_at = now()
         finally:
-            with undisturbed():
+            with signals_blocked():
                 self._write()
         return state
 
     def _sameness(self) -> dict[str, dict[str, bool]]:
-        tasks = self._course.state.tasks
-        timeout_s = max((progress.task.effort.timeout_s for progress in tasks), default=0.0)
-        return check_sameness(tasks, timeout_s=timeout_s, tell=self._watch.tell)
+        tasks = self._run.state.tasks
+        timeout_s = max((status.task.effort.timeout_s for status in tasks), default=0.0)
+        return _check_sameness(tasks, timeout_s=timeout_s, on_progress=self._progress.tell)
 
-    def _do(self, progress: Progress) -> bool:
+    def _do(self, status: TaskStatus) -> bool:
         """Settles a task, or leaves it out; False when another process has claimed it."""
-        why = self._course.why_hopeless(progress)
+        why = self._run.why_hopeless(status)
         if why:
-            progress.settle("pruned", why=why)
+            status.settle("pruned", why=why)
             return True
-        if self._is_too_late(progress):
+        if self._is_too_late(status):
             return True
-        claim = self._store.claim_job(progress.task.id)
+        claim = self._store.claim_job(status.task.id)
         if claim is None:
             return False
         with claim:
-            if not self._course.settled_by_others(progress):
-                self._measure(progress)
+            if not self._run.settled_by_others(status):
+                self._measure(status)
         return True
 
-    def _is_too_late(self, progress: Progress) -> bool:
+    def _is_too_late(self, status: TaskStatus) -> bool:
         if self._time_s is None:
             return False
         left_s = max(0.0, self._time_s - (time.monotonic() - self._begin_s))
-        if progress.estimate_s <= left_s:
+        if status.estimate_s <= left_s:
             return False
-        needs, left, all = duration(progress.estimate_s), duration(left_s), duration(self._time_s)
-        progress.settle("left out", why=f"it takes about {needs}, and {left} of {all} were left")
+        needs, left, all = duration(status.estimate_s), duration(left_s), duration(self._time_s)
+        status.settle("left out", why=f"it takes about {needs}, and {left} of {all} were left")
         return True
 
-    def _measure(self, progress: Progress) -> None:
-        self._watch.begin(progress)
+    def _measure(self, status: TaskStatus) -> None:
+        self._progress.begin(status)
+        self._before(status.task.job)
         start_s = time.monotonic()
         performed: Performed | None = None
         try:
-            performed = perform(progress.task, self._store, self._watch.tell)
-        except MissingError as error:
-            progress.settle("failed", why=str(error))
-        with undisturbed():
+            performed = perform(status.task, self._store, self._progress.tell)
+        except (MissingError, InternalError) as error:
+            status.settle("failed", why=str(error))
+        with signals_blocked():
             if performed is not None:
-                self._course.measured(progress, performed, time.monotonic() - start_s)
+                self._run.measured(status, performed, time.monotonic() - start_s)
             self._write()
-        self._watch.end(progress, performed)
+        self._progress.end(status, performed)
 
-    def _wait_for(self, claimed: Sequence[Progress]) -> None:
+    def _wait_for(self, claimed: Sequence[TaskStatus]) -> None:
         """Until those who hold them have stored them, or have gone."""
         wait_s = _FIRST_WAIT_S
         while claimed:
-            self._watch.waiting(len(claimed))
+            self._progress.waiting(len(claimed))
             time.sleep(wait_s)
-            still = [progress for progress in claimed if not self._do(progress)]
+            still = [status for status in claimed if not self._do(status)]
             wait_s = _FIRST_WAIT_S if len(still) < len(claimed) else min(_LONGEST_WAIT_S, 2 * wait_s)
             claimed = still
 
     def _write(self) -> None:
-        self._store.studies.write(self._course.state.to_json())
+        self._store.studies.write(self._run.state.to_json())
+
+
+def _check_sameness(
+    tasks: Iterable[TaskStatus], *, timeout_s: float, on_progress: OnProgress
+) -> dict[str, dict[str, bool]]:
+    """By network and framework, for networks that ran in more than one; each framework with its defaults."""
+    wanted = {network: jobs for network, jobs in _by_network(tasks).items() if len(jobs) > 1}
+    count = sum(map(len, wanted.values()))
+    found: dict[str, dict[str, bool]] = {}
+    done = 0
+    for network, jobs in wanted.items():
+        for several in _some_at_once(jobs):
+            checked = _checked(several, timeout_s, _part(on_progress, done, len(several), count))
+            found.setdefault(network, {}).update(checked)
+            done += len(several)
+    return {network: checked for network, checked in found.items() if checked}
+
+
+def _some_at_once(jobs: Mapping[str, Job]) -> Iterator[dict[str, Job]]:
+    names = iter(jobs)
+    while some := list(islice(names, _AT_ONCE)):
+        yield {name: jobs[name] for name in some}
+
+
+def _checked(jobs: Mapping[str, Job], timeout_s: float, on_progress: OnProgress) -> dict[str, bool]:
+    try:
+        return {
+            name: check.ok for name, check in comparable(jobs, timeout_s=timeout_s, on_progress=on_progress).items()
+        }
+    except MissingError:  # one is gone since it was measured: then nothing is known of it, and the others are checked
+        if len(jobs) == 1:
+            return {}
+        apart = [_checked({name: job}, timeout_s, on_progress) for name, job in jobs.items()]
+        return {name: ok for each in apart for name, ok in each.items()}
+
+
+def _by_network(tasks: Iterable[TaskStatus]) -> dict[str, dict[str, Job]]:
+    """The first job of each framework that went well, by network; that of the base comes before its variations."""
+    found: dict[str, dict[str, Job]] = {}
+    for status in sorted(tasks, key=lambda status: len(status.task.changed)):
+        task = status.task
+        job = task.job
+        framework = _asked(job)
+        if (
+            task.kind == "run"
+            and status.state == "done"
+            and job.environment.framework != FAKE
+            and not job.model.graph.opaque
+        ):
+            found.setdefault(task.model, {}).setdefault(framework, job)
+    return found
+
+
+def _asked(job: Job) -> str:
+    """As one types it: a version that was asked for by name proves nothing about another."""
+    asked = str(job.request["framework"])
+    return asked if "@" in asked else job.environment.framework
+
+
+def _part(on_progress: OnProgress, done: int, these: int, count: int) -> OnProgress:
+    return lambda stage, share: on_progress(
+        f"do the frameworks compute the same? {stage}", (done + share * these) / count
+    )

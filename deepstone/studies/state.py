@@ -1,4 +1,4 @@
-"""What became of a study, as JSON: every task with its state and the runs that came of it.
+"""The state of a study, as JSON: the status of every task and the runs that came of it.
 
 waiting ──▶ done | failed            measured; a run or finding is named
         ──▶ pruned                   it cannot succeed, and `why` says so
@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias, cast
 
 from deepstone.absent import Absent, as_json
+from deepstone.records.schema import is_absent
+from deepstone.store.study_states import StudyState
 from deepstone.studies.task import Task
 
 SCHEMA: Final = 1
@@ -21,8 +23,8 @@ TaskState: TypeAlias = Literal["waiting", "done", "failed", "pruned", "left out"
 
 
 @dataclass(kw_only=True, slots=True)
-class Progress:
-    """How far one task has come."""
+class TaskStatus:
+    """What became of one task so far."""
 
     task: Task
     state: TaskState = "waiting"
@@ -74,7 +76,7 @@ class State:
     finished_at: str = ""
     base: dict[str, Any] = field(default_factory=dict[str, Any])
     figures: Sequence[Any] = ()
-    tasks: list[Progress] = field(default_factory=list[Progress])
+    tasks: list[TaskStatus] = field(default_factory=list[TaskStatus])
     addable: Sequence[str] = ()  # frameworks that it would measure too, were they installed
     sameness: dict[str, dict[str, bool]] = field(default_factory=dict[str, dict[str, bool]])  # network, framework
 
@@ -100,3 +102,23 @@ class State:
                 "addable": list(self.addable),
             }
         )
+
+
+class Earlier:
+    """`is_unfinished`: the same command was cut short, and is now gone on with."""
+
+    def __init__(self, state: StudyState | None, command: Sequence[str]) -> None:
+        found = state or {}
+        self.is_unfinished = is_absent(found.get("finished_at")) and found.get("command") == list(command)
+        self.started_at = str(found["started_at"]) if self.is_unfinished else ""
+        tasks = cast(list[dict[str, Any]], found.get("tasks", []))
+        self._took_s = {
+            run: float(task["took_s"])
+            for task in tasks
+            if isinstance(task.get("took_s"), int | float) and isinstance(task.get("runs"), list)
+            for run in cast(list[str], task["runs"])
+        }
+
+    def took_s(self, run: str) -> float | None:
+        """How long it took to measure this run, if the study did so."""
+        return self._took_s.get(run)

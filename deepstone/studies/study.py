@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 
+from deepstone.measure.effort import DEFAULT_TARGET_SHARE
 from deepstone.setups.axes import Value
 from deepstone.studies.values import Values
 
@@ -19,7 +20,6 @@ MEASURES: Final[tuple[Measure, ...]] = ("run", "layers", "memory", "conv", "peak
 VARIES: Final[tuple[Vary, ...]] = ("grid", "one")
 ORDERS: Final[tuple[Order, ...]] = ("random", "written")
 RERUNS: Final[tuple[Rerun, ...]] = ("never", "failed", "always")
-FORMS: Final = ("bars", "lines", "ratios")
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")  # the wall between a name and the file system
 
@@ -29,7 +29,7 @@ class Effort:
     """How hard each run tries. None stands for what the measure itself has by default."""
 
     repetitions: int | None = None  # rounds, each a fresh process
-    target: float = 2.0  # percent
+    target_share: float = DEFAULT_TARGET_SHARE  # relative half width of the interval
     budget_s: float | None = None
     timeout_s: float = 900.0
     phases: bool = True  # of runs: forward, backward and update apart, in steps of their own

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from deepstone.records.identity import canonical_sha256
+from msgspec.structs import replace
+
+from deepstone.results.identity import task_id
 from deepstone.runner.job import Job
 from deepstone.setups.axes import Value
 from deepstone.studies.study import Effort, Measure
@@ -62,13 +64,12 @@ class Task:
 def names_of(kind: Measure, job: Job, method: str) -> tuple[str, str, str]:
     """A task's id, that of its setup, and that of its setup whatever the batch."""
     identity = job.identity
-    what = {"task": kind, "method": method} if kind == "layers" else {"task": kind}
-    workload = {key: value for key, value in identity["workload"].items() if key != "batch"}
-    requested = {axis: value for axis, value in identity["requested"].items() if axis != "batch"}
-    any_round = {**identity, "repetition": 0}
-    any_batch = {**any_round, "workload": workload, "requested": requested}
+    method = method if kind == "layers" else ""
+    requested = {axis: value for axis, value in identity.requested.items() if axis != "batch"}
+    any_round = replace(identity, repetition=0)
+    any_batch = replace(any_round, workload=replace(identity.workload, batch=0), requested=requested)
     return (
-        job.id if kind == "run" else canonical_sha256({**what, "identity": identity}),
-        canonical_sha256({**what, "identity": any_round}),
-        canonical_sha256({**what, "identity": any_batch}),
+        job.id if kind == "run" else task_id(kind, identity, method),
+        task_id(kind, any_round, method),
+        task_id(kind, any_batch, method),
     )

@@ -12,7 +12,7 @@ from deepstone.setups.axes import AXES, Value
 
 CORES: Final = "cores"  # of a count: as many as this process may keep busy
 INSTALLED: Final = "installed"  # of framework: each of today whose environment is there
-EVERY_VERSION: Final = "every-version"  # of framework: each environment that is there, those of other years too
+EVERY_VERSION: Final = "every-version"  # of framework: each environment that is there, those of legacy frameworks too
 FRAMEWORK_WORDS: Final = (INSTALLED, EVERY_VERSION)
 RANGE_KEYS: Final = ("from", "to", "step", "times")
 _MOST: Final = 2**31 - 1
@@ -78,7 +78,7 @@ Values: TypeAlias = Listed | Range
 def parse_value(axis: str, given: Any) -> Value:
     """One value of an axis; UsageError in one line when it is none."""
     if isinstance(given, bool) or not isinstance(given, str | int):
-        raise UsageError(f"{axis}: a value is text or a whole number, not {_brief(given)}")
+        raise UsageError(f"{axis}: a value is text or a whole number, not {brief(given)}")
     if given in FRAMEWORK_WORDS and axis == "framework":
         return given
     if given == CORES and AXES[axis].type == "count":
@@ -139,10 +139,11 @@ def _bound(axis: str, key: str, given: Any) -> int:
 def _whole(axis: str, key: str, given: Any, *, least: int) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= _MOST:
         also = f' or "{CORES}"' if key == "to" else ""
-        raise UsageError(f"{axis}: {key} must be a whole number from {least}{also}, not {_brief(given)}")
+        raise UsageError(f"{axis}: {key} must be a whole number from {least}{also}, not {brief(given)}")
     return given
 
 
-def _brief(given: Any) -> str:
+def brief(given: object) -> str:
+    """A value as a message shows it."""
     text = repr(given)
     return text if len(text) <= 60 else f"{text[:60]}…"

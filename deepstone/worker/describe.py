@@ -1,25 +1,31 @@
-"""Tells what a user's file makes, in the framework's own Python: describe.py BACKEND_MODULE ANSWER FILE FUNCTION.
+"""Tells what a user's file makes, in our own Python or a framework's: describe.py MODULE ANSWER FILE FUNCTION.
 
-The answer is JSON in a file, since frameworks and users print: what BACKEND_MODULE's `describe` gives, or an error.
+The answer is JSON in a file, since frameworks and users print: what MODULE's `describe` gives, or an error.
 """
 
 from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 
-def main(backend_module: str, target: str, path: str, function: str) -> None:
-    from deepstone.errors import GraphError, UsageError
+def main(module: str, target: str, path: str, function: str) -> NoReturn:
+    from deepstone.errors import UsageError
 
     try:
-        answer: dict[str, Any] = importlib.import_module(backend_module).describe(Path(path), function)
+        answer: dict[str, Any] = importlib.import_module(module).describe(Path(path), function)
     except UsageError as error:
-        answer = {"error": str(error), "in_graph": isinstance(error, GraphError)}
-    Path(target).write_text(json.dumps(answer), encoding="utf-8")
+        answer = {"error": str(error), "kind": type(error).__name__}
+    unready = Path(f"{target}.new")
+    unready.write_text(json.dumps(answer), encoding="utf-8")
+    unready.rename(target)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)  # all is said: a thread that the file left running must not keep us
 
 
 if __name__ == "__main__":

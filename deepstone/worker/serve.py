@@ -47,9 +47,10 @@ class Worker:
         self._backend_module = backend_module
         self._backend: Any = None
         self._base: Any = None
-        self._lone_layer: Any = None
+        self._isolated: Any = None  # the layer, ceiling or convolution that `isolated_block` times
         self._level_before_bytes = 0  # of the host's memory, before the network was built
         self._batch_bytes = 0
+        self._host_peak_bytes: Any = 0  # before arrays were copied to be looked at
 
     def answer(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """The reply to one request. Whatever goes wrong becomes a reply too: the controller decides what it means."""
@@ -59,11 +60,13 @@ class Worker:
             "block": self._block,
             "phases": self._phases,
             "losses": self._losses,
+            "observe": self._observe,
             "dump": self._dump,
+            "sample": self._sample,
             "layer": self._layer,
             "layers": self._layers,
-            "lone": self._lone,
-            "lone_block": self._lone_block,
+            "isolated": self._isolate,
+            "isolated_block": self._isolated_block,
             "trace": self._trace,
             "ceiling": self._ceiling,
             "convolution": self._convolution,
@@ -142,10 +145,10 @@ class Worker:
         for layer, name, offset, shape in request["weights"]["slices"]:
             size: int = int(np.prod(shape))  # pyright: ignore[reportUnknownArgumentType]
             weights.setdefault(layer, {})[name] = flat[offset : offset + size].reshape(shape)
-        images, labels = synthetic_batch(request["input_shape"], request["classes"], axes["batch"], axes["seed"])
-        self._batch_bytes = images.nbytes + labels.nbytes
+        samples, labels = synthetic_batch(request["input_shape"], request["classes"], axes["batch"], axes["seed"])
+        self._batch_bytes = samples.nbytes + labels.nbytes
         return self._base.Job(
-            graph=graph, weights=weights, images=images, labels=labels, request=axes, scratch=request["scratch"]
+            graph=graph, weights=weights, samples=samples, labels=labels, request=axes, scratch=request["scratch"]
         )
 
     def _block(self, request: Dict[str, Any]) -> Dict[str, Any]:
@@ -159,16 +162,16 @@ class Worker:
         return timing
 
     def _phases(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """`steps` steps with a mark at the end of every phase. Their whole time is never reported as speed."""
+        """`steps` steps with a timestamp at the end of every phase. Their whole time is never reported as speed."""
         backend = self._backend
         names = backend.phases()
-        marks: List[Any] = [backend.marks(len(names) + 1) for _ in range(request["steps"])]
+        steps: List[Any] = [backend.timestamps(len(names) + 1) for _ in range(request["steps"])]
         backend.synchronize()
-        for mark in marks:
-            mark.set(0)
-            backend.step_in_phases(mark.set_after)
+        for timestamps in steps:
+            timestamps.set(0)
+            backend.step_in_phases(timestamps.set_after)
         backend.synchronize()
-        gaps = [mark.gaps_s() for mark in marks]
+        gaps = [timestamps.gaps_s() for timestamps in steps]
         return {"phase_s": {name: [gap[i] for gap in gaps] for i, name in enumerate(names)}}
 
     def _losses(self, request: Dict[str, Any]) -> Dict[str, Any]:
@@ -182,6 +185,11 @@ class Worker:
             losses.append(self._backend.loss())
         return {"losses": [repr(float(loss)) for loss in losses]}  # as text: JSON has no NaN
 
+    def _observe(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """What is in effect by now: of the process' state and, where a step can be observed, of one more step."""
+        self._backend.observe_again()
+        return {"effective": self._backend.observe()}
+
     def _dump(self, request: Dict[str, Any]) -> Dict[str, Any]:
         import numpy as np
 
@@ -192,8 +200,27 @@ class Worker:
             files[name] = path
         return {"files": files}
 
+    def _sample(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """At most `most` values of every array, evenly spaced: enough to see what steps did to them."""
+        import numpy as np
+
+        self._save_host_peak()
+        names: List[str] = []
+        sizes: List[int] = []
+        picked: List[Any] = []
+        for name, array in sorted(self._backend.arrays(request["kind"]).items()):
+            flat = np.ravel(array)
+            count = min(flat.size, request["most"])
+            names.append(name)
+            sizes.append(count)
+            picked.append(flat[np.arange(count) * flat.size // max(count, 1)].astype(np.float64))
+        path = os.path.join(request["folder"], "sample.npy")
+        np.save(path, np.concatenate(picked) if picked else np.zeros(0))
+        forget_host_peak()
+        return {"names": names, "sizes": sizes, "path": path}
+
     def _layer(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """One layer by itself on given arrays; what it gives is left in files beside them."""
+        """One layer in isolation on given arrays; its results are left in files beside them."""
         import numpy as np
 
         inputs = {name: np.load(path) for name, path in request["inputs"].items()}
@@ -225,40 +252,47 @@ class Worker:
         reply["method"], reply["rule"] = found.method, found.rule
         return reply
 
-    def _lone(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """Make one layer ready to be timed by itself; the one before it is let go."""
-        self._lone_layer = None
-        self._lone_layer = self._backend.lone_layer(request["name"])
-        return {"programs": list(self._lone_layer.programs), "beside": self._lone_layer.beside}
+    def _isolate(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """Make one layer ready to be timed in isolation; the one before it is freed."""
+        self._isolated = None
+        self._isolated = self._backend.isolated_layer(request["name"])
+        return {"programs": list(self._isolated.programs), "beside": self._isolated.beside}
 
-    def _lone_block(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        lone = self._lone_layer
-        step = lone.programs[request["program"]]
+    def _isolated_block(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        isolated = self._isolated
+        step = isolated.programs[request["program"]]
         for _ in range(request.get("lead", 0)):
             step()
-        return time_steps(lone.timing, step, request["samples"], request["steps_per_sample"])
+        return time_steps(isolated.timing, step, request["samples"], request["steps_per_sample"])
 
     def _trace(self, request: Dict[str, Any]) -> Dict[str, Any]:
         return dict(self._backend.trace(request["steps"], request["path"]))
 
     def _ceiling(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """Make a program ready that `lone_block` times; the one before it is let go."""
-        self._lone_layer = None
-        self._lone_layer = self._backend.ceiling(request["wanted"])
-        return {"programs": list(self._lone_layer.programs)}
+        """Make a program ready that `isolated_block` times; the one before it is freed."""
+        self._isolated = None
+        self._isolated = self._backend.ceiling(request["wanted"])
+        return {"programs": list(self._isolated.programs)}
 
     def _convolution(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """What can be tried on one pass of a convolution; with `algorithm`, try it: `lone_block` then times it."""
+        """What can be tried on one pass of a convolution; with `algorithm`, try it: `isolated_block` then times it."""
         if request.get("algorithm"):
-            return dict(self._lone_layer.attempt(request["algorithm"]))
-        self._lone_layer = None
-        self._lone_layer = self._backend.convolution(request["name"], request["direction"])
-        return dict(self._lone_layer.facts)
+            return dict(self._isolated.attempt(request["algorithm"]))
+        self._isolated = None
+        self._isolated = self._backend.convolution(request["name"], request["direction"])
+        return dict(self._isolated.facts)
 
     def _memory(self, request: Dict[str, Any]) -> Dict[str, Any]:
         memory = dict(self._backend.memory())
-        memory["host_peak_bytes"] = host_peak_bytes()
+        memory["host_peak_bytes"] = self._peak_so_far(host_peak_bytes())
         return {"memory": memory}
+
+    def _save_host_peak(self) -> None:
+        """What comes next takes memory that no step takes, so the kernel will be told to forget it."""
+        self._host_peak_bytes = self._peak_so_far(host_peak_bytes())
+
+    def _peak_so_far(self, peak_bytes: Any) -> Any:
+        return max(peak_bytes, self._host_peak_bytes) if isinstance(peak_bytes, int) else peak_bytes
 
     def _memory_peak(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """The most memory that `steps` further steps had at once.
@@ -288,8 +322,8 @@ class Worker:
 
 def time_steps(backend: Any, step: Callable[[], None], samples: int, steps_per_sample: int) -> Dict[str, Any]:
     """Time groups of steps on the device's clock, synchronized at both ends. Nothing else happens in the loop."""
-    marks = backend.marks(samples + 1)
-    mark = marks.set
+    timestamps = backend.timestamps(samples + 1)
+    mark = timestamps.set
     backend.synchronize()
     start = backend.clock()
     mark(0)
@@ -303,8 +337,8 @@ def time_steps(backend: Any, step: Callable[[], None], samples: int, steps_per_s
     return {
         "start_s": start,
         "steps_per_sample": steps_per_sample,
-        "step_s": [gap / steps_per_sample for gap in marks.gaps_s()],
-        "enqueue_s": enqueued - start - marks.waited_s,
+        "step_s": [gap / steps_per_sample for gap in timestamps.gaps_s()],
+        "enqueue_s": enqueued - start - timestamps.waited_s,
         "total_s": end - start,
     }
 

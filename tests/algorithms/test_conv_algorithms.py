@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from depth import examples
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from problems import arrays, problems
@@ -46,14 +47,14 @@ def assert_same(name: str, problem: Problem) -> None:
 
 
 @given(problem=problems())
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_the_definition_agrees_with_the_reference(problem: Problem) -> None:
     assert_same("direct", problem)
 
 
 @pytest.mark.parametrize("name", TRANSFORMS)
 @given(data=st.data())
-@settings(max_examples=25, deadline=None)
+@examples(25)
 def test_every_transform_agrees_in_float64(name: str, data: st.DataObject) -> None:
     assert_same(name, data.draw(problems(strided=False, kernel=3 if "winograd" in name else 0)))
 

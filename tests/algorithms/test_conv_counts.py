@@ -6,7 +6,8 @@ import itertools
 from fractions import Fraction
 
 import pytest
-from hypothesis import given, settings
+from depth import examples
+from hypothesis import given
 from problems import problems
 
 from deepstone.algorithms.catalog import ALGORITHMS
@@ -90,7 +91,7 @@ def test_fourier_transforms_as_counted(size: tuple[int, int]) -> None:
 
 
 @given(problem=problems())
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_multiply_adds_as_counted_by_the_definition(problem: Problem) -> None:
     height, width = problem.output
     counted_one_by_one = sum(

@@ -57,6 +57,7 @@ def run(
     came_out = {name: in_effect.get(name, value) if value == "auto" else value for name, value in requested.items()}
     came_out["framework"] = in_effect["framework"]
     measured = outcome == "ok"
+    images_per_s = float(images_per_s)  # NumPy has numbers of its own
     record: Any = make_record(
         model=model,
         batch=batch,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 from measured_runs import rounds, run
+from of_json import cases
 
 from deepstone.absent import Absent
-from deepstone.analysis.cases import cases
-from deepstone.measure.statistics import Quantity
+from deepstone.results.quantity import Quantity
 
 
 def speed_of(case) -> Quantity:
-    assert isinstance(case.images_per_s, Quantity)
-    return case.images_per_s
+    assert isinstance(case.samples_per_s, Quantity)
+    return case.samples_per_s
 
 
 def test_rounds_of_one_setup_are_one_case():
@@ -51,14 +51,14 @@ def test_the_tenth_attempt_is_newer_than_the_ninth():
 def test_a_failure_does_not_hide_a_round_that_went_well():
     (case,) = cases([run(100, attempt=1), run(outcome="crashed", attempt=2), run(outcome="oom", round=2)])
     assert len(case.good) == 1
-    assert [record["outcome"] for record in case.failed] == ["oom"]
+    assert [record.outcome for record in case.failed] == ["oom"]
 
 
 def test_without_a_good_run_it_says_why():
     (case,) = cases([run(outcome="oom", batch=4096)])
-    assert isinstance(case.images_per_s, Absent)
+    assert isinstance(case.samples_per_s, Absent)
     assert case.why_not.startswith("oom: ")
-    assert case.runs == (case.failed[0]["id"],)
+    assert case.runs == (case.failed[0].id,)
 
 
 def test_machines_and_environments_are_told_apart():

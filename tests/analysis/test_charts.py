@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from measured_runs import rounds, run
+from of_json import chart, charts, default_charts
 
 from deepstone.absent import Absent
-from deepstone.analysis.charts import chart, charts, default_charts
+from deepstone.analysis.cases import measure_named
 from deepstone.analysis.figure_request import KEYS, MEASURES, read_figure
-from deepstone.analysis.measures import measure_named
 from deepstone.errors import UsageError
 
 H200 = Path(__file__).parents[2] / "results" / "h200"

@@ -5,17 +5,25 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from depth import examples
+from factory import check_record
+from hypothesis import given
 from hypothesis import strategies as st
 from measured_runs import rounds, run
 from numpy.random import default_rng
+from of_json import cases
 
 from deepstone.absent import Absent
-from deepstone.analysis.contrast import A_FASTER, B_FASTER, LEAST_DIFFERENCE, NO_DIFFERENCE, Contrast, contrast
-from deepstone.records.validate import check_record
-from deepstone.runner import compare
+from deepstone.analysis.contrast import Contrast, contrast_cases
+from deepstone.measure.ratios import A_FASTER, B_FASTER, NO_DIFFERENCE
 
 speeds = st.floats(1e-3, 1e6)
+
+
+def contrast(a, b, differ_in=None) -> Contrast | Absent:
+    """All runs of one setup against all runs of another."""
+    (one,), (other,) = cases(a), cases(b)
+    return contrast_cases(one, other, differ_in)
 
 
 def contrasted(*arguments) -> Contrast:
@@ -40,7 +48,7 @@ class TestInRounds:
         a = rounds(210, 105, 420.5, layout="nhwc")
         b = rounds(100, 50, 200)
         found = contrasted(a, b)
-        assert found.ratio.median == pytest.approx(2.1, rel=0.01)
+        assert found.speed_ratio.median == pytest.approx(2.1, rel=0.01)
         assert (found.verdict, found.rounds, found.axes) == (A_FASTER, 3, ("layout",))
         assert set(found.runs) == {record["id"] for record in a + b}
         assert "3 rounds" in found.how
@@ -48,14 +56,14 @@ class TestInRounds:
     def test_only_common_rounds_count(self):
         found = contrasted(rounds(200, 200, 200, layout="nhwc")[1:], rounds(100, 100, 100))
         assert found.rounds == 2
-        assert found.ratio.n == 2
+        assert found.speed_ratio.n == 2
 
     def test_two_rounds_that_vary_prove_nothing(self):
         assert contrasted(rounds(130, 120, layout="nhwc"), rounds(100, 100)).verdict == NO_DIFFERENCE
 
     def test_within_two_percent_nobody_wins(self):
         found = contrasted(rounds(101.9, 101.9, 101.9, layout="nhwc"), rounds(100, 100, 100))
-        assert found.ratio.low > 1
+        assert found.speed_ratio.low > 1
         assert found.verdict == NO_DIFFERENCE
 
     def test_the_other_way_round(self):
@@ -63,7 +71,7 @@ class TestInRounds:
 
     def test_a_round_measured_again_counts_once_by_its_newest_attempt(self):
         b = [*rounds(100, 100, 100), run(50, round=2, attempt=2)]
-        assert contrasted(rounds(200, 100, 200, layout="nhwc"), b).ratio.median == pytest.approx(2)
+        assert contrasted(rounds(200, 100, 200, layout="nhwc"), b).speed_ratio.median == pytest.approx(2)
 
     def test_a_failed_round_is_left_out(self):
         a = [*rounds(200, 200, layout="nhwc"), run(round=3, outcome="crashed", layout="nhwc")]
@@ -80,10 +88,10 @@ class TestInRounds:
         assert found.doubts == ("other_load", "trend")
 
     @given(a=st.lists(speeds, min_size=2, max_size=4), b=st.lists(speeds, min_size=2, max_size=4))
-    @settings(max_examples=60, deadline=None)
+    @examples(60)
     def test_turning_the_sides_inverts_the_ratio(self, a: list[float], b: list[float]):
         one, other = rounds(*a, layout="nhwc"), rounds(*b)
-        there, back = contrasted(one, other).ratio, contrasted(other, one).ratio
+        there, back = contrasted(one, other).speed_ratio, contrasted(other, one).speed_ratio
         assert there.median * back.median == pytest.approx(1)
         assert there.low * back.high == pytest.approx(1)
         assert there.low <= there.median <= there.high
@@ -93,7 +101,7 @@ class TestInRounds:
 class TestApart:
     def test_bounds_are_the_ends_of_both_intervals(self):
         found = contrasted([run(300, share=0.1, layout="nhwc")], [run(100, share=0.1)])
-        assert (found.ratio.low, found.ratio.high) == (pytest.approx(270 / 110), pytest.approx(330 / 90))
+        assert (found.speed_ratio.low, found.speed_ratio.high) == (pytest.approx(270 / 110), pytest.approx(330 / 90))
         assert found.apart
         assert found.verdict == A_FASTER
         assert "apart" in found.how
@@ -165,16 +173,9 @@ class TestWhatDiffers:
         assert "versions" in refused([older], [run()], {"machine"})
 
     def test_what_cannot_be_compared_at_all(self):
-        assert refused([], [run()]) == "the first side has no run"
-        assert refused([run()], [run(batch=8), run(batch=16)]) == "the second side holds 2 setups, not one"
         assert refused([run()], [run(round=2)]) == "both sides are the same setup"
         assert "not the same network" in refused([run(model="vgg11")], [run()])
         assert refused([run(outcome="oom", batch=512)], [run()]).startswith("not measured: oom: ")
-
-
-def test_a_winner_is_as_far_ahead_as_compare_demands():
-    assert compare.LEAST_DIFFERENCE == LEAST_DIFFERENCE
-    assert (compare.A_FASTER, compare.B_FASTER, compare.NO_DIFFERENCE) == (A_FASTER, B_FASTER, NO_DIFFERENCE)
 
 
 class TestSimulated:
@@ -209,3 +210,23 @@ class TestSimulated:
             for a, b in 100 * random.lognormal(0, 0.04, (self.REPEATS, 2))
         ]
         assert sum(verdict != NO_DIFFERENCE for verdict in verdicts) / self.REPEATS < 0.1
+
+
+TRAINED = {"losses": [[1, 3.0], [3, 2.6], [50, 0.9]], "early_change": 0.01, "arrays": 4, "moved": 4}
+
+
+class TestWhatTheTimedStepsDid:
+    def runs(self, training: dict[str, object], **axes):
+        return [{**record, "training": training} for record in rounds(200, 200, 200, **axes)]
+
+    def test_a_run_that_is_not_shown_to_train_is_no_winner(self):
+        a, b = rounds(200, 200, 200, layout="nhwc"), rounds(100, 100, 100)
+        a[1]["doubts"].append({"code": "not_training", "detail": "no parameter moved"})
+        assert a[1]["id"] in refused(a, b)
+
+    def test_the_same_training_is_compared(self):
+        assert contrasted(self.runs(TRAINED, layout="nhwc"), self.runs(TRAINED)).rounds == 3
+
+    def test_another_training_is_not(self):
+        other = {**TRAINED, "early_change": 0.001}
+        assert "early updates" in refused(self.runs(other, layout="nhwc"), self.runs(TRAINED))

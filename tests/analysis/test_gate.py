@@ -8,8 +8,9 @@ import pytest
 from factory import make_record, sha
 from hypothesis import given
 from hypothesis import strategies as st
+from of_json import judge
 
-from deepstone.analysis.gate import Gate, Judged, judge
+from deepstone.analysis.gate import Gate, Judged
 from deepstone.records.identity import job_id, run_id
 from deepstone.records.schema import Record
 

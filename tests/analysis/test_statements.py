@@ -6,11 +6,17 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from factory import sha
 from measured_runs import rounds, run
+from of_json import statements
 
-from deepstone.analysis.statements import statements
-from deepstone.records.schema import DOUBT_CODES
+from deepstone.results.ceilings import Ceilings
+from deepstone.results.codec import convert
+from deepstone.results.doubt import DOUBT_CODES
+from deepstone.results.findings import Finding
+from deepstone.results.record import Identity
 
 H200 = Path(__file__).parents[2] / "results" / "h200"
 SAME = {"alexnet-owt": {"torch": True, "jax": True}}
@@ -152,16 +158,22 @@ class TestFrameworks:
 
 class TestFindings:
     @staticmethod
-    def peaks(machine_sha: str, threads: int = 2) -> dict[str, Any]:
+    def peaks(machine_sha: str = "", threads: int = 2) -> Finding:
+        """As a store has it; without a machine, as a command prints it."""
         rate = {"median": 1e11, "low": 0.9e11, "high": 1.1e11, "n": 5}
         copy = {"median": 1e10, "low": 0.9e10, "high": 1.1e10, "n": 5}
         entry = {
             "device": "cpu",
+            "framework": "torch",
             "threads": threads,
             "flops_per_s": {"fp32": rate, "bf16": {"absent": "unsupported"}},
             "bytes_per_s": {"copy": copy},
         }
-        return {"kind": "peaks", "id": "peaks-1", "identity": {"machine_sha": machine_sha}, "peaks": [entry]}
+        found = Finding(schema=1, kind="peaks", content=convert({"peaks": [entry]}, Ceilings))
+        if not machine_sha:
+            return found
+        identity = convert({**run()["identity"], "machine_sha": machine_sha}, Identity)
+        return msgspec.structs.replace(found, id="peaks-1", identity=identity)
 
     def test_the_share_of_the_ceiling_has_both_intervals(self):
         record = run(4, batch=4, share=0.1)
@@ -173,12 +185,11 @@ class TestFindings:
         assert "100 GFLOP/s in fp32" in said("The ceilings of cpu with 2 threads", [record], [peaks])["text"]
 
     def test_ceilings_as_a_command_printed_them_have_no_id(self):
-        printed = {key: value for key, value in self.peaks("some").items() if key not in ("id", "identity")}
-        assert said("The ceilings of cpu with 2 threads", [], [printed])["findings"] == []
+        assert said("The ceilings of cpu with 2 threads", [], [self.peaks()])["findings"] == []
 
     def test_a_ceiling_of_other_threads_or_machines_is_none(self):
         record = run(4, batch=4)
-        for peaks in (self.peaks(record["identity"]["machine_sha"], threads=1), self.peaks("another")):
+        for peaks in (self.peaks(record["identity"]["machine_sha"], threads=1), self.peaks(sha("another"))):
             assert not [text for text in texts([record], [peaks]) if "of the fastest" in text]
 
     def test_where_the_time_goes(self):
@@ -205,7 +216,13 @@ class TestFindings:
             assert f"{100 * largest['share']:.1f} % (" in text
 
     def test_a_finding_that_failed_says_nothing(self):
-        failed = {"kind": "layers", "id": "x", "outcome": "oom", "failure": {"reason": "no memory"}}
+        failed = {
+            "schema": 1,
+            "kind": "layers",
+            "id": "x",
+            "outcome": "oom",
+            "failure": {"reason": "no memory", "stderr_tail": ""},
+        }
         assert statements([], [failed]) == []
 
 
@@ -213,9 +230,13 @@ class TestEnergy:
     def test_joules_an_image(self):
         record = run(4, batch=4)
         record["energy"] = {
+            "joules": 800.0,
             "joules_per_step": 8.0,
+            "samples_per_j": 0.5,
+            "average_power_w": 8.0,
+            "window_s": 100.0,
             "resolution_share": 0.05,
-            "meters": [{"covers": "gpu 0, whole board"}],
+            "meters": [{"name": "nvml", "covers": "gpu 0, whole board", "joules": 800.0, "update_period_s": 0.1}],
         }
         assert "takes 2.00 J an image (1.90 – 2.10), whole board" in said("an image", [record])["text"]
 

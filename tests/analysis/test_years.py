@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 from measured_runs import rounds, run
+from of_json import chart, default_charts, statements
 
 from deepstone.absent import Absent
-from deepstone.analysis.charts import chart, default_charts
-from deepstone.analysis.statements import statements
 from deepstone.errors import UsageError
 from deepstone.records.schema import Record
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from shared_workers import end_shared_workers
 
-from deepstone.backends.fake.launch import SCRIPT_VARIABLE
+from deepstone.backends.before_import import FAKE_SCRIPT
 
 
 @pytest.fixture(autouse=True, scope="session")
 def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DEEPSTONE_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.delenv(SCRIPT_VARIABLE, raising=False)
+        patch.delenv(FAKE_SCRIPT, raising=False)
         yield
+        end_shared_workers()

@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 
-from deepstone.backends.base import PHASES, Backend, Unsupported
+from deepstone.backends.base import Backend, Unsupported, phases_of
 
 
 class PlainBackend(Backend):
@@ -33,7 +33,7 @@ class PlainBackend(Backend):
         return {axis: {"value": value, "source": "set"} for axis, value in self._job.request.items()}
 
     def phases(self):
-        return PHASES[: {"forward": 2, "gradient": 3, "train": 4}[self.phase()]]
+        return phases_of(self.phase())
 
     def step_in_phases(self, mark):
         for position, _ in enumerate(self.phases()):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from deepstone.backends.torch.events import Event
-from deepstone.backends.torch.launched import Launched
-from deepstone.backends.torch.nesting import Interval
-from deepstone.backends.torch.profile import Recording, StepWindow
+from deepstone.backends.torch.device import LaunchedKernel
+from deepstone.backends.torch.profile import Event, Interval, Recording, StepWindow
 
 
 def operator(name: str, start_s: float, end_s: float, sequence: int = -1) -> Event:
@@ -20,9 +18,9 @@ def kernel(correlation: int, start_s: float, end_s: float, name: str = "gemm") -
     return Event(name=name, kind="kernel", start_s=start_s, end_s=end_s, correlation=correlation)
 
 
-def launched(start_s: float, end_s: float, launch_end_s: float | None) -> Launched:
+def launched(start_s: float, end_s: float, launch_end_s: float | None) -> LaunchedKernel:
     launch = None if launch_end_s is None else call(1, launch_end_s - 0.5, launch_end_s)
-    return Launched(event=kernel(1, start_s, end_s), launch=launch, step=1, phase="forward")
+    return LaunchedKernel(event=kernel(1, start_s, end_s), launch=launch, step=1, phase="forward")
 
 
 def window(start_s: float, **phases_s: float) -> StepWindow:

@@ -19,8 +19,8 @@ def assert_step_agrees(talk: Conversation, framework: str, graph: Graph, **axes:
     """Loss, gradients and running statistics of a first step in double precision."""
     talk._job = graph_job(framework, graph, **{"phase": "gradient", "precision": "fp64", **axes})
     talk.prepare()
-    images, labels = synthetic_batch(graph, int(axes.get("batch", BATCH)), 0)
-    expected = reference.step(graph, initial_parameters(graph, 0), images, labels)
+    samples, labels = synthetic_batch(graph, int(axes.get("batch", BATCH)), 0)
+    expected = reference.step(graph, initial_parameters(graph, 0), samples, labels)
     assert talk.losses(0)[0] == pytest.approx(expected.loss, rel=1e-9)
     gradients = dumped(talk, "gradients")
     assert list(gradients) == [f"{layer.name}/{name}" for layer in graph.layers for name in graph.parameters(layer)]
@@ -34,11 +34,11 @@ def assert_updates_agree(talk: Conversation, framework: str, graph: Graph, updat
     talk._job = graph_job(framework, graph, **{"phase": "train", "precision": "fp64", **axes})
     talk.prepare()
     losses = talk.losses(0) + talk.losses(updates - 1)
-    images, labels = synthetic_batch(graph, BATCH, 0)
+    samples, labels = synthetic_batch(graph, BATCH, 0)
     parameters: Any = initial_parameters(graph, 0)
     velocities = buffers = None
     for loss in losses:
-        done = reference.step(graph, parameters, images, labels, buffers=buffers)
+        done = reference.step(graph, parameters, samples, labels, buffers=buffers)
         assert loss == pytest.approx(done.loss, rel=1e-9)
         parameters, velocities = reference.sgd_momentum_update(parameters, done.parameter_gradients, velocities)
         buffers = done.buffers

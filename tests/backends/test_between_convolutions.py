@@ -10,6 +10,7 @@ import functools
 import numpy as np
 import pytest
 from frameworks import FURTHER, LEGACY, environment_of
+from shared_workers import shared_worker
 from tiny_jobs import machine
 
 from deepstone.graph import reference
@@ -17,11 +18,10 @@ from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph
 from deepstone.graph.weights import initial_parameters, synthetic_batch
 from deepstone.models.load import LoadedModel
-from deepstone.runner.conversation import talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.setups.request import complete
 
-TIMEOUT_S = 280.0
+TIMEOUT_S = 1800.0
 BATCH = 2
 TOLERANCE = 1e-5  # of rounding; a choice that it turns, of a relu or a pool, would be some 1e-3
 BRANCHES = (
@@ -92,7 +92,7 @@ def gradients(framework: str) -> dict[str, np.ndarray]:
         command=("deepstone", "run", "between"),
         generic_weights=True,
     )
-    with talking_to_worker(job, timeout_s=TIMEOUT_S) as talk:
+    with shared_worker(job, timeout_s=TIMEOUT_S) as talk:
         talk.hello()
         talk.prepare()
         return {name: np.load(path) for name, path in talk.dump("gradients").items()}

@@ -8,10 +8,11 @@ from statistics import median
 
 import pytest
 from frameworks import environment_of
+from shared_workers import shared_worker
 from tiny_jobs import tiny_job
 
 from deepstone.runner.ceilings import PRECISIONS
-from deepstone.runner.conversation import Conversation, JobFailed, talking_to_worker
+from deepstone.runner.conversation import Conversation, JobFailed
 
 FRAMEWORKS = ("torch", "tensorflow", "jax")
 
@@ -32,20 +33,19 @@ class Life:
 def life_of(framework: str) -> Life:
     job = tiny_job(framework, environment=environment_of(framework), device="cpu", threads=1)
     life = Life()
-    with talking_to_worker(job, timeout_s=200) as talk:
+    with shared_worker(job, timeout_s=1800) as talk:
         talk.hello()
         talk.prepare()
         for precision in PRECISIONS["cpu"]:
             for size in (32, 512):
                 talk.ceiling(kind="product", precision=precision, size=size)
-                life.product_s[precision, size] = median(talk.lone_block("product", samples=7, lead=2))
+                life.product_s[precision, size] = median(talk.isolated_block("product", samples=7, lead=2))
         for size in (2**16, 2**26):
             talk.ceiling(kind="copy", bytes=size)
-            life.copy_s[size] = median(talk.lone_block("copy", samples=7, lead=2))
+            life.copy_s[size] = median(talk.isolated_block("copy", samples=7, lead=2))
         life.refused["link"] = _refusal(talk, kind="link", peer=1, bytes=1024)
         life.refused["unheard-of"] = _refusal(talk, kind="unheard-of", bytes=1024)
         life.losses = talk.losses(1)
-        talk.close()
     return life
 
 

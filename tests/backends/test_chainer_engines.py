@@ -8,14 +8,15 @@ from functools import partial
 import numpy as np
 import pytest
 from frameworks import environment_of
+from shared_workers import shared_worker
 from tiny_jobs import tiny_job
 from workbench import Bench, observed
 
-from deepstone.runner.conversation import JobFailed, talking_to_worker
+from deepstone.runner.conversation import JobFailed
 from deepstone.runner.job import Job
 from deepstone.setups.axes import Value
 
-TIMEOUT_S = 280.0
+TIMEOUT_S = 1800.0
 ON_IDEEP = "chainer@7.8.1-ideep"
 ON_NUMPY = "chainer"
 
@@ -27,7 +28,7 @@ def job(framework: str, **axes: Value) -> Job:
 
 @pytest.fixture(scope="module")
 def ideep() -> Iterator[Bench]:
-    with talking_to_worker(job(ON_IDEEP), timeout_s=TIMEOUT_S) as talk:
+    with shared_worker(job(ON_IDEEP), timeout_s=TIMEOUT_S) as talk:
         yield Bench(talk, partial(job, ON_IDEEP))
 
 
@@ -60,7 +61,7 @@ def test_double_precision_is_numpy_s(ideep: Bench):
 
 def test_without_ideep_there_is_no_mkl_dnn():
     with (
-        talking_to_worker(job(ON_NUMPY), timeout_s=TIMEOUT_S) as talk,
+        shared_worker(job(ON_NUMPY), timeout_s=TIMEOUT_S) as talk,
         pytest.raises(JobFailed, match=r"engine=onednn \(it takes auto or native\)") as refusal,
     ):
         Bench(talk, partial(job, ON_NUMPY)).prepare(engine="onednn")

@@ -16,7 +16,7 @@ from deepstone.runner.conversation import talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.setups.axes import Value
 
-TIMEOUT_S = 280.0
+TIMEOUT_S = 1800.0
 
 
 def cntk_job(**axes: Value) -> Job:

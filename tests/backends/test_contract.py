@@ -1,11 +1,11 @@
 """The contract of backends: whatever framework is behind it, a worker answers like this. Each runs in a real process.
 
-A worker takes seconds to start, so a few whole lives of workers are recorded, and each test looks at one of them. They
+A worker takes seconds to start, so two whole lives of workers are recorded, and each test looks at one of them. They
 use one thread: where others want the cores too, a step that waits for a second one may take a hundred times longer.
 
-    busy    every request there is, with noise on stdout and its modules listed at the end
-    quiet   the same job with nothing but `losses`: what the other requests must not disturb
-    lost    another seed, from a working directory full of false modules
+    busy    every request there is, phase after phase, with noise on stdout and its modules listed at the end
+    quiet   the same training with nothing but `losses`: what the other requests must not disturb; then another seed;
+            from a working directory full of false modules
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from frameworks import FORWARD_ONLY, FURTHER, LEGACY, environment_of
 from tiny_jobs import tiny, tiny_job
 
 from deepstone.backends import registry
-from deepstone.backends.base import LEARNING_RATE, PHASES
+from deepstone.backends.base import LEARNING_RATE, STEP_PHASES
 from deepstone.environments.environment import Environment
 from deepstone.graph.weights import initial_parameters
 from deepstone.launchers.local import SERVE_PATH
@@ -38,7 +38,7 @@ from deepstone.runner.job import Job
 from deepstone.setups.axes import AXES, Value
 from deepstone.setups.effective import contradiction
 
-TIMEOUT_S = 200.0
+TIMEOUT_S = 1800.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,7 +68,7 @@ WORKER_SIDE = {
     f"deepstone.{room}"
     for room in (
         "backends",
-        "measure",
+        "trace",
         "models",
         "records",
         "algorithms",
@@ -87,7 +87,7 @@ every_phase = pytest.mark.parametrize("phase", ["forward", "gradient", "train"])
 
 @dataclass(kw_only=True)
 class Life:
-    """What one worker said from hello to close."""
+    """What one worker said of one job, from hello to close."""
 
     hello: Hello
     prepared: Prepared
@@ -95,6 +95,7 @@ class Life:
     phase_s: dict[str, list[float]] = field(default_factory=dict)
     last_loss: float = math.nan
     losses: list[float] = field(default_factory=list)
+    losses_of_another_seed: list[float] = field(default_factory=list)
     arrays: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
     memory: dict[str, Any] = field(default_factory=dict)
     refusals: list[JobFailed] = field(default_factory=list)
@@ -129,7 +130,7 @@ def busy_life(name: str, phase: str = "") -> Life:
     if phase not in ("", "forward") and name in FORWARD_ONLY:
         assert_refuses_to_train(name, phase)
         pytest.skip("it runs networks and does not train them, and says so")
-    return record_busy_life(name, phase or most_of_a_step(name))
+    return record_busy_lives(name)[phase or most_of_a_step(name)]
 
 
 def most_of_a_step(name: str) -> str:
@@ -157,29 +158,38 @@ def contract_job(name: str, *, path: str = "", **axes: Value) -> Job:
 
 
 @functools.cache
-def record_busy_life(name: str, phase: str) -> Life:
+def record_busy_lives(name: str) -> dict[str, Life]:
+    """By phase: one worker is given job after job."""
+    phases = ("forward",) if name in FORWARD_ONLY else ("forward", "gradient", "train")
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         modules = Path(folder) / "modules.json"
         (Path(folder) / "sitecustomize.py").write_text(MEDDLER)
         patch.setenv("DEEPSTONE_TEST_MODULES", str(modules))
-        with talking_to_worker(contract_job(name, path=folder, phase=phase), timeout_s=TIMEOUT_S) as talk:
-            life = Life(hello=talk.hello(), prepared=talk.prepare())
-            life.refusals.append(refused(talk, "fly"))
-            life.arrays["parameters"] = load(talk.dump("parameters"))
-            if phase != "forward":
-                life.arrays["gradients"] = load(talk.dump("gradients"))
-            life.arrays["buffers"] = load(talk.dump("buffers"))
-            life.blocks.append(talk.block(samples=4, steps_per_sample=2))
-            life.blocks.append(talk.block(samples=3, lead=5))
-            if life.prepared.phases is not None:
-                life.phase_s = talk.phases(3)
-            life.last_loss = talk.losses(0)[0]
-            life.losses = talk.losses(3)
-            life.memory = talk.memory()
-            life.refusals.append(refused(talk, "jump"))
-            life.blocks.append(talk.block(samples=1))
-            life.exit_code = talk.close().exit_code
-        life.modules = json.loads(modules.read_text())
+        with talking_to_worker(contract_job(name, path=folder), timeout_s=TIMEOUT_S) as talk:
+            hello = talk.hello()
+            lives = {phase: busy_with(talk, hello, contract_job(name, path=folder, phase=phase)) for phase in phases}
+            exit_code = talk.close().exit_code
+        for life in lives.values():
+            life.exit_code, life.modules = exit_code, json.loads(modules.read_text())
+    return lives
+
+
+def busy_with(talk: Conversation, hello: Hello, job: Job) -> Life:
+    life = Life(hello=hello, prepared=talk.prepare(job))
+    life.refusals.append(refused(talk, "fly"))
+    life.arrays["parameters"] = load(talk.dump("parameters"))
+    if job.phase != "forward":
+        life.arrays["gradients"] = load(talk.dump("gradients"))
+    life.arrays["buffers"] = load(talk.dump("buffers"))
+    life.blocks.append(talk.block(samples=4, steps_per_sample=2))
+    life.blocks.append(talk.block(samples=3, lead=5))
+    if life.prepared.phases is not None:
+        life.phase_s = talk.phases(3)
+    life.last_loss = talk.losses(0)[0]
+    life.losses = talk.losses(3)
+    life.memory = talk.memory()
+    life.refusals.append(refused(talk, "jump"))
+    life.blocks.append(talk.block(samples=1))
     return life
 
 
@@ -194,26 +204,21 @@ def steps_before_losses(life: Life) -> int:
 
 @functools.cache
 def quiet_life(name: str) -> Life:
-    """The losses of as many steps as the busy life runs, and a nap."""
-    with talking_to_worker(contract_job(name), timeout_s=TIMEOUT_S) as talk:
-        life = Life(hello=talk.hello(), prepared=talk.prepare())
-        life.losses = talk.losses(0) + talk.losses(steps_before_losses(life) + 2)
-        life.idle_cpu_s = idle_cpu_s(life.hello.pid)
-        life.exit_code = talk.close().exit_code
-    return life
+    """The losses of as many steps as the busy life runs, a nap, and some losses of another seed.
 
-
-@functools.cache
-def lost_life(name: str) -> Life:
-    """Whoever imported a module from the controller's working directory would end there."""
+    Whoever imported a module from the controller's working directory would end there.
+    """
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         for module in ("torch", "tensorflow", "jax", "numpy", "json", "deepstone"):
             (Path(folder) / module).mkdir()
             (Path(folder) / module / "__init__.py").write_text("raise SystemExit('the wrong module')")
         patch.chdir(folder)
-        with talking_to_worker(contract_job(name, seed=1), timeout_s=TIMEOUT_S) as talk:
+        with talking_to_worker(contract_job(name), timeout_s=TIMEOUT_S) as talk:
             life = Life(hello=talk.hello(), prepared=talk.prepare())
-            life.losses = talk.losses(0) + talk.losses(3)
+            life.losses = talk.losses(0) + talk.losses(steps_before_losses(life) + 2)
+            life.idle_cpu_s = idle_cpu_s(life.hello.pid)
+            talk.prepare(contract_job(name, seed=1))
+            life.losses_of_another_seed = talk.losses(0) + talk.losses(3)
             life.exit_code = talk.close().exit_code
     return life
 
@@ -301,7 +306,7 @@ class TestAnswers:
         if life.prepared.phases is None:
             assert life.phase_s == {}
             return
-        expected = {"forward": PHASES[:2], "gradient": PHASES[:3], "train": PHASES}[phase]
+        expected = {"forward": STEP_PHASES[:2], "gradient": STEP_PHASES[:3], "train": STEP_PHASES}[phase]
         assert life.prepared.phases == tuple(life.phase_s) == expected
         assert all(len(times) == 3 and min(times) >= 0 for times in life.phase_s.values())
 
@@ -394,7 +399,7 @@ class TestTraining:
         assert all(before > after * (1 + 1e-4) for before, after in itertools.pairwise(falling))
 
     def test_another_seed_gives_other_losses(self, subject: Subject):
-        first, other = quiet_life(subject.name).losses, lost_life(subject.name).losses
+        first, other = quiet_life(subject.name).losses, quiet_life(subject.name).losses_of_another_seed
         assert all(abs(a - b) > 1e-4 for a, b in zip(first, other, strict=False))
 
     def test_without_an_update_the_loss_stays(self, subject: Subject):
@@ -424,6 +429,7 @@ class TestTheProcess:
         assert homes <= WORKER_SIDE
         assert ("deepstone.backends.legacy" if subject.name in LEGACY else f"deepstone.backends.{subject.name}") in ours
         allowed = {"deepstone", "sitecustomize", "numpy"} | framework_modules(subject.name)
+        allowed |= {"pynvml"} if subject.name == "torch" else set()  # torch imports it where it is installed
         foreign = {top for top in tops - allowed if not is_builtin_like(top)}
         assert foreign == set()
         assert (tops - framework_modules(subject.name)).isdisjoint({"psutil", "typer", "rich", "archspec", "click"})
@@ -436,9 +442,10 @@ class TestTheProcess:
         assert quiet_life(subject.name).idle_cpu_s <= 0.05
 
     def test_a_folder_in_the_working_directory_does_not_shadow_anything(self, subject: Subject):
-        lost = lost_life(subject.name)
-        assert lost.hello.framework == busy_life(subject.name).hello.framework
-        assert len(lost.losses) == 4
+        quiet = quiet_life(subject.name)
+        assert quiet.hello.framework == busy_life(subject.name).hello.framework
+        assert len(quiet.losses_of_another_seed) == 4
+        assert quiet.exit_code == 0
 
 
 # In the framework's own interpreter: the standard library, and the top-level modules of whatever distribution holds the
@@ -522,9 +529,10 @@ class TestOldPythons:
     def test_what_workers_share_compiles_and_runs(self, python: Path):
         """Annotations are evaluated when a module is run, so compiling alone would not tell."""
         package = SERVE_PATH.parent.parent
-        shared = [SERVE_PATH, package / "backends" / "base.py", package / "graph" / "batch.py"]
-        legacy = package / "backends" / "legacy"
-        shared += [path for path in sorted(legacy.glob("*.py")) if path.name != "launch.py"]
+        backends = package / "backends"
+        shared = [SERVE_PATH, package / "graph" / "batch.py", *sorted((backends / "legacy").glob("*.py"))]
+        shared += [backends / f"{name}.py" for name in ("base", "cpu_backend", "effective", "isolated")]
+        shared += [backends / "onednn_log.py", backends / "wire_graph.py"]
         program = """
             import sys
             absent = ("numpy", "deepstone", "torch", "tensorflow", "mxnet", "chainer", "theano", "cntk", "caffe")
@@ -550,9 +558,9 @@ class TestOldPythons:
         environment = Environment(framework="fake", version="1", python=python, lock={})
         with talking_to_worker(tiny_job("fake", environment=environment), timeout_s=TIMEOUT_S) as talk:
             assert talk.hello().framework["name"] == "plain"
-            assert tuple(talk.prepare().phases or ()) == PHASES
+            assert tuple(talk.prepare().phases or ()) == STEP_PHASES
             assert talk.block(samples=3, steps_per_sample=2).steps == 6
-            assert set(talk.phases(2)) == set(PHASES)
+            assert set(talk.phases(2)) == set(STEP_PHASES)
             assert_like_the_graph(load(talk.dump("parameters")))
             total = sum(float(array.sum()) for array in flat(initial_parameters(tiny(), 0)).values())
             steps = 1 + 6 + 2 * 4

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 import pytest
 from awkward_ops import OPS, awkward
 from frameworks import FORWARD_ONLY, environment_of
 from graph_examples import branching
+from shared_workers import shared_worker
 from test_contract import SUBJECTS, Subject
 from tiny_jobs import machine
 
 from deepstone.absent import Absent
+from deepstone.checks import workers as workers_of_checks
 from deepstone.checks.layers import LayerCheck
 from deepstone.checks.sameness import FrameworkSameness
 from deepstone.checks.verify import verify
@@ -20,11 +23,11 @@ from deepstone.checks.workers import check_every_layer, start_all
 from deepstone.graph.graph import Graph
 from deepstone.models.load import LoadedModel
 from deepstone.runner.job import Job
-from deepstone.runner.launch import silent
+from deepstone.runner.measurement import no_progress
 from deepstone.setups.axes import Value
 from deepstone.setups.request import complete
 
-TIMEOUT_S = 280.0
+TIMEOUT_S = 1800.0
 
 # What a backend must be able to do by itself, and further setups of those that can.
 SETUPS: dict[str, dict[str, Value]] = {
@@ -83,6 +86,21 @@ UNABLE = {
 
 real = [subject for subject in SUBJECTS if subject.computes]
 every_real_backend = pytest.mark.parametrize("subject", real, ids=str)
+# What these do anyhow: every layer would be compiled again to the same program.
+AS_IT_COMES = (("jax", "nhwc"), ("jax", "xla"), ("tensorflow", "nhwc"))
+every_setup = pytest.mark.parametrize(
+    ("subject", "setup"),
+    [
+        pytest.param(
+            subject,
+            setup,
+            id=f"{setup}-{subject}",
+            marks=[pytest.mark.deep] * ((subject.name, setup) in AS_IT_COMES),
+        )
+        for setup in SETUPS
+        for subject in real
+    ],
+)
 
 
 def job(framework: str, graph: Graph, **axes: Value) -> Job:
@@ -95,6 +113,14 @@ def job(framework: str, graph: Graph, **axes: Value) -> Job:
     )
 
 
+@contextmanager
+def sharing_workers() -> Iterator[None]:
+    """A check starts a worker for each precision and phase; here they are all the same one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers_of_checks, "talking_to_worker", shared_worker)
+        yield
+
+
 def able(framework: str) -> dict[str, Value]:
     """What is asked of every framework but those that do not train."""
     return {"phase": "forward"} if framework in FORWARD_ONLY else {}
@@ -104,20 +130,20 @@ def able(framework: str) -> dict[str, Value]:
 def whole_step(framework: str, graph_name: str) -> FrameworkSameness:
     graph = {"awkward": awkward, "branching": branching}[graph_name]()
     one, yardstick = job(framework, graph, **able(framework)), job("torch", graph, **able(framework))
-    return verify({"it": one}, yardstick=yardstick, timeout_s=TIMEOUT_S).frameworks["it"]
+    with sharing_workers():
+        return verify({"it": one}, yardstick=yardstick, timeout_s=TIMEOUT_S).frameworks["it"]
 
 
 @functools.cache
 def layers(framework: str, setup: str) -> LayerCheck:
     one, found = job(framework, awkward(), **{**able(framework), **SETUPS[setup]}), FrameworkSameness()
-    with ExitStack() as stack:
-        workers = start_all(stack, {"it": one}, {"it": found}, TIMEOUT_S, silent)
-        check_every_layer(workers, one, {"it": found}, silent)
+    with sharing_workers(), ExitStack() as stack:
+        workers = start_all(stack, {"it": one}, {"it": found}, TIMEOUT_S, no_progress)
+        check_every_layer(workers, one, {"it": found}, no_progress)
     return found.layers or LayerCheck(precision="not started", failure=found.failure)
 
 
-@every_real_backend
-@pytest.mark.parametrize("setup", SETUPS)
+@every_setup
 def test_every_operation_alone(subject: Subject, setup: str):
     """Against the float64 reference: output, gradients of inputs and parameters, running statistics."""
     check = layers(subject.name, setup)

@@ -11,19 +11,20 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 from graph_examples import branching
+from shared_workers import shared_worker
 from single_layers import BATCH, LAYERS, assert_layer_agrees, awkward, graph_job
 from step_checks import assert_step_agrees, assert_updates_agree, dumped
 
 from deepstone.graph import reference
 from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph
-from deepstone.graph.stretches import chain, possible_cuts
+from deepstone.graph.segments import chain, possible_cuts
 from deepstone.graph.weights import initial_parameters, synthetic_batch
 from deepstone.models.zoo import ZOO
-from deepstone.runner.conversation import Conversation, talking_to_worker
+from deepstone.runner.conversation import Conversation
 from deepstone.setups.axes import Value
 
-TIMEOUT_S = 280.0
+TIMEOUT_S = 1800.0
 
 # How near one layer must be to the reference in each precision.
 TOLERANCE = {"fp32": 1e-5, "fp64": 1e-12}
@@ -37,7 +38,7 @@ WAYS: dict[str, dict[str, Value]] = {
 
 @contextmanager
 def worker(**axes: Value) -> Iterator[Conversation]:
-    with talking_to_worker(graph_job("jax", small(), **axes), timeout_s=TIMEOUT_S) as talk:
+    with shared_worker(graph_job("jax", small(), **axes), timeout_s=TIMEOUT_S) as talk:
         talk.hello()
         yield talk
 
@@ -47,7 +48,7 @@ def prepare(talk: Conversation, graph: Graph, **axes: Value) -> None:
     talk.prepare()
 
 
-@pytest.fixture(scope="module", params=[pytest.param(way, marks=pytest.mark.slow) for way in WAYS])
+@pytest.fixture(scope="module", params=["fp32", pytest.param("fp64-nchw", marks=[pytest.mark.slow, pytest.mark.deep])])
 def way(request: pytest.FixtureRequest) -> Iterator[tuple[Conversation, dict[str, Value]]]:
     """A worker whose job is the graph of awkward layers; its own step is not run: that takes long to compile."""
     axes = WAYS[request.param]
@@ -97,8 +98,8 @@ class TestWholeSteps:
     def test_in_single_precision_it_stays_near(self, talk: Conversation) -> None:
         graph = branching()
         prepare(talk, graph, phase="gradient")
-        images, labels = synthetic_batch(graph, BATCH, 0)
-        expected = reference.step(graph, initial_parameters(graph, 0), images, labels)
+        samples, labels = synthetic_batch(graph, BATCH, 0)
+        expected = reference.step(graph, initial_parameters(graph, 0), samples, labels)
         assert talk.losses(0)[0] == pytest.approx(expected.loss, rel=1e-5)
         for name, gradient in dumped(talk, "gradients").items():
             layer, _, parameter = name.rpartition("/")
@@ -108,7 +109,7 @@ class TestWholeSteps:
 
 
 class TestChains:
-    """Graphs of more than a thousand layers are run as a chain of programs, of which equal stretches share one."""
+    """Graphs of more than a thousand layers are run as a chain of programs, of which equal segments share one."""
 
     def test_the_gradient_agrees(self, talk: Conversation) -> None:
         assert_step_agrees(talk, "jax", deep())
@@ -133,7 +134,7 @@ class TestChains:
 
 
 def small() -> Graph:
-    """Enough places to cut it, with batch norm in every stretch."""
+    """Enough places to cut it, with batch norm in every segment."""
     b = Builder("small")
     x = b.input("data", (4, 9, 9))
     for number in range(12):

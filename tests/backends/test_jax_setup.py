@@ -17,8 +17,8 @@ from tiny_jobs import tiny, tiny_job
 from workbench import Bench, fits_bf16, observed
 
 from deepstone.backends.base import ADAM_LEARNING_RATE
-from deepstone.backends.jax.launch import PREALLOCATE
-from deepstone.backends.jax.launch import environment as jax_variables
+from deepstone.backends.before_import import JAX_PREALLOCATE
+from deepstone.backends.before_import import jax as jax_variables
 from deepstone.errors import MissingError
 from deepstone.graph.weights import initial_parameters
 from deepstone.runner.conversation import JobFailed, talking_to_worker
@@ -27,7 +27,7 @@ from deepstone.setups.axes import AXES, Value, format_cpus
 from deepstone.setups.effective import contradiction
 from deepstone.setups.request import complete
 
-TIMEOUT_S = 280.0
+TIMEOUT_S = 1800.0
 
 # JAX says on its error stream what it compiles.
 TALKING = {"JAX_LOG_COMPILES": "1"}
@@ -236,15 +236,15 @@ class TestWholeProcess:
             assert {frozenset(os.sched_getaffinity(thread)) for thread in threads} == {frozenset({cpu})}
 
     def test_variables(self, monkeypatch: pytest.MonkeyPatch):
-        monkeypatch.delenv(PREALLOCATE, raising=False)
-        assert jax_variables(complete({})) == {PREALLOCATE: "false"}
+        monkeypatch.delenv(JAX_PREALLOCATE, raising=False)
+        assert jax_variables(complete({})) == {JAX_PREALLOCATE: "false"}
         assert jax_variables(complete({"device": "cpu", "threads": 3})) == {
-            PREALLOCATE: "false",
+            JAX_PREALLOCATE: "false",
             "JAX_PLATFORMS": "cpu",
             "PJRT_NPROC": "3",
             "NPROC": "3",
         }
-        monkeypatch.setenv(PREALLOCATE, "true")  # a user's own choice stays
+        monkeypatch.setenv(JAX_PREALLOCATE, "true")  # a user's own choice stays
         assert jax_variables(complete({})) == {}
 
 

@@ -9,11 +9,12 @@ from collections.abc import Iterator
 
 import pytest
 from frameworks import environment_of
+from shared_workers import shared_worker
 from tiny_jobs import tiny_job
 from workbench import Bench
 
 from deepstone.launchers.local import SERVE_PATH
-from deepstone.runner.conversation import JobFailed, talking_to_worker
+from deepstone.runner.conversation import JobFailed
 
 # In JAX's own interpreter: a step compiled with names and without; then the same network as if it were a deep one.
 COMPILE_TWICE = """
@@ -21,7 +22,7 @@ import contextlib, json, sys
 sys.path.insert(0, sys.argv[1])
 import jax
 from deepstone.backends.base import Job, Unsupported
-from deepstone.backends.hlo_text import program_of
+from deepstone.backends.xla.program import program_of
 from deepstone.backends.jax import backend
 from deepstone.graph.builder import Builder
 from deepstone.graph.weights import initial_parameters, synthetic_batch
@@ -32,12 +33,12 @@ x = b.relu("relu/1", b.conv("conv 1", b.input("data", (3, 8, 8)), channels=8, ke
 x = b.dropout("drop", b.flatten("flat", b.max_pool("pool", b.batch_norm("norm", x), kernel=2, stride=2)))
 b.softmax_cross_entropy("loss", b.dense("dense", x, features=5))
 graph = b.build()
-images, labels = synthetic_batch(graph, 4, 0)
+samples, labels = synthetic_batch(graph, 4, 0)
 
 def built():
     request = dict(complete({"framework": "jax", "device": "cpu", "batch": 4, "dropout": "on"}))
     made = backend.make_backend()
-    made.build(Job(graph.to_worker_json(), initial_parameters(graph, 0), images, labels, request, "."))
+    made.build(Job(graph.to_worker_json(), initial_parameters(graph, 0), samples, labels, request, "."))
     return made
 
 def compiled():
@@ -84,7 +85,7 @@ def tensorflow() -> Iterator[Bench]:
     def job(**axes):
         return tiny_job("tensorflow", environment=environment_of("tensorflow"), threads=1, **axes)
 
-    with talking_to_worker(job(), timeout_s=200.0) as talk:
+    with shared_worker(job(), timeout_s=1800.0) as talk:
         yield Bench(talk, job)
 
 

@@ -9,15 +9,10 @@ import pytest
 from awkward_ops import awkward
 
 from deepstone.backends.base import Unsupported
-from deepstone.backends.legacy.launch import environment
-from deepstone.backends.legacy.listening import Heard, listening
-from deepstone.backends.legacy.shared import (
-    WireGraph,
-    effective,
-    format_cpus,
-    refuse_other_ops,
-    refuse_other_values,
-)
+from deepstone.backends.before_import import thread_counts
+from deepstone.backends.effective import effective, format_cpus, refuse_other_values
+from deepstone.backends.onednn_log import OnednnLog, logging_onednn
+from deepstone.backends.wire_graph import WireGraph, refuse_other_ops
 from deepstone.graph.graph import Graph, Layer
 from deepstone.graph.ops import AveragePool, Dense, Flatten, Input, MaxPool, SoftmaxCrossEntropy
 from deepstone.models.zoo import ZOO
@@ -98,8 +93,8 @@ def test_cpus_are_written_as_the_axis_writes_them(cpus: list[int]) -> None:
 
 
 def test_threads_are_told_to_every_library() -> None:
-    assert environment(complete({"framework": "mxnet"})) == {}
-    told = environment(complete({"framework": "mxnet", "threads": 3}))
+    assert thread_counts(complete({"framework": "mxnet"})) == {}
+    told = thread_counts(complete({"framework": "mxnet", "threads": 3}))
     assert told == {"OMP_NUM_THREADS": "3", "MKL_NUM_THREADS": "3", "OPENBLAS_NUM_THREADS": "3"}
 
 
@@ -114,15 +109,15 @@ dnnl_verbose,exec,cpu,pooling,jit:avx2,forward_training,src_f32::blocked:abcd:f0
 
 
 def test_what_the_library_says() -> None:
-    heard = Heard()
-    heard.take(LOG)
-    assert heard.primitives == {"convolution": ["jit:avx2", "jit:avx512_common"], "pooling": ["jit:avx2"]}
-    assert heard.isa == "avx512_common"
+    log = OnednnLog()
+    log.read(LOG)
+    assert log.primitives == {"convolution": ["jit:avx2", "jit:avx512_common"], "pooling": ["jit:avx2"]}
+    assert log.isa == "avx512_common"
 
 
 def test_a_library_that_cannot_be_listened_to_is_no_harm(capfd: pytest.CaptureFixture[str]) -> None:
     for library in ("/nowhere/libnothing.so", "libc.so.6"):
-        with listening(library) as heard:
+        with logging_onednn(library) as log:
             os.write(1, b"said meanwhile\n")
-        assert not heard.was_listening
+        assert not log.available
     assert capfd.readouterr().out == "said meanwhile\n" * 2

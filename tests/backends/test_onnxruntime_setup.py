@@ -20,7 +20,7 @@ from deepstone.runner.job import Job
 from deepstone.setups.axes import Value
 from deepstone.setups.request import complete
 
-TIMEOUT_S = 280.0
+TIMEOUT_S = 1800.0
 BATCH = 2
 
 
@@ -97,8 +97,8 @@ def test_between_convolutions_too_it_computes_the_same():
     """There it keeps images in blocks of channels, has norms and activations within convolutions, and no single layer
     shows either. One loss for each operation would be ten sessions; what is wrong in one shows in that of all."""
     graph = between()
-    images, labels = synthetic_batch(graph, BATCH, 0)
-    outputs = reference.forward_all(graph, initial_parameters(graph, 0, generic=True), images, labels, training=False)
+    samples, labels = synthetic_batch(graph, BATCH, 0)
+    outputs = reference.forward_all(graph, initial_parameters(graph, 0, generic=True), samples, labels, training=False)
     job = Job(
         model=LoadedModel(graph=graph, name="between", source="zoo", file_sha256=""),
         request=complete({"framework": "onnxruntime", "batch": BATCH, "threads": 1, "phase": "forward"}),

@@ -6,6 +6,7 @@ import importlib.util
 
 import pytest
 
+from deepstone.backends import before_import
 from deepstone.backends.registry import BACKENDS, backend_of
 
 
@@ -18,7 +19,7 @@ def test_what_is_current_has_the_framework_s_own_backend(version: str) -> None:
 def test_what_is_old_has_a_legacy_one(framework: str, version: str) -> None:
     info = backend_of(framework, version)
     assert info.module.startswith("deepstone.backends.legacy.")
-    assert info.launch == "deepstone.backends.legacy.launch"
+    assert info.variables is before_import.thread_counts
     assert info.package == BACKENDS[framework].package
     assert info.own_modules == ""  # an old torch does not run a module of today
 
@@ -32,4 +33,3 @@ def test_every_module_is_there(framework: str) -> None:
     for version in ("1.0", "99.0"):
         info = backend_of(framework, version)
         assert importlib.util.find_spec(info.module) is not None
-        assert importlib.util.find_spec(info.launch) is not None

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 from graph_examples import branching
+from shared_workers import shared_worker
 from single_layers import BATCH, LAYERS, assert_layer_agrees, awkward, graph_job
 from step_checks import assert_all_near, assert_step_agrees, assert_updates_agree, dumped
 
@@ -19,10 +20,10 @@ from deepstone.graph import reference
 from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph
 from deepstone.graph.weights import initial_parameters, synthetic_batch
-from deepstone.runner.conversation import Conversation, Prepared, talking_to_worker
+from deepstone.runner.conversation import Conversation, Prepared
 from deepstone.setups.axes import Value
 
-TIMEOUT_S = 280.0
+TIMEOUT_S = 1800.0
 
 # How near one layer must be to the reference in each precision.
 TOLERANCE = {"fp32": 1e-5, "fp64": 1e-12}
@@ -30,7 +31,7 @@ TOLERANCE = {"fp32": 1e-5, "fp64": 1e-12}
 
 @contextmanager
 def worker(**axes: Value) -> Iterator[Conversation]:
-    with talking_to_worker(graph_job("tensorflow", awkward(), **axes), timeout_s=TIMEOUT_S) as talk:
+    with shared_worker(graph_job("tensorflow", awkward(), **axes), timeout_s=TIMEOUT_S) as talk:
         talk.hello()
         yield talk
 
@@ -52,7 +53,10 @@ WAYS: dict[str, dict[str, Value]] = {
 SLOW = {"xla-fp64-nchw"}  # every layer is compiled by itself
 
 
-@pytest.fixture(scope="module", params=[pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW)) for name in WAYS])
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(name, marks=[pytest.mark.slow, pytest.mark.deep] * (name in SLOW)) for name in WAYS],
+)
 def way(request: pytest.FixtureRequest) -> Iterator[tuple[Conversation, dict[str, Value]]]:
     axes = WAYS[request.param]
     with worker(**axes) as talk:
@@ -108,7 +112,7 @@ class TestWholeSteps:
         graph = branching()
         prepare(talk, graph, phase="train", precision="fp64", optimizer="adam")
         talk.losses(2)
-        images, labels = synthetic_batch(graph, BATCH, 0)
+        samples, labels = synthetic_batch(graph, BATCH, 0)
         parameters: Any = {
             layer: {name: np.asarray(array, np.float64) for name, array in held.items()}
             for layer, held in initial_parameters(graph, 0).items()
@@ -116,7 +120,7 @@ class TestWholeSteps:
         first: dict[tuple[str, str], Any] = {}
         second: dict[tuple[str, str], Any] = {}
         for number in (1, 2, 3):
-            gradients = reference.step(graph, parameters, images, labels).parameter_gradients
+            gradients = reference.step(graph, parameters, samples, labels).parameter_gradients
             for layer, held in parameters.items():
                 for name in held:
                     key, gradient = (layer, name), gradients[layer][name]
@@ -129,8 +133,8 @@ class TestWholeSteps:
     def test_the_step_as_it_is_stays_near(self, talk: Conversation) -> None:
         graph = branching()
         prepare(talk, graph, phase="gradient")
-        images, labels = synthetic_batch(graph, BATCH, 0)
-        expected = reference.step(graph, initial_parameters(graph, 0), images, labels)
+        samples, labels = synthetic_batch(graph, BATCH, 0)
+        expected = reference.step(graph, initial_parameters(graph, 0), samples, labels)
         assert talk.losses(0)[0] == pytest.approx(expected.loss, rel=1e-5)
         for name, gradient in dumped(talk, "gradients").items():
             layer, _, parameter = name.rpartition("/")
@@ -140,7 +144,7 @@ class TestWholeSteps:
 
 
 def chain() -> Graph:
-    """Enough places to cut it, with batch norm in every stretch."""
+    """Enough places to cut it, with batch norm in every segment."""
     b = Builder("chain")
     x = b.input("data", (4, 9, 9))
     for number in range(12):

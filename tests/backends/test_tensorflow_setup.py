@@ -14,23 +14,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 from frameworks import environment_of
+from shared_workers import shared_worker
 from single_layers import graph_job
 from tiny_jobs import tiny, tiny_job
 from workbench import Bench, fits_bf16, observed
 
 from deepstone.backends.base import ADAM_LEARNING_RATE
+from deepstone.backends.before_import import tensorflow as tensorflow_environment
 from deepstone.backends.tensorflow.isa import widest_of
-from deepstone.backends.tensorflow.launch import environment as tensorflow_environment
 from deepstone.errors import MissingError
 from deepstone.graph.builder import Builder
 from deepstone.graph.weights import initial_parameters
-from deepstone.runner.conversation import JobFailed, Prepared, talking_to_worker
+from deepstone.runner.conversation import JobFailed, Prepared
 from deepstone.runner.job import Job
 from deepstone.setups.axes import AXES, ISA_ORDER, Value, format_cpus
 from deepstone.setups.effective import contradiction
 from deepstone.setups.request import complete
 
-TIMEOUT_S = 280.0
+TIMEOUT_S = 1800.0
 
 
 def job(**axes: Value) -> Job:
@@ -41,13 +42,14 @@ def job(**axes: Value) -> Job:
 
 @contextmanager
 def worker(**axes: Value) -> Iterator[Bench]:
-    with talking_to_worker(job(**axes), timeout_s=TIMEOUT_S) as talk:
+    with shared_worker(job(**axes), timeout_s=TIMEOUT_S) as talk:
         yield Bench(talk, job)
 
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
-    with worker() as bench:
+    """With oneDNN, which TensorFlow turns on by itself on some CPUs only; later jobs of this worker find it on."""
+    with worker(engine="onednn") as bench:
         yield bench
 
 
@@ -106,7 +108,8 @@ class TestHonoured:
 
     def test_eager(self, bench: Bench):
         prepared = bench.prepare(compile="off")
-        assert prepared.effective["compile"] == {"value": "off", "source": "set"}
+        assert observed(prepared, "compile") == "off"
+        assert observed(prepared, "precision") == "fp32"
         assert observed(prepared, "engine") == "onednn"
         assert observed(prepared, "layout") == "nhwc"
         assert bench.losses(compile="off") == pytest.approx(bench.losses(compile="graph"), rel=1e-5)
@@ -117,14 +120,14 @@ class TestHonoured:
     @pytest.mark.parametrize("asked", [{"engine": "xla"}, {"compile": "default"}], ids=str)
     def test_xla(self, bench: Bench, asked: dict[str, Value]):
         prepared = bench.prepare(**asked)
-        assert prepared.effective["engine"] == {"value": "xla", "source": "set"}
-        assert prepared.effective["compile"] == {"value": "default", "source": "set"}
+        assert observed(prepared, "engine") == "xla"
+        assert observed(prepared, "compile") == "default"
+        assert observed(prepared, "precision") == "fp32"
         assert prepared.first_step_s > 10 * min(bench.talk.block(samples=5).step_s)
         assert bench.losses(**asked) == pytest.approx(bench.losses(), rel=1e-4)
 
     def test_xla_takes_either_layout(self, bench: Bench):
-        prepared = bench.prepare(engine="xla", layout="nchw")
-        assert prepared.effective["layout"] == {"value": "nchw", "source": "set"}
+        assert observed(bench.prepare(engine="xla", layout="nchw"), "layout") == "nchw"
 
     def test_optimizers_differ_as_they_should(self, bench: Bench):
         steps = 8
@@ -233,13 +236,12 @@ def limited(cpu: int) -> Iterator[tuple[Bench, Prepared]]:
 class TestWholeProcess:
     """One worker that is limited in every way at once."""
 
-    @pytest.mark.parametrize("axis", ["threads", "inter_threads"])
-    def test_threads_are_counted(self, limited: tuple[Bench, Prepared], axis: str):
+    @pytest.mark.parametrize("axis", ["threads", "inter_threads", "algorithm"])
+    def test_it_is_as_asked(self, limited: tuple[Bench, Prepared], axis: str):
         assert observed(limited[1], axis) == LIMITED[axis]
 
-    @pytest.mark.parametrize("axis", ["isa", "algorithm"])
-    def test_it_is_as_asked(self, limited: tuple[Bench, Prepared], axis: str):
-        assert limited[1].effective[axis] == {"value": LIMITED[axis], "source": "set"}
+    def test_the_limit_of_instructions_is_not_read_back(self, limited: tuple[Bench, Prepared]):
+        assert limited[1].effective["isa"] == {"value": LIMITED["isa"], "source": "set"}
 
     def test_it_may_run_on_one_cpu_only(self, limited: tuple[Bench, Prepared], cpu: int):
         bench, prepared = limited

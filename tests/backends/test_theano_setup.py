@@ -21,7 +21,7 @@ from deepstone.runner.conversation import Prepared, talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.setups.request import complete
 
-TIMEOUT_S = 280.0
+TIMEOUT_S = 1800.0
 THREADS = 1
 
 
@@ -70,8 +70,8 @@ def test_a_pool_of_a_pool_hands_on_its_gradient_once():
         talk.hello()
         talk.prepare()
         found = np.load(talk.dump("gradients")["conv/weight"])
-    images, labels = synthetic_batch(two_pools(), 2, 0)
-    step = reference.step(two_pools(), initial_parameters(two_pools(), 0), images, labels)
+    samples, labels = synthetic_batch(two_pools(), 2, 0)
+    step = reference.step(two_pools(), initial_parameters(two_pools(), 0), samples, labels)
     right = step.parameter_gradients["conv"]["weight"]
     assert np.linalg.norm(found - right) < 1e-5 * np.linalg.norm(right)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import types
 
 import pytest
+import torch
 
-from deepstone.backends.torch.compiled import Operation, kernel_calls, shown_name
-from deepstone.backends.torch.in_order import KernelCall
+from deepstone.backends.torch.compiled import KernelCall, Operation, kernel_calls, shown_name
+from deepstone.backends.torch.effective import mode_in_use
 
 # What torch 2.13 writes for a convolution, a fused kernel used twice, and the gradient of the convolution.
 SOURCE = """\
@@ -76,3 +78,28 @@ def test_nodes_that_are_not_known_are_passed_over():
 )
 def test_how_a_kernel_shows_itself(call: str, shown: str):
     assert shown_name(call) == shown
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch, about itself
+class TestModeInUse:
+    """Real dynamo; what Inductor would compile is left as it is, since that takes a minute."""
+
+    @pytest.fixture(autouse=True)
+    def uncompiled(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(torch._TorchCompileInductorWrapper, "__call__", lambda _self, graph, _inputs, **_: graph)
+
+    @pytest.mark.parametrize("mode", ["default", "reduce-overhead", "max-autotune"])
+    def test_the_mode_is_read_from_what_runs(self, mode: str) -> None:
+        code = (lambda x: x + 1).__code__.replace(co_name=mode.replace("-", "_"))
+        torch.compile(types.FunctionType(code, globals()), mode=mode)(torch.ones(2))
+        assert mode_in_use(code, "whatever was asked") == {"value": mode, "source": "observed"}
+
+    def test_nothing_was_compiled(self) -> None:
+        assert mode_in_use((lambda x: x).__code__, "default") == {"value": "off", "source": "observed"}
+
+    def test_by_another_compiler(self) -> None:
+        code = (lambda x: x + 1).__code__.replace(co_name="by_another")
+        torch.compile(types.FunctionType(code, globals()), backend="eager")(torch.ones(2))
+        found = mode_in_use(code, "default")
+        assert found["source"] == "observed"
+        assert str(found["value"]).startswith("another compiler")

@@ -10,9 +10,15 @@ import torch
 from deepstone.algorithms.direct import im2col_values
 from deepstone.algorithms.problem import PASSES, Pass, Problem
 from deepstone.backends.base import Unsupported
-from deepstone.backends.torch.convolutions.allocations import peak_bytes
-from deepstone.backends.torch.convolutions.nnpack import nnpack_formula, nnpack_refusal
-from deepstone.backends.torch.convolutions.on_cpu import NATIVE, NNPACK, ONEDNN, CpuTrial
+from deepstone.backends.torch.convolutions.cpu import (
+    NATIVE,
+    NNPACK,
+    ONEDNN,
+    CpuTrial,
+    nnpack_formula,
+    nnpack_refusal,
+    peak_bytes,
+)
 from deepstone.backends.torch.convolutions.operands import Operands, evened
 
 PLAIN = Problem(batch=16, channels=16, image=(12, 12), filters=32, kernel=(3, 3), pad=(1, 1, 1, 1))

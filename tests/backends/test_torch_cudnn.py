@@ -15,8 +15,8 @@ import torch
 
 from deepstone.algorithms.problem import PASSES, Pass, Problem
 from deepstone.backends.base import Unsupported
-from deepstone.backends.torch.convolutions import cudnn_numbers as numbers
-from deepstone.backends.torch.convolutions.cudnn_library import (
+from deepstone.backends.torch.convolutions import cudnn as numbers
+from deepstone.backends.torch.convolutions.cudnn import (
     AlgorithmGuess,
     Cudnn,
     CudnnError,
@@ -24,7 +24,7 @@ from deepstone.backends.torch.convolutions.cudnn_library import (
     loaded_paths,
     major_version,
 )
-from deepstone.backends.torch.convolutions.on_gpu import GpuTrial, Handle, open_cudnn
+from deepstone.backends.torch.convolutions.gpu import GpuTrial, Handle, open_cudnn
 from deepstone.backends.torch.convolutions.operands import Operands
 
 SOURCE = Path(__file__).with_name("fake_cudnn.c")

@@ -21,10 +21,10 @@ def counted_by_torch(graph: Graph, *, input_grad: bool) -> tuple[int, int]:
     """Forward and backward, of the network as it is lowered, on tensors that have a shape and no values."""
     network = Lowering(graph, graph.layers, dropout=False).module(graph.input.name).to("meta")
     shape = (BATCH, *graph.shapes[graph.input.name])
-    images = torch.empty(shape, device="meta").requires_grad_(input_grad)
+    samples = torch.empty(shape, device="meta").requires_grad_(input_grad)
     labels = torch.empty(BATCH, dtype=torch.int64, device="meta")
     with FlopCounterMode(display=False) as forward:
-        loss = network(images, labels)
+        loss = network(samples, labels)
     with FlopCounterMode(display=False) as backward:
         loss.backward()
     return forward.get_total_flops(), backward.get_total_flops()

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from deepstone.environments.find import find_environment
-from deepstone.models.load import load_model
+from deepstone.measure.effort import Effort
+from deepstone.models.load import load_in_process
 from deepstone.runner.job import Job, Machine
-from deepstone.runner.launch import Effort
 from deepstone.runner.run import run_job
 from deepstone.setups.request import complete, parse_words
 
@@ -17,19 +17,19 @@ pytestmark = [
     pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
 ]
 
-EFFORT = Effort(target=0.05, budget_s=0.5, timeout_s=200)
+EFFORT = Effort(target_share=0.05, budget_s=0.5, timeout_s=200)
 
 
 def record(model: str, *words: str) -> dict:
     request = complete({name: values[0] for name, values in parse_words(words).items()})
     job = Job(
-        model=load_model(model),
+        model=load_in_process(model),
         request=request,
         environment=find_environment("torch"),
         machine=Machine.here(),
         command=("deepstone", "run", model, *words),
     )
-    return dict(run_job(job, EFFORT))
+    return run_job(job, EFFORT).to_json()
 
 
 @pytest.mark.parametrize("precision", ["fp32", "tf32", "tf32-conv", "bf16-mixed", "bf16", "fp16-mixed"])

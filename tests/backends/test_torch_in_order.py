@@ -7,8 +7,8 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepstone.backends.torch.in_order import KernelCall, match_in_order
-from deepstone.backends.torch.nesting import Interval, innermost
+from deepstone.backends.torch.compiled import KernelCall, match_in_order
+from deepstone.backends.torch.profile import Interval, innermost
 
 
 def calls(*entries: tuple[str, dict[str, int]]) -> list[KernelCall]:

@@ -33,9 +33,9 @@ def forked() -> Graph:
 
 def built(graph: Graph, **axes: Value) -> TorchBackend:
     request = complete({"framework": "torch", "batch": 4, "threads": 1, **axes})
-    images, labels = synthetic_batch(graph, 4, 0)
+    samples, labels = synthetic_batch(graph, 4, 0)
     backend = TorchBackend()
-    backend.build(Job(graph.to_worker_json(), initial_parameters(graph, 0), images, labels, dict(request), ""))
+    backend.build(Job(graph.to_worker_json(), initial_parameters(graph, 0), samples, labels, dict(request), ""))
     backend.first_step()
     return backend
 
@@ -98,14 +98,14 @@ def test_a_real_step_names_its_sums():
 
 
 @pytest.mark.parametrize("graph", [tiny(), forked(), branching()], ids=lambda graph: graph.name)
-def test_marked_steps_leave_no_stamps_behind(graph: Graph):
+def test_stamped_steps_leave_no_timestamps_behind(graph: Graph):
     backend = built(graph)
     backend.in_place(3)
     timer = backend._in_place
     assert timer is not None
     for _ in range(2):
         backend.step("train")()
-    assert timer._marked.stamps.what == []
+    assert timer._stamped.timestamps.what == []
 
 
 @pytest.mark.parametrize("phase", ["forward", "gradient", "train"])

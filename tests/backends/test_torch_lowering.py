@@ -5,18 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from depth import examples
 from graph_examples import branching
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from deepstone.backends.scopes import scope_name
-from deepstone.backends.torch.checkpoint import Checkpointed
+from deepstone.backends.owners import scope_name
 from deepstone.backends.torch.lower import Lowering
+from deepstone.backends.torch.network import Checkpointed
 from deepstone.graph import reference
 from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph
-from deepstone.graph.stretches import split
+from deepstone.graph.segments import split
 from deepstone.graph.weights import initial_parameters, synthetic_batch
 from deepstone.models.zoo import ZOO
 
@@ -46,10 +47,10 @@ def gradients_of(graph: Graph, network: nn.Module) -> dict[tuple[str, str], np.n
 
 
 def assert_same(graph: Graph, *, batch: int = 2, checkpointing: bool = False) -> None:
-    images, labels = synthetic_batch(graph, batch, 0)
-    expected = reference.step(graph, initial_parameters(graph, 0), images, labels)
+    samples, labels = synthetic_batch(graph, batch, 0)
+    expected = reference.step(graph, initial_parameters(graph, 0), samples, labels)
     network = lowered(graph, checkpointing=checkpointing)
-    loss = network(torch.from_numpy(images).double(), torch.from_numpy(labels))
+    loss = network(torch.from_numpy(samples).double(), torch.from_numpy(labels))
     loss.backward()
     assert loss.item() == pytest.approx(expected.loss, rel=1e-9)
     largest = max(
@@ -95,7 +96,7 @@ def test_each_op_agrees_with_the_reference(op: str, attributes: dict[str, object
     ceil_mode=st.booleans(),
     count_pad=st.booleans(),
 )
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_every_pool_agrees_with_the_reference(op, kernel, stride, pads, ceil_mode, count_pad) -> None:
     top, bottom, left, right = pads
     pad = (min(top, kernel[0] - 1), min(bottom, kernel[0] - 1), min(left, kernel[1] - 1), min(right, kernel[1] - 1))
@@ -112,9 +113,9 @@ def test_branches_joins_and_weighted_losses_agree() -> None:
 def test_checkpointing_computes_the_same_and_updates_statistics_once() -> None:
     graph = ZOO["resnet110"].make()
     assert len(split(graph)) > 3
-    images, labels = (torch.from_numpy(array) for array in synthetic_batch(graph, 2, 0))
+    samples, labels = (torch.from_numpy(array) for array in synthetic_batch(graph, 2, 0))
     plain, checkpointed = lowered(graph), lowered(graph, checkpointing=True)
-    losses = [network(images.double(), labels) for network in (plain, checkpointed)]
+    losses = [network(samples.double(), labels) for network in (plain, checkpointed)]
     for loss in losses:
         loss.backward()
     assert losses[0].item() == pytest.approx(losses[1].item(), rel=1e-12)

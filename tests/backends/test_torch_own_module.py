@@ -115,7 +115,7 @@ class TestDescribed:
         assert describe(path, "make")["weights"] == 30
 
     def test_a_graph_in_a_file_that_imports_torch(self, write: Write) -> None:
-        text = "import torch\nfrom deepstone.models.cifarnet import cifarnet\ndef make():\n    return cifarnet()\n"
+        text = "import torch\nfrom deepstone.models.chains import cifarnet\ndef make():\n    return cifarnet()\n"
         assert describe(write(text), "make")["graph"]["name"] == "cifarnet"
 
     @pytest.mark.parametrize(

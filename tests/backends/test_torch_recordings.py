@@ -8,6 +8,7 @@ import pytest
 from profiler_events import call, kernel, operator, recording, window
 from torch.autograd import DeviceType
 
+from deepstone.backends.torch.compiled import KernelCall
 from deepstone.backends.torch.compiled_steps import (
     NO_LAYER,
     compiled_ownership,
@@ -15,13 +16,9 @@ from deepstone.backends.torch.compiled_steps import (
     host_accounts,
     owners_by_order,
 )
-from deepstone.backends.torch.events import Event, from_profiler
-from deepstone.backends.torch.in_order import KernelCall
-from deepstone.backends.torch.launched import launched_kernels
-from deepstone.backends.torch.nesting import innermost
-from deepstone.backends.torch.ownership import eager_ownership
-from deepstone.backends.torch.ranges import LAYER_RANGE
-from deepstone.backends.torch.trace import summarize_device, summarize_host
+from deepstone.backends.torch.device import launched_kernels
+from deepstone.backends.torch.profile import LAYER_RANGE, Event, from_profiler, innermost
+from deepstone.backends.torch.trace import eager_ownership, summarize_device, summarize_host
 
 
 def seen(name: str, *, device: DeviceType = DeviceType.CPU, annotation: bool = False) -> SimpleNamespace:

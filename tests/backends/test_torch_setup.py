@@ -17,9 +17,9 @@ from tiny_jobs import tiny, tiny_job
 from workbench import Bench, fits_bf16, observed
 
 from deepstone.backends.base import ADAM_LEARNING_RATE, Job
+from deepstone.backends.before_import import torch as torch_environment
 from deepstone.backends.torch.backend import TorchBackend
-from deepstone.backends.torch.launch import environment as torch_environment
-from deepstone.backends.torch.observe import parse_onednn_log, widest_isa
+from deepstone.backends.torch.onednn import implementations, narrowed_products, onednn_dtypes, widest_isa
 from deepstone.errors import MissingError
 from deepstone.graph.weights import initial_parameters, synthetic_batch
 from deepstone.runner.conversation import JobFailed, Prepared, talking_to_worker
@@ -27,7 +27,7 @@ from deepstone.runner.job import Job as RunnerJob
 from deepstone.setups.axes import AXES, ISA_ORDER, Value, format_cpus
 from deepstone.setups.request import complete
 
-TIMEOUT_S = 280.0
+TIMEOUT_S = 1800.0
 
 
 def job(**axes: Value) -> RunnerJob:
@@ -59,7 +59,7 @@ class TestHonoured:
             "precision": "fp32",
             "algorithm": "heuristic",
         }
-        assert prepared.effective["compile"]["value"] == "off"
+        assert observed(prepared, "compile") == "off"
         assert int(observed(prepared, "threads")) >= 1
         assert int(observed(prepared, "inter_threads")) >= 1
         assert observed(prepared, "affinity") == format_cpus(sorted(os.sched_getaffinity(0)))
@@ -147,7 +147,7 @@ class TestHonoured:
 
 def test_input_grad_gives_the_image_a_gradient():
     """Nothing of the protocol shows it, so the backend is used in this process."""
-    images, labels = synthetic_batch(tiny(), 4, 0)
+    samples, labels = synthetic_batch(tiny(), 4, 0)
     for asked, expected in (("on", True), ("off", False)):
         request = complete({"framework": "torch", "device": "cpu", "batch": 4, "input_grad": asked})
         backend = TorchBackend()
@@ -155,14 +155,14 @@ def test_input_grad_gives_the_image_a_gradient():
             Job(
                 graph=tiny().to_worker_json(),
                 weights=initial_parameters(tiny(), 0),
-                images=images,
+                samples=samples,
                 labels=labels,
                 request=dict(request),
                 scratch="",
             )
         )
         backend.first_step()
-        image = backend._steps._batch._images
+        image = backend._steps._batch._samples
         assert (image.grad is not None) == expected
         assert image.requires_grad == expected
         assert backend.observe()["input_grad"]["value"] == asked
@@ -237,7 +237,7 @@ class TestNativeEngine:
 def test_compiled_it_computes_the_same(bench: Bench):
     with worker(compile="default") as compiled:
         prepared = compiled.prepare(compile="default")
-        assert prepared.effective["compile"] == {"value": "default", "source": "set"}
+        assert observed(prepared, "compile") == "default"
         assert prepared.first_step_s > 10 * min(compiled.talk.block(samples=5).step_s)
         assert compiled.losses(compile="default") == pytest.approx(bench.losses(), rel=1e-4)
         step_s = min(compiled.talk.block(samples=5).step_s)
@@ -339,6 +339,11 @@ onednn_verbose,info,prim_template:operation,engine,primitive,implementation,prop
 onednn_verbose,exec,cpu,reorder,jit:uni,undef,src_f32::blocked:abcd:f0 dst_f32::blocked:Acdb32a:f0,,,256x128x3x3,10.31
 onednn_verbose,exec,cpu,convolution,brgconv:avx512_core,forward_inference,src_f32::blocked:acdb:f0 wei_f32::blocked:Ac
 """
+NARROWED = (
+    "onednn_verbose,v1,primitive,exec,cpu,convolution,jit:avx2,forward_training,src:f32:a:blocked:aBcd8b::f0 "
+    "wei:f32:a:blocked:ABcd8b8a::f0 bia:f32:a:blocked:a::f0 dst:f32:a:blocked:aBcd8b::f0,attr-scratchpad:user "
+    "attr-fpmath:bf16,alg:convolution_direct,mb2_ic16oc32_ih8oh6kh3sh1dh0ph0_iw8ow6kw3sw1dw0pw0,0.0161133\n"
+)
 
 
 class TestLog:
@@ -355,8 +360,19 @@ class TestLog:
         ids=["newer", "with times", "without a version", "older", "empty", "someone else's"],
     )
     def test_what_ran(self, log: str, primitives: dict[str, list[str]], isa: str | None):
-        assert parse_onednn_log(log) == primitives
+        assert implementations(log) == primitives
         assert widest_isa(primitives) == isa
+
+    def test_number_types_that_were_read(self):
+        assert onednn_dtypes(NARROWED) == {torch.float32}
+        assert onednn_dtypes(WITHOUT_A_VERSION) == {torch.float32, torch.bfloat16}
+        assert onednn_dtypes("") == set()
+
+    def test_products_that_may_be_narrower(self):
+        """As with ONEDNN_DEFAULT_FPMATH_MODE=BF16, under which fp32 is one in name only."""
+        assert narrowed_products(NARROWED) == {"bf16"}
+        assert narrowed_products(NARROWED.replace("fpmath:bf16", "fpmath:strict")) == set()
+        assert narrowed_products(WITHOUT_A_VERSION) == set()
 
     def test_reference_code_has_no_instruction_set(self):
         assert widest_isa({"convolution": ["ref:any"], "pooling": ["simple:any"]}) is None

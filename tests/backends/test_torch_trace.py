@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from shared_workers import shared_worker
 from tiny_jobs import tiny, tiny_job
 from workbench import Bench
 
 from deepstone.graph.ops import Dropout, Flatten, Input
-from deepstone.runner.conversation import JobFailed, talking_to_worker
+from deepstone.runner.conversation import JobFailed
 from deepstone.runner.job import Job
 from deepstone.setups.axes import Value
 
@@ -25,7 +26,7 @@ def job(**axes: Value) -> Job:
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
-    with talking_to_worker(job(), timeout_s=280.0) as talk:
+    with shared_worker(job(), timeout_s=280.0) as talk:
         yield Bench(talk, job)
 
 
@@ -92,7 +93,7 @@ class TestFile:
 
 
 def test_onednn_says_what_it_used_for_each_layer(bench: Bench):
-    found = bench.prepare().details["onednn_by_layer"]
+    found = dict(bench.prepare().details["onednn_by_layer"])
     passes = {layer: [text.split(":")[0] for text in texts] for layer, texts in found.items()}
     assert passes["conv1"] == ["forward", "weight gradient"]
     assert passes["conv2"] == ["forward", "data gradient", "weight gradient"]

@@ -25,7 +25,7 @@ WORKING = {"conv1", "relu1", "conv2", "norm", "dense", "loss"}
 
 
 def job(**axes: Value) -> Job:
-    return tiny_job("torch", **{"device": "gpu", "batch": 64, **axes})
+    return tiny_job("torch", **{"device": "gpu:0", "batch": 64, **axes})
 
 
 @pytest.fixture(scope="module")

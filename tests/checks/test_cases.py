@@ -31,8 +31,8 @@ def test_every_layer_that_computes_has_a_case():
 
 def test_in_double_precision_it_is_the_reference_step_itself():
     graph = delicate()
-    images, labels = synthetic_batch(graph, 3, 5)
-    step = reference.step(graph, initial_parameters(graph, 5, generic=True), images, labels)
+    samples, labels = synthetic_batch(graph, 3, 5)
+    step = reference.step(graph, initial_parameters(graph, 5, generic=True), samples, labels)
     for name, case in cases().items():
         np.testing.assert_allclose(case.expected["output", ""].value, step.outputs[name], rtol=1e-12)
         for parameter, gradient in step.parameter_gradients.get(name, {}).items():

@@ -10,12 +10,12 @@ from check_jobs import PLANTED, check_job
 
 from deepstone.checks.agreement import Distance
 from deepstone.checks.as_measured import SEEDS
-from deepstone.checks.cache import comparable
+from deepstone.checks.comparable import comparable
 from deepstone.checks.verify import verify
 from deepstone.environments.environment import Environment
 from deepstone.environments.find import find_environment
 
-TIMEOUT_S = 200.0
+TIMEOUT_S = 1800.0
 
 # The error, the layer nearest to the input that it spoils, and whether it shows in evaluation.
 ERRORS = {

@@ -10,10 +10,17 @@ from hypothesis import strategies as st
 from deepstone.absent import Absent
 from deepstone.checks.agreement import Distance
 from deepstone.checks.layers import LayerCheck
-from deepstone.checks.rounding import MOST_ROOM, ROOM, Sensitivity, find_sensitivity
 from deepstone.checks.sameness import FrameworkSameness
 from deepstone.checks.verify import verify
-from deepstone.checks.whole_step import LOSS_TOLERANCE, STEPS, reference_steps
+from deepstone.checks.whole_step import (
+    LOSS_TOLERANCE,
+    MOST_ROOM,
+    ROOM,
+    STEPS,
+    Sensitivity,
+    find_sensitivity,
+    reference_steps,
+)
 from deepstone.graph.graph import Graph
 
 LEAST = LOSS_TOLERANCE
@@ -24,8 +31,8 @@ def silent(_what: str, _share: float) -> None:
 
 
 def sensitivity_of(graph: Graph, phase: str) -> Sensitivity:
-    steps = reference_steps(graph, batch=2, seed=0, phase=phase, tell=silent)
-    return find_sensitivity(graph, steps, batch=2, seed=0, phase=phase, tell=silent)
+    steps = reference_steps(graph, batch=2, seed=0, phase=phase, on_progress=silent)
+    return find_sensitivity(graph, steps, batch=2, seed=0, phase=phase, on_progress=silent)
 
 
 def test_an_ordinary_network_is_moved_by_rounding_alone():

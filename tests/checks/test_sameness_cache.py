@@ -9,12 +9,12 @@ import pytest
 from check_jobs import check_job
 
 from deepstone.backends import registry
-from deepstone.checks import cache
+from deepstone.checks import comparable as cache
 from deepstone.checks.comparable import Comparable
 from deepstone.graph.builder import Builder
 from deepstone.runner.job import Job
 
-TIMEOUT_S = 200.0
+TIMEOUT_S = 1800.0
 
 
 @pytest.fixture
@@ -70,8 +70,9 @@ def test_another_network_another_version_and_other_code_are_other_checks(monkeyp
     assert cache._key(job) not in keys
 
 
-def test_what_backends_of_other_years_share_is_code_of_a_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    shared = tmp_path / "backends" / "legacy" / "shared.py"
+@pytest.mark.parametrize("module", ["wire_graph.py", "xla/program.py", "legacy/torch1.py", "torch/lower.py"])
+def test_what_a_backend_uses_is_code_of_a_check(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, module: str):
+    shared = tmp_path / "backends" / module
     shared.parent.mkdir(parents=True)
     shared.write_text("before = 1\n")
     monkeypatch.setattr(cache.deepstone, "__file__", str(tmp_path / "__init__.py"))

@@ -49,6 +49,25 @@ def test_usage(cli: Cli, words: tuple[str, ...], told: tuple[str, ...]) -> None:
     assert not cli.store.exists()
 
 
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("models", "x" * 300), USAGE),
+        (("models", "x" * 5000), USAGE),
+        (("run", f"{'x' * 300}.py:make"), USAGE),
+        (("run", "cifarnet", "framework=fake", "--store", "x" * 300), STORE),
+        (("study", f"{'x' * 300}.toml"), USAGE),
+        (("results", "import", "x" * 300), USAGE),
+        (("env", "remove", "x" * 5000), USAGE),
+    ],
+    ids=lambda value: " ".join(value)[:30] if isinstance(value, tuple) else None,
+)
+def test_a_name_that_no_file_system_takes(cli: Cli, words: tuple[str, ...], code: int) -> None:
+    done = cli(*words)
+    done.assert_error(code, "xxx")
+    assert len(done.err) < 1000
+
+
 @pytest.mark.parametrize("words", [(), ("results",)])
 def test_no_command_shows_the_help(cli: Cli, words: tuple[str, ...]) -> None:
     done = cli(*words)

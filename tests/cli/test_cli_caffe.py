@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from cli_kit import Cli, Result
 
-from deepstone.cli.show_caffe import caffe_lines
+from deepstone.cli.caffe import caffe_lines
 
 TINY = """\
 name: "tiny"
@@ -89,7 +89,7 @@ def test_lines_are_caffe_s() -> None:
 
 def test_the_last_line_says_when_layers_ran_by_themselves() -> None:
     last = list(caffe_lines(report(in_place=False, why_not_in_place="it has no profiler")))[-1]
-    assert "each layer by itself (it has no profiler)" in last
+    assert "each layer isolated (it has no profiler)" in last
     assert "not the iteration" in last
 
 
@@ -143,7 +143,7 @@ def test_json_in_phase_test(reader: Cli, tiny: Path) -> None:
 def test_layers_by_themselves_where_a_step_cannot_be_looked_into(reader: Cli, tiny: Path) -> None:
     words = ("caffe", "time", "-model", tiny, "-iterations", 1, "checkpointing=on", "threads=1", "framework=torch")
     lines = reader(*words).assert_ok().out.splitlines()
-    assert "each layer by itself (with checkpointing=on" in lines[-1]
+    assert "each layer isolated (with checkpointing=on" in lines[-1]
     assert re.fullmatch(f" *conv1\tbackward: {NUMBER} ms\\.", lines[5])
     assert float(lines[5].split()[2]) > 0
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow.parquet
 import pytest
 from cli_kit import Cli, Result
-from factory import make_draft
+from factory import typed_draft
 from prometheus_client.parser import text_string_to_metric_families
 
 from deepstone.store.store import Store
@@ -19,7 +20,7 @@ USAGE, STORE, MISSING = 2, 3, 4
 def filled(cli: Cli) -> Cli:
     store = Store.open(cli.store)
     for batch in (8, 16):
-        store.add(make_draft(batch=batch, outcome="ok" if batch == 8 else "crashed"))
+        store.add(typed_draft(batch=batch, outcome="ok" if batch == 8 else "crashed"))
     return cli
 
 
@@ -68,10 +69,23 @@ def test_a_form_that_is_none(filled: Cli) -> None:
     filled("results", "export", "--format", "xml").assert_error(USAGE, "--format", "prometheus")
 
 
-def test_a_damaged_record_ends_the_export_and_is_named(filled: Cli) -> None:
-    filled("results", "list").assert_ok()
-    bad = filled.runs()[0]
+@pytest.mark.parametrize(
+    ("form", "indexed"), [("jsonl", True), ("jsonl", False), ("parquet", True), ("prometheus", True)]
+)
+def test_a_damaged_record_is_skipped_named_and_told_by_the_exit_code(filled: Cli, form: str, indexed: bool) -> None:
+    if indexed:
+        filled("results", "list").assert_ok()
+    bad, *good = filled.runs()
     bad.write_text("{}")
-    done = filled("results", "export", "--format", "prometheus", "-o", "x.prom")
-    done.assert_error(STORE, str(bad))
-    assert not (filled.home / "x.prom").exists()
+    done = filled("results", "export", "--format", form, "-o", "out")
+    done.assert_error(STORE, f"damaged record {bad}")
+    if form == "jsonl":
+        lines = (filled.home / "out").read_text().splitlines()
+        assert [json.loads(line)["id"] for line in lines] == [run.stem for run in good]
+
+
+def test_a_damaged_finding_is_told_too(filled: Cli) -> None:
+    bad = filled.store / "findings" / f"{'0' * 20}-1.json"
+    bad.parent.mkdir(exist_ok=True)
+    bad.write_text("{}")
+    filled("results", "export", "-o", "out").assert_error(STORE, f"damaged record {bad}")

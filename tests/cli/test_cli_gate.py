@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 from cli_kit import SCRIPT, Cli, Result
-from factory import make_draft, make_record
+from factory import make_draft, typed_draft, typed_record
 
+from deepstone.results import codec
+from deepstone.results.record import Draft
 from deepstone.store.export.jsonl import export_jsonl
 from deepstone.store.store import Store
 
@@ -31,7 +33,7 @@ def over_launches(**settings: Any) -> Any:
     """A run of several launches, whose interval tells how processes differ."""
     draft: Any = make_draft(**settings)
     draft["summary"]["interval"] = "across launches"
-    return draft
+    return codec.convert(draft, Draft)
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +43,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     kept(home / "main", over_launches(step_s=0.0100))
     kept(home / "again", over_launches(step_s=0.0102))
     kept(home / "slower", over_launches(step_s=0.0108))
-    kept(home / "broken", make_draft(outcome="crashed"))
+    kept(home / "broken", typed_draft(outcome="crashed"))
     return home
 
 
@@ -77,14 +79,14 @@ class TestVerdicts:
         assert "it worked before" in done.out
 
     def test_the_tolerance_is_the_users(self, cli: Cli, tmp_path: Path) -> None:
-        before = kept(tmp_path / "before", make_draft(step_s=0.010))
-        now = kept(tmp_path / "now", make_draft(step_s=0.012))
+        before = kept(tmp_path / "before", typed_draft(step_s=0.010))
+        now = kept(tmp_path / "now", typed_draft(step_s=0.012))
         assert gate(cli, now, before).code == REGRESSED
         assert gate(cli, now, before, "--tolerance", 30).code == 0
 
     def test_memory_when_asked(self, cli: Cli, tmp_path: Path) -> None:
-        before = kept(tmp_path / "before", make_draft())
-        now = kept(tmp_path / "now", make_draft(memory={"host_peak_bytes": 10**12}))
+        before = kept(tmp_path / "before", typed_draft())
+        now = kept(tmp_path / "now", typed_draft(memory={"host_peak_bytes": 10**12}))
         assert gate(cli, now, before).code == 0
         done = gate(cli, now, before, "--memory")
         assert done.code == REGRESSED
@@ -95,13 +97,13 @@ class TestNothingToCompare:
     @pytest.mark.parametrize("empty", ["before", "now"])
     def test_an_empty_side_is_never_a_success(self, cli: Cli, tmp_path: Path, empty: str) -> None:
         for name in ("before", "now"):
-            kept(tmp_path / name, *([] if name == empty else [make_draft()]))
+            kept(tmp_path / name, *([] if name == empty else [typed_draft()]))
         done = gate(cli, tmp_path / "now", tmp_path / "before")
         assert done.code == FAILED
         assert "nothing was compared" in done.err
 
     def test_other_jobs_only(self, cli: Cli, tmp_path: Path) -> None:
-        before, now = kept(tmp_path / "a", make_draft(batch=1)), kept(tmp_path / "b", make_draft(batch=2))
+        before, now = kept(tmp_path / "a", typed_draft(batch=1)), kept(tmp_path / "b", typed_draft(batch=2))
         done = gate(cli, now, before, "--json")
         assert done.code == FAILED
         assert not done.json["passed"]
@@ -109,19 +111,19 @@ class TestNothingToCompare:
         assert "no job could be compared" in done.err
 
     def test_filters_hold_for_both_sides(self, cli: Cli, tmp_path: Path) -> None:
-        drafts = [make_draft(batch=1), make_draft(batch=2)]
+        drafts = [typed_draft(batch=1), typed_draft(batch=2)]
         before = tmp_path / "main.jsonl"
-        before.write_text("".join(export_jsonl([make_record(batch=1), make_record(batch=2)])))
+        before.write_text("".join(export_jsonl([typed_record(batch=1), typed_record(batch=2)])))
         now = kept(tmp_path / "b", *drafts)
         done = gate(cli, now, before, "outcome=ok", "model=cifarnet", "--json").assert_ok()
         assert len(done.json["jobs"]) == 2
-        done = gate(cli, now, before, "job=" + drafts[0]["job"], "--json").assert_ok()
+        done = gate(cli, now, before, "job=" + drafts[0].job, "--json").assert_ok()
         assert [job["title"].split(" · ")[1] for job in done.json["jobs"]] == ["batch 1"]
         assert gate(cli, now, before, "outcome=oom").code == FAILED
 
     def test_a_job_of_the_baseline_that_is_missing(self, cli: Cli, tmp_path: Path) -> None:
-        before = kept(tmp_path / "a", make_draft(batch=1), make_draft(batch=2))
-        now = kept(tmp_path / "b", make_draft(batch=1))
+        before = kept(tmp_path / "a", typed_draft(batch=1), typed_draft(batch=2))
+        now = kept(tmp_path / "b", typed_draft(batch=1))
         done = gate(cli, now, before).assert_ok()
         assert "vanished" in done.out
         assert gate(cli, now, before, "--require-all").code == FAILED
@@ -129,30 +131,30 @@ class TestNothingToCompare:
 
 class TestBadInput:
     def test_a_baseline_that_is_not_there(self, cli: Cli, tmp_path: Path) -> None:
-        now = kept(tmp_path / "now", make_draft())
+        now = kept(tmp_path / "now", typed_draft())
         gate(cli, now, tmp_path / "none").assert_error(USAGE, "none: no such store or file")
 
     def test_a_folder_that_is_no_store(self, cli: Cli, tmp_path: Path) -> None:
-        now = kept(tmp_path / "now", make_draft())
+        now = kept(tmp_path / "now", typed_draft())
         gate(cli, now, tmp_path).assert_error(STORE, "there is no store in")
 
     def test_a_file_that_is_no_export(self, cli: Cli, tmp_path: Path) -> None:
-        now = kept(tmp_path / "now", make_draft())
+        now = kept(tmp_path / "now", typed_draft())
         (tmp_path / "bad.jsonl").write_text("{}\n")
         gate(cli, now, tmp_path / "bad.jsonl").assert_error(USAGE, "bad.jsonl: line 1")
 
     @pytest.mark.parametrize("value", ["nan", "-1", "much"])
     def test_a_tolerance_that_is_none(self, cli: Cli, tmp_path: Path, value: str) -> None:
-        now = kept(tmp_path / "now", make_draft())
+        now = kept(tmp_path / "now", typed_draft())
         gate(cli, now, now, "--tolerance", value).assert_error(USAGE, "--tolerance")
 
     def test_a_filter_with_a_slip(self, cli: Cli, tmp_path: Path) -> None:
-        now = kept(tmp_path / "now", make_draft())
+        now = kept(tmp_path / "now", typed_draft())
         gate(cli, now, now, "modle=vgg16").assert_error(USAGE, "did you mean model")
 
     def test_a_damaged_record_is_told(self, cli: Cli, tmp_path: Path) -> None:
-        before = kept(tmp_path / "a", make_draft(batch=1), make_draft(batch=2))
-        now = kept(tmp_path / "b", make_draft(batch=1), make_draft(batch=2))
+        before = kept(tmp_path / "a", typed_draft(batch=1), typed_draft(batch=2))
+        now = kept(tmp_path / "b", typed_draft(batch=1), typed_draft(batch=2))
         bad = sorted(now.glob("runs/*/*.json"))[0]
         bad.write_text("{}")
         done = gate(cli, now, before).assert_ok()
@@ -162,8 +164,8 @@ class TestBadInput:
 
 class TestMarkdown:
     def test_a_comment_is_written_whatever_the_verdict(self, cli: Cli, tmp_path: Path) -> None:
-        before = kept(tmp_path / "before", make_draft(step_s=0.010))
-        now = kept(tmp_path / "now", make_draft(step_s=0.020))
+        before = kept(tmp_path / "before", typed_draft(step_s=0.010))
+        now = kept(tmp_path / "now", typed_draft(step_s=0.020))
         target = tmp_path / "comment.md"
         assert gate(cli, now, before, "--markdown", target).code == REGRESSED
         text = target.read_text()
@@ -174,7 +176,7 @@ class TestMarkdown:
 
     def test_names_in_it_do_nothing(self, cli: Cli, tmp_path: Path) -> None:
         model = "a|b <img src=x onerror=alert(1)> [x](javascript:1) @everyone `c`\n| d |"
-        now = kept(tmp_path / "now", make_draft(model=model))
+        now = kept(tmp_path / "now", typed_draft(model=model))
         target = tmp_path / "comment.md"
         gate(cli, now, now, "--markdown", target).assert_ok()
         (row,) = [line for line in target.read_text().splitlines() if "everyone" in line]
@@ -184,7 +186,7 @@ class TestMarkdown:
         assert not re.search(r"(?<!\\)[\[`]", row)
 
     def test_where_it_cannot_be_written(self, cli: Cli, tmp_path: Path) -> None:
-        now = kept(tmp_path / "now", make_draft())
+        now = kept(tmp_path / "now", typed_draft())
         gate(cli, now, now, "--markdown", tmp_path / "none" / "x.md").assert_error(USAGE, "cannot write", "--markdown")
 
 
@@ -212,7 +214,7 @@ class TestCompare:
         store = Store.open(cli.store)
         for layout, step_s in (("nchw", 0.010), ("nhwc", 0.020)):
             asked = {"framework": "torch", "device": "cpu", "layout": layout}
-            store.add(make_draft(requested=asked, step_s=step_s))
+            store.add(typed_draft(requested=asked, step_s=step_s))
         return store
 
     def test_two_ids(self, cli: Cli, store: Store) -> None:
@@ -234,12 +236,12 @@ class TestCompare:
         assert done.json["verdict"] == "a faster"
 
     def test_one_setup_measured_twice(self, cli: Cli, store: Store) -> None:
-        again = store.add(make_draft(requested={"framework": "torch", "device": "cpu", "layout": "nchw"}))["id"]
+        again = store.add(typed_draft(requested={"framework": "torch", "device": "cpu", "layout": "nchw"})).id
         done = cli("results", "compare", again, again.replace("-2", "-1")).assert_ok()
         assert "nothing that was chosen" in done.out
 
     def test_what_cannot_be_compared(self, cli: Cli, store: Store) -> None:
-        other = store.add(make_draft(model="vgg16"))["id"]
+        other = store.add(typed_draft(model="vgg16")).id
         first = store.list().rows[0].id
         done = cli("results", "compare", first, other)
         assert done.code == FAILED
@@ -261,7 +263,7 @@ class TestCompare:
     def test_json_holds_no_infinity(self, cli: Cli, store: Store) -> None:
         summary: Any = make_draft(batch=9)["summary"]
         summary["samples_per_s"] = {**summary["samples_per_s"], "low": 0}
-        weak = store.add(make_draft(batch=9, summary=summary))["id"]
+        weak = store.add(typed_draft(batch=9, summary=summary)).id
         done = cli("results", "compare", store.list().rows[0].id, weak, "--json")
         assert done.code in (0, FAILED)
         json.loads(done.out)

@@ -11,6 +11,7 @@ from known_counts import PARAMETERS
 RECORD_KEYS = {
     "schema", "id", "job", "started_at", "graph_sha", "command", "identity", "workload", "setup", "outcome", "failure",
     "samples", "summary", "phases", "startup", "memory", "energy", "cost", "share_of_peak", "environment", "comparison",
+    "training",
     "doubts",
 }  # fmt: skip
 QUANTITY_KEYS = {"median", "low", "high", "n"}

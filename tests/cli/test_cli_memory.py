@@ -7,7 +7,7 @@ from cli_kit import Cli, script
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepstone.cli.memory_size import size_bytes
+from deepstone.cli.memory import size_bytes
 from deepstone.errors import UsageError
 
 MIB = 2**20

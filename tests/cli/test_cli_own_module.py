@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+import pytest
 from cli_kit import Cli
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "my_model.py"
@@ -52,3 +53,30 @@ def test_a_mistake_in_the_file_is_told_with_its_line(cli: Cli) -> None:
     path.write_text("from torch import nn\n\ndef make():\n    return nn.Linear()\n")
     cli("run", "net.py:make").assert_error(USAGE, f"{path}, line 4: TypeError: ")
     assert not cli.store.exists()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("models", "MODEL"),
+        ("models", "MODEL", "--export", "net.json"),
+        ("run", "MODEL"),
+        ("compare", "MODEL", "--", "batch=2"),
+        ("layers", "MODEL"),
+        ("memory", "MODEL"),
+        ("conv", "MODEL"),
+        ("verify", "MODEL"),
+    ],
+    ids=" ".join,
+)
+def test_every_command_ends_a_file_that_does_not(cli: Cli, words: tuple[str, ...]) -> None:
+    path = cli.home / "net.py"
+    path.write_text("while True: pass\n")
+    named = [word.replace("MODEL", f"{path}:make") for word in words]
+    cli(named[0], named[1], "--timeout", "0.3", *named[2:]).assert_error(USAGE, "net.py:make", "0.3 s", "--timeout")
+
+
+def test_a_file_that_exits_with_0_is_an_error(cli: Cli) -> None:
+    path = cli.home / "net.py"
+    path.write_text("import os\nos._exit(0)\n")
+    cli("run", "net.py:make").assert_error(USAGE, f"{path}:make", "exited with code 0")

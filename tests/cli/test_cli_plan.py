@@ -70,7 +70,7 @@ def test_a_rerun_is_another_attempt_at_the_same_job(cli: Cli) -> None:
 
 
 def test_a_file_of_ones_own_is_a_model_with_its_hash(cli: Cli) -> None:
-    text = "from deepstone.models.cifarnet import cifarnet\n\n\ndef make():\n    return cifarnet()\n"
+    text = "from deepstone.models.chains import cifarnet\n\n\ndef make():\n    return cifarnet()\n"
     (cli.home / "mine.py").write_text(text)
     record = cli("run", "mine.py:make", "framework=fake", "--budget", 1, "--json").assert_ok().json
     assert record["workload"]["source"] == str((cli.home / "mine.py").resolve())

@@ -22,7 +22,7 @@ def mine(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Cli:
     """A store with a run of a model file of the user's own, whose path must not leave the house."""
     home = tmp_path_factory.mktemp("secret-project")
     cli = Cli(store=home / "store", cache=cache, home=home)
-    text = "from deepstone.models.cifarnet import cifarnet\n\n\ndef make():\n    return cifarnet()\n"
+    text = "from deepstone.models.chains import cifarnet\n\n\ndef make():\n    return cifarnet()\n"
     (home / "hidden.py").write_text(text)
     for words in (("run", home / "hidden.py:make"), ("run", "cifarnet", "batch=8")):
         cli(*words, "framework=fake", "--budget", 1).assert_ok()

@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from cli_kit import Cli, script
+from cli_kit import Cli, first_line, script
 
 RUN = ("run", "cifarnet", "framework=fake", "batch=8", "--budget", 1)
 
@@ -56,7 +56,7 @@ def test_a_signal_ends_the_run_and_keeps_what_is_stored(cli: Cli, number: int, c
         text=True,
     )
     assert process.stderr is not None
-    assert process.stderr.readline().startswith("stored ")
+    assert first_line(process.stderr).startswith("stored ")
     time.sleep(0.5)  # well into the second
     process.send_signal(number)
     out, err = process.communicate(timeout=30)
@@ -68,7 +68,7 @@ def test_a_signal_ends_the_run_and_keeps_what_is_stored(cli: Cli, number: int, c
 
 def test_a_model_file_that_prints_does_not_spoil_the_data(cli: Cli) -> None:
     (cli.home / "loud.py").write_text(
-        "from deepstone.models.cifarnet import cifarnet\nprint('hello')\ndef make():\n    return cifarnet()\n"
+        "from deepstone.models.chains import cifarnet\nprint('hello')\ndef make():\n    return cifarnet()\n"
     )
     done = cli("models", "loud.py:make", "--json").assert_ok()
     assert done.json["parameters"] == 89_578

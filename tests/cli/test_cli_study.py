@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-from cli_kit import Cli, script
+from cli_kit import Cli, first_line, script
 
 STUDY = """title = "A small study"
 [effort]
@@ -123,7 +123,7 @@ def test_a_signal_tells_how_to_go_on(cli: Cli, file: Path, number: int, code: in
         text=True,
     )
     assert process.stderr is not None
-    assert process.stderr.readline().startswith("[1/3] done")
+    assert first_line(process.stderr).startswith("[1/3] done")
     time.sleep(0.3)  # into the second
     process.send_signal(number)
     out, err = process.communicate(timeout=30)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cli_kit import Cli, Result
 
-from deepstone.cli.table import Column, display_width, table_lines
+from deepstone.cli.output import Column, display_width, table_lines
 
 
 def test_one_run_in_a_few_lines(cli: Cli) -> None:
@@ -33,6 +33,13 @@ def test_one_run_in_a_few_lines(cli: Cli) -> None:
         assert word in done.out
     assert done.err == f"stored {cli.runs()[0].stem}\n"
     assert done.out.rstrip().endswith(f"run {cli.runs()[0].stem}")
+
+
+def test_what_was_asked_for_and_not_read_back_is_named(cli: Cli) -> None:
+    """The fake framework tells nothing of what it did."""
+    done = cli("run", "cifarnet", "framework=fake", "batch=8", "layout=nhwc", "threads=2", "dropout=on").assert_ok()
+    assert "  not read back: layout=nhwc, threads=2; " in done.out
+    assert "not read back" not in cli("run", "cifarnet", "framework=fake", "batch=8").assert_ok().out
 
 
 def test_a_stored_run_is_shown_as_it_was_and_with_its_command(measured: tuple[Cli, Result]) -> None:
@@ -108,9 +115,9 @@ class TestInAWindow:
 
 def test_what_a_record_says_cannot_command_the_terminal(cli: Cli, measured: tuple[Cli, Result]) -> None:
     record = measured[1].json[0]
-    record["doubts"] = [{"code": "trend", "detail": "\x1b[2J\x1b]0;owned\x07 and \u202egnp.exe\n second line"}]
+    odd = {"code": "cpu_steal", "detail": "\x1b[2J\x1b]0;owned\x07 and \u202egnp.exe\n second line"}
+    record["doubts"] = [*(doubt for doubt in record["doubts"] if doubt["code"] != odd["code"]), odd]
     record["setup"]["effective"]["engine"] = {"value": "\x9b31mred", "source": "set"}
-    record["energy"] = {"joules_per_step": "many"}
     (cli.home / "odd.json").write_text(json.dumps(record))
     cli("results", "import", "odd.json").assert_ok()
     shown = cli("results", "show", record["id"]).assert_ok().out

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cli_kit import Cli
 
+from deepstone.results import codec
 from deepstone.store.store import Store
 
 H200 = Path(__file__).resolve().parents[2] / "results" / "h200"
@@ -33,11 +34,11 @@ def test_runs_and_findings_of_the_store_count(cli: Cli) -> None:
     store = Store.open(cli.store)
     labs = json.loads((H200 / "conv-alexnet-kim-fp32.json").read_text())
     lab = {**labs, **labs.pop("batches")["256"]}
-    finding = store.findings.add({**lab, "task": "ab" * 32, "outcome": "ok"})
+    finding = store.findings.add(codec.as_bare_finding({**lab, "task": "ab" * 32, "outcome": "ok"}))
     papers = cli("papers", "--json").assert_ok().json
     claims = {claim["id"]: claim for paper in papers for claim in paper["claims"]}
     assert claims["kim-2"]["verdict"] == "reversed"
-    assert claims["kim-7"]["findings"] == [finding["id"]]
+    assert claims["kim-7"]["findings"] == [finding.id]
 
 
 def test_a_damaged_run_is_told_and_the_others_count(cli: Cli) -> None:
@@ -95,7 +96,7 @@ def test_refusals(reader: Cli, tmp_path: Path) -> None:
 
 def test_bad_files_are_told_before_anything_is_measured(cli: Cli, tmp_path: Path) -> None:
     odd = tmp_path / "odd.jsonl"
-    odd.write_text('{"kind": "conv"}\n{"what": 1}\n')
+    odd.write_text('{"schema": 1, "kind": "conv"}\n{"what": 1}\n')
     cli("papers", "kim2017", "--also", odd, *NOTHING).assert_error(2, "odd.jsonl, line 2")
     cli("papers", "kim2017", "--also", tmp_path / "none.json", *NOTHING).assert_error(2, "none.json")
     assert cli.runs() == []

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -86,7 +87,8 @@ def test_a_folder_of_records_findings_charts_and_papers(cli: Cli, h200: Path) ->
     titles = [chapter["title"] for chapter in found["chapters"]]
     assert titles[0] == "Performance analysis of CNN frameworks for GPUs"
     assert {"Results", "Where the time goes", "Where memory goes"} <= set(titles)
-    assert len(found["runs"]) == 38
+    lines = [line for path in h200.glob("*.jsonl") for line in path.read_text().splitlines()]
+    assert len(found["runs"]) == sum("job" in json.loads(line) for line in lines)
     assert found["machines"][0]["name"].startswith("NVIDIA H200")
     figures = [figure["name"] for chapter in found["chapters"] for figure in chapter["figures"]]
     assert {"made-up-bars", "algorithms", "bars", "memory"} <= set(figures)
@@ -118,11 +120,11 @@ def test_what_is_something_else_is_passed_over_in_a_folder_and_refused_by_name(c
         ("a.jsonl", b"{", "not JSON"),
         ("a.jsonl", b"", "not JSON"),
         ("a.json", b"[]", "a list"),
-        ("a.json", b'{"kind": "chart"}', "x: is missing"),
+        ("a.json", b'{"kind": "chart"}', "title: is missing"),
         ("a.json", b'{"kind": "paper", "name": "x", "title": "y", "claims": 3}', "claims"),
         ("a.json", b'{"kind": "study", "name": "x"}', "tasks: is missing"),
         ("a.json", b'{"kind": "chart", "schema": 9}', "schema 9"),
-        ("a.json", b'{"schema": 1, "job": "x"}', "is missing"),
+        ("a.json", b'{"schema": 1, "job": "x"}', "job: must be"),
         ("a.json", b'{"kind": "\\u001b[31m"}', "x1b"),
     ],
 )
@@ -159,9 +161,14 @@ def test_a_damaged_run_is_told_and_the_others_come(cli: Cli) -> None:
     cli("results", "list").assert_ok()
     path = cli.runs()[0]
     path.write_bytes(path.read_bytes().replace(b'"outcome":"ok"', b'"outcome":"oo"'))
-    done = cli("report", "--json").assert_ok()
+    done = cli("report", "--json")
+    assert done.code == STORE
     assert len(done.json["runs"]) == 1
-    assert "damaged record" in done.err
+    assert done.err.count("damaged record") == 1
+    cli.runs()[1].write_text("{}")
+    nothing = cli("report", "--json")
+    assert (nothing.code, nothing.out) == (STORE, "")
+    assert nothing.err.count("damaged record") == 2
 
 
 @pytest.fixture(scope="module")
@@ -177,3 +184,32 @@ def test_without_the_libraries_that_draw(without_drawers: Cli, tmp_path: Path) -
     without_drawers("report", "-o", tmp_path / "out.html").assert_error(MISSING, "jinja2", install)
     without_drawers("report", "--figures", tmp_path / "out").assert_error(MISSING, "matplotlib", install)
     without_drawers("report", "--markdown", tmp_path / "out.md").assert_ok()
+
+
+NUMBER_AS_TEXT = re.compile(r"[-+]?\d[\d,.]*(e[-+]?\d+)?( ?(%|×|[a-zA-Zµ]{1,6}(/s)?))?")
+
+
+def texts_in(value: Any, where: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from texts_in(item, f"{where}.{key}")
+    elif isinstance(value, list):
+        for at, item in enumerate(value):
+            yield from texts_in(item, f"{where}[{at}]")
+    elif isinstance(value, str):
+        yield where, value
+
+
+def test_numbers_are_numbers_in_json(cli: Cli, h200: Path) -> None:
+    result = storeless(cli)("report", "--also", h200, "--json").assert_ok().json
+    assert [(where, text) for where, text in texts_in(result) if NUMBER_AS_TEXT.fullmatch(text)] == []
+    figures = [figure for chapter in result["chapters"] for figure in chapter["figures"]]
+    assert figures
+    for figure in figures:
+        assert len(figure["units"]) == len(figure["headings"])
+        for row in figure["rows"]:
+            for cell, unit in zip(row, figure["units"], strict=True):
+                assert isinstance(cell, str) <= (unit == "")
+    run = next(run for run in result["runs"] if run["outcome"] == "ok")
+    assert run["images_per_s"] == run["summary"]["samples_per_s"]["median"]
+    assert run["memory"]["device_allocated_bytes"] > 0

@@ -13,11 +13,13 @@ import pytest
 import typer
 from typer.main import get_command
 
-from deepstone.cli.main import app
+from deepstone.analysis.facts import value_of, version_of
+from deepstone.cli.commands import app
 from deepstone.environments.cookbook import find_recipe
 from deepstone.errors import UsageError
 from deepstone.exchange.load import load_model
 from deepstone.models.zoo import ZOO
+from deepstone.papers.gather import read_elsewhere
 from deepstone.records.schema import DOUBT_CODES, OUTCOMES, Record
 from deepstone.setups.request import parse_words
 
@@ -156,7 +158,7 @@ def test_every_key_of_a_record_is_explained() -> None:
 def test_every_request_of_the_protocol_is_explained() -> None:
     source = (ROOT / "deepstone" / "worker" / "serve.py").read_text(encoding="utf-8")
     known = re.findall(r'^            "(\w+)": self\._\w+,$', source, re.MULTILINE)
-    assert len(known) == 16
+    assert len(known) == 18
     text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
     for name in (*known, "close"):
         assert f"\n| `{name}` |" in text, name
@@ -171,3 +173,21 @@ def test_decisions_are_numbered_and_short() -> None:
         assert len(text.splitlines()) < 25
         for part in ("**Context.**", "**Decision.**", "**Consequences.**"):
             assert part in text, page
+
+
+def test_what_is_said_of_nchw_in_tensorflow_is_what_was_recorded() -> None:
+    """The version that trained in NCHW on a CPU, by the records kept with the sources, is not called unable to."""
+    trained = {
+        version_of(record)
+        for record in read_elsewhere(ROOT / "results" / "two-cores")[0]
+        if record.outcome == "ok"
+        and record.workload.phase == "train"
+        and value_of(record, "framework") == "tensorflow"
+        and value_of(record, "layout") == "nchw"
+    }
+    page = (ROOT / "docs" / "frameworks.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| TensorFlow") and "NCHW |" in line]
+    assert trained
+    for version in trained:
+        [row] = [row for row in rows if f"TensorFlow {version.removesuffix('.0')} " in row]
+        assert "| trains with " in row

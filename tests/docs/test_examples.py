@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from deepstone.graph.graph import Graph
-from deepstone.models.load import load_model
+from deepstone.models.load import load_in_process
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
@@ -35,7 +35,7 @@ def run(tmp_path: Path, *words: str) -> Any:
 
 
 def test_a_network_of_ones_own() -> None:
-    graph = load_model(f"{EXAMPLES / 'my_network.py'}:make").graph
+    graph = load_in_process(f"{EXAMPLES / 'my_network.py'}:make").graph
     assert graph.name == "my-network"
     assert graph.shapes["pool3"] == (128, 4, 4)
     assert graph.classes == 10

@@ -16,21 +16,19 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from kitchen import OWN_PYTHON, Kitchen, toml
+from kitchen import OWN_PYTHON, Kitchen, NoProgress, toml
 
 from deepstone.environments import chroot
+from deepstone.environments.add import build
+from deepstone.environments.chroot import ARCHIVE
 from deepstone.environments.cookbook import find_recipe
 from deepstone.environments.enter import OF_THE_SYSTEM
 from deepstone.environments.environment import Environment
 from deepstone.environments.find import find_environment
-from deepstone.environments.make import make
 from deepstone.environments.manifest import write_manifest
-from deepstone.environments.mirrors import ARCHIVE
-from deepstone.environments.mounts import mounts_within
 from deepstone.environments.places import Place
 from deepstone.environments.recipe import parse_recipe
-from deepstone.environments.remove import remove
-from deepstone.environments.watch import Silent
+from deepstone.environments.remove import mounts_within, remove
 from deepstone.errors import MissingError, StoreError, UsageError
 
 NAME = "torch@9.9.9"
@@ -130,7 +128,7 @@ def mounted() -> list[str]:
 def test_from_a_recipe_to_a_system_and_away(kitchen: Kitchen, debootstrap: Path) -> None:
     before = mounted()
     does(debootstrap, MAKE_A_SYSTEM)
-    environment = make(find_recipe("torch"), kitchen.root, Silent()).manifest.environment
+    environment = build(find_recipe("torch"), kitchen.root, NoProgress()).manifest.environment
     assert (environment.name, environment.kind, environment.version) == (NAME, "chroot", "9.9.9")
     assert environment.lock["debian:torch"] == "9.9.9-1"
     assert "debian:other" not in environment.lock
@@ -144,7 +142,7 @@ def test_from_a_recipe_to_a_system_and_away(kitchen: Kitchen, debootstrap: Path)
     assert mounted() == before
     assert list((kitchen.root / NAME / "system" / "mnt").iterdir()) == []
 
-    remove(NAME, kitchen.root, Silent())
+    remove(NAME, kitchen.root, NoProgress())
     assert kitchen.leftovers() == []
 
 
@@ -178,7 +176,7 @@ open("written", "w").write("from inside")
 def test_the_package_is_seen_where_the_systems_files_hide_it(kitchen: Kitchen, debootstrap: Path) -> None:
     """As it is where Deepstone was installed into /usr/local. A folder of /usr stands for it, as working directory."""
     does(debootstrap, MAKE_A_SYSTEM)
-    environment = make(find_recipe("torch"), kitchen.root, Silent()).manifest.environment
+    environment = build(find_recipe("torch"), kitchen.root, NoProgress()).manifest.environment
     said = subprocess.run(
         [*environment.command, "-c", "import os; print(len(os.listdir('.')))"],
         env=environment.variables_over(os.environ),
@@ -200,7 +198,7 @@ class TestWithout:
                 ordinary_user(),
                 pytest.raises(MissingError, match="takes root to make; run deepstone as root") as error,
             ):
-                make(recipe, Path(open_folder), Silent())
+                build(recipe, Path(open_folder), NoProgress())
             assert sorted(path.name for path in Path(open_folder).iterdir()) == ["locks", "logs", "removed"]
         assert "\n" not in str(error.value)
 
@@ -224,7 +222,7 @@ class TestWithout:
         monkeypatch.setenv("PATH", str(kitchen.folder))
         monkeypatch.setattr(chroot, "_SYSTEM_TOOLS", ())
         with pytest.raises(MissingError, match="debootstrap is not installed; on Debian or Ubuntu: apt install"):
-            make(find_recipe("torch"), kitchen.root, Silent())
+            build(find_recipe("torch"), kitchen.root, NoProgress())
 
     @as_root
     def test_the_right_to_mount(self, kitchen: Kitchen, debootstrap: Path) -> None:
@@ -241,7 +239,7 @@ class TestWithout:
         """The archive of old releases is asked last."""
         does(debootstrap, 'echo "E: Failed getting release file ${5:-http://default}/dists/bullseye/Release"; exit 1\n')
         with pytest.raises(MissingError, match=r"^cannot make torch@9\.9\.9: Failed getting .* is there a network\?"):
-            make(find_recipe("torch"), kitchen.root, Silent())
+            build(find_recipe("torch"), kitchen.root, NoProgress())
         first, second = Path(f"{debootstrap}.asked").read_text().splitlines()
         assert ARCHIVE not in first
         assert second.endswith(ARCHIVE)
@@ -253,7 +251,7 @@ class TestWithout:
         log = '"$4/debootstrap/debootstrap.log"'
         does(debootstrap, f'mkdir -p "$4/debootstrap"; echo "tar: x: No space left on device" > {log}; exit 1\n')
         with pytest.raises(StoreError, match="no space left on device; make room"):
-            make(find_recipe("torch"), kitchen.root, Silent())
+            build(find_recipe("torch"), kitchen.root, NoProgress())
         assert kitchen.leftovers() == []
         assert "No space left" in Place(root=kitchen.root, name=NAME).log.read_text()
 
@@ -261,7 +259,7 @@ class TestWithout:
     def test_a_package_of_that_name(self, kitchen: Kitchen, debootstrap: Path) -> None:
         does(debootstrap, 'echo "W: hm"; echo "E: Internal error: something else"; echo more; exit 1\n')
         with pytest.raises(MissingError, match=r"cannot make torch@9\.9\.9: Internal error: something else; see "):
-            make(find_recipe("torch"), kitchen.root, Silent())
+            build(find_recipe("torch"), kitchen.root, NoProgress())
         assert len(Path(f"{debootstrap}.asked").read_text().splitlines()) == 1
 
 
@@ -284,7 +282,7 @@ def test_stopped_while_something_is_mounted(kitchen: Kitchen, debootstrap: Path,
         assert kitchen.leftovers() == []
         return
     assert kitchen.leftovers() == [NAME]
-    remove(NAME, kitchen.root, Silent())
+    remove(NAME, kitchen.root, NoProgress())
     assert kitchen.leftovers() == []
 
 
@@ -304,7 +302,7 @@ class TestRemovalOfWhatSomebodyMountedInto:
 
     def test_it_is_unmounted_and_not_removed(self, kitchen: Kitchen, precious: Path) -> None:
         assert mounts_within(kitchen.root / NAME) == [kitchen.root / NAME / "system" / "a home"]
-        remove(NAME, kitchen.root, Silent())
+        remove(NAME, kitchen.root, NoProgress())
         assert (precious / "thesis").read_text() == "years of work"
         assert kitchen.leftovers() == []
         assert mounts_within(kitchen.folder) == []
@@ -315,7 +313,7 @@ class TestRemovalOfWhatSomebodyMountedInto:
             (inside / "thesis").open(),
             pytest.raises(StoreError, match=r"a home is mounted there and cannot be unmou"),
         ):
-            remove(NAME, kitchen.root, Silent())
+            remove(NAME, kitchen.root, NoProgress())
         assert (precious / "thesis").read_text() == "years of work"
         assert (inside / "thesis").exists()
 
@@ -326,7 +324,7 @@ class TestRemovalOfWhatSomebodyMountedInto:
         other = kitchen.root / "jax@1.0" / "environment.json"
         other.parent.mkdir()
         other.touch()
-        remove("jax@1.0", kitchen.root, Silent())
+        remove("jax@1.0", kitchen.root, NoProgress())
         assert (precious / "thesis").read_text() == "years of work"
         subprocess.run(["umount", aside / "system" / "a home"], check=True)
 

@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepstone.environments.environment import Environment
-from deepstone.environments.names import NAME, names_version, newness
+from deepstone.environments.environment import NAME, Environment, names_version, newness
 
 
 def environment(**fields: object) -> Environment:

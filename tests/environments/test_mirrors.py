@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from deepstone.environments.mirrors import ARCHIVE, mirrors, without_password
+from deepstone.environments.chroot import ARCHIVE, mirrors, without_password
 
 DEBIAN = 'ID=debian\nVERSION_CODENAME=bookworm\nNAME="Debian GNU/Linux"\n'
 LINES = """

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from kitchen import Kitchen
 
-from deepstone.environments.probe import probe
+from deepstone.environments import interpreters as probe_module
+from deepstone.environments.interpreters import probe
 from deepstone.errors import MissingError
 
 PYENV = Path(os.environ.get("PYENV_ROOT") or Path.home() / ".pyenv") / "versions"
@@ -61,7 +62,10 @@ def test_a_folder_of_the_same_name_in_the_current_one_is_not_it(
         ),
         ({"framework": "import other"}, "cannot import framework: ModuleNotFoundError: No module named 'other'"),
         ({"framework": "import os, signal; os.kill(os.getpid(), signal.SIGILL)"}, "was ended by signal 4 while it"),
-        ({"framework": "print('goodbye'); raise SystemExit(3)"}, r"\(exit code 3\): goodbye$"),
+        (
+            {"framework": "print('goodbye'); raise SystemExit(3)"},
+            r"exited with code 3 while it imported framework: goodbye$",
+        ),
         ({"framework": "__version__ = '1'", "numpy": "raise ImportError('broken')"}, "cannot import numpy: "),
     ],
 )
@@ -76,3 +80,46 @@ def test_what_is_no_python() -> None:
         probe(["/bin/true"], "framework", {})
     with pytest.raises(MissingError, match="/etc/passwd cannot be run: permission denied"):
         probe(["/etc/passwd"], "framework", {})
+
+
+def program(folder: Path, text: str) -> str:
+    path = folder / "python"
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("sleep 600", "python did not answer within 1 s"),
+        ("trap '' TERM; while :; do sleep 1; done", "python did not answer within 1 s"),
+        ("exec yes", "python prints without end and does not answer"),
+        ("exec cat /dev/zero", "python prints without end and does not answer"),
+        ("echo Hello; exit 0", r"python is not a Python that runs \(exit code 0\): Hello$"),
+        ("kill -SEGV $$", r"python is not a Python that runs \(ended by signal 11\)$"),
+    ],
+)
+def test_what_hangs_or_floods_is_ended_and_told_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, says: str
+) -> None:
+    if "within 1 s" in says:
+        monkeypatch.setattr(probe_module, "_START_TIMEOUT_S", 1.0)
+    with pytest.raises(MissingError, match=says) as error:
+        probe([program(tmp_path, text)], "framework", os.environ)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("framework", "says"),
+    [
+        ("import time; time.sleep(600)", "did not answer within 2 s"),
+        ("while True: print('y' * 100)", "prints without end"),
+    ],
+)
+def test_so_is_a_framework_that_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, framework: str, says: str
+) -> None:
+    monkeypatch.setattr(probe_module, "_TIMEOUT_S", 2.0 if "2 s" in says else 300.0)
+    with pytest.raises(MissingError, match=says):
+        probe([sys.executable], "framework", modules(tmp_path, framework=framework))

@@ -10,11 +10,11 @@ import pytest
 from kitchen import Kitchen
 
 from deepstone.absent import Absent
+from deepstone.environments.cookbook import year_of
 from deepstone.environments.environment import Environment
 from deepstone.environments.find import not_installed
 from deepstone.environments.manifest import write_manifest
 from deepstone.environments.places import Place
-from deepstone.environments.years import year_of
 
 
 def environment(name: str, version: str = "", **more: Any) -> Environment:

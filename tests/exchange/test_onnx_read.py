@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from hypothesis import assume, given, settings
+from depth import examples
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from onnx_kit import CLASSES, IMAGE, model, node, read_model, with_head
 
@@ -60,7 +61,7 @@ def test_strides_left_out_are_one() -> None:
     assert first_op(pool) == MaxPool(kernel=(2, 2), stride=(1, 1))
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(data=st.data())
 def test_automatic_padding_gives_the_shapes_that_onnx_infers(data: st.DataObject) -> None:
     sides = st.integers(1, 3)

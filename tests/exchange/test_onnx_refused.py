@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from depth import examples
 from graph_examples import branching
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from onnx import helper
 from onnx_kit import CLASSES, IMAGE, PATH, head, model, node
@@ -229,7 +230,7 @@ def assert_read_or_refused(content: bytes) -> None:
     assert told.isprintable()
 
 
-@settings(deadline=None, max_examples=400)
+@examples(400)
 @given(data=st.data())
 def test_bytes_that_were_changed(data: st.DataObject) -> None:
     content = bytearray(WHOLE)
@@ -245,7 +246,7 @@ OPS = ["Conv", "MaxPool", "Gemm", "MatMul", "Add", "Concat", "Flatten", "Reshape
 SIDES = st.sampled_from([-(2**63), -1, 0, 1, 2, 3, 7, 2**62])
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(data=st.data())
 def test_meanings_that_were_changed(data: st.DataObject) -> None:
     """The file stays one that protobuf reads; what it says makes no sense any more."""
@@ -271,7 +272,7 @@ def test_meanings_that_were_changed(data: st.DataObject) -> None:
     assert_read_or_refused(whole.SerializeToString())
 
 
-@settings(deadline=None, max_examples=200)
+@examples(200)
 @given(content=st.binary(max_size=200))
 @example(b"\x08\x08")
 def test_any_bytes(content: bytes) -> None:

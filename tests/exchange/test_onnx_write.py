@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from depth import examples
 from graph_examples import branching, random_graphs
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from onnx.reference import ReferenceEvaluator
 from onnx_kit import PATH
 
@@ -66,7 +67,7 @@ def test_models_of_the_zoo_come_back_as_they_were(name: str, monkeypatch: pytest
     assert again.to_json() == graph.to_json()
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(graph=random_graphs())
 def test_any_graph_comes_back_as_it_was(graph: Graph) -> None:
     content = b""

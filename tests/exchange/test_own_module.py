@@ -14,7 +14,7 @@ from deepstone.environments.environment import Environment
 from deepstone.errors import UsageError
 from deepstone.exchange.export import export
 from deepstone.exchange.load import load_model
-from deepstone.exchange.own_module import imports
+from deepstone.exchange.model_file import ModelFile
 from deepstone.graph.graph import Graph
 from deepstone.graph.ops import Module
 from deepstone.runner.job import Job, Machine
@@ -41,7 +41,8 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "my_model.py"
     ],
 )
 def test_who_imports_torch(text: str, does: bool) -> None:
-    assert imports(text.encode(), "torch") is does
+    file = ModelFile(path=Path("net.py"), content=text.encode(), function="make")
+    assert file.imports("torch") is does
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +106,7 @@ def test_a_sibling_that_imports_torch_is_enough(tmp_path: Path) -> None:
 def test_a_process_that_dies_is_told_as_such(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "net.py"
     path.write_text("import os\nprint('hello')\ndef make():\n    import torch\n    os.abort()\n")
-    with pytest.raises(UsageError, match=r"net\.py:make: the process that looked at it was ended by signal 6"):
+    with pytest.raises(UsageError, match=r"net\.py:make: the process that ran it was ended by signal 6"):
         load_model(f"{path}:make")
     assert "hello" in capfd.readouterr().err
 

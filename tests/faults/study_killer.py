@@ -18,10 +18,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from deepstone.store.store import Store
-from deepstone.studies.course import Call, Course
 from deepstone.studies.find import find_study
 from deepstone.studies.plan import Plan, make_plan
 from deepstone.studies.run import run_study
+from deepstone.studies.study_run import Call, StudyRun
 
 CALL = Call(command=("deepstone", "study"), resume="deepstone study")
 LONGEST = 1.4  # lives, in times of what it takes until a first run is stored
@@ -32,9 +32,9 @@ STORING = 3  # every third life ends when it begins to write
 
 
 class Quiet:
-    def begin(self, progress: object) -> None: ...
+    def begin(self, status: object) -> None: ...
     def tell(self, stage: str, share: float) -> None: ...
-    def end(self, progress: object, performed: object) -> None: ...
+    def end(self, status: object, performed: object) -> None: ...
     def waiting(self, tasks: int) -> None: ...
 
 
@@ -45,7 +45,7 @@ def life(plan: Plan, path: Path) -> int:
         return pid
     try:
         store = Store.open(path)
-        run_study(Course(plan, store, CALL), store, CALL, Quiet())
+        run_study(StudyRun(plan, store, CALL), store, CALL, Quiet())
         os._exit(0)
     finally:
         os._exit(99)

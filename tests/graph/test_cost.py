@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 
 import pytest
+from depth import examples
 from graph_examples import random_graphs
-from hypothesis import given, settings
+from hypothesis import given
 from torch.utils.flop_counter import FlopCounterMode
 from two_networks import Net, plain, residual, torch_arguments, torch_plain, torch_residual
 
@@ -120,7 +121,7 @@ def test_nothing_trained_before_it_needs_no_gradient_of_inputs():
     assert work_of(graph, "pool", input_grad=True).backward.bytes > 0
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(graph=random_graphs())
 def test_work_adds_up_to_the_step(graph: Graph):
     for phase in ("forward", "train"):

@@ -8,8 +8,9 @@ import re
 from pathlib import Path
 
 import pytest
+from depth import examples
 from graph_examples import branching, random_graphs
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deepstone.errors import GraphError
@@ -41,6 +42,7 @@ def same(a: Graph, b: Graph) -> bool:
         ([DATA, FLAT, FC, FC, LOSS], "layer 'fc': the name is used twice"),
         ([DATA, layer("", Flatten(), "data"), LOSS], "layer '': a layer's name must be one line of text"),
         ([DATA, layer("a\nb", Flatten(), "data"), LOSS], r"layer 'a\nb': a layer's name must be one line of text"),
+        ([DATA, layer("x" * 201, Flatten(), "data"), LOSS], f"layer '{'x' * 40}…': its name has 201 characters"),
         ([DATA, layer("\ud800", Flatten(), "data"), LOSS], r"layer '\ud800': a layer's name must be one line of text"),
         ([DATA, layer("flat", Flatten(), "dat"), FC, LOSS], "layer 'flat': its input 'dat' is no layer; did you mean"),
         ([DATA, FC, FLAT, LOSS], "layer 'fc': its input 'flat' comes after it; a layer must follow its inputs"),
@@ -74,6 +76,8 @@ def test_malformed_graph(layers, says):
 def test_graph_name(name):
     with pytest.raises(GraphError, match="a graph's name must be one line of text"):
         Graph(name, small().layers)
+    with pytest.raises(GraphError, match=r"its name has 3,000 characters; give it one of at most 200"):
+        Graph("n" * 3000, [DATA, LOSS])
 
 
 def changed(path: list[object], value: object) -> object:
@@ -168,7 +172,7 @@ def test_branching_round_trip():
     assert len(kinds) == 14, "the example graph should use every op"
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(graph=random_graphs())
 def test_random_round_trip(graph):
     text = json.dumps(graph.to_json(), allow_nan=False)
@@ -187,7 +191,7 @@ JUNK = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=300)
+@examples(300)
 @given(data=st.data(), junk=JUNK)
 def test_junk_anywhere_is_a_graph_error_or_a_graph(data, junk):
     described = copy.deepcopy(branching().to_json())

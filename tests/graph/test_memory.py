@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
+from depth import examples
 from graph_examples import branching, random_graphs
-from hypothesis import given, settings
+from hypothesis import given
 from torch import Tensor
 from two_networks import plain, residual, torch_arguments, torch_plain, torch_residual
 
@@ -87,7 +88,7 @@ def test_the_forward_phase_has_what_is_alive_at_its_widest():
     assert memory.gradients_bytes == memory.optimizer_bytes == 0
 
 
-def test_checkpointing_keeps_one_stretch_and_what_lies_between():
+def test_checkpointing_keeps_one_segment_and_what_lies_between():
     for name in ("vgg16", "resnet50", "googlenet"):
         graph = ZOO[name].make()
         plainly = step_memory(graph, batch=4, phase="train")
@@ -115,7 +116,7 @@ def test_kept_is_what_torch_saves(graph, net):
     assert sum(tensor.untyped_storage().nbytes() for tensor in saved.values()) == 3 * 4 * ours
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(graph=random_graphs())
 def test_forward_need_is_the_most_alive_at_once(graph):
     owners = array_owners(graph)

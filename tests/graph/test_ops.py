@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from depth import examples
 from graph_examples import average_pools, convs, image_shapes
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 
 from deepstone.graph.ops import (
     OPS,
@@ -137,7 +138,7 @@ def test_inputs_that_do_not_fit(op, inputs, says):
     assert says in str(caught.value)
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(op=average_pools, shape=image_shapes)
 def test_every_pool_window_sees_the_image(op, shape):
     """Or a maximum could be minus infinity and an average 0 / 0."""
@@ -151,7 +152,7 @@ def test_every_pool_window_sees_the_image(op, shape):
         assert op.pad[2 * side] < op.kernel[side]
 
 
-@settings(deadline=None, max_examples=150)
+@examples(150)
 @given(op=average_pools, shape=image_shapes)
 def test_pool_rounds_as_torch_does(op, shape):
     top, _, left, _ = op.pad
@@ -167,7 +168,7 @@ def test_pool_rounds_as_torch_does(op, shape):
     assert ours == tuple(theirs.shape[1:])
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(op=convs(), shape=image_shapes)
 def test_conv_shape_as_torch_has_it(op, shape):
     try:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from depth import examples
 from graph_examples import (
     average_pools,
     batch_norms,
@@ -20,7 +21,7 @@ from graph_examples import (
     max_pools,
     random_graphs,
 )
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -116,7 +117,7 @@ small_images = st.tuples(st.integers(1, 4), st.integers(1, 5), st.integers(1, 5)
 seeds = st.integers(0, 1000)
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(op=convs(), shape=st.tuples(st.integers(1, 2), st.integers(1, 5), st.integers(1, 5)), seed=seeds)
 def test_conv_backward(op, shape, seed):
     shape = (shape[0] * op.groups, *shape[1:])
@@ -124,33 +125,33 @@ def test_conv_backward(op, shape, seed):
     check_backward(op, [normal(np.random.default_rng(seed), (BATCH, *shape))])
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(op=max_pools, shape=small_images, seed=seeds)
 def test_max_pool_backward(op, shape, seed):
     fits(op, [shape])
     check_backward(op, [spread(np.random.default_rng(seed), (BATCH, *shape))])
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(op=average_pools, shape=small_images, seed=seeds)
 def test_average_pool_backward(op, shape, seed):
     fits(op, [shape])
     check_backward(op, [normal(np.random.default_rng(seed), (BATCH, *shape))])
 
 
-@settings(deadline=None, max_examples=15)
+@examples(15)
 @given(op=batch_norms, shape=small_images, training=st.booleans(), seed=seeds)
 def test_batch_norm_backward(op, shape, training, seed):
     check_backward(op, [normal(np.random.default_rng(seed), (BATCH, *shape))], training=training)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(op=lrns, shape=small_images, seed=seeds)
 def test_lrn_backward(op, shape, seed):
     check_backward(op, [normal(np.random.default_rng(seed), (BATCH, *shape))])
 
 
-@settings(deadline=None, max_examples=10)
+@examples(10)
 @given(op=dropouts, shape=small_images, seed=seeds)
 def test_dropout_backward(op, shape, seed):
     random = np.random.default_rng(seed)
@@ -260,7 +261,7 @@ def check_against_torch(op: Op, inputs: list[np.ndarray], *, mask: np.ndarray | 
         np.testing.assert_allclose(gradients.parameters[name], tensor.grad.numpy(), **EXACT)
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(op=convs(), shape=image_shapes, seed=seeds)
 def test_conv_against_torch(op, shape, seed):
     shape = (shape[0] * op.groups, *shape[1:])
@@ -268,14 +269,14 @@ def test_conv_against_torch(op, shape, seed):
     check_against_torch(op, [normal(np.random.default_rng(seed), (BATCH, *shape))])
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(op=st.one_of(max_pools, average_pools), shape=image_shapes, seed=seeds)
 def test_pool_against_torch(op, shape, seed):
     fits(op, [shape])
     check_against_torch(op, [normal(np.random.default_rng(seed), (BATCH, *shape))])
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(op=st.one_of(batch_norms, lrns), shape=image_shapes, seed=seeds)
 def test_normalization_against_torch(op, shape, seed):
     check_against_torch(op, [normal(np.random.default_rng(seed), (BATCH, *shape))])
@@ -304,7 +305,7 @@ def test_other_ops_against_torch(op, shapes):
 # Pools: torch's own ceil_mode and count_include_pad, and plain loops for the padding torch cannot express.
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(op=average_pools, shape=image_shapes, seed=seeds)
 def test_pool_against_torchs_own_options(op, shape, seed):
     top, _, left, _ = op.pad
@@ -343,7 +344,7 @@ def looped_pool(op: MaxPool | AveragePool, x: np.ndarray) -> np.ndarray:
     return value
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(op=st.one_of(max_pools, average_pools), shape=image_shapes, seed=seeds)
 def test_pool_against_loops(op, shape, seed):
     fits(op, [shape])
@@ -365,7 +366,7 @@ def test_average_pool_divisor_by_hand():
 # What the formulas leave open.
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(op=max_pools, shape=image_shapes, seed=seeds)
 def test_ties_go_to_the_first(op, shape, seed):
     """Many equal values, zeros among them; torch gives the first of each window the whole gradient as well."""
@@ -413,7 +414,7 @@ def test_loss_of_large_scores_does_not_overflow():
     np.testing.assert_array_equal(output.backward(np.ones(())).inputs[0], [[1.0, -1.0]])
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(op=batch_norms, shape=image_shapes, seed=seeds)
 def test_running_statistics_against_torch(op, shape, seed):
     random = np.random.default_rng(seed)
@@ -473,9 +474,9 @@ def test_arrays_that_do_not_fit(op, inputs, options, says):
 
 def test_step_names_the_layer():
     graph = branching()
-    images, labels = synthetic_batch(graph, BATCH, 0)
+    samples, labels = synthetic_batch(graph, BATCH, 0)
     with pytest.raises(GraphError, match="layer 'conv1': parameters must have the shapes"):
-        step(graph, {}, images, labels)
+        step(graph, {}, samples, labels)
 
 
 # Whole graphs.
@@ -507,9 +508,9 @@ def check_step_against_torch(graph: Graph, seed: int, masks: Mapping[str, np.nda
         for layer in graph.layers
         if graph.parameters(layer)
     }
-    images, labels = synthetic_batch(graph, 3, seed)
-    ours = step(graph, parameters, images, labels, drop_masks=masks)
-    loss, outputs, held = torch_step(graph, parameters, images, labels, masks)
+    samples, labels = synthetic_batch(graph, 3, seed)
+    ours = step(graph, parameters, samples, labels, drop_masks=masks)
+    loss, outputs, held = torch_step(graph, parameters, samples, labels, masks)
     np.testing.assert_allclose(ours.loss, loss.item(), **EXACT)
     assert list(ours.outputs) == [layer.name for layer in graph.layers]
     for name, output in outputs.items():
@@ -534,7 +535,7 @@ def test_branching_step_against_torch():
     check_step_against_torch(graph, 1, {"drop": mask})
 
 
-@settings(deadline=None, max_examples=40)
+@examples(40)
 @given(graph=random_graphs(), seed=seeds)
 def test_random_step_against_torch(graph, seed):
     check_step_against_torch(graph, seed, {})
@@ -543,21 +544,21 @@ def test_random_step_against_torch(graph, seed):
 def test_step_changes_nothing_it_is_given():
     graph = branching()
     parameters = initial_parameters(graph, 0)
-    images, labels = synthetic_batch(graph, BATCH, 0)
-    before = [images.copy(), labels.copy(), *(a.copy() for held in parameters.values() for a in held.values())]
-    one = step(graph, parameters, images, labels)
-    after = [images, labels, *(a for held in parameters.values() for a in held.values())]
+    samples, labels = synthetic_batch(graph, BATCH, 0)
+    before = [samples.copy(), labels.copy(), *(a.copy() for held in parameters.values() for a in held.values())]
+    one = step(graph, parameters, samples, labels)
+    after = [samples, labels, *(a for held in parameters.values() for a in held.values())]
     for a, b in zip(before, after, strict=True):
         np.testing.assert_array_equal(a, b)
-    assert step(graph, parameters, images, labels).loss == one.loss
+    assert step(graph, parameters, samples, labels).loss == one.loss
 
 
 def test_layer_alone_gives_what_it_gave_in_the_graph():
     """As a checker uses it: each layer on the reference's own inputs and upstream gradient."""
     graph = branching()
     parameters = initial_parameters(graph, 0)
-    images, labels = synthetic_batch(graph, BATCH, 0)
-    whole = step(graph, parameters, images, labels)
+    samples, labels = synthetic_batch(graph, BATCH, 0)
+    whole = step(graph, parameters, samples, labels)
     layer = graph.layer("left")
     alone = forward(layer.op, [whole.outputs[name] for name in layer.inputs], parameters["left"])
     np.testing.assert_array_equal(alone.value, whole.outputs["left"])
@@ -569,11 +570,11 @@ def test_layer_alone_gives_what_it_gave_in_the_graph():
 def test_evaluation_uses_and_keeps_the_running_statistics():
     graph = branching()
     parameters = initial_parameters(graph, 0)
-    images, labels = synthetic_batch(graph, BATCH, 0)
-    trained = step(graph, parameters, images, labels)
+    samples, labels = synthetic_batch(graph, BATCH, 0)
+    trained = step(graph, parameters, samples, labels)
     buffers = trained.buffers
     assert list(buffers) == ["left_bn"]
-    output = forward_all(graph, parameters, images, labels, training=False, buffers=buffers)["left_bn"]
+    output = forward_all(graph, parameters, samples, labels, training=False, buffers=buffers)["left_bn"]
     x, running = trained.outputs["left"], buffers["left_bn"]
     scale = 1 / np.sqrt(running["running_var"] + 1e-3)
     expected = (x - running["running_mean"][:, None, None]) * scale[:, None, None]
@@ -588,14 +589,14 @@ def test_sgd_against_torch():
     x = b.relu("relu", b.conv("conv", b.input("data", (2, 5, 5)), channels=3, kernel=3))
     b.softmax_cross_entropy("loss", b.dense("fc", b.flatten("flat", x), features=4))
     graph = b.build()
-    images, labels = synthetic_batch(graph, 3, 0)
+    samples, labels = synthetic_batch(graph, 3, 0)
     parameters: Any = initial_parameters(graph, 0)
     held = {layer: tensors(arrays) for layer, arrays in parameters.items()}
     optimizer = torch.optim.SGD([t for arrays in held.values() for t in arrays.values()], lr=0.1, momentum=0.8)
     velocities = None
-    x, y = torch.tensor(images, dtype=torch.float64), torch.tensor(labels)
+    x, y = torch.tensor(samples, dtype=torch.float64), torch.tensor(labels)
     for _ in range(3):
-        result = step(graph, parameters, images, labels)
+        result = step(graph, parameters, samples, labels)
         parameters, velocities = sgd_momentum_update(
             parameters, result.parameter_gradients, velocities, lr=0.1, momentum=0.8
         )

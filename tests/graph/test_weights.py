@@ -13,8 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from depth import examples
 from graph_examples import branching, random_graphs
-from hypothesis import given, settings
+from hypothesis import given
 
 from deepstone.errors import StoreError
 from deepstone.graph import weights
@@ -51,8 +52,8 @@ def sha(array: np.ndarray) -> str:
 def test_known_numbers():
     """Frozen: records measured with other weights would not be comparable."""
     assert sha(flat(branching(), 0)) == "1160727063ad52170db11fe9332d01d39d29885c911784a2715427b9c1cd6bfe"
-    images, labels = synthetic_batch(branching(), 2, 0)
-    assert sha(images) == "dc25c6bcb518995f0b3a2dee8a9d54694b9629d1562ae291e825ac54b78f4e6a"
+    samples, labels = synthetic_batch(branching(), 2, 0)
+    assert sha(samples) == "dc25c6bcb518995f0b3a2dee8a9d54694b9629d1562ae291e825ac54b78f4e6a"
     assert labels.tolist() == [4, 3]
 
 
@@ -112,16 +113,16 @@ def test_seeds_differ():
 
 
 def test_synthetic_batch():
-    images, labels = synthetic_batch(branching(), 400, 5)
-    assert (images.shape, images.dtype) == ((400, 4, 13, 11), np.float32)
+    samples, labels = synthetic_batch(branching(), 400, 5)
+    assert (samples.shape, samples.dtype) == ((400, 4, 13, 11), np.float32)
     assert (labels.shape, labels.dtype) == ((400,), np.int64)
     assert set(labels.tolist()) == {0, 1, 2, 3, 4}
-    assert images.mean() == pytest.approx(0, abs=0.02)
-    assert images.std() == pytest.approx(1, abs=0.02)
-    np.testing.assert_array_equal(images[:3], synthetic_batch(branching(), 3, 5)[0])
+    assert samples.mean() == pytest.approx(0, abs=0.02)
+    assert samples.std() == pytest.approx(1, abs=0.02)
+    np.testing.assert_array_equal(samples[:3], synthetic_batch(branching(), 3, 5)[0])
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(graph=random_graphs())
 def test_slices_lie_one_after_the_other(graph):
     offset = 0
@@ -179,23 +180,26 @@ def test_graph_without_parameters(tmp_path):
     assert np.load(cached_weights(graph, 0, tmp_path), mmap_mode="r").size == 0
 
 
-@pytest.mark.parametrize("fault", ["empty", "truncated", "too long", "other header", "garbage"])
-def test_a_bad_file_is_replaced(tmp_path, fault):
+@pytest.mark.parametrize("fault", ["empty", "truncated", "too long", "other header", "garbage", "one bit", "no sum"])
+def test_a_bad_file_is_told_and_replaced(tmp_path, fault, caplog):
     graph = branching()
     path = cached_weights(graph, 0, tmp_path)
     good = path.read_bytes()
     bad = {
         "empty": b"",
-        "truncated": good[:-4],
+        "truncated": good[:-8],
         "too long": good + b"\0",
         "other header": good.replace(b"<f4", b"<i4", 1),
         "garbage": os.urandom(len(good)),
+        "one bit": good[:200] + bytes([good[200] ^ 1]) + good[201:],
+        "no sum": good[:-4],  # as earlier versions wrote it: nothing to tell
     }[fault]
     assert bad != good
     path.write_bytes(bad)
     assert cached_weights(graph, 0, tmp_path) == path
     assert path.read_bytes() == good
     assert names_in(tmp_path) == [path.name]
+    assert [record.args[0] for record in caplog.records if record.args] == ([] if fault == "no sum" else [path])
 
 
 def test_concurrent_writers(tmp_path):

@@ -14,8 +14,6 @@ from nvml_stand_in import FakeNvml
 
 from deepstone.hardware.machine import describe_machine, machine_sha
 
-NO_LIBRARY = "libnot-here.so.1"
-
 XEON = """processor\t: 0
 vendor_id\t: GenuineIntel
 model name\t: Intel(R) Xeon(R) Platinum 8480+
@@ -65,7 +63,7 @@ def test_this_machine_is_described_in_plain_json_without_nulls() -> None:
     }
 
 
-def test_a_bare_metal_server(tmp_path: Path) -> None:
+def test_a_bare_metal_server(no_driver: None, tmp_path: Path) -> None:
     cpu0 = "sys/devices/system/cpu/cpu0"
     root = fake_root(
         tmp_path,
@@ -87,7 +85,7 @@ def test_a_bare_metal_server(tmp_path: Path) -> None:
             "sys/devices/system/node/node1/cpulist": "56-111\n",
         },
     )
-    machine = describe_machine(root, nvml_library=NO_LIBRARY)
+    machine = describe_machine(root)
     cpu = machine["cpu"]
     assert cpu["model"] == "Intel(R) Xeon(R) Platinum 8480+"
     assert cpu["flags"] == ["sse4_2", "avx2", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16"]
@@ -104,9 +102,9 @@ def test_a_bare_metal_server(tmp_path: Path) -> None:
     assert absent == {".virtualized", ".cpu.quota_cores", ".memory_limit_bytes", ".gpus"}
 
 
-def test_a_bare_virtual_machine_says_why_things_are_absent(tmp_path: Path) -> None:
+def test_a_bare_virtual_machine_says_why_things_are_absent(no_driver: None, tmp_path: Path) -> None:
     root = fake_root(tmp_path, {}, cpuinfo="processor: 0\nflags: fpu hypervisor\n")
-    machine = describe_machine(root, nvml_library=NO_LIBRARY)
+    machine = describe_machine(root)
     assert machine["virtualized"] == "a hypervisor that does not say its name"
     assert machine["gpus"]["absent"].startswith("no NVIDIA driver here")
     wanted = {".cpu.model", ".cpu.max_mhz", ".cpu.governor", ".cpu.turbo", ".cpu.smt", ".cpu.caches"}
@@ -123,18 +121,18 @@ def test_a_bare_virtual_machine_says_why_things_are_absent(tmp_path: Path) -> No
 )
 def test_hypervisors_by_name(tmp_path: Path, file: str, text: str, name: str) -> None:
     root = fake_root(tmp_path, {file: text}, cpuinfo="flags: hypervisor\n")
-    assert describe_machine(root, nvml_library=NO_LIBRARY)["virtualized"] == name
+    assert describe_machine(root)["virtualized"] == name
 
 
 def test_a_quota_cuts_the_usable_cores(tmp_path: Path) -> None:
     root = fake_root(tmp_path, {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "50000 100000\n"})
-    cpu = describe_machine(root, nvml_library=NO_LIBRARY)["cpu"]
+    cpu = describe_machine(root)["cpu"]
     assert cpu["quota_cores"] == 0.5
     assert cpu["usable_cores"] == 1
 
 
 def test_gpus_are_listed_in_nvmls_order(fake_nvml: FakeNvml) -> None:
-    gpus = describe_machine(nvml_library=fake_nvml.path)["gpus"]
+    gpus = describe_machine()["gpus"]
     assert [gpu["uuid"] for gpu in gpus] == ["GPU-74c2-0", "GPU-74c2-1"]
     assert gpus[1] == {
         "index": 1,
@@ -142,13 +140,18 @@ def test_gpus_are_listed_in_nvmls_order(fake_nvml: FakeNvml) -> None:
         "uuid": "GPU-74c2-1",
         "memory_bytes": 150_754_820_096,
         "driver": "580.159.04",
+        "cuda_cores": 16896,
+        "compute_capability": "9.0",
+        "max_sm_clock_mhz": 1980,
+        "mig": False,
+        "mps": False,
     }
     assert fake_nvml.users == 0
 
 
 @pytest.fixture(scope="module")
 def machine() -> dict[str, Any]:
-    described = describe_machine(nvml_library=NO_LIBRARY)
+    described = describe_machine()
     h200 = {"index": 0, "name": "NVIDIA H200", "uuid": "GPU-0", "memory_bytes": 150_754_820_096, "driver": "580"}
     return described | {"memory_bytes": 64 * 2**30, "gpus": [h200]}
 

@@ -1,3 +1,3 @@
-from nvml_stand_in import compile_fake_nvml, fake_nvml, old_fake_nvml
+from nvml_stand_in import compile_fake_nvml, fake_nvml, no_driver, old_fake_nvml
 
-__all__ = ["compile_fake_nvml", "fake_nvml", "old_fake_nvml"]
+__all__ = ["compile_fake_nvml", "fake_nvml", "no_driver", "old_fake_nvml"]

@@ -1,8 +1,10 @@
 /* Two boards that answer as NVML does, scripted through these variables; -DOLD_DRIVER leaves only the older names. */
+#include <stdlib.h>
 #include <string.h>
 
 typedef unsigned long long u64;
 typedef struct { u64 total, free, used; } memory_t;
+typedef struct { unsigned version; u64 total, reserved, free, used; } memory_in_parts_t;
 typedef struct { unsigned gpu, memory; } utilization_t;
 typedef struct { u64 reference_us, violation_ns; } violation_t;
 typedef struct { unsigned pid; u64 used_bytes; unsigned gpu_instance, compute_instance; } process_t;
@@ -11,14 +13,26 @@ enum { OK = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, D
 
 u64 fake_users, fake_init_status, fake_energy_status, fake_energy_mj, fake_clock_mhz, fake_reasons;
 u64 fake_power_ns, fake_thermal_ns, fake_processes, fake_first_pid;
+u64 fake_drawing, fake_used_bytes, fake_utilization, fake_busy_looks, fake_mig_status, fake_mig, fake_instance;
 static int boards[2];
 
 void fake_reset(void) {
     fake_users = fake_init_status = fake_energy_status = fake_reasons = 0;
     fake_power_ns = fake_thermal_ns = fake_processes = 0;
+    fake_drawing = fake_used_bytes = fake_mig_status = fake_mig = fake_instance = 0;
+    fake_utilization = 97;
+    fake_busy_looks = ~0ULL;
     fake_energy_mj = 5000;
     fake_clock_mhz = 1980;
     fake_first_pid = 1000;
+}
+
+/* For a process of its own, which finds it as libnvidia-ml.so.1 and cannot set the variables. */
+__attribute__((constructor)) static void take_from_environment(void) {
+    const char *busy = getenv("FAKE_NVML_UTILIZATION"), *processes = getenv("FAKE_NVML_PROCESSES");
+    fake_reset();
+    fake_utilization = busy ? strtoull(busy, NULL, 10) : 0;
+    fake_processes = processes ? strtoull(processes, NULL, 10) : 0;
 }
 
 const char *nvmlErrorString(int status) {
@@ -27,7 +41,7 @@ const char *nvmlErrorString(int status) {
          : status == DRIVER_NOT_LOADED ? "Driver Not Loaded" : "Unknown Error";
 }
 
-int nvmlInit_v2(void) {
+int nvmlInitWithFlags(unsigned flags) {
     if (fake_init_status == OK) fake_users++;
     return (int)fake_init_status;
 }
@@ -41,11 +55,10 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **board) {
     return OK;
 }
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **board) {
-    if (strcmp(uuid, "GPU-74c2-1")) return INVALID_ARGUMENT;
+    if (strcmp(uuid, fake_instance ? "MIG-74c2-1" : "GPU-74c2-1")) return INVALID_ARGUMENT;
     *board = &boards[1];
     return OK;
 }
-int nvmlDeviceGetIndex(void *board, unsigned *index) { *index = board == &boards[1]; return OK; }
 int nvmlDeviceGetName(void *board, char *text, unsigned size) { strncpy(text, "NVIDIA Fake", size); return OK; }
 int nvmlDeviceGetUUID(void *board, char *text, unsigned size) {
     strncpy(text, board == &boards[1] ? "GPU-74c2-1" : "GPU-74c2-0", size);
@@ -64,9 +77,25 @@ int nvmlDeviceGetMaxClockInfo(void *board, unsigned kind, unsigned *mhz) {
     *mhz = 1980;
     return kind == 1 ? OK : INVALID_ARGUMENT;
 }
-int nvmlDeviceGetTemperature(void *board, unsigned sensor, unsigned *celsius) { *celsius = 52; return OK; }
-int nvmlDeviceGetEnforcedPowerLimit(void *board, unsigned *mw) { *mw = 700000; return OK; }
-int nvmlDeviceGetUtilizationRates(void *board, utilization_t *rates) { rates->gpu = 97; return OK; }
+int nvmlDeviceGetCudaComputeCapability(void *board, int *major, int *minor) { *major = 9; *minor = 0; return OK; }
+#ifndef OLD_DRIVER
+int nvmlDeviceGetNumGpuCores(void *board, unsigned *cores) { *cores = 16896; return OK; }
+#endif
+int nvmlDeviceGetUtilizationRates(void *board, utilization_t *rates) {
+    rates->gpu = fake_busy_looks ? (unsigned)fake_utilization : 0;
+    if (fake_busy_looks) fake_busy_looks--;
+    return OK;
+}
+int nvmlDeviceIsMigDeviceHandle(void *board, unsigned *inside) { *inside = (unsigned)fake_instance; return OK; }
+int nvmlDeviceGetMigMode(void *board, unsigned *current, unsigned *pending) {
+    *current = *pending = (unsigned)fake_mig;
+    return (int)fake_mig_status;
+}
+int nvmlDeviceGetMemoryInfo_v2(void *board, memory_in_parts_t *memory) {
+    if (memory->version != (sizeof *memory | 2 << 24)) return INVALID_ARGUMENT;
+    memory->used = fake_used_bytes;
+    return OK;
+}
 int nvmlDeviceGetViolationStatus(void *board, unsigned policy, violation_t *violation) {
     violation->violation_ns = policy == 0 ? fake_power_ns : fake_thermal_ns;
     return OK;
@@ -75,16 +104,22 @@ int nvmlDeviceGetViolationStatus(void *board, unsigned policy, violation_t *viol
 #ifdef OLD_DRIVER
 #define REASONS nvmlDeviceGetCurrentClocksThrottleReasons
 #define PROCESSES nvmlDeviceGetComputeRunningProcesses_v2
+#define DRAWING nvmlDeviceGetGraphicsRunningProcesses_v2
 #else
 #define REASONS nvmlDeviceGetCurrentClocksEventReasons
 #define PROCESSES nvmlDeviceGetComputeRunningProcesses_v3
+#define DRAWING nvmlDeviceGetGraphicsRunningProcesses_v3
 #endif
 
 int REASONS(void *board, u64 *mask) { *mask = fake_reasons; return OK; }
-int PROCESSES(void *board, unsigned *count, process_t *found) {
+static int list(u64 processes, u64 first_pid, unsigned *count, process_t *found) {
     unsigned room = *count;
-    *count = (unsigned)fake_processes;
-    if (room < fake_processes) return INSUFFICIENT_SIZE;
-    for (unsigned i = 0; i < fake_processes; i++) found[i].pid = (unsigned)fake_first_pid + i;
+    *count = (unsigned)processes;
+    if (room < processes) return INSUFFICIENT_SIZE;
+    for (unsigned i = 0; i < processes; i++) found[i].pid = (unsigned)first_pid + i;
     return OK;
 }
+int PROCESSES(void *board, unsigned *count, process_t *found) {
+    return list(fake_processes, fake_first_pid, count, found);
+}
+int DRAWING(void *board, unsigned *count, process_t *found) { return list(fake_drawing, 2000, count, found); }

@@ -1,4 +1,4 @@
-"""A stand-in for NVIDIA's library, compiled for the tests so that the ctypes calls really run."""
+"""A stand-in for NVIDIA's library, compiled for the tests so that the calls of pynvml really run."""
 
 from __future__ import annotations
 
@@ -8,18 +8,23 @@ import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
+import pynvml
 import pytest
+
+from deepstone.measure import nvml
 
 SOURCE = Path(__file__).with_name("fake_nvml.c")
 
 
 class FakeNvml:
-    """The compiled library and the variables that script it."""
+    """The compiled library in the driver's place, and the variables that script it."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = str(path)
-        self._library = ctypes.CDLL(self.path)
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._library = ctypes.CDLL(str(path))
         self._library["fake_reset"]()
+        monkeypatch.setattr(nvml, "LIBRARY", str(path))
+        monkeypatch.setattr(pynvml, "nvmlLib", self._library)
+        monkeypatch.setattr(pynvml, "_nvmlGetFunctionPointer_cache", {})
 
     def set(self, **values: int) -> None:
         for name, value in values.items():
@@ -47,10 +52,16 @@ def compile_fake_nvml(tmp_path_factory: pytest.TempPathFactory) -> Callable[...,
 
 
 @pytest.fixture
-def fake_nvml(compile_fake_nvml: Callable[..., Path]) -> FakeNvml:
-    return FakeNvml(compile_fake_nvml())
+def fake_nvml(compile_fake_nvml: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    return FakeNvml(compile_fake_nvml(), monkeypatch)
 
 
 @pytest.fixture
-def old_fake_nvml(compile_fake_nvml: Callable[..., Path]) -> FakeNvml:
-    return FakeNvml(compile_fake_nvml("-DOLD_DRIVER"))
+def old_fake_nvml(compile_fake_nvml: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> FakeNvml:
+    return FakeNvml(compile_fake_nvml("-DOLD_DRIVER"), monkeypatch)
+
+
+@pytest.fixture
+def no_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A machine without NVIDIA's driver."""
+    monkeypatch.setattr(nvml, "LIBRARY", "libnot-here.so.1")

@@ -10,8 +10,8 @@ from nvml_stand_in import FakeNvml
 
 from deepstone.absent import Absent
 from deepstone.measure.energy.base import Meter
-from deepstone.measure.energy.find import find_meters
 from deepstone.measure.energy.rapl import WrappingCounter
+from deepstone.measure.energy.window import find_meters
 
 RANGE_UJ = 262_143_328_850
 
@@ -108,7 +108,7 @@ def test_a_package_that_stops_answering_says_so(tmp_path: Path) -> None:
 
 
 def test_the_gpu_meter_reads_joules_and_lets_go(fake_nvml: FakeNvml) -> None:
-    (meter,) = found(find_meters("gpu", 1, nvml_library=fake_nvml.path))
+    (meter,) = found(find_meters("gpu", 1))
     assert meter.covers == "gpu 1, whole board"
     assert meter.update_period_s == 0.1
     fake_nvml.set(energy_mj=12_345)
@@ -120,19 +120,22 @@ def test_the_gpu_meter_reads_joules_and_lets_go(fake_nvml: FakeNvml) -> None:
 
 
 def test_the_gpu_meter_goes_by_uuid_where_there_is_one(fake_nvml: FakeNvml) -> None:
-    (meter,) = found(find_meters("gpu", 0, gpu_uuid="74c2-1", nvml_library=fake_nvml.path))
+    (meter,) = found(find_meters("gpu", 0, gpu_uuid="74c2-1"))
     assert meter.covers == "gpu 74c2-1, whole board"
 
 
 def test_a_board_without_the_counter_is_absent_and_let_go(fake_nvml: FakeNvml) -> None:
     fake_nvml.set(energy_status=3)
-    assert "no energy counter" in reason(find_meters("gpu", nvml_library=fake_nvml.path))
+    assert "no energy counter" in reason(find_meters("gpu"))
     assert fake_nvml.users == 0
 
 
 def test_a_gpu_that_is_not_there_is_absent(fake_nvml: FakeNvml) -> None:
-    assert "Invalid Argument" in reason(find_meters("gpu", 9, nvml_library=fake_nvml.path))
-    assert "libnot-here" in reason(find_meters("gpu", nvml_library="libnot-here.so.1"))
+    assert "Invalid Argument" in reason(find_meters("gpu", 9))
+
+
+def test_without_a_driver_there_is_no_gpu_meter(no_driver: None) -> None:
+    assert "libnot-here" in reason(find_meters("gpu"))
 
 
 @pytest.mark.gpu

@@ -6,7 +6,7 @@ import pytest
 
 from deepstone.absent import Absent
 from deepstone.measure.energy.base import Meter
-from deepstone.measure.energy.window import Energy, EnergyReading, MeterReading, energy_over, read_meters
+from deepstone.measure.energy.window import Energy, EnergyReading, MeterReading, energy_of_all, energy_over, read_meters
 
 # An H200 under a matrix product: its counter after each of its 100 ms periods.
 RECORDED_J = [4564.434, 4596.554, 4630.334, 4662.944, 4699.054, 4730.774, 4765.564, 4801.724, 4834.1, 4868.9, 4902.3]
@@ -69,6 +69,20 @@ def test_json_holds_the_meters_and_is_plain() -> None:
         "resolution_share": 0.05,
         "meters": [{"name": "nvml", "covers": "gpu 0", "joules": 60.0, "update_period_s": 0.1}],
     }
+
+
+def test_windows_of_several_launches_add_up() -> None:
+    windows = [
+        energy_over(at(0.0, 10.0), at(2.0, 70.0), steps=4, samples=8),
+        energy_over(at(5.0, 100.0), at(6.0, 110.0), steps=1, samples=2),
+    ]
+    whole = energy_of_all([window for window in windows if isinstance(window, Energy)])
+    assert (whole.joules, whole.window_s) == (70.0, 3.0)
+    assert whole.joules_per_step == pytest.approx(70 / 5)
+    assert whole.samples_per_j == pytest.approx(10 / 70)
+    assert whole.average_power_w == pytest.approx(70 / 3)
+    assert whole.resolution_share == pytest.approx(0.2 / 3)  # each window may be off by one update period
+    assert [meter.joules for meter in whole.meters] == [70.0]
 
 
 def test_a_window_under_ten_update_periods_is_absent() -> None:

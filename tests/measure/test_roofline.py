@@ -13,7 +13,7 @@ from deepstone.measure.statistics import Quantity
 
 
 def exactly(value: float) -> Quantity:
-    return Quantity(median=value, low=value, high=value, n=5)
+    return Quantity.of(median=value, low=value, high=value, n=5)
 
 
 def peaks(*, copy: float | None = 10e9, **products: float) -> Peaks:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from deepstone.measure import doubts
-from deepstone.measure.trend import find_trend
+from deepstone.measure.steady_state import find_trend
 
 SERIES = 400
 

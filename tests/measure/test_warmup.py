@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import default_rng
 
-from deepstone.measure.warmup import settled, warmup_end
+from deepstone.measure.steady_state import settled, warmup_end
 
 SEEDS = range(60)
 

@@ -14,7 +14,7 @@ from deepstone.errors import GraphError, UsageError
 from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph
 from deepstone.models import load
-from deepstone.models.load import ForeignModelError, load_model
+from deepstone.models.load import ForeignModelError, load_in_process
 from deepstone.models.zoo import ZOO
 
 TINY = """\
@@ -54,7 +54,7 @@ def write(tmp_path: Path):
 def refusal(reference: str, kind: type[UsageError] = UsageError) -> str:
     """The message, which must be one line."""
     with pytest.raises(kind) as caught:
-        load_model(reference)
+        load_in_process(reference)
     message = str(caught.value)
     assert message
     assert "\n" not in message
@@ -66,7 +66,7 @@ def refusal(reference: str, kind: type[UsageError] = UsageError) -> str:
 
 @pytest.mark.parametrize("name", ["cifarnet", "resnet50"])
 def test_zoo_name(name: str) -> None:
-    model = load_model(name)
+    model = load_in_process(name)
     assert (model.name, model.source, model.file_sha256) == (name, "zoo", "")
     assert model.graph.sha == ZOO[name].make().sha
 
@@ -95,7 +95,7 @@ def test_what_is_no_reference_at_all(reference: str) -> None:
 def test_python_file(write) -> None:
     text = TINY.replace("CHANNELS", "5")
     path = write("net.py", text)
-    model = load_model(f"{path}:tiny")
+    model = load_in_process(f"{path}:tiny")
     assert model.graph.shapes["conv1"] == (5, 6, 6)
     assert (model.name, model.source) == ("tiny", path)
     assert model.file_sha256 == hashlib.sha256(text.encode()).hexdigest()
@@ -104,20 +104,20 @@ def test_python_file(write) -> None:
 def test_relative_path_is_taken_from_the_current_directory(write, tmp_path, monkeypatch) -> None:
     path = write("folder/net.py", TINY.replace("CHANNELS", "5"))
     monkeypatch.chdir(tmp_path)
-    assert load_model("folder/net.py:tiny").source == path
+    assert load_in_process("folder/net.py:tiny").source == path
     monkeypatch.chdir(tmp_path / "folder")
-    assert load_model("net.py:tiny").source == path
+    assert load_in_process("net.py:tiny").source == path
 
 
 def test_path_with_a_colon(write) -> None:
     path = write("a:b/net.py", TINY.replace("CHANNELS", "5"))
-    assert load_model(f"{path}:tiny").source == path
+    assert load_in_process(f"{path}:tiny").source == path
 
 
 def test_edited_file_is_read_anew(write) -> None:
     for channels in (5, 7):
         path = write("net.py", TINY.replace("CHANNELS", str(channels)))
-        assert load_model(f"{path}:tiny").graph.shapes["conv1"][0] == channels
+        assert load_in_process(f"{path}:tiny").graph.shapes["conv1"][0] == channels
 
 
 def test_file_may_import_its_siblings_and_leaves_no_trace(write, tmp_path, monkeypatch) -> None:
@@ -128,7 +128,7 @@ def test_file_may_import_its_siblings_and_leaves_no_trace(write, tmp_path, monke
     text = "from width import CHANNELS\n" + TINY.replace("    b = ", "    import package.late\n    b = ")
     path = write("net.py", text)
     before = (list(sys.path), set(sys.modules), sys.dont_write_bytecode)
-    assert load_model(f"{path}:tiny").graph.shapes["conv1"] == (6, 6, 6)
+    assert load_in_process(f"{path}:tiny").graph.shapes["conv1"] == (6, 6, 6)
     assert (list(sys.path), set(sys.modules), sys.dont_write_bytecode) == before
     assert sorted(file.name for file in tmp_path.rglob("*")) == [
         "__init__.py",
@@ -143,18 +143,18 @@ def test_two_files_each_import_their_own_sibling_of_one_name(write) -> None:
     for folder, channels in (("one", 4), ("two", 9)):
         write(f"{folder}/width.py", f"CHANNELS = {channels}\n")
         path = write(f"{folder}/net.py", "from width import CHANNELS\n" + TINY)
-        assert load_model(f"{path}:tiny").graph.shapes["conv1"][0] == channels
+        assert load_in_process(f"{path}:tiny").graph.shapes["conv1"][0] == channels
 
 
 def test_file_may_hold_dataclasses(write) -> None:
     head = "from __future__ import annotations\nimport dataclasses\n@dataclasses.dataclass\nclass C:\n    n: int = 3\n"
     path = write("net.py", head + TINY.replace("CHANNELS", "C().n"))
-    assert load_model(f"{path}:tiny").graph.shapes["conv1"][0] == 3
+    assert load_in_process(f"{path}:tiny").graph.shapes["conv1"][0] == 3
 
 
 def test_what_a_file_prints_does_not_go_to_stdout(write, capsys) -> None:
     path = write("net.py", "print('hello')\n" + TINY.replace("CHANNELS", "5"))
-    load_model(f"{path}:tiny")
+    load_in_process(f"{path}:tiny")
     out, err = capsys.readouterr()
     assert (out, err) == ("", "hello\n")
 
@@ -235,7 +235,7 @@ def test_function_that_exits(write) -> None:
 def test_interrupt_is_not_an_error_of_the_file(write) -> None:
     path = write("net.py", "def make():\n    raise KeyboardInterrupt\n")
     with pytest.raises(KeyboardInterrupt):
-        load_model(f"{path}:make")
+        load_in_process(f"{path}:make")
 
 
 def test_function_that_makes_a_malformed_graph(write) -> None:
@@ -303,7 +303,7 @@ def test_file_for_a_framework_that_is_not_here_is_left_to_who_can_ask_it(write, 
 def test_json_file(write) -> None:
     text = json.dumps(tiny_graph().to_json())
     path = write("net.json", text)
-    model = load_model(path)
+    model = load_in_process(path)
     assert model.graph.sha == tiny_graph().sha
     assert (model.name, model.source) == ("tiny", path)
     assert model.file_sha256 == hashlib.sha256(text.encode()).hexdigest()
@@ -347,4 +347,4 @@ def test_largest_file_is_read(tmp_path) -> None:
     path = tmp_path / "net.json"
     text = json.dumps(tiny_graph().to_json()).encode()
     path.write_bytes(text + b" " * (64 * 2**20 - len(text)))
-    assert load_model(str(path)).name == "tiny"
+    assert load_in_process(str(path)).name == "tiny"

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+import msgspec
+
 from deepstone.models.zoo import ZOO
+from deepstone.papers import evidence
 from deepstone.papers.answer import Answer
-from deepstone.papers.evidence import Evidence, evidence_of
-from deepstone.papers.rules.rule import Asked
-from deepstone.papers.rules.table import RULES
+from deepstone.papers.evidence import Evidence
+from deepstone.papers.place import Place
+from deepstone.papers.rules import RULES
+from deepstone.papers.verdict import Bound, Published
+from deepstone.results.codec import as_bare_finding, convert
+from deepstone.results.findings import Finding
+from deepstone.results.record import Record
 
 ALEXNET = ("conv1", "conv2", "conv3", "conv4", "conv5")
 PASSES = ("forward", "data", "weight")
@@ -25,6 +32,9 @@ MACHINE: dict[str, Any] = {
     "memory_bytes": 2**34,
     "gpus": {"absent": "none"},
 }
+
+
+NOT_TOLD = {"absent": "a test does not tell"}
 
 
 def quantity(value: float, spread: float = 0.001) -> dict[str, Any]:
@@ -51,6 +61,18 @@ def lab(
     layers = [
         {
             "name": layer,
+            "equal": [],
+            "shape": {
+                "input": [1, 1, 1],
+                "output": [1, 1, 1],
+                "kernel": [1, 1],
+                "stride": [1, 1],
+                "pad": [0, 0],
+                "dilation": [1, 1],
+                "groups": 1,
+            },
+            "best": {},
+            "in_step": {},
             "results": [
                 {
                     "algorithm": algorithm,
@@ -58,6 +80,8 @@ def lab(
                     "kind": "timed",
                     "picked": algorithm == picked,
                     "time_s": _time(times, layer, direction),
+                    "flops": 1,
+                    "transform_flops": 0,
                     "workspace_bytes": (workspaces or {}).get(algorithm, 0),
                     "formula": (formulas or {}).get(algorithm, "direct"),
                     "relative_error": (errors or {}).get(algorithm, 3e-7),
@@ -69,14 +93,19 @@ def lab(
         for layer in ALEXNET
     ]
     return {
+        "schema": 1,
         "kind": "conv",
         "model": "alexnet-kim",
         "batch": batch,
+        "phase": "train",
         "precision": "fp32",
+        "layout": "nchw",
         "device": "gpu:0" if gpu else "cpu",
         "started_at": "2026-11-15T03:40:12.123456Z",
-        "environment": {"machine": machine(gpu=gpu)},
+        "environment": {"machine": machine(gpu=gpu), "framework": {}},
         "layers": layers,
+        "mix": {"absent": "not added up"},
+        "failures": [],
         "doubts": [],
         **top,
     }
@@ -95,6 +124,8 @@ def layers(
     framework: str = "torch@2.13.0",
     gpu: str = "",
     cores: int = 2,
+    precision: str = "fp32",
+    asked: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """`seconds`: layer to its forward and backward time, in place and alone; layers not named are not there."""
     graph = ZOO[model].make()
@@ -104,25 +135,60 @@ def layers(
             "op": graph.layer(name).op.kind,
             "forward_s": quantity(forward),
             "backward_s": quantity(backward),
-            "isolated": {"forward_s": quantity(forward), "backward_s": quantity(backward)},
+            "isolated": {
+                "forward_s": quantity(forward),
+                "backward_s": quantity(backward),
+                "data_s": NOT_TOLD,
+                "weight_s": NOT_TOLD,
+                "by_difference": False,
+            },
+            "shape": NOT_TOLD,
+            "parameters": NOT_TOLD,
+            "flops": NOT_TOLD,
+            "bytes": NOT_TOLD,
+            "flops_per_s": NOT_TOLD,
+            "bound": NOT_TOLD,
+            "primitives": [],
+            "share": 0.5,
         }
         for name, (forward, backward) in seconds.items()
     ]
     return {
+        "schema": 1,
         "kind": "layers",
         "outcome": "ok",
-        "workload": {"model": model, "batch": batch, "phase": "train"},
+        "model": model,
+        "workload": {
+            "model": model,
+            "batch": batch,
+            "phase": "train",
+            "input": "resident",
+            "source": "zoo",
+            "file_sha256": "",
+        },
         "setup": {
-            "requested": {},
+            "requested": dict(asked or {}),
             "effective": {
                 "framework": {"value": framework, "source": "observed"},
                 "device": {"value": "gpu:0" if gpu else "cpu", "source": "observed"},
+                "precision": {"value": precision, "source": "observed"},
             },
         },
-        "environment": {"machine": machine(gpu=gpu, cores=cores)},
+        "environment": {"machine": machine(gpu=gpu, cores=cores), "framework": {}},
         "started_at": "2026-11-15T03:40:12.123456Z",
+        "method": "in place",
+        "rule": "hooks",
+        "step_s": quantity(1.0),
+        **dict.fromkeys(
+            ("traced_step_s", "sum_s", "data_s", "update_s", "gaps_s", "explained", "isolated_sum_s", "fusion_saved_s"),
+            NOT_TOLD,
+        ),
+        "other": [],
         "layers": rows,
+        "groups": [],
         "peaks": {"absent": "not measured"},
+        "kernels": NOT_TOLD,
+        "doubts": [],
     }
 
 
@@ -130,5 +196,15 @@ def found(*findings: Mapping[str, Any]) -> Evidence:
     return evidence_of([], [(f"finding-{number}", finding) for number, finding in enumerate(findings)])
 
 
-def apply(rule: str, evidence: Evidence, published: float | None = None, **parameters: Any) -> Answer:
-    return RULES[rule].apply(Asked(parameters=parameters, published=published), evidence)
+def evidence_of(records: Iterable[Any], findings: Iterable[tuple[str, Any]], own: Collection[Place] = ()) -> Evidence:
+    """Of records and findings, as objects or as JSON."""
+    typed = [each if isinstance(each, Record) else convert(each, Record) for each in records]
+    named = [(id, each if isinstance(each, Finding) else as_bare_finding(each)) for id, each in findings]
+    return evidence.evidence_of(typed, named, own)
+
+
+def apply(
+    rule: str, given: Evidence, published: float | None = None, *, bound: Bound = "up to", **parameters: Any
+) -> Answer:
+    stated: dict[str, Any] = {"text": "", "bound": bound} | ({} if published is None else {"value": published})
+    return msgspec.convert(parameters, RULES[rule]).answer(msgspec.convert(stated, Published), given)

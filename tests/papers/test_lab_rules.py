@@ -19,14 +19,23 @@ def test_choice_is_the_slowest_kind_over_the_best_of_each() -> None:
     assert answer.findings == ("finding-0",)
 
 
-def test_choice_compares_only_what_computes_alike() -> None:
+def choice_with_an_error(precision: str) -> Any:
+    times, errors = {"GEMM": 2.0, "IMPLICIT_PRECOMP_GEMM": 0.1, "FFT": 1.0}, {"IMPLICIT_PRECOMP_GEMM": 3e-4}
+    return apply("algorithm choice", found(lab(times, formulas=FFT, errors=errors, precision=precision)), 4.0, **KIM)
+
+
+def test_choice_compares_only_what_computes_in_fp32() -> None:
     """A fast product in TF32 says nothing about algorithms."""
-    times = {"GEMM": 2.0, "IMPLICIT_PRECOMP_GEMM": 0.1, "FFT": 1.0}
-    answer = apply(
-        "algorithm choice", found(lab(times, formulas=FFT, errors={"IMPLICIT_PRECOMP_GEMM": 3e-4})), 4.0, **KIM
-    )
+    answer = choice_with_an_error("tf32")
     assert answer.measured.median == pytest.approx(2.0)
     assert answer.word == "weaker"
+
+
+def test_choice_takes_what_computes_in_fp32_with_a_large_error_as_the_paper_did() -> None:
+    answer = choice_with_an_error("fp32")
+    assert answer.measured.median == pytest.approx(10.0)
+    assert "with errors up to 1e-04 alone, so without GEMM on conv1" in answer.why
+    assert ", 2.00 (" in answer.why
 
 
 def test_a_kind_that_cannot_is_replaced_by_gemm() -> None:
@@ -61,6 +70,24 @@ def test_a_batch_that_the_paper_has_and_we_have_not_is_named() -> None:
     assert "the paper's 64 and 256 not measured here" in answer.why
 
 
+def test_a_newer_lab_in_another_precision_changes_nothing() -> None:
+    """It runs other algorithms: in TF32 a product may be ten times as fast."""
+    times = {"GEMM": 4.0, "FFT": 1.0}
+    in_fp32 = [lab(times, formulas=FFT, batch=batch) for batch in (32, 256)]
+    newer = {"precision": "tf32", "started_at": "2026-12-24T18:00:00.000000Z"}
+    in_tf32 = lab({"GEMM": 0.1, "FFT": 1.0}, formulas=FFT, batch=256, **newer)
+    alone = apply("algorithm choice", found(*in_fp32), 4.0, **KIM)
+    for labs in ([*in_fp32, in_tf32], [in_tf32, *in_fp32]):
+        answer = apply("algorithm choice", found(*labs), 4.0, **KIM)
+        assert answer.measured == alone.measured
+        assert answer.setup == alone.setup
+
+
+def test_a_precision_that_is_not_the_papers_is_named() -> None:
+    answer = apply("algorithm choice", found(lab({"oneDNN": 1.0, "GEMM": 4.0}, precision="bf16")), 4.0, **KIM)
+    assert "in bf16; the paper's fp32 not measured here" in answer.why
+
+
 def test_no_lab() -> None:
     assert apply("algorithm choice", found(), 4.0, **KIM).word == "not testable here"
 
@@ -90,6 +117,14 @@ def test_ranks_as_published() -> None:
 def test_ranks_of_which_one_is_turned_around() -> None:
     answer = ranks(seconds={"GEMM": 5.0, "FFT": no_conv1(0.1, 1.0), "WINOGRAD": no_conv1(5.0, 2.0)})
     assert answer.word == "weaker"
+
+
+def test_winograd_with_a_large_error_counts_as_in_the_paper() -> None:
+    times = {"GEMM": 5.0, "FFT": no_conv1(1.0, 1.0), "WINOGRAD": no_conv1(0.1, 0.9)}
+    answer = ranks(seconds=times, errors={"WINOGRAD": 1e-3})
+    assert answer.word == "reversed"
+    assert "with errors up to 1e-04 alone, so without Winograd on conv2" in answer.why
+    assert "takes 5.00" in answer.why
 
 
 def test_ranks_without_a_library_that_has_fft() -> None:
@@ -134,6 +169,15 @@ def test_memory_by_algorithm_counts_the_largest_workspace_once() -> None:
     assert answer.word == "holds"
 
 
+def test_memory_over_gemm_is_a_range_where_there_are_several() -> None:
+    """Which GEMM a paper or a library runs must not decide."""
+    times = {"IMPLICIT_GEMM": 1.0, "GEMM": 2.0, "FFT": 1.0}
+    sizes = {"IMPLICIT_GEMM": 0, "GEMM": 2 * 10**9, "FFT": 10**9}
+    answer = apply("memory by algorithm", found(lab(times, formulas=FFT, workspaces=sizes)), 1.2, **KIM)
+    assert answer.measured.low < 1 < answer.measured.median == answer.measured.high
+    assert answer.word == "undecided"
+
+
 def test_memory_by_formula_alone_is_not_judged() -> None:
     """A CPU: no library tells what its FFT takes."""
     finding = lab({"im2col+GEMM": 1.0})
@@ -170,6 +214,13 @@ def test_direct_is_fast_in_conv1_but_scales_poorly() -> None:
 
 def test_direct_is_fast_everywhere() -> None:
     assert over_batches(direct_small=0.5, direct_conv1=4.0).word == "reversed"
+
+
+def test_direct_is_fast_in_conv1_and_scales_alike() -> None:
+    """One part reversed and the other no longer to be seen leaves nothing of the claim, not a weaker one."""
+    answer = over_batches(direct_small=1.0, direct_conv1=6.0)
+    assert "within 0.95" in answer.why
+    assert answer.word == "reversed"
 
 
 def test_a_library_without_direct_convolution() -> None:

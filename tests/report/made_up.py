@@ -9,6 +9,9 @@ from typing import Any
 from deepstone.graph.cost import layer_cost
 from deepstone.graph.graph import Graph, Layer
 from deepstone.models.zoo import ZOO
+from deepstone.report.figure import Figure
+from deepstone.report.figures import Drawable, make_figure, make_figures
+from deepstone.report.files import as_result
 
 FLOPS_PER_S = 9e10
 BYTES_PER_S = 1.2e10
@@ -31,6 +34,7 @@ def peaks() -> dict[str, Any]:
         "flops_per_s": rates,
         "bytes_per_s": {"copy": quantity(BYTES_PER_S, 0.02)},
         "measured_with": "torch 2.13.0",
+        "measured_at": "2026-01-01T00:00:00.000000Z",
     }
 
 
@@ -58,9 +62,16 @@ def layers_result(
         "schema": 1,
         "kind": "layers",
         "model": model,
-        "started_at": "2026-01-01T00:00:00Z",
+        "started_at": "2026-01-01T00:00:00.000000Z",
         "command": ["deepstone", "layers", model, f"batch={batch}", f"framework={framework}"],
-        "workload": {"model": model, "batch": batch, "phase": "train"},
+        "workload": {
+            "model": model,
+            "batch": batch,
+            "phase": "train",
+            "input": "synthetic",
+            "source": "zoo",
+            "file_sha256": "",
+        },
         "setup": {
             "requested": {},
             "effective": {
@@ -82,10 +93,11 @@ def layers_result(
         "other": [{"name": "loss", "s": quantity(total_s * 0.002)}, {"name": "copies", "s": quantity(total_s * 0.004)}],
         "explained": quantity(0.99, 0.01),
         "isolated_sum_s": quantity(total_s * 1.1) if alone else absent(),
+        "fusion_saved_s": absent("not compared"),
+        "kernels": absent("not asked for"),
         "layers": layers,
         "groups": _groups(layers, total_s),
         "peaks": peaks(),
-        "memory": memory_result(model, batch=batch),
         "doubts": [{"code": "other_load", "detail": "other processes took 12 % of the CPU while it measured"}],
     }
 
@@ -112,6 +124,13 @@ def memory_result(model: str = "alexnet-owt", *, batch: int = 32) -> dict[str, A
         "command": ["deepstone", "layers", model, f"batch={batch}"],
         "predicted": {**known, "workspace_bytes": absent("oneDNN does not tell"), "total_bytes": total},
         "measured_peak_bytes": int(total * 1.07),
+        "measured": {
+            "peak_bytes": int(total * 1.07),
+            "kept_bytes": absent("oneDNN does not tell"),
+            "workspace_bytes": absent("oneDNN does not tell"),
+            "beyond_prediction_bytes": absent("not looked for"),
+            "process": {"host_peak_bytes": int(total * 1.2)},
+        },
         "layers": layers,
     }
 
@@ -133,6 +152,11 @@ def conv_result(model: str = "alexnet-kim", *, batch: int = 128, seed: int = 0) 
         "command": ["deepstone", "conv", model, f"batch={batch}", "device=gpu"],
         "device": "NVIDIA H200",
         "batch": batch,
+        "phase": "train",
+        "precision": "fp32",
+        "layout": "nchw",
+        "failures": [],
+        "doubts": [],
         "layers": [_tries(graph, layer, batch, luck) for layer in layers],
         "mix": {"picked_s": 0.271, "best_s": 0.25, "saved_s": 0.021, "saved_share": 0.0775},
     }
@@ -166,9 +190,11 @@ def _layer(graph: Graph, layer: Layer, batch: int, slowness: tuple[float, float]
             "backward_s": quantity(times["backward"] * 1.15),
             "data_s": quantity(times["backward"] * 0.5) if apart else absent("has no parameters"),
             "weight_s": quantity(times["backward"] * 0.65) if apart else absent("has no parameters"),
+            "by_difference": False,
         }
         if alone
         else absent(),
+        "flops_per_s": absent(),
         "bound": absent(),
         "primitives": [],
     }
@@ -185,8 +211,8 @@ def _groups(layers: list[dict[str, Any]], total_s: float) -> list[dict[str, Any]
     for name in names:
         own = [layer for layer in layers if _GROUPS.get(layer["op"], "all others") == name]
         sums = {part: sum(_time(layer, part) for layer in own) for part in ("forward", "backward")}
-        times = {f"{part}_s": quantity(sums[part]) for part in sums}
-        groups.append({"name": name, **times, "share": sum(sums.values()) / total_s})
+        times = {f"{part}_s": sums[part] for part in sums}
+        groups.append({"name": name, "layers": len(own), **times, "share": sum(sums.values()) / total_s})
     return groups
 
 
@@ -199,6 +225,7 @@ def _memory_of(graph: Graph, layer: Layer, batch: int) -> dict[str, Any]:
         "gradients_bytes": cost.weight_bytes,
         "optimizer_bytes": cost.weight_bytes,
         "activations_bytes": batch * cost.activation_bytes,
+        "kept_bytes": absent("oneDNN does not tell"),
         "workspace_bytes": absent("oneDNN does not tell"),
     }
 
@@ -222,10 +249,22 @@ def _tries(graph: Graph, layer: Layer, batch: int, luck: random.Random) -> dict[
                     else quantity(time_s),
                     "workspace_bytes": luck.choice((0, 2**20, 300 * 2**20)),
                     "flops": flops,
+                    "transform_flops": absent("it transforms nothing"),
+                    "formula": "direct",
                     "relative_error": 2e-7,
                     "kind": "reference" if reference else "timed",
                     "picked": algorithm == picked and not impossible,
                 }
             )
     shape = {"input": list(graph.shapes[layer.inputs[0]]), "output": list(graph.shapes[layer.name]), "kernel": [3, 3]}
-    return {"name": layer.name, "shape": shape, "results": results, "best": {}}
+    shape |= {"stride": [1, 1], "pad": [1, 1, 1, 1], "dilation": [1, 1], "groups": 1}
+    named = {"name": layer.name, "equal": [], "shape": shape}
+    return {**named, "results": results, "best": {}, "in_step": {}}
+
+
+def figure_of(result: Mapping[str, Any], name: str | None = None) -> Figure:
+    return make_figure(as_result(result), name)
+
+
+def figures_of(result: Mapping[str, Any], name: str | None = None) -> Drawable:
+    return make_figures(as_result(result), name)

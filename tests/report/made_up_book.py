@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 from factory import make_record, sha
 from report.made_up import conv_result, layers_result, memory_result, peaks, quantity
 from report.made_up_charts import bars_chart, lines_chart, ratios_chart
 
+from deepstone.analysis.facts import machine_key, machine_names
 from deepstone.records.identity import job_id, run_id
 from deepstone.records.schema import Record
 from deepstone.report.book import Sources
+from deepstone.results import codec
+from deepstone.results import record as results
+from deepstone.results.statement import Statement
+from deepstone.results.study import StudyState
 
 MODELS = ("alexnet-owt", "resnet50")
 PRECISIONS = ("fp32", "bf16-mixed")
@@ -38,7 +44,10 @@ def elsewhere(record: Record, name: str = "NVIDIA H200") -> Record:
     asked = {**record["setup"]["requested"], "device": "gpu:0"}
     identity: Any = {**record["identity"], "machine_sha": sha(name), "requested": asked}
     effective: Any = {**record["setup"]["effective"], "device": {"value": "gpu:0", "source": "observed"}}
-    machine = {"cpu": {"model": "Xeon", "usable_cores": 16}, "gpus": [{"name": name, "memory_bytes": 2**37}]}
+    machine = {
+        "cpu": {"model": "Xeon", "usable_cores": 16},
+        "gpus": [{"index": 0, "name": name, "memory_bytes": 2**37}],
+    }
     changed: Any = {
         **record,
         "identity": identity,
@@ -82,6 +91,11 @@ def study() -> dict[str, Any]:
     }
 
 
+def verdict(machine: str, word: str, measured: float) -> dict[str, Any]:
+    told = {"unit": "share", "setup": "", "why": "so", "runs": [], "findings": []}
+    return {"machine": machine, "verdict": word, "measured": quantity(measured), **told}
+
+
 def paper(runs: tuple[str, ...] = ()) -> dict[str, Any]:
     claim = {
         "id": "kim-1",
@@ -98,18 +112,19 @@ def paper(runs: tuple[str, ...] = ()) -> dict[str, Any]:
         "why": "70 % is below the 90 % that were published.",
         "runs": list(runs),
         "findings": [],
-        "by_machine": [
-            {"machine": "NVIDIA H200", "verdict": "weaker", "measured": quantity(0.71), "why": "so", "runs": []},
-            {"machine": "2 cores", "verdict": "holds", "measured": quantity(0.93), "why": "so", "runs": []},
-        ],
+        "about": "gpu",
+        "by_machine": [verdict("NVIDIA H200", "weaker", 0.71), verdict("2 cores", "holds", 0.93)],
     }
     untested = {
-        **{key: claim[key] for key in ("id", "claim", "published", "where", "test", "rule")},
+        **claim,
         "id": "kim-9",
         "verdict": "not testable here",
         "measured": {"absent": "one device"},
+        "machine": "",
+        "setup": "",
         "why": "needs several devices",
         "runs": [],
+        "by_machine": [],
     }
     return {
         "schema": 1,
@@ -146,4 +161,31 @@ def sources(**changes: Any) -> Sources:
         "statements": [statement(runs=first), *(statement(f"Statement number {n}.") for n in range(8))],
         "papers": [paper(first)],
     }
-    return Sources(**{**given, **changes})
+    return sources_of(**{**given, **changes})
+
+
+def sources_of(
+    *,
+    records: Sequence[Record] = (),
+    findings: Sequence[Any] = (),
+    studies: Sequence[Any] = (),
+    charts: Sequence[Any] = (),
+    statements: Sequence[Any] = (),
+    papers: Sequence[Any] = (),
+    title: str = "",
+    lead: str = "",
+) -> Sources:
+    """From JSON, as it is in a store and in files."""
+    typed = codec.typed_records(records)
+    names = machine_names(typed)
+    return Sources(
+        records=[codec.convert(record, results.Record) for record in records],
+        machines={record.id: names[machine_key(record)] for record in typed},
+        findings=[codec.as_bare_finding(finding) for finding in findings],
+        studies=[codec.convert(state, StudyState) for state in studies],
+        charts=[codec.as_chart(chart) for chart in charts],
+        statements=[codec.convert(each, Statement) for each in statements],
+        papers=[codec.as_paper(each) for each in papers],
+        title=title,
+        lead=lead,
+    )

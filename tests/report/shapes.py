@@ -6,6 +6,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from deepstone.results.doubt import DOUBT_CODES
+
 AWKWARD = (
     "<script>alert(1)</script>",
     '"><img src=x onerror=alert(1)>',
@@ -13,14 +15,17 @@ AWKWARD = (
     "$\\frac{1}{$",
     "{{ 7 * 7 }}",
     "%{x}",
-    "\x1b[31m\x00\u202e",
+    "\x1b[31m\x07\u202e",
     "<a href='javascript:alert(1)'>click</a>",
     "&lt;b&gt;",
     "層" * 200,
     "",
 )
 
-names = st.sampled_from(AWKWARD) | st.text(max_size=30)
+# JSON from files holds neither NUL nor lone surrogates: the codec refuses them.
+written = st.characters(exclude_characters="\0", exclude_categories=["Cs"])
+names = st.sampled_from(AWKWARD) | st.text(written, max_size=30)
+keys = st.sampled_from(["torch", "<b>tensorflow", "$jax$", "0"])
 times = st.sampled_from([0.0, 1e-12, 1e9]) | st.floats(1e-9, 10)
 absents = st.builds(lambda reason: {"absent": reason}, names.filter(bool))
 
@@ -34,8 +39,12 @@ def quantities(draw: st.DrawFn) -> dict[str, Any]:
 maybe = quantities() | absents
 counts = st.sampled_from([0, 1, 2**62]) | st.integers(0, 10**12)
 both = st.fixed_dictionaries({"forward": counts, "backward": counts})
-isolated = absents | st.fixed_dictionaries({f"{part}_s": maybe for part in ("forward", "backward", "data", "weight")})
-doubts = st.lists(st.fixed_dictionaries({"code": names, "detail": names}), max_size=2)
+isolated = absents | st.fixed_dictionaries(
+    {**{f"{part}_s": maybe for part in ("forward", "backward", "data", "weight")}, "by_difference": st.booleans()}
+)
+doubts = st.lists(
+    st.fixed_dictionaries({"code": st.sampled_from(list(DOUBT_CODES)), "detail": names.filter(bool)}), max_size=2
+)
 layers = st.fixed_dictionaries(
     {
         "name": names,
@@ -46,13 +55,22 @@ layers = st.fixed_dictionaries(
         "backward_s": maybe,
         "share": st.floats(0, 1),
         "isolated": isolated,
+        "shape": absents | st.lists(st.integers(1, 9), max_size=3),
+        "parameters": counts,
+        "flops_per_s": absents,
+        "bound": absents,
+        "primitives": st.lists(names, max_size=1),
     }
 )
 rates = st.dictionaries(st.sampled_from(["fp32", "bf16", "copy"]), maybe, max_size=2)
-peaks = absents | st.fixed_dictionaries({"flops_per_s": rates, "bytes_per_s": rates})
+known_rates = st.dictionaries(st.sampled_from(["fp32", "bf16"]), quantities(), max_size=2)
+peaks = absents | st.fixed_dictionaries(
+    {"device": names, "flops_per_s": known_rates, "bytes_per_s": rates, "measured_with": names, "measured_at": names}
+)
 kinds = ("parameters", "gradients", "optimizer", "activations", "workspace")
 sizes = counts | absents
-layer_memories = st.fixed_dictionaries({"name": names, "op": names, **{f"{kind}_bytes": sizes for kind in kinds}})
+kind_sizes = {f"{kind}_bytes": counts for kind in kinds[:-1]} | {"workspace_bytes": sizes}
+layer_memories = st.fixed_dictionaries({"name": names, "op": names, **kind_sizes, "kept_bytes": sizes})
 memories = st.fixed_dictionaries(
     {
         "schema": st.just(1),
@@ -60,7 +78,7 @@ memories = st.fixed_dictionaries(
         "model": names,
         "batch": st.integers(1, 1024),
         "phase": st.just("train"),
-        "predicted": st.fixed_dictionaries({**{f"{kind}_bytes": sizes for kind in kinds}, "total_bytes": counts}),
+        "predicted": absents | st.fixed_dictionaries({**kind_sizes, "total_bytes": counts}),
         "measured_peak_bytes": sizes,
         "layers": st.lists(layer_memories, max_size=3),
     }
@@ -70,23 +88,51 @@ single_results = st.fixed_dictionaries(
         "schema": st.just(1),
         "kind": st.just("layers"),
         "model": names,
-        "command": st.lists(names, max_size=3),
-        "workload": st.fixed_dictionaries({"batch": st.integers(1, 1024), "phase": names}),
+        "command": st.lists(names, min_size=1, max_size=3),
+        "workload": st.fixed_dictionaries(
+            {
+                "model": names,
+                "batch": st.integers(1, 1024),
+                "phase": st.sampled_from(["forward", "train"]),
+                "input": names,
+                "source": st.just("zoo"),
+                "file_sha256": st.just(""),
+            }
+        ),
         "setup": st.fixed_dictionaries(
-            {"effective": st.dictionaries(names, st.fixed_dictionaries({"value": names}), max_size=2)}
+            {
+                "requested": st.just({}),
+                "effective": st.dictionaries(
+                    st.sampled_from(["precision", "layout", "threads"]),
+                    st.fixed_dictionaries({"value": names, "source": st.sampled_from(["observed", "set"])}),
+                    max_size=2,
+                ),
+            }
         ),
         "method": names,
         "rule": names,
-        **{f"{part}_s": maybe for part in ("step", "sum", "update", "data", "gaps", "isolated_sum")},
+        "step_s": quantities(),
+        **{
+            f"{part}_s": maybe
+            for part in ("traced_step", "sum", "update", "data", "gaps", "isolated_sum", "fusion_saved")
+        },
         "explained": maybe,
-        "other": st.lists(st.fixed_dictionaries({"name": names, "s": maybe}), max_size=2),
+        "other": st.lists(st.fixed_dictionaries({"name": names, "s": quantities()}), max_size=2),
         "layers": st.lists(layers, max_size=3),
         "groups": st.lists(
-            st.fixed_dictionaries({"name": names, "forward_s": maybe, "backward_s": maybe, "share": st.floats(0, 1)}),
+            st.fixed_dictionaries(
+                {
+                    "name": names,
+                    "layers": st.integers(1, 9),
+                    "forward_s": times,
+                    "backward_s": times,
+                    "share": st.floats(0, 1),
+                }
+            ),
             max_size=2,
         ),
         "peaks": peaks,
-        "memory": absents | memories,
+        "kernels": absents,
         "doubts": doubts,
     }
 )
@@ -96,7 +142,7 @@ layers_results = single_results | st.fixed_dictionaries(
         "schema": st.just(1),
         "kind": st.just("layers"),
         "model": names,
-        "frameworks": st.dictionaries(names.filter(bool), single_results | failed, min_size=1, max_size=3),
+        "frameworks": st.dictionaries(keys, single_results | failed, min_size=1, max_size=3),
     }
 )
 tries = st.fixed_dictionaries(
@@ -109,6 +155,15 @@ tries = st.fixed_dictionaries(
         "relative_error": st.floats(0, 1) | absents,
         "kind": st.sampled_from(["timed", "reference"]),
         "picked": st.booleans(),
+        "transform_flops": sizes,
+        "formula": names,
+    }
+)
+some_sizes = st.lists(st.integers(0, 9), max_size=4)
+conv_shapes = st.fixed_dictionaries(
+    {
+        **dict.fromkeys(("input", "output", "kernel", "stride", "pad", "dilation"), some_sizes),
+        "groups": st.integers(1, 4),
     }
 )
 conv_results = st.fixed_dictionaries(
@@ -116,11 +171,24 @@ conv_results = st.fixed_dictionaries(
         "schema": st.just(1),
         "kind": st.just("conv"),
         "model": names,
-        "command": st.lists(names, max_size=3),
+        "command": st.lists(names, min_size=1, max_size=3),
         "device": names,
         "batch": st.integers(1, 1024),
+        "phase": names,
+        "precision": names | absents,
+        "layout": names | absents,
+        "failures": st.lists(names, max_size=1),
         "layers": st.lists(
-            st.fixed_dictionaries({"name": names, "results": st.lists(tries, max_size=4), "best": st.just({})}),
+            st.fixed_dictionaries(
+                {
+                    "name": names,
+                    "equal": st.lists(names, max_size=2),
+                    "shape": conv_shapes,
+                    "results": st.lists(tries, max_size=4),
+                    "best": st.just({}),
+                    "in_step": st.just({}),
+                }
+            ),
             max_size=3,
         ),
         "mix": absents,

@@ -12,7 +12,7 @@ from made_up import conv_result, layers_result, several
 from made_up_charts import chart
 from shapes import AWKWARD
 
-from deepstone.report.draw import draw
+from deepstone.report.files import as_result, draw
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +21,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     results = {"layers": layers_result(), "frameworks": several("cifarnet"), "conv": conv_result("alexnet-kim")}
     results |= {f"chart {form}": chart(form) for form in ("bars", "lines", "ratios")}
     for name, result in results.items():
-        draw(result, folder / f"{name}.html")
-    draw(layers_result(), folder / "bars.html", "bars")
+        draw(as_result(result), folder / f"{name}.html")
+    draw(as_result(layers_result()), folder / "bars.html", "bars")
     return {name: folder / f"{name}.html" for name in (*results, "bars")}
 
 
@@ -130,7 +130,7 @@ def test_hostile_names_do_nothing(browser: Any, tmp_path: Path, make: Any) -> No
     for group, name in zip(result.get("groups", []), AWKWARD, strict=False):
         group["name"] = name
     path = tmp_path / "hostile.html"
-    draw(result, path)
+    draw(as_result(result), path)
     seen = visit(browser, path)
     assert seen.page.evaluate("document.querySelectorAll('main img, main iframe, main script').length") == 0
     assert seen.page.evaluate("document.querySelectorAll('.plot a').length") == 0

@@ -10,11 +10,10 @@ from html.parser import HTMLParser
 from typing import Any
 
 import pytest
-from made_up import absent, conv_result, layers_result, several
+from made_up import absent, conv_result, figures_of, layers_result, several
 from shapes import AWKWARD
 
-from deepstone.report.catalog import make_figures
-from deepstone.report.draw_html import draw_html
+from deepstone.report.page import render_result
 
 VOID = {"meta", "link", "img", "br", "input", "hr"}
 
@@ -57,7 +56,7 @@ class Page(HTMLParser):
 
 
 def page(result: dict[str, Any], figure: str | None = None) -> Page:
-    return Page(draw_html(make_figures(result, figure)).decode("utf-8"))
+    return Page(render_result(figures_of(result, figure)).decode("utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -67,10 +66,10 @@ def drawn() -> Page:
 
 def test_all_figures_are_there(drawn: Page) -> None:
     assert drawn.texts["h1"] == ["alexnet-owt"]
-    assert [section.get("id") for section in drawn.of("section")][:4] == ["bars", "groups", "roofline", "memory"]
-    assert len(drawn.plots) == 6
+    assert [section.get("id") for section in drawn.of("section")][:3] == ["bars", "groups", "roofline"]
+    assert len(drawn.plots) == 4
     assert [element["id"] for element in drawn.of("div") if element.get("class") == "plot"] == [
-        f"plot-{number}" for number in range(6)
+        f"plot-{number}" for number in range(4)
     ]
 
 
@@ -84,9 +83,9 @@ def test_numbers_command_and_doubts(drawn: Page) -> None:
     text = drawn.texts["body"][0]
     assert "deepstone layers alexnet-owt batch=32 framework=torch@2.13.0" in drawn.texts["pre"]
     assert "other processes took 12 % of the CPU while it measured" in drawn.texts["li"][0]
-    assert len(drawn.of("table")) == 4
+    assert len(drawn.of("table")) == 3
     rows = [row for row in drawn.texts["tr"] if row.startswith("conv2conv")]
-    assert len(rows) == 2  # times and memory
+    assert len(rows) == 1
     assert "conv2" in text
 
 
@@ -115,7 +114,7 @@ def test_nothing_is_loaded_from_elsewhere(drawn: Page) -> None:
 
 
 def test_plotly_is_embedded_once() -> None:
-    content = draw_html(make_figures(several(), None))
+    content = render_result(figures_of(several(), None))
     assert content.count(b"plotly.js v") == 1
 
 

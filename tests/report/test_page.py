@@ -8,19 +8,19 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from made_up_book import paper, runs, sources, statement, study
+from made_up_book import paper, runs, sources, sources_of, statement, study
 from made_up_charts import chart
 from shapes import AWKWARD
 from test_draw_html import Page
 
 from deepstone.report.book import Sources, make_book
-from deepstone.report.page import render_page
+from deepstone.report.page import render_report
 
 MEGABYTE = 10**6
 
 
 def page(given: Sources) -> Page:
-    return Page(render_page(make_book(given)).decode("utf-8"))
+    return Page(render_report(make_book(given)).decode("utf-8"))
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +92,7 @@ def test_every_run_is_told_when_asked(drawn: Page) -> None:
 
 def test_what_was_left_out_failed_or_doubted_is_visible(drawn: Page) -> None:
     text = drawn.texts["main"][0]
-    for words in ("no time: 90 s wanted", "deepstone study quick", "oom: the worker ended", "few_samples"):
+    for words in ("no time: 90 s wanted", "deepstone study quick", "oom: the worker ended", "too_short_to_time"):
         assert words in text
 
 
@@ -115,16 +115,16 @@ def test_only_our_two_scripts_may_run(drawn: Page) -> None:
 
 def test_a_thousand_runs_stay_small() -> None:
     records = runs(1000)
-    small, large = (len(render_page(make_book(Sources(records=records[:count])))) for count in (10, 1000))
+    small, large = (len(render_report(make_book(sources_of(records=records[:count])))) for count in (10, 1000))
     assert large < 6.2 * MEGABYTE  # most of it plotly; ten times as many runs must stay below 15 MB
     assert (large - small) / 990 < 900
-    found = page(Sources(records=records))
+    found = page(sources_of(records=records))
     assert sum(row.get("class") == "run" for row in found.of("tr")) == 1000
     assert "step_s" not in found.texts["body"][0]
 
 
 def test_a_report_of_nothing_but_runs() -> None:
-    found = page(Sources(records=runs(2)))
+    found = page(sources_of(records=runs(2)))
     assert [element.get("id") for element in found.of("section")] == ["summary", "runs"]
     assert "No difference between two setups" in found.texts["main"][0]
 
@@ -141,9 +141,12 @@ def hostile_sources(name: str) -> Sources:
     record["workload"]["model"] = name
     record["command"] = ["deepstone", name]
     record["failure"]["reason"] = name or "empty"
-    record["environment"] = {"machine": {"cpu": name, "gpus": [{"name": name}]}, "framework": {"name": name}}
+    record["environment"] = {
+        "machine": {"cpu": {"model": name}, "gpus": [{"index": 0, "name": name}]},
+        "framework": {"name": name},
+    }
     record["doubts"] = [{"code": "trend", "detail": name or "empty"}]
-    return Sources(
+    return sources_of(
         records=[record],
         studies=[spoilt(study())],
         charts=[spoilt(chart(form)) for form in ("bars", "lines", "ratios")],

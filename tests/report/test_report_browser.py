@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 from browsing import WIDTHS, until, visit
-from made_up_book import runs, sources
+from made_up_book import runs, sources, sources_of
 from shapes import AWKWARD
 from test_page import hostile_sources
 
 from deepstone.report.book import Sources, make_book
-from deepstone.report.page import render_page
+from deepstone.report.page import render_report
 
 LEAST_CONTRAST = 4.5
 
@@ -49,7 +49,7 @@ CONTRAST = """
 
 
 def written(path: Path, given: Sources) -> Path:
-    path.write_bytes(render_page(make_book(given)))
+    path.write_bytes(render_report(make_book(given)))
     return path
 
 
@@ -130,7 +130,7 @@ def test_the_scheme_can_be_changed_and_paper_is_light(browser: Any, report: Path
 
 def test_many_runs_are_shown_when_asked_for(browser: Any, tmp_path: Path) -> None:
     records = runs(450)
-    path = written(tmp_path / "many.html", Sources(records=records))
+    path = written(tmp_path / "many.html", sources_of(records=records))
     page = browser.new_page(viewport={"width": 1400, "height": 900})
     last = records[-1]["id"]
     page.goto(f"{path.as_uri()}#run-{last}")

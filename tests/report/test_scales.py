@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepstone.report.figure import Unit
-from deepstone.report.label_spots import Box, label_spots
+from deepstone.report.labels import Box, label_spots
 from deepstone.report.palette import heat, readable_on
 from deepstone.report.scales import linear_scale, log_scale
 from deepstone.report.wording import harmless, shortened, wrapped_name

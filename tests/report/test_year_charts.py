@@ -6,30 +6,31 @@ from typing import Any
 from xml.etree import ElementTree
 
 import pytest
+from made_up import figure_of, figures_of
 from made_up_charts import point, years_chart
 
 from deepstone.errors import UsageError
-from deepstone.report.catalog import make_figure, make_figures
-from deepstone.report.curve_scales import curve_scales
-from deepstone.report.draw_html import draw_html
-from deepstone.report.draw_static import draw_static
-from deepstone.report.figure import Curves, Figure, Stop
-from deepstone.report.html.curves import curves_plot
-from deepstone.report.stop_names import Sizes, StopName, stop_names
+from deepstone.report.figure import CurvePoint, Figure, LineChart
+from deepstone.report.html.lines import lines_plot
+from deepstone.report.labels import PointName, Sizes, point_names
+from deepstone.report.page import render_result
+from deepstone.report.scales import line_scales
+from deepstone.report.static import draw_static
+from deepstone.report.wording import table_text
 
 PAPER = Sizes(width=660.0, height=260.0, letter=4.2, line=8.75)
 
 
 def figure() -> Figure:
-    return make_figure(years_chart(), None)
+    return figure_of(years_chart(), None)
 
 
-def panels() -> list[Curves]:
-    return [panel for panel in figure().panels if isinstance(panel, Curves)]
+def panels() -> list[LineChart]:
+    return [panel for panel in figure().panels if isinstance(panel, LineChart)]
 
 
-def stops(curves: Curves) -> dict[str, Stop]:
-    return {stop.label: stop for curve in curves.curves for stop in curve.stops}
+def stops(curves: LineChart) -> dict[str, CurvePoint]:
+    return {stop.label: stop for curve in curves.curves for stop in curve.points}
 
 
 def test_a_panel_for_each_with_the_same_colours() -> None:
@@ -54,20 +55,20 @@ def test_many_of_one_year_stay_within_it() -> None:
     result = years_chart()
     many = [{**point(2026, 10.0 + at), "label": f"version {at}"} for at in range(20)]
     result["series"] = [{"name": "many", "points": many}]
-    (panel,) = make_figure(result, None).panels
-    assert isinstance(panel, Curves)
+    (panel,) = figure_of(result, None).panels
+    assert isinstance(panel, LineChart)
     assert all(round(stop.x) == 2026 for stop in stops(panel).values())
 
 
 def test_years_have_ticks_of_their_own_and_room_at_both_ends() -> None:
-    x, _ = curve_scales(panels()[0])
+    x, _ = line_scales(panels()[0])
     assert [tick.text for tick in x.ticks] == [str(year) for year in range(2017, 2027)]
     assert x.low < 2016.5
     assert x.high > 2026.5
 
 
 def test_a_line_leads_past_a_variant() -> None:
-    plot = curves_plot(panels()[0])
+    plot = lines_plot(panels()[0])
     tensorflow = [trace for trace in plot.traces if trace.get("name") == "tensorflow"]
     joined, apart = tensorflow
     assert (joined["mode"], len(joined["x"])) == ("lines+markers+text", 3)
@@ -78,7 +79,7 @@ def test_a_line_leads_past_a_variant() -> None:
 @pytest.mark.parametrize("panel", [0, 1])
 def test_every_name_stands_somewhere_and_none_on_another(panel: int) -> None:
     curves = panels()[panel]
-    named = list(stop_names(curves, *curve_scales(curves), PAPER))
+    named = list(point_names(curves, *line_scales(curves), PAPER))
     assert {name.label for name in named} == set(stops(curves))
     boxes = [_box(name) for name in named]
     for number, (left, low, right) in enumerate(boxes):
@@ -87,7 +88,7 @@ def test_every_name_stands_somewhere_and_none_on_another(panel: int) -> None:
             assert beside or abs(low - other_low) >= PAPER.line - 1e-6
 
 
-def _box(name: StopName) -> tuple[float, float, float]:
+def _box(name: PointName) -> tuple[float, float, float]:
     width = len(name.text) * PAPER.letter
     left = name.pin.x - {"left": 0.0, "center": width / 2, "right": width}[name.pin.side]
     return left, name.pin.low, left + width
@@ -97,13 +98,13 @@ def test_both_drawers_draw_the_names() -> None:
     svg = ElementTree.fromstring(draw_static(figure(), "svg"))
     words = ["".join(each.itertext()) for each in svg.iter("{http://www.w3.org/2000/svg}text")]
     assert words.count("tensorflow 1.12.0-intel") == 2
-    page = draw_html(make_figures(years_chart(), None)).decode()
+    page = render_result(figures_of(years_chart(), None)).decode()
     assert "tensorflow 1.12.0-intel" in page
     assert draw_static(figure(), "png").startswith(b"\x89PNG")
 
 
 def test_the_table_names_version_panel_and_year() -> None:
-    rows = {row[0]: row for row in figure().table.rows}
+    rows = {row[0]: row for row in table_text(figure().table)}
     assert rows["tensorflow 1.12.0-intel, training"][1] == "2018"
     assert "crashed" in rows["jax, forward"][2]
 
@@ -117,4 +118,4 @@ def test_the_table_names_version_panel_and_year() -> None:
 )
 def test_what_is_wrong_is_refused(change: dict[str, Any], told: str) -> None:
     with pytest.raises(UsageError, match=told):
-        make_figure({**years_chart(), **change}, None)
+        figure_of({**years_chart(), **change}, None)

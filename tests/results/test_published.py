@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factory import check_record
 
+from deepstone.cli.show import record_lines
 from deepstone.models.zoo import ZOO
-from deepstone.records.validate import check_record
+from deepstone.report.runs import run_row
+from deepstone.results.codec import as_record
 from deepstone.store.importing import import_records
 from deepstone.store.store import Store
 
@@ -63,3 +66,11 @@ def test_readme_table_tells_what_the_records_say() -> None:
     for record in [*H200, *JAX]:
         rate = record["summary"]["samples_per_s"]["median"]
         assert (f"| {rate:,.0f} |" if rate >= 1000 else f"| {rate:.1f} |") in table, record["id"]
+
+
+def test_a_phase_whose_interval_reaches_below_nothing_is_not_resolved() -> None:
+    """Phases of a step that is one program are differences; an update takes next to nothing."""
+    record = next(record for record in JAX if record["phases"]["update_s"]["low"] < 0)
+    step = next(line for line in record_lines(record) if line.startswith("  step"))
+    assert "update not resolved (-" in step
+    assert "not resolved" in dict(run_row(as_record(record), "here").rest)["phases"]

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from fake_jobs import MARK_VARIABLE, Script, end_all, set_script
 
-from deepstone.backends.fake.launch import SCRIPT_VARIABLE
+from deepstone.backends.before_import import FAKE_SCRIPT
 from deepstone.store.store import Store
 
 
@@ -18,7 +18,7 @@ from deepstone.store.store import Store
 def weights_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DEEPSTONE_CACHE", str(tmp_path_factory.mktemp("cache")))
-        patch.delenv(SCRIPT_VARIABLE, raising=False)
+        patch.delenv(FAKE_SCRIPT, raising=False)
         yield
 
 

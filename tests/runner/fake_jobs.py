@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from deepstone.backends.fake.launch import SCRIPT_VARIABLE
+from deepstone.backends.before_import import FAKE_SCRIPT
 from deepstone.environments.find import find_environment
 from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph
@@ -24,6 +24,8 @@ from deepstone.setups.axes import Value
 from deepstone.setups.request import complete
 
 MARK_VARIABLE = "DEEPSTONE_TEST_MARK"
+
+SOON_S = 10.0  # on however busy a machine; what was forgotten stays for minutes
 
 Script = Callable[..., None]
 
@@ -56,7 +58,7 @@ def set_script(patch: pytest.MonkeyPatch, **script: Any) -> None:
     """The same noise in every run of a test; launches that are to differ draw from their pid."""
     if "launch_noise" not in script:
         script = {"seed": 1, **script}
-    patch.setenv(SCRIPT_VARIABLE, json.dumps(script))
+    patch.setenv(FAKE_SCRIPT, json.dumps(script))
 
 
 def carrying(mark: str) -> list[int]:
@@ -70,7 +72,7 @@ def carrying(mark: str) -> list[int]:
     return found
 
 
-def seconds_until_gone(mark: str, *, timeout_s: float = 10.0) -> float:
+def seconds_until_gone(mark: str, *, timeout_s: float = SOON_S) -> float:
     start_s = time.monotonic()
     while carrying(mark) and time.monotonic() - start_s < timeout_s:
         time.sleep(0.02)

@@ -7,10 +7,10 @@ from fake_jobs import fake_job
 
 from deepstone.absent import Absent
 from deepstone.measure.statistics import Quantity
-from deepstone.runner.caffe_time import caffe_summary, time_iterations
 from deepstone.runner.conversation import InPlaceTimes, JobFailed
-from deepstone.runner.isolated import IsolatedTimes
-from deepstone.runner.layers import LayersFound
+from deepstone.runner.layers.caffe_time import caffe_summary, time_iterations
+from deepstone.runner.layers.isolated import IsolatedTimes
+from deepstone.runner.layers.measure import LayersFound
 
 
 def in_place(**layers_s: list[float]) -> InPlaceTimes:
@@ -52,7 +52,7 @@ def test_means_over_all_iterations() -> None:
 
 def test_layers_by_themselves() -> None:
     no = Absent("it does nothing")
-    taken = Quantity(median=0.5, low=0.4, high=0.6, n=3)
+    taken = Quantity.of(median=0.5, low=0.4, high=0.6, n=3)
     conv = IsolatedTimes(forward_s=taken, backward_s=no, data_s=no, weight_s=no)
     found = LayersFound(plain_s=[[1.0]], in_place_absent=Absent("no profiler"), isolated={"conv": conv})
     summary = caffe_summary(fake_job(phase="gradient"), found)

@@ -7,17 +7,17 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from fake_jobs import Script, carrying, fake_job, seconds_until_gone
+from fake_jobs import SOON_S, Script, carrying, fake_job, seconds_until_gone
 
 from deepstone.errors import MissingError
-from deepstone.models.load import load_model
+from deepstone.measure.effort import Effort
+from deepstone.measure.ratios import A_FASTER, B_FASTER, NO_DIFFERENCE
+from deepstone.models.load import load_in_process
 from deepstone.records.schema import is_absent
+from deepstone.results.record import Draft
 from deepstone.runner import compare as compare_module
 from deepstone.runner.compare import (
-    A_FASTER,
-    B_FASTER,
     FEWEST_PAIRS,
-    NO_DIFFERENCE,
     ROUNDS,
     Comparison,
     compare_jobs,
@@ -25,7 +25,6 @@ from deepstone.runner.compare import (
 )
 from deepstone.runner.conversation import Conversation, talking_to_worker
 from deepstone.runner.job import Job
-from deepstone.runner.launch import Effort
 from deepstone.store.store import Store
 
 EFFORT = Effort(budget_s=4.0)
@@ -68,16 +67,16 @@ class TestVerdict:
         script(noise=0.02, launch_noise=0.04)
         found = compared({}, {}, pairs=FEWEST_PAIRS)
         assert found.verdict == NO_DIFFERENCE
-        assert found.ratio is not None
-        assert found.ratio.n == FEWEST_PAIRS
-        assert found.ratio.low <= 1.02
-        assert found.ratio.high >= 1 / 1.02
-        a, b = (store.get(store.add(draft)["id"]) for draft in (found.a, found.b) if draft is not None)
+        assert found.time_ratio is not None
+        assert found.time_ratio.n == FEWEST_PAIRS
+        assert found.time_ratio.low <= 1.02
+        assert found.time_ratio.high >= 1 / 1.02
+        a, b = (store.get(store.add(draft).id).to_json() for draft in (found.a, found.b) if draft is not None)
         assert a["job"] == b["job"]
         assert a["comparison"] == {
             "side": "a",
             "other_job": b["job"],
-            "ratio": found.ratio.to_json(),
+            "ratio": found.time_ratio.to_json(),
             "verdict": NO_DIFFERENCE,
             "pairs": FEWEST_PAIRS,
             "pairing": "together",
@@ -91,15 +90,15 @@ class TestVerdict:
         script(noise=0.02, launch_noise=0.005, by={f"layout={slow}": {"step_s": 0.012}})
         found = compared(A, B, pairs=3)
         assert found.verdict == winner
-        assert found.ratio is not None
-        assert found.ratio.median == pytest.approx(ratio, rel=0.03)
+        assert found.time_ratio is not None
+        assert found.time_ratio.median == pytest.approx(ratio, rel=0.03)
 
     def test_batches_are_compared_by_the_time_of_a_sample(self, script: Script):
         """The same time for a step of twice as many samples."""
         script(noise=0.01)
         found = compared({"batch": 8}, {"batch": 16})
-        assert found.ratio is not None
-        assert found.ratio.median == pytest.approx(2.0, rel=0.03)
+        assert found.time_ratio is not None
+        assert found.time_ratio.median == pytest.approx(2.0, rel=0.03)
         assert found.verdict == B_FASTER
 
     def test_warmup_does_not_count(self, script: Script):
@@ -107,8 +106,44 @@ class TestVerdict:
         script(noise=0.005, by={"layout=nhwc": {"warmup": [50, *(3 - 0.1 * step for step in range(20))]}})
         found = compared(A, B)
         assert found.verdict == NO_DIFFERENCE
-        assert found.ratio is not None
-        assert found.ratio.median == pytest.approx(1.0, abs=0.01)
+        assert found.time_ratio is not None
+        assert found.time_ratio.median == pytest.approx(1.0, abs=0.01)
+
+
+class TestTraining:
+    """No winner among steps that are not shown to do the same training, though both ran well."""
+
+    @pytest.mark.parametrize(
+        "fault",
+        [
+            {"updates": 0},
+            {"updates": 2},
+            {"updates": 60},
+            {"update_size": 0.5},
+            {"update_size": 3.0},
+            {"loss": 2.0},
+        ],
+        ids=str,
+    )
+    def test_a_side_that_leaves_out_work_does_not_win(self, script: Script, fault: dict[str, float]):
+        script(by={"layout=nhwc": {"step_s": 0.005, **fault}})
+        found = compared(A, B)
+        assert found.time_ratio is None
+        assert found.refusal
+        assert found.a is not None
+        assert found.b is not None
+        codes = [{doubt["code"] for doubt in side["doubts"]} for side in map(Draft.to_json, (found.a, found.b))]
+        assert "not_training" not in codes[0]
+        assert ("not_training" in codes[1]) == ("updates" in fault)
+
+    def test_both_sides_leave_out_the_same(self, script: Script):
+        script(updates=0, by={"layout=nhwc": {"step_s": 0.005}})
+        assert compared(A, B).time_ratio is None
+
+    @pytest.mark.parametrize("other", [{"batch": 16}, {"optimizer": "adam"}, {"seed": 7}], ids=str)
+    def test_another_training_need_not_go_the_same_way(self, script: Script, other: dict[str, Any]):
+        script(by={"layout=nhwc": {"step_s": 0.005, "update_size": 3.0}})
+        assert compared(A, {**B, **other}).time_ratio is not None
 
 
 class TestOrder:
@@ -121,9 +156,9 @@ class TestOrder:
         order: list[str] = []
         measure = compare_module._round
 
-        def watch(side: Any) -> None:
+        def watch(side: Any, *, last: bool) -> None:
             order.append(side.job.request["layout"])
-            measure(side)
+            measure(side, last=last)
 
         monkeypatch.setattr(compare_module, "_round", watch)
         found = compared(A, B)
@@ -132,7 +167,7 @@ class TestOrder:
         for pair in (rounds[:ROUNDS], rounds[ROUNDS:]):
             assert set(pair) == {("nchw", "nhwc"), ("nhwc", "nchw")}
         assert found.a is not None
-        for launch in found.a["samples"]["launches"]:
+        for launch in found.a.to_json()["samples"]["launches"]:
             blocks = launch["ranks"][0]["blocks"]
             warmup = sum(len(block["step_s"]) * block["steps_per_sample"] for block in blocks[:-ROUNDS])
             assert launch["warmup_steps"] == warmup > 0
@@ -149,11 +184,11 @@ class TestOrder:
         assert found.verdict == B_FASTER
         for draft in (found.a, found.b):
             assert draft is not None
-            assert draft["comparison"]["pairing"] == "alternating processes"
+            assert draft.comparison.pairing == "alternating processes"
 
     def test_progress_goes_forward(self):
         told: list[float] = []
-        compared(A, B, tell=lambda _stage, share: told.append(share))
+        compared(A, B, on_progress=lambda _stage, share: told.append(share))
         assert told == sorted(told)
         assert 0 <= min(told) <= max(told) <= 1
 
@@ -164,24 +199,24 @@ class TestFailure:
     ):
         script(by={"layout=nhwc": {"fault": {"at": "step", "step": 60, "kind": "segfault"}}})
         found = compared(A, B)
-        assert (found.ratio, found.verdict) == (None, "")
+        assert (found.time_ratio, found.verdict) == (None, "")
         assert found.a is None  # nothing of it was finished
         assert found.b is not None
-        record = store.add(found.b)
+        record = store.add(found.b).to_json()
         assert (record["outcome"], record["failure"]["signal"]) == ("crashed", "SIGSEGV")
         assert len(record["samples"]["launches"]) == 1
-        assert seconds_until_gone(marked_processes) < 0.5
+        assert seconds_until_gone(marked_processes) < SOON_S
 
     def test_what_the_other_side_finished_is_kept(self, script: Script, store: Store):
         def break_the_second_pair(stage: str, _share: float) -> None:
             if stage.startswith("pair 1") and stage.endswith("measuring"):
                 script(by={"layout=nhwc": {"fault": {"at": "step", "step": 60, "kind": "exit"}}})
 
-        found = compared(A, B, tell=break_the_second_pair)
-        assert found.ratio is None
+        found = compared(A, B, on_progress=break_the_second_pair)
+        assert found.time_ratio is None
         assert found.a is not None
         assert found.b is not None
-        a, b = store.add(found.a), store.add(found.b)
+        a, b = store.add(found.a).to_json(), store.add(found.b).to_json()
         assert a["outcome"] == "ok"
         assert len(a["samples"]["launches"]) == 1
         assert not is_absent(a["summary"])
@@ -193,20 +228,20 @@ class TestFailure:
         assert starts.layouts == []
         assert found.a is None
         assert found.b is not None
-        assert found.b["outcome"] == "unsupported"
+        assert found.b.outcome == "unsupported"
 
     def test_a_side_that_did_something_else_is_unsupported(self, script: Script):
         script(effective={"layout": "nchw"})
         found = compared(A, B)
         assert found.b is not None
-        assert found.b["failure"]["reason"] == "asked for layout=nhwc, but got nchw"
+        assert found.b.failure.reason == "asked for layout=nhwc, but got nchw"
 
     def test_a_diverged_side_names_no_winner(self, script: Script, store: Store):
         script(by={"layout=nhwc": {"loss": "nan"}})
         found = compared(A, B)
-        assert found.ratio is None
+        assert found.time_ratio is None
         assert found.b is not None
-        record = store.add(found.b)
+        record = store.add(found.b).to_json()
         assert record["outcome"] == "diverged"
         assert not is_absent(record["summary"])
 
@@ -224,7 +259,7 @@ class TestFitting:
     def test_giants_do_not(self):
         giant = fake_job(device="cpu", batch=2**20)
         heavy = Job(
-            model=load_model("resnet152"),
+            model=load_in_process("resnet152"),
             request=giant.request,
             environment=giant.environment,
             machine=giant.machine,

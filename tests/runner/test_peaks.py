@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factory import check_record
 from fake_jobs import Script, fake_job, machine
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,10 +16,9 @@ from hypothesis import strategies as st
 from deepstone.absent import Absent
 from deepstone.environments.find import find_environment
 from deepstone.errors import StoreError
+from deepstone.measure.effort import Effort
 from deepstone.measure.roofline import Peaks
-from deepstone.records.validate import check_record
 from deepstone.runner.ceilings import measure_ceilings
-from deepstone.runner.launch import Effort
 from deepstone.runner.peaks import keep_peaks, known_peaks, peaks_of
 from deepstone.runner.run import run_job
 from deepstone.setups.effective import EffectiveValue
@@ -186,10 +186,10 @@ def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pyt
 def test_a_record_tells_its_share_of_the_peak(script: Script, store: Store):
     script()
     job, effort = fake_job(), Effort(budget_s=0.5)
-    before = store.add(run_job(job, effort))
+    before = store.add(run_job(job, effort)).to_json()
     assert "run `deepstone doctor --peaks` first" in before["share_of_peak"]["absent"]  # type: ignore[index]
     keep_peaks(entry(), machine(), FAKE)
-    record = store.add(run_job(job, effort))
+    record = store.add(run_job(job, effort)).to_json()
     share: Any = record["share_of_peak"]
     reached = record["cost"]["flops"] / record["summary"]["step_s"]["median"]  # type: ignore[typeddict-item]
     assert share["share"] == pytest.approx(reached / 100e9)
@@ -200,5 +200,5 @@ def test_a_record_tells_its_share_of_the_peak(script: Script, store: Store):
 def test_a_precision_without_a_ceiling_has_no_share(script: Script):
     script()
     keep_peaks(entry(), machine(), FAKE)
-    record = run_job(fake_job(precision="bf16"), Effort(budget_s=0.5))
+    record = run_job(fake_job(precision="bf16"), Effort(budget_s=0.5)).to_json()
     assert "bf16" in record["share_of_peak"]["absent"]  # type: ignore[index]

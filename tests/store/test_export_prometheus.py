@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from factory import make_record
+from depth import examples
+from factory import make_record, typed
 from hostile import records
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -17,7 +18,7 @@ from deepstone.store.export.prometheus import export_prometheus
 def scraped(*runs: Record, redact: bool = False) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
     """Every gauge by its labels, as a reader that knows nothing of us sees them; a series twice is an error."""
     found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
-    for family in text_string_to_metric_families("".join(export_prometheus(runs, redact=redact))):
+    for family in text_string_to_metric_families("".join(export_prometheus(map(typed, runs), redact=redact))):
         assert family.type == "gauge"
         assert family.documentation
         assert family.name not in found
@@ -72,12 +73,12 @@ def test_nothing_is_said_of_nothing():
 def test_it_is_redacted_unless_told_not_to():
     record: Any = make_record()
     record["environment"]["framework"]["version"] = "1.0 built by alice"
-    assert "alice" not in "".join(export_prometheus([record]))
-    assert "alice" in "".join(export_prometheus([record], redact=False))
+    assert "alice" not in "".join(export_prometheus(map(typed, [record])))
+    assert "alice" in "".join(export_prometheus(map(typed, [record]), redact=False))
 
 
 @given(st.lists(records(), max_size=4, unique_by=lambda record: record["job"]))
-@settings(max_examples=60, deadline=None)
+@examples(60)
 def test_whatever_a_model_is_called(runs: list[Record]):
     found = scraped(*runs)
     named = sorted(dict(labels)["model"] for labels in found.get("deepstone_ok", {}))

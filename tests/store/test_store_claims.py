@@ -10,11 +10,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from factory import make_draft, sha
+from factory import sha, typed_draft
 from store_kit import Spawn, finished, say_go
 
 from deepstone.errors import UsageError
-from deepstone.store.owner import Owner
+from deepstone.store.files import Owner
 from deepstone.store.store import Store
 
 JOB = sha("a job")
@@ -124,10 +124,10 @@ def test_opening_clears_what_the_dead_left(store: Store):
 
 
 def test_a_run_whose_name_is_claimed_by_another_gets_the_next_attempt(store: Store):
-    draft = make_draft()
+    draft = typed_draft()
     store.layout.claims.mkdir()
-    (store.layout.claims / f"{draft['job'][:20]}-1.claim").write_text(Owner.myself().stamp)
-    assert store.add(draft)["id"].endswith("-2")
+    (store.layout.claims / f"{draft.job[:20]}-1.claim").write_text(Owner.myself().stamp)
+    assert store.add(draft).id.endswith("-2")
 
 
 RACER = """

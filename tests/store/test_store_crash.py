@@ -6,7 +6,7 @@ import random
 import time
 
 import pytest
-from factory import make_draft
+from factory import typed_draft
 from store_kit import Spawn, finished, say_go
 
 from deepstone.store.store import Store
@@ -14,14 +14,15 @@ from deepstone.store.store import Store
 ADDER = """
 import sys
 from pathlib import Path
-from factory import make_draft
+from factory import typed_draft
 from deepstone.store.store import Store
 root, writer, count, kind = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), sys.argv[4]
 store = Store.open(root)
 sys.stdin.readline()
 for number in range(count):
     batch = 8 if kind == "same" else 1 + 2 * number + writer
-    print(store.add(make_draft(batch=batch, command=[f"writer {writer}", f"number {number}"]))["id"], flush=True)
+    command = ["deepstone", f"writer {writer}", f"number {number}"]
+    print(store.add(typed_draft(batch=batch, command=command)).id, flush=True)
 """
 
 
@@ -36,7 +37,7 @@ def test_two_controllers_adding_at_once(store: Store, spawn: Spawn, kind: str):
     listing = store.rebuild()
     assert listing.damaged == ()
     assert {row.id for row in listing.rows} == set(acknowledged)
-    written = {tuple(store.get(run)["command"]) for run in acknowledged}
+    written = {tuple(store.get(run).command[1:]) for run in acknowledged}
     assert written == {(f"writer {writer}", f"number {number}") for writer in range(2) for number in range(50)}
 
 
@@ -62,6 +63,6 @@ def test_killed_at_random_moments_everything_acknowledged_is_there_once(store: S
     assert set(acknowledged) <= set(listed)
     # Besides what was acknowledged, each kill may have hit between the writing and the printing of one run.
     assert len(listed) <= len(acknowledged) + 20
-    assert all(store.get(run)["id"] == run for run in acknowledged)
-    assert store.add(make_draft())["id"] not in listed
+    assert all(store.get(run).id == run for run in acknowledged)
+    assert store.add(typed_draft()).id not in listed
     assert [*store.root.rglob("*.tmp"), *store.root.rglob("*.claim")] == []

@@ -6,14 +6,14 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from factory import make_draft, make_record, sha
+from factory import sha, typed_draft, typed_record
 from store_kit import SmallDisk, Spawn, finished
 
 from deepstone.errors import StoreError
-from deepstone.records.identity import run_id
+from deepstone.results.identity import run_id
 from deepstone.store.importing import import_records
 from deepstone.store.rescue import rescue
-from deepstone.store.runfile import encode
+from deepstone.store.sealed import seal
 from deepstone.store.store import Store
 
 
@@ -45,24 +45,24 @@ class TestFullDisk:
 
     def test_a_run_is_saved_elsewhere_and_can_be_imported(self, small_disk: SmallDisk, rescued: Path):
         store = Store.open(small_disk.root / "store")
-        before = store.add(make_draft())
+        before = store.add(typed_draft())
         small_disk.fill()
         with pytest.raises(StoreError, match="no space left on device; the run is saved in") as error:
-            store.add(make_draft())
+            store.add(typed_draft())
         (path,) = rescued.iterdir()
         assert f"`deepstone results import {path}`" in one_line(error)
-        assert [row.id for row in store.list().rows] == [before["id"]]
+        assert [row.id for row in store.list().rows] == [before.id]
         small_disk.make_room()
-        again = store.add(make_draft())
+        again = store.add(typed_draft())
         assert import_records(store, path).added == 1
         assert import_records(store, path).skipped == 1
         assert len(store.list().rows) == 3
         # The numbers that the store gives go on as if nothing had been rescued.
-        assert store.add(make_draft())["id"] == run_id(again["job"], 3)
+        assert store.add(typed_draft()).id == run_id(again.job, 3)
 
     def test_runs_that_are_there_can_be_listed_without_room_for_an_index(self, small_disk: SmallDisk):
         store = Store.open(small_disk.root / "store")
-        runs = {store.add(make_draft(batch=batch))["id"] for batch in range(1, 9)}
+        runs = {store.add(typed_draft(batch=batch)).id for batch in range(1, 9)}
         small_disk.fill()
         assert {row.id for row in store.list().rows} == runs
         assert {row.id for row in store.rebuild().rows} == runs
@@ -73,7 +73,7 @@ class TestFullDisk:
         small_disk.fill()
         for batch in range(1, 6):
             with pytest.raises(StoreError):
-                store.add(make_draft(batch=batch))
+                store.add(typed_draft(batch=batch))
         assert [*store.root.rglob("*.tmp"), *store.root.rglob("*.claim"), *store.root.rglob("*.json")] == []
         assert len(list(rescued.iterdir())) == 5
 
@@ -81,7 +81,7 @@ class TestFullDisk:
         store = Store.open(small_disk.root / "store")
         file = tmp_path / "runs.jsonl"
         count = 60
-        file.write_bytes(b"".join(encode(make_record(batch=batch, steps=200)) for batch in range(1, count + 1)))
+        file.write_bytes(b"".join(seal(typed_record(batch=batch, steps=200)) for batch in range(1, count + 1)))
         with pytest.raises(StoreError, match=r"no space left on device; \d+ runs were added: make room") as error:
             import_records(store, file)
         one_line(error)
@@ -96,15 +96,15 @@ class TestRescue:
         monkeypatch.setenv("HOME", str(tmp_path / "home"))
         (tmp_path / "home").mkdir()
         small_disk.fill()
-        assert rescue(make_draft()).parent == tmp_path / "home"
+        assert rescue(typed_draft()).parent == tmp_path / "home"
         assert [path.name for path in small_disk.root.iterdir()] == ["ballast"]
 
     def test_when_nothing_takes_it_the_loss_is_told(self, tmp_path: Path):
         with pytest.raises(StoreError, match=r"could not be saved in .*/none or .*/nowhere either: it is lost"):
-            rescue(make_draft(), [tmp_path / "none", tmp_path / "nowhere"])
+            rescue(typed_draft(), [tmp_path / "none", tmp_path / "nowhere"])
 
     def test_the_file_is_private(self, tmp_path: Path):
-        path = rescue(make_draft(), [tmp_path])
+        path = rescue(typed_draft(), [tmp_path])
         assert path.stat().st_mode & 0o077 == 0
 
 
@@ -112,9 +112,9 @@ class TestReadOnly:
     @pytest.fixture
     def frozen(self, small_disk: SmallDisk) -> Store:
         store = Store.open(small_disk.root / "store")
-        store.add(make_draft(batch=1))
+        store.add(typed_draft(batch=1))
         store.list()
-        store.add(make_draft(batch=2))
+        store.add(typed_draft(batch=2))
         small_disk.make_read_only()
         return store
 
@@ -122,7 +122,7 @@ class TestReadOnly:
         store = Store.open(frozen.root)
         rows = store.list().rows
         assert sorted(row.batch for row in rows) == [1, 2]
-        assert all(store.get(row.id)["id"] == row.id for row in rows)
+        assert all(store.get(row.id).id == row.id for row in rows)
         assert store.rebuild().rows == rows
 
     def test_the_probe_refuses_it(self, frozen: Store):
@@ -132,7 +132,7 @@ class TestReadOnly:
 
     def test_a_run_is_saved_elsewhere(self, frozen: Store, rescued: Path):
         with pytest.raises(StoreError, match="read-only file system; the run is saved in"):
-            frozen.add(make_draft())
+            frozen.add(typed_draft())
         assert len(list(rescued.iterdir())) == 1
 
     def test_whatever_else_would_write_says_so(self, frozen: Store):
@@ -151,7 +151,7 @@ WITHOUT_PERMISSION = """
 import os, sys
 from pathlib import Path
 from deepstone.errors import StoreError
-from deepstone.store.owner import Owner
+from deepstone.store.files import Owner
 from deepstone.store.store import Store
 Owner.myself()  # loads what Python may have in a folder of root's
 if os.geteuid() == 0:
@@ -169,7 +169,7 @@ def test_a_store_of_someone_else_can_be_read_but_not_written(spawn: Spawn):
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         store = Store.open(Path(folder) / "store")
-        store.add(make_draft())
+        store.add(typed_draft())
         places = [store.root, *(path for path in store.root.rglob("*") if path.is_dir())]
         for place in places:
             place.chmod(0o555)

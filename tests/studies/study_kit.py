@@ -1,4 +1,4 @@
-"""Studies for tests: small tables, run on the scripted backend, and a watch that remembers."""
+"""Studies for tests: small tables, run on the scripted backend, and a progress that remembers."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from typing import Any
 
 from deepstone.runner.job import Machine
 from deepstone.store.store import Store
-from deepstone.studies.course import Call, Course
 from deepstone.studies.perform import Performed
 from deepstone.studies.plan import Plan, make_plan
-from deepstone.studies.read_table import read_table
+from deepstone.studies.read import Source, read_table
 from deepstone.studies.run import run_study
-from deepstone.studies.source import Source
-from deepstone.studies.state import Progress, State
+from deepstone.studies.state import State, TaskStatus
 from deepstone.studies.study import Study
+from deepstone.studies.study_run import Call, StudyRun
 
 _USUAL = {"model": "cifarnet", "framework": "fake"}
 COMMAND = ("deepstone", "study", "test.toml")
@@ -41,36 +40,36 @@ def planned(*jobs: dict[str, Any], **top: Any) -> Plan:
 class Remembering:
     """What was measured, in the order in which it was."""
 
-    begun: list[Progress] = field(default_factory=list)
+    begun: list[TaskStatus] = field(default_factory=list)
     waits: int = 0
 
-    def begin(self, progress: Progress) -> None:
-        self.begun.append(progress)
+    def begin(self, status: TaskStatus) -> None:
+        self.begun.append(status)
 
     def tell(self, stage: str, share: float) -> None: ...
 
-    def end(self, progress: Progress, performed: Performed | None) -> None: ...
+    def end(self, status: TaskStatus, performed: Performed | None) -> None: ...
 
     def waiting(self, tasks: int) -> None:
         self.waits += 1
 
     @property
     def titles(self) -> list[str]:
-        return [f"{progress.task.title} #{progress.task.round}" for progress in self.begun]
+        return [f"{status.task.title} #{status.task.round}" for status in self.begun]
 
 
 def call(**settings: Any) -> Call:
     return Call(command=COMMAND, resume=" ".join(COMMAND), **settings)
 
 
-def performed(plan: Plan, store: Store, watch: Remembering | None = None, **settings: Any) -> State:
+def performed(plan: Plan, store: Store, progress: Remembering | None = None, **settings: Any) -> State:
     """The state after a whole call."""
     this = call(**settings)
-    return run_study(Course(plan, store, this), store, this, watch or Remembering())
+    return run_study(StudyRun(plan, store, this), store, this, progress or Remembering())
 
 
 def by_state(state: State) -> dict[str, int]:
     counts: dict[str, int] = {}
-    for progress in state.tasks:
-        counts[progress.state] = counts.get(progress.state, 0) + 1
+    for status in state.tasks:
+        counts[status.state] = counts.get(status.state, 0) + 1
     return counts

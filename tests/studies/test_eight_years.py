@@ -6,6 +6,7 @@ import json
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_jobs import Script
@@ -19,13 +20,14 @@ from deepstone.environments.find import find_environment
 from deepstone.environments.manifest import write_manifest
 from deepstone.environments.places import Place
 from deepstone.errors import MissingError, UsageError
+from deepstone.results.codec import typed_records
+from deepstone.results.quantity import Quantity
 from deepstone.store.store import Store
-from deepstone.studies.course import Course
-from deepstone.studies.find import builtin_names, find_study
+from deepstone.studies.find import builtin_names, find_study, with_words
 from deepstone.studies.plan import Plan, make_plan
 from deepstone.studies.study import Study
+from deepstone.studies.study_run import StudyRun
 from deepstone.studies.values import Here, Listed, parse_value, resolve
-from deepstone.studies.words import with_words
 
 
 @pytest.fixture
@@ -85,7 +87,7 @@ def test_every_version_that_is_there_in_both_phases(kitchen: Kitchen) -> None:
 
 def test_what_does_not_train_is_told_and_runs_forward(kitchen: Kitchen) -> None:
     note(kitchen, "torch@2.13.0", "onnxruntime@1.0.0")
-    state = Course(make_plan(eight_years(), machine()), None, call()).state
+    state = StudyRun(make_plan(eight_years(), machine()), None, call()).state
     told = {(str(each.task.given["framework"]), each.task.job.phase): (each.state, each.why) for each in state.tasks}
     why = "unsupported: ONNX Runtime runs networks and does not train them; use phase=forward"
     assert told.pop(("onnxruntime", "train")) == ("pruned", why)
@@ -98,7 +100,7 @@ def test_what_is_not_there_is_in_the_state_as_it_is_added(kitchen: Kitchen) -> N
     plan = make_plan(eight_years(), machine())
     assert {"theano", "chainer", "tensorflow@1.2.1", "torch@1.1.0"} <= set(plan.addable)
     assert not {"torch", "mxnet"} & set(plan.addable)
-    assert Course(plan, None, call()).state.to_json()["addable"] == list(plan.addable)
+    assert StudyRun(plan, None, call()).state.to_json()["addable"] == list(plan.addable)
     assert planned({}).addable == ()  # a study that names its frameworks wants no others
 
 
@@ -130,16 +132,18 @@ def test_it_runs_goes_on_and_fills_its_figures(store: Store, script: Script) -> 
     plan = make_plan(short, machine())
     state = performed(plan, store, time_s=60.0)
     assert state.count("done") == len(plan.tasks) == 8
-    records = [store.get(run) for progress in state.tasks for run in progress.runs]
+    records: list[Any] = [store.get(run).to_json() for status in state.tasks for run in status.runs]
     assert all(record["phases"] == {"absent": "phases were not measured in this run"} for record in records)
     assert all("absent" in record["environment"]["year"] for record in records)
     for record in records:
         record["environment"]["year"] = 2026
-    found = {each["name"]: each for each in charts(state.figures, records, state.base)}
-    assert [series["panel"] for series in found["years"]["series"]] == ["training", "forward"]
-    assert found["years"]["series"][0]["points"][0]["y"]["n"] == 4
+    found = {each.name: each for each in charts(state.figures, typed_records(records), state.base)}
+    assert [series.panel for series in found["years"].series] == ["training", "forward"]
+    speed = found["years"].series[0].points[0].y
+    assert isinstance(speed, Quantity)
+    assert speed.n == 4
     again = performed(plan, store)
-    assert [progress.runs for progress in again.tasks] == [progress.runs for progress in state.tasks]
+    assert [status.runs for status in again.tasks] == [status.runs for status in state.tasks]
 
 
 def test_a_version_asked_for_by_name_is_checked_by_itself(store: Store, tmp_path: Path) -> None:
@@ -148,7 +152,7 @@ def test_a_version_asked_for_by_name_is_checked_by_itself(store: Store, tmp_path
     version = find_environment("torch").version.partition("+")[0]
     once = {"repetitions": 1, "budget": 0.05, "target": 50}
     state = performed(planned({"model": str(file), "framework": ["torch", f"torch@{version}"]}, effort=once), store)
-    (network,) = {progress.task.model for progress in state.tasks}
+    (network,) = {status.task.model for status in state.tasks}
     assert state.sameness == {network: {"torch": True, f"torch@{version}": True}}
 
 

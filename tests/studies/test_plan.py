@@ -8,8 +8,8 @@ import pytest
 from study_kit import planned, study
 
 from deepstone.errors import MissingError, UsageError
+from deepstone.studies.find import with_words
 from deepstone.studies.plan import MOST_TASKS, make_plan
-from deepstone.studies.words import with_words
 
 
 def titles(*jobs: dict[str, object]) -> list[str]:
@@ -58,7 +58,7 @@ def test_what_is_excluded_is_counted() -> None:
 def test_rounds_differ_in_the_repetition_alone() -> None:
     first, second = planned({"batch": 1}).tasks
     assert (first.round, second.round) == (1, 2)
-    assert {**first.job.identity, "repetition": 2} == second.job.identity
+    assert {**first.job.identity.to_json(), "repetition": 2} == second.job.identity.to_json()
     assert first.id == first.job.id != second.id
     assert first.setup == second.setup
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from study_kit import planned
 
-from deepstone.studies.prune import Pruner
+from deepstone.studies.study_run import Pruner
 from deepstone.studies.task import Task
 
 

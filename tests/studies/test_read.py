@@ -9,10 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepstone.errors import UsageError
-from deepstone.studies.find import builtin_names, find_study
-from deepstone.studies.read_table import read_table
-from deepstone.studies.read_toml import read_toml
-from deepstone.studies.source import Source
+from deepstone.studies.find import builtin_names, find_study, read_toml
+from deepstone.studies.read import Source, read_table
 from deepstone.studies.study import Study
 from deepstone.studies.values import Listed, Range
 
@@ -76,7 +74,12 @@ def test_a_whole_study() -> None:
     assert isinstance(run.axes["threads"], Range)
     assert run.axes["layout"] == Listed(values=("nhwc",))
     assert run.exclude == ({"layout": "nhwc", "engine": "native"}, {"model": "resnet50", "batch": 32})
-    assert (run.effort.repetitions, run.effort.target, run.effort.budget_s, run.effort.timeout_s) == (4, 3.0, 2.5, 60)
+    assert (run.effort.repetitions, run.effort.target_share, run.effort.budget_s, run.effort.timeout_s) == (
+        4,
+        0.03,
+        2.5,
+        60,
+    )
     assert run.tier == 2
     # The budget for all is that of runs and layers, the rounds for all are those of runs.
     assert (conv.effort.budget_s, conv.effort.repetitions) == (None, None)
@@ -235,7 +238,7 @@ class TestFinding:
     def test_a_model_beside_the_study(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         folder = tmp_path / "studies"
         folder.mkdir()
-        (folder / "net.py").write_text("from deepstone.models.cifarnet import cifarnet as make\n")
+        (folder / "net.py").write_text("from deepstone.models.chains import cifarnet as make\n")
         (folder / "mine.toml").write_text('title = "x"\n[[jobs]]\nmodel = "net.py:make"\n')
         monkeypatch.chdir(tmp_path)
         assert find_study("studies/mine.toml").sweeps[0].models == (str(folder / "net.py:make"),)

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import re
 import threading
+from typing import Any
 
 import pytest
 from fake_jobs import Script
 from study_kit import Remembering, by_state, call, performed, planned
 
 from deepstone.store.store import Store
-from deepstone.studies.course import Course
 from deepstone.studies.run import run_study
-from deepstone.studies.state import Progress
+from deepstone.studies.state import TaskStatus
+from deepstone.studies.study_run import StudyRun
 
 ONCE = {"repetitions": 1, "budget": 0.05, "target": 50}
 FAULTY = {"batch=2": {"fault": {"at": "step", "step": 0, "kind": "error"}}}
 
 
 def test_each_round_is_stored_under_its_own_name(store: Store) -> None:
-    watch = Remembering()
-    state = performed(planned({"batch": [1, 2]}), store, watch)
+    progress = Remembering()
+    state = performed(planned({"batch": [1, 2]}), store, progress)
     assert by_state(state) == {"done": 4}
     rows = {row.id: row for row in store.list().rows}
-    assert [progress.runs[0] for progress in state.tasks] == [progress.runs[0] for progress in watch.begun]
-    assert {progress.task.id for progress in state.tasks} == {row.job for row in rows.values()}
-    rounds = [store.get(progress.runs[0])["identity"]["repetition"] for progress in watch.begun]
+    assert [status.runs[0] for status in state.tasks] == [status.runs[0] for status in progress.begun]
+    assert {status.task.id for status in state.tasks} == {row.job for row in rows.values()}
+    rounds = [store.get(status.runs[0]).identity.repetition for status in progress.begun]
     assert rounds == [1, 1, 2, 2]
 
 
@@ -49,10 +50,10 @@ def test_the_state_tells_what_shared_shapes_promise(store: Store) -> None:
 def test_a_second_call_measures_nothing(store: Store) -> None:
     plan = planned({"batch": [1, 2]}, effort=ONCE)
     first = performed(plan, store)
-    watch = Remembering()
-    second = performed(plan, store, watch)
-    assert watch.begun == []
-    assert [progress.runs for progress in second.tasks] == [progress.runs for progress in first.tasks]
+    progress = Remembering()
+    second = performed(plan, store, progress)
+    assert progress.begun == []
+    assert [status.runs for status in second.tasks] == [status.runs for status in first.tasks]
     assert len(store.list().rows) == 2
 
 
@@ -61,10 +62,10 @@ class Stop(BaseException):
 
 
 class StoppingAt(Remembering):
-    def begin(self, progress: Progress) -> None:
+    def begin(self, status: TaskStatus) -> None:
         if len(self.begun) == 2:
             raise Stop
-        super().begin(progress)
+        super().begin(status)
 
 
 def test_what_was_cut_short_goes_on_in_the_same_order(store: Store) -> None:
@@ -79,10 +80,10 @@ def test_what_was_cut_short_goes_on_in_the_same_order(store: Store) -> None:
     rest = Remembering()
     done = performed(plan, store, rest)
     assert by_state(done) == {"done": 3}
-    whole = [progress.task.id for progress in done.tasks]
-    assert [progress.task.id for progress in (*cut.begun, *rest.begun)] == whole
+    whole = [status.task.id for status in done.tasks]
+    assert [status.task.id for status in (*cut.begun, *rest.begun)] == whole
     assert done.started_at == state["started_at"]
-    assert [progress.took_s is None for progress in done.tasks] == [False] * 3
+    assert [status.took_s is None for status in done.tasks] == [False] * 3
 
 
 class TestRerun:
@@ -96,7 +97,7 @@ class TestRerun:
         state = performed(plan, store, rerun="failed")
         assert by_state(state) == {"done": 2}
         assert len(store.list().rows) == 3
-        retried = next(progress for progress in state.tasks if progress.task.job.batch == 2)
+        retried = next(status for status in state.tasks if status.task.job.batch == 2)
         assert retried.runs[0].endswith("-2")
         assert by_state(performed(plan, store)) == {"done": 2}  # the one that ended well counts
 
@@ -117,18 +118,18 @@ class TestOutcomes:
         script(by=FAULTY)
         state = performed(planned({"batch": [1, 2, 4]}, effort=ONCE), store)
         assert by_state(state) == {"done": 2, "failed": 1}
-        failed = next(progress for progress in state.tasks if progress.state == "failed")
+        failed = next(status for status in state.tasks if status.state == "failed")
         assert failed.why == "crashed: RuntimeError: scripted failure"
-        assert store.get(failed.runs[0])["outcome"] == "crashed"
+        assert store.get(failed.runs[0]).outcome == "crashed"
 
     def test_larger_batches_are_pruned(self, store: Store, script: Script) -> None:
         script(memory={"base": 0, "per_sample": 1, "limit": 5})
-        watch = Remembering()
+        progress = Remembering()
         plan = planned({"batch": [2, 4, 8, 16]}, plan={"order": "written"})
-        state = performed(plan, store, watch)
+        state = performed(plan, store, progress)
         assert by_state(state) == {"done": 4, "failed": 1, "pruned": 3}
-        assert [progress.task.job.batch for progress in watch.begun] == [2, 4, 8, 2, 4]
-        assert {progress.why for progress in state.tasks if progress.state == "pruned"} == {
+        assert [status.task.job.batch for status in progress.begun] == [2, 4, 8, 2, 4]
+        assert {status.why for status in state.tasks if status.state == "pruned"} == {
             "oom: the same setup ran out of memory",
             "oom: batch 8 of the same setup ran out of memory",
         }
@@ -163,18 +164,18 @@ class TestFindings:
         )
         state = performed(plan, store)
         assert by_state(state) == {"done": 4}
-        found = {finding["kind"]: finding for finding in store.findings.list()}
+        found: dict[str, Any] = {finding.kind: finding.to_json() for finding in store.findings.list()}
         assert set(found) == {"layers", "memory", "conv", "peaks"}
-        for progress in state.tasks:
-            finding = found[progress.task.kind]
-            assert progress.runs == (finding["id"],)
-            assert finding["task"] == progress.task.id
+        for status in state.tasks:
+            finding = found[status.task.kind]
+            assert status.runs == (finding["id"],)
+            assert finding["task"] == status.task.id
             assert finding["outcome"] == "ok"
             assert finding["environment"]["machine"]["cpu"]
             assert finding["command"][0] == "deepstone"
         assert found["layers"]["layers"][0]["name"] == "conv1"
         assert found["memory"]["predicted"]["total_bytes"] > 0
-        assert found["conv"]["mix"]["picked_s"] > 0
+        assert found["conv"]["mix"]["picked_s"]["median"] > 0
         assert found["peaks"]["peaks"][0]["flops_per_s"]["fp32"]["median"] == pytest.approx(1e9, rel=0.1)
         again = Remembering()
         performed(plan, store, again)
@@ -185,57 +186,57 @@ class TestFindings:
         script(fault={"at": "step", "step": 0, "kind": "error"})
         state = performed(planned({"measure": "layers"}), store)
         assert state.tasks[0].state == "failed"
-        finding = store.findings.get(state.tasks[0].runs[0])
+        finding: Any = store.findings.get(state.tasks[0].runs[0]).to_json()
         assert (finding["kind"], finding["model"], finding["outcome"]) == ("layers", "cifarnet", "crashed")
         assert finding["failure"]["reason"] == "RuntimeError: scripted failure"
 
 
 class TestTime:
     def test_what_does_not_fit_is_named(self, store: Store) -> None:
-        watch = Remembering()
+        progress = Remembering()
         plan = planned({"vary": "one", "batch": [1, 2, 4]}, effort={"repetitions": 1, "budget": 1000.0, "target": 50})
-        state = performed(plan, store, watch, time_s=1500.0)
+        state = performed(plan, store, progress, time_s=1500.0)
         # The estimate is that of a whole budget; the first run shows that it takes a fraction of it.
         assert by_state(state) == {"done": 3}
-        assert watch.begun[0].task.changed == {}
+        assert progress.begun[0].task.changed == {}
 
     def test_no_time_at_all(self, store: Store) -> None:
-        watch = Remembering()
+        progress = Remembering()
         plan = planned({"batch": [1, 2]}, effort={"repetitions": 1, "budget": 1000.0})
-        state = performed(plan, store, watch, time_s=10.0)
-        assert watch.begun == []
+        state = performed(plan, store, progress, time_s=10.0)
+        assert progress.begun == []
         assert by_state(state) == {"left out": 2}
         assert re.fullmatch(r"it takes about \d+ min, and 10 s of 10 s were left", state.tasks[0].why)
         assert by_state(performed(planned({"batch": [1, 2]}, effort=ONCE), store)) == {"done": 2}  # taken up later
 
     def test_it_is_foreseen(self) -> None:
         plan = planned({"vary": "one", "batch": [1, 2, 4]}, effort={"repetitions": 1, "budget": 100.0})
-        course = Course(plan, None, call(time_s=150.0))
-        queue = course.foresee()
-        assert [progress.state for progress in queue] == ["waiting", "left out", "left out"]
+        study_run = StudyRun(plan, None, call(time_s=150.0))
+        queue = study_run.foresee()
+        assert [status.state for status in queue] == ["waiting", "left out", "left out"]
         assert queue[0].task.changed == {}
-        assert 100 < course.left_s < 150
+        assert 100 < study_run.left_s < 150
 
 
 def test_a_task_that_another_process_has_is_waited_for(store: Store) -> None:
     plan = planned({"batch": [1, 2]}, effort=ONCE)
-    first = Course(plan, store, call()).queue()[0]
+    first = StudyRun(plan, store, call()).queue()[0]
     claim = store.claim_job(first.task.id)
     assert claim is not None
     threading.Timer(0.8, claim.release).start()
-    watch = Remembering()
+    progress = Remembering()
     this = call()
-    state = run_study(Course(plan, store, this), store, this, watch)
+    state = run_study(StudyRun(plan, store, this), store, this, progress)
     assert by_state(state) == {"done": 2}
-    assert watch.waits > 0
-    assert watch.begun[-1].task.id == first.task.id
+    assert progress.waits > 0
+    assert progress.begun[-1].task.id == first.task.id
 
 
 def test_what_another_process_stored_meanwhile_counts(store: Store) -> None:
     plan = planned({"batch": [1, 2]}, effort=ONCE)
     this = call()
-    course = Course(plan, store, this)  # knows a store that is empty
+    study_run = StudyRun(plan, store, this)  # knows a store that is empty
     performed(plan, store)
-    watch = Remembering()
-    assert by_state(run_study(course, store, this, watch)) == {"done": 2}
-    assert watch.begun == []
+    progress = Remembering()
+    assert by_state(run_study(study_run, store, this, progress)) == {"done": 2}
+    assert progress.begun == []

@@ -26,8 +26,8 @@ def test_frameworks_are_checked_to_compute_the_same(store: Store, tmp_path: Path
     file.write_text(json.dumps(SMALL))
     once = {"repetitions": 1, "budget": 0.05, "target": 50}
     state = performed(planned({"model": str(file), "framework": ["torch", "tensorflow"]}, effort=once), store)
-    assert [(progress.state, progress.why) for progress in state.tasks] == [("done", ""), ("done", "")]
-    (network,) = {progress.task.model for progress in state.tasks}
+    assert [(status.state, status.why) for status in state.tasks] == [("done", ""), ("done", "")]
+    (network,) = {status.task.model for status in state.tasks}
     assert state.sameness == {network: {"torch": True, "tensorflow": True}}
     kept = store.studies.get("test")
     assert kept is not None

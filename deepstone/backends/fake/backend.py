@@ -3,14 +3,19 @@
 The script is JSON in DEEPSTONE_FAKE; every key is optional:
 
     step_s        seconds of a steady step (0.01)          sleep     really sleep that long as well (false)
+    claims        with sleep: how much of it the clock shows (1.0), so that a clock can be wrong
     warmup        factors of the first steps ([5, 2])      drift     relative change per step (0)
     noise         relative standard deviation (0.01)       launch_noise   the same, drawn once per process (0)
+    phases        factor of step_s for steps with a timestamp after each phase (1.0)
     one_program   true: phases only by difference          programs  factor of step_s for forward, gradient, train
-    effective     overrides of what is observed            loss      what loss() says (1.0); "nan" diverges
+    effective     overrides of what is observed            loss      the first (1.0), then falling; "nan" diverges
+    later         further overrides, from the second step on ({})
+    updates       how many are made before they stop (all) update_size   how far one goes (1.0)
+    details       what else the first step showed ({})
     by            {"axis=value": {…}} more keys when the request has that value
     layers        {"NAME": [forward, backward]} shares of step_s; {"absent": reason}: not timed in place (equal shares)
-    marking       how much longer a step with marks takes (1.0)
-    alone         how much longer a layer takes by itself (1.5); by_difference: true, backward is not run alone
+    timestamps    how much longer a step with timestamps at layers takes (1.0)
+    isolated      how much longer an isolated layer takes (1.5); by_difference: true, backward runs with forward only
     ceilings      what is reached per second: {"fp32": FLOPs, …, "copy": bytes, "link": bytes}; the rest is refused
     algorithms    of a convolution: {"NAME": seconds of a run, or text: why it cannot}; the first is picked
     memory        {"base": bytes, "per_sample": bytes, "limit": bytes} of a device; a batch beyond the limit fails
@@ -22,6 +27,7 @@ from __future__ import annotations
 
 import ctypes
 import json
+import math
 import os
 import random
 import signal
@@ -35,17 +41,17 @@ from typing import Any, NoReturn
 import numpy as np
 
 from deepstone.backends.base import (
-    PHASES,
     Backend,
     ConvolutionTrial,
     InPlace,
+    IsolatedLayer,
     Job,
-    LoneLayer,
     Missing,
     StepAccount,
     Unsupported,
+    phases_of,
 )
-from deepstone.backends.fake.launch import SCRIPT_VARIABLE
+from deepstone.backends.before_import import FAKE_SCRIPT
 from deepstone.setups.axes import AUTO
 
 _PROGRAM_SHARE = {"forward": 0.3, "gradient": 0.9, "train": 1.0}
@@ -69,11 +75,14 @@ class FakeBackend(Backend):
         self._script = script
         self._now_s = 0.0
         self._steps = 0
+        self._updates = 0
         self._random = random.Random()
         self._job: Job | None = None
 
     def versions(self) -> dict[str, Any]:
-        return {"name": "fake", "version": "1"}
+        # What a clock shows that only plays its part cannot be held against real time.
+        clock = {} if self._script.get("sleep", False) else {"clock": "scripted"}
+        return {"name": "fake", "version": "1", **clock}
 
     def build(self, job: Job) -> None:
         for condition, keys in self._script.get("by", {}).items():
@@ -95,7 +104,15 @@ class FakeBackend(Backend):
 
     def step(self, program: str) -> Callable[[], None]:
         share = self._script.get("programs", _PROGRAM_SHARE)[program] / self._share_of_job()
-        return lambda: self._advance(share)
+        return lambda: self._step(share, program)
+
+    def _step(self, share: float, program: str) -> None:
+        self._advance(share)
+        self._update(program)
+
+    def _update(self, program: str) -> None:
+        if program == "train" and self._updates < self._script.get("updates", math.inf):
+            self._updates += 1
 
     def _share_of_job(self) -> float:
         return self._script.get("programs", _PROGRAM_SHARE)[self.phase()]
@@ -107,23 +124,28 @@ class FakeBackend(Backend):
         factor *= 1 + self._script.get("drift", 0.0) * self._steps
         factor *= max(0.1, 1 + self._random.gauss(0, 1) * self._script.get("noise", 0.01))
         duration_s = self._steady_s * factor * share
+        self._spend(duration_s)
+        self._steps += 1
+
+    def _spend(self, duration_s: float) -> None:
         if self._script.get("sleep", False):
             time.sleep(duration_s)
+            duration_s *= self._script.get("claims", 1.0)
         self._now_s += duration_s
-        self._steps += 1
 
     def phases(self) -> Sequence[str] | None:
         if self._script.get("one_program", False):
             return None
-        return PHASES[: {"forward": 2, "gradient": 3, "train": 4}[self.phase()]]
+        return phases_of(self.phase())
 
     def step_in_phases(self, mark: Callable[[int], None]) -> None:
         names = self.phases() or ()
         shares = {"data": 0.0, "forward": 0.3, "backward": 0.6, "update": 0.1}
         whole = sum(shares[name] for name in names)
         for position, name in enumerate(names):
-            self._advance(shares[name] / whole)
+            self._advance(self._script.get("phases", 1.0) * shares[name] / whole)
             mark(position)
+        self._update(self.phase())
 
     def clock(self) -> float:
         return self._now_s
@@ -131,19 +153,27 @@ class FakeBackend(Backend):
     def observe(self) -> dict[str, dict[str, Any]]:
         assert self._job is not None
         effective: dict[str, dict[str, Any]] = {}
+        changed: dict[str, Any] = {
+            **self._script.get("effective", {}),
+            **(self._script.get("later", {}) if self._steps > 1 else {}),
+        }
         for axis, asked in self._job.request.items():
             value = _WHAT_AUTO_MEANS[axis] if asked == AUTO or axis == "framework" else asked
-            effective[axis] = {"value": self._script.get("effective", {}).get(axis, value), "source": "set"}
+            effective[axis] = {"value": changed.get(axis, value), "source": "set"}
         return effective
+
+    def details(self) -> dict[str, Any]:
+        return self._script.get("details", {})
 
     def loss(self) -> float:
         self._maybe_fail("loss")
-        return float(self._script.get("loss", 1.0))
+        return float(self._script.get("loss", 1.0)) * 0.9999**self._updates
 
     def arrays(self, kind: str) -> dict[str, Any]:
         assert self._job is not None
+        moved = 1e-4 * self._script.get("update_size", 1.0) * self._updates if kind == "parameters" else 0.0
         return {
-            f"{layer}/{name}": np.asarray(array)
+            f"{layer}/{name}": np.asarray(array) + moved
             for layer, parameters in self._job.weights.items()
             for name, array in parameters.items()
         }
@@ -156,7 +186,7 @@ class FakeBackend(Backend):
 
     def _account(self, shares: dict[str, Sequence[float]]) -> StepAccount:
         before = self._now_s
-        self._advance(self._script.get("marking", 1.0))
+        self._advance(self._script.get("timestamps", 1.0))
         total_s = self._now_s - before
         update_s = 0.1 * total_s if self.phase() == "train" else 0.0
         whole = sum(map(sum, shares.values())) / (total_s - update_s - 0.05 * total_s)
@@ -173,17 +203,17 @@ class FakeBackend(Backend):
         working = [layer["name"] for layer in self._job.graph["layers"] if layer["op"] not in ("input", "flatten")]
         return self._script.get("layers", {name: [1.0] * passes for name in working})
 
-    def lone_layer(self, name: str) -> LoneLayer:
+    def isolated_layer(self, name: str) -> IsolatedLayer:
         shares = self._layer_shares().get(name, [])
-        taken_s = [share * self._steady_s * self._script.get("alone", 1.5) for share in shares]
+        taken_s = [share * self._steady_s * self._script.get("isolated", 1.5) for share in shares]
         if self._script.get("by_difference", False) and len(taken_s) > 1:
             durations = {"forward": taken_s[0], "forward+backward": sum(taken_s)}
         else:
             durations = dict(zip(("forward", "backward"), taken_s, strict=False))
         programs = {program: partial(self._pass, duration_s) for program, duration_s in durations.items()}
-        return LoneLayer(dict[str, Callable[[], None]](programs), self, beside=self._script.get("beside", ""))
+        return IsolatedLayer(dict[str, Callable[[], None]](programs), self, beside=self._script.get("beside", ""))
 
-    def ceiling(self, wanted: dict[str, Any]) -> LoneLayer:
+    def ceiling(self, wanted: dict[str, Any]) -> IsolatedLayer:
         kind = str(wanted["kind"])
         name = str(wanted["precision"]) if kind == "product" else kind
         self._maybe_fail(f"ceiling {name}")
@@ -191,7 +221,7 @@ class FakeBackend(Backend):
         if name not in rates:
             raise Unsupported(f"scripted: no {name}")
         work = 2 * wanted["size"] ** 3 if kind == "product" else wanted["bytes"] * (2 if kind == "copy" else 1)
-        return LoneLayer({kind: lambda: self._pass(work / rates[name])}, self)
+        return IsolatedLayer({kind: lambda: self._pass(work / rates[name])}, self)
 
     def convolution(self, name: str, direction: str) -> ConvolutionTrial:
         if "algorithms" not in self._script:
@@ -219,7 +249,7 @@ class FakeBackend(Backend):
         return run, {"workspace_bytes": 1000, "relative_error": 1e-7}
 
     def _pass(self, duration_s: float) -> None:
-        self._now_s += duration_s * max(0.1, 1 + self._random.gauss(0, 1) * self._script.get("noise", 0.01))
+        self._spend(duration_s * max(0.1, 1 + self._random.gauss(0, 1) * self._script.get("noise", 0.01)))
 
     def memory(self) -> dict[str, Any]:
         if "memory" not in self._script:
@@ -238,7 +268,7 @@ class FakeBackend(Backend):
 
     def _maybe_fail(self, where: str) -> None:
         fault = self._script.get("fault", {})
-        if fault.get("at") == where and (where != "step" or self._steps >= fault.get("step", 0)):
+        if fault.get("at") == where and (where not in ("step", "loss") or self._steps >= fault.get("step", 0)):
             _FAULTS[fault["kind"]]()
 
 
@@ -290,4 +320,4 @@ _FAULTS: dict[str, Callable[[], None]] = {
 
 
 def make_backend() -> FakeBackend:
-    return FakeBackend(json.loads(os.environ.get(SCRIPT_VARIABLE, "{}")))
+    return FakeBackend(json.loads(os.environ.get(FAKE_SCRIPT, "{}")))

@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 from jax.lax import Precision
 
-from deepstone.backends.base import LoneLayer, Unsupported
-from deepstone.backends.jax.lone import Turns
+from deepstone.backends.base import IsolatedLayer, Unsupported
+from deepstone.backends.jax.isolated import Turns
 from deepstone.backends.jax.settings import Settings
 
 _TYPES = {
@@ -22,7 +22,7 @@ _TYPES = {
 }
 
 
-def ceiling(wanted: Mapping[str, Any], settings: Settings) -> LoneLayer:
+def ceiling(wanted: Mapping[str, Any], settings: Settings) -> IsolatedLayer:
     turns = Turns(settings)
     if wanted["kind"] == "product":
         precision, size = str(wanted["precision"]), int(wanted["size"])
@@ -31,10 +31,10 @@ def ceiling(wanted: Mapping[str, Any], settings: Settings) -> LoneLayer:
         # On a GPU, XLA may use TF32 for products of fp32 numbers at any precision below the highest.
         exact = Precision.HIGH if precision == "tf32" else Precision.HIGHEST
         a, b = (_drawn(seed, (size, size), _TYPES[precision], settings) for seed in (0, 1))
-        return LoneLayer({"product": turns.program(lambda a, b: jnp.matmul(a, b, precision=exact), a, b)}, turns)
+        return IsolatedLayer({"product": turns.program(lambda a, b: jnp.matmul(a, b, precision=exact), a, b)}, turns)
     if wanted["kind"] == "copy":  # XLA leaves a plain copy out, so each value changes its sign on the way
         values = _drawn(0, (int(wanted["bytes"]) // 4,), jnp.float32, settings)
-        return LoneLayer({"copy": turns.program(jnp.negative, values)}, turns)
+        return IsolatedLayer({"copy": turns.program(jnp.negative, values)}, turns)
     raise Unsupported(f"JAX backend: no ceiling of the kind {wanted['kind']!r}")
 
 

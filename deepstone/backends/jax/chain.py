@@ -1,8 +1,8 @@
-"""Steps of very deep graphs: a chain of programs, one for each kind of stretch, called one after the other.
+"""Steps of very deep graphs: a chain of programs, one for each kind of segment, called one after the other.
 
 XLA takes time out of proportion to compile a program of ten thousand layers, and memory too. But such graphs repeat a
-few blocks, so a few programs, each compiled once and called for every stretch that does the same, are all they need.
-The device is kept busy while the host hands over the next one.
+few blocks, so a few programs, each compiled once and called for every segment that does the same, are all they need.
+The device stays busy while the host hands over the next one.
 """
 
 from __future__ import annotations
@@ -13,26 +13,25 @@ from typing import Any
 
 import jax
 
+from deepstone.backends.jax.arrays import place
 from deepstone.backends.jax.lower import Lowering
-from deepstone.backends.jax.optimizers import OPTIMIZERS
+from deepstone.backends.jax.network import Segment, segments_of
 from deepstone.backends.jax.settings import Settings
-from deepstone.backends.jax.state import Batch, State, advanced
-from deepstone.backends.jax.stretch import Stretch, stretches_of
-from deepstone.backends.jax.values import place
+from deepstone.backends.jax.training import OPTIMIZERS, Batch, State, advanced
 from deepstone.graph.graph import Graph
-from deepstone.graph.stretches import chain
+from deepstone.graph.segments import chain
 
 DEEP = 1000  # layers; up to here the whole step is one program, which XLA compiles within about a minute
 LINK = 50  # layers of one program of the chain
 
 
 class ChainedSteps:
-    """The steps of `WholeSteps`, with the arrays of each stretch next to each other in the flat lists."""
+    """The steps of `WholeSteps`, with the arrays of each segment next to each other in the flat lists."""
 
     def __init__(self, graph: Graph, batch: Batch, state: State, settings: Settings) -> None:
         self.lowered: list[Any] = []
         self.compiled: list[Any] = []
-        self._stretches = stretches_of(graph, chain(graph, LINK))
+        self._segments = segments_of(graph, chain(graph, LINK))
         self._lowering = Lowering(settings=settings, training=settings.training)
         self._batch = batch
         self._state = state
@@ -40,9 +39,9 @@ class ChainedSteps:
         self._optimizer = OPTIMIZERS[settings.optimizer]
         self._one = place(1.0, settings.wide, settings)
         self._programs: dict[tuple[str, int], Callable[..., Any]] = {}
-        self._shared: dict[Any, Callable[..., Any]] = {}  # by what makes stretches alike
-        self._parameters = _slices([stretch.parameters for stretch in self._stretches])
-        self._buffers = _slices([stretch.buffers for stretch in self._stretches])
+        self._shared: dict[Any, Callable[..., Any]] = {}  # by what makes segments identical
+        self._parameters = _slices([segment.parameters for segment in self._segments])
+        self._buffers = _slices([segment.buffers for segment in self._segments])
         if settings.phase == "train":
             slots = [self._optimizer.start(state.parameters[part]) for part in self._parameters]
             state.slots = jax.device_put(slots, settings.device)
@@ -55,15 +54,15 @@ class ChainedSteps:
     def _forward(self) -> None:
         state = self._state
         x, labels, keys = self._start()
-        for number, (held, kept, key) in enumerate(zip(self._parameters, self._buffers, keys, strict=True)):
-            arguments = (x, state.parameters[held], state.buffers[kept], labels, key)
-            x, state.buffers[kept] = self._program("forward", number, *arguments)(*arguments)
+        for number, (parameters, buffers, key) in enumerate(zip(self._parameters, self._buffers, keys, strict=True)):
+            arguments = (x, state.parameters[parameters], state.buffers[buffers], labels, key)
+            x, state.buffers[buffers] = self._program("forward", number, *arguments)(*arguments)
         state.loss = x
 
     def _gradient(self) -> None:
         state = self._state
         state.gradients, state.image_gradient = [], None
-        found: list[list[Any]] = [[] for _ in self._stretches]
+        found: list[list[Any]] = [[] for _ in self._segments]
         self._backward(self._recorded(), found.__setitem__)
         state.gradients = [gradient for gradients in found for gradient in gradients]
 
@@ -71,36 +70,36 @@ class ChainedSteps:
         state = self._state
 
         def use(number: int, gradients: list[Any]) -> None:
-            held = self._parameters[number]
-            arguments = (state.parameters[held], state.slots[number], gradients)
+            own = self._parameters[number]
+            arguments = (state.parameters[own], state.slots[number], gradients)
             update = self._program("update", number, *arguments)
-            state.parameters[held], state.slots[number] = update(*arguments)
+            state.parameters[own], state.slots[number] = update(*arguments)
 
         self._backward(self._recorded(), use)
 
     def _start(self) -> tuple[Any, Any, Sequence[Any]]:
-        images, labels = self._batch.get()
+        samples, labels = self._batch.get()
         self._state.key, used = advanced(self._state.key)
-        keys = [None] * len(self._stretches) if used is None else list(jax.random.split(used, len(self._stretches)))
-        return images, labels, keys
+        keys = [None] * len(self._segments) if used is None else list(jax.random.split(used, len(self._segments)))
+        return samples, labels, keys
 
     def _recorded(self) -> list[Any]:
-        """Forward, with what each stretch needs to go back."""
+        """Forward, with what each segment needs to go back."""
         state = self._state
         x, labels, keys = self._start()
         ways_back: list[Any] = []
-        for number, (held, kept, key) in enumerate(zip(self._parameters, self._buffers, keys, strict=True)):
+        for number, (parameters, buffers, key) in enumerate(zip(self._parameters, self._buffers, keys, strict=True)):
             kind = "first" if number == 0 and not self._settings.input_grad else "recorded"
-            arguments = (x, state.parameters[held], state.buffers[kept], labels, key)
-            x, state.buffers[kept], back = self._program(kind, number, *arguments)(*arguments)
+            arguments = (x, state.parameters[parameters], state.buffers[buffers], labels, key)
+            x, state.buffers[buffers], back = self._program(kind, number, *arguments)(*arguments)
             ways_back.append(back)
         state.loss = x
         return ways_back
 
     def _backward(self, ways_back: list[Any], use: Callable[[int, list[Any]], None]) -> None:
-        """`use` is given the number of a stretch and the gradients of its parameters, as soon as they are known."""
+        """`use` is given the number of a segment and the gradients of its parameters, as soon as they are known."""
         upstream = self._one
-        for number in reversed(range(len(self._stretches))):
+        for number in reversed(range(len(self._segments))):
             arguments = (ways_back.pop(), upstream)
             gradients, *of_inputs = self._program("back", number, *arguments)(*arguments)
             use(number, gradients)
@@ -108,33 +107,33 @@ class ChainedSteps:
         self._state.image_gradient = upstream
 
     def _program(self, kind: str, number: int, *arguments: Any) -> Callable[..., Any]:
-        """The program of this kind for one stretch, which is that of every other stretch like it."""
+        """The program of this kind for one segment, which is that of every other segment like it."""
         own = self._programs.get((kind, number))
         if own is None:
             flat, tree = jax.tree.flatten(arguments)
-            alike = (kind, self._stretches[number], tree, tuple((array.shape, array.dtype) for array in flat))
+            alike = (kind, self._segments[number], tree, tuple((array.shape, array.dtype) for array in flat))
             if alike not in self._shared:
-                self._shared[alike] = self._compile(kind, self._stretches[number], *arguments)
+                self._shared[alike] = self._compile(kind, self._segments[number], *arguments)
             own = self._programs[kind, number] = self._shared[alike]
         return own
 
-    def _compile(self, kind: str, stretch: Stretch, *arguments: Any) -> Callable[..., Any]:
-        function = jax.jit(self._traced(kind, stretch), donate_argnums=(0, 1) if kind == "update" else ())
+    def _compile(self, kind: str, segment: Segment, *arguments: Any) -> Callable[..., Any]:
+        function = jax.jit(self._traced(kind, segment), donate_argnums=(0, 1) if kind == "update" else ())
         self.lowered.append(function.lower(*arguments))
         self.compiled.append(self.lowered[-1].compile(compiler_options=dict(self._settings.compiler_options)))
         return self.compiled[-1]
 
-    def _traced(self, kind: str, stretch: Stretch) -> Callable[..., Any]:
+    def _traced(self, kind: str, segment: Segment) -> Callable[..., Any]:
         if kind == "update":
             return self._optimizer.update
         if kind == "back":
             return _call_back
-        run = self._run_function(stretch)
+        run = self._run_function(segment)
         return {"forward": run, "first": partial(_record_first, run), "recorded": partial(_record, run)}[kind]
 
-    def _run_function(self, stretch: Stretch) -> Callable[..., Any]:
+    def _run_function(self, segment: Segment) -> Callable[..., Any]:
         def run(x: Any, parameters: Any, buffers: Any, labels: Any, key: Any) -> Any:
-            return stretch.run(self._lowering, x.astype(self._settings.activations), parameters, buffers, labels, key)
+            return segment.run(self._lowering, x.astype(self._settings.activations), parameters, buffers, labels, key)
 
         return jax.checkpoint(run) if self._settings.checkpointing else run
 

@@ -11,10 +11,9 @@ import jax.numpy as jnp
 from jax import lax
 
 from deepstone.backends.base import Unsupported
-from deepstone.backends.jax.convolution import convolution
 from deepstone.backends.jax.norms import batch_norm_evaluation, batch_norm_training, local_response_norm
 from deepstone.backends.jax.settings import Settings
-from deepstone.backends.jax.windows import Windows, average_pool, max_pool
+from deepstone.backends.jax.windows import Windows, average_pool, convolution, max_pool
 from deepstone.graph import ops
 from deepstone.graph.ops import Op, Shape
 
@@ -24,8 +23,8 @@ class Given:
     """What one layer works on."""
 
     inputs: Sequence[Any]
-    held: Mapping[str, Any]  # its parameters
-    kept: Mapping[str, Any]  # its running statistics
+    parameters: Mapping[str, Any]
+    buffers: Mapping[str, Any]  # running statistics
     labels: Any
     key: Any | None  # randomness for dropout; None: nothing is dropped
 
@@ -43,13 +42,15 @@ class Lowering:
         x = given.inputs[0]
         match op:
             case ops.BatchNorm() if self.training:
-                return batch_norm_training(op, x, given.held, given.kept, settings.order, settings.wide)
+                return batch_norm_training(op, x, given.parameters, given.buffers, settings.order, settings.wide)
             case ops.BatchNorm():
-                return batch_norm_evaluation(op, x, given.held, given.kept, settings.order, settings.wide), given.kept
+                return batch_norm_evaluation(
+                    op, x, given.parameters, given.buffers, settings.order, settings.wide
+                ), given.buffers
             case ops.Conv():
-                return self._conv(op, x, given.held), {}
+                return self._conv(op, x, given.parameters), {}
             case ops.Dense():
-                return self._dense(op, x, given.held), {}
+                return self._dense(op, x, given.parameters), {}
             case ops.Relu():
                 return jax.nn.relu(x), {}
             case ops.MaxPool():
@@ -74,13 +75,13 @@ class Lowering:
             case _:
                 raise Unsupported(f"JAX backend: no lowering of {op.kind}")
 
-    def _conv(self, op: ops.Conv, x: Any, held: Mapping[str, Any]) -> Any:
-        y = convolution(op, x, held["weight"].astype(x.dtype), self.settings)
-        return self._plus(y, self.settings.order.along_channels(held["bias"])) if op.bias else y
+    def _conv(self, op: ops.Conv, x: Any, parameters: Mapping[str, Any]) -> Any:
+        y = convolution(op, x, parameters["weight"].astype(x.dtype), self.settings)
+        return self._plus(y, self.settings.order.along_channels(parameters["bias"])) if op.bias else y
 
-    def _dense(self, op: ops.Dense, x: Any, held: Mapping[str, Any]) -> Any:
-        y = jnp.dot(x, held["weight"].astype(x.dtype), precision=self.settings.product_precision)
-        return self._plus(y, held["bias"]) if op.bias else y
+    def _dense(self, op: ops.Dense, x: Any, parameters: Mapping[str, Any]) -> Any:
+        y = jnp.dot(x, parameters["weight"].astype(x.dtype), precision=self.settings.product_precision)
+        return self._plus(y, parameters["bias"]) if op.bias else y
 
     def _plus(self, y: Any, bias: Any) -> Any:
         """Added in the wide type, so that the bias's gradient, a sum over all pixels, is added up in it, too."""
@@ -94,12 +95,12 @@ class Lowering:
     def _dropout(self, op: ops.Dropout, x: Any, key: Any | None) -> Any:
         if key is None:
             return x
-        kept = jax.random.bernoulli(key, 1 - op.rate, x.shape)
-        return jnp.where(kept, x / (1 - op.rate), 0)
+        passed = jax.random.bernoulli(key, 1 - op.rate, x.shape)
+        return jnp.where(passed, x / (1 - op.rate), 0)
 
     def _flatten(self, x: Any) -> Any:
         """Channels slowest, so NHWC is transposed; it costs nothing that shows, and nothing at all for one pixel."""
-        first = x.transpose(0, 3, 1, 2) if self.settings.order.channel_axis == 3 else x
+        first = x.transpose(0, 3, 1, 2) if self.settings.order.is_last else x
         return first.reshape(len(x), -1)
 
     def _loss(self, op: ops.SoftmaxCrossEntropy, x: Any, labels: Any) -> Any:

@@ -1,46 +1,145 @@
-"""The graph as one pure function of weights, running statistics and a batch."""
+"""The graph as pure functions of weights, running statistics and a batch: the whole network, and segments of it.
+
+A segment takes one array and gives one. Its function knows no names, so identical segments compare equal and can share
+one compiled program.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
 from typing import Any
 
 import jax
 
-from deepstone.backends.jax.lower import Lowering
+from deepstone.backends.jax.lower import Given, Lowering
 from deepstone.backends.jax.settings import Settings
-from deepstone.backends.jax.stretch import stretches_of
-from deepstone.backends.scopes import scope_name
-from deepstone.graph.graph import Graph
-from deepstone.graph.stretches import split
+from deepstone.backends.owners import scope_name
+from deepstone.graph.graph import Graph, Layer
+from deepstone.graph.ops import Input, Op, SoftmaxCrossEntropy
+from deepstone.graph.segments import split
 
 
 class Network:
-    """One stretch, or with checkpointing several, of which all but the last are computed again in backward."""
+    """One segment, or with checkpointing several, of which all but the last are computed again in backward."""
 
     def __init__(self, graph: Graph, settings: Settings) -> None:
         self._settings = settings
         self._input_scope = scope_name(graph.input.name)
         self._lowering = Lowering(settings=settings, training=settings.training)
-        self._stretches = stretches_of(graph, split(graph) if settings.checkpointing else [graph.layers])
+        self._segments = segments_of(graph, split(graph) if settings.checkpointing else [graph.layers])
 
     def loss(
-        self, parameters: Sequence[Any], buffers: Sequence[Any], images: Any, labels: Any, key: Any | None
+        self, parameters: Sequence[Any], buffers: Sequence[Any], samples: Any, labels: Any, key: Any | None
     ) -> tuple[Any, list[Any]]:
         """The loss, and the running statistics as they are afterwards."""
         with jax.named_scope(self._input_scope):
-            x = images.astype(self._settings.activations)
-        held, kept = iter(parameters), iter(buffers)
+            x = samples.astype(self._settings.activations)
+        own_parameters, own_buffers = iter(parameters), iter(buffers)
         after: list[Any] = []
-        for number, stretch in enumerate(self._stretches):
-            run = partial(stretch.run, self._lowering)
-            if number < len(self._stretches) - 1:  # the last one's activations are needed at once
+        for number, segment in enumerate(self._segments):
+            run = partial(segment.run, self._lowering)
+            if number < len(self._segments) - 1:  # the last one's activations are needed at once
                 run = jax.checkpoint(run)
             own = None if key is None else jax.random.fold_in(key, number)
             x, changed = run(
-                x, list(islice(held, stretch.parameters)), list(islice(kept, stretch.buffers)), labels, own
+                x,
+                list(islice(own_parameters, segment.parameters)),
+                list(islice(own_buffers, segment.buffers)),
+                labels,
+                own,
             )
             after += changed
         return x, after
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Node:
+    """One layer: what it does, and which values it takes; 0 is what the segment is given, then comes one per node."""
+
+    op: Op
+    inputs: tuple[int, ...]
+    parameters: tuple[str, ...]
+    buffers: tuple[str, ...]
+    scope: str = field(compare=False)  # names its operations; nodes that do the same are equal whatever their names
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Segment:
+    """Parameters and running statistics are lists in the order of the graph: flat, so that a call costs little."""
+
+    nodes: tuple[Node, ...]
+
+    @property
+    def parameters(self) -> int:
+        return sum(len(node.parameters) for node in self.nodes)
+
+    @property
+    def buffers(self) -> int:
+        return sum(len(node.buffers) for node in self.nodes)
+
+    def run(
+        self,
+        lowering: Lowering,
+        x: Any,
+        parameters: Sequence[Any],
+        buffers: Sequence[Any],
+        labels: Any,
+        key: Any | None,
+    ) -> tuple[Any, list[Any]]:
+        """The last output, or the sum of the losses if there are any; and the running statistics afterwards."""
+        values = [x]
+        after: list[Any] = []
+        losses: list[Any] = []
+        own_parameters, own_buffers = iter(parameters), iter(buffers)
+        for number, node in enumerate(self.nodes):
+            with jax.named_scope(node.scope):
+                given = Given(
+                    inputs=[values[position] for position in node.inputs],
+                    parameters=_named(node.parameters, own_parameters),
+                    buffers=_named(node.buffers, own_buffers),
+                    labels=labels,
+                    key=None if key is None else jax.random.fold_in(key, number),
+                )
+                output, changed = lowering.apply(node.op, given)
+            values.append(output)
+            after += [changed[name] for name in node.buffers]
+            if isinstance(node.op, SoftmaxCrossEntropy):
+                losses.append(output)
+        return (sum(losses[1:], start=losses[0]) if losses else values[-1]), after
+
+
+def segment_of(graph: Graph, layers: Iterable[Layer], source: str) -> Segment:
+    """`source` is the layer whose output the segment is given."""
+    position = {source: 0}
+    nodes: list[Node] = []
+    for layer in layers:
+        if isinstance(layer.op, Input):
+            continue
+        nodes.append(
+            Node(
+                op=layer.op,
+                inputs=tuple(position[name] for name in layer.inputs),
+                parameters=tuple(graph.parameters(layer)),
+                buffers=tuple(graph.buffers(layer)),
+                scope=scope_name(layer.name),
+            )
+        )
+        position[layer.name] = len(nodes)
+    return Segment(nodes=tuple(nodes))
+
+
+def segments_of(graph: Graph, parts: Iterable[Sequence[Layer]]) -> list[Segment]:
+    """One after the other, each fed by the one before it."""
+    segments: list[Segment] = []
+    source = graph.input.name
+    for layers in parts:
+        segments.append(segment_of(graph, layers, source))
+        source = layers[-1].name
+    return segments
+
+
+def _named(names: Sequence[str], arrays: Iterator[Any]) -> dict[str, Any]:
+    return {name: next(arrays) for name in names}

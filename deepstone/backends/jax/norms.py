@@ -1,6 +1,6 @@
 """Normalization: over a batch, and over neighbouring channels or pixels.
 
-Their gradients are written out as in docs/graph.md. Derived from the forward pass they read and keep more than they
+Their gradients are written out as in docs/graph.md. Derived from the forward pass they read and save more than they
 need: on the CPU a step of ResNet-50 took 5 to 10 % longer, and the norm over channels five times as long.
 """
 
@@ -15,26 +15,26 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from deepstone.backends.jax.order import Order
+from deepstone.backends.jax.settings import Order
 from deepstone.backends.jax.windows import Windows, window_sums
 from deepstone.graph.ops import BatchNorm, Lrn
 
 
 def batch_norm_training(
-    op: BatchNorm, x: Any, held: Mapping[str, Any], kept: Mapping[str, Any], order: Order, wide: Any
+    op: BatchNorm, x: Any, parameters: Mapping[str, Any], buffers: Mapping[str, Any], order: Order, wide: Any
 ) -> tuple[Any, dict[str, Any]]:
     """The output, and the running mean and variance as they are afterwards. Statistics are computed in `wide`."""
     output, mean, variance = _normalized_batch(
-        x.astype(wide), held["weight"].astype(wide), held["bias"].astype(wide), op.epsilon, order
+        x.astype(wide), parameters["weight"].astype(wide), parameters["bias"].astype(wide), op.epsilon, order
     )
     count = x.size // x.shape[order.channel_axis]
     unbiased = variance * (count / (count - 1))
     share = op.momentum
-    buffers = {
-        name: ((1 - share) * kept[name].astype(wide) + share * new).astype(kept[name].dtype)
+    after = {
+        name: ((1 - share) * buffers[name].astype(wide) + share * new).astype(buffers[name].dtype)
         for name, new in (("running_mean", mean), ("running_var", unbiased))
     }
-    return output.astype(x.dtype), buffers
+    return output.astype(x.dtype), after
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3, 4))
@@ -75,11 +75,11 @@ def _scaled(x: Any, mean: Any, scale: Any, bias: Any, order: Order) -> Any:
 
 
 def batch_norm_evaluation(
-    op: BatchNorm, x: Any, held: Mapping[str, Any], kept: Mapping[str, Any], order: Order, wide: Any
+    op: BatchNorm, x: Any, parameters: Mapping[str, Any], buffers: Mapping[str, Any], order: Order, wide: Any
 ) -> Any:
-    mean, variance = kept["running_mean"].astype(wide), kept["running_var"].astype(wide)
-    scale = held["weight"].astype(wide) * lax.rsqrt(variance + op.epsilon)
-    return _scaled(x.astype(wide), mean, scale, held["bias"].astype(wide), order).astype(x.dtype)
+    mean, variance = buffers["running_mean"].astype(wide), buffers["running_var"].astype(wide)
+    scale = parameters["weight"].astype(wide) * lax.rsqrt(variance + op.epsilon)
+    return _scaled(x.astype(wide), mean, scale, parameters["bias"].astype(wide), order).astype(x.dtype)
 
 
 def local_response_norm(op: Lrn, x: Any, order: Order, wide: Any) -> Any:

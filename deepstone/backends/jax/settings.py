@@ -5,16 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax.lax import Precision
 
 from deepstone.backends.base import Missing, Unsupported
-from deepstone.backends.jax.order import NCHW, NHWC, Order
+from deepstone.backends.layouts import channels_first, channels_last, kernel_first, kernel_last
+from deepstone.backends.settings import StepSettings, refuse_broken_rules, step_settings
 from deepstone.setups.axes import AUTO
-from deepstone.setups.rules import broken_rule
+
+T = TypeVar("T")
 
 # The type of the weights, that of activations and products, and that of statistics and losses.
 _TYPES: dict[str, tuple[Any, Any, Any]] = {
@@ -46,7 +48,67 @@ _REFUSED: dict[str, dict[str, str]] = {
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class Order:
+    """The axis `layout`: where the channels, rows and columns of a batch of images lie in memory."""
+
+    name: str
+    channel_axis: int
+    kernel_output_axis: int
+    image_axes: tuple[int, int]  # rows, columns
+    dimension_numbers: tuple[str, str, str]  # of a convolution: images, kernels, outputs
+
+    @property
+    def is_last(self) -> bool:
+        """Whether channels come last; the graph has them first."""
+        return self.channel_axis == 3
+
+    def images(self, array: Any) -> Any:
+        """From the graph's order."""
+        return channels_last(array) if self.is_last else array
+
+    def images_back(self, array: Any) -> Any:
+        return channels_first(array) if self.is_last else array
+
+    def kernels(self, array: Any) -> Any:
+        """From the graph's order."""
+        return kernel_last(array) if self.is_last else array
+
+    def kernels_back(self, array: Any) -> Any:
+        return kernel_first(array) if self.is_last else array
+
+    @property
+    def all_but_channels(self) -> tuple[int, int, int]:
+        return (0, *self.image_axes)
+
+    def sides(self, rows: T, columns: T, other: T) -> tuple[T, T, T, T]:
+        """One value for each side of a batch of images."""
+        values = [other] * 4
+        values[self.image_axes[0]], values[self.image_axes[1]] = rows, columns
+        return values[0], values[1], values[2], values[3]
+
+    def along_channels(self, vector: Any) -> Any:
+        """One value per channel, so that it fits an image."""
+        return vector if self.is_last else vector[:, None, None]
+
+
+NCHW = Order(
+    name="nchw",
+    channel_axis=1,
+    kernel_output_axis=0,
+    image_axes=(2, 3),
+    dimension_numbers=("NCHW", "OIHW", "NCHW"),
+)
+NHWC = Order(
+    name="nhwc",
+    channel_axis=3,
+    kernel_output_axis=3,
+    image_axes=(1, 2),
+    dimension_numbers=("NHWC", "HWIO", "NHWC"),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings(StepSettings):
     """What the rest of the backend needs to know; process-wide switches are already set."""
 
     device: Any  # a jax.Device
@@ -57,33 +119,19 @@ class Settings:
     wide: Any
     convolution_precision: Precision | None  # None: XLA's default
     product_precision: Precision | None
-    phase: str
-    optimizer: str
-    dropout: bool
-    input_grad: bool
-    checkpointing: bool
-    input: str
-    seed: int
     compiler_options: Mapping[str, Any]
 
     @property
     def on_cpu(self) -> bool:
         return self.device.platform == "cpu"
 
-    @property
-    def training(self) -> bool:
-        return self.phase != "forward"
-
-    @property
-    def device_name(self) -> str:
-        return "cpu" if self.on_cpu else f"gpu:{self.device.id}"
-
 
 def apply(request: Mapping[str, Any]) -> Settings:
     """Resolve the device, refuse what cannot be, set the process-wide switches."""
     device = _device(str(request["device"]))
     on_cpu = device.platform == "cpu"
-    reason = broken_rule({**request, "device": "cpu" if on_cpu else f"gpu:{device.id}"}) or _refusal(request, on_cpu)
+    refuse_broken_rules(request, "cpu" if on_cpu else f"gpu:{device.id}")
+    reason = _refusal(request, on_cpu)
     if reason:
         raise Unsupported(reason)
     precision = _precision(str(request["precision"]), device)
@@ -98,13 +146,7 @@ def apply(request: Mapping[str, Any]) -> Settings:
         wide=wide,
         convolution_precision=None if on_cpu else _CONVOLUTION_PRECISION.get(str(request["precision"])),
         product_precision=None if on_cpu else _PRODUCT_PRECISION.get(str(request["precision"])),
-        phase=str(request["phase"]),
-        optimizer=str(request["optimizer"]),
-        dropout=request["dropout"] == "on",
-        input_grad=request["input_grad"] == "on",
-        checkpointing=request["checkpointing"] == "on",
-        input=str(request["input"]),
-        seed=int(request["seed"]),
+        **step_settings(request),
         compiler_options=_compiler_options(request, on_cpu),
     )
 

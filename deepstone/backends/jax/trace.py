@@ -10,26 +10,27 @@ the first; so it stays one step ahead, as when steps are timed, and each step ha
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+import jax
+
 from deepstone.backends.base import InPlace, Unsupported
-from deepstone.backends.hlo_owners import SHARING, InstructionOwners, leaves
-from deepstone.backends.hlo_text import program_of
-from deepstone.backends.jax.profile import profiled
 from deepstone.backends.jax.training import Steps, WholeSteps
-from deepstone.backends.kernels import Kernel, kernels_of_xla, step_windows
-from deepstone.backends.owners import Owner, span_of_data, step_account
-from deepstone.backends.scopes import Scopes
-from deepstone.backends.trace_summary import summary
-from deepstone.backends.traced import Traced
+from deepstone.backends.owners import Owner, Scopes
+from deepstone.backends.xla.owners import SHARING, InstructionOwners, leaves
+from deepstone.backends.xla.profile import Kernel, Traced, kernels_of_xla, profile_files, step_windows
+from deepstone.backends.xla.program import program_of
+from deepstone.backends.xla.steps import TracedSteps
 from deepstone.graph.graph import Graph
-from deepstone.measure.timeline import Span
 
 _METHOD = "JAX's profiler; instructions of the compiled program by the layers that they came from"
 _RULE = f"what runs at the same time shares that time equally; {SHARING}"
 _NO_COMMAND_BUFFERS = {"xla_gpu_enable_command_buffer": ""}
-_COPYING_BATCH = "DevicePutWithSharding"  # on a CPU the host copies; a GPU's own copies are among its kernels
+_COPYING_BATCH = "DevicePutWithSharding"
+_EVENTS_OF_XLA = 2  # the level of host events that holds XLA's instructions, and nothing finer
 _UNKNOWN = 0.02  # of the kernels: so many may be of no instruction that the profile names
 
 
@@ -54,7 +55,7 @@ class TracedProgram:
                     before = self._steps.last_loss
             synchronize()
 
-        return profiled(steps, scratch)
+        return _profiled(steps, scratch)
 
     def kernels(self, events: Sequence[Traced]) -> list[Kernel]:
         return leaves(kernels_of_xla(events), self._program)
@@ -88,21 +89,13 @@ class Tracer:
         self._rule = _RULE
 
     def in_place(self, count: int) -> InPlace:
-        events, kernels, windows = self._traced(count)
-        spans = [Span(start_s=k.start_s, end_s=k.end_s, owners=self._owners(k)) for k in kernels]
-        if self._on_cpu:
-            spans += [span_of_data(event) for event in events if event.name == _COPYING_BATCH]
-        expected = self._program.owners.of_layers()
-        accounts = [step_account(spans, start_s=start, end_s=end, expected=expected) for start, end in windows]
-        return InPlace(_METHOD, self._rule, accounts)
+        steps = self._traced(count)
+        return steps.in_place(_METHOD, self._rule)
 
     def trace(self, count: int, path: str) -> dict[str, Any]:
-        events, kernels, windows = self._traced(count)
-        return summary(
-            events, kernels, self._layers, start_s=windows[0][0], end_s=windows[-1][1], on_cpu=self._on_cpu, path=path
-        )
+        return self._traced(count).summary(path)
 
-    def _traced(self, count: int) -> tuple[list[Traced], list[Kernel], list[tuple[float, float]]]:
+    def _traced(self, count: int) -> TracedSteps:
         """One step more than asked for: of the first, the beginning is not known."""
         events, kernels = self._run(count + 1)
         if not self._on_cpu and self._unnamed(kernels) > _UNKNOWN:
@@ -116,7 +109,15 @@ class Tracer:
             raise Unsupported(
                 f"JAX's profile does not tell its steps apart: {len(kernels)} kernels in {count + 1} of them"
             )
-        return events, kernels, windows
+        return TracedSteps(
+            events=events,
+            kernels=kernels,
+            windows=windows,
+            owners=self._owners,
+            expected=self._program.owners.of_layers(),
+            on_cpu=self._on_cpu,
+            copying_batch=_COPYING_BATCH,
+        )
 
     def _run(self, count: int) -> tuple[list[Traced], list[Kernel]]:
         events = self._program.run(count, self._synchronize, self._scratch)
@@ -133,5 +134,32 @@ class Tracer:
             return {Owner(part="data"): 1.0}  # from the host: copies inside the program have an instruction
         return {Owner(part="other", name="kernels without a name"): 1.0}
 
-    def _layers(self, kernel: Kernel) -> list[str]:
-        return sorted({owner.name for owner in self._owners(kernel) if owner.is_layer})
+
+def _profiled(run: Callable[[], None], scratch: str) -> list[Traced]:
+    """`run` must wait for the device in the end."""
+    options = jax.profiler.ProfileOptions()
+    options.python_tracer_level = 0
+    options.host_tracer_level = _EVENTS_OF_XLA
+    with tempfile.TemporaryDirectory(prefix="profile-", dir=scratch, ignore_cleanup_errors=True) as folder:
+        jax.profiler.start_trace(folder, profiler_options=options)
+        try:
+            run()
+        finally:
+            jax.profiler.stop_trace()
+        return [event for file in profile_files(folder, "JAX") for event in _read(file)]
+
+
+def _read(file: Path) -> list[Traced]:
+    return [
+        Traced(
+            plane=plane.name,
+            line=line.name,
+            name=event.name,
+            start_s=event.start_ns / 1e9,
+            end_s=(event.start_ns + event.duration_ns) / 1e9,
+            stats=dict(event.stats),
+        )
+        for plane in jax.profiler.ProfileData.from_file(str(file)).planes
+        for line in plane.lines
+        for event in line.events
+    ]

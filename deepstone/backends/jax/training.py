@@ -1,18 +1,69 @@
-"""The steps as one would write them by hand: pure functions, compiled, that take over the arrays they replace."""
+"""The steps as one would write them by hand: pure functions, compiled, that take over the arrays they replace.
+
+The updates are those of torch, on lists of arrays; `slots` is what an optimizer remembers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import SingleDeviceSharding
 
+from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM
+from deepstone.backends.jax.arrays import place
 from deepstone.backends.jax.network import Network
-from deepstone.backends.jax.optimizers import OPTIMIZERS
 from deepstone.backends.jax.settings import Settings
-from deepstone.backends.jax.state import Batch, State, advanced
-from deepstone.backends.scopes import UPDATE
+from deepstone.backends.owners import UPDATE
+
+_DECAY, _SQUARE_DECAY, _EPSILON = 0.9, 0.999, 1e-8  # torch's defaults for Adam
+
+
+class Batch:
+    """The synthetic batch where the axis `input` says it lies; `get` is the data phase."""
+
+    def __init__(self, samples: Any, labels: Any, settings: Settings) -> None:
+        ordered = settings.order.images(samples)
+        self._device = settings.device
+        self._resident = settings.input == "resident"
+        if self._resident:
+            self._samples, self._labels = place(ordered, settings.weights, settings), place(labels, np.int32, settings)
+            return
+        self._samples, self._labels = np.array(ordered, settings.wide, order="C"), np.array(labels, np.int32)
+        if settings.input == "pinned":
+            pinned = SingleDeviceSharding(settings.device, memory_kind="pinned_host")
+            self._samples, self._labels = jax.device_put((self._samples, self._labels), pinned)
+
+    def get(self) -> tuple[Any, Any]:
+        if self._resident:
+            return self._samples, self._labels
+        # Without `may_alias` the CPU's client would look at our memory instead of copying it.
+        return jax.device_put((self._samples, self._labels), self._device, may_alias=False)
+
+
+class State:
+    """What is carried from step to step, and what is read back after one."""
+
+    def __init__(self, parameters: list[Any], buffers: list[Any], settings: Settings) -> None:
+        self.parameters = parameters
+        self.buffers = buffers
+        self.slots: Any = None  # what the optimizer remembers
+        self.key: Any = jax.device_put(jax.random.key(settings.seed), settings.device) if settings.dropout else None
+        self.gradients: list[Any] = []
+        self.image_gradient: Any = None
+        self.loss: Any = None
+
+    def wait(self) -> None:
+        jax.block_until_ready((self.parameters, self.buffers, self.slots, self.key, self.gradients, self.loss))
+
+
+def advanced(key: Any) -> tuple[Any, Any]:
+    """The key for the next step and that for this one; without dropout there are none."""
+    return (None, None) if key is None else tuple(jax.random.split(key))
 
 
 class Steps(Protocol):
@@ -74,8 +125,8 @@ class WholeSteps:
     def _evaluation(self) -> Callable[[], None]:
         state, get = self._state, self._batch.get
 
-        def evaluate(parameters: Any, buffers: Any, images: Any, labels: Any) -> Any:
-            return self._network.loss(parameters, buffers, images, labels, None)[0]
+        def evaluate(parameters: Any, buffers: Any, samples: Any, labels: Any) -> Any:
+            return self._network.loss(parameters, buffers, samples, labels, None)[0]
 
         run = self._compile(evaluate, state.parameters, state.buffers)
 
@@ -87,9 +138,9 @@ class WholeSteps:
     def _forward(self) -> Callable[[], None]:
         state, get = self._state, self._batch.get
 
-        def forward(buffers: Any, key: Any, parameters: Any, images: Any, labels: Any) -> Any:
+        def forward(buffers: Any, key: Any, parameters: Any, samples: Any, labels: Any) -> Any:
             key, used = advanced(key)
-            loss, buffers = self._network.loss(parameters, buffers, images, labels, used)
+            loss, buffers = self._network.loss(parameters, buffers, samples, labels, used)
             return buffers, key, loss
 
         run = self._compile(forward, state.buffers, state.key, state.parameters, donated=(0,))
@@ -102,15 +153,15 @@ class WholeSteps:
     def _gradient(self) -> Callable[[], None]:
         state, get = self._state, self._batch.get
 
-        def gradient(buffers: Any, key: Any, parameters: Any, images: Any, labels: Any) -> Any:
+        def gradient(buffers: Any, key: Any, parameters: Any, samples: Any, labels: Any) -> Any:
             key, used = advanced(key)
-            loss, buffers, gradients, of_images = self._differentiated(parameters, buffers, images, labels, used)
-            return buffers, key, loss, gradients, of_images
+            loss, buffers, gradients, of_samples = self._differentiated(parameters, buffers, samples, labels, used)
+            return buffers, key, loss, gradients, of_samples
 
         run = self._compile(gradient, state.buffers, state.key, state.parameters, donated=(0,))
 
         def step() -> None:
-            state.gradients, state.image_gradient = [], None  # so that two steps' gradients are never kept at once
+            state.gradients, state.image_gradient = [], None  # so that two steps' gradients are never in memory at once
             state.buffers, state.key, state.loss, state.gradients, state.image_gradient = run(
                 state.buffers, state.key, state.parameters, *get()
             )
@@ -120,12 +171,12 @@ class WholeSteps:
     def _train(self) -> Callable[[], None]:
         state, get = self._state, self._batch.get
 
-        def train(parameters: Any, slots: Any, buffers: Any, key: Any, images: Any, labels: Any) -> Any:
+        def train(parameters: Any, slots: Any, buffers: Any, key: Any, samples: Any, labels: Any) -> Any:
             key, used = advanced(key)
-            loss, buffers, gradients, of_images = self._differentiated(parameters, buffers, images, labels, used)
+            loss, buffers, gradients, of_samples = self._differentiated(parameters, buffers, samples, labels, used)
             with jax.named_scope(UPDATE):
                 parameters, slots = self._optimizer.update(parameters, slots, gradients)
-            return parameters, slots, buffers, key, loss, of_images
+            return parameters, slots, buffers, key, loss, of_samples
 
         run = self._compile(train, state.parameters, state.slots, state.buffers, state.key, donated=(0, 1, 2))
 
@@ -136,9 +187,54 @@ class WholeSteps:
 
         return step
 
-    def _differentiated(self, parameters: Any, buffers: Any, images: Any, labels: Any, key: Any) -> Any:
+    def _differentiated(self, parameters: Any, buffers: Any, samples: Any, labels: Any, key: Any) -> Any:
         """The loss, running statistics, and gradients of the parameters and, if asked for, of the images."""
         wanted = (0, 2) if self._settings.input_grad else (0,)
         differentiate = jax.value_and_grad(self._network.loss, argnums=wanted, has_aux=True)
-        (loss, buffers), gradients = differentiate(parameters, buffers, images, labels, key)
+        (loss, buffers), gradients = differentiate(parameters, buffers, samples, labels, key)
         return loss, buffers, gradients[0], gradients[1] if self._settings.input_grad else None
+
+
+class Optimizer(NamedTuple):
+    start: Callable[[Sequence[Any]], Any]  # parameters to slots
+    update: Callable[[Sequence[Any], Any, Sequence[Any]], tuple[list[Any], Any]]  # parameters, slots, gradients
+
+
+def _zeros(parameters: Sequence[Any]) -> list[Any]:
+    return [jnp.zeros_like(parameter) for parameter in parameters]
+
+
+def _momentum(parameters: Sequence[Any], slots: Any, gradients: Sequence[Any]) -> tuple[list[Any], Any]:
+    velocities = [MOMENTUM * velocity + g for velocity, g in zip(slots, gradients, strict=True)]
+    return [w - LEARNING_RATE * velocity for w, velocity in zip(parameters, velocities, strict=True)], velocities
+
+
+def _sgd(parameters: Sequence[Any], slots: Any, gradients: Sequence[Any]) -> tuple[list[Any], Any]:
+    return [w - LEARNING_RATE * g for w, g in zip(parameters, gradients, strict=True)], slots
+
+
+def _adam_start(parameters: Sequence[Any]) -> Any:
+    return _zeros(parameters), _zeros(parameters), jnp.zeros((), jnp.int32)
+
+
+def _adam(parameters: Sequence[Any], slots: Any, gradients: Sequence[Any]) -> tuple[list[Any], Any]:
+    means, squares, steps = slots
+    steps = steps + 1
+    means = [_DECAY * mean + (1 - _DECAY) * g for mean, g in zip(means, gradients, strict=True)]
+    squares = [
+        _SQUARE_DECAY * square + (1 - _SQUARE_DECAY) * g * g for square, g in zip(squares, gradients, strict=True)
+    ]
+    rate = ADAM_LEARNING_RATE / (1 - _DECAY**steps)
+    correction = jnp.sqrt(1 - _SQUARE_DECAY**steps)
+    moved = [
+        (w - rate * mean / (jnp.sqrt(square) / correction + _EPSILON)).astype(w.dtype)
+        for w, mean, square in zip(parameters, means, squares, strict=True)
+    ]
+    return moved, (means, squares, steps)
+
+
+OPTIMIZERS = {
+    "momentum": Optimizer(_zeros, _momentum),
+    "sgd": Optimizer(lambda parameters: [], _sgd),
+    "adam": Optimizer(_adam_start, _adam),
+}

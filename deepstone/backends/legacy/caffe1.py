@@ -15,25 +15,17 @@ from deepstone.backends.base import (
     ADAM_LEARNING_RATE,
     LEARNING_RATE,
     MOMENTUM,
-    Backend,
     InPlace,
+    IsolatedLayer,
     Job,
     LayerResult,
-    LoneLayer,
     StepAccount,
     Unsupported,
 )
-from deepstone.backends.legacy.alone import Alone, Program
+from deepstone.backends.cpu_backend import CpuBackend
+from deepstone.backends.isolated import Isolation, Program
 from deepstone.backends.legacy.caffe1_network import Network
-from deepstone.backends.legacy.shared import (
-    LOSS,
-    WireGraph,
-    WireLayer,
-    effective,
-    on_the_cpu,
-    refuse_other_ops,
-    refuse_other_values,
-)
+from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer, refuse_other_ops
 
 NAME = "caffe " + str(caffe.__version__)
 
@@ -110,8 +102,7 @@ class Running:
         return self.net.params[written][number]
 
 
-class CaffeBackend(Backend):
-    _job: Job
+class CaffeBackend(CpuBackend):
     _solver: Any = None
     _running: Running
 
@@ -119,13 +110,11 @@ class CaffeBackend(Backend):
         return {"name": "caffe", "version": caffe.__version__, "numpy": np.__version__}
 
     def build(self, job: Job) -> None:
-        refuse_other_values(job.request, HONOURED, NAME)
-        self._job, request = job, job.request
+        request = self._begin(job, HONOURED, NAME)
+        graph = self._graph
         caffe.set_mode_cpu()
         caffe.set_random_seed(request["seed"])
-        self._graph = graph = WireGraph(job.graph)
-        self._training = request["phase"] != "forward"
-        network = self._network(len(job.images))
+        network = self._network(len(job.samples))
         refuse_other_ops(graph, network.ops, NAME)
         for layer in graph.layers:
             network.write(layer)
@@ -136,7 +125,7 @@ class CaffeBackend(Backend):
         else:
             self._running = self._run(network)
         self._running.load(graph, job.weights)
-        self._images = self._running.net.blobs[network.blobs[graph.input.name]]
+        self._samples = self._running.net.blobs[network.blobs[graph.input.name]]
         self._label = self._running.net.blobs[network.label]
         self._fetch()
 
@@ -163,11 +152,8 @@ class CaffeBackend(Backend):
             file.write(str(message))
         return path
 
-    def phase(self) -> str:
-        return str(self._job.request["phase"])
-
     def _fetch(self) -> None:
-        self._images.data[...] = self._job.images
+        self._samples.data[...] = self._job.samples
         self._label.data[...] = self._job.labels
 
     def step(self, program: str) -> Callable[[], None]:
@@ -196,40 +182,34 @@ class CaffeBackend(Backend):
 
         return fetch_and_run
 
-    def phases(self) -> Optional[Sequence[str]]:
-        return None
-
     def observe(self) -> Dict[str, Dict[str, Any]]:
         set_to = {
             "device": "cpu",
-            "engine": "native",
-            "layout": "nchw",
-            "algorithm": "heuristic",
             "compile": "off",
-            "inter_threads": 1,
-            "isa": "no limit",
         }
         observed = {
             "framework": "caffe@" + str(caffe.__version__),
-            "precision": "fp32" if self._images.data.dtype == np.float32 else str(self._images.data.dtype),
+            "precision": "fp32" if self._samples.data.dtype == np.float32 else str(self._samples.data.dtype),
             "threads": _openblas_threads(),
         }
-        return effective(self._job.request, set_to, observed)
+        return self._effective(set_to, observed)
 
     def loss(self) -> float:
         return self._running.loss()
 
     def arrays(self, kind: str) -> Dict[str, Any]:
         if kind == "buffers":
-            held = self._running.buffers()
+            own_arrays = self._running.buffers()
         elif kind == "gradients" and self.phase() != "gradient":
-            held = {}
+            own_arrays = {}
         else:
-            held = self._running.parameters(kind == "gradients")
-        return {"%s/%s" % (layer, name): array for layer, arrays in held.items() for name, array in arrays.items()}
+            own_arrays = self._running.parameters(kind == "gradients")
+        return {
+            "%s/%s" % (layer, name): array for layer, arrays in own_arrays.items() for name, array in arrays.items()
+        }
 
     def layer(self, name: str, inputs: Dict[str, Any], upstream: Optional[Any]) -> LayerResult:
-        network = self._alone(self._graph.by_name[name])
+        network = self._single_network(self._graph.by_name[name])
         network.proto.force_backward = upstream is not None
         running = self._fed(network, inputs)
         running.net._forward(0, running.last)
@@ -244,10 +224,10 @@ class CaffeBackend(Backend):
             result.parameters = running.parameters(True).get(name, {})
         return result
 
-    def _alone(self, layer: WireLayer, wanted: Sequence[str] = ()) -> Network:
-        network = self._network(len(self._job.images))
+    def _single_network(self, layer: WireLayer, wanted: Sequence[str] = ()) -> Network:
+        network = self._network(len(self._job.samples))
         for source in layer.sources:
-            network.blobs[source] = network.feed(source, (len(self._job.images),) + self._graph.shape(source))
+            network.blobs[source] = network.feed(source, (len(self._job.samples),) + self._graph.shape(source))
         for source in wanted:
             network.want(source)
         network.write(layer)
@@ -262,11 +242,11 @@ class CaffeBackend(Backend):
             running.feed(network.label, self._job.labels)
         return running
 
-    def lone_layer(self, name: str) -> LoneLayer:
-        alone = Alone(self._graph, name, self._job.request, len(self._job.labels))
+    def isolated_layer(self, name: str) -> IsolatedLayer:
+        isolation = Isolation(self._graph, name, self._job.request, len(self._job.labels))
 
         def forward() -> Program:
-            running = self._fed(self._alone(alone.layer), alone.inputs())
+            running = self._fed(self._single_network(isolation.layer), isolation.inputs())
             net, last = running.net, running.last
 
             def run() -> None:
@@ -275,18 +255,18 @@ class CaffeBackend(Backend):
             return run
 
         def backward(sources: Sequence[str], trained: bool) -> Program:
-            network = self._alone(alone.layer, sources)
+            network = self._single_network(isolation.layer, sources)
             if not trained:
                 network.want_no_weights()
-            if alone.layer.op == "batch_norm":
-                network.end_apart(alone.layer)
-            if alone.layer.op != LOSS:
+            if isolation.layer.op == "batch_norm":
+                network.end_apart(isolation.layer)
+            if isolation.layer.op != LOSS:
                 network.proto.layer[-1].loss_weight.append(1)  # Caffe runs back only what leads to a loss
-            running = self._fed(network, alone.inputs())
+            running = self._fed(network, isolation.inputs())
             net, last, output = running.net, running.last, running.output(name)
             first = next(number for number, owner in enumerate(running.owners()) if owner)
             net._forward(0, last)
-            output.diff[...] = alone.upstream().reshape(output.diff.shape)
+            output.diff[...] = isolation.upstream().reshape(output.diff.shape)
 
             def run() -> None:
                 net.clear_param_diffs()  # as in a step: Caffe adds to what is there
@@ -294,7 +274,7 @@ class CaffeBackend(Backend):
 
             return run
 
-        return LoneLayer(alone.programs(forward, backward), self)
+        return IsolatedLayer(isolation.programs(forward, backward), self)
 
     def in_place(self, steps: int) -> InPlace:
         if self.phase() == "train" and self._job.request["optimizer"] == "adam":
@@ -345,9 +325,6 @@ class CaffeBackend(Backend):
             update_s=nobodys_s.pop(_UPDATE, 0.0),
             other=nobodys_s,
         )
-
-    def memory(self) -> Dict[str, Any]:
-        return on_the_cpu()
 
 
 def _copy(blob: Any, gradient: bool) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, List, Sequence, Tuple
 import numpy as np
 from caffe.proto import caffe_pb2
 
-from deepstone.backends.legacy.shared import LOSS, WireGraph, WireLayer
+from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer
 
 # Layers whose output their own backward does not read, so that the next layer may write over it.
 _OUTPUT_UNREAD = ("conv", "dense", "batch_norm", "max_pool", "add", "concat")

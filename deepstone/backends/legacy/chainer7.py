@@ -10,28 +10,12 @@ import chainer.functions as F
 import numpy as np
 from chainer.backends import intel64
 
-from deepstone.backends.base import (
-    ADAM_LEARNING_RATE,
-    LEARNING_RATE,
-    MOMENTUM,
-    PHASES,
-    Backend,
-    Job,
-    LayerResult,
-    LoneLayer,
-)
-from deepstone.backends.legacy.alone import Alone, Program
-from deepstone.backends.legacy.in_turn import InTurn
-from deepstone.backends.legacy.listening import Heard, listening
-from deepstone.backends.legacy.shared import (
-    LOSS,
-    WireGraph,
-    WireLayer,
-    effective,
-    on_the_cpu,
-    refuse_other_ops,
-    refuse_other_values,
-)
+from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, IsolatedLayer, Job, LayerResult
+from deepstone.backends.cpu_backend import PhasedCpuBackend, TableLowering
+from deepstone.backends.effective import listed, precisions
+from deepstone.backends.isolated import Isolation, Program
+from deepstone.backends.onednn_log import OnednnLog, logging_onednn
+from deepstone.backends.wire_graph import LOSS, InTurn, WireLayer, refuse_other_ops
 
 NAME = "chainer " + str(chainer.__version__)
 
@@ -46,7 +30,7 @@ HONOURED = {
 _Op = Callable[..., Any]
 
 
-class Held:
+class Arrays:
     """The trained arrays and the running statistics of each layer."""
 
     def __init__(
@@ -90,14 +74,9 @@ def _plain(x: Any) -> Any:
     return Plain().apply((x,))[0]
 
 
-class Lowering:
-    def __init__(self, graph: WireGraph, held: Held, dtype: Any, training: bool, dropout: bool) -> None:
-        self._graph = graph
-        self._held = held
-        self._dtype = dtype
-        self._training = training
-        self._dropout = dropout
-        self._table: Dict[str, Callable[[WireLayer], _Op]] = {
+class Lowering(TableLowering):
+    def _table(self) -> Dict[str, Callable[..., Any]]:
+        return {
             "conv": self._conv,
             "dense": self._dense,
             "batch_norm": self._batch_norm,
@@ -113,16 +92,9 @@ class Lowering:
             LOSS: self._loss,
         }
 
-    @property
-    def ops(self) -> List[str]:
-        return ["input"] + list(self._table)
-
-    def lower(self, layer: WireLayer) -> _Op:
-        return self._table[layer.op](layer)
-
     def _conv(self, layer: WireLayer) -> _Op:
-        held, has = self._held.parameters[layer.name], layer.has
-        weight, bias = held["weight"], held.get("bias")
+        parameters, has = self._arrays.parameters[layer.name], layer.has
+        weight, bias = parameters["weight"], parameters.get("bias")
         more = {"stride": has["stride"], "dilate": has["dilation"], "groups": has["groups"]}
         if layer.pad_is_even():
             pad = (has["pad"][0], has["pad"][2])
@@ -131,13 +103,14 @@ class Lowering:
         return lambda x: F.convolution_2d(_padded(x, sides, 0.0), weight, bias, **more)
 
     def _dense(self, layer: WireLayer) -> _Op:
-        held = self._held.parameters[layer.name]
-        weight, bias = held["weight"], held.get("bias")
+        parameters = self._arrays.parameters[layer.name]
+        weight, bias = parameters["weight"], parameters.get("bias")
         return lambda x: F.linear(x, weight, bias)
 
     def _batch_norm(self, layer: WireLayer) -> _Op:
-        held, kept = self._held.parameters[layer.name], self._held.buffers[layer.name]
-        weight, bias, mean, var = held["weight"], held["bias"], kept["running_mean"], kept["running_var"]
+        parameters, buffers = self._arrays.parameters[layer.name], self._arrays.buffers[layer.name]
+        weight, bias = parameters["weight"], parameters["bias"]
+        mean, var = buffers["running_mean"], buffers["running_var"]
         epsilon, decay = layer.has["epsilon"], 1 - layer.has["momentum"]
         if not self._training:
             return lambda x: F.fixed_batch_normalization(x, weight, bias, mean, var, eps=epsilon)
@@ -212,8 +185,7 @@ class Met:
         self.upstream = output.grad  # None where nobody needs it
 
 
-class ChainerBackend(Backend):
-    _job: Job
+class ChainerBackend(PhasedCpuBackend):
     _step: Callable[[], None]
     _update: Optional[Callable[[], None]]
     _met: Optional[Dict[str, "Met"]]
@@ -225,30 +197,28 @@ class ChainerBackend(Backend):
 
     def build(self, job: Job) -> None:
         engines = _engines(job.request)
-        refuse_other_values(job.request, dict(HONOURED, engine=("auto",) + engines), NAME)
-        self._job, request = job, job.request
-        self._heard, self._met = Heard(), None
+        request = self._begin(job, dict(HONOURED, engine=("auto",) + engines), NAME)
+        graph = self._graph
+        self._onednn_log, self._met = OnednnLog(), None
         self._engine = engines[0] if request["engine"] == "auto" else str(request["engine"])
         chainer.global_config.use_ideep = "auto" if self._engine == "onednn" else "never"
         self._device = chainer.get_device("@intel64" if self._engine == "onednn" else "@numpy")
         np.random.seed(request["seed"])  # which is where Chainer's dropout draws from
-        self._graph = graph = WireGraph(job.graph)
         self._dtype = np.float64 if request["precision"] == "fp64" else np.float32
-        self._training = request["phase"] != "forward"
         chainer.global_config.train = self._training
         chainer.global_config.enable_backprop = self._training
-        self._held, lowering = self._lowered(graph.layers)
+        self._arrays, lowering = self._lowered(graph.layers)
         refuse_other_ops(graph, lowering.ops, NAME)
         self._network = InTurn(graph, lowering.lower)
         self._labels = job.labels.astype(np.int32)
-        self._images = job.images.astype(self._dtype)
-        self._resident = chainer.Variable(self._images, requires_grad=request["input_grad"] == "on")
+        self._samples = job.samples.astype(self._dtype)
+        self._resident = chainer.Variable(self._samples, requires_grad=request["input_grad"] == "on")
         self._update = self._make_update() if request["phase"] == "train" else None
 
-    def _lowered(self, layers: Sequence[WireLayer], trained: bool = True) -> Tuple[Held, Lowering]:
-        held = Held(layers, self._job.weights, self._dtype, self._device, trained)
+    def _lowered(self, layers: Sequence[WireLayer], trained: bool = True) -> Tuple[Arrays, Lowering]:
+        own_arrays = Arrays(layers, self._job.weights, self._dtype, self._device, trained)
         dropout = self._job.request["dropout"] == "on"
-        return held, Lowering(self._graph, held, self._dtype, self._training, dropout)
+        return own_arrays, Lowering(self._graph, own_arrays, self._dtype, self._training, dropout)
 
     def _make_update(self) -> Callable[[], None]:
         kind = self._job.request["optimizer"]
@@ -260,35 +230,32 @@ class ChainerBackend(Backend):
             optimizer = chainer.optimizers.SGD(lr=LEARNING_RATE)
         owner = chainer.Link()
         with owner.init_scope():
-            for number, parameter in enumerate(self._held.flat()):
+            for number, parameter in enumerate(self._arrays.flat()):
                 setattr(owner, "parameter%d" % number, parameter)
         optimizer.setup(owner)
         update: Callable[[], None] = optimizer.update
         return update
 
-    def phase(self) -> str:
-        return str(self._job.request["phase"])
-
     def _get(self) -> Tuple[Any, Any]:
         """The data phase: the batch as it lies there, or a copy of it."""
         if self._job.request["input"] == "resident":
             return self._resident, self._labels
-        return chainer.Variable(self._images.copy(), requires_grad=False), self._labels.copy()
+        return chainer.Variable(self._samples.copy(), requires_grad=False), self._labels.copy()
 
     def _backward(self) -> None:
-        for parameter in self._held.flat():
+        for parameter in self._arrays.flat():
             parameter.cleargrad()
         self._resident.cleargrad()
         self._loss.backward()
         self._loss.unchain_backward()  # or the graph would live until the next step is through its forward
 
     def step(self, program: str) -> Callable[[], None]:
-        assert program == self.phase(), "chainer times phases with marks, so it has one program"
+        assert program == self.phase(), "chainer times phases one by one, so it has one program"
         network, get, training, update = self._network, self._get, self._training, self._update
 
         def step() -> None:
-            images, labels = get()
-            self._loss = network(images, labels)
+            samples, labels = get()
+            self._loss = network(samples, labels)
             if training:
                 self._backward()
             if update is not None:
@@ -301,16 +268,13 @@ class ChainerBackend(Backend):
         if self._engine == "native":
             step()
             return
-        with listening(_beside_ideep("libmkldnn.so.0")) as self._heard:
+        with logging_onednn(_beside_ideep("libmkldnn.so.0")) as self._onednn_log:
             step()
 
-    def phases(self) -> Sequence[str]:
-        return PHASES[: {"forward": 2, "gradient": 3, "train": 4}[self.phase()]]
-
     def step_in_phases(self, mark: Callable[[int], None]) -> None:
-        images, labels = self._get()
+        samples, labels = self._get()
         mark(0)
-        self._loss = self._network(images, labels)
+        self._loss = self._network(samples, labels)
         mark(1)
         if self._training:
             self._backward()
@@ -320,23 +284,21 @@ class ChainerBackend(Backend):
             mark(3)
 
     def observe(self) -> Dict[str, Dict[str, Any]]:
-        set_to = {
+        set_to: Dict[str, Any] = {
             "engine": self._engine,
-            "layout": "nchw",
-            "algorithm": "heuristic",
             "compile": "off",
-            "inter_threads": 1,
-            "isa": "no limit",
         }
         observed: Dict[str, Any] = {
             "framework": "chainer@" + str(chainer.__version__),
-            "device": "cpu",
-            "precision": "fp64" if self._loss.dtype == np.float64 else "fp32",
+            "device": self._observed_device(),
+            "precision": listed(precisions(np.dtype(variable.dtype).name for variable in self._variables())),
         }
-        if self._heard.was_listening:
-            observed["engine"] = "onednn" if self._heard.primitives else "native"
-            if self._heard.isa is not None:
-                observed["isa"] = self._heard.isa
+        if not intel64.should_use_ideep(">=auto"):
+            observed["engine"] = "native"
+        if self._onednn_log.available:
+            observed["engine"] = "onednn" if self._onednn_log.primitives else "native"
+            if self._onednn_log.isa is not None:
+                observed["isa"] = self._onednn_log.isa
         threads = _openblas_threads() if self._engine == "native" else _openmp_threads()
         if threads is None:
             set_to["threads"] = self._job.request["threads"]
@@ -344,10 +306,19 @@ class ChainerBackend(Backend):
                 set_to["threads"] = len(os.sched_getaffinity(0))
         else:
             observed["threads"] = threads
-        return effective(self._job.request, set_to, observed)
+        return self._effective(set_to, observed)
+
+    def _variables(self) -> List[Any]:
+        """The loss of the last step and all that is trained."""
+        return [self._loss] + [own for arrays in self._arrays.parameters.values() for own in arrays.values()]
+
+    def _observed_device(self) -> str:
+        on_cpu = (chainer.backend.CpuDevice, chainer.backend.Intel64Device)
+        devices = [variable.device for variable in self._variables()]
+        return " and ".join(sorted({"cpu" if isinstance(device, on_cpu) else str(device) for device in devices}))
 
     def details(self) -> Dict[str, Any]:
-        return {"onednn_primitives": self._heard.primitives}
+        return {"onednn_primitives": self._onednn_log.primitives}
 
     def loss(self) -> float:
         return float(self._loss.array)
@@ -355,10 +326,10 @@ class ChainerBackend(Backend):
     def arrays(self, kind: str) -> Dict[str, Any]:
         found: Dict[str, Any] = {}
         if kind == "buffers":
-            for layer, arrays in self._held.buffers.items():
+            for layer, arrays in self._arrays.buffers.items():
                 found.update({"%s/%s" % (layer, name): array for name, array in arrays.items()})
             return found
-        for layer, parameters in self._held.parameters.items():
+        for layer, parameters in self._arrays.parameters.items():
             for name, parameter in parameters.items():
                 taken = parameter.grad if kind == "gradients" else parameter.array
                 if taken is not None:
@@ -367,7 +338,7 @@ class ChainerBackend(Backend):
 
     def layer(self, name: str, inputs: Dict[str, Any], upstream: Optional[Any]) -> LayerResult:
         layer = self._graph.by_name[name]
-        held, lowering = self._lowered([layer])
+        own_arrays, lowering = self._lowered([layer])
         given = {source: chainer.Variable(array.astype(self._dtype)) for source, array in inputs.items()}
         output = self._call(layer, lowering, given)()
         result = np.array(_numpy(output.array))
@@ -375,12 +346,12 @@ class ChainerBackend(Backend):
             output = F.identity(output)  # of a layer that hands on its input, the gradient would be set by hand
             output.grad = np.asarray(upstream, dtype=self._dtype).reshape(output.shape)
             output.backward()
-        parameters = held.parameters.get(name, {})
+        parameters = own_arrays.parameters.get(name, {})
         return LayerResult(
             result,
             inputs={source: _numpy(one.grad) for source, one in given.items() if one.grad is not None},
             parameters={key: _numpy(one.grad) for key, one in parameters.items() if one.grad is not None},
-            buffers=held.buffers.get(name, {}),
+            buffers=own_arrays.buffers.get(name, {}),
         )
 
     def _call(self, layer: WireLayer, lowering: Lowering, given: Dict[str, Any]) -> Callable[[], Any]:
@@ -390,11 +361,11 @@ class ChainerBackend(Backend):
         function = lowering.lower(layer)
         return lambda: function(*arguments)
 
-    def lone_layer(self, name: str) -> LoneLayer:
-        alone = Alone(self._graph, name, self._job.request, len(self._labels))
+    def isolated_layer(self, name: str) -> IsolatedLayer:
+        isolation = Isolation(self._graph, name, self._job.request, len(self._labels))
 
         def forward() -> Program:
-            call, _ = self._ready(alone, alone.sources, True)
+            call, _ = self._ready(isolation, isolation.sources, True)
 
             def run() -> None:
                 call()
@@ -402,7 +373,7 @@ class ChainerBackend(Backend):
             return run
 
         def backward(sources: Sequence[str], trained: bool) -> Program:
-            call, wanted = self._ready(alone, sources, trained)
+            call, wanted = self._ready(isolation, sources, trained)
             output, upstream = call(), chainer.Variable(self._meetings()[name].upstream)
 
             def run() -> None:
@@ -413,18 +384,20 @@ class ChainerBackend(Backend):
 
             return run
 
-        moves = alone.layer.op == "flatten" and _is_scattered(next(iter(self._meetings()[name].inputs.values())))
-        return LoneLayer(alone.programs(forward, backward, moves_to_flatten=moves), self)
+        moves = isolation.layer.op == "flatten" and _is_scattered(next(iter(self._meetings()[name].inputs.values())))
+        return IsolatedLayer(isolation.programs(forward, backward, moves_to_flatten=moves), self)
 
-    def _ready(self, alone: Alone, sources: Sequence[str], trained: bool) -> Tuple[Callable[[], Any], List[Any]]:
+    def _ready(
+        self, isolation: Isolation, sources: Sequence[str], trained: bool
+    ) -> Tuple[Callable[[], Any], List[Any]]:
         """The layer by itself, and what has a gradient: those inputs, and the weights if `trained`."""
-        held, lowering = self._lowered([alone.layer], trained)
+        own_arrays, lowering = self._lowered([isolation.layer], trained)
         given = {
             source: chainer.Variable(array, requires_grad=source in sources)
-            for source, array in self._meetings()[alone.layer.name].inputs.items()
+            for source, array in self._meetings()[isolation.layer.name].inputs.items()
         }
-        wanted = [given[source] for source in sources] + (held.flat() if trained else [])
-        return self._call(alone.layer, lowering, given), wanted
+        wanted = [given[source] for source in sources] + (own_arrays.flat() if trained else [])
+        return self._call(isolation.layer, lowering, given), wanted
 
     def _meetings(self) -> Dict[str, Met]:
         """By layer. Kept from one step of its own: Chainer's convolutions leave images with channels last, MKL-DNN's in
@@ -443,15 +416,12 @@ class ChainerBackend(Backend):
 
                 return call
 
-            images = chainer.Variable(self._images, requires_grad=self._job.request["input_grad"] == "on")
-            loss = InTurn(self._graph, lower)(images, self._labels)
+            samples = chainer.Variable(self._samples, requires_grad=self._job.request["input_grad"] == "on")
+            loss = InTurn(self._graph, lower)(samples, self._labels)
             if self._training:
                 loss.backward(retain_grad=True)
             self._met = {layer.name: Met(layer, arguments, output) for layer, arguments, output in seen}
         return self._met
-
-    def memory(self) -> Dict[str, Any]:
-        return on_the_cpu()
 
 
 def _engines(request: Dict[str, Any]) -> Tuple[str, ...]:

@@ -9,17 +9,10 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set,
 import cntk as C
 import numpy as np
 
-from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, Backend, Job, LayerResult, LoneLayer
-from deepstone.backends.legacy.alone import Alone, Program
-from deepstone.backends.legacy.shared import (
-    LOSS,
-    WireGraph,
-    WireLayer,
-    effective,
-    on_the_cpu,
-    refuse_other_ops,
-    refuse_other_values,
-)
+from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, IsolatedLayer, Job, LayerResult
+from deepstone.backends.cpu_backend import CpuBackend
+from deepstone.backends.isolated import Isolation, Program
+from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer, refuse_other_ops
 
 NAME = "cntk " + str(C.__version__)
 
@@ -35,7 +28,7 @@ HONOURED = {
 _LOWEST = float(np.finfo(np.float32).min)  # what max pools are padded with; windows always hold a pixel as well
 
 
-class Held:
+class Arrays:
     """The trained arrays and the running statistics, as CNTK keeps them: dense weights are (inputs, features)."""
 
     def __init__(
@@ -66,9 +59,9 @@ class Held:
 class Lowering:
     """Layers to functions. `samples` is the batch: what CNTK sums over it is to be a mean."""
 
-    def __init__(self, graph: WireGraph, held: Held, dtype: Any, samples: int, dropout: bool) -> None:
+    def __init__(self, graph: WireGraph, arrays: Arrays, dtype: Any, samples: int, dropout: bool) -> None:
         self._graph = graph
-        self._held = held
+        self._arrays = arrays
         self._dtype = dtype
         self._samples = samples
         self._dropout = dropout
@@ -96,7 +89,7 @@ class Lowering:
         return self._table[layer.op](layer, *inputs)
 
     def _own(self, layer: WireLayer, name: str) -> Any:
-        return self._held.parameters[layer.name, name]
+        return self._arrays.parameters[layer.name, name]
 
     def _constant(self, value: Any) -> Any:
         return C.constant(np.asarray(value, dtype=self._dtype))
@@ -120,7 +113,7 @@ class Lowering:
         return y + self._own(layer, "bias") if layer.has["bias"] else y
 
     def _batch_norm(self, layer: WireLayer, x: Any) -> Any:
-        mean, var = (self._held.buffers[layer.name, name] for name in layer.buffers)
+        mean, var = (self._arrays.buffers[layer.name, name] for name in layer.buffers)
         return C.batch_normalization(
             x,
             self._own(layer, "weight"),
@@ -180,41 +173,38 @@ class Lowering:
         return C.cross_entropy_with_softmax(x, labels) * self._constant(layer.has["weight"] / self._samples)
 
 
-class CntkBackend(Backend):
-    _job: Job
+class CntkBackend(CpuBackend):
     _losses: Any  # of each sample in CNTK's memory, or the trainer that knows their mean
 
     def versions(self) -> Dict[str, Any]:
         return {"name": "cntk", "version": C.__version__, "numpy": np.__version__}
 
     def build(self, job: Job) -> None:
-        refuse_other_values(job.request, HONOURED, NAME)
-        self._job, request = job, job.request
+        request = self._begin(job, HONOURED, NAME)
+        graph = self._graph
         C.device.try_set_default_device(C.device.cpu())
         C.cntk_py.set_fixed_random_seed(request["seed"])
         if request["threads"] != "auto":
             C.cntk_py.set_max_num_cputhreads(int(request["threads"]))
-        self._graph = graph = WireGraph(job.graph)
         self._dtype = np.float64 if request["precision"] == "fp64" else np.float32
         self._samples = len(job.labels)
-        self._training = request["phase"] != "forward"
-        self._held, lowering = self._lowered(graph.layers)
+        self._arrays, lowering = self._lowered(graph.layers)
         refuse_other_ops(graph, lowering.ops, NAME)
-        self._images = self._input(graph.input.output, request["input_grad"] == "on")
+        self._samples = self._input(graph.input.output, request["input_grad"] == "on")
         self._labels = self._labels_input()
-        self._loss = _network(graph, lowering, self._images, self._labels)
-        self._wanted: List[Any] = list(self._held.parameters.values())
+        self._loss = _network(graph, lowering, self._samples, self._labels)
+        self._wanted: List[Any] = list(self._arrays.parameters.values())
         if request["input_grad"] == "on":
-            self._wanted.append(self._images)
-        self._host = job.images.astype(self._dtype)
-        self._resident = {self._images: C.Value(batch=self._host), self._labels: self._one_hot()}
+            self._wanted.append(self._samples)
+        self._host = job.samples.astype(self._dtype)
+        self._resident = {self._samples: C.Value(batch=self._host), self._labels: self._one_hot()}
         self._gradients: Dict[Any, Any] = {}
         self._programs: Dict[str, Callable[[], None]] = {}
 
-    def _lowered(self, layers: Sequence[WireLayer], trained: bool = True) -> Tuple[Held, Lowering]:
-        held = Held(layers, self._job.weights, self._dtype, trained)
+    def _lowered(self, layers: Sequence[WireLayer], trained: bool = True) -> Tuple[Arrays, Lowering]:
+        own_arrays = Arrays(layers, self._job.weights, self._dtype, trained)
         dropout = self._job.request["dropout"] == "on"
-        return held, Lowering(self._graph, held, self._dtype, self._samples, dropout)
+        return own_arrays, Lowering(self._graph, own_arrays, self._dtype, self._samples, dropout)
 
     def _input(self, shape: Sequence[int], needs_gradient: bool) -> Any:
         return C.input_variable(tuple(shape), dtype=self._dtype, needs_gradient=needs_gradient)
@@ -233,11 +223,11 @@ class CntkBackend(Backend):
         """The batch as it lies there, or arrays that CNTK copies in."""
         if self._job.request["input"] == "resident":
             return self._resident
-        return {self._images: self._host, self._labels: self._one_hot()}
+        return {self._samples: self._host, self._labels: self._one_hot()}
 
     def _make_learner(self) -> Any:
         """Rates per sample: CNTK applies these as they are to the sum over the batch, which here is the mean."""
-        kind, parameters = self._job.request["optimizer"], list(self._held.parameters.values())
+        kind, parameters = self._job.request["optimizer"], list(self._arrays.parameters.values())
         if kind == "adam":
             rate = C.learning_parameter_schedule_per_sample(ADAM_LEARNING_RATE)
             decays = [C.momentum_schedule(decay, minibatch_size=self._samples) for decay in (0.9, 0.999)]
@@ -248,9 +238,6 @@ class CntkBackend(Backend):
         momentum = C.momentum_schedule(MOMENTUM, minibatch_size=self._samples)
         return C.momentum_sgd(parameters, rate, momentum, unit_gain=False)
 
-    def phase(self) -> str:
-        return str(self._job.request["phase"])
-
     def step(self, program: str) -> Callable[[], None]:
         if program not in self._programs:
             makers = {"forward": self._forward_step, "gradient": self._gradient_step, "train": self._train_step}
@@ -259,11 +246,11 @@ class CntkBackend(Backend):
 
     def _forward_step(self) -> Callable[[], None]:
         forward, feed, output = self._loss.forward, self._feed, self._loss.output
-        # What is kept for a backward pass decides whether CNTK runs in training or in evaluation.
-        kept = {output} if self._training else None
+        # What is saved for a backward pass decides whether CNTK runs in training or in evaluation.
+        saved = {output} if self._training else None
 
         def step() -> None:
-            _, outputs = forward(feed(), [output], kept, as_numpy=False)
+            _, outputs = forward(feed(), [output], saved, as_numpy=False)
             self._losses = outputs[output]
 
         return step
@@ -288,25 +275,17 @@ class CntkBackend(Backend):
 
         return step
 
-    def phases(self) -> None:
-        return None
-
     def observe(self) -> Dict[str, Dict[str, Any]]:
         set_to = {
             "device": "cpu",
-            "engine": "native",
-            "layout": "nchw",
-            "algorithm": "heuristic",
             "compile": "graph",
-            "inter_threads": 1,
-            "isa": "no limit",
         }
         observed = {
             "framework": "cntk@" + str(C.__version__),
             "precision": "fp64" if self._loss.dtype == np.float64 else "fp32",
             "threads": int(C.cntk_py.get_max_num_cputhreads()),
         }
-        return effective(self._job.request, set_to, observed)
+        return self._effective(set_to, observed)
 
     def loss(self) -> float:
         if isinstance(self._losses, C.Trainer):
@@ -315,98 +294,95 @@ class CntkBackend(Backend):
 
     def arrays(self, kind: str) -> Dict[str, Any]:
         if kind == "buffers":
-            return {"%s/%s" % key: buffer.value for key, buffer in self._held.buffers.items()}
+            return {"%s/%s" % key: buffer.value for key, buffer in self._arrays.buffers.items()}
         found: Dict[str, Any] = {}
-        for key, parameter in self._held.parameters.items():
+        for key, parameter in self._arrays.parameters.items():
             if kind == "parameters":
-                found["%s/%s" % key] = self._held.as_the_graph_has_it(key, parameter.value)
+                found["%s/%s" % key] = self._arrays.as_the_graph_has_it(key, parameter.value)
             elif parameter in self._gradients:
-                found["%s/%s" % key] = self._held.as_the_graph_has_it(key, _array(self._gradients[parameter]))
+                found["%s/%s" % key] = self._arrays.as_the_graph_has_it(key, _array(self._gradients[parameter]))
         return found
 
     def layer(self, name: str, inputs: Dict[str, Any], upstream: Optional[Any]) -> LayerResult:
         layer = self._graph.by_name[name]
-        function, given, held, feed = self._alone(layer, layer.sources, True)
+        function, given, own_arrays, feed = self._single_function(layer, layer.sources, True)
         feed.update({given[source]: array.astype(self._dtype) for source, array in inputs.items()})
         output = function.output
         if upstream is None:
             return LayerResult(_of_the_batch(layer, function.eval(feed)))
         state, outputs = function.forward(feed, [output], {output})
-        wanted = set(given.values()) | set(held.parameters.values())
+        wanted = set(given.values()) | set(own_arrays.parameters.values())
         found = function.backward(state, {output: self._of_each_sample(upstream, output)}, wanted)
         return LayerResult(
             _of_the_batch(layer, outputs[output]),
             inputs={source: np.asarray(found[variable]) for source, variable in given.items()},
             parameters={
-                key[1]: held.as_the_graph_has_it(key, np.asarray(found[parameter]))
-                for key, parameter in held.parameters.items()
+                key[1]: own_arrays.as_the_graph_has_it(key, np.asarray(found[parameter]))
+                for key, parameter in own_arrays.parameters.items()
             },
-            buffers={key[1]: buffer.value for key, buffer in held.buffers.items()},
+            buffers={key[1]: buffer.value for key, buffer in own_arrays.buffers.items()},
         )
 
-    def _alone(
+    def _single_function(
         self, layer: WireLayer, sources: Sequence[str], trained: bool
-    ) -> Tuple[Any, Dict[str, Any], Held, Dict[Any, Any]]:
+    ) -> Tuple[Any, Dict[str, Any], Arrays, Dict[Any, Any]]:
         """The layer as a function, with gradients of those inputs, and of its weights if `trained`; its inputs by
         source, its weights, and labels where it takes them."""
-        held, lowering = self._lowered([layer], trained)
+        own_arrays, lowering = self._lowered([layer], trained)
         given = {source: self._input(self._graph.shape(source), source in sources) for source in layer.sources}
         arguments, feed = [given[source] for source in layer.inputs], {}
         if layer.op == LOSS:
             arguments.append(self._labels_input())
             feed[arguments[-1]] = self._one_hot()
-        return lowering.lower(layer, arguments), given, held, feed
+        return lowering.lower(layer, arguments), given, own_arrays, feed
 
     def _of_each_sample(self, upstream: Any, output: Any) -> Any:
         shape = (self._samples,) + tuple(output.shape)
         return np.ascontiguousarray(np.broadcast_to(np.asarray(upstream, dtype=self._dtype), shape))
 
-    def lone_layer(self, name: str) -> LoneLayer:
+    def isolated_layer(self, name: str) -> IsolatedLayer:
         """Backward with a forward pass, which CNTK wants anew each time. It copies what a function is given: the inputs
         in forward, the gradient of the output in backward. So does every program here, also for what in a step comes
         from the layer before."""
-        alone = Alone(self._graph, name, self._job.request, self._samples)
+        isolation = Isolation(self._graph, name, self._job.request, self._samples)
 
         def ready(sources: Sequence[str], trained: bool) -> Tuple[Any, Dict[Any, Any], Any, Set[Any]]:
-            function, given, held, feed = self._alone(alone.layer, sources, trained)
-            arrays = alone.inputs()
+            function, given, own_arrays, feed = self._single_function(isolation.layer, sources, trained)
+            arrays = isolation.inputs()
             feed.update({given[source]: C.Value(batch=arrays[source].astype(self._dtype)) for source in given})
-            wanted = {given[source] for source in sources} | set(held.parameters.values() if trained else ())
+            wanted = {given[source] for source in sources} | set(own_arrays.parameters.values() if trained else ())
             return function, feed, function.output, wanted
 
         def forward() -> Program:
-            function, feed, output, _ = ready(alone.sources if alone.training else [], alone.training)
-            call, kept = function.forward, {output} if alone.training else None
+            function, feed, output, _ = ready(isolation.sources if isolation.training else [], isolation.training)
+            call, saved = function.forward, {output} if isolation.training else None
 
             def run() -> None:
-                call(feed, [output], kept, as_numpy=False)
+                call(feed, [output], saved, as_numpy=False)
 
             return run
 
         def backward(sources: Sequence[str], trained: bool) -> Program:
             function, feed, output, wanted = ready(sources, trained)
-            there, back, kept = function.forward, function.backward, {output}
-            root = {output: C.Value(batch=self._of_each_sample(alone.upstream(), output))}
+            there, back, saved = function.forward, function.backward, {output}
+            root = {output: C.Value(batch=self._of_each_sample(isolation.upstream(), output))}
 
             def run() -> None:
-                state, _ = there(feed, [output], kept, as_numpy=False)
+                state, _ = there(feed, [output], saved, as_numpy=False)
                 back(state, root, wanted, as_numpy=False)
 
             return run
 
-        programs = alone.programs(forward, backward, with_forward=True)
-        return LoneLayer(programs, self, beside="a copy of what the layer is given")
-
-    def memory(self) -> Dict[str, Any]:
-        return on_the_cpu()
+        programs = isolation.programs(forward, backward, with_forward=True)
+        return IsolatedLayer(programs, self, beside="a copy of what the layer is given")
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, MemoryError) or "bad_alloc" in str(error)
 
 
-def _network(graph: WireGraph, lowering: Lowering, images: Any, labels: Any) -> Any:
+def _network(graph: WireGraph, lowering: Lowering, samples: Any, labels: Any) -> Any:
     """The sum of all losses."""
-    functions: Dict[str, Any] = {graph.input.name: images}
+    functions: Dict[str, Any] = {graph.input.name: samples}
     losses: List[Any] = []
     for layer in graph.layers:
         inputs = [functions[name] for name in layer.inputs]

@@ -15,23 +15,15 @@ from deepstone.backends.base import (
     ADAM_LEARNING_RATE,
     LEARNING_RATE,
     MOMENTUM,
-    PHASES,
-    Backend,
+    IsolatedLayer,
     Job,
     LayerResult,
-    LoneLayer,
-    Marks,
+    Timestamps,
 )
-from deepstone.backends.legacy.alone import Alone, Program
-from deepstone.backends.legacy.shared import (
-    LOSS,
-    WireGraph,
-    WireLayer,
-    effective,
-    on_the_cpu,
-    refuse_other_ops,
-    refuse_other_values,
-)
+from deepstone.backends.cpu_backend import PhasedCpuBackend
+from deepstone.backends.effective import listed, precisions
+from deepstone.backends.isolated import Isolation, Program
+from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer, refuse_other_ops
 
 NAME = "mxnet " + str(mx.__version__)
 
@@ -48,7 +40,7 @@ _LABELS = "labels of the batch"
 _LOWEST = float(np.finfo(np.float32).min)  # MXNet pads with a finite number only; windows always hold a pixel as well
 
 
-class WaitingMarks(Marks):
+class WaitingTimestamps(Timestamps):
     def set(self, position: int) -> None:
         before = self._clock()
         mx.nd.waitall()
@@ -182,8 +174,7 @@ class Lowering:
         return mx.sym.mean(picked) * -layer.has["weight"]
 
 
-class MxnetBackend(Backend):
-    _job: Job
+class MxnetBackend(PhasedCpuBackend):
     _executor: Any
     _outputs: Optional[Dict[str, Any]]  # of all layers that others read
     _update: Callable[[], None]
@@ -193,19 +184,17 @@ class MxnetBackend(Backend):
         return {"name": "mxnet", "version": mx.__version__, "numpy": np.__version__, "build": " ".join(enabled)}
 
     def build(self, job: Job) -> None:
-        refuse_other_values(job.request, HONOURED, NAME)
-        self._job, request = job, job.request
+        request = self._begin(job, HONOURED, NAME)
+        graph = self._graph
         mx.random.seed(request["seed"])
-        self._graph = graph = WireGraph(job.graph)
         self._dtype = np.float64 if request["precision"] == "fp64" else np.float32
-        self._training = request["phase"] != "forward"
         lowering = self._new_lowering()
         refuse_other_ops(graph, lowering.ops, NAME)
-        given = {graph.input.name: mx.nd.array(job.images, dtype=self._dtype), _LABELS: self._labels()}
+        given = {graph.input.name: mx.nd.array(job.samples, dtype=self._dtype), _LABELS: self._labels()}
         wanted = [graph.input.name] if self._training and request["input_grad"] == "on" else []
         loss = mx.sym.make_loss(_network(graph, lowering))
         self._executor = self._bound(loss, lowering, graph.layers, given, wanted, self._training)
-        self._images = self._executor.arg_dict[graph.input.name]
+        self._samples = self._executor.arg_dict[graph.input.name]
         self._outputs = None
         self._steps_done = 0
         self._update = self._make_update() if request["phase"] == "train" else _nothing
@@ -228,7 +217,7 @@ class MxnetBackend(Backend):
         """The symbol with its arrays. It keeps gradients of the `wanted` among those given, and of all parameters if
         `trained`."""
         arrays, with_gradient = dict(given), list(wanted)
-        kept: Dict[str, Any] = {}
+        buffers: Dict[str, Any] = {}
         for layer in layers:
             for name in layer.parameters:
                 own = self._job.weights[layer.name][name]
@@ -237,7 +226,7 @@ class MxnetBackend(Backend):
                     with_gradient.append(_key(layer.name, name))
             for name in layer.buffers:
                 start = mx.nd.ones if name == "running_var" else mx.nd.zeros
-                kept[_key(layer.name, name)] = start(layer.parameters["weight"], dtype=self._dtype)
+                buffers[_key(layer.name, name)] = start(layer.parameters["weight"], dtype=self._dtype)
         arrays.update(lowering.constants)
         gradients = {name: mx.nd.zeros(arrays[name].shape, dtype=self._dtype) for name in with_gradient}
         needed = set(symbol.list_arguments())
@@ -246,7 +235,7 @@ class MxnetBackend(Backend):
             args={name: array for name, array in arrays.items() if name in needed},
             args_grad=gradients or None,
             grad_req={name: "write" if name in gradients else "null" for name in needed},
-            aux_states=kept,
+            aux_states=buffers,
         )
 
     def _make_update(self) -> Callable[[], None]:
@@ -270,11 +259,8 @@ class MxnetBackend(Backend):
 
         return update
 
-    def phase(self) -> str:
-        return str(self._job.request["phase"])
-
     def step(self, program: str) -> Callable[[], None]:
-        assert program == self.phase(), "mxnet times phases with marks, so it has one program"
+        assert program == self.phase(), "mxnet times phases one by one, so it has one program"
         executor, update, training = self._executor, self._update, self._training
         fetch = self._fetch if self._job.request["input"] == "host" else None
 
@@ -290,10 +276,7 @@ class MxnetBackend(Backend):
         return step
 
     def _fetch(self) -> None:
-        self._images[:] = self._job.images
-
-    def phases(self) -> Sequence[str]:
-        return PHASES[: {"forward": 2, "gradient": 3, "train": 4}[self.phase()]]
+        self._samples[:] = self._job.samples
 
     def step_in_phases(self, mark: Callable[[int], None]) -> None:
         if self._job.request["input"] == "host":
@@ -312,26 +295,24 @@ class MxnetBackend(Backend):
     def synchronize(self) -> None:
         mx.nd.waitall()
 
-    def marks(self, count: int) -> Marks:
-        return WaitingMarks(count, self.clock)
+    def timestamps(self, count: int) -> Timestamps:
+        return WaitingTimestamps(count, self.clock)
 
     def observe(self) -> Dict[str, Dict[str, Any]]:
         has_onednn = mx.runtime.Features().is_enabled("MKLDNN") and self._dtype == np.float32  # it knows no float64
         set_to = {
             "engine": "onednn" if has_onednn else "native",
-            "layout": "nchw",
-            "algorithm": "heuristic",
             "compile": "graph",
             "inter_threads": int(os.environ.get("MXNET_CPU_WORKER_NTHREADS", "1")),
-            "isa": "no limit",
         }
+        arrays = [self._loss()] + list(self._executor.arg_dict.values())
         observed = {
             "framework": "mxnet@" + str(mx.__version__),
-            "device": str(self._loss().context.device_type),
-            "precision": "fp64" if self._loss().dtype == np.float64 else "fp32",
+            "device": " and ".join(sorted({str(array.context.device_type) for array in arrays})),
+            "precision": listed(precisions(np.dtype(array.dtype).name for array in arrays)),
             "threads": int(ctypes.CDLL(mx.libinfo.find_lib_path()[0]).omp_get_max_threads()),
         }
-        return effective(self._job.request, set_to, observed)
+        return self._effective(set_to, observed)
 
     def _loss(self) -> Any:
         return self._executor.outputs[0]
@@ -342,9 +323,9 @@ class MxnetBackend(Backend):
     def arrays(self, kind: str) -> Dict[str, Any]:
         if kind == "buffers":
             return self._buffers(self._executor, self._graph.layers, self._steps_done)
-        held = self._executor.grad_dict if kind == "gradients" else self._executor.arg_dict
+        own_arrays = self._executor.grad_dict if kind == "gradients" else self._executor.arg_dict
         keys = [(layer, name) for layer in self._graph.layers for name in layer.parameters]
-        found = {"%s/%s" % (layer.name, name): held.get(_key(layer.name, name)) for layer, name in keys}
+        found = {"%s/%s" % (layer.name, name): own_arrays.get(_key(layer.name, name)) for layer, name in keys}
         return {name: array.asnumpy() for name, array in found.items() if array is not None}
 
     def _buffers(self, executor: Any, layers: Iterable[WireLayer], steps: int) -> Dict[str, Any]:
@@ -371,8 +352,10 @@ class MxnetBackend(Backend):
         output = executor.forward(is_train=upstream is not None)[0]
         if upstream is not None:
             executor.backward([self._shaped(upstream, output)])
-        held = executor.grad_dict if wanted or (self._training and layer.parameters) else {}  # MXNet has no empty one
-        gradients = {key: array.asnumpy() for key, array in held.items() if array is not None}
+        own_arrays = (
+            executor.grad_dict if wanted or (self._training and layer.parameters) else {}
+        )  # MXNet has no empty one
+        gradients = {key: array.asnumpy() for key, array in own_arrays.items() if array is not None}
         buffers = self._buffers(executor, [layer], 1 if upstream is not None else 0)
         return LayerResult(
             output.asnumpy().reshape((len(self._job.labels),) + layer.output if layer.op != LOSS else ()),
@@ -394,17 +377,17 @@ class MxnetBackend(Backend):
     def _shaped(self, upstream: Any, output: Any) -> Any:
         return mx.nd.array(np.asarray(upstream).reshape(output.shape), dtype=self._dtype)
 
-    def lone_layer(self, name: str) -> LoneLayer:
-        alone = Alone(self._graph, name, self._job.request, len(self._job.labels))
-        training, with_forward = alone.training, alone.training and not self._runs_back_again(alone)
+    def isolated_layer(self, name: str) -> IsolatedLayer:
+        isolation = Isolation(self._graph, name, self._job.request, len(self._job.labels))
+        training, with_forward = isolation.training, isolation.training and not self._runs_back_again(isolation)
 
         def forward() -> Program:
-            wanted = alone.sources if training else []
-            run = self._single(alone.layer, self._met_by(alone.layer), wanted, training).forward
+            wanted = isolation.sources if training else []
+            run = self._single(isolation.layer, self._met_by(isolation.layer), wanted, training).forward
             return lambda: run(is_train=training)
 
         def backward(sources: Sequence[str], trained: bool) -> Program:
-            executor, upstream = self._gone_forward(alone, sources, trained)
+            executor, upstream = self._gone_forward(isolation, sources, trained)
 
             def both() -> None:
                 executor.forward(is_train=True)
@@ -412,7 +395,7 @@ class MxnetBackend(Backend):
 
             return both if with_forward else lambda: executor.backward(upstream)
 
-        return LoneLayer(alone.programs(forward, backward, with_forward), self)
+        return IsolatedLayer(isolation.programs(forward, backward, with_forward), self)
 
     def _met_by(self, layer: WireLayer) -> Dict[str, Any]:
         """What the layer reads in a step, as it lies there: oneDNN leaves images in blocks of channels, and a pool that
@@ -423,40 +406,37 @@ class MxnetBackend(Backend):
             names = [name for name in symbols if self._graph.takers(name)]
             images, group = self._graph.input.name, mx.sym.Group([symbols[name] for name in names])
             # With a gradient of something, or MXNet would fuse layers into one.
-            given = {images: self._images.copy()}
+            given = {images: self._samples.copy()}
             executor = self._bound(group, lowering, self._graph.layers, given, [images], False)
             self._outputs = dict(zip(names, executor.forward(is_train=self._training)))
         return {source: self._outputs[source] for source in layer.sources}
 
-    def _gone_forward(self, alone: Alone, sources: Sequence[str], trained: bool) -> Tuple[Any, Any]:
+    def _gone_forward(self, isolation: Isolation, sources: Sequence[str], trained: bool) -> Tuple[Any, Any]:
         """The layer after a forward, and the gradient of its output, as the next layer's backward leaves it."""
-        executor = self._single(alone.layer, self._met_by(alone.layer), sources, trained)
+        executor = self._single(isolation.layer, self._met_by(isolation.layer), sources, trained)
         output = executor.forward(is_train=True)[0]
-        name = alone.layer.name
+        name = isolation.layer.name
         takers = [layer for layer in self._graph.layers if name in layer.inputs]
         if not takers:
-            return executor, self._shaped(alone.upstream(), output)
+            return executor, self._shaped(isolation.upstream(), output)
         taker = self._single(takers[0], self._met_by(takers[0]), [name], False)
         taker.backward(
             [mx.nd.random.normal(shape=one.shape, dtype=self._dtype) for one in taker.forward(is_train=True)]
         )
         return executor, taker.grad_dict[name]
 
-    def _runs_back_again(self, alone: Alone) -> bool:
+    def _runs_back_again(self, isolation: Isolation) -> bool:
         """Whether a second backward from one forward gives what the first gave. MXNet may lay a gradient over what
-        forward has kept: the mask of a dropout, a norm made of several symbols."""
-        if not (alone.sources or alone.layer.parameters):
+        forward has saved: the mask of a dropout, a norm made of several symbols."""
+        if not (isolation.sources or isolation.layer.parameters):
             return True
-        executor, upstream = self._gone_forward(alone, alone.sources, True)
-        held = [array for array in executor.grad_dict.values() if array is not None]
+        executor, upstream = self._gone_forward(isolation, isolation.sources, True)
+        own_arrays = [array for array in executor.grad_dict.values() if array is not None]
         found: List[List[Any]] = []
         for _ in range(2):
             executor.backward(upstream)
-            found.append([array.asnumpy() for array in held])
+            found.append([array.asnumpy() for array in own_arrays])
         return all(np.allclose(first, second, 1e-3, 1e-5) for first, second in zip(*found))
-
-    def memory(self) -> Dict[str, Any]:
-        return on_the_cpu()
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         of_mxnet = isinstance(error, mx.base.MXNetError) and "allocate" in str(error).lower()

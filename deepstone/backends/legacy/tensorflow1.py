@@ -10,17 +10,10 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 import numpy as np
 import tensorflow
 
-from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, Backend, Job, LayerResult, LoneLayer
-from deepstone.backends.legacy.alone import Alone, Program
-from deepstone.backends.legacy.shared import (
-    LOSS,
-    WireGraph,
-    WireLayer,
-    effective,
-    on_the_cpu,
-    refuse_other_ops,
-    refuse_other_values,
-)
+from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, IsolatedLayer, Job, LayerResult
+from deepstone.backends.cpu_backend import CpuBackend, TableLowering
+from deepstone.backends.isolated import Isolation, Program
+from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer, refuse_other_ops
 
 tf: Any = tensorflow  # the types known to the checks are those of TensorFlow 2
 
@@ -41,7 +34,7 @@ HONOURED = {
 }
 
 
-class Held:
+class Arrays:
     """Variables in TensorFlow's order of axes. Their first values are fed, since a graph holds no more than 2 GB."""
 
     def __init__(self, layers: Iterable[WireLayer], weights: Dict[str, Dict[str, Any]], dtype: Any) -> None:
@@ -68,15 +61,13 @@ class Held:
         self._first = []
 
 
-class Lowering:
-    def __init__(self, graph: WireGraph, held: Held, dtype: Any, training: bool, dropout: bool) -> None:
-        self._graph = graph
-        self._held = held
-        self._dtype = dtype
-        self._training = training
-        self._dropout = dropout
+class Lowering(TableLowering):
+    def __init__(self, *given: Any) -> None:
+        super(Lowering, self).__init__(*given)
         self.statistics: List[Any] = []  # operations that renew running means and variances
-        self._table: Dict[str, Callable[..., Any]] = {
+
+    def _table(self) -> Dict[str, Callable[..., Any]]:
+        return {
             "conv": self._conv,
             "dense": self._dense,
             "batch_norm": self._batch_norm,
@@ -92,15 +83,8 @@ class Lowering:
             LOSS: self._loss,
         }
 
-    @property
-    def ops(self) -> List[str]:
-        return ["input"] + list(self._table)
-
-    def lower(self, layer: WireLayer, inputs: Sequence[Any]) -> Any:
-        return self._table[layer.op](layer, *inputs)
-
     def _own(self, layer: WireLayer, name: str) -> Any:
-        return self._held.parameters[layer.name, name]
+        return self._arrays.parameters[layer.name, name]
 
     def _conv(self, layer: WireLayer, x: Any) -> Any:
         has, weight = layer.has, self._own(layer, "weight")
@@ -125,7 +109,7 @@ class Lowering:
 
     def _batch_norm(self, layer: WireLayer, x: Any) -> Any:
         weight, bias, epsilon = self._own(layer, "weight"), self._own(layer, "bias"), layer.has["epsilon"]
-        mean, var = (self._held.buffers[layer.name, name] for name in layer.buffers)
+        mean, var = (self._arrays.buffers[layer.name, name] for name in layer.buffers)
         if not self._training:
             return tf.nn.batch_normalization(x, mean, var, bias, weight, epsilon)
         if self._dtype == np.float32:
@@ -135,8 +119,8 @@ class Lowering:
             y = tf.nn.batch_normalization(x, new_mean, biased, bias, weight, epsilon)
             values = tf.cast(tf.size(x) // layer.output[0], self._dtype)
             new_var = biased * (values / (values - 1))
-        for held, new in ((mean, new_mean), (var, new_var)):
-            self.statistics.append(tf.assign_sub(held, (held - tf.stop_gradient(new)) * layer.has["momentum"]).op)
+        for old, new in ((mean, new_mean), (var, new_var)):
+            self.statistics.append(tf.assign_sub(old, (old - tf.stop_gradient(new)) * layer.has["momentum"]).op)
         return y
 
     def _max_pool(self, layer: WireLayer, x: Any) -> Any:
@@ -215,29 +199,32 @@ class Lowering:
 class Single:
     """One layer in the present graph, with all it reads in variables, as a step has it."""
 
-    def __init__(self, layer: WireLayer, held: Held, lowering: Lowering, inputs: Dict[str, Any], labels: Any) -> None:
-        self.held = held
+    def __init__(
+        self, layer: WireLayer, arrays: Arrays, lowering: Lowering, inputs: Dict[str, Any], labels: Any
+    ) -> None:
+        self.arrays = arrays
         self.statistics = lowering.statistics
-        self.inputs = {source: held.variable(channels_last(array), False) for source, array in inputs.items()}
+        self.inputs = {source: arrays.variable(channels_last(array), False) for source, array in inputs.items()}
         arguments: List[Any] = [self.inputs[source] for source in layer.inputs]
         if layer.op == LOSS:
-            arguments.append(held.variable(labels, False))
-        self.output = lowering.lower(layer, arguments)
+            arguments.append(arrays.variable(labels, False))
+        self.output = lowering.lower(layer, *arguments)
 
     def place_upstream(self, array: Any) -> None:
-        placed = self.held.variable(channels_last(array), False)
+        placed = self.arrays.variable(channels_last(array), False)
         with tf.control_dependencies([self.output]):  # in a step, backward begins when forward has ended
             self._upstream = tf.identity(placed)
 
     def gradients(self, sources: Iterable[str], trained: bool, gated: bool = False) -> List[Any]:
         """Of those inputs, and then of the weights if `trained`."""
-        wanted = [self.inputs[source] for source in sources] + (list(self.held.parameters.values()) if trained else [])
+        wanted = [self.inputs[source] for source in sources] + (
+            list(self.arrays.parameters.values()) if trained else []
+        )
         found: List[Any] = tf.gradients(self.output, wanted, self._upstream, gate_gradients=gated)
         return found
 
 
-class Tensorflow1Backend(Backend):
-    _job: Job
+class Tensorflow1Backend(CpuBackend):
     _session: Any = None
     _last: float = float("nan")
 
@@ -246,20 +233,18 @@ class Tensorflow1Backend(Backend):
         return dict(versions, compiler=tf.__compiler_version__, engine=_engine())
 
     def build(self, job: Job) -> None:
-        refuse_other_values(job.request, dict(HONOURED, engine=("auto", _engine())), NAME)
+        request = self._begin(job, dict(HONOURED, engine=("auto", _engine())), NAME)
+        graph = self._graph
         self.close()
-        self._job, request = job, job.request
-        self._graph = graph = WireGraph(job.graph)
         self._dtype = np.float64 if request["precision"] == "fp64" else np.float32
-        self._training = request["phase"] != "forward"
         self._programs: Dict[str, Callable[[], None]] = {}
         with tf.Graph().as_default():
             tf.set_random_seed(request["seed"])
-            self._held, self._lowering = self._lowered(graph.layers)
+            self._arrays, self._lowering = self._lowered(graph.layers)
             refuse_other_ops(graph, self._lowering.ops, NAME)
             self._batch = self._placed_batch()
             self._loss = _network(graph, self._lowering, *self._batch)
-            self._wanted = list(self._held.parameters.values())
+            self._wanted = list(self._arrays.parameters.values())
             if request["input_grad"] == "on":
                 self._wanted.append(self._batch[0])
             # Gated, as optimizers do it: else a weight may be updated while the gradient of its layer's input reads it.
@@ -267,21 +252,21 @@ class Tensorflow1Backend(Backend):
             self._gradients: List[Any] = gated
             self._update = self._make_update() if request["phase"] == "train" else None
             self._session = self._new_session()
-            self._held.begin(self._session)
+            self._arrays.begin(self._session)
             self._begin_slots()
 
-    def _lowered(self, layers: Sequence[WireLayer]) -> Tuple[Held, Lowering]:
-        held = Held(layers, self._job.weights, self._dtype)
+    def _lowered(self, layers: Sequence[WireLayer]) -> Tuple[Arrays, Lowering]:
+        own_arrays = Arrays(layers, self._job.weights, self._dtype)
         dropout = self._job.request["dropout"] == "on"
-        return held, Lowering(self._graph, held, self._dtype, self._training, dropout)
+        return own_arrays, Lowering(self._graph, own_arrays, self._dtype, self._training, dropout)
 
     def _placed_batch(self) -> Tuple[Any, Any]:
         """Variables that hold the batch, or placeholders into which every step feeds it."""
-        images = np.ascontiguousarray(channels_last(self._job.images.astype(self._dtype)))
-        self._host = (images, self._job.labels)
+        samples = np.ascontiguousarray(channels_last(self._job.samples.astype(self._dtype)))
+        self._host = (samples, self._job.labels)
         if self._job.request["input"] == "resident":
-            return self._held.variable(images, False), self._held.variable(self._job.labels, False)
-        return tf.placeholder(images.dtype, images.shape), tf.placeholder(np.int64, self._job.labels.shape)
+            return self._arrays.variable(samples, False), self._arrays.variable(self._job.labels, False)
+        return tf.placeholder(samples.dtype, samples.shape), tf.placeholder(np.int64, self._job.labels.shape)
 
     def _new_session(self) -> Any:
         request = self._job.request
@@ -297,15 +282,12 @@ class Tensorflow1Backend(Backend):
             optimizer = tf.train.MomentumOptimizer(exact(LEARNING_RATE), exact(MOMENTUM))
         else:
             optimizer = tf.train.GradientDescentOptimizer(exact(LEARNING_RATE))
-        return optimizer.apply_gradients(list(zip(self._gradients, self._held.parameters.values())))
+        return optimizer.apply_gradients(list(zip(self._gradients, self._arrays.parameters.values())))
 
     def _begin_slots(self) -> None:
         """What an optimizer keeps beside the weights begins as it says; the rest was fed."""
-        fed = set(list(self._held.parameters.values()) + list(self._held.buffers.values()) + list(self._batch))
+        fed = set(list(self._arrays.parameters.values()) + list(self._arrays.buffers.values()) + list(self._batch))
         self._session.run([each.initializer for each in tf.global_variables() if each not in fed])
-
-    def phase(self) -> str:
-        return str(self._job.request["phase"])
 
     def step(self, program: str) -> Callable[[], None]:
         if program not in self._programs:
@@ -318,7 +300,7 @@ class Tensorflow1Backend(Backend):
         if program == "gradient":
             fetches += [gradient.op for gradient in self._gradients]
         if program == "train":
-            fetches += [gradient.op for gradient in self._gradients[len(self._held.parameters) :]]  # of the images
+            fetches += [gradient.op for gradient in self._gradients[len(self._arrays.parameters) :]]  # of the images
             fetches.append(self._update)
         run, feed = self._session.run, self._feed()
 
@@ -330,18 +312,13 @@ class Tensorflow1Backend(Backend):
     def _feed(self) -> Optional[Dict[Any, Any]]:
         return None if self._job.request["input"] == "resident" else dict(zip(self._batch, self._host))
 
-    def phases(self) -> None:
-        return None
-
     def observe(self) -> Dict[str, Dict[str, Any]]:
         cores = len(os.sched_getaffinity(0))
         request = self._job.request
         set_to = {
             "device": "cpu",
             "layout": "nhwc",
-            "algorithm": "heuristic",
             "compile": "graph",
-            "isa": "no limit",
             "engine": _engine(),
             "threads": cores if request["threads"] == "auto" else request["threads"],
             "inter_threads": cores if request["inter_threads"] == "auto" else request["inter_threads"],
@@ -350,14 +327,14 @@ class Tensorflow1Backend(Backend):
             "framework": "tensorflow@" + str(tf.__version__),
             "precision": "fp64" if self._loss.dtype == tf.float64 else "fp32",
         }
-        return effective(request, set_to, observed)
+        return self._effective(set_to, observed)
 
     def loss(self) -> float:
         return float(self._last)
 
     def arrays(self, kind: str) -> Dict[str, Any]:
-        held = self._held.buffers if kind == "buffers" else self._held.parameters
-        names, taken = list(held), list(held.values())
+        own_arrays = self._arrays.buffers if kind == "buffers" else self._arrays.parameters
+        names, taken = list(own_arrays), list(own_arrays.values())
         if kind == "gradients":
             if self.phase() == "train":  # they are gone with the step, and another would come after the update
                 return {}
@@ -373,34 +350,34 @@ class Tensorflow1Backend(Backend):
                 single.place_upstream(np.asarray(upstream, dtype=self._dtype))
                 gradients = single.gradients(inputs, True)
             with self._new_session() as session:
-                single.held.begin(session)
+                single.arrays.begin(session)
                 result, found, _ = session.run([single.output, gradients, single.statistics])
-                kept = {key[1]: session.run(variable) for key, variable in single.held.buffers.items()}
-        of_weights = zip(single.held.parameters, found[len(inputs) :])
+                buffers = {key[1]: session.run(variable) for key, variable in single.arrays.buffers.items()}
+        of_weights = zip(single.arrays.parameters, found[len(inputs) :])
         return LayerResult(
             channels_first(np.asarray(result)),
             inputs={source: channels_first(value) for source, value in zip(inputs, found)},
             parameters={key[1]: kernel_first(value) for key, value in of_weights},
-            buffers=kept,
+            buffers=buffers,
         )
 
     def _single(self, layer: WireLayer, inputs: Dict[str, Any]) -> Single:
-        held, lowering = self._lowered([layer])
+        own_arrays, lowering = self._lowered([layer])
         given = {source: array.astype(self._dtype) for source, array in inputs.items()}
-        return Single(layer, held, lowering, given, self._job.labels)
+        return Single(layer, own_arrays, lowering, given, self._job.labels)
 
-    def lone_layer(self, name: str) -> LoneLayer:
+    def isolated_layer(self, name: str) -> IsolatedLayer:
         """What backward needs of forward lives within one run of a session, so every backward runs a forward first."""
-        alone = Alone(self._graph, name, self._job.request, len(self._job.labels))
-        if alone.layer.op == "input":
-            return LoneLayer({}, self)
+        isolation = Isolation(self._graph, name, self._job.request, len(self._job.labels))
+        if isolation.layer.op == "input":
+            return IsolatedLayer({}, self)
         with tf.Graph().as_default():
             tf.set_random_seed(self._job.request["seed"])
-            single = self._single(alone.layer, alone.inputs())
-            if alone.training:
-                single.place_upstream(alone.upstream().astype(self._dtype))
+            single = self._single(isolation.layer, isolation.inputs())
+            if isolation.training:
+                single.place_upstream(isolation.upstream().astype(self._dtype))
             session = self._new_session()
-            single.held.begin(session)
+            single.arrays.begin(session)
 
             def program(gradients: Sequence[Any]) -> Program:
                 results = [single.output.op] + single.statistics + [gradient.op for gradient in gradients]
@@ -410,18 +387,15 @@ class Tensorflow1Backend(Backend):
             def backward(sources: Sequence[str], trained: bool) -> Program:
                 return program(single.gradients(sources, trained))
 
-            channels, height, width = (self._graph.shape(alone.layer.inputs[0]) + (1, 1))[:3]
+            channels, height, width = (self._graph.shape(isolation.layer.inputs[0]) + (1, 1))[:3]
             moves = channels > 1 and height * width > 1  # to the order of the graph
-            programs = alone.programs(lambda: program([]), backward, with_forward=True, moves_to_flatten=moves)
+            programs = isolation.programs(lambda: program([]), backward, with_forward=True, moves_to_flatten=moves)
             if "forward+backward" in programs:
                 # Gated as in a step, where that makes 1.2 compute a gradient of the image which nobody reads.
-                both = single.gradients(alone.sources, bool(alone.layer.parameters), gated=True)
+                both = single.gradients(isolation.sources, bool(isolation.layer.parameters), gated=True)
                 programs["forward+backward"] = program(both)
         into_blocks = "moving arrays into MKL-DNN's blocks of channels" if _engine() == "onednn" else ""
-        return LoneLayer(programs, self, beside=into_blocks)
-
-    def memory(self) -> Dict[str, Any]:
-        return on_the_cpu()
+        return IsolatedLayer(programs, self, beside=into_blocks)
 
     def is_unsupported(self, error: BaseException) -> bool:
         unknown = isinstance(error, (tf.errors.InvalidArgumentError, tf.errors.NotFoundError))
@@ -442,16 +416,16 @@ def _engine() -> str:
     return "onednn" if check is not None and check() else "native"
 
 
-def _network(graph: WireGraph, lowering: Lowering, images: Any, labels: Any) -> Any:
+def _network(graph: WireGraph, lowering: Lowering, samples: Any, labels: Any) -> Any:
     """The sum of all losses."""
-    tensors: Dict[str, Any] = {graph.input.name: images}
+    tensors: Dict[str, Any] = {graph.input.name: samples}
     losses: List[Any] = []
     for layer in graph.layers:
         inputs = [tensors[name] for name in layer.inputs]
         if layer.op == LOSS:
-            losses.append(lowering.lower(layer, inputs + [labels]))
+            losses.append(lowering.lower(layer, *inputs, labels))
         elif layer.op != "input":
-            tensors[layer.name] = lowering.lower(layer, inputs)
+            tensors[layer.name] = lowering.lower(layer, *inputs)
     return tf.add_n(losses)
 
 

@@ -21,22 +21,14 @@ from deepstone.backends.base import (
     ADAM_LEARNING_RATE,
     LEARNING_RATE,
     MOMENTUM,
-    Backend,
+    IsolatedLayer,
     Job,
     LayerResult,
-    LoneLayer,
     Missing,
 )
-from deepstone.backends.legacy.alone import Alone, Program
-from deepstone.backends.legacy.shared import (
-    LOSS,
-    WireGraph,
-    WireLayer,
-    effective,
-    on_the_cpu,
-    refuse_other_ops,
-    refuse_other_values,
-)
+from deepstone.backends.cpu_backend import CpuBackend
+from deepstone.backends.isolated import Isolation, Program
+from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer, refuse_other_ops
 
 NAME = "theano " + str(theano.__version__)
 
@@ -57,7 +49,7 @@ _Arrays = Dict[str, Any]
 _PER_CHANNEL = ("x", 0, "x", "x")  # a vector as it is added to images
 
 
-class Held:
+class Arrays:
     """The trained arrays and the running statistics of each layer, as shared variables."""
 
     def __init__(self, layers: Iterable[WireLayer], weights: Dict[str, Dict[str, Any]], dtype: Any) -> None:
@@ -172,9 +164,9 @@ class Lowering:
             of_batch, biased = x.mean((0, 2, 3), keepdims=True), x.var((0, 2, 3), keepdims=True)
             y = (x - of_batch) * (weight * T.inv(T.sqrt(biased + epsilon))) + bias
             values = self._batch * layer.output[1] * layer.output[2]
-            kept = self._dtype(1 - layer.has["momentum"])
-            new_mean = kept * mean + share * of_batch
-            new_var = kept * var + share * self._dtype(values / (values - 1.0)) * biased
+            old_share = self._dtype(1 - layer.has["momentum"])
+            new_mean = old_share * mean + share * of_batch
+            new_var = old_share * var + share * self._dtype(values / (values - 1.0)) * biased
         else:
             normalization = bn.AbstractBatchNormTrain(axes=(0, 2, 3))
             y, _, _, new_mean, new_var = normalization(x, weight, bias, epsilon, share, mean, var)
@@ -243,16 +235,15 @@ class Lowering:
     def _drop(self, layer: WireLayer, own: _Arrays, x: Any) -> Any:
         if self._random is None:
             return x
-        kept = 1 - layer.has["rate"]
-        mask = self._random.binomial((self._batch,) + layer.output, p=kept, dtype=x.dtype)
-        return x * mask / kept
+        passed = 1 - layer.has["rate"]
+        mask = self._random.binomial((self._batch,) + layer.output, p=passed, dtype=x.dtype)
+        return x * mask / passed
 
     def _loss(self, layer: WireLayer, own: _Arrays, x: Any, labels: Any) -> Any:
         return T.nnet.categorical_crossentropy(T.nnet.softmax(x), labels).mean() * layer.has["weight"]
 
 
-class TheanoBackend(Backend):
-    _job: Job
+class TheanoBackend(CpuBackend):
     _last: List[Any]
 
     def versions(self) -> Dict[str, Any]:
@@ -266,30 +257,28 @@ class TheanoBackend(Backend):
         }
 
     def build(self, job: Job) -> None:
-        refuse_other_values(job.request, HONOURED, NAME)
+        request = self._begin(job, HONOURED, NAME)
+        graph = self._graph
         if not theano.config.cxx:
             raise Missing("theano compiles what it runs, and there is no g++; on Debian: apt install g++")
-        self._job, request = job, job.request
-        self._graph = graph = WireGraph(job.graph)
         self._dtype = np.float64 if request["precision"] == "fp64" else np.float32
-        self._training = request["phase"] != "forward"
         sys.setrecursionlimit(_DEEPEST)
         theano.config.floatX = np.dtype(self._dtype).name  # which is what numbers in expressions become
         theano.config.openmp = self._threads() > 1
         self._lowering = self._lowered()
         refuse_other_ops(graph, self._lowering.ops, NAME)
-        self._held = Held(graph.layers, job.weights, self._dtype)
-        self._host = (job.images.astype(self._dtype), job.labels.astype(np.int32))
+        self._arrays = Arrays(graph.layers, job.weights, self._dtype)
+        self._host = (job.samples.astype(self._dtype), job.labels.astype(np.int32))
         self._batch: List[Any] = [T.tensor4(), T.ivector()]
         if request["input"] == "resident":
             self._batch = [theano.shared(array) for array in self._host]
         self._loss = self._network()
-        self._wanted = list(self._held.parameters.values())
+        self._wanted = list(self._arrays.parameters.values())
         if request["input_grad"] == "on":
             self._wanted.append(self._batch[0])
         self._gradients: List[Any] = T.grad(self._loss, self._wanted) if self._training else []
         self._programs: Dict[str, Any] = {}
-        self._lone: Dict[Any, Any] = {}  # compiled layers
+        self._isolated: Dict[Any, Any] = {}  # compiled layers
 
     def _threads(self) -> int:
         """That were asked for, or that the libraries take by themselves."""
@@ -303,11 +292,11 @@ class TheanoBackend(Backend):
 
     def _network(self) -> Any:
         """The sum of all losses."""
-        images, labels = self._batch
-        outputs: Dict[str, Any] = {self._graph.input.name: images}
+        samples, labels = self._batch
+        outputs: Dict[str, Any] = {self._graph.input.name: samples}
         losses: List[Any] = []
         for layer in self._graph.layers:
-            inputs, own = [outputs[name] for name in layer.inputs], self._held.of(layer)
+            inputs, own = [outputs[name] for name in layer.inputs], self._arrays.of(layer)
             if layer.op == LOSS:
                 losses.append(self._lowering.lower(layer, own, inputs + [labels]))
             elif layer.op != "input":
@@ -317,7 +306,7 @@ class TheanoBackend(Backend):
     def _updates(self) -> List[Tuple[Any, Any]]:
         """The update as expressions, which is how users of Theano wrote it."""
         kind, updates = self._job.request["optimizer"], []
-        pairs = list(zip(self._held.parameters.values(), self._gradients))
+        pairs = list(zip(self._arrays.parameters.values(), self._gradients))
         if kind == "adam":
             return _adam(pairs)
         for weight, gradient in pairs:
@@ -329,18 +318,15 @@ class TheanoBackend(Backend):
             updates.append((weight, weight - LEARNING_RATE * change))
         return updates
 
-    def phase(self) -> str:
-        return str(self._job.request["phase"])
-
     def _compiled(self, program: str) -> Any:
         if program not in self._programs:
-            updates = _renewals(self._held, self._lowering)
+            updates = _renewals(self._arrays, self._lowering)
             results = [self._loss]
             if program == "gradient":
                 results += self._gradients
             if program == "train":
                 updates += self._updates()
-                results += self._gradients[len(self._held.parameters) :]  # that of the image, if it is wanted
+                results += self._gradients[len(self._arrays.parameters) :]  # that of the image, if it is wanted
             inputs = [] if self._job.request["input"] == "resident" else self._batch
             self._programs[program] = theano.function(inputs, _borrowed(results), updates=updates)
         return self._programs[program]
@@ -354,17 +340,9 @@ class TheanoBackend(Backend):
 
         return step
 
-    def phases(self) -> None:
-        return None
-
     def observe(self) -> Dict[str, Dict[str, Any]]:
         set_to = {
-            "engine": "native",
-            "layout": "nchw",
-            "algorithm": "heuristic",
             "compile": "default",
-            "inter_threads": 1,
-            "isa": "no limit",
             "threads": self._threads(),
         }
         observed: Dict[str, Any] = {
@@ -375,7 +353,7 @@ class TheanoBackend(Backend):
         blas = _blas_in_use()
         if blas is not None:
             observed["threads"] = int(ctypes.CDLL(blas).openblas_get_num_threads())
-        return effective(self._job.request, set_to, observed)
+        return self._effective(set_to, observed)
 
     def details(self) -> Dict[str, Any]:
         """What Theano made of the step: its own operations, by name, and the library behind their products."""
@@ -393,12 +371,12 @@ class TheanoBackend(Backend):
         return float(self._last[0])
 
     def arrays(self, kind: str) -> Dict[str, Any]:
-        held = self._held.buffers if kind == "buffers" else self._held.parameters
+        own_arrays = self._arrays.buffers if kind == "buffers" else self._arrays.parameters
         if kind != "gradients":
-            return {"%s/%s" % key: variable.get_value() for key, variable in held.items()}
+            return {"%s/%s" % key: variable.get_value() for key, variable in own_arrays.items()}
         if self.phase() == "train":  # they went into the update
             return {}
-        return {"%s/%s" % key: np.array(gradient) for key, gradient in zip(held, self._last[1:])}
+        return {"%s/%s" % key: np.array(gradient) for key, gradient in zip(own_arrays, self._last[1:])}
 
     def layer(self, name: str, inputs: Dict[str, Any], upstream: Optional[Any]) -> LayerResult:
         layer = self._graph.by_name[name]
@@ -407,7 +385,7 @@ class TheanoBackend(Backend):
         given = [np.asarray(inputs[source], self._dtype) for source in layer.sources] + list(arrays.values())
         given += [self._host[1]] if layer.op == LOSS else []
         given += [np.asarray(upstream, self._dtype)] if upstream is not None else []
-        found = list(self._lone_function(layer, list(arrays), upstream is not None)(*given))
+        found = list(self._isolated_function(layer, list(arrays), upstream is not None)(*given))
         take = iter(found[1:])
         trained = upstream is not None
         return LayerResult(
@@ -417,16 +395,16 @@ class TheanoBackend(Backend):
             buffers={own: next(take) for own in layer.buffers} if trained else {},
         )
 
-    def _lone_function(self, layer: WireLayer, held: Sequence[str], backward: bool) -> Any:
+    def _isolated_function(self, layer: WireLayer, names: Sequence[str], backward: bool) -> Any:
         """The layer as a function of its inputs, its arrays, the labels of a loss and the gradient of its output."""
         pattern = tuple(layer.inputs.index(source) for source in layer.inputs)  # `add` may take one twice
         shapes = tuple(self._graph.shape(source) for source in layer.inputs)
         key = (layer.op, repr(sorted(layer.has.items())), shapes, pattern, backward)
-        if key in self._lone:
-            return self._lone[key]
+        if key in self._isolated:
+            return self._isolated[key]
         lowering = self._lowered()
         sources = {source: _variable(1 + len(self._graph.shape(source))) for source in layer.sources}
-        own = {name: _variable(len(layer.parameters.get(name, "1"))) for name in held}
+        own = {name: _variable(len(layer.parameters.get(name, "1"))) for name in names}
         labels = [T.ivector()] if layer.op == LOSS else []
         output = lowering.lower(layer, own, [sources[source] for source in layer.inputs] + labels)
         arguments, results = list(sources.values()) + list(own.values()) + labels, [output]
@@ -436,34 +414,33 @@ class TheanoBackend(Backend):
             wanted = list(sources.values()) + [own[name] for name in layer.parameters]
             results += T.grad(None, wanted, known_grads={output: upstream})
             results += [lowering.renewed[layer.name, name] for name in layer.buffers]
-        self._lone[key] = theano.function(arguments, results, on_unused_input="ignore")
-        return self._lone[key]
+        self._isolated[key] = theano.function(arguments, results, on_unused_input="ignore")
+        return self._isolated[key]
 
-    def lone_layer(self, name: str) -> LoneLayer:
+    def isolated_layer(self, name: str) -> IsolatedLayer:
         """Backward with a forward pass: what it needs of that is kept inside one function. Where that makes forward
         itself longer, because something must be kept that would else be fused away, it counts as backward."""
-        alone = Alone(self._graph, name, self._job.request, len(self._job.labels))
-        programs = alone.programs(
-            lambda: self._alone(alone), lambda *wanted: self._alone(alone, *wanted), with_forward=True
+        isolation = Isolation(self._graph, name, self._job.request, len(self._job.labels))
+        programs = isolation.programs(
+            lambda: self._isolated_program(isolation),
+            lambda *wanted: self._isolated_program(isolation, *wanted),
+            with_forward=True,
         )
-        return LoneLayer(programs, self)
+        return IsolatedLayer(programs, self)
 
-    def _alone(self, alone: Alone, sources: Sequence[str] = (), trained: bool = False) -> Program:
-        layer, lowering = alone.layer, self._lowered()
-        held = Held([layer], self._job.weights, self._dtype)
-        given = {source: theano.shared(array.astype(self._dtype)) for source, array in alone.inputs().items()}
+    def _isolated_program(self, isolation: Isolation, sources: Sequence[str] = (), trained: bool = False) -> Program:
+        layer, lowering = isolation.layer, self._lowered()
+        own_arrays = Arrays([layer], self._job.weights, self._dtype)
+        given = {source: theano.shared(array.astype(self._dtype)) for source, array in isolation.inputs().items()}
         labels = [theano.shared(self._host[1])] if layer.op == LOSS else []
-        output = lowering.lower(layer, held.of(layer), [given[source] for source in layer.inputs] + labels)
-        wanted = [given[source] for source in sources] + (list(held.parameters.values()) if trained else [])
+        output = lowering.lower(layer, own_arrays.of(layer), [given[source] for source in layer.inputs] + labels)
+        wanted = [given[source] for source in sources] + (list(own_arrays.parameters.values()) if trained else [])
         results = [output]
         if wanted:
-            upstream = theano.shared(alone.upstream().astype(self._dtype), broadcastable=output.broadcastable)
+            upstream = theano.shared(isolation.upstream().astype(self._dtype), broadcastable=output.broadcastable)
             results += T.grad(None, wanted, known_grads={output: upstream})
-        program: Program = theano.function([], _borrowed(results), updates=_renewals(held, lowering))
+        program: Program = theano.function([], _borrowed(results), updates=_renewals(own_arrays, lowering))
         return program
-
-    def memory(self) -> Dict[str, Any]:
-        return on_the_cpu()
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         of_a_convolution = isinstance(error, RuntimeError) and "failed to allocate" in str(error)
@@ -507,8 +484,8 @@ def _borrowed(results: Sequence[Any]) -> List[Any]:
     return [theano.Out(result, borrow=True) for result in results]
 
 
-def _renewals(held: Held, lowering: Lowering) -> List[Tuple[Any, Any]]:
-    return [(held.buffers[key], new) for key, new in lowering.renewed.items()]
+def _renewals(arrays: Arrays, lowering: Lowering) -> List[Tuple[Any, Any]]:
+    return [(arrays.buffers[key], new) for key, new in lowering.renewed.items()]
 
 
 def _zeros_like(variable: Any) -> Any:

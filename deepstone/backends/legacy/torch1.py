@@ -7,28 +7,11 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from deepstone.backends.base import (
-    ADAM_LEARNING_RATE,
-    LEARNING_RATE,
-    MOMENTUM,
-    PHASES,
-    Backend,
-    Job,
-    LayerResult,
-    LoneLayer,
-)
-from deepstone.backends.legacy.alone import Alone, Program
-from deepstone.backends.legacy.in_turn import InTurn
-from deepstone.backends.legacy.listening import Heard, listening
-from deepstone.backends.legacy.shared import (
-    LOSS,
-    WireGraph,
-    WireLayer,
-    effective,
-    on_the_cpu,
-    refuse_other_ops,
-    refuse_other_values,
-)
+from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, IsolatedLayer, Job, LayerResult
+from deepstone.backends.cpu_backend import PhasedCpuBackend, TableLowering
+from deepstone.backends.isolated import Isolation, Program
+from deepstone.backends.onednn_log import OnednnLog, logging_onednn
+from deepstone.backends.wire_graph import LOSS, InTurn, WireLayer, refuse_other_ops
 
 NAME = "torch " + str(torch.__version__)
 
@@ -52,7 +35,7 @@ _OUTPUT_UNREAD = ("conv", "dense", "batch_norm", "add")
 _Op = Callable[..., Any]
 
 
-class Held:
+class Arrays:
     """The trained arrays and the running statistics of each layer."""
 
     def __init__(
@@ -75,16 +58,11 @@ class Held:
         return [tensor for arrays in self.parameters.values() for tensor in arrays.values()]
 
 
-class Lowering:
+class Lowering(TableLowering):
     """Layers to functions of torch, as an expert of 2019 would have called them."""
 
-    def __init__(self, graph: WireGraph, held: Held, dtype: Any, training: bool, dropout: bool) -> None:
-        self._graph = graph
-        self._held = held
-        self._dtype = dtype
-        self._training = training
-        self._dropout = dropout
-        self._table: Dict[str, Callable[[WireLayer], _Op]] = {
+    def _table(self) -> Dict[str, Callable[..., Any]]:
+        return {
             "conv": self._conv,
             "dense": self._dense,
             "batch_norm": self._batch_norm,
@@ -100,17 +78,9 @@ class Lowering:
             LOSS: self._loss,
         }
 
-    @property
-    def ops(self) -> List[str]:
-        return ["input"] + list(self._table)
-
-    def lower(self, layer: WireLayer) -> _Op:
-        """The function that takes the layer's inputs (and the labels if it is a loss) to its output."""
-        return self._table[layer.op](layer)
-
     def _conv(self, layer: WireLayer) -> _Op:
-        held, has = self._held.parameters[layer.name], layer.has
-        weight, bias = held["weight"], held.get("bias")
+        parameters, has = self._arrays.parameters[layer.name], layer.has
+        weight, bias = parameters["weight"], parameters.get("bias")
         stride, dilation, groups = has["stride"], has["dilation"], has["groups"]
         below, beside = (max(0, stride[side] - has["kernel"][side]) for side in (0, 1))
         if (below or beside) and has["kernel"] != (1, 1) and dilation == (1, 1):
@@ -125,13 +95,15 @@ class Lowering:
         return lambda x: F.conv2d(F.pad(x, sides), weight, bias, stride, 0, dilation, groups)
 
     def _dense(self, layer: WireLayer) -> _Op:
-        held = self._held.parameters[layer.name]
-        weight, bias = held["weight"], held.get("bias")
+        parameters = self._arrays.parameters[layer.name]
+        weight, bias = parameters["weight"], parameters.get("bias")
         return lambda x: F.linear(x, weight, bias)
 
     def _batch_norm(self, layer: WireLayer) -> _Op:
-        held, kept, training = self._held.parameters[layer.name], self._held.buffers[layer.name], self._training
-        weight, bias, mean, var = held["weight"], held["bias"], kept["running_mean"], kept["running_var"]
+        parameters, buffers = self._arrays.parameters[layer.name], self._arrays.buffers[layer.name]
+        training = self._training
+        weight, bias = parameters["weight"], parameters["bias"]
+        mean, var = buffers["running_mean"], buffers["running_var"]
         momentum, epsilon = layer.has["momentum"], layer.has["epsilon"]
         return lambda x: F.batch_norm(x, mean, var, weight, bias, training, momentum, epsilon)
 
@@ -205,14 +177,13 @@ class Lowering:
         return lambda x, labels: F.cross_entropy(x, labels) * weight
 
 
-class Torch1Backend(Backend):
-    _job: Job
+class Torch1Backend(PhasedCpuBackend):
     _step: Callable[[], None]
     _optimizer: Any
     _loss: Any = None
 
     def __init__(self) -> None:
-        self._heard = Heard()
+        self._onednn_log = OnednnLog()
 
     def versions(self) -> Dict[str, Any]:
         return {
@@ -223,30 +194,28 @@ class Torch1Backend(Backend):
         }
 
     def build(self, job: Job) -> None:
-        refuse_other_values(job.request, HONOURED, NAME)
-        self._job, request = job, job.request
+        request = self._begin(job, HONOURED, NAME)
+        graph = self._graph
         if request["threads"] != "auto":
             torch.set_num_threads(int(request["threads"]))
         torch.manual_seed(request["seed"])
-        self._graph = graph = WireGraph(job.graph)
         self._dtype = torch.float64 if request["precision"] == "fp64" else torch.float32
-        self._training = request["phase"] != "forward"
-        self._held, lowering = self._lowered(graph.layers, self._training)
+        self._arrays, lowering = self._lowered(graph.layers, self._training)
         refuse_other_ops(graph, lowering.ops, NAME)
         self._network = InTurn(graph, lowering.lower)
         self._labels = torch.from_numpy(job.labels)
-        self._images = torch.tensor(job.images, dtype=self._dtype)
-        self._images.requires_grad_(request["input_grad"] == "on")
+        self._samples = torch.tensor(job.samples, dtype=self._dtype)
+        self._samples.requires_grad_(request["input_grad"] == "on")
         self._optimizer = self._make_optimizer() if request["phase"] == "train" else None
         self._step = self._make_step()
 
-    def _lowered(self, layers: Iterable[WireLayer], trained: bool) -> Tuple[Held, Lowering]:
-        held = Held(layers, self._job.weights, self._dtype, trained)
+    def _lowered(self, layers: Iterable[WireLayer], trained: bool) -> Tuple[Arrays, Lowering]:
+        own_arrays = Arrays(layers, self._job.weights, self._dtype, trained)
         dropout = self._job.request["dropout"] == "on"
-        return held, Lowering(self._graph, held, self._dtype, self._training, dropout)
+        return own_arrays, Lowering(self._graph, own_arrays, self._dtype, self._training, dropout)
 
     def _make_optimizer(self) -> Any:
-        parameters, kind = self._held.flat(), self._job.request["optimizer"]
+        parameters, kind = self._arrays.flat(), self._job.request["optimizer"]
         if kind == "adam":
             return torch.optim.Adam(parameters, lr=ADAM_LEARNING_RATE)
         return torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=MOMENTUM if kind == "momentum" else 0)
@@ -256,12 +225,12 @@ class Torch1Backend(Backend):
 
         def forward() -> None:
             with torch.no_grad():
-                images, labels = get()
-                self._loss = network(images, labels)
+                samples, labels = get()
+                self._loss = network(samples, labels)
 
         def gradient() -> None:
-            images, labels = get()
-            self._loss = loss = network(images, labels)
+            samples, labels = get()
+            self._loss = loss = network(samples, labels)
             forget()
             loss.backward()
 
@@ -273,14 +242,14 @@ class Torch1Backend(Backend):
 
     def _get_function(self) -> Callable[[], Tuple[Any, Any]]:
         """The data phase: the batch as it lies there, or a copy of it."""
-        images, labels = self._images, self._labels
+        samples, labels = self._samples, self._labels
         if self._job.request["input"] == "resident":
-            return lambda: (images, labels)
-        return lambda: (images.clone(), labels.clone())
+            return lambda: (samples, labels)
+        return lambda: (samples.clone(), labels.clone())
 
     def _forget_function(self) -> Callable[[], None]:
         """Zero the gradients where they lie, which is what `zero_grad` did then."""
-        tensors = self._held.flat() + [self._images]
+        tensors = self._arrays.flat() + [self._samples]
 
         def forget() -> None:
             for tensor in tensors:
@@ -290,26 +259,20 @@ class Torch1Backend(Backend):
 
         return forget
 
-    def phase(self) -> str:
-        return str(self._job.request["phase"])
-
     def step(self, program: str) -> Callable[[], None]:
-        assert program == self.phase(), "torch times phases with marks, so it has one program"
+        assert program == self.phase(), "torch times phases one by one, so it has one program"
         return self._step
 
     def first_step(self) -> None:
-        with listening(os.path.join(os.path.dirname(torch.__file__), "lib", "libcaffe2.so")) as self._heard:
+        with logging_onednn(os.path.join(os.path.dirname(torch.__file__), "lib", "libcaffe2.so")) as self._onednn_log:
             self._step()
-
-    def phases(self) -> Sequence[str]:
-        return PHASES[: {"forward": 2, "gradient": 3, "train": 4}[self.phase()]]
 
     def step_in_phases(self, mark: Callable[[int], None]) -> None:
         """Zeroing gradients is part of backward, which fills them."""
         with torch.set_grad_enabled(self._training):
-            images, labels = self._get_function()()
+            samples, labels = self._get_function()()
             mark(0)
-            self._loss = self._network(images, labels)
+            self._loss = self._network(samples, labels)
             mark(1)
         if self._training:
             self._forget_function()()
@@ -323,28 +286,28 @@ class Torch1Backend(Backend):
         set_to = {"layout": "nchw", "algorithm": "heuristic", "compile": "off", "inter_threads": 1, "isa": "no limit"}
         observed: Dict[str, Any] = {
             "framework": "torch@" + str(torch.__version__),
-            "device": "cpu",
+            "device": str(self._loss.device.type),
             "threads": torch.get_num_threads(),
             "precision": "fp64" if self._loss.dtype == torch.float64 else "fp32",
         }
-        if self._heard.was_listening:
-            observed["engine"] = "onednn" if self._heard.primitives else "native"
-            if self._heard.isa is not None:
-                observed["isa"] = self._heard.isa
+        if self._onednn_log.available:
+            observed["engine"] = "onednn" if self._onednn_log.primitives else "native"
+            if self._onednn_log.isa is not None:
+                observed["isa"] = self._onednn_log.isa
         else:
             set_to["engine"] = "onednn"
-        return effective(self._job.request, set_to, observed)
+        return self._effective(set_to, observed)
 
     def details(self) -> Dict[str, Any]:
-        return {"onednn_primitives": self._heard.primitives}
+        return {"onednn_primitives": self._onednn_log.primitives}
 
     def loss(self) -> float:
         return float(self._loss.item())
 
     def arrays(self, kind: str) -> Dict[str, Any]:
-        held = self._held.buffers if kind == "buffers" else self._held.parameters
+        own_arrays = self._arrays.buffers if kind == "buffers" else self._arrays.parameters
         found: Dict[str, Any] = {}
-        for layer, tensors in held.items():
+        for layer, tensors in own_arrays.items():
             for name, tensor in tensors.items():
                 taken = tensor.grad if kind == "gradients" else tensor
                 if taken is not None:
@@ -353,7 +316,7 @@ class Torch1Backend(Backend):
 
     def layer(self, name: str, inputs: Dict[str, Any], upstream: Optional[Any]) -> LayerResult:
         layer = self._graph.by_name[name]
-        held, lowering = self._lowered([layer], self._training)
+        own_arrays, lowering = self._lowered([layer], self._training)
         given = {source: torch.tensor(array, dtype=self._dtype) for source, array in inputs.items()}
         for tensor in given.values():
             tensor.requires_grad_(upstream is not None)
@@ -365,21 +328,21 @@ class Torch1Backend(Backend):
             output = lowering.lower(layer)(*arguments)
         if upstream is not None and output.requires_grad:
             output.backward(torch.tensor(upstream, dtype=output.dtype))
-        parameters = held.parameters.get(name, {})
+        parameters = own_arrays.parameters.get(name, {})
         return LayerResult(
             _numpy(output),
             inputs={source: _numpy(tensor.grad) for source, tensor in given.items() if tensor.grad is not None},
             parameters={key: _numpy(tensor.grad) for key, tensor in parameters.items() if tensor.grad is not None},
-            buffers={key: _numpy(tensor) for key, tensor in held.buffers.get(name, {}).items()},
+            buffers={key: _numpy(tensor) for key, tensor in own_arrays.buffers.get(name, {}).items()},
         )
 
-    def lone_layer(self, name: str) -> LoneLayer:
-        alone = Alone(self._graph, name, self._job.request, len(self._labels))
+    def isolated_layer(self, name: str) -> IsolatedLayer:
+        isolation = Isolation(self._graph, name, self._job.request, len(self._labels))
 
         def forward() -> Program:
             # A relu that writes over its input can do so again and again only if torch does not record it.
-            recorded = alone.training and alone.layer.op != "relu"
-            call, _ = self._ready(alone, alone.sources if recorded else [], recorded)
+            recorded = isolation.training and isolation.layer.op != "relu"
+            call, _ = self._ready(isolation, isolation.sources if recorded else [], recorded)
 
             def run() -> None:
                 with torch.set_grad_enabled(recorded):
@@ -388,31 +351,30 @@ class Torch1Backend(Backend):
             return run
 
         def backward(sources: Sequence[str], trained: bool) -> Program:
-            call, wanted = self._ready(alone, sources, trained)
+            call, wanted = self._ready(isolation, sources, trained)
             output = call()
-            upstream = torch.tensor(alone.upstream(), dtype=output.dtype)
+            upstream = torch.tensor(isolation.upstream(), dtype=output.dtype)
 
             def run() -> None:
                 torch.autograd.grad([output], wanted, [upstream], retain_graph=True)
 
             return run
 
-        return LoneLayer(alone.programs(forward, backward), self)
+        return IsolatedLayer(isolation.programs(forward, backward), self)
 
-    def _ready(self, alone: Alone, sources: Sequence[str], trained: bool) -> Tuple[Callable[[], Any], List[Any]]:
+    def _ready(
+        self, isolation: Isolation, sources: Sequence[str], trained: bool
+    ) -> Tuple[Callable[[], Any], List[Any]]:
         """The layer on drawn arrays, and what has a gradient: those inputs, and the weights if `trained`."""
-        layer = alone.layer
-        held, lowering = self._lowered([layer], trained)
-        given = {source: torch.tensor(array, dtype=self._dtype) for source, array in alone.inputs().items()}
-        wanted = [given[source].requires_grad_() for source in sources] + (held.flat() if trained else [])
+        layer = isolation.layer
+        own_arrays, lowering = self._lowered([layer], trained)
+        given = {source: torch.tensor(array, dtype=self._dtype) for source, array in isolation.inputs().items()}
+        wanted = [given[source].requires_grad_() for source in sources] + (own_arrays.flat() if trained else [])
         arguments = [given[source].clone() if layer.op == "relu" else given[source] for source in layer.inputs]
         if layer.op == LOSS:
             arguments.append(self._labels)
         function = lowering.lower(layer)
         return lambda: function(*arguments), wanted
-
-    def memory(self) -> Dict[str, Any]:
-        return on_the_cpu()
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         of_torch = isinstance(error, RuntimeError) and "can't allocate memory" in str(error).lower()

@@ -11,17 +11,10 @@ import numpy as np
 import onnxruntime as ort
 from onnxruntime.capi import onnxruntime_pybind11_state as errors
 
-from deepstone.backends.base import PHASES, Backend, Job, LayerResult, Unsupported
-from deepstone.backends.legacy.shared import (
-    LOSS,
-    WireGraph,
-    WireLayer,
-    effective,
-    on_the_cpu,
-    refuse_other_ops,
-    refuse_other_values,
-)
+from deepstone.backends.base import Job, LayerResult, Unsupported
+from deepstone.backends.cpu_backend import PhasedCpuBackend
 from deepstone.backends.onnxruntime.lower import LABELS, Lowering, key_of, onnx_version, output_of
+from deepstone.backends.wire_graph import LOSS, WireLayer, refuse_other_ops
 from deepstone.setups.axes import AUTO
 from deepstone.setups.rules import broken_rule
 
@@ -40,10 +33,8 @@ _PRECISION_OF: Final = {"tensor(float)": "fp32", "tensor(double)": "fp64"}
 _ERRORS_ONLY: Final = 3
 
 
-class OnnxRuntimeBackend(Backend):
-    _job: Job
-    _graph: WireGraph
-    _images: Any
+class OnnxRuntimeBackend(PhasedCpuBackend):
+    _samples: Any
     _loss: Any
     _session: Any = None
     _binding: Any = None
@@ -61,9 +52,8 @@ class OnnxRuntimeBackend(Backend):
         reason = broken_rule(job.request)
         if reason:
             raise Unsupported(reason)
-        refuse_other_values(job.request, HONOURED, NAME)
-        self._job = job
-        self._graph = graph = WireGraph(job.graph)
+        self._begin(job, HONOURED, NAME)
+        graph = self._graph
         lowering = self._new_lowering()
         refuse_other_ops(graph, lowering.ops, NAME)
         for layer in graph.layers:
@@ -77,11 +67,11 @@ class OnnxRuntimeBackend(Backend):
         self._session = self._new_session(model, self._arrays)
         self._threads_made = _threads_of_this_process() - threads_before
         # A copy: the job's own is what a step with input=host reads.
-        self._images = ort.OrtValue.ortvalue_from_numpy(np.array(job.images))
+        self._samples = ort.OrtValue.ortvalue_from_numpy(np.array(job.samples))
         self._labels = ort.OrtValue.ortvalue_from_numpy(self._column_of_labels())
         self._loss = ort.OrtValue.ortvalue_from_shape_and_type([], np.float32)
         self._binding = self._session.io_binding()
-        self._binding.bind_ortvalue_input(output_of(graph.input.name), self._images)
+        self._binding.bind_ortvalue_input(output_of(graph.input.name), self._samples)
         self._binding.bind_ortvalue_input(LABELS, self._labels)
         self._binding.bind_ortvalue_output(loss, self._loss)
 
@@ -107,11 +97,8 @@ class OnnxRuntimeBackend(Backend):
         asked = self._job.request["inter_threads"]
         return 1 if asked == AUTO else int(asked)
 
-    def phase(self) -> str:
-        return "forward"
-
     def step(self, program: str) -> Callable[[], None]:
-        assert program == self.phase(), "phases are timed with marks, so there is one program"
+        assert program == self.phase(), "phases are timed one by one, so there is one program"
         run, binding = self._session.run_with_iobinding, self._binding
         if self._job.request["input"] == "resident":
             return lambda: run(binding)
@@ -124,10 +111,7 @@ class OnnxRuntimeBackend(Backend):
         return step
 
     def _fetch(self) -> None:
-        self._images.update_inplace(self._job.images)
-
-    def phases(self) -> Sequence[str]:
-        return PHASES[:2]
+        self._samples.update_inplace(self._job.samples)
 
     def step_in_phases(self, mark: Callable[[int], None]) -> None:
         if self._job.request["input"] == "host":
@@ -137,14 +121,6 @@ class OnnxRuntimeBackend(Backend):
         mark(1)
 
     def observe(self) -> dict[str, dict[str, Any]]:
-        set_to = {
-            "engine": "native",
-            "layout": "nchw",
-            "algorithm": "heuristic",
-            "compile": "graph",
-            "inter_threads": self._inter_threads,
-            "isa": "no limit",
-        }
         observed = {
             "framework": f"onnxruntime@{ort.__version__}",
             "device": self._loss.device_name(),
@@ -152,7 +128,7 @@ class OnnxRuntimeBackend(Backend):
             # In each pool the thread that asks works, too.
             "threads": self._threads_made - (self._inter_threads - 1) + 1,
         }
-        return effective(self._job.request, set_to, observed)
+        return self._effective({"compile": "graph", "inter_threads": self._inter_threads}, observed)
 
     def details(self) -> dict[str, Any]:
         return {"execution_providers": self._session.get_providers()}
@@ -185,9 +161,6 @@ class OnnxRuntimeBackend(Backend):
 
     def _shape_of(self, layer: WireLayer) -> list[int]:
         return [] if layer.op == LOSS else [len(self._job.labels), *layer.output]
-
-    def memory(self) -> dict[str, Any]:
-        return on_the_cpu()
 
     def is_unsupported(self, error: BaseException) -> bool:
         return isinstance(error, errors.NotImplemented) or super().is_unsupported(error)

@@ -13,7 +13,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from deepstone.backends.legacy.shared import LOSS, WireGraph, WireLayer
+from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer
 
 OPSET: Final = 17  # has all that is needed, and ONNX Runtime has read it since 2022
 IR_VERSION: Final = 8

@@ -10,45 +10,26 @@ from typing import Any
 import numpy as np
 import paddle
 
-from deepstone.backends.base import (
-    ADAM_LEARNING_RATE,
-    LEARNING_RATE,
-    MOMENTUM,
-    PHASES,
-    Backend,
-    Job,
-    LayerResult,
-    LoneLayer,
-)
-from deepstone.backends.legacy.in_turn import InTurn
-from deepstone.backends.legacy.listening import Heard, listening
-from deepstone.backends.legacy.shared import WireGraph, effective, on_the_cpu, refuse_other_ops, refuse_other_values
-from deepstone.backends.paddle.lower import Held, Lowering, Settings
-from deepstone.backends.paddle.single import layer_result, lone_programs
-
-NAME = f"paddle {paddle.__version__}"
-
-HONOURED = {
-    "device": ("auto", "cpu"),  # a build for GPUs is another package
-    "precision": ("auto", "fp32", "fp64"),
-    "layout": ("auto", "nchw"),
-    "engine": ("auto", "native"),  # operations that run one by one never reach the oneDNN in its wheel
-    "optimizer": ("momentum", "sgd", "adam"),
-    "input": ("resident", "host"),
-}
+from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, IsolatedLayer, Job, LayerResult
+from deepstone.backends.cpu_backend import PhasedCpuBackend
+from deepstone.backends.onednn_log import OnednnLog, logging_onednn
+from deepstone.backends.paddle.arrays import Arrays
+from deepstone.backends.paddle.isolated import isolated_programs, layer_result
+from deepstone.backends.paddle.lower import Lowering
+from deepstone.backends.paddle.settings import HONOURED, NAME, Settings
+from deepstone.backends.wire_graph import InTurn, refuse_other_ops
 
 _LIBRARIES = Path(paddle.__path__[0]) / "libs"
 
 
-class PaddleBackend(Backend):
-    _job: Job
+class PaddleBackend(PhasedCpuBackend):
     _step: Callable[[], None]
     _update: Callable[[], None] | None
-    _steps_done: int  # that kept running statistics
+    _steps_done: int  # that updated running statistics
     _loss: Any = None
 
     def __init__(self) -> None:
-        self._heard = Heard()
+        self._onednn_log = OnednnLog()
 
     def versions(self) -> dict[str, Any]:
         return {
@@ -59,25 +40,25 @@ class PaddleBackend(Backend):
         }
 
     def build(self, job: Job) -> None:
-        refuse_other_values(job.request, HONOURED, NAME)
-        self._job, self._settings, self._graph = job, Settings.of(job.request), WireGraph(job.graph)
+        request = self._begin(job, HONOURED, NAME)
+        self._settings = Settings.of(request)
         paddle.set_device("cpu")
         paddle.set_default_dtype(self._settings.dtype)
-        paddle.seed(job.request["seed"])
+        paddle.seed(request["seed"])
         self._steps_done = 0
-        self._held = Held(self._graph.layers, job.weights, self._settings, trained=self._settings.training)
-        lowering = Lowering(self._graph, self._held, self._settings)
+        self._arrays = Arrays(self._graph.layers, job.weights, self._settings, trained=self._settings.training)
+        lowering = Lowering(self._graph, self._arrays, self._settings)
         refuse_other_ops(self._graph, lowering.ops, NAME)
         self._network = InTurn(self._graph, lowering.lower)
         self._labels = paddle.to_tensor(job.labels)
-        self._images = paddle.to_tensor(
-            job.images, dtype=self._settings.dtype, stop_gradient=not self._settings.input_grad
+        self._samples = paddle.to_tensor(
+            job.samples, dtype=self._settings.dtype, stop_gradient=not self._settings.input_grad
         )
         self._update = self._make_update() if self.phase() == "train" else None
         self._step = self._make_step()
 
     def _make_update(self) -> Callable[[], None]:
-        parameters, kind = self._held.flat(), self._job.request["optimizer"]
+        parameters, kind = self._arrays.flat(), self._job.request["optimizer"]
         if kind == "adam":
             return paddle.optimizer.Adam(ADAM_LEARNING_RATE, parameters=parameters).step
         if kind == "sgd":
@@ -91,12 +72,12 @@ class PaddleBackend(Backend):
 
         def forward() -> None:
             with paddle.no_grad():
-                images, labels = get()
-                self._loss = network(images, labels)
+                samples, labels = get()
+                self._loss = network(samples, labels)
 
         def gradient() -> None:
-            images, labels = get()
-            self._loss = loss = network(images, labels)
+            samples, labels = get()
+            self._loss = loss = network(samples, labels)
             forget()
             loss.backward()
             self._steps_done += 1
@@ -110,14 +91,14 @@ class PaddleBackend(Backend):
 
     def _get_function(self) -> Callable[[], tuple[Any, Any]]:
         """The data phase: the batch as it lies there, or a copy of it."""
-        images, labels = self._images, self._labels
+        samples, labels = self._samples, self._labels
         if self._job.request["input"] == "resident":
-            return lambda: (images, labels)
-        return lambda: (images.clone(), labels.clone())
+            return lambda: (samples, labels)
+        return lambda: (samples.clone(), labels.clone())
 
     def _forget_function(self) -> Callable[[], None]:
-        """Let go of the gradients, so that backward need not add to them."""
-        tensors = [tensor for tensor in [*self._held.flat(), self._images] if not tensor.stop_gradient]
+        """Free the gradients, so that backward need not add to them."""
+        tensors = [tensor for tensor in [*self._arrays.flat(), self._samples] if not tensor.stop_gradient]
 
         def forget() -> None:
             for tensor in tensors:
@@ -125,26 +106,20 @@ class PaddleBackend(Backend):
 
         return forget
 
-    def phase(self) -> str:
-        return str(self._job.request["phase"])
-
     def step(self, program: str) -> Callable[[], None]:
-        assert program == self.phase(), "paddle times phases with marks, so it has one program"
+        assert program == self.phase(), "paddle times phases one by one, so it has one program"
         return self._step
 
     def first_step(self) -> None:
-        with listening(str(_LIBRARIES / "libdnnl.so.3")) as self._heard:
+        with logging_onednn(str(_LIBRARIES / "libdnnl.so.3")) as self._onednn_log:
             self._step()
 
-    def phases(self) -> Sequence[str]:
-        return PHASES[: {"forward": 2, "gradient": 3, "train": 4}[self.phase()]]
-
     def step_in_phases(self, mark: Callable[[int], None]) -> None:
-        """Letting go of gradients is part of backward, which makes new ones."""
+        """Freeing gradients is part of backward, which makes new ones."""
         with paddle.set_grad_enabled(self._settings.training):
-            images, labels = self._get_function()()
+            samples, labels = self._get_function()()
             mark(0)
-            self._loss = self._network(images, labels)
+            self._loss = self._network(samples, labels)
             mark(1)
         if self._settings.training:
             self._forget_function()()
@@ -156,39 +131,28 @@ class PaddleBackend(Backend):
             mark(3)
 
     def observe(self) -> dict[str, dict[str, Any]]:
-        set_to: dict[str, Any] = {
-            "layout": "nchw",
-            "algorithm": "heuristic",
-            "compile": "off",
-            "inter_threads": 1,
-            "isa": "no limit",
-            "engine": "native",
-        }
         observed: dict[str, Any] = {
             "framework": f"paddle@{paddle.__version__}",
             "device": "cpu" if self._loss.place.is_cpu_place() else str(self._loss.place),
             "precision": "fp64" if self._loss.dtype == paddle.float64 else "fp32",
             "threads": _openmp_threads(),
         }
-        if self._heard.was_listening:
-            observed["engine"] = "onednn" if self._heard.primitives else "native"
-        return effective(self._job.request, set_to, observed)
+        if self._onednn_log.available:
+            observed["engine"] = "onednn" if self._onednn_log.primitives else "native"
+        return self._effective({"compile": "off"}, observed)
 
     def loss(self) -> float:
         return float(self._loss)
 
     def arrays(self, kind: str) -> dict[str, Any]:
-        found = self._held.arrays(kind, self._steps_done)
+        found = self._arrays.arrays(kind, self._steps_done)
         return {f"{layer}/{name}": array for (layer, name), array in found.items()}
 
     def layer(self, name: str, inputs: dict[str, Any], upstream: Any | None) -> LayerResult:
         return layer_result(self._job, name, inputs, upstream)
 
-    def lone_layer(self, name: str) -> LoneLayer:
-        return LoneLayer(lone_programs(self._job, name), self)
-
-    def memory(self) -> dict[str, Any]:
-        return on_the_cpu()
+    def isolated_layer(self, name: str) -> IsolatedLayer:
+        return IsolatedLayer(isolated_programs(self._job, name), self)
 
 
 def _momentum_written_out(parameters: Sequence[Any]) -> Callable[[], None]:

@@ -1,4 +1,4 @@
-"""Layers to functions of Paddle, and the arrays that they read.
+"""Layers to functions of Paddle.
 
 Paddle's kernels round some numbers to float32 whatever they compute in: what an average pool's gradient is divided by,
 the exponent of a power. In double precision such layers are written out in operations that do not.
@@ -6,112 +6,26 @@ the exponent of a power. In double precision such layers are written out in oper
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
 import paddle
 import paddle.nn.functional as F
 
-from deepstone.backends.legacy.shared import LOSS, WireGraph, WireLayer
+from deepstone.backends.paddle.arrays import Arrays
+from deepstone.backends.paddle.settings import Settings
+from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer
 
 Function: TypeAlias = Callable[..., Any]
-
-_STARTS = {"running_mean": paddle.zeros, "running_var": paddle.ones}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
-    """What of a request decides how layers are lowered."""
-
-    batch: int
-    dtype: str
-    training: bool
-    dropout: bool
-    input_grad: bool
-
-    @staticmethod
-    def of(request: Mapping[str, Any]) -> Settings:
-        return Settings(
-            batch=request["batch"],
-            dtype="float64" if request["precision"] == "fp64" else "float32",
-            training=request["phase"] != "forward",
-            dropout=request["dropout"] == "on",
-            input_grad=request["input_grad"] == "on",
-        )
-
-    @property
-    def exact(self) -> bool:
-        """In double precision, and with no constant in less."""
-        return self.dtype == "float64"
-
-
-class Held:
-    """The trained arrays and the running statistics of some layers, as Paddle has them."""
-
-    def __init__(
-        self,
-        layers: Iterable[WireLayer],
-        weights: Mapping[str, Mapping[str, Any]],
-        settings: Settings,
-        *,
-        trained: bool,
-    ) -> None:
-        self._settings = settings
-        self._layers = {layer.name: layer for layer in layers}
-        self.parameters: dict[str, dict[str, Any]] = {}
-        self.buffers: dict[str, dict[str, Any]] = {}
-        for name, layer in self._layers.items():
-            if layer.parameters:
-                own = {key: _turned(layer, key, array) for key, array in weights[name].items()}
-                self.parameters[name] = {key: _parameter(own[key], settings.dtype, trained) for key in layer.parameters}
-            if layer.buffers:
-                shape = layer.parameters["weight"]
-                self.buffers[name] = {key: _STARTS[key](shape, dtype=settings.dtype) for key in layer.buffers}
-
-    def flat(self) -> list[Any]:
-        return [tensor for arrays in self.parameters.values() for tensor in arrays.values()]
-
-    def arrays(self, kind: str, steps: int) -> dict[tuple[str, str], Any]:
-        """`parameters`, `gradients` or `buffers` after so many steps, as the graph has them."""
-        found: dict[tuple[str, str], Any] = {}
-        for name, tensors in (self.buffers if kind == "buffers" else self.parameters).items():
-            for key, tensor in tensors.items():
-                taken = tensor.grad if kind == "gradients" else tensor
-                if taken is not None:
-                    found[name, key] = _turned(self._layers[name], key, taken.numpy())
-                if key == "running_var" and steps:
-                    found[name, key] = self._unbiased(self._layers[name], found[name, key], steps)
-        return found
-
-    def _unbiased(self, layer: WireLayer, variance: Any, steps: int) -> Any:
-        """Paddle keeps the biased variance. Since both averages are linear in the variances and began at 1, the one
-        follows from the other and the number of steps."""
-        values = self._settings.batch * layer.output[1] * layer.output[2]
-        share = values / (values - 1)
-        return (share * variance + (1 - share) * (1 - layer.has["momentum"]) ** steps).astype(variance.dtype)
-
-
-def _parameter(array: Any, dtype: str, trained: bool) -> Any:
-    zero = paddle.nn.initializer.Constant(0.0)
-    parameter = paddle.create_parameter(list(array.shape), dtype, default_initializer=zero)
-    parameter.set_value(np.ascontiguousarray(array, dtype))
-    parameter.stop_gradient = not trained
-    return parameter
-
-
-def _turned(layer: WireLayer, name: str, array: Any) -> Any:
-    """Between the graph's order and Paddle's, whose dense layers have their inputs first."""
-    return np.ascontiguousarray(array.T) if layer.op == "dense" and name == "weight" else array
 
 
 class Lowering:
     """As a user of Paddle would call them by hand."""
 
-    def __init__(self, graph: WireGraph, held: Held, settings: Settings) -> None:
+    def __init__(self, graph: WireGraph, arrays: Arrays, settings: Settings) -> None:
         self._graph = graph
-        self._held = held
+        self._arrays = arrays
         self._settings = settings
         self._table: dict[str, Callable[[WireLayer], Function]] = {
             "conv": self._conv,
@@ -138,19 +52,20 @@ class Lowering:
         return self._table[layer.op](layer)
 
     def _conv(self, layer: WireLayer) -> Function:
-        held, has = self._held.parameters[layer.name], layer.has
-        weight, bias = held["weight"], held.get("bias")
+        parameters, has = self._arrays.parameters[layer.name], layer.has
+        weight, bias = parameters["weight"], parameters.get("bias")
         stride, pad, dilation, groups = has["stride"], list(has["pad"]), has["dilation"], has["groups"]
         return lambda x: F.conv2d(x, weight, bias, stride, pad, dilation, groups)
 
     def _dense(self, layer: WireLayer) -> Function:
-        held = self._held.parameters[layer.name]
-        weight, bias = held["weight"], held.get("bias")
+        parameters = self._arrays.parameters[layer.name]
+        weight, bias = parameters["weight"], parameters.get("bias")
         return lambda x: F.linear(x, weight, bias)
 
     def _batch_norm(self, layer: WireLayer) -> Function:
-        held, kept = self._held.parameters[layer.name], self._held.buffers[layer.name]
-        weight, bias, mean, var = held["weight"], held["bias"], kept["running_mean"], kept["running_var"]
+        parameters, buffers = self._arrays.parameters[layer.name], self._arrays.buffers[layer.name]
+        weight, bias = parameters["weight"], parameters["bias"]
+        mean, var = buffers["running_mean"], buffers["running_var"]
         old_share, epsilon, training = 1 - layer.has["momentum"], layer.has["epsilon"], self._settings.training
         return lambda x: F.batch_norm(x, mean, var, weight, bias, training, old_share, epsilon)
 

@@ -2,49 +2,45 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
-from deepstone.backends.base import Backend, InPlace, Job, LayerResult, LoneLayer, Marks, as_observed, as_set
-from deepstone.backends.tensorflow.arrangement import Arrangement
-from deepstone.backends.tensorflow.isa import widest_isa
-from deepstone.backends.tensorflow.layer import LayerRunner
+from deepstone.backends.base import IsolatedLayer, Job, LayerResult, Timestamps, memory_on_cpu
+from deepstone.backends.tensorflow.arrays import Arrangement, Variables
+from deepstone.backends.tensorflow.effective import Effects, Observed, observing
+from deepstone.backends.tensorflow.isolated import LayerRunner
 from deepstone.backends.tensorflow.lower import Lowering
 from deepstone.backends.tensorflow.network import Network
-from deepstone.backends.tensorflow.observe import Sighting, watching
 from deepstone.backends.tensorflow.settings import Settings, apply
 from deepstone.backends.tensorflow.training import Steps
-from deepstone.backends.tensorflow.variables import Variables
+from deepstone.backends.xla.steps import TracedBackend
 from deepstone.graph.graph import Graph
-from deepstone.setups.axes import format_cpus
 
 if TYPE_CHECKING:  # loaded when layers are asked for
     from deepstone.backends.tensorflow.trace import Tracer
 
 
-class SynchronizingMarks(Marks):
-    """TensorFlow has no events to time a GPU with, so each mark waits for it."""
+class SynchronizingTimestamps(Timestamps):
+    """TensorFlow has no events to time a GPU with, so each timestamp waits for it."""
 
     def set(self, position: int) -> None:
         tf.test.experimental.sync_devices()
         super().set(position)
 
 
-class TensorFlowBackend(Backend):
+class TensorFlowBackend(TracedBackend):
     _job: Job
     _graph: Graph
     _settings: Settings
     _arrangement: Arrangement
     _variables: Variables
     _steps: Steps
-    _made_tracer: Tracer | None = None
 
     def __init__(self) -> None:
-        self._sighting = Sighting()
+        self._seen = Observed()
 
     def versions(self) -> dict[str, Any]:
         build = tf.sysconfig.get_build_info()
@@ -59,15 +55,15 @@ class TensorFlowBackend(Backend):
 
     def build(self, job: Job) -> None:
         self._job = job
-        self._made_tracer = None
+        self._tracer = None
         self._settings = settings = apply(job.request)
         self._graph = graph = Graph.from_worker_json(job.graph)
         self._arrangement = Arrangement(graph, channels_last=settings.channels_last)
         with tf.device(settings.device):
             self._variables = Variables(graph, job.weights, self._arrangement, settings)
             network = Network(graph, Lowering(graph, self._arrangement, settings), self._variables, settings)
-            images = self._arrangement.value(graph.input.name, job.images)
-            self._steps = Steps(network, self._variables, images, job.labels, settings)
+            samples = self._arrangement.value(graph.input.name, job.samples)
+            self._steps = Steps(network, self._variables, samples, job.labels, settings)
             self._step = self._steps.program(settings.phase)
             self._layers = LayerRunner(graph, self._arrangement, settings, job.labels)
 
@@ -81,7 +77,7 @@ class TensorFlowBackend(Backend):
             return self._steps.program(program)
 
     def first_step(self) -> None:
-        with watching() as self._sighting:
+        with observing() as self._seen:
             self._step()
             self.synchronize()
         if self._settings.on_gpu:
@@ -94,46 +90,22 @@ class TensorFlowBackend(Backend):
         if self._settings.on_gpu:
             tf.test.experimental.sync_devices()
 
-    def marks(self, count: int) -> Marks:
-        return SynchronizingMarks(count, self.clock) if self._settings.on_gpu else Marks(count, self.clock)
+    def timestamps(self, count: int) -> Timestamps:
+        return SynchronizingTimestamps(count, self.clock) if self._settings.on_gpu else Timestamps(count, self.clock)
 
     def observe(self) -> dict[str, dict[str, Any]]:
-        settings = self._settings
-        effective = {axis: as_set(value) for axis, value in self._job.request.items()}
-        effective["framework"] = as_observed(f"tensorflow@{tf.__version__}")
-        effective["device"] = self._observed_device()
-        effective["threads"] = as_observed(settings.threads.intra)
-        effective["inter_threads"] = as_observed(settings.threads.inter)
-        effective["affinity"] = as_observed(format_cpus(sorted(os.sched_getaffinity(0))))
-        effective["compile"] = as_set(
-            settings.compile, seen=settings.compile == "graph" and bool(self._sighting.operations)
+        effects = Effects(
+            self._job.request,
+            self._settings,
+            self._seen,
+            self._steps.recorded.get(self.phase()),
+            self._variables.parameters,
+            self._steps.last_loss,
         )
-        effective["algorithm"] = as_set(settings.algorithm)
-        seen = settings.precision != "tf32" and self._sighting.dtypes == {settings.activations}
-        effective["precision"] = as_set(settings.precision, seen=seen)
-        effective["layout"] = self._observed_layout()
-        effective["engine"] = self._observed_engine()
-        effective["isa"] = as_set("not used" if settings.on_gpu else widest_isa())
-        return effective
+        return effects.of_every_axis()
 
     def details(self) -> dict[str, Any]:
-        return {"operations": self._sighting.operations}
-
-    def _observed_device(self) -> dict[str, Any]:
-        settings = self._settings
-        return as_set(settings.effective_device, seen=self._sighting.devices == {settings.device.removeprefix("/")})
-
-    def _observed_layout(self) -> dict[str, Any]:
-        seen = self._sighting.data_formats
-        if len(seen) == 1:
-            return as_observed(next(iter(seen)).lower())
-        return as_set(self._settings.data_format.lower())
-
-    def _observed_engine(self) -> dict[str, Any]:
-        settings = self._settings
-        if settings.engine not in ("onednn", "native") or not self._sighting.operations:
-            return as_set(settings.engine)
-        return as_observed("onednn" if self._sighting.onednn else "native")
+        return {"operations": self._seen.operations}
 
     def loss(self) -> float:
         assert self._steps.last_loss is not None
@@ -150,39 +122,26 @@ class TensorFlowBackend(Backend):
         with tf.device(self._settings.device):
             return self._layers.run(self._graph.layer(name), self._job.weights.get(name, {}), inputs, upstream)
 
-    def in_place(self, steps: int) -> InPlace:
-        return self._tracer().in_place(steps)
+    def _make_tracer(self) -> Tracer:
+        from deepstone.backends.tensorflow.trace import Tracer
 
-    def trace(self, steps: int, path: str) -> dict[str, Any]:
-        return self._tracer().trace(steps, path)
+        recorded = self._steps.recorded.get(self.phase())
+        return Tracer(self._graph, self._step, recorded, self._job.scratch, self._settings)
 
-    def _tracer(self) -> Tracer:
-        if self._made_tracer is None:
-            from deepstone.backends.tensorflow.trace import Tracer
-
-            recorded = self._steps.recorded.get(self.phase())
-            self._made_tracer = Tracer(self._graph, self._step, recorded, self._job.scratch, self._settings)
-        return self._made_tracer
-
-    def lone_layer(self, name: str) -> LoneLayer:
-        from deepstone.backends.tensorflow.lone import lone_programs
-
-        layer, weights = self._graph.layer(name), self._job.weights.get(name, {})
+    def isolated_layer(self, name: str) -> IsolatedLayer:
         with tf.device(self._settings.device):
-            programs = lone_programs(self._graph, layer, weights, self._layers, self._arrangement, self._settings)
-        return LoneLayer(programs, timing=self)
+            return IsolatedLayer(self._layers.programs(self._job, self._graph.layer(name)), timing=self)
 
-    def ceiling(self, wanted: dict[str, Any]) -> LoneLayer:
+    def ceiling(self, wanted: dict[str, Any]) -> IsolatedLayer:
         from deepstone.backends.tensorflow.ceilings import ceiling_program
 
         with tf.device(self._settings.device):
             program = ceiling_program(wanted)
-        return LoneLayer({str(wanted["kind"]): program}, timing=self)
+        return IsolatedLayer({str(wanted["kind"]): program}, timing=self)
 
     def memory(self) -> dict[str, Any]:
         if not self._settings.on_gpu:
-            absent = {"absent": "the step ran on the CPU; see host_peak_bytes"}
-            return {"device_allocated_bytes": absent, "device_reserved_bytes": absent}
+            return memory_on_cpu()
         info = tf.config.experimental.get_memory_info(self._settings.device.removeprefix("/"))
         return {
             "device_allocated_bytes": info["peak"],
@@ -190,7 +149,9 @@ class TensorFlowBackend(Backend):
         }
 
     def is_unsupported(self, error: BaseException) -> bool:
-        return isinstance(error, tf.errors.UnimplementedError) or super().is_unsupported(error)
+        # oneDNN aborts where it lacks a kernel, for example for bf16 when `isa` leaves out the instructions it needs.
+        no_kernel = isinstance(error, tf.errors.AbortedError) and "could not create a primitive" in str(error)
+        return no_kernel or isinstance(error, tf.errors.UnimplementedError) or super().is_unsupported(error)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, tf.errors.ResourceExhaustedError) or super().is_out_of_memory(error)

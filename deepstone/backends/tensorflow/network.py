@@ -6,34 +6,34 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
-from deepstone.backends.scopes import scope_name
+from deepstone.backends.owners import scope_name
+from deepstone.backends.tensorflow.arrays import Variables
 from deepstone.backends.tensorflow.lower import LayerFunction, Lowering, Pass
 from deepstone.backends.tensorflow.settings import Settings
-from deepstone.backends.tensorflow.variables import Variables
 from deepstone.graph.graph import Graph, Layer
 from deepstone.graph.ops import Input, SoftmaxCrossEntropy
-from deepstone.graph.stretches import split
+from deepstone.graph.segments import split
 
 Tensor: TypeAlias = Any
 
 
 class Network:
-    """From images and labels to the sum of the losses. With checkpointing, all but the last stretch run twice."""
+    """From samples and labels to the sum of the losses. With checkpointing, all but the last segment run twice."""
 
     def __init__(self, graph: Graph, lowering: Lowering, variables: Variables, settings: Settings) -> None:
         layers = split(graph) if settings.checkpointing else [list(graph.layers)]
-        self._stretches = [Stretch(graph, some, lowering, variables, settings) for some in layers]
+        self._segments = [Segment(graph, some, lowering, variables, settings) for some in layers]
         self._activations = settings.activations
 
-    def loss(self, images: Tensor, one_pass: Pass) -> Tensor:
-        x = images if images.dtype == self._activations else tf.cast(images, self._activations)
-        for stretch in self._stretches[:-1]:
-            x = stretch.run_twice(x, one_pass)
-        return self._stretches[-1].run(x, one_pass)
+    def loss(self, samples: Tensor, one_pass: Pass) -> Tensor:
+        x = samples if samples.dtype == self._activations else tf.cast(samples, self._activations)
+        for segment in self._segments[:-1]:
+            x = segment.run_twice(x, one_pass)
+        return self._segments[-1].run(x, one_pass)
 
 
-class Stretch:
-    """Layers in a row. Each output is let go after its last use, as local variables of hand-written code would be."""
+class Segment:
+    """Consecutive layers. Each output is freed after its last use, as local variables of hand-written code would be."""
 
     def __init__(
         self, graph: Graph, layers: list[Layer], lowering: Lowering, variables: Variables, settings: Settings
@@ -47,14 +47,14 @@ class Stretch:
                 function = lowering.function(layer)
                 if settings.compile != "off":
                     function = _named(layer.name, function)
-                self._layers.append((layer, function, variables.held[layer.name], done))
+                self._layers.append((layer, function, variables.of_layer[layer.name], done))
 
     def run(self, x: Tensor, one_pass: Pass) -> Tensor:
         """The last layer's output, or the sum of the losses."""
         values = {self._source: x}
         losses: list[Tensor] = []
-        for layer, function, held, done in self._layers:
-            x = function([values[name] for name in layer.inputs], held, one_pass)
+        for layer, function, arrays, done in self._layers:
+            x = function([values[name] for name in layer.inputs], arrays, one_pass)
             for name in done:
                 del values[name]
             if isinstance(layer.op, SoftmaxCrossEntropy):
@@ -84,8 +84,8 @@ def _named(layer: str, function: LayerFunction) -> LayerFunction:
     """Operations carry the layer's name while they are recorded; run eagerly, naming them would only cost time."""
     scope = scope_name(layer)
 
-    def named(xs: Any, held: Any, one_pass: Pass) -> Tensor:
+    def named(xs: Any, arrays: Any, one_pass: Pass) -> Tensor:
         with tf.name_scope(scope):
-            return function(xs, held, one_pass)
+            return function(xs, arrays, one_pass)
 
     return named

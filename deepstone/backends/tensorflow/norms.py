@@ -25,13 +25,13 @@ def _norm_by_kernel(op: BatchNorm, settings: Settings) -> Norm:
     training, data_format = settings.training, settings.data_format
     share = op.momentum if training else 1.0
 
-    def norm(x: Tensor, held: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+    def norm(x: Tensor, arrays: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
         y, mean, variance, *_ = tf.raw_ops.FusedBatchNormV3(
             x=x,
-            scale=_wide(held["weight"]),
-            offset=_wide(held["bias"]),
-            mean=held["running_mean"],
-            variance=held["running_var"],
+            scale=_wide(arrays["weight"]),
+            offset=_wide(arrays["bias"]),
+            mean=arrays["running_mean"],
+            variance=arrays["running_var"],
             epsilon=op.epsilon,
             exponential_avg_factor=share,
             data_format=data_format,
@@ -50,15 +50,15 @@ def _norm_by_hand(op: BatchNorm, settings: Settings) -> Norm:
     over = [0, 1, 2] if settings.channels_last else [0, 2, 3]
     shape = [1, 1, 1, -1] if settings.channels_last else [1, -1, 1, 1]
 
-    def norm(x: Tensor, held: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
-        running_mean, running_variance = held["running_mean"], held["running_var"]
+    def norm(x: Tensor, arrays: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        running_mean, running_variance = arrays["running_mean"], arrays["running_var"]
         mean, variance = tf.nn.moments(x, over) if settings.training else (running_mean, running_variance)
         y = tf.nn.batch_normalization(
             x,
             tf.reshape(mean, shape),
             tf.reshape(variance, shape),
-            tf.reshape(held["bias"], shape),
-            tf.reshape(held["weight"], shape),
+            tf.reshape(arrays["bias"], shape),
+            tf.reshape(arrays["weight"], shape),
             op.epsilon,
         )
         values = tf.cast(tf.size(x) / tf.size(mean), x.dtype)
@@ -75,12 +75,12 @@ def channel_response_norm(op: Lrn, settings: Settings) -> NormFunction:
     """TensorFlow's kernel takes half the window and an alpha that it does not divide; fp32 and channels last only."""
     alpha, half = op.alpha / op.size, op.size // 2
     if settings.activations == tf.float32 and settings.channels_last:
-        return lambda xs, _held, _pass: tf.nn.local_response_normalization(xs[0], half, op.k, alpha, op.beta)
+        return lambda xs, _arrays, _pass: tf.nn.local_response_normalization(xs[0], half, op.k, alpha, op.beta)
     axis = settings.channel_axis
     padding = [[half, half] if side == axis else [0, 0] for side in range(4)]
     firsts = range(op.size)
 
-    def function(xs: Any, _held: Any, _pass: Any) -> Tensor:
+    def function(xs: Any, _arrays: Any, _pass: Any) -> Tensor:
         x = xs[0]
         squares = tf.pad(tf.square(x), padding)
         windows = [tf.slice(squares, [first if side == axis else 0 for side in range(4)], x.shape) for first in firsts]
@@ -96,7 +96,7 @@ def pixel_response_norm(op: Lrn, settings: Settings) -> NormFunction:
     padding = [[0, 0], *sides, [0, 0]] if settings.channels_last else [[0, 0], [0, 0], *sides]
     data_format = settings.data_format
 
-    def function(xs: Any, _held: Any, _pass: Any) -> Tensor:
+    def function(xs: Any, _arrays: Any, _pass: Any) -> Tensor:
         x = xs[0]
         mean = tf.nn.avg_pool2d(tf.pad(tf.square(x), padding), op.size, 1, "VALID", data_format)
         return x * tf.pow(op.k + op.alpha * mean, -op.beta)

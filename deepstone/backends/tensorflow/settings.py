@@ -4,21 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import tensorflow as tf
+from tensorflow.python.eager import context  # pyright: ignore[reportAttributeAccessIssue]
 
 from deepstone.backends.base import Missing, Unsupported
-from deepstone.backends.tensorflow.threads import Threads, start_threads
+from deepstone.backends.settings import StepSettings, refuse_broken_rules, step_settings
 from deepstone.setups.axes import AUTO, ISA_ORDER
-from deepstone.setups.rules import broken_rule
 
 _WEIGHTS = {"bf16": tf.bfloat16, "fp64": tf.float64}
 _ACTIVATIONS = {**_WEIGHTS, "bf16-mixed": tf.bfloat16}
+_INTER_THREAD = "tf_Compute"  # how TensorFlow calls the threads that run operations side by side
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class Threads:
+    """How many threads share one operation's work, and how many run operations side by side."""
+
+    intra: int
+    inter: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings(StepSettings):
     """What the rest of the backend needs to know; process-wide switches are already set."""
 
     device: str  # as `tf.device` takes it
@@ -32,22 +42,10 @@ class Settings:
     activations: Any  # the number type in which layers compute
     channels_last: bool
     batch: int
-    phase: str
-    optimizer: str
-    dropout: bool
-    input_grad: bool
-    checkpointing: bool
-    input: str
-    seed: int
 
     @property
     def on_gpu(self) -> bool:
         return self.effective_device != "cpu"
-
-    @property
-    def training(self) -> bool:
-        """Whether batch norm learns and dropout drops: everywhere but in evaluation."""
-        return self.phase != "forward"
 
     @property
     def narrow(self) -> bool:
@@ -74,9 +72,7 @@ class Settings:
 def apply(request: Mapping[str, Any]) -> Settings:
     """Resolve the device, refuse what cannot be, set the process-wide switches."""
     device = _device(str(request["device"]))
-    reason = broken_rule({**request, "device": device})
-    if reason:
-        raise Unsupported(reason)
+    refuse_broken_rules(request, device)
     compile_mode = _compile_mode(str(request["compile"]), str(request["engine"]))
     engine = _engine(str(request["engine"]), compile_mode, device)
     precision = _precision(str(request["precision"]), device)
@@ -89,7 +85,7 @@ def apply(request: Mapping[str, Any]) -> Settings:
     if request["input"] == "pinned":
         raise Unsupported("TensorFlow page-locks memory of its own only, not a batch; use input=host")
     _hide_other_devices(device)
-    threads = start_threads(request["threads"], request["inter_threads"])
+    threads = _start_threads(request["threads"], request["inter_threads"])
     return Settings(
         device="/CPU:0" if device == "cpu" else "/GPU:0",
         effective_device=device,
@@ -102,13 +98,7 @@ def apply(request: Mapping[str, Any]) -> Settings:
         activations=_ACTIVATIONS.get(precision, tf.float32),
         channels_last=channels_last,
         batch=int(request["batch"]),
-        phase=str(request["phase"]),
-        optimizer=str(request["optimizer"]),
-        dropout=request["dropout"] == "on",
-        input_grad=request["input_grad"] == "on",
-        checkpointing=request["checkpointing"] == "on",
-        input=str(request["input"]),
-        seed=int(request["seed"]),
+        **step_settings(request),
     )
 
 
@@ -182,14 +172,21 @@ def _precision(asked: str, device: str) -> str:
         raise Unsupported("TensorFlow has one switch for TF32, for convolutions and matrix products together")
     if asked == "fp16-mixed":
         raise Unsupported("fp16-mixed needs loss scaling, which this backend does not do; use bf16-mixed")
-    details = tf.config.experimental.get_device_details(tf.config.list_physical_devices("GPU")[_index(device)])
-    has_tf32 = details.get("compute_capability", (0, 0)) >= (8, 0)
-    if asked == "tf32" and not has_tf32:
-        raise Unsupported(f"{details.get('device_name', 'this GPU')} has no TF32 (it came with compute capability 8.0)")
+    if asked == "tf32" and not has_tf32(device):
+        name = _details(device).get("device_name", "this GPU")
+        raise Unsupported(f"{name} has no TF32 (it came with compute capability 8.0)")
     tf.config.experimental.enable_tensor_float_32_execution(asked in (AUTO, "tf32"))
     if asked == AUTO:
-        return "tf32" if has_tf32 else "fp32"
+        return "tf32" if has_tf32(device) else "fp32"
     return asked
+
+
+def has_tf32(device: str) -> bool:
+    return _details(device).get("compute_capability", (0, 0)) >= (8, 0)
+
+
+def _details(device: str) -> dict[str, Any]:
+    return tf.config.experimental.get_device_details(tf.config.list_physical_devices("GPU")[_index(device)])
 
 
 def _check_isa(isa: str) -> None:
@@ -213,3 +210,41 @@ def _set_algorithm(asked: str, device: str) -> str:
     if asked != AUTO:
         return asked
     return "heuristic" if device == "cpu" else "benchmark"
+
+
+_started: list[Threads] = []  # TensorFlow sizes its pools once per process
+
+
+def _start_threads(intra: Any, inter: Any) -> Threads:
+    """Start the pools as asked, or say what this process has since an earlier job. They are counted as they start."""
+    if not _started:
+        _started.append(_start_pools(intra, inter))
+        return _started[0]
+    threads = _started[0]
+    if intra not in (AUTO, threads.intra) or inter not in (AUTO, threads.inter):
+        raise Unsupported(
+            f"TensorFlow sizes its thread pools once per process, and this one has threads={threads.intra} "
+            f"inter_threads={threads.inter}"
+        )
+    return threads
+
+
+def _start_pools(intra: Any, inter: Any) -> Threads:
+    """The shared-work pool's threads keep the process's own name, so it is known by how many there are more of."""
+    if intra != AUTO:
+        tf.config.threading.set_intra_op_parallelism_threads(intra)
+    if inter != AUTO:
+        tf.config.threading.set_inter_op_parallelism_threads(inter)
+    before = _thread_names()
+    context.ensure_initialized()
+    tf.zeros(()).numpy()
+    after = _thread_names()
+    own_name = Path("/proc/self/comm").read_text()
+    return Threads(
+        intra=after.count(own_name) - before.count(own_name),
+        inter=sum(name.startswith(_INTER_THREAD) for name in after),
+    )
+
+
+def _thread_names() -> list[str]:
+    return [(thread / "comm").read_text() for thread in Path("/proc/self/task").iterdir()]

@@ -11,31 +11,35 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from deepstone.backends.scopes import UPDATE
+from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM
+from deepstone.backends.owners import UPDATE
+from deepstone.backends.tensorflow.arrays import Variables
 from deepstone.backends.tensorflow.lower import Pass
 from deepstone.backends.tensorflow.network import Network
-from deepstone.backends.tensorflow.optimizers import make_optimizer
 from deepstone.backends.tensorflow.settings import Settings
-from deepstone.backends.tensorflow.variables import Variables
 
 Tensor: TypeAlias = Any
+Update: TypeAlias = Callable[[list[Tensor]], None]
+
+# Adam's, as in the paper and in torch.
+_BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
 
 
 class Steps:
     """Programs by name, and what the last one that ran left behind."""
 
-    def __init__(self, network: Network, variables: Variables, images: Any, labels: Any, settings: Settings) -> None:
+    def __init__(self, network: Network, variables: Variables, samples: Any, labels: Any, settings: Settings) -> None:
         self.last_loss: Tensor | None = None
         self.last_gradients: list[Tensor] = []
         self.last_image_gradient: Tensor | None = None
         self._network = network
         self._variables = variables
         self._settings = settings
-        self._batch = (_resident if settings.input == "resident" else _copied)(images, labels, settings)
+        self._batch = (_resident if settings.input == "resident" else _copied)(samples, labels, settings)
         self._number = tf.Variable(tf.constant(0, tf.int64), trainable=False) if settings.dropout else None
-        self._update = make_optimizer(settings.optimizer, variables.parameters) if settings.phase == "train" else None
+        self._update = _make_update(settings.optimizer, variables.parameters) if settings.phase == "train" else None
         self._programs: dict[str, Callable[[], None]] = {}
-        self.recorded: dict[str, Any] = {}  # programs as TensorFlow keeps them; without `compile` there are none
+        self.recorded: dict[str, Any] = {}  # programs as TensorFlow has them; without `compile` there are none
 
     def program(self, name: str) -> Callable[[], None]:
         if name not in self._programs:
@@ -54,7 +58,7 @@ class Steps:
         run, batch = self._recorded("gradient", self._loss_and_gradients), self._batch
 
         def step() -> None:
-            self.last_gradients = []  # lets go of the memory before as much is needed again
+            self.last_gradients = []  # frees the memory before as much is needed again
             self.last_loss, self.last_gradients, self.last_image_gradient = run(*batch())
 
         return step
@@ -63,8 +67,8 @@ class Steps:
         update = self._update
         assert update is not None
 
-        def whole(images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-            loss, gradients, image_gradient = self._loss_and_gradients(images, labels)
+        def whole(samples: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+            loss, gradients, image_gradient = self._loss_and_gradients(samples, labels)
             with tf.name_scope(UPDATE):
                 update(gradients)
             return loss, image_gradient
@@ -83,35 +87,97 @@ class Steps:
         self.recorded[name] = program.get_concrete_function(*self._batch())
         return self.recorded[name]
 
-    def _loss(self, images: Tensor, labels: Tensor) -> Tensor:
+    def _loss(self, samples: Tensor, labels: Tensor) -> Tensor:
         one_pass = Pass(labels=labels, number=None if self._number is None else self._number.assign_add(1))
-        loss = self._network.loss(images, one_pass)
+        loss = self._network.loss(samples, one_pass)
         for name, value in one_pass.statistics.items():
             self._variables.buffers[name].assign(value, read_value=False)
         return loss
 
-    def _loss_and_gradients(self, images: Tensor, labels: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
+    def _loss_and_gradients(self, samples: Tensor, labels: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
         parameters = self._variables.parameters
         with tf.GradientTape(watch_accessed_variables=False) as tape:
-            tape.watch([*parameters, images] if self._settings.input_grad else parameters)
-            loss = self._loss(images, labels)
+            tape.watch([*parameters, samples] if self._settings.input_grad else parameters)
+            loss = self._loss(samples, labels)
         if not self._settings.input_grad:
             return loss, tape.gradient(loss, parameters), None
-        *gradients, image_gradient = tape.gradient(loss, [*parameters, images])
+        *gradients, image_gradient = tape.gradient(loss, [*parameters, samples])
         return loss, gradients, image_gradient
 
 
-def _resident(images: Any, labels: Any, settings: Settings) -> Callable[[], tuple[Tensor, Tensor]]:
+def _resident(samples: Any, labels: Any, settings: Settings) -> Callable[[], tuple[Tensor, Tensor]]:
     """The batch lies where the step runs; `tf.device` around this says where that is."""
-    batch = tf.cast(np.ascontiguousarray(images), settings.weights), tf.constant(labels)
+    batch = tf.cast(np.ascontiguousarray(samples), settings.weights), tf.constant(labels)
     return lambda: batch
 
 
-def _copied(images: Any, labels: Any, settings: Settings) -> Callable[[], tuple[Tensor, Tensor]]:
+def _copied(samples: Any, labels: Any, settings: Settings) -> Callable[[], tuple[Tensor, Tensor]]:
     """A copy from host memory for every step. On a CPU nothing less than DeepCopy would copy anything."""
     with tf.device("/CPU:0"):
-        host_images, host_labels = tf.constant(np.ascontiguousarray(images)), tf.constant(labels)
+        host_samples, host_labels = tf.constant(np.ascontiguousarray(samples)), tf.constant(labels)
     if settings.on_gpu:
-        return lambda: (tf.identity(host_images), tf.identity(host_labels))
+        return lambda: (tf.identity(host_samples), tf.identity(host_labels))
     copy = tf.raw_ops.DeepCopy
-    return lambda: (copy(x=host_images), copy(x=host_labels))
+    return lambda: (copy(x=host_samples), copy(x=host_labels))
+
+
+def _make_update(name: str, parameters: list[Any]) -> Update:
+    """Takes gradients in the order of the parameters. One kernel per parameter writes over it and its slots."""
+    return {"momentum": _momentum, "sgd": _sgd, "adam": _adam}[name](parameters)
+
+
+def _zeros_like(parameters: list[Any]) -> list[Any]:
+    return [tf.Variable(tf.zeros_like(parameter), trainable=False) for parameter in parameters]
+
+
+def _momentum(parameters: list[Any]) -> Update:
+    velocities = _zeros_like(parameters)
+
+    def update(gradients: list[Tensor]) -> None:
+        for parameter, velocity, gradient in zip(parameters, velocities, gradients, strict=True):
+            tf.raw_ops.ResourceApplyMomentum(
+                var=parameter.handle,
+                accum=velocity.handle,
+                lr=tf.constant(LEARNING_RATE, parameter.dtype),
+                grad=gradient,
+                momentum=tf.constant(MOMENTUM, parameter.dtype),
+            )
+
+    return update
+
+
+def _sgd(parameters: list[Any]) -> Update:
+    def update(gradients: list[Tensor]) -> None:
+        for parameter, gradient in zip(parameters, gradients, strict=True):
+            tf.raw_ops.ResourceApplyGradientDescent(
+                var=parameter.handle, alpha=tf.constant(LEARNING_RATE, parameter.dtype), delta=gradient
+            )
+
+    return update
+
+
+def _adam(parameters: list[Any]) -> Update:
+    """TensorFlow adds epsilon before it corrects the second moment, torch after: so epsilon is corrected as well."""
+    firsts, seconds = _zeros_like(parameters), _zeros_like(parameters)
+    number = tf.Variable(tf.constant(0.0, tf.float64), trainable=False)
+
+    def update(gradients: list[Tensor]) -> None:
+        step = number.assign_add(1.0)
+        power1, power2 = tf.pow(tf.constant(_BETA1, tf.float64), step), tf.pow(tf.constant(_BETA2, tf.float64), step)
+        epsilon = _EPSILON * tf.sqrt(1.0 - power2)
+        for parameter, first, second, gradient in zip(parameters, firsts, seconds, gradients, strict=True):
+            dtype = parameter.dtype
+            tf.raw_ops.ResourceApplyAdam(
+                var=parameter.handle,
+                m=first.handle,
+                v=second.handle,
+                beta1_power=tf.cast(power1, dtype),
+                beta2_power=tf.cast(power2, dtype),
+                lr=tf.constant(ADAM_LEARNING_RATE, dtype),
+                beta1=tf.constant(_BETA1, dtype),
+                beta2=tf.constant(_BETA2, dtype),
+                epsilon=tf.cast(epsilon, dtype),
+                grad=gradient,
+            )
+
+    return update

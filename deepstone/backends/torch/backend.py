@@ -2,52 +2,43 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor, fx, nn
+from torch import fx, nn
 
 from deepstone.backends.base import (
-    PHASES,
     Backend,
     ConvolutionTrial,
     InPlace,
+    IsolatedLayer,
     Job,
     LayerResult,
-    LoneLayer,
-    Marks,
+    Timestamps,
     Unsupported,
-    as_observed,
-    as_set,
+    memory_on_cpu,
+    phases_of,
 )
-from deepstone.backends.scopes import scope_name
+from deepstone.backends.torch.arrays import network_arrays
 from deepstone.backends.torch.ceilings import ceiling_program
-from deepstone.backends.torch.checkpoint import Checkpointed
 from deepstone.backends.torch.convolutions.trial import convolution_trial
+from deepstone.backends.torch.effective import Effects, Observed, observing
 from deepstone.backends.torch.in_place import InPlaceTimer
-from deepstone.backends.torch.layer import LayerRunner
-from deepstone.backends.torch.lone import lone_programs
-from deepstone.backends.torch.lower import Lowering
+from deepstone.backends.torch.isolated import LayerRunner, isolated_programs
 from deepstone.backends.torch.memory import memory_by_layer
-from deepstone.backends.torch.observe import Sighting, watching, widest_isa
-from deepstone.backends.torch.own_module import OwnModule, RefusesDropout
-from deepstone.backends.torch.primitives import primitives_by_layer
+from deepstone.backends.torch.network import lowered
+from deepstone.backends.torch.onednn import primitives_by_layer
+from deepstone.backends.torch.own_module import RefusesDropout
 from deepstone.backends.torch.settings import Settings, apply
-from deepstone.backends.torch.tracing import Tracer
+from deepstone.backends.torch.trace import Tracer
 from deepstone.backends.torch.training import Batch, Steps
-from deepstone.backends.torch.values import load, owners, to_numpy
-from deepstone.graph.graph import Graph, Layer
-from deepstone.setups.axes import format_cpus
-
-_PRECISION_OF = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64"}
-_ISA_OF_CAPABILITY = {"DEFAULT": "sse41", "AVX2": "avx2", "AVX512": "avx512_core"}
+from deepstone.graph.graph import Graph
 
 
-class CudaMarks(Marks):
+class CudaTimestamps(Timestamps):
     """CUDA events: times on the device's own clock, taken without waiting for it."""
 
     def __init__(self, count: int) -> None:
@@ -66,13 +57,14 @@ class TorchBackend(Backend):
     _job: Job
     _graph: Graph
     _settings: Settings
-    _network: nn.Module  # as lowered, whatever runs it
+    _network: nn.Module  # as lowered
+    _model: nn.Module  # what runs it: the network itself, or what it was compiled to
     _steps: Steps
     _tracer: Tracer
     _in_place: InPlaceTimer | None = None
 
     def __init__(self) -> None:
-        self._sighting = Sighting()
+        self._seen = Observed()
 
     def versions(self) -> dict[str, Any]:
         versions: dict[str, Any] = {
@@ -94,25 +86,13 @@ class TorchBackend(Backend):
         self._settings = settings = apply(job.request)
         torch.manual_seed(job.request["seed"])
         self._graph = Graph.from_worker_json(job.graph)
-        self._network = self._lower(job.weights)
-        images, labels = torch.from_numpy(job.images), torch.from_numpy(job.labels)
-        self._steps = Steps(self._compiled(), Batch(images, labels, settings), settings)
+        self._network = lowered(self._graph, job.weights, settings)
+        samples, labels = torch.from_numpy(job.samples), torch.from_numpy(job.labels)
+        self._model = self._compiled()
+        self._steps = Steps(self._model, Batch(samples, labels, settings), settings)
         self._step = self._steps.function()
         phases = self.phases()
         self._tracer = Tracer(self._network, self._graph, self._steps, settings, phases, self.synchronize)
-
-    def _lower(self, weights: dict[str, dict[str, Any]]) -> nn.Module:
-        settings = self._settings
-        if settings.checkpointing and self._graph.opaque:
-            raise Unsupported("checkpointing cuts a network between its layers, and a module of your own is only one")
-        if settings.checkpointing:
-            network: nn.Module = Checkpointed(self._graph, dropout=settings.dropout)
-        else:
-            lowering = Lowering(self._graph, self._graph.layers, dropout=settings.dropout)
-            network = lowering.module(self._graph.input.name)
-        load(network, weights)
-        settings.place(network)
-        return network
 
     def _compiled(self) -> nn.Module:
         if self._settings.compile_mode is None:
@@ -123,24 +103,30 @@ class TorchBackend(Backend):
         return self._settings.phase
 
     def step(self, program: str) -> Callable[[], None]:
-        assert program == self._settings.phase, "torch times phases with marks, so it has one program"
+        assert program == self._settings.phase, "torch times phases one by one, so it has one program"
         return self._step
 
     def first_step(self) -> None:
+        self._observed_step()
+        if self._settings.device.type != "cpu":
+            torch.cuda.reset_peak_memory_stats()
+
+    def observe_again(self) -> None:
+        self._observed_step()
+
+    def _observed_step(self) -> None:
         on_cpu = self._settings.device.type == "cpu"
         eager = self._settings.compile_mode is None
         stray = bool(self._graph.opaque) and eager and not self._settings.dropout
         with (
             RefusesDropout() if stray else nullcontext(),
-            watching(self._network.modules(), hooks=eager, onednn=on_cpu) as self._sighting,
+            observing(self._network.modules(), hooks=eager, onednn=on_cpu) as self._seen,
         ):
             self._step()
             self.synchronize()
-        if not on_cpu:
-            torch.cuda.reset_peak_memory_stats()
 
     def phases(self) -> Sequence[str]:
-        return PHASES[: {"forward": 2, "gradient": 3, "train": 4}[self._settings.phase]]
+        return phases_of(self.phase())
 
     def step_in_phases(self, mark: Callable[[int], None]) -> None:
         self._steps.step_in_phases(mark)
@@ -149,90 +135,35 @@ class TorchBackend(Backend):
         if self._settings.device.type == "cuda":
             torch.cuda.synchronize()
 
-    def marks(self, count: int) -> Marks:
-        return CudaMarks(count) if self._settings.device.type == "cuda" else Marks(count, self.clock)
+    def timestamps(self, count: int) -> Timestamps:
+        return CudaTimestamps(count) if self._settings.device.type == "cuda" else Timestamps(count, self.clock)
 
     def observe(self) -> dict[str, dict[str, Any]]:
-        effective = {axis: as_set(value) for axis, value in self._job.request.items()}
-        effective["framework"] = as_observed(f"torch@{torch.__version__.partition('+')[0]}")
-        device = self._settings.device
-        effective["device"] = as_observed("cpu" if device.type == "cpu" else f"gpu:{device.index}")
-        effective["threads"] = as_observed(torch.get_num_threads())
-        effective["inter_threads"] = as_observed(torch.get_num_interop_threads())
-        effective["affinity"] = as_observed(format_cpus(sorted(os.sched_getaffinity(0))))
-        effective["compile"] = as_set(self._settings.compile_mode or "off")
-        effective["algorithm"] = self._observed_algorithm()
-        effective["precision"] = self._observed_precision()
-        effective["layout"] = self._observed_layout()
-        effective["engine"] = self._observed_engine()
-        effective["isa"] = self._observed_isa()
-        return effective
+        assert self._steps.last_loss is not None
+        effects = Effects(
+            request=self._job.request,
+            settings=self._settings,
+            seen=self._seen,
+            network=self._network,
+            model=self._model,
+            loss=self._steps.last_loss,
+            opaque=bool(self._graph.opaque),
+        )
+        return effects.of_every_axis()
 
     def details(self) -> dict[str, Any]:
         if self._settings.device.type == "cpu":
-            by_layer = primitives_by_layer(self._sighting.onednn_log, self._graph, self._job.request["batch"])
-            return {"onednn_primitives": self._sighting.primitives, "onednn_by_layer": by_layer}
+            by_layer = primitives_by_layer(self._seen.onednn_log, self._graph, self._job.request["batch"])
+            # Pairs, not keys: a layer may have any name, and the keys of a record may not.
+            return {"onednn_primitives": self._seen.primitives, "onednn_by_layer": [*map(list, by_layer.items())]}
         return {"gpu_uuid": f"GPU-{torch.cuda.get_device_properties(self._settings.device).uuid}"}
-
-    def _observed_algorithm(self) -> dict[str, Any]:
-        if torch.are_deterministic_algorithms_enabled():
-            return as_observed("deterministic")
-        return as_observed("benchmark" if torch.backends.cudnn.benchmark else "heuristic")
-
-    def _observed_precision(self) -> dict[str, Any]:
-        settings = self._settings
-        if settings.autocast is not None:
-            return as_set(f"{_PRECISION_OF[settings.autocast]}-mixed", seen=self._sighting.dtype == settings.autocast)
-        if settings.weights is not torch.float32:
-            return as_set(_PRECISION_OF[settings.weights], seen=self._sighting.dtype == settings.weights)
-        if settings.device.type == "cpu":
-            return as_set("fp32", seen=self._sighting.dtype == torch.float32)
-        convolution = torch.backends.cudnn.conv.fp32_precision == "tf32"  # pyright: ignore[reportAttributeAccessIssue]
-        product = torch.backends.cuda.matmul.fp32_precision == "tf32"
-        return as_observed({(True, True): "tf32", (True, False): "tf32-conv"}.get((convolution, product), "fp32"))
-
-    def _observed_layout(self) -> dict[str, Any]:
-        seen = self._sighting.channels_last
-        if seen is None:
-            return as_set("nhwc" if self._settings.channels_last else "nchw")
-        return as_observed("nhwc" if seen else "nchw")
-
-    def _observed_engine(self) -> dict[str, Any]:
-        if self._settings.device.type == "cuda":
-            return as_observed("cudnn" if torch.backends.cudnn.enabled else "native")
-        return as_observed("onednn" if self._sighting.primitives else "native")
-
-    def _observed_isa(self) -> dict[str, Any]:
-        if self._settings.device.type == "cuda":
-            return as_set("not used")
-        capability = torch.backends.cpu.get_cpu_capability()
-        seen = widest_isa(self._sighting.primitives) or _ISA_OF_CAPABILITY.get(capability)
-        return as_set(self._job.request["isa"]) if seen is None else as_observed(seen)
 
     def loss(self) -> float:
         assert self._steps.last_loss is not None
         return float(self._steps.last_loss.item())
 
     def arrays(self, kind: str) -> dict[str, Any]:
-        modules = owners(self._network)
-        found: dict[str, Any] = {}
-        for layer in self._graph.layers:
-            owner = modules.get(scope_name(layer.name))
-            if owner is None:
-                continue
-            for name, held in self._held(layer, owner, buffers=kind == "buffers"):
-                tensor = held.grad if kind == "gradients" else held
-                if tensor is not None:
-                    found[f"{layer.name}/{name}"] = to_numpy(tensor)
-        return found
-
-    def _held(self, layer: Layer, owner: nn.Module, *, buffers: bool) -> list[tuple[str, Tensor]]:
-        """The arrays of a layer by name; of a user's own module all that it has, by their dotted names."""
-        if isinstance(owner, OwnModule):
-            return list(owner.inner.named_buffers() if buffers else owner.inner.named_parameters())
-        if buffers:
-            return [(name, owner.get_buffer(name)) for name in self._graph.buffers(layer)]
-        return [(name, owner.get_parameter(name)) for name in self._graph.parameters(layer)]
+        return network_arrays(self._network, self._graph, kind)
 
     def layer(self, name: str, inputs: dict[str, Any], upstream: Any | None) -> LayerResult:
         runner = LayerRunner(self._graph, self._settings, self._job.labels)
@@ -250,13 +181,12 @@ class TorchBackend(Backend):
             self._in_place = InPlaceTimer(self._network, self._graph, self._steps, self._settings.device)
         return self._in_place.run(steps, self.synchronize)
 
-    def lone_layer(self, name: str) -> LoneLayer:
-        layer = self._graph.layer(name)
-        programs = lone_programs(self._graph, layer, self._job.weights.get(name, {}), self._settings, self._job)
-        return LoneLayer(programs, self)
+    def isolated_layer(self, name: str) -> IsolatedLayer:
+        programs = isolated_programs(self._job, self._graph, self._graph.layer(name), self._settings)
+        return IsolatedLayer(programs, self)
 
-    def ceiling(self, wanted: dict[str, Any]) -> LoneLayer:
-        return LoneLayer({str(wanted["kind"]): ceiling_program(wanted, self._settings.device)}, self)
+    def ceiling(self, wanted: dict[str, Any]) -> IsolatedLayer:
+        return IsolatedLayer({str(wanted["kind"]): ceiling_program(wanted, self._settings.device)}, self)
 
     def convolution(self, name: str, direction: str) -> ConvolutionTrial:
         weights = self._job.weights.get(name, {})
@@ -281,8 +211,7 @@ class TorchBackend(Backend):
 
     def memory(self) -> dict[str, Any]:
         if self._settings.device.type == "cpu":
-            absent = {"absent": "the step ran on the CPU; see host_peak_bytes"}
-            return {"device_allocated_bytes": absent, "device_reserved_bytes": absent}
+            return memory_on_cpu()
         return {
             "device_allocated_bytes": torch.cuda.max_memory_allocated(),
             "device_reserved_bytes": torch.cuda.max_memory_reserved(),

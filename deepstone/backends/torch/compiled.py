@@ -2,6 +2,9 @@
 
 Inductor notes the nodes that went into each kernel. A node's stack trace leads to a line of the function that fx wrote
 for our network, forward as well as backward, and that line belongs to a layer.
+
+A program's calls are always the same and in the same order. Those that show themselves by name are found by it; what
+ran between two of them, under other names, came from the calls between the two.
 """
 
 from __future__ import annotations
@@ -11,19 +14,28 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor, fx, nn
 from torch._ops import OpOverload
 
 from deepstone.backends.base import Unsupported
-from deepstone.backends.torch.in_order import KernelCall
 from deepstone.backends.torch.lower import LAYER
+
+Layers: TypeAlias = Mapping[str, int]  # whom something worked for, and how much for each
 
 _ORIGINS = "trace.provenance_tracking_level"
 _HANDLE = re.compile(r"\[Provenance debug handles\] (\S+:\d+)$", re.MULTILINE)
 _LINE = re.compile(r'File "(<eval_with_key>[^"]*)", line \d+, in forward\n\s*(\w+) = ')
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KernelCall:
+    """One call in a compiled program: the name it shows itself by, and how many elements it makes for each layer."""
+
+    name: str
+    layers: Layers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -137,3 +149,38 @@ def _layers_by_line(network: nn.Module) -> dict[tuple[str, str], str]:
             file = type(module).forward.__code__.co_filename
             found |= {(file, node.name): node.meta[LAYER] for node in module.graph.nodes if LAYER in node.meta}
     return found
+
+
+def match_by_name(names: Sequence[str], calls: Sequence[KernelCall]) -> list[int | None]:
+    """For each of the names that ran, which call it was; None where it was none."""
+    found: list[int | None] = []
+    next_call = 0
+    for name in names:
+        ahead = next((number for number in range(next_call, len(calls)) if calls[number].name == name), None)
+        if ahead is not None:
+            next_call = ahead + 1
+        found.append(ahead)
+    return found
+
+
+def match_in_order(names: Sequence[str], calls: Sequence[KernelCall]) -> list[Layers | None]:
+    """For each of the names that ran, the layers it worked for: by its name, or else by what lies around it."""
+    found: list[Layers | None] = [None] * len(names)
+    next_call = next_name = 0
+    for number, call in enumerate([*match_by_name(names, calls), len(calls)]):
+        if call is None:
+            continue
+        if call > next_call:
+            found[next_name:number] = [_together(calls[next_call:call])] * (number - next_name)
+        if call < len(calls):
+            found[number] = calls[call].layers
+        next_call, next_name = call + 1, number + 1
+    return found
+
+
+def _together(calls: Sequence[KernelCall]) -> Layers:
+    layers: dict[str, int] = {}
+    for call in calls:
+        for layer, elements in call.layers.items():
+            layers[layer] = layers.get(layer, 0) + elements
+    return layers

@@ -7,14 +7,10 @@ from typing import cast
 
 from deepstone.backends.base import StepAccount
 from deepstone.backends.owners import Owner, Part, step_account
-from deepstone.backends.torch.compiled import shown_name
-from deepstone.backends.torch.events import Event
-from deepstone.backends.torch.in_order import KernelCall, match_by_name, match_in_order
-from deepstone.backends.torch.launched import Launched, last_end_s
-from deepstone.backends.torch.nesting import Interval
-from deepstone.backends.torch.ownership import Layers
-from deepstone.backends.torch.profile import Recording
-from deepstone.measure.timeline import Span
+from deepstone.backends.torch.compiled import KernelCall, Layers, match_by_name, match_in_order, shown_name
+from deepstone.backends.torch.device import LaunchedKernel, last_end_s
+from deepstone.backends.torch.profile import Event, Interval, Recording
+from deepstone.trace.timeline import Span
 
 METHOD = "torch's profiler over steps of the network compiled once more, with kernels that tell their origin"
 RULE = (
@@ -41,7 +37,7 @@ def compiled_ownership(recording: Recording, calls: Calls) -> list[Interval[Laye
     return found
 
 
-def owners_by_order(kernels: Sequence[Launched], calls: Calls) -> list[Layers | None]:
+def owners_by_order(kernels: Sequence[LaunchedKernel], calls: Calls) -> list[Layers | None]:
     """Whose kernels these are by their order on the device, for those that no operator of the host launched.
 
     The kernels of a recorded CUDA graph are such: one call launches them all.
@@ -79,7 +75,7 @@ def host_accounts(recording: Recording, ownership: Sequence[Interval[Layers]], c
 
 
 def device_accounts(
-    recording: Recording, kernels: Sequence[Launched], owners: Sequence[Layers | None], calls: Calls
+    recording: Recording, kernels: Sequence[LaunchedKernel], owners: Sequence[Layers | None], calls: Calls
 ) -> list[StepAccount]:
     """On a GPU a step lasts from the end of the last kernel before it to the end of its own last kernel."""
     expected = _expected(calls)

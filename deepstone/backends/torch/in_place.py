@@ -1,10 +1,10 @@
-"""Layers timed inside whole eager steps: a stamp where a layer begins and ends, forward and backward.
+"""Layers timed inside whole eager steps: a timestamp where a layer begins and ends, forward and backward.
 
-    forward   ┆conv1┆ ┆relu1┆ ┆pool1┆ …       stamps in the generated forward function
-    backward  … ┆pool1┆ ┆relu1┆ ┆conv1┆       stamps before and after each autograd node that the layer made
+    forward   ┆conv1┆ ┆relu1┆ ┆pool1┆ …       timestamps in the generated forward function
+    backward  … ┆pool1┆ ┆relu1┆ ┆conv1┆       timestamps before and after each autograd node that the layer made
     between   gaps: the host, the autograd engine, storing gradients; where it adds them up, that is named
 
-Stamps are times of the host's clock on the CPU and events in the stream on a GPU, so nothing waits for anything. An
+Timestamps are times of the host's clock on the CPU and events in the stream on a GPU, so nothing waits for anything. An
 event takes the device's time, some 2 µs, so on a GPU a layer begins where what came before it ended.
 """
 
@@ -25,46 +25,46 @@ from deepstone.backends.torch.own_module import OwnModule, leaves
 from deepstone.backends.torch.training import Steps
 from deepstone.graph.graph import Graph
 
-METHOD = "stamps at the ends of each layer's forward call and autograd nodes"
+METHOD = "timestamps at the ends of each layer's forward call and autograd nodes"
 _SUMS_AND_UPDATE = (
     "sums are of the gradients that meet where one output feeds several layers; "
     "update includes forgetting the gradients"
 )
-RULE_CPU = f"nothing is shared: each layer has the time between its own stamps; {_SUMS_AND_UPDATE}"
+RULE_CPU = f"nothing is shared: each layer has the time between its own timestamps; {_SUMS_AND_UPDATE}"
 RULE_GPU = (
     "nothing is shared: each layer has the time since the one before it ended, waiting for the host included; "
     f"{_SUMS_AND_UPDATE}"
 )
 RULE_PARTS = (
-    "nothing is shared: each part of your module has the time between its own stamps; what your forward does between "
-    "two parts is named, and its backward counts to the later of them"
+    "nothing is shared: each part of your module has the time between its own timestamps; what your forward does "
+    "between two parts is named, and its backward counts to the later of them"
 )
 SUMS = "sums of gradients"
 BETWEEN = "between the module's parts"
 
-_START, _DATA, _FORWARD, _BACKWARD, _UPDATE = range(-1, 4)  # the ends of phases, as step_in_phases marks them
+_START, _DATA, _FORWARD, _BACKWARD, _UPDATE = range(-1, 4)  # the ends of phases, as step_in_phases numbers them
 
 
-class Stamps:
+class Timestamps:
     """What happened when: (layer, pass, whether it begins) or the number of a phase that ended."""
 
     def __init__(self, device: torch.device, *, sparse: bool) -> None:
         self.on_gpu = device.type == "cuda"
-        self.sparse = sparse  # no stamp where a layer begins
-        self.sums_pending = False  # gradients have been added up since the last stamp
+        self.sparse = sparse  # no timestamp where a layer begins
+        self.sums_pending = False  # gradients have been added up since the last timestamp
         self._pool: list[torch.cuda.Event] = []
         self.what: list[Any] = []
         self._when: list[Any] = []
 
     def stamper(self, what: Any) -> Callable[..., None]:
-        """A function that stamps `what`, whatever it is given."""
-        note, keep = self.what.append, self._when.append
+        """A function that timestamps `what`, whatever it is given."""
+        add_what, add_when = self.what.append, self._when.append
         if not self.on_gpu:
             clock = time.perf_counter
 
             def stamp(*_: Any) -> None:
-                keep(clock())
-                note(what)
+                add_when(clock())
+                add_what(what)
 
             return stamp
 
@@ -73,8 +73,8 @@ class Stamps:
                 self._pool.append(torch.cuda.Event(enable_timing=True))
             event = self._pool[len(self._when)]
             event.record()
-            keep(event)
-            note(what)
+            add_when(event)
+            add_what(what)
 
         return record
 
@@ -91,7 +91,7 @@ class Stamps:
 
 
 class _Begin(nn.Module):
-    """Stands before a layer in the marked network."""
+    """Stands before a layer in the stamped network."""
 
     def __init__(self, stamp: Callable[..., None]) -> None:
         super().__init__()
@@ -102,14 +102,14 @@ class _Begin(nn.Module):
 
 
 class _End(nn.Module):
-    """Stands after a layer; puts stamps around the autograd nodes that the layer has just made."""
+    """Stands after a layer; puts timestamps around the autograd nodes that the layer has just made."""
 
-    def __init__(self, layer: str, stamps: Stamps, owned: set[Any], *, adds_up: bool = False) -> None:
+    def __init__(self, layer: str, timestamps: Timestamps, owned: set[Any], *, adds_up: bool = False) -> None:
         super().__init__()
-        self._stamp = stamps.stamper((layer, "forward", False))
-        begin, end = (stamps.stamper((layer, "backward", begins)) for begins in (True, False))
-        self._begin_backward = _after_sums(stamps, begin) if stamps.sparse else begin
-        self._end_backward = _before_sums(stamps, end) if stamps.sparse and adds_up else end
+        self._stamp = timestamps.stamper((layer, "forward", False))
+        begin, end = (timestamps.stamper((layer, "backward", begins)) for begins in (True, False))
+        self._begin_backward = _after_sums(timestamps, begin) if timestamps.sparse else begin
+        self._end_backward = _before_sums(timestamps, end) if timestamps.sparse and adds_up else end
         self._owned = owned
 
     def forward(self, output: Tensor) -> Tensor:
@@ -122,7 +122,7 @@ class _End(nn.Module):
         new = [output.grad_fn]
         while new:
             node = new.pop()
-            # A node that stores a weight's gradient outlives the step, and so would its stamps.
+            # A node that stores a weight's gradient outlives the step, and so would its timestamps.
             if node is None or node in owned or not node.next_functions:
                 continue
             owned.add(node)
@@ -138,34 +138,34 @@ class _End(nn.Module):
                 self.own(tensor)
 
 
-def _before_sums(stamps: Stamps, stamp: Callable[..., None]) -> Callable[..., None]:
+def _before_sums(timestamps: Timestamps, stamp: Callable[..., None]) -> Callable[..., None]:
     def ended(*_: Any) -> None:
         stamp()
-        stamps.sums_pending = True
+        timestamps.sums_pending = True
 
     return ended
 
 
-def _after_sums(stamps: Stamps, stamp: Callable[..., None]) -> Callable[..., None]:
+def _after_sums(timestamps: Timestamps, stamp: Callable[..., None]) -> Callable[..., None]:
     def begun(*_: Any) -> None:
-        if stamps.sums_pending:
+        if timestamps.sums_pending:
             stamp()
-            stamps.sums_pending = False
+            timestamps.sums_pending = False
 
     return begun
 
 
-class MarkedNetwork:
-    """A second forward function over the same modules and weights, with stamps."""
+class StampedNetwork:
+    """A second forward function over the same modules and weights, with timestamps."""
 
     def __init__(self, network: fx.GraphModule, graph: Graph, device: torch.device) -> None:
-        # What lies between the parts of a user's own module is no part of them, so there both ends are stamped.
-        self.stamps = Stamps(device, sparse=device.type == "cuda" and not graph.opaque)
+        # What lies between the parts of a user's own module is no part of them, so there both ends have one.
+        self.timestamps = Timestamps(device, sparse=device.type == "cuda" and not graph.opaque)
         self._graph = graph
         self._owned: set[Any] = set()
-        self.module = self._marked(network)
+        self.module = self._stamped(network)
 
-    def _marked(self, network: fx.GraphModule) -> fx.GraphModule:
+    def _stamped(self, network: fx.GraphModule) -> fx.GraphModule:
         root = nn.Module()
         for name, module in network.named_children():
             root.add_module(name, module)
@@ -176,32 +176,32 @@ class MarkedNetwork:
             if current and last is not None:
                 name = f"end_{len(copies)}"
                 adds_up = any(len(self._graph.consumers[source]) > 1 for source in self._graph.layer(current).inputs)
-                root.add_module(name, _End(current, self.stamps, self._owned, adds_up=adds_up))
+                root.add_module(name, _End(current, self.timestamps, self._owned, adds_up=adds_up))
                 copies[last] = graph.call_module(name, (copies[last],))
 
         opaque = {layer.name for layer in self._graph.opaque}
         for node in network.graph.nodes:
             layer = node.meta.get(LAYER, "")
-            layer = "" if layer in opaque else layer  # its parts have stamps of their own
+            layer = "" if layer in opaque else layer  # its parts have timestamps of their own
             if layer != current:
                 close()
                 current = layer
-                if layer and not self.stamps.sparse:
+                if layer and not self.timestamps.sparse:
                     name = f"begin_{len(copies)}"
-                    root.add_module(name, _Begin(self.stamps.stamper((layer, "forward", True))))
+                    root.add_module(name, _Begin(self.timestamps.stamper((layer, "forward", True))))
                     graph.call_module(name)
             copies[node] = graph.node_copy(node, lambda original: copies[original])
             last = node
         graph.lint()
-        return fx.GraphModule(root, graph, class_name="MarkedNetwork")
+        return fx.GraphModule(root, graph, class_name="StampedNetwork")
 
     @contextmanager
     def watching_parts(self) -> Generator[None]:
-        """Stamps at the parts of users' own modules, for as long as it is entered."""
+        """Timestamps at the parts of users' own modules, for as long as it is entered."""
         handles: list[Any] = []
         own = [module for module in self.module.modules() if isinstance(module, OwnModule)]
         for name, part in (entry for module in own for entry in leaves(module)):
-            begin, end = self.stamps.stamper((name, "forward", True)), _End(name, self.stamps, self._owned)
+            begin, end = self.timestamps.stamper((name, "forward", True)), _End(name, self.timestamps, self._owned)
             handles += [part.register_forward_pre_hook(begin), part.register_forward_hook(end.after_module)]
         try:
             yield
@@ -215,45 +215,45 @@ class MarkedNetwork:
 
 
 class InPlaceTimer:
-    """Runs marked steps of one job."""
+    """Runs stamped steps of one job."""
 
     def __init__(self, network: fx.GraphModule, graph: Graph, steps: Steps, device: torch.device) -> None:
         self._graph = graph
         self._steps = steps
-        self._marked = MarkedNetwork(network, graph, device)
-        self._marked.module.train(network.training)
+        self._stamped = StampedNetwork(network, graph, device)
+        self._stamped.module.train(network.training)
         self._warm = False
-        self._start = self._marked.stamps.stamper(_START)
-        self._phase_ends = [self._marked.stamps.stamper(phase) for phase in range(4)]
+        self._start = self._stamped.timestamps.stamper(_START)
+        self._phase_ends = [self._stamped.timestamps.stamper(phase) for phase in range(4)]
 
     def run(self, count: int, synchronize: Callable[[], None]) -> InPlace:
         """`count` steps, the first time after one that is not looked at."""
-        stamps = self._marked.stamps
-        with self._marked.watching_parts():
+        timestamps = self._stamped.timestamps
+        with self._stamped.watching_parts():
             if not self._warm:
                 self._step()
                 self._warm = True
             synchronize()
-            stamps.clear()
+            timestamps.clear()
             for _ in range(count):
                 self._step()
             synchronize()
-        found = list(accounts(stamps.what, stamps.times_s(), self._graph))
-        stamps.clear()
-        rule = RULE_PARTS if self._graph.opaque else RULE_GPU if stamps.sparse else RULE_CPU
+        found = list(accounts(timestamps.what, timestamps.times_s(), self._graph))
+        timestamps.clear()
+        rule = RULE_PARTS if self._graph.opaque else RULE_GPU if timestamps.sparse else RULE_CPU
         return InPlace(METHOD, rule, found)
 
     def _step(self) -> None:
         self._start()
-        self._steps.step_in_phases(self._end_phase, model=self._marked.module)
-        self._marked.forget()
+        self._steps.step_in_phases(self._end_phase, model=self._stamped.module)
+        self._stamped.forget()
 
     def _end_phase(self, phase: int) -> None:
         self._phase_ends[phase]()
 
 
 def accounts(what: list[Any], times_s: list[float], graph: Graph) -> Iterator[StepAccount]:
-    """From stamps to where the time went, step by step."""
+    """From timestamps to where the time went, step by step."""
     starts = [number for number, stamped in enumerate(what) if stamped == _START]
     for begin, end in zip(starts, [*starts[1:], len(what)], strict=True):
         yield _account(what[begin:end], times_s[begin:end], graph)

@@ -16,11 +16,11 @@ from torch import Tensor, fx, nn
 from torch.nn import functional as F
 
 from deepstone.backends.base import Unsupported
-from deepstone.backends.scopes import scope_name
+from deepstone.backends.owners import scope_name
 from deepstone.backends.torch.own_module import own_module
-from deepstone.backends.torch.pools import PaddedAveragePool, PaddedMaxPool, outer_pad, torch_takes
 from deepstone.graph import ops
 from deepstone.graph.graph import Graph, Layer
+from deepstone.graph.ops import AveragePool, MaxPool, Pad, Shape
 
 LAYER = "layer"  # the key of fx.Node.meta under which a node's layer is noted
 
@@ -29,7 +29,7 @@ _OUTPUT_UNREAD = (ops.Conv, ops.Dense, ops.BatchNorm, ops.Add)
 
 
 class Lowering:
-    """One stretch of a graph on its way to becoming a module."""
+    """Makes a module of a segment of a graph: its layers, or all of them."""
 
     def __init__(self, graph: Graph, layers: Iterable[Layer], *, dropout: bool) -> None:
         self._graph = graph
@@ -41,7 +41,7 @@ class Lowering:
         self._names = {layer.name for layer in self._layers}
 
     def module(self, *sources: str) -> fx.GraphModule:
-        """The module that takes the sources' outputs (and the labels where it has losses) to the stretch's own."""
+        """The module that takes the sources' outputs (and the labels where it has losses) to the segment's own."""
         for number, source in enumerate(sources):
             self._nodes[source] = self._fx.placeholder(f"input{number}")
         losses: list[fx.Node] = []
@@ -101,7 +101,7 @@ class Lowering:
         top, bottom, left, right = op.pad
         even = top == bottom and left == right
         if not even:
-            x = self._fx.call_function(F.pad, (x, outer_pad(op.pad)))
+            x = self._fx.call_function(F.pad, (x, _outer_pad(op.pad)))
         module = nn.utils.skip_init(
             nn.Conv2d,
             self._graph.input_shapes(layer)[0][0],
@@ -118,12 +118,12 @@ class Lowering:
     def _pool(self, layer: Layer, op: ops.MaxPool | ops.AveragePool, x: fx.Node) -> fx.Node:
         output = self._graph.shapes[layer.name]
         if isinstance(op, ops.MaxPool):
-            if not torch_takes(op.pad, op.kernel):
-                return self._call(layer, PaddedMaxPool(op, output), x)
+            if not _torch_takes(op.pad, op.kernel):
+                return self._call(layer, _PaddedMaxPool(op, output), x)
             options: dict[str, Any] = {"padding": (op.pad[0], op.pad[2]), "ceil_mode": op.ceil_mode}
             return self._fx.call_function(F.max_pool2d, (x, op.kernel, op.stride), options)
-        if not torch_takes(op.pad, op.kernel):
-            return self._call(layer, PaddedAveragePool(op, self._graph.input_shapes(layer)[0], output), x)
+        if not _torch_takes(op.pad, op.kernel):
+            return self._call(layer, _PaddedAveragePool(op, self._graph.input_shapes(layer)[0], output), x)
         options = {
             "padding": (op.pad[0], op.pad[2]),
             "ceil_mode": op.ceil_mode,
@@ -182,3 +182,50 @@ def pixel_response_norm(x: Tensor, size: int, alpha: float, beta: float, k: floa
 # Traced by name, so that the generated code calls them instead of looking inside.
 fx.wrap("cross_entropy")
 fx.wrap("pixel_response_norm")
+
+
+def _torch_takes(pad: Pad, kernel: tuple[int, int]) -> bool:
+    """Whether a pool can pad by itself: sides alike, and no more than half the kernel."""
+    top, bottom, left, right = pad
+    return top == bottom and left == right and 2 * top <= kernel[0] and 2 * left <= kernel[1]
+
+
+def _outer_pad(pad: Pad) -> tuple[int, int, int, int]:
+    """torch's order of sides."""
+    top, bottom, left, right = pad
+    return left, right, top, bottom
+
+
+class _PaddedMaxPool(nn.Module):
+    """Pads first; a window that torch would add inside the trailing pad is cut off again."""
+
+    def __init__(self, op: MaxPool, output: Shape) -> None:
+        super().__init__()
+        self._op = op
+        self._height, self._width = output[1:]
+
+    def forward(self, x: Tensor) -> Tensor:
+        padded = F.pad(x, _outer_pad(self._op.pad), value=float("-inf"))
+        pooled = F.max_pool2d(padded, self._op.kernel, self._op.stride, ceil_mode=self._op.ceil_mode)
+        return pooled[:, :, : self._height, : self._width]
+
+
+class _PaddedAveragePool(nn.Module):
+    """Pads with zeros, adds up each window, and divides by how much of it counts."""
+
+    divisor: Tensor
+
+    def __init__(self, op: AveragePool, source: Shape, output: Shape) -> None:
+        super().__init__()
+        self._op = op
+        self._height, self._width = output[1:]
+        ones = torch.ones(1, 1, *source[1:])
+        counted = F.pad(ones, _outer_pad(op.pad), value=1.0 if op.count_pad else 0.0)
+        self.register_buffer("divisor", self._sums(counted), persistent=False)  # whole numbers, exact in any type
+
+    def _sums(self, padded: Tensor) -> Tensor:
+        sums = F.avg_pool2d(padded, self._op.kernel, self._op.stride, ceil_mode=self._op.ceil_mode, divisor_override=1)
+        return sums[:, :, : self._height, : self._width]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._sums(F.pad(x, _outer_pad(self._op.pad))) / self.divisor

@@ -102,8 +102,8 @@ class _Watched(nn.Module):
         super().__init__()
         self._interpreter = _Interpreter(network, account, watch)
 
-    def forward(self, images: Tensor, labels: Tensor) -> Tensor:
-        return cast(Tensor, self._interpreter.run(images, labels))
+    def forward(self, samples: Tensor, labels: Tensor) -> Tensor:
+        return cast(Tensor, self._interpreter.run(samples, labels))
 
 
 class _Interpreter(fx.Interpreter):

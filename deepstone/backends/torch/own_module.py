@@ -91,7 +91,7 @@ def describe(path: Path, function: str) -> dict[str, Any]:
     content = read_file(path)
     made, program = call_to_stay(path, content, function)
     if isinstance(made, Graph):
-        return {"graph": made.to_json()}
+        return {"graph": made.to_json(), "sha256": sha256_of(content)}
     if not isinstance(made, nn.Module):
         raise UsageError(
             f"{path}: {function} returned {type(made).__name__}; it must return a torch.nn.Module or a Graph"

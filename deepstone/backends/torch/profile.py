@@ -1,20 +1,83 @@
-"""Steps under torch's own profiler. One step leads, in which the profiler gets going; it is not looked at."""
+"""Steps under torch's own profiler, as plain events: operators, ranges and calls of the host, kernels of the device.
+
+One step leads, in which the profiler starts up; it is not looked at. Ranges in the profiler's record say which step,
+which phase and, in the forward function of traced steps only, which layer is running.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Generic, Literal, TypeAlias, TypeGuard, TypeVar
 
-from torch.profiler import ProfilerActivity, profile
+from torch import fx, nn
+from torch.autograd import DeviceType  # pyright: ignore[reportPrivateImportUsage]
+from torch.profiler import ProfilerActivity, profile, record_function
 
 from deepstone.backends.base import Unsupported
-from deepstone.backends.torch.events import Event, from_profiler
-from deepstone.backends.torch.nesting import Interval
-from deepstone.backends.torch.ranges import begin_range, end_range
+from deepstone.backends.torch.lower import LAYER
 
+Label = TypeVar("Label")
+Kind: TypeAlias = Literal["operator", "range", "call", "kernel", "copy", "set"]
+
+_RUNTIME_CALL = re.compile(r"^(cuda|cu|hip)[A-Z]")  # cudaLaunchKernel, cuLaunchKernel, hipLaunchKernel
+_COMPILED_KERNEL = re.compile(r"^(graph_\d+_)?(cpp|triton)_")
+_WAITING = re.compile(r"^(Context|Stream|Event) (Sync|Wait)")  # CUPTI shows waiting on the device's side too
+
+LAYER_RANGE = "deepstone layer: "
 _STEP = "deepstone step"
 _PHASE = "deepstone phase: "
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    """Something that ran. A call of the runtime and the kernel that it launched have the same `correlation`."""
+
+    name: str
+    kind: Kind
+    start_s: float
+    end_s: float
+    correlation: int = 0
+    sequence: int = -1  # of operators: an operator and the autograd node that it made have the same
+    self_s: float = 0.0  # of operators: without the operators that it called
+
+    @property
+    def computes(self) -> bool:
+        """Whether this is work itself, and not the autograd engine's or the compiler's frame around work."""
+        if self.kind != "operator":
+            return self.is_of_device
+        space, colons, _ = self.name.partition("::")
+        return bool(_COMPILED_KERNEL.match(self.name) or (colons and space not in ("autograd", "torch", "profiler")))
+
+    @property
+    def is_of_device(self) -> bool:
+        return self.kind in ("kernel", "copy", "set")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Interval(Generic[Label]):
+    start_s: float
+    end_s: float
+    label: Label
+
+
+def innermost(intervals: Iterable[Interval[Label]], moments_s: Sequence[float]) -> list[Label | None]:
+    """For each moment the label of the interval around it that began last; None outside all of them."""
+    ordered = sorted(intervals, key=lambda interval: (interval.start_s, -interval.end_s))
+    found: list[Label | None] = [None] * len(moments_s)
+    open_: list[Interval[Label]] = []
+    position = 0
+    for number in sorted(range(len(moments_s)), key=lambda number: moments_s[number]):
+        moment_s = moments_s[number]
+        while position < len(ordered) and ordered[position].start_s <= moment_s:
+            open_.append(ordered[position])
+            position += 1
+        open_ = [interval for interval in open_ if interval.end_s > moment_s]
+        found[number] = open_[-1].label if open_ else None
+    return found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,16 +124,16 @@ def record_steps(
 
 
 def _ranged(step: Callable[[Callable[[int], None]], None], phases: Sequence[str]) -> None:
-    whole = begin_range(_STEP)
-    current = [begin_range(_PHASE + phases[0])]
+    whole = _begin_range(_STEP)
+    current = [_begin_range(_PHASE + phases[0])]
 
     def mark(phase: int) -> None:
-        end_range(current.pop())
+        _end_range(current.pop())
         if phase + 1 < len(phases):
-            current.append(begin_range(_PHASE + phases[phase + 1]))
+            current.append(_begin_range(_PHASE + phases[phase + 1]))
 
     step(mark)
-    end_range(whole)
+    _end_range(whole)
 
 
 def _windows(events: list[Event]) -> list[StepWindow]:
@@ -93,3 +156,79 @@ def _check_writable(path: str) -> None:
             pass
     except OSError as error:
         raise Unsupported(f"cannot write the trace to {path}: {error.strerror}") from error
+
+
+def from_profiler(found: Iterable[Any]) -> list[Event]:
+    """The events that `torch.profiler.profile.events()` gives, in the order of their start."""
+    events = [event for each in found if (event := _event_of(each)) is not None]
+    return sorted(events, key=lambda event: (event.start_s, -event.end_s))
+
+
+def _event_of(found: Any) -> Event | None:
+    kind = _kind(found)
+    if kind is None:
+        return None
+    return Event(
+        name=found.name,
+        kind=kind,
+        start_s=found.time_range.start / 1e6,
+        end_s=found.time_range.end / 1e6,
+        correlation=found.id if kind not in ("operator", "range") else 0,  # the others count in numbers of their own
+        sequence=found.sequence_nr,
+        self_s=found.self_cpu_time_total / 1e6 if kind == "operator" else 0.0,
+    )
+
+
+def _kind(found: Any) -> Kind | None:
+    if found.device_type == DeviceType.CPU:
+        if found.is_user_annotation:
+            return "range"
+        return "call" if _RUNTIME_CALL.match(found.name) else "operator"
+    if found.is_user_annotation or _WAITING.match(found.name):  # ranges of the host are drawn on the device too
+        return None
+    if found.name.startswith("Memcpy"):
+        return "copy"
+    return "set" if found.name.startswith("Memset") else "kernel"
+
+
+@contextmanager
+def layer_ranges(network: nn.Module) -> Generator[None, None, None]:
+    """Inside, the network's generated code opens a range around each layer's calls. Not for compiled networks."""
+    originals = {module: module.graph for module in network.modules() if _is_ours(module)}
+    try:
+        for module, graph in originals.items():
+            module.graph = _with_ranges(graph)
+        yield
+    finally:
+        for module, graph in originals.items():
+            module.graph = graph
+
+
+def _is_ours(module: nn.Module) -> TypeGuard[fx.GraphModule]:
+    """A user's own module may hold generated code too, in a form that is not ours to change."""
+    return isinstance(module, fx.GraphModule) and any(LAYER in node.meta for node in module.graph.nodes)
+
+
+def _with_ranges(original: fx.Graph) -> fx.Graph:
+    graph, copies = fx.Graph(), dict[fx.Node, fx.Node]()
+    current, opened = "", None
+    for node in original.nodes:
+        layer = node.meta.get(LAYER, "")
+        if layer != current:
+            if opened is not None:
+                graph.call_function(_end_range, (opened,))
+            opened = graph.call_function(_begin_range, (LAYER_RANGE + layer,)) if layer else None
+            current = layer
+        copies[node] = graph.node_copy(node, lambda argument: copies[argument])
+    graph.lint()
+    return graph
+
+
+def _begin_range(name: str) -> record_function:
+    opened = record_function(name)
+    opened.__enter__()
+    return opened
+
+
+def _end_range(opened: record_function) -> None:
+    opened.__exit__(None, None, None)

@@ -12,15 +12,15 @@ import torch
 from torch import nn
 
 from deepstone.backends.base import Missing, Unsupported
+from deepstone.backends.settings import StepSettings, refuse_broken_rules, step_settings
 from deepstone.setups.axes import AUTO
-from deepstone.setups.rules import broken_rule
 
 _AUTOCAST = {"bf16-mixed": torch.bfloat16, "fp16-mixed": torch.float16}
 _WEIGHTS = {"bf16": torch.bfloat16, "fp64": torch.float64}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Settings:
+class Settings(StepSettings):
     """What the rest of the backend needs to know; process-wide switches are already set."""
 
     device: torch.device
@@ -28,16 +28,10 @@ class Settings:
     weights: torch.dtype
     channels_last: bool
     compile_mode: str | None
-    phase: str
-    optimizer: str
-    dropout: bool
-    input_grad: bool
-    checkpointing: bool
-    input: str
 
     def place(self, network: nn.Module) -> None:
         """Put a network where, and in the format and mode in which, the job runs it."""
-        network.train(self.phase != "forward")
+        network.train(self.training)
         network.to(self.device, dtype=self.weights)
         if self.channels_last:
             network.to(memory_format=torch.channels_last)  # pyright: ignore[reportCallIssue]
@@ -51,10 +45,7 @@ class Settings:
 def apply(request: Mapping[str, Any]) -> Settings:
     """Resolve the device, refuse what cannot be, set the process-wide switches."""
     device = _device(str(request["device"]))
-    resolved = {**request, "device": "cpu" if device.type == "cpu" else f"gpu:{device.index}"}
-    reason = broken_rule(resolved)
-    if reason:
-        raise Unsupported(reason)
+    refuse_broken_rules(request, "cpu" if device.type == "cpu" else f"gpu:{device.index}")
     if request["compile"] == "graph":
         raise Unsupported("torch runs eagerly or compiled; it has no graph that is recorded and left uncompiled")
     _set_threads(request)
@@ -69,12 +60,7 @@ def apply(request: Mapping[str, Any]) -> Settings:
         weights=_WEIGHTS.get(precision, torch.float32),
         channels_last=request["layout"] == "nhwc",
         compile_mode=None if request["compile"] in (AUTO, "off") else str(request["compile"]),
-        phase=str(request["phase"]),
-        optimizer=str(request["optimizer"]),
-        dropout=request["dropout"] == "on",
-        input_grad=request["input_grad"] == "on",
-        checkpointing=request["checkpointing"] == "on",
-        input=str(request["input"]),
+        **step_settings(request),
     )
 
 
@@ -93,7 +79,9 @@ def _device(name: str) -> torch.device:
 
 def _set_threads(request: Mapping[str, Any]) -> None:
     if request["inter_threads"] != AUTO:
-        torch.set_num_interop_threads(int(request["inter_threads"]))
+        # Once these threads run, torch refuses. What is read back later tells whether they are as many as asked.
+        with contextlib.suppress(RuntimeError):
+            torch.set_num_interop_threads(int(request["inter_threads"]))
     if request["threads"] != AUTO:
         torch.set_num_threads(int(request["threads"]))
 

@@ -15,20 +15,20 @@ from deepstone.backends.torch.settings import Settings
 class Batch:
     """The synthetic batch where the axis `input` says it lies; `get` is the data phase."""
 
-    def __init__(self, images: Tensor, labels: Tensor, settings: Settings) -> None:
+    def __init__(self, samples: Tensor, labels: Tensor, settings: Settings) -> None:
         self._device = settings.device
         self._memory_format = torch.channels_last if settings.channels_last else torch.contiguous_format
         self._dtype = settings.weights
         self._resident = settings.input == "resident"
         if self._resident:
-            self._images, self._labels = (
-                self._placed(images).requires_grad_(settings.input_grad),
+            self._samples, self._labels = (
+                self._placed(samples).requires_grad_(settings.input_grad),
                 labels.to(self._device),
             )
         elif settings.input == "pinned":
-            self._images, self._labels = images.pin_memory(), labels.pin_memory()
+            self._samples, self._labels = samples.pin_memory(), labels.pin_memory()
         else:
-            self._images, self._labels = images, labels
+            self._samples, self._labels = samples, labels
 
     def _placed(self, images: Tensor) -> Tensor:
         return images.to(
@@ -36,20 +36,20 @@ class Batch:
             dtype=self._dtype,
             memory_format=self._memory_format,
             copy=True,
-            non_blocking=self._images_are_pinned,
+            non_blocking=self._samples_are_pinned,
         )
 
     @property
-    def _images_are_pinned(self) -> bool:
-        return not self._resident and self._images.is_pinned()
+    def _samples_are_pinned(self) -> bool:
+        return not self._resident and self._samples.is_pinned()
 
     def get(self) -> tuple[Tensor, Tensor]:
         if self._resident:
-            return self._images, self._labels
-        return self._placed(self._images), self._labels.to(self._device, non_blocking=True)
+            return self._samples, self._labels
+        return self._placed(self._samples), self._labels.to(self._device, non_blocking=True)
 
     def forget_gradient(self) -> None:
-        self._images.grad = None
+        self._samples.grad = None
 
 
 class Steps:
@@ -78,8 +78,8 @@ class Steps:
 
         def step() -> None:
             with torch.inference_mode(), casting:
-                images, labels = get()
-                self.last_loss = model(images, labels)
+                samples, labels = get()
+                self.last_loss = model(samples, labels)
 
         return step
 
@@ -89,8 +89,8 @@ class Steps:
 
         def step() -> None:
             forget()
-            images, labels = get()
-            self.last_loss = loss = loss_of(model, images, labels)
+            samples, labels = get()
+            self.last_loss = loss = loss_of(model, samples, labels)
             backward(loss)
 
         return step
@@ -101,8 +101,8 @@ class Steps:
 
         def step() -> None:
             forget()
-            images, labels = get()
-            self.last_loss = loss = loss_of(model, images, labels)
+            samples, labels = get()
+            self.last_loss = loss = loss_of(model, samples, labels)
             backward(loss)
             update()
 
@@ -116,17 +116,17 @@ class Steps:
         phase, model = self._settings.phase, self._model if model is None else model
         if phase == "forward":
             with torch.inference_mode(), self._settings.casting():
-                images, labels = self._batch.get()
+                samples, labels = self._batch.get()
                 mark(0)
-                self.last_loss = model(images, labels)
+                self.last_loss = model(samples, labels)
             mark(1)
             return
         forget = self._forget_function()
         if self._a_parameter is not None and self._a_parameter.grad is not None:  # left by a plain step before this one
             forget()
-        images, labels = self._batch.get()
+        samples, labels = self._batch.get()
         mark(0)
-        self.last_loss = loss = self._loss_function()(model, images, labels)
+        self.last_loss = loss = self._loss_function()(model, samples, labels)
         mark(1)
         self._backward_function()(loss)
         if phase == "gradient":
@@ -143,9 +143,9 @@ class Steps:
             return _plain_loss
         casting = self._settings.casting()
 
-        def loss(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+        def loss(model: nn.Module, samples: Tensor, labels: Tensor) -> Tensor:
             with casting:
-                return model(images, labels)
+                return model(samples, labels)
 
         return loss
 
@@ -178,8 +178,8 @@ class Steps:
         return forget_all
 
 
-def _plain_loss(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-    return model(images, labels)
+def _plain_loss(model: nn.Module, samples: Tensor, labels: Tensor) -> Tensor:
+    return model(samples, labels)
 
 
 def _optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:

@@ -1,1 +1,1 @@
-"""Joules from counters in hardware: one file per meter, `find` to pick them, `window` to read them."""
+"""Joules from counters in hardware: one file per meter, `window` to find and read them."""

@@ -1,4 +1,4 @@
-"""What every energy meter offers. One file per meter beside this one; `find` picks those a machine has."""
+"""What every energy meter offers. One file per meter beside this one; `window` picks those a machine has."""
 
 from __future__ import annotations
 

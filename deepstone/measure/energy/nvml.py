@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from deepstone.absent import Absent
 from deepstone.measure.energy.base import Meter
-from deepstone.measure.nvml import LIBRARY, Nvml, NvmlDevice, open_nvml
+from deepstone.measure.nvml import Nvml, NvmlDevice, open_nvml
 
 # Seen on an H200 (driver 580), idle and busy: 98 to 103 ms between moves, 3 ms for a reading.
 _UPDATE_PERIOD_S = 0.1
@@ -27,11 +27,9 @@ class NvmlMeter(Meter):
         self._nvml.close()
 
 
-def open_nvml_meter(
-    *, gpu_index: int = 0, gpu_uuid: str | None = None, library_path: str = LIBRARY
-) -> NvmlMeter | Absent:
+def open_nvml_meter(*, gpu_index: int = 0, gpu_uuid: str | None = None) -> NvmlMeter | Absent:
     """The meter of one GPU, by UUID if there is one, else by NVML's index. Tried once, since many boards have none."""
-    nvml = open_nvml(library_path)
+    nvml = open_nvml()
     if isinstance(nvml, Absent):
         return nvml
     meter = _meter_of(nvml, gpu_index=gpu_index, gpu_uuid=gpu_uuid)

@@ -1,4 +1,4 @@
-"""Energy over a window, from a reading of the meters at each end of it.
+"""Energy over a window, from a reading of the device's meters at each end of it.
 
     read_meters ──▶ steps, steps, steps … ──▶ read_meters        joules = difference; never estimated from TDP
     │◀──────── at least 10 update periods ────────▶│
@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
 
 from deepstone.absent import Absent
 from deepstone.measure.energy.base import Meter
+from deepstone.measure.energy.nvml import open_nvml_meter
+from deepstone.measure.energy.rapl import POWERCAP, open_rapl_meters
 
 # A reading may be one update period old, so ten of them bound the error at a tenth.
 SHORTEST_WINDOW_PERIODS = 10
@@ -81,6 +84,19 @@ class Energy:
         }
 
 
+def find_meters(
+    device: Literal["cpu", "gpu"], gpu_index: int = 0, *, gpu_uuid: str | None = None, powercap: Path = POWERCAP
+) -> Sequence[Meter] | Absent:
+    """The meters that together cover the device, opened; close each. Absent, with the reason, where there is none.
+
+    NVML's index goes by PCI bus and CUDA's need not, so give the UUID where it is known.
+    """
+    if device == "cpu":
+        return open_rapl_meters(powercap)
+    meter = open_nvml_meter(gpu_index=gpu_index, gpu_uuid=gpu_uuid)
+    return meter if isinstance(meter, Absent) else [meter]
+
+
 def read_meters(meters: Sequence[Meter]) -> EnergyReading:
     """One reading of every meter. Takes milliseconds: call it between blocks of steps."""
     at_s = time.perf_counter()
@@ -117,6 +133,24 @@ def energy_over(start: EnergyReading, end: EnergyReading, *, steps: int, samples
         window_s=window_s,
         resolution_share=max(share.update_period_s for share in shares) / window_s,
         meters=tuple(shares),
+    )
+
+
+def energy_of_all(windows: Sequence[Energy]) -> Energy:
+    """Several windows of the same meters as one."""
+    joules = sum(window.joules for window in windows)
+    window_s = sum(window.window_s for window in windows)
+    return Energy(
+        joules=joules,
+        joules_per_step=joules / sum(window.joules / window.joules_per_step for window in windows),
+        samples_per_j=sum(window.samples_per_j * window.joules for window in windows) / joules,
+        average_power_w=joules / window_s,
+        window_s=window_s,
+        resolution_share=sum(window.resolution_share * window.window_s for window in windows) / window_s,
+        meters=tuple(
+            replace(same[0], joules=sum(meter.joules for meter in same))
+            for same in zip(*(window.meters for window in windows), strict=True)
+        ),
     )
 
 

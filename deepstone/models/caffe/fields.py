@@ -1,6 +1,6 @@
-"""Reads a message field by field; what is wrong with it is gathered, so that a user is told all of it at once.
+"""Reads a message field by field and gathers its errors, so that a user sees all of them at once, in one line.
 
-Every field must be asked for, or named as one that does not matter here: what is left over is a complaint.
+Every field must be asked for, or named as one that does not matter here: what is left over is an error.
 """
 
 from __future__ import annotations
@@ -11,22 +11,54 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import TypeVar
 
-from deepstone.errors import nearest, shown
-from deepstone.models.caffe.complaints import Complaints
+from deepstone.errors import GraphError, nearest, shown
 from deepstone.models.caffe.text import Kind, Message, Scalar, Value
 
 _Read = TypeVar("_Read")
 
 _LARGEST = 2**31 - 1
 _TRUTHS = {"true": True, "True": True, "t": True, "1": True, "false": False, "False": False, "f": False, "0": False}
+_MOST_TOLD = 25
+_MOST_KEPT = 1000
+
+
+class FileErrors:
+    """What is wrong with a file."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self._lines: set[tuple[int, str]] = set()
+        self._types: dict[str, list[int]] = {}
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are more than anybody will read."""
+        return len(self._lines) >= _MOST_KEPT
+
+    def add(self, line: int, what: str) -> None:
+        if not self.enough:
+            self._lines.add((line, what))
+
+    def add_type(self, line: int, name: str) -> None:
+        """A layer type that we do not have."""
+        self._types.setdefault(name, []).append(line)
+
+    def raise_if_any(self) -> None:
+        told = [f"line {line}: {what}" for line, what in sorted(self._lines)]
+        if self._types:
+            types = [f"{shown(name)} ({_lines(lines)})" for name, lines in self._types.items()]
+            told.insert(0, f"layer types that Deepstone does not have: {', '.join(_first(types))}")
+        if told:
+            separator = ", " if len(told) == 1 and not self._types else ": "
+            raise GraphError(f"{self.file}{separator}{'; '.join(_first(told))}")
 
 
 class Fields:
-    """One message. `where` stands before a field's name in complaints, as in `layer 'conv1': convolution_param.`"""
+    """One message. `where` stands before a field's name in errors, as in `layer 'conv1': convolution_param.`"""
 
-    def __init__(self, message: Message, where: str, complaints: Complaints) -> None:
+    def __init__(self, message: Message, where: str, errors: FileErrors) -> None:
         self.line = message.line
-        self.complaints = complaints
+        self.errors = errors
         self._where = where
         self._values = message.fields
         self._asked: set[str] = set()
@@ -37,8 +69,8 @@ class Fields:
         self._asked.add(name)
         return name in self._values
 
-    def complain(self, what: str, line: int | None = None) -> None:
-        self.complaints.add(line or self.line, f"{self._where}{what}")
+    def error(self, what: str, line: int | None = None) -> None:
+        self.errors.add(line or self.line, f"{self._where}{what}")
 
     def say_where(self, where: str) -> None:
         self._where = where
@@ -75,7 +107,7 @@ class Fields:
         """To the last digit as it was written: 1 - 0.9 is 0.1 then."""
         text = self._one(name, [value.text for value in self._scalars(name, Kind.NUMBER)], default).rstrip("fF")
         if not re.fullmatch(r"-?[0-9.]{1,40}([eE][+-]?[0-9]{1,2})?", text):
-            self.complain(f"{name} must be a decimal number, not {text[:20]}", self.line_of(name))
+            self.error(f"{name} must be a decimal number, not {text[:20]}", self.line_of(name))
             return Decimal(default)
         return Decimal(text)
 
@@ -85,7 +117,7 @@ class Fields:
             if value.text in _TRUTHS:
                 found.append(_TRUTHS[value.text])
             else:
-                self.complain(f"{name} must be true or false, not {shown(value.text)}", value.line)
+                self.error(f"{name} must be true or false, not {shown(value.text)}", value.line)
         return found
 
     def truth(self, name: str, default: bool) -> bool:
@@ -100,7 +132,7 @@ class Fields:
             elif value.text.isdecimal() and value.text.isascii() and int(value.text[:9]) < len(choices):
                 found.append(choices[int(value.text)])
             else:
-                self.complain(f"{name} must be one of {', '.join(choices)}, not {shown(value.text)}", value.line)
+                self.error(f"{name} must be one of {', '.join(choices)}, not {shown(value.text)}", value.line)
         return self._one(name, found, default)
 
     def messages(self, name: str, *, apart: bool = False) -> list[Fields]:
@@ -111,7 +143,7 @@ class Fields:
             self._inner[name] = [self._entered(name, value) for value in self._all(name) if isinstance(value, Message)]
             for value in self._all(name):
                 if isinstance(value, Scalar):
-                    self.complain(f"{name} must be a message, as in {name} {{ … }}", value.line)
+                    self.error(f"{name} must be a message, as in {name} {{ … }}", value.line)
         return self._inner[name]
 
     def message(self, name: str) -> Fields:
@@ -120,15 +152,15 @@ class Fields:
         return self._one(name, found, self._entered(name, Message(line=self.line)))
 
     def _entered(self, name: str, message: Message) -> Fields:
-        return Fields(message, f"{self._where}{name}.", self.complaints)
+        return Fields(message, f"{self._where}{name}.", self.errors)
 
     def refuse_leftovers(self, known_elsewhere: Mapping[str, str] | None = None) -> None:
-        """Complain of every field nobody asked for, in this message and in those that were read from it."""
+        """An error for every field nobody asked for, in this message and in those that were read from it."""
         for name, values in self._values.items():
-            if name in self._asked or self.complaints.enough:
+            if name in self._asked or self.errors.enough:
                 continue
             why = (known_elsewhere or {}).get(name) or f"no such field; {nearest(name, self._asked)}"
-            self.complain(f"{name}: {why}", values[0].line)
+            self.error(f"{name}: {why}", values[0].line)
         for name, inner in self._inner.items():
             for fields in inner if name not in self._apart else ():
                 fields.refuse_leftovers()
@@ -136,7 +168,7 @@ class Fields:
     def _one(self, name: str, values: Sequence[_Read], default: _Read) -> _Read:
         given = self._values.get(name, [])
         if len(given) > 1:
-            self.complain(f"{name} is given {len(given)} times", given[1].line)
+            self.error(f"{name} is given {len(given)} times", given[1].line)
         return values[0] if values else default
 
     def _all(self, name: str) -> list[Value]:
@@ -151,7 +183,7 @@ class Fields:
                 found.append(value)
             else:
                 what = value.kind.value if isinstance(value, Scalar) else "a message"
-                self.complain(f"{name} must be {' or '.join(kind.value for kind in kinds)}, not {what}", value.line)
+                self.error(f"{name} must be {' or '.join(kind.value for kind in kinds)}, not {what}", value.line)
         return found
 
     def _whole(self, name: str, value: Scalar, least: int) -> int:
@@ -163,7 +195,7 @@ class Fields:
             if least <= number <= _LARGEST:
                 return number
         short = value.text if len(value.text) < 20 else f"{value.text[:19]}…"
-        self.complain(f"{name} must be a whole number from {least} to {_LARGEST}, not {short}", value.line)
+        self.error(f"{name} must be a whole number from {least} to {_LARGEST}, not {short}", value.line)
         return max(least, 1)
 
     def _number(self, name: str, value: Scalar) -> float:
@@ -174,6 +206,17 @@ class Fields:
         else:
             number = float(digits if digits in ("inf", "infinity", "nan") else digits.rstrip("f"))
         if not math.isfinite(number):
-            self.complain(f"{name} must be a finite number, not {value.text[:20]}", value.line)
+            self.error(f"{name} must be a finite number, not {value.text[:20]}", value.line)
             return 1.0
         return sign * number
+
+
+def _lines(lines: Sequence[int]) -> str:
+    word = "line" if len(lines) == 1 else "lines"
+    return f"{word} {', '.join(_first([str(line) for line in lines]))}"
+
+
+def _first(items: Sequence[str]) -> list[str]:
+    """As many as a person reads."""
+    left = len(items) - _MOST_TOLD
+    return [*items[:_MOST_TOLD], *([f"and {left} more"] if left > 0 else [])]

@@ -1,16 +1,20 @@
-"""One layer of a Caffe network, in today's form whichever of the two forms its file has.
+"""One layer of a Caffe network: in which phases it is there, and what it says about how it is trained.
 
-`layer { type: "Convolution" }` is today's; `layers { type: CONVOLUTION }`, with words for types, the one before ("V1").
+`layer { type: "Convolution" }` is today's form; `layers { type: CONVOLUTION }`, with words for types, the one before
+("V1"). Both become a CaffeLayer.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from deepstone.errors import nearest
-from deepstone.models.caffe.complaints import Complaints
-from deepstone.models.caffe.fields import Fields
+from deepstone.models.caffe.fields import Fields, FileErrors
+
+Phase: TypeAlias = Literal["TRAIN", "TEST"]
+PHASES: tuple[Phase, Phase] = ("TRAIN", "TEST")  # in the order of Caffe's enumeration
 
 # V1 wrote types as words of an enumeration. Those of layers that we do not have are here too, to be told by name.
 V1_TYPES = {
@@ -74,21 +78,21 @@ def layers_of(net: Fields) -> list[CaffeLayer]:
     """All layers of a network, those of every phase."""
     now, before = net.messages("layer", apart=True), net.messages("layers", apart=True)
     if now and before:
-        net.complain("both layer and layers are there; Caffe takes one of them", max(now[0].line, before[0].line))
+        net.error("both layer and layers are there; Caffe takes one of them", max(now[0].line, before[0].line))
     return [_read(fields, v1=not now) for fields in now or before]
 
 
 def _read(fields: Fields, *, v1: bool) -> CaffeLayer:
     if v1 and fields.has("layer"):
-        fields.complain("this is the oldest form (a layer in layers); run Caffe's upgrade_net_proto_text on the file")
+        fields.error("this is the oldest form (a layer in layers); run Caffe's upgrade_net_proto_text on the file")
         fields.ignore("layer", "type", "name")
         return CaffeLayer(name="", type="", bottoms=(), tops=(), fields=fields, v1=True)
     name = fields.text("name")
     fields.say_where(f"layer {name!r}: ")
     if not name:
-        fields.complain("a layer needs a name")
+        fields.error("a layer needs a name")
     elif not name.isprintable():
-        fields.complain("its name has characters that cannot be shown")
+        fields.error("its name has characters that cannot be shown")
     return CaffeLayer(
         name=name,
         type=_v1_type(fields) if v1 else fields.text("type"),
@@ -102,8 +106,8 @@ def _read(fields: Fields, *, v1: bool) -> CaffeLayer:
 def _v1_type(fields: Fields) -> str:
     word = fields.word("type")
     if word and word not in V1_TYPES:
-        close = "" if fields.complaints.enough else nearest(word, V1_TYPES)
-        fields.complain(f"type {word} is none of `layers`; {close}")
+        close = "" if fields.errors.enough else nearest(word, V1_TYPES)
+        fields.error(f"type {word} is none of `layers`; {close}")
         return ""
     return V1_TYPES.get(word, "")
 
@@ -112,12 +116,76 @@ def _blobs(fields: Fields, name: str) -> tuple[str, ...]:
     return tuple(fields.texts(name))
 
 
-def refuse_names_used_twice(layers: Sequence[CaffeLayer], complaints: Complaints) -> None:
+def refuse_names_used_twice(layers: Sequence[CaffeLayer], errors: FileErrors) -> None:
     first: dict[str, int] = {}
     for layer in layers:
         if layer.name in first:
-            complaints.add(
-                layer.line, f"layer {layer.name!r}: line {first[layer.name]} has a layer of this name already"
-            )
+            errors.add(layer.line, f"layer {layer.name!r}: line {first[layer.name]} has a layer of this name already")
         elif layer.name:
             first[layer.name] = layer.line
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NetState:
+    """What rules are held against. As `caffe time` has it: the phase asked for, level 0, the file's own stages."""
+
+    phase: Phase
+    stages: frozenset[str] = frozenset()
+    level: int = 0
+
+
+def net_state(net: Fields, phase: Phase) -> NetState:
+    """The phase of the file's own `state` does not count: whoever runs a network decides it."""
+    given = net.message("state")
+    given.ignore("phase", "level")
+    return NetState(phase=phase, stages=frozenset(given.texts("stage")))
+
+
+def present(layers: Sequence[CaffeLayer], state: NetState) -> list[CaffeLayer]:
+    return [layer for layer in layers if _is_present(layer, state)]
+
+
+def _is_present(layer: CaffeLayer, state: NetState) -> bool:
+    includes, excludes = layer.fields.messages("include"), layer.fields.messages("exclude")
+    if includes and excludes:
+        layer.fields.error("give include or exclude rules, not both")
+    met = [_meets(rule, state) for rule in (*includes, *excludes)]
+    return any(met) if includes else not any(met)
+
+
+def _meets(rule: Fields, state: NetState) -> bool:
+    phase = rule.choice("phase", PHASES, state.phase)
+    lowest = rule.whole("min_level", state.level, least=-(2**31))
+    highest = rule.whole("max_level", state.level, least=-(2**31))
+    wanted, unwanted = set(rule.texts("stage")), set(rule.texts("not_stage"))
+    in_level = lowest <= state.level <= highest
+    return phase == state.phase and in_level and wanted <= state.stages and not unwanted & state.stages
+
+
+def refuse_partial_training(layer: CaffeLayer, *, has_weights: bool) -> None:
+    """Caffe skips the gradients of frozen weights; here every weight is trained, so the work would not be the same."""
+    fields = layer.fields
+    fields.ignore("weight_decay", "blob_share_mode", "param")
+    rates = fields.numbers("blobs_lr")
+    if not layer.v1:
+        for spec in fields.messages("param"):
+            spec.ignore("name", "decay_mult", "share_mode")
+            rates += spec.numbers("lr_mult")
+    if has_weights and 0.0 in rates:
+        fields.error("frozen weights (a learning rate of 0) are not supported: Deepstone trains all")
+    if fields.messages("blobs", apart=True):
+        fields.error("holds weights (blobs); take the .prototxt without them", fields.line_of("blobs"))
+    if False in fields.truths("propagate_down")[:1]:
+        fields.error("propagate_down: false is not supported: Deepstone trains all", fields.line_of("propagate_down"))
+
+
+def refuse_shared_weights(layers: Sequence[CaffeLayer]) -> None:
+    """Weights that two layers give the same name are one array in Caffe."""
+    owners: dict[str, CaffeLayer] = {}
+    for layer in layers:
+        fields = layer.fields
+        names = fields.texts("param") if layer.v1 else [spec.text("name") for spec in fields.messages("param")]
+        for name in filter(None, names):
+            owner = owners.setdefault(name, layer)
+            if owner is not layer:
+                fields.error(f"shares its weights {name!r} with layer {owner.name!r}, which is not supported")

@@ -9,36 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from deepstone.graph.ops import (
-    Add,
-    AveragePool,
-    BatchNorm,
-    Concat,
-    Conv,
-    Dense,
-    Dropout,
-    Flatten,
-    GlobalPool,
-    Lrn,
-    MaxPool,
-    Relu,
-)
-from deepstone.models.caffe.layer import CaffeLayer
-from deepstone.models.caffe.parts import (
-    Compute,
-    FromOutside,
-    GlobalMaximum,
-    HandOn,
-    LeftOut,
-    Loss,
-    Part,
-    ScaleAndShift,
-    Softmax,
-)
+from deepstone.graph import ops
+from deepstone.graph.ops import Pad, Pair
+from deepstone.models.caffe.fields import Fields
+from deepstone.models.caffe.layer import CaffeLayer, refuse_partial_training
 from deepstone.models.caffe.sources import PARAMETERS as SOURCE_PARAMETERS
 from deepstone.models.caffe.sources import SOURCE_TYPES, layer_sources
-from deepstone.models.caffe.training import refuse_partial_training
-from deepstone.models.caffe.windows import padding, pair
+from deepstone.models.caffe.wiring import Compute, FromOutside, Loss, Part, Role
 
 _ANY = 2**31
 _FILLERS = ("weight_filler", "bias_filler", "filler")
@@ -72,21 +49,21 @@ class _Type:
 
 
 def read_layer(layer: CaffeLayer) -> Part:
-    """What this layer means; whatever is wrong with it goes to its complaints."""
+    """What this layer means; whatever is wrong with it goes to its errors."""
     known = _TYPES.get(layer.type)
     if known is None:
         if layer.type:
-            layer.fields.complaints.add_type(layer.line, layer.type)
+            layer.fields.errors.add_type(layer.line, layer.type)
         else:
-            layer.fields.complain("needs a type")
-        return LeftOut()
+            layer.fields.error("needs a type")
+        return Role.LEFT_OUT
     layer.fields.ignore("phase", "engine")
     _refuse_blobs(layer, "bottom", len(layer.bottoms), known.bottoms)
     _refuse_blobs(layer, "top", len(layer.tops), known.tops)
     refuse_partial_training(layer, has_weights=known.has_weights)
     part = known.read(layer)
     if any(layer.fields.numbers("loss_weight")[1 if isinstance(part, Loss) else 0 :]):
-        layer.fields.complain("loss_weight: only the first top of a SoftmaxWithLoss is a loss here")
+        layer.fields.error("loss_weight: only the first top of a SoftmaxWithLoss is a loss here")
     layer.fields.refuse_leftovers(dict.fromkeys(_PARAMETERS, f"not a parameter of {layer.type}"))
     return part
 
@@ -95,21 +72,21 @@ def _refuse_blobs(layer: CaffeLayer, what: str, count: int, allowed: tuple[int, 
     fewest, most = allowed
     if not fewest <= count <= most:
         wanted = str(fewest) if fewest == most else f"at least {fewest}" if count < fewest else f"at most {most}"
-        layer.fields.complain(f"number of {what}s: {layer.type} takes {wanted} here, not {count}")
+        layer.fields.error(f"number of {what}s: {layer.type} takes {wanted} here, not {count}")
 
 
 def _convolution(layer: CaffeLayer) -> Part:
     p = layer.fields.message("convolution_param")
     p.ignore("engine", "force_nd_im2col", *_FILLERS)
     if p.whole("axis", 1, least=-_ANY) not in (1, -3):
-        p.complain("axis: only 1, the channels, is supported", p.line_of("axis"))
+        p.error("axis: only 1, the channels, is supported", p.line_of("axis"))
     return Compute(
-        op=Conv(
+        op=ops.Conv(
             channels=_needed(layer, "convolution_param", "num_output"),
-            kernel=pair(p, "kernel_size", default=None, sided="kernel", listed=True),
-            stride=pair(p, "stride", default=1, sided="stride", listed=True),
-            pad=padding(pair(p, "pad", default=0, sided="pad", listed=True)),
-            dilation=pair(p, "dilation", default=1, listed=True),
+            kernel=_pair(p, "kernel_size", default=None, sided="kernel", listed=True),
+            stride=_pair(p, "stride", default=1, sided="stride", listed=True),
+            pad=_padding(_pair(p, "pad", default=0, sided="pad", listed=True)),
+            dilation=_pair(p, "dilation", default=1, listed=True),
             groups=p.whole("group", 1, least=1),
             bias=p.truth("bias_term", True),
         )
@@ -119,7 +96,7 @@ def _convolution(layer: CaffeLayer) -> Part:
 def _needed(layer: CaffeLayer, parameters: str, name: str) -> int:
     p = layer.fields.message(parameters)
     if not p.has(name):
-        layer.fields.complain(f"needs {parameters}.{name}")
+        layer.fields.error(f"needs {parameters}.{name}")
     return p.whole(name, 1, least=1)
 
 
@@ -128,32 +105,32 @@ def _pooling(layer: CaffeLayer) -> Part:
     p.ignore("engine")
     method = p.choice("pool", ("MAX", "AVE", "STOCHASTIC"), "MAX")
     if method == "STOCHASTIC":
-        p.complain("pool: STOCHASTIC is not supported", p.line_of("pool"))
+        p.error("pool: STOCHASTIC is not supported", p.line_of("pool"))
     rounds_up = p.choice("round_mode", ("CEIL", "FLOOR"), "CEIL") == "CEIL"
-    stride = pair(p, "stride", default=1, sided="stride")
-    sides = pair(p, "pad", default=0, sided="pad")
+    stride = _pair(p, "stride", default=1, sided="stride")
+    sides = _pair(p, "pad", default=0, sided="pad")
     if p.truth("global_pooling", False):
         if p.has("kernel_size") or p.has("kernel_h") or p.has("kernel_w"):
-            p.complain("with global_pooling the kernel is the image; take kernel_size away")
+            p.error("with global_pooling the kernel is the image; take kernel_size away")
         if stride != (1, 1) or sides != (0, 0):
-            p.complain("with global_pooling stride must be 1 and pad 0")
-        return Compute(op=GlobalPool()) if method == "AVE" else GlobalMaximum()
-    kernel = pair(p, "kernel_size", default=None, sided="kernel")
+            p.error("with global_pooling stride must be 1 and pad 0")
+        return Compute(op=ops.GlobalPool()) if method == "AVE" else Role.GLOBAL_MAXIMUM
+    kernel = _pair(p, "kernel_size", default=None, sided="kernel")
     if method == "AVE":
-        pool = AveragePool(kernel=kernel, stride=stride, pad=padding(sides), ceil_mode=rounds_up, count_pad=True)
+        pool = ops.AveragePool(kernel=kernel, stride=stride, pad=_padding(sides), ceil_mode=rounds_up, count_pad=True)
         return Compute(op=pool)
-    return Compute(op=MaxPool(kernel=kernel, stride=stride, pad=padding(sides), ceil_mode=rounds_up))
+    return Compute(op=ops.MaxPool(kernel=kernel, stride=stride, pad=_padding(sides), ceil_mode=rounds_up))
 
 
 def _inner_product(layer: CaffeLayer) -> Part:
     p = layer.fields.message("inner_product_param")
     p.ignore("engine", *_FILLERS)
     if p.whole("axis", 1, least=-_ANY) != 1:
-        p.complain("axis: only 1 is supported", p.line_of("axis"))
+        p.error("axis: only 1 is supported", p.line_of("axis"))
     if p.truth("transpose", False):
-        p.complain("transpose: true is not supported", p.line_of("transpose"))
+        p.error("transpose: true is not supported", p.line_of("transpose"))
     return Compute(
-        op=Dense(features=_needed(layer, "inner_product_param", "num_output"), bias=p.truth("bias_term", True))
+        op=ops.Dense(features=_needed(layer, "inner_product_param", "num_output"), bias=p.truth("bias_term", True))
     )
 
 
@@ -161,8 +138,8 @@ def _relu(layer: CaffeLayer) -> Part:
     p = layer.fields.message("relu_param")
     p.ignore("engine")
     if p.number("negative_slope", 0.0) != 0.0:
-        p.complain("negative_slope: only 0 is supported", p.line_of("negative_slope"))
-    return Compute(op=Relu())
+        p.error("negative_slope: only 0 is supported", p.line_of("negative_slope"))
+    return Compute(op=ops.Relu())
 
 
 def _lrn(layer: CaffeLayer) -> Part:
@@ -171,9 +148,9 @@ def _lrn(layer: CaffeLayer) -> Part:
     within = p.choice("norm_region", ("ACROSS_CHANNELS", "WITHIN_CHANNEL"), "ACROSS_CHANNELS") == "WITHIN_CHANNEL"
     k = p.number("k", 1.0)
     if within and k != 1.0:
-        p.complain("k: Caffe does not use it WITHIN_CHANNEL, where it is 1; take it away", p.line_of("k"))
+        p.error("k: Caffe does not use it WITHIN_CHANNEL, where it is 1; take it away", p.line_of("k"))
     return Compute(
-        op=Lrn(
+        op=ops.Lrn(
             size=p.whole("local_size", 5, least=1),
             alpha=p.number("alpha", 1.0),
             beta=p.number("beta", 0.75),
@@ -187,19 +164,19 @@ def _batch_norm(layer: CaffeLayer) -> Part:
     p = layer.fields.message("batch_norm_param")
     p.ignore("engine", "use_global_stats")  # the network looks at it: what it means depends on the loss
     kept = p.decimal("moving_average_fraction", "0.999")
-    return Compute(op=BatchNorm(epsilon=p.number("eps", 1e-5), momentum=float(1 - kept)))
+    return Compute(op=ops.BatchNorm(epsilon=p.number("eps", 1e-5), momentum=float(1 - kept)))
 
 
 def _scale(layer: CaffeLayer) -> Part:
     p = layer.fields.message("scale_param")
     p.ignore(*_FILLERS)
     if p.whole("axis", 1, least=-_ANY) not in (1, -3):
-        p.complain("axis: only 1, the channels, is supported", p.line_of("axis"))
+        p.error("axis: only 1, the channels, is supported", p.line_of("axis"))
     if p.whole("num_axes", 1, least=-_ANY) != 1:
-        p.complain("num_axes: only 1 is supported", p.line_of("num_axes"))
+        p.error("num_axes: only 1 is supported", p.line_of("num_axes"))
     if not p.truth("bias_term", False):
-        p.complain("bias_term: true is needed; a batch norm here has both scale and bias")
-    return ScaleAndShift()
+        p.error("bias_term: true is needed; a batch norm here has both scale and bias")
+    return Role.SCALE_AND_SHIFT
 
 
 def _eltwise(layer: CaffeLayer) -> Part:
@@ -207,10 +184,10 @@ def _eltwise(layer: CaffeLayer) -> Part:
     p.ignore("stable_prod_grad", "engine")
     operation = p.choice("operation", ("PROD", "SUM", "MAX"), "SUM")
     if operation != "SUM":
-        p.complain(f"operation: {operation} is not supported, only SUM", p.line_of("operation"))
+        p.error(f"operation: {operation} is not supported, only SUM", p.line_of("operation"))
     if any(coefficient != 1.0 for coefficient in p.numbers("coeff")):
-        p.complain("coeff: only 1 is supported", p.line_of("coeff"))
-    return Compute(op=Add())
+        p.error("coeff: only 1 is supported", p.line_of("coeff"))
+    return Compute(op=ops.Add())
 
 
 def _concat(layer: CaffeLayer) -> Part:
@@ -218,31 +195,31 @@ def _concat(layer: CaffeLayer) -> Part:
     p.ignore("engine")
     for name in ("axis", "concat_dim"):
         if p.whole(name, 1, least=-_ANY) not in (1, -3):
-            p.complain(f"{name}: only 1, the channels, is supported", p.line_of(name))
-    return Compute(op=Concat())
+            p.error(f"{name}: only 1, the channels, is supported", p.line_of(name))
+    return Compute(op=ops.Concat())
 
 
 def _dropout(layer: CaffeLayer) -> Part:
-    return Compute(op=Dropout(rate=layer.fields.message("dropout_param").number("dropout_ratio", 0.5)))
+    return Compute(op=ops.Dropout(rate=layer.fields.message("dropout_param").number("dropout_ratio", 0.5)))
 
 
 def _flatten(layer: CaffeLayer) -> Part:
     p = layer.fields.message("flatten_param")
     if p.whole("axis", 1, least=-_ANY) not in (1, -3) or p.whole("end_axis", -1, least=-_ANY) not in (-1, 3):
-        p.complain("only from axis 1 to the last is supported")
-    return Compute(op=Flatten())
+        p.error("only from axis 1 to the last is supported")
+    return Compute(op=ops.Flatten())
 
 
 def _refuse_other_axis(layer: CaffeLayer) -> None:
     p = layer.fields.message("softmax_param")
     p.ignore("engine")
     if p.whole("axis", 1, least=-_ANY) not in (1, -1, -3):
-        p.complain("axis: only 1 is supported", p.line_of("axis"))
+        p.error("axis: only 1 is supported", p.line_of("axis"))
 
 
 def _softmax(layer: CaffeLayer) -> Part:
     _refuse_other_axis(layer)
-    return Softmax()
+    return Role.SOFTMAX
 
 
 def _softmax_with_loss(layer: CaffeLayer) -> Part:
@@ -250,18 +227,16 @@ def _softmax_with_loss(layer: CaffeLayer) -> Part:
     p = layer.fields.message("loss_param")
     p.ignore("normalize")  # with one label per image all ways but NONE divide by the batch
     if p.choice("normalization", ("FULL", "VALID", "BATCH_SIZE", "NONE"), "VALID") == "NONE":
-        p.complain(
-            "normalization: NONE is not supported; the loss is a mean over the batch", p.line_of("normalization")
-        )
+        p.error("normalization: NONE is not supported; the loss is a mean over the batch", p.line_of("normalization"))
     if p.has("ignore_label"):
-        p.complain("ignore_label: not supported; every image has a label", p.line_of("ignore_label"))
+        p.error("ignore_label: not supported; every image has a label", p.line_of("ignore_label"))
     weights = layer.fields.numbers("loss_weight")
     return Loss(weight=weights[0] if weights else 1.0)
 
 
 def _left_out(layer: CaffeLayer) -> Part:
     layer.fields.ignore("accuracy_param")
-    return LeftOut()
+    return Role.LEFT_OUT
 
 
 def _from_outside(layer: CaffeLayer) -> Part:
@@ -269,7 +244,39 @@ def _from_outside(layer: CaffeLayer) -> Part:
 
 
 def _hand_on(layer: CaffeLayer) -> Part:
-    return HandOn()
+    return Role.HAND_ON
+
+
+def _pair(fields: Fields, name: str, *, default: int | None, sided: str = "", listed: bool = False) -> Pair:
+    """A kernel, stride or pad: from `name`, or from `sided`_h and `sided`_w. `listed`: `name` may be given twice.
+
+    Without a default one of them must be there.
+    """
+    least = 0 if default == 0 else 1
+    both = fields.wholes(name, least=least)
+    if sided and (fields.has(f"{sided}_h") or fields.has(f"{sided}_w")):
+        if both:
+            fields.error(f"give {name}, or {sided}_h and {sided}_w, not both", fields.line_of(name))
+        return _one_per_side(fields, sided, least)
+    if len(both) > (2 if listed else 1):
+        fields.error(f"{name} is given {len(both)} times", fields.line_of(name))
+    if not both:
+        if default is None:
+            fields.error(f"needs {name}, or {sided}_h and {sided}_w")
+        both = [1 if default is None else default]
+    return both[0], both[-1]
+
+
+def _one_per_side(fields: Fields, sided: str, least: int) -> Pair:
+    for here, other in (("h", "w"), ("w", "h")):
+        if not fields.has(f"{sided}_{other}"):
+            fields.error(f"{sided}_{here} needs {sided}_{other} beside it", fields.line_of(f"{sided}_{here}"))
+    return fields.whole(f"{sided}_h", 1, least=least), fields.whole(f"{sided}_w", 1, least=least)
+
+
+def _padding(sides: Pair) -> Pad:
+    high, wide = sides
+    return high, high, wide, wide
 
 
 _TYPES = {

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from deepstone.errors import GraphError
 from deepstone.graph.graph import Graph
-from deepstone.models.caffe.complaints import Complaints
-from deepstone.models.caffe.fields import Fields
-from deepstone.models.caffe.layer import CaffeLayer, layers_of, refuse_names_used_twice
+from deepstone.models.caffe.fields import Fields, FileErrors
+from deepstone.models.caffe.layer import (
+    CaffeLayer,
+    Phase,
+    layers_of,
+    net_state,
+    present,
+    refuse_names_used_twice,
+    refuse_shared_weights,
+)
 from deepstone.models.caffe.layers import read_layer
-from deepstone.models.caffe.parts import Compute, FromOutside, GlobalMaximum, HandOn, Loss, Part, ScaleAndShift
-from deepstone.models.caffe.phase import Phase, net_state, present
 from deepstone.models.caffe.sources import Source, declared_sources
-from deepstone.models.caffe.text import parse
-from deepstone.models.caffe.training import refuse_shared_weights
-from deepstone.models.caffe.wiring import Wiring
+from deepstone.models.caffe.text import LIMIT_BYTES, parse
+from deepstone.models.caffe.wiring import Compute, FromOutside, Loss, Part, Role, Wiring
+from deepstone.models.load import LoadedModel
+from deepstone.models.reading import absolute, read_file, sha256_of
 
 MOST_LAYERS = 100_000
 
@@ -29,29 +36,38 @@ class CaffeNetwork:
     batch: int
 
 
+def load_prototxt(reference: str, phase: Phase = "TRAIN") -> tuple[LoadedModel, int]:
+    """The model, and the batch that the file itself asks for; UsageError in one line when there is none."""
+    path = absolute(reference)
+    content = read_file(path, LIMIT_BYTES)
+    found = network(content, file=str(path), name=Path(path).stem, phase=phase)
+    model = LoadedModel(graph=found.graph, name=found.graph.name, source=str(path), file_sha256=sha256_of(content))
+    return model, found.batch
+
+
 def network(content: bytes, *, file: str, name: str, phase: Phase = "TRAIN") -> CaffeNetwork:
     """The network in a .prototxt. `name` is what it is called if it does not say so itself.
 
     GraphError, in one line: the first place where the text is malformed; or else all layer types and parameters that
     are not supported, with their lines; or else the first layer that does not fit.
     """
-    complaints = Complaints(file)
-    net = Fields(parse(content, file), "", complaints)
+    errors = FileErrors(file)
+    net = Fields(parse(content, file), "", errors)
     own_name = net.text("name")
     declared = declared_sources(net)
     layers = present(layers_of(net), net_state(net, phase))
     net.ignore("debug_info")
     if net.truth("force_backward", False):
-        net.complain("force_backward: take it away, and ask for input_grad=on", net.line_of("force_backward"))
+        net.error("force_backward: take it away, and ask for input_grad=on", net.line_of("force_backward"))
     net.refuse_leftovers()
-    refuse_names_used_twice(layers, complaints)
+    refuse_names_used_twice(layers, errors)
     if not layers or len(layers) > MOST_LAYERS:
-        complaints.add(1, f"the network has {len(layers):,} layers in phase {phase}; is this a network's file?")
+        errors.add(1, f"the network has {len(layers):,} layers in phase {phase}; is this a network's file?")
     parts = [(layer, read_layer(layer)) for layer in layers[:MOST_LAYERS]]
     has_loss = any(isinstance(part, Loss) for _, part in parts)
     _refuse_frozen_statistics(layers, has_loss=has_loss and phase == "TRAIN")
     refuse_shared_weights(layers)
-    complaints.raise_if_any()
+    errors.raise_if_any()
 
     sources = declared + [source for _, part in parts if isinstance(part, FromOutside) for source in part.sources]
     image = _image(sources, parts, file)
@@ -72,13 +88,13 @@ def _refuse_frozen_statistics(layers: Sequence[CaffeLayer], *, has_loss: bool) -
         return
     for layer in layers:
         if layer.type == "BatchNorm" and layer.fields.message("batch_norm_param").truth("use_global_stats", False):
-            layer.fields.complain("use_global_stats: true in training is not supported")
+            layer.fields.error("use_global_stats: true in training is not supported")
 
 
 def _image(sources: Sequence[Source], parts: Sequence[tuple[CaffeLayer, Part]], file: str) -> Source:
     """The one blob from outside that is computed with. All others are labels."""
-    computing = (Compute, GlobalMaximum, ScaleAndShift, HandOn)
-    read = {blob for layer, part in parts if isinstance(part, computing) for blob in layer.bottoms}
+    computing = (Role.GLOBAL_MAXIMUM, Role.SCALE_AND_SHIFT, Role.HAND_ON)
+    read = {blob for layer, part in parts if isinstance(part, Compute) or part in computing for blob in layer.bottoms}
     read |= {layer.bottoms[0] for layer, part in parts if isinstance(part, Loss)}
     images = [source for source in sources if source.blob in read]
     images = images or [source for source in sources if len(source.shape) == 4][:1]  # who misses it will be told

@@ -36,10 +36,10 @@ def declared_sources(net: Fields) -> list[Source]:
     dims = net.wholes("input_dim", least=1)
     if dims and not shapes:
         if len(dims) != 4 * len(blobs):
-            net.complain(f"{len(dims)} input_dim for {len(blobs)} input; each takes four", net.line_of("input_dim"))
+            net.error(f"{len(dims)} input_dim for {len(blobs)} input; each takes four", net.line_of("input_dim"))
         shapes = [tuple(dims[start : start + 4]) for start in range(0, len(dims), 4)]
     if len(shapes) < len(blobs):
-        net.complain("each input needs an input_shape, or four input_dim", net.line_of("input"))
+        net.error("each input needs an input_shape, or four input_dim", net.line_of("input"))
     line = net.line_of("input")
     return [
         Source(blob=blob, name=blob, line=line, shape=shape, batch=_batch(shape))
@@ -73,7 +73,7 @@ def _one_each(layer: CaffeLayer, shapes: Sequence[tuple[int, ...]], parameters: 
     if len(shapes) == 1:
         shapes = [shapes[0]] * len(layer.tops)
     if len(shapes) != len(layer.tops):
-        parameters.complain(f"shape: {len(shapes)} for {len(layer.tops)} tops; give one for each")
+        parameters.error(f"shape: {len(shapes)} for {len(layer.tops)} tops; give one for each")
     return [_source(layer, top, shape) for top, shape in zip(layer.tops, shapes, strict=False)]
 
 
@@ -122,7 +122,7 @@ def _cropped(layer: CaffeLayer, side: int, *, channels: int = 3) -> tuple[int, .
 def _with_labels(layer: CaffeLayer, batch: int, image: tuple[int, ...]) -> list[Source]:
     """The first top is the image, any other holds labels."""
     if batch == 0:
-        layer.fields.complain("needs a batch_size")
+        layer.fields.error("needs a batch_size")
     first = (batch, *image) if image else ()
     shapes = [first, *[(batch,)] * (len(layer.tops) - 1)]
     return [_source(layer, top, shape) for top, shape in zip(layer.tops, shapes, strict=False)]

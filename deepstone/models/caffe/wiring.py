@@ -1,42 +1,55 @@
 """Joins the layers of a Caffe network, which name the blobs they read and write, to layers that name each other.
 
-A layer may write over the blob it reads. Whoever reads that blob later reads this layer's output.
+A layer may write over the blob it reads. Whoever reads that blob later reads this layer's output. A Part is what one
+layer means for a graph, before all are joined to one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeAlias
 
 from deepstone.errors import GraphError, nearest
+from deepstone.graph import ops
 from deepstone.graph.graph import Layer
-from deepstone.graph.ops import (
-    AveragePool,
-    BatchNorm,
-    Dense,
-    Flatten,
-    Input,
-    MaxPool,
-    Op,
-    OpError,
-    Shape,
-    SoftmaxCrossEntropy,
-)
+from deepstone.graph.ops import Op, OpError, Shape
 from deepstone.models.caffe.layer import CaffeLayer
-from deepstone.models.caffe.parts import (
-    Compute,
-    FromOutside,
-    GlobalMaximum,
-    HandOn,
-    LeftOut,
-    Loss,
-    Part,
-    ScaleAndShift,
-    Softmax,
-)
 from deepstone.models.caffe.sources import Source
 
 FLATTEN = "flatten"
 LOSS = "loss"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compute:
+    """A layer of the graph."""
+
+    op: Op
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Loss:
+    weight: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FromOutside:
+    sources: tuple[Source, ...]
+
+
+class Role(Enum):
+    """A layer that is not one layer of the graph."""
+
+    GLOBAL_MAXIMUM = "a max pool whose kernel is the whole image, whatever its size"
+    SCALE_AND_SHIFT = "the second half of a batch norm"
+    SOFTMAX = "the end of a network that has no loss: a loss is put in its place"
+    HAND_ON = "gives its input to several layers, which a graph needs no layer for"
+    LEFT_OUT = "not part of training"
+
+
+Part: TypeAlias = Compute | Loss | FromOutside | Role
 
 
 class Wiring:
@@ -52,28 +65,28 @@ class Wiring:
         self._not_images = {source.blob: "holds labels" for source in sources if source.blob != image.blob}
         self._unscaled: set[str] = set()  # batch norms whose Scale has not come yet
         self._flattened: dict[str, str] = {}  # a layer, and the flatten layer put after it
-        self._put(image.name, Input(shape=image.shape[1:]), (), image.line)
+        self._put(image.name, ops.Input(shape=image.shape[1:]), (), image.line)
         self._giver[image.blob] = image.name
 
     def add(self, layer: CaffeLayer, part: Part) -> None:
         match part:
             case FromOutside():
                 pass
-            case LeftOut():
+            case Role.LEFT_OUT:
                 self._hide_tops(layer, "which is left out")
-            case HandOn():
+            case Role.HAND_ON:
                 self._give(layer, self._inputs(layer)[0])
             case Compute(op=op):
                 self._compute(layer, op)
-            case GlobalMaximum():
-                self._compute(layer, MaxPool(kernel=self._sides(layer), stride=(1, 1)))
-            case ScaleAndShift():
+            case Role.GLOBAL_MAXIMUM:
+                self._compute(layer, ops.MaxPool(kernel=self._sides(layer), stride=(1, 1)))
+            case Role.SCALE_AND_SHIFT:
                 self._scale(layer)
             case Loss(weight=weight):
                 self._loss(layer, weight)
-            case Softmax() if not self._has_loss:
+            case Role.SOFTMAX if not self._has_loss:
                 self._loss(layer, 1.0)
-            case Softmax():
+            case Role.SOFTMAX:
                 self._hide_tops(layer, "a Softmax beside a loss, which is left out")
 
     def layers(self) -> list[Layer]:
@@ -86,11 +99,13 @@ class Wiring:
             )
         used = {name for layer in self._layers for name in layer.inputs}
         ends = [
-            layer for layer in self._layers if layer.name not in used and not isinstance(layer.op, SoftmaxCrossEntropy)
+            layer
+            for layer in self._layers
+            if layer.name not in used and not isinstance(layer.op, ops.SoftmaxCrossEntropy)
         ]
-        losses = any(isinstance(layer.op, SoftmaxCrossEntropy) for layer in self._layers)
+        losses = any(isinstance(layer.op, ops.SoftmaxCrossEntropy) for layer in self._layers)
         for end in ends:
-            if losses or not isinstance(end.op, Dense):
+            if losses or not isinstance(end.op, ops.Dense):
                 why = (
                     ""
                     if losses
@@ -99,20 +114,20 @@ class Wiring:
                 raise self._wrong_at(end.name, f"nothing in the network uses its output{why}")
         for end in ends:
             name = LOSS if len(ends) == 1 else f"{end.name}/{LOSS}"
-            self._put(self._free(name), SoftmaxCrossEntropy(), (end.name,), self._lines[end.name])
+            self._put(self._free(name), ops.SoftmaxCrossEntropy(), (end.name,), self._lines[end.name])
         return self._named()
 
     def _compute(self, layer: CaffeLayer, op: Op) -> None:
         inputs = self._inputs(layer)
-        if isinstance(op, Flatten) and len(self._shapes[inputs[0]]) == 1:
+        if isinstance(op, ops.Flatten) and len(self._shapes[inputs[0]]) == 1:
             self._give(layer, inputs[0])  # it is flat already
             return
-        if isinstance(op, Dense):
+        if isinstance(op, ops.Dense):
             inputs = (self._flat(inputs[0], layer.line),)
-        if isinstance(op, (MaxPool, AveragePool)):
+        if isinstance(op, (ops.MaxPool, ops.AveragePool)):
             self._refuse_windows_outside(layer, op, inputs[0])
         self._put(layer.name, op, inputs, layer.line)
-        if isinstance(op, BatchNorm):
+        if isinstance(op, ops.BatchNorm):
             self._unscaled.add(layer.name)
         self._give(layer, layer.name)
 
@@ -140,7 +155,7 @@ class Wiring:
             raise self._wrong(
                 layer.line, f"layer {layer.name!r}: one label per image is supported, not one per pixel {list(shape)}"
             )
-        self._put(layer.name, SoftmaxCrossEntropy(weight=weight), (self._flat(scores, layer.line),), layer.line)
+        self._put(layer.name, ops.SoftmaxCrossEntropy(weight=weight), (self._flat(scores, layer.line),), layer.line)
         self._hide_tops(layer, "the network's loss")
 
     def _flat(self, source: str, line: int) -> str:
@@ -149,7 +164,7 @@ class Wiring:
             return source
         if source not in self._flattened:
             name = self._free(f"{source}/{FLATTEN}")
-            self._put(name, Flatten(), (source,), line)
+            self._put(name, ops.Flatten(), (source,), line)
             self._flattened[source] = name
         return self._flattened[source]
 
@@ -191,7 +206,7 @@ class Wiring:
             )
         return shape[1], shape[2]
 
-    def _refuse_windows_outside(self, layer: CaffeLayer, op: MaxPool | AveragePool, source: str) -> None:
+    def _refuse_windows_outside(self, layer: CaffeLayer, op: ops.MaxPool | ops.AveragePool, source: str) -> None:
         """Without padding Caffe does not clip: a last window beyond the image gives it nonsense there."""
         shape = self._shapes[source]
         if len(shape) != 3 or any(op.pad) or not op.ceil_mode:

@@ -11,28 +11,9 @@ from decimal import Decimal
 from typing import Any, TypeAlias
 
 from deepstone.errors import UsageError
+from deepstone.graph import ops
 from deepstone.graph.graph import Graph, Layer
-from deepstone.graph.ops import (
-    Add,
-    AveragePool,
-    BatchNorm,
-    Concat,
-    Conv,
-    Dense,
-    Dropout,
-    Flatten,
-    GlobalPool,
-    Lrn,
-    MaxPool,
-    Op,
-    OpError,
-    Pad,
-    Pair,
-    Relu,
-    Shape,
-    SoftmaxCrossEntropy,
-    pooled,
-)
+from deepstone.graph.ops import Op, OpError, Pad, Pair, Shape
 
 _MOST_TOLD = 5
 
@@ -85,9 +66,9 @@ class _Writer:
         bottoms: _Pairs = [("bottom", self._blobs[name]) for name in layer.inputs]
         if layer is self._graph.input:
             yield self._data(layer)
-        elif isinstance(layer.op, BatchNorm):
+        elif isinstance(layer.op, ops.BatchNorm):
             yield from self._batch_norm(layer, layer.op, bottoms)
-        elif isinstance(layer.op, SoftmaxCrossEntropy):
+        elif isinstance(layer.op, ops.SoftmaxCrossEntropy):
             weight: _Pairs = [] if layer.op.weight == 1.0 else [("loss_weight", layer.op.weight)]
             labels: _Pairs = [*bottoms, ("bottom", self._label), ("top", top), *weight]
             yield [("name", layer.name), ("type", "SoftmaxWithLoss"), *labels]
@@ -110,7 +91,7 @@ class _Writer:
             ("dummy_data_param", [*shapes, *fillers]),
         ]
 
-    def _batch_norm(self, layer: Layer, op: BatchNorm, bottoms: _Pairs) -> Iterator[_Pairs]:
+    def _batch_norm(self, layer: Layer, op: ops.BatchNorm, bottoms: _Pairs) -> Iterator[_Pairs]:
         """Two layers in Caffe: one normalizes, the other scales and shifts in place."""
         kept = 1 - Decimal(repr(op.momentum))
         statistics: _Pairs = [("moving_average_fraction", Word(f"{kept:f}")), ("eps", op.epsilon)]
@@ -126,10 +107,21 @@ class _Writer:
 
     def _in_place(self, layer: Layer) -> bool:
         """Where nobody else reads the input, and the gradient of what gave it does not read its own output again."""
-        if not isinstance(layer.op, (Relu, Dropout)):
+        if not isinstance(layer.op, (ops.Relu, ops.Dropout)):
             return False
         source = self._graph.layer(layer.inputs[0])
-        keeps = (Conv, Dense, BatchNorm, Add, Concat, MaxPool, AveragePool, GlobalPool, Relu, Dropout)
+        keeps = (
+            ops.Conv,
+            ops.Dense,
+            ops.BatchNorm,
+            ops.Add,
+            ops.Concat,
+            ops.MaxPool,
+            ops.AveragePool,
+            ops.GlobalPool,
+            ops.Relu,
+            ops.Dropout,
+        )
         return isinstance(source.op, keeps) and len(self._graph.consumers[source.name]) == 1
 
     def _free(self, name: str) -> str:
@@ -152,7 +144,7 @@ def _described(op: Op, inputs: Sequence[Shape]) -> tuple[str, _Pairs]:
     return _WRITERS[type(op)](op, inputs)
 
 
-def _conv(op: Conv, inputs: Sequence[Shape]) -> tuple[str, _Pairs]:
+def _conv(op: ops.Conv, inputs: Sequence[Shape]) -> tuple[str, _Pairs]:
     parameters: _Pairs = [
         ("num_output", op.channels),
         *_sides("kernel_size", "kernel", op.kernel),
@@ -166,9 +158,9 @@ def _conv(op: Conv, inputs: Sequence[Shape]) -> tuple[str, _Pairs]:
     return "Convolution", [("convolution_param", [*parameters, *_bias(op.bias), ("weight_filler", _FILLER)])]
 
 
-def _pool(op: MaxPool | AveragePool, inputs: Sequence[Shape]) -> tuple[str, _Pairs]:
-    average = isinstance(op, AveragePool)
-    if isinstance(op, AveragePool) and any(op.pad) and not op.count_pad:
+def _pool(op: ops.MaxPool | ops.AveragePool, inputs: Sequence[Shape]) -> tuple[str, _Pairs]:
+    average = isinstance(op, ops.AveragePool)
+    if isinstance(op, ops.AveragePool) and any(op.pad) and not op.count_pad:
         raise _CannotWriteError("its averages always count the padding")
     parameters: _Pairs = [
         ("pool", Word("AVE" if average else "MAX")),
@@ -184,7 +176,7 @@ def _pool(op: MaxPool | AveragePool, inputs: Sequence[Shape]) -> tuple[str, _Pai
     return "Pooling", [("pooling_param", parameters)]
 
 
-def _caffe_windows(op: MaxPool | AveragePool, shape: Shape, *, round_up: bool) -> Shape | None:
+def _caffe_windows(op: ops.MaxPool | ops.AveragePool, shape: Shape, *, round_up: bool) -> Shape | None:
     """How many windows Caffe would have; None where it would compute beyond the image."""
     top, bottom, left, right = op.pad
     sides = zip(shape[1:], ((top, bottom), (left, right)), op.kernel, op.stride, strict=True)
@@ -194,7 +186,7 @@ def _caffe_windows(op: MaxPool | AveragePool, shape: Shape, *, round_up: bool) -
         if not any(op.pad) and (count - 1) * stride >= size:
             return None
         try:
-            counts.append(pooled("", size, pad, kernel, stride, round_up))
+            counts.append(ops.pooled("", size, pad, kernel, stride, round_up))
         except OpError:
             return None
     return tuple(counts)
@@ -204,12 +196,12 @@ def _global_pool(op: Op, inputs: Sequence[Shape]) -> tuple[str, _Pairs]:
     return "Pooling", [("pooling_param", [("pool", Word("AVE")), ("global_pooling", True)])]
 
 
-def _dense(op: Dense, inputs: Sequence[Shape]) -> tuple[str, _Pairs]:
+def _dense(op: ops.Dense, inputs: Sequence[Shape]) -> tuple[str, _Pairs]:
     parameters: _Pairs = [("num_output", op.features), *_bias(op.bias), ("weight_filler", _FILLER)]
     return "InnerProduct", [("inner_product_param", parameters)]
 
 
-def _lrn(op: Lrn, inputs: Sequence[Shape]) -> tuple[str, _Pairs]:
+def _lrn(op: ops.Lrn, inputs: Sequence[Shape]) -> tuple[str, _Pairs]:
     if op.within_channel and op.k != 1.0:
         raise _CannotWriteError("its LRN within a channel has k = 1")
     parameters: _Pairs = [("local_size", op.size), ("alpha", op.alpha), ("beta", op.beta)]
@@ -220,7 +212,7 @@ def _lrn(op: Lrn, inputs: Sequence[Shape]) -> tuple[str, _Pairs]:
     return "LRN", [("lrn_param", parameters)]
 
 
-def _dropout(op: Dropout, inputs: Sequence[Shape]) -> tuple[str, _Pairs]:
+def _dropout(op: ops.Dropout, inputs: Sequence[Shape]) -> tuple[str, _Pairs]:
     return "Dropout", [("dropout_param", [("dropout_ratio", op.rate)])]
 
 
@@ -229,17 +221,17 @@ def _plain(kind: str) -> Callable[[Any, Sequence[Shape]], tuple[str, _Pairs]]:
 
 
 _WRITERS: dict[type[Op], Callable[[Any, Sequence[Shape]], tuple[str, _Pairs]]] = {
-    Add: _plain("Eltwise"),
-    AveragePool: _pool,
-    Concat: _plain("Concat"),
-    Conv: _conv,
-    Dense: _dense,
-    Dropout: _dropout,
-    Flatten: _plain("Flatten"),
-    GlobalPool: _global_pool,
-    Lrn: _lrn,
-    MaxPool: _pool,
-    Relu: _plain("ReLU"),
+    ops.Add: _plain("Eltwise"),
+    ops.AveragePool: _pool,
+    ops.Concat: _plain("Concat"),
+    ops.Conv: _conv,
+    ops.Dense: _dense,
+    ops.Dropout: _dropout,
+    ops.Flatten: _plain("Flatten"),
+    ops.GlobalPool: _global_pool,
+    ops.Lrn: _lrn,
+    ops.MaxPool: _pool,
+    ops.Relu: _plain("ReLU"),
 }
 
 

@@ -1,72 +1,91 @@
-"""The data of one chart as it grows: series of points with intervals, gaps with reasons."""
+"""How a figure of a paper becomes a chart: what its builder collects, and the paper's own numbers beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
 
-from deepstone.measure.statistics import Quantity
-from deepstone.papers.paper import Figure
+import msgspec
 
-SCHEMA: Final = 1
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Axis:
-    label: str
-    scale: str  # category, linear or log
-    unit: str = ""
+from deepstone.papers.evidence import Evidence
+from deepstone.papers.paper import Figure, PublishedSeries
+from deepstone.results.chart import Chart, ChartAxis, ChartForm, ChartGap, ChartPoint, ChartScale, ChartSeries
+from deepstone.results.quantity import Quantity
 
 
 @dataclass(kw_only=True, slots=True)
-class Chart:
-    form: str  # bars, lines or ratios
-    x: Axis
-    y: Axis
+class ChartDraft:
+    """A chart as it grows: series of points with intervals, gaps with reasons."""
+
+    form: ChartForm
+    x: ChartAxis
+    y: ChartAxis
     subtitle: str = ""
-    series: dict[str, list[dict[str, Any]]] = field(default_factory=dict[str, list[dict[str, Any]]])
-    gaps: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    series: dict[str, list[ChartPoint]] = field(default_factory=dict[str, list[ChartPoint]])
+    gaps: list[ChartGap] = field(default_factory=list[ChartGap])
     commands: list[str] = field(default_factory=list[str])
-    caption: list[str] = field(default_factory=list[str])
 
     def point(
         self, series: str, x: str | int, y: Quantity | float, *, runs: Sequence[str] = (), doubts: Sequence[str] = ()
     ) -> None:
-        value = y.to_json() if isinstance(y, Quantity) else y
-        points = self.series.setdefault(series, [])
-        points.append({"x": x, "y": value, "runs": list(runs), "doubts": list(doubts)})
+        self.series.setdefault(series, []).append(ChartPoint(x=x, y=y, runs=list(runs), doubts=list(doubts)))
 
     def gap(self, series: str, x: str | int, why: str) -> None:
-        self.gaps.append({"series": series, "x": x, "why": why})
+        self.gaps.append(ChartGap(series=series, x=x, why=why))
 
-    def to_json(self, figure: Figure) -> dict[str, Any]:
-        measured = [{"name": name, "published": False, "points": points} for name, points in self.series.items()]
-        return {
-            "schema": SCHEMA,
-            "kind": "chart",
-            "name": figure.name,
-            "title": figure.title,
-            "subtitle": self.subtitle,
-            "form": self.form,
-            "x": {"label": self.x.label, "scale": self.x.scale},
-            "y": {"label": self.y.label, "unit": self.y.unit, "scale": self.y.scale},
-            "series": [*measured, *(published_series(each) for each in figure.published)],
-            "gaps": [*self.gaps, *(dict(gap) for each in figure.published for gap in each.get("gaps", ()))],
-            "caption": [*figure.caption, *self.caption],
-            "commands": list(dict.fromkeys(self.commands)),
-        }
-
-
-def published_series(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """A series of the paper's own numbers: x as a list, y as a list beside it."""
-    points: list[dict[str, Any]] = [
-        {"x": x, "y": float(y), "runs": [], "doubts": []} for x, y in zip(entry["x"], entry["y"], strict=True)
-    ]
-    return {"name": f"{entry['name']} (published)", "published": True, "points": points}
+    def chart(self, figure: Figure) -> Chart:
+        """With the paper's own numbers as further series."""
+        measured = [ChartSeries(name=name, published=False, points=points) for name, points in self.series.items()]
+        return Chart(
+            schema=1,
+            kind="chart",
+            name=figure.name,
+            title=figure.title,
+            subtitle=self.subtitle,
+            form=self.form,
+            x=self.x,
+            y=self.y,
+            series=[*measured, *map(_published_series, figure.published)],
+            gaps=[*self.gaps, *(gap for each in figure.published for gap in each.gaps)],
+            caption=list(figure.caption),
+            commands=list(dict.fromkeys(self.commands)),
+        )
 
 
-def time_scale(places: int) -> str:
+class FigureBuilder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What makes a figure in the form of the paper; its fields are the parameters that the figure gives it."""
+
+    @property
+    def networks(self) -> Sequence[str]:
+        """Whose runs the figure may show."""
+        return ()
+
+    def chart(self, evidence: Evidence) -> ChartDraft:
+        raise NotImplementedError
+
+
+class OneNetwork(FigureBuilder, frozen=True, kw_only=True):
+    model: str
+
+    @property
+    def networks(self) -> Sequence[str]:
+        return (self.model,)
+
+
+class SomeNetworks(FigureBuilder, frozen=True, kw_only=True):
+    models: list[str]
+
+    @property
+    def networks(self) -> Sequence[str]:
+        return self.models
+
+
+def _published_series(given: PublishedSeries) -> ChartSeries:
+    points = [ChartPoint(x=x, y=y, runs=[], doubts=[]) for x, y in zip(given.x, given.y, strict=True)]
+    return ChartSeries(name=f"{given.name} (published)", published=True, points=points)
+
+
+def time_scale(places: int) -> ChartScale:
     """Linear as in the papers; machines of different kinds need a logarithmic one."""
     return "log" if places > 1 else "linear"
 

@@ -1,36 +1,50 @@
-"""The shape of a rule."""
+"""The shape of a rule: a class whose fields are the parameters that a claim gives it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from collections.abc import Sequence
+from typing import ClassVar, Literal, TypeAlias
+
+import msgspec
 
 from deepstone.papers.answer import Answer
 from deepstone.papers.evidence import Evidence
+from deepstone.papers.verdict import Published
 
 Scope: TypeAlias = Literal["place", "counted", "all"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
-    """What a rule is asked: its parameters in this claim, and the published number where there is one."""
+class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """`words`: how evidence becomes a verdict. `scope`: applied to each place by itself, to no measurement at all, or
+    to everything together."""
 
-    parameters: Mapping[str, Any]
-    published: float | None
+    words: ClassVar[str]
+    scope: ClassVar[Scope]
 
     @property
-    def number(self) -> float:
-        """For rules that cannot do without one."""
-        assert self.published is not None, "this rule needs a published value"
-        return self.published
+    def networks(self) -> Sequence[str]:
+        """Whose runs the rule may rest on."""
+        return ()
+
+    def answer(self, published: Published, evidence: Evidence) -> Answer:
+        raise NotImplementedError
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rule:
-    """`scope`: applied to each place by itself, to no measurement at all, or to everything together."""
+class RuleOnModel(Rule, frozen=True, kw_only=True):
+    """A rule on one network."""
 
-    words: str
-    parameters: tuple[str, ...]
-    scope: Scope
-    apply: Callable[[Asked, Evidence], Answer]
+    model: str
+
+    @property
+    def networks(self) -> Sequence[str]:
+        return (self.model,)
+
+
+class RuleOnModels(Rule, frozen=True, kw_only=True):
+    """A rule on the first of these networks that was measured, or on all of them."""
+
+    models: list[str]
+
+    @property
+    def networks(self) -> Sequence[str]:
+        return self.models

@@ -1,1 +1,74 @@
-"""One file per figure: from a result's JSON to a neutral description of a picture."""
+"""Which figures there are for which kind of result. A new figure is a file here and a line in `CATALOG`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, TypeAlias
+
+from deepstone.errors import UsageError, nearest, shown
+from deepstone.report.figure import Figure, NothingToDrawError
+from deepstone.report.figures.algorithms import algorithms
+from deepstone.report.figures.captions import failures
+from deepstone.report.figures.ceilings import ceilings
+from deepstone.report.figures.chart import chart
+from deepstone.report.figures.layers import groups_bars, layers_bars
+from deepstone.report.figures.memory import memory
+from deepstone.report.figures.roofline import roofline
+from deepstone.report.wording import made_harmless
+from deepstone.results.chart import Chart
+from deepstone.results.findings import Finding
+
+Result: TypeAlias = Finding | Chart
+
+# The first of each kind is drawn where there is room for one.
+CATALOG: Final[Mapping[str, Mapping[str, Callable[[Finding], Figure]]]] = {
+    "layers": {"bars": layers_bars, "groups": groups_bars, "roofline": roofline},
+    "conv": {"algorithms": algorithms},
+    "memory": {"memory": memory},
+    "peaks": {"ceilings": ceilings},
+}
+CHART: Final = "chart"
+KINDS: Final = (*CATALOG, CHART)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drawable:
+    """The figures of a result, and for those that it has not, the reason."""
+
+    figures: tuple[Figure, ...]
+    missing: tuple[str, ...]
+
+
+def make_figure(result: Result, name: str | None) -> Figure:
+    """One figure of a result, by default the first of its kind."""
+    makers = _makers(result)
+    chosen = next(iter(makers)) if name is None else name
+    if chosen not in makers:
+        raise UsageError(f"no figure {shown(chosen)!r} of such a result; {nearest(chosen, makers)}")
+    return made_harmless(makers[chosen]())
+
+
+def make_figures(result: Result, name: str | None) -> Drawable:
+    """All figures that a result has, or the one that is named."""
+    if name is not None:
+        return Drawable(figures=(make_figure(result, name),), missing=())
+    figures: list[Figure] = []
+    missing: list[str] = []
+    for each, make in _makers(result).items():
+        try:
+            figures.append(made_harmless(make()))
+        except NothingToDrawError as error:
+            missing.append(f"{each}: {error}")
+    if not figures:
+        raise NothingToDrawError(f"nothing in this result can be drawn: {'; '.join(missing)}")
+    return Drawable(figures=tuple(figures), missing=tuple(missing))
+
+
+def _makers(result: Result) -> Mapping[str, Callable[[], Figure]]:
+    if isinstance(result, Chart):
+        return {CHART: partial(chart, result)}
+    if result.outcome not in (None, "ok"):
+        raise NothingToDrawError("; ".join(["nothing was measured", *failures(result)]))
+    return {name: partial(make, result) for name, make in CATALOG[result.kind].items()}

@@ -2,114 +2,105 @@
 
 from __future__ import annotations
 
-from typing import Final, cast
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 from deepstone.absent import Absent
-from deepstone.records.shape import as_list, refuse
-from deepstone.report.amounts import SHOWN
 from deepstone.report.figure import (
     Axis,
+    BarChart,
+    BarLabel,
     BarRow,
-    Bars,
+    Column,
     Figure,
-    Mark,
     NothingToDrawError,
     Segment,
     Series,
     Table,
     Unit,
-    Value,
+    name_columns,
+    value_of,
 )
-from deepstone.report.figures import heading
-from deepstone.report.figures.numbers import value_cell
+from deepstone.report.figures.captions import commands, doubt_words, missing_whiskers
 from deepstone.report.palette import hue
-from deepstone.report.reading import Node
+from deepstone.report.wording import SHOWN
+from deepstone.results.ceilings import Ceiling, Ceilings
+from deepstone.results.findings import Finding
+from deepstone.results.quantity import Quantity
 
 _KINDS: Final = (
-    ("flops_per_s", "Fastest matrix product", "rate", Unit.FLOPS_PER_S),
-    ("bytes_per_s", "Fastest copy, read and written", "rate", Unit.BYTES_PER_S),
+    ("Fastest matrix product", Unit.FLOPS_PER_S),
+    ("Fastest copy, read and written", Unit.BYTES_PER_S),
 )
 
 
-def ceilings(result: Node) -> Figure:
-    entries = _entries(result)
-    measured = [entry for entry in entries if "absent" not in entry.items]
+def ceilings(finding: Finding) -> Figure:
+    entries = finding.content.peaks if isinstance(finding.content, Ceilings) else []
+    measured = [entry for entry in entries if entry.absent is None]
     if not measured:
         raise NothingToDrawError("no framework measured a ceiling; `deepstone doctor --peaks` tries again")
     names = [_name(entry) for entry in measured]
     series = tuple(Series(name=name, colour=hue(at)) for at, name in enumerate(names))
-    panels = [_panel(measured, series, *kind) for kind in _KINDS]
-    failed = [f"{_name(entry)}: {entry.text('absent', '')}" for entry in entries if "absent" in entry.items]
+    panels = [_panel(measured, series, title, unit) for title, unit in _KINDS]
     return Figure(
         name="ceilings",
         model="",
         title="what this machine can do at most",
         subtitle=" · ".join(names),
         panels=tuple(panel for panel in panels if panel.rows),
-        caption=("Measured here, not taken from a data sheet: the best of several sizes.", *failed),
+        caption=(
+            "Measured here, not taken from a data sheet: the best of several sizes.",
+            *missing_whiskers(panels),
+            *(f"{_name(entry)}: {entry.absent}" for entry in entries if entry.absent is not None),
+        ),
         table=_table(measured),
-        commands=heading.commands(Node({"command": result.items.get("command", [])})),
-        doubts=tuple(line for entry in measured for line in _doubts(entry)),
+        commands=commands(finding),
+        doubts=tuple(doubt_words(doubt, _name(entry)) for entry in measured for doubt in entry.doubts or ()),
     )
 
 
-def _entries(result: Node) -> list[Node]:
-    """One for each framework and device; one that is absent is an entry too, with its reason."""
-    place = (result.where, "peaks")
-    found: list[Node] = []
-    for at, entry in enumerate(as_list(result.items.get("peaks"), place)):
-        if not isinstance(entry, dict):
-            refuse((place, at), "an object", entry)
-        found.append(Node(cast(dict[str, object], entry), (place, at)))
-    return found
+def _name(entry: Ceiling) -> str:
+    return f"{entry.framework} on {entry.device}"
 
 
-def _name(entry: Node) -> str:
-    return f"{entry.text('framework', 'unknown')} on {entry.text('device', 'unknown')}"
+def _rates(entry: Ceiling, unit: Unit) -> Mapping[str, Quantity | Absent]:
+    return (entry.flops_per_s if unit is Unit.FLOPS_PER_S else entry.bytes_per_s) or {}
 
 
-def _rates(entry: Node, key: str) -> dict[str, Value | Absent]:
-    if not entry.has(key):
-        return {}
-    rates = entry.node(key)
-    return {name: rates.value(name) for name in rates.items}
-
-
-def _panel(entries: list[Node], series: tuple[Series, ...], key: str, title: str, label: str, unit: Unit) -> Bars:
-    found = [_rates(entry, key) for entry in entries]
-    whats = dict.fromkeys(what for rates in found for what in rates)
-    return Bars(
+def _panel(entries: Sequence[Ceiling], series: tuple[Series, ...], title: str, unit: Unit) -> BarChart:
+    found = [_rates(entry, unit) for entry in entries]
+    names = dict.fromkeys(name for rates in found for name in rates)
+    return BarChart(
         title=title,
-        axis=Axis(label=label, unit=unit),
+        axis=Axis(label="rate", unit=unit),
         series=series,
-        rows=tuple(_row(what, found, unit) for what in whats),
+        rows=tuple(_row(name, found, unit) for name in names),
     )
 
 
-def _row(what: str, found: list[dict[str, Value | Absent]], unit: Unit) -> BarRow:
+def _row(name: str, found: Sequence[Mapping[str, Quantity | Absent]], unit: Unit) -> BarRow:
     bars: list[tuple[Segment, ...]] = []
-    marks: list[Mark] = []
+    labels: list[BarLabel] = []
     for at, rates in enumerate(found):
-        rate = rates.get(what)
-        if isinstance(rate, Value):
-            bars.append((Segment(series=at, value=rate),))
-            marks.append(Mark(text=SHOWN[unit](rate.middle)))
-        elif rate is not None:
+        if name not in rates:
+            continue
+        rate = value_of(rates[name])
+        if isinstance(rate, Absent):
             bars.append(())
-            marks.append(Mark(text=rate.reason, told=("no number", rate.reason), gap=True))
-    return BarRow(label=what, bars=tuple(bars), marks=tuple(marks))
+            labels.append(BarLabel(text=rate.reason, details=("no number", rate.reason), gap=True))
+        else:
+            bars.append((Segment(series=at, value=rate),))
+            labels.append(BarLabel(text=SHOWN[unit](rate.middle)))
+    return BarRow(label=name, bars=tuple(bars), bar_labels=tuple(labels))
 
 
-def _table(entries: list[Node]) -> Table:
+def _table(entries: Sequence[Ceiling]) -> Table:
+    """A column for each kind, since each has its unit."""
     rows = [
-        (_name(entry), what, value_cell(rate, SHOWN[unit]))
+        (_name(entry), name, *(value_of(rate) if each is unit else None for _, each in _KINDS))
         for entry in entries
-        for key, _, _, unit in _KINDS
-        for what, rate in _rates(entry, key).items()
+        for _, unit in _KINDS
+        for name, rate in _rates(entry, unit).items()
     ]
-    return Table(headings=("measured with", "what", "at most"), rows=tuple(rows), words=2)
-
-
-def _doubts(entry: Node) -> list[str]:
-    found = entry.nodes("doubts") if entry.has("doubts") else []
-    return [f"{_name(entry)}: {doubt.text('code')}: {doubt.text('detail', '')}" for doubt in found]
+    numbers = [Column(heading=title, unit=unit) for title, unit in _KINDS]
+    return Table(columns=(*name_columns("measured with", "what"), *numbers), rows=tuple(rows))

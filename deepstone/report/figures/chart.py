@@ -3,58 +3,62 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
-from deepstone.records.schema import DOUBT_CODES
-from deepstone.report.amounts import SHOWN
-from deepstone.report.chart_data import Chart, ChartPoint, ChartSeries, Gap, read_chart
 from deepstone.report.figure import (
     Axis,
+    BarChart,
+    BarLabel,
     BarRow,
-    Bars,
+    Column,
     Curve,
-    Curves,
+    CurveGap,
+    CurvePoint,
     Figure,
-    Hole,
-    Mark,
+    IntervalOf,
+    LineChart,
     Panel,
     Segment,
     Series,
-    Stop,
     Table,
+    TableCell,
     Unit,
+    number_columns,
 )
-from deepstone.report.figures.years import PlacesWithinYears, places_within_years
+from deepstone.report.figures.captions import missing_whiskers
+from deepstone.report.figures.chart_data import Plotted, PlottedGap, PlottedPoint, PlottedSeries, plotted
 from deepstone.report.palette import hue, paler
-from deepstone.report.reading import Node
+from deepstone.report.wording import SHOWN, is_resolved
+from deepstone.results.chart import Chart
+from deepstone.results.doubt import DOUBT_CODES
 from deepstone.units import digits
 
 _HUES: Final = 6
 _DOUBTFUL: Final = "†"
 _RUNS_TOLD: Final = 3
+_BESIDE: Final = 0.2  # years between neighbours
+_WIDEST: Final = 0.7  # years that those of one year may take
 
 
-def chart(result: Node) -> Figure:
-    return chart_with_setups(result, {})
-
-
-def chart_with_setups(result: Node, setups: Mapping[str, str]) -> Figure:
+def chart(chart: Chart, setups: Mapping[str, str] | None = None) -> Figure:
     """`setups` tells of runs, by id, how they were set up; of those not in it only the id is told."""
-    read = read_chart(result)
+    plot = plotted(chart)
+    panels = tuple(_panels(plot, setups or {}))
     return Figure(
-        name=read.name,
+        name=plot.name,
         model="",
-        title=read.title,
-        subtitle=read.subtitle,
-        panels=tuple(_panels(read, setups)),
-        caption=(*read.caption, *_side_by_side(read), *_doubtful(read)),
-        table=_table(read),
-        commands=read.commands,
-        doubts=_doubts(read),
+        title=plot.title,
+        subtitle=plot.subtitle,
+        panels=panels,
+        caption=(*plot.caption, *_side_by_side(plot), *missing_whiskers(panels), *_doubtful(plot)),
+        table=_table(plot),
+        commands=plot.commands,
+        doubts=_doubts(plot),
     )
 
 
-def _panels(chart: Chart, setups: Mapping[str, str]) -> Iterator[Panel]:
+def _panels(chart: Plotted, setups: Mapping[str, str]) -> Iterator[Panel]:
     """One name has one colour in all of them, and one place within a year."""
     colours, places = _colours(chart), places_within_years(chart)
     for name in chart.panels:
@@ -67,13 +71,13 @@ def _panels(chart: Chart, setups: Mapping[str, str]) -> Iterator[Panel]:
                 yield _bars(part, setups, title, colours)
 
 
-def _panel_title(chart: Chart, panel: str) -> str:
+def _panel_title(chart: Plotted, panel: str) -> str:
     words = " by ".join(label for label in (chart.y_label, chart.x_label) if label) or chart.title
     words = f"{panel}: {words}" if panel else words
     return f"{words[:1].upper()}{words[1:]}"
 
 
-def _colours(chart: Chart) -> dict[str, str]:
+def _colours(chart: Plotted) -> dict[str, str]:
     """What is published has the colour of what was measured under the same name."""
     colours: dict[str, str] = {}
     for each in sorted(chart.series, key=lambda series: series.published):
@@ -83,7 +87,7 @@ def _colours(chart: Chart) -> dict[str, str]:
     return colours
 
 
-def _legend(chart: Chart, colours: Mapping[str, str]) -> list[Series]:
+def _legend(chart: Plotted, colours: Mapping[str, str]) -> list[Series]:
     return [
         Series(name=each.label, colour=colours[_bare(each.name)], published=each.published) for each in chart.series
     ]
@@ -93,9 +97,9 @@ def _bare(name: str) -> str:
     return name.lower().replace("published", "").strip(" ,()")
 
 
-def _bars(chart: Chart, setups: Mapping[str, str], title: str, colours: Mapping[str, str]) -> Bars:
+def _bars(chart: Plotted, setups: Mapping[str, str], title: str, colours: Mapping[str, str]) -> BarChart:
     rows = [_row(chart, place, setups) for place in chart.places]
-    return Bars(
+    return BarChart(
         title=title,
         axis=Axis(label=chart.y_label, unit=chart.y_unit, log=chart.y_log),
         series=tuple(_legend(chart, colours)),
@@ -104,39 +108,43 @@ def _bars(chart: Chart, setups: Mapping[str, str], title: str, colours: Mapping[
     )
 
 
-def _row(chart: Chart, place: str | float, setups: Mapping[str, str]) -> BarRow:
+def _row(chart: Plotted, place: str | float, setups: Mapping[str, str]) -> BarRow:
     """One slot for every series that has, or should have, a number here."""
     bars: list[tuple[Segment, ...]] = []
-    marks: list[Mark] = []
+    bar_labels: list[BarLabel] = []
     for at, series in enumerate(chart.series):
         point = next((point for point in series.points if point.x == place), None)
         gap = next((gap for gap in _gaps_of(chart, series) if gap.x == place), None)
         if point is not None:
-            bars.append((Segment(series=at, value=point.y, told=_told(point, setups)),))
-            marks.append(Mark(text=_beside(chart, point)))
+            bars.append((Segment(series=at, value=point.y, details=_told(point, setups)),))
+            bar_labels.append(BarLabel(text=_beside(chart, point)))
         elif gap is not None:
             bars.append(())
-            marks.append(Mark(text=_why(chart, series, gap), told=(f"{series.label}: no number", gap.why), gap=True))
-    return BarRow(label=_place_name(place), bars=tuple(bars), marks=tuple(marks))
+            bar_labels.append(
+                BarLabel(text=_why(chart, series, gap), details=(f"{series.label}: no number", gap.why), gap=True)
+            )
+    return BarRow(label=_place_name(place), bars=tuple(bars), bar_labels=tuple(bar_labels))
 
 
-def _gaps_of(chart: Chart, series: ChartSeries) -> list[Gap]:
+def _gaps_of(chart: Plotted, series: PlottedSeries) -> list[PlottedGap]:
     """Of what was to be measured; what others published has none."""
     return [] if series.published else [gap for gap in chart.gaps if gap.series in ("", series.name)]
 
 
-def _why(chart: Chart, series: ChartSeries, gap: Gap) -> str:
+def _why(chart: Plotted, series: PlottedSeries, gap: PlottedGap) -> str:
     return gap.why if len(chart.series) == 1 else f"{series.label}: {gap.why}"
 
 
-def _beside(chart: Chart, point: ChartPoint) -> str:
+def _beside(chart: Plotted, point: PlottedPoint) -> str:
     """The number, short; its unit stands at the axis."""
     unit = chart.y_unit
-    words = digits(point.y.middle) if unit is Unit.IMAGES_PER_S else SHOWN[unit](point.y.middle)
+    if unit is Unit.SECONDS and not is_resolved(point.y):
+        return f"not resolved {_DOUBTFUL}" if point.doubts else "not resolved"
+    words = digits(point.y.middle) if unit is Unit.SAMPLES_PER_S else SHOWN[unit](point.y.middle)
     return f"{words} {_DOUBTFUL}" if point.doubts else words
 
 
-def _told(point: ChartPoint, setups: Mapping[str, str]) -> tuple[str, ...]:
+def _told(point: PlottedPoint, setups: Mapping[str, str]) -> tuple[str, ...]:
     known = list(dict.fromkeys(setups[run] for run in point.runs if run in setups))
     lines = known[:_RUNS_TOLD]
     lines += [f"n = {point.y.n}"] if point.y.n is not None else []
@@ -150,30 +158,30 @@ def _more(runs: Sequence[str]) -> str:
 
 
 def _curves(
-    chart: Chart, setups: Mapping[str, str], title: str, colours: Mapping[str, str], places: PlacesWithinYears
-) -> Curves:
+    chart: Plotted, setups: Mapping[str, str], title: str, colours: Mapping[str, str], places: PlacesWithinYears
+) -> LineChart:
     named = chart.x_scale == "category"
     at: dict[str | float, float] = {place: float(number) for number, place in enumerate(chart.places)}
     where = at if named else {place: float(place) for place in chart.places}
-    return Curves(
+    return LineChart(
         title=title,
         x=Axis(label=chart.x_label, unit=chart.x_unit, log=chart.x_scale == "log"),
         y=Axis(label=chart.y_label, unit=chart.y_unit, log=chart.y_log),
         curves=tuple(
             Curve(
                 series=legend,
-                stops=tuple(
-                    Stop(
+                points=tuple(
+                    CurvePoint(
                         x=where[point.x] + places.beside_its_year(series, point),
                         y=point.y,
-                        told=_told(point, setups),
+                        details=_told(point, setups),
                         doubtful=bool(point.doubts),
                         label=point.label,
                         apart=point.apart,
                     )
                     for point in sorted(series.points, key=lambda point: where[point.x])
                 ),
-                holes=tuple(Hole(x=where[gap.x], why=gap.why) for gap in _gaps_of(chart, series)),
+                gaps=tuple(CurveGap(x=where[gap.x], why=gap.why) for gap in _gaps_of(chart, series)),
             )
             for legend, series in zip(_legend(chart, colours), chart.series, strict=True)
         ),
@@ -187,19 +195,19 @@ def _place_name(place: str | float) -> str:
     return f"{place:,.0f}" if place == int(place) else digits(place)
 
 
-def _side_by_side(chart: Chart) -> list[str]:
+def _side_by_side(chart: Plotted) -> list[str]:
     if not places_within_years(chart).shared:
         return []
     return ["What was released in one year stands side by side; places within a year mean nothing."]
 
 
-def _doubtful(chart: Chart) -> list[str]:
+def _doubtful(chart: Plotted) -> list[str]:
     if not any(point.doubts for series in chart.series for point in series.points):
         return []
     return [f"{_DOUBTFUL} marks numbers about which there are doubts; the table names them."]
 
 
-def _doubts(chart: Chart) -> tuple[str, ...]:
+def _doubts(chart: Plotted) -> tuple[str, ...]:
     """Each code once, with its meaning and how many numbers it is about."""
     counts: dict[str, int] = {}
     for series in chart.series:
@@ -210,34 +218,70 @@ def _doubts(chart: Chart) -> tuple[str, ...]:
     return tuple(f"{code}: {meanings[code]} ({_numbers(count)})" for code, count in counts.items())
 
 
-def _row_name(series: ChartSeries, point: ChartPoint) -> str:
+def _row_name(series: PlottedSeries, point: PlottedPoint) -> str:
     return ", ".join(part for part in (point.label or series.label, series.panel) if part)
 
 
-def _x_name(chart: Chart, place: str | float) -> str:
-    return f"{place:.0f}" if chart.x_unit is Unit.YEAR and not isinstance(place, str) else _place_name(place)
+def _x_cell(chart: Plotted, place: str | float) -> str | int | float:
+    """A whole number as one, but for years, which are written without commas."""
+    if isinstance(place, str) or chart.x_unit is Unit.YEAR or place != int(place):
+        return place
+    return int(place)
 
 
 def _numbers(count: int) -> str:
     return "1 of these numbers" if count == 1 else f"{count} of these numbers"
 
 
-def _table(chart: Chart) -> Table:
+def _table(chart: Plotted) -> Table:
     """Every number with its interval, then what there is no number of."""
-    shown = SHOWN[chart.y_unit]
-    rows: list[tuple[str, ...]] = []
+    rows: list[tuple[TableCell, ...]] = []
     runs: list[tuple[str, ...]] = []
     for series in chart.series:
         for point in series.points:
-            low, high = point.y.low, point.y.high
-            interval = f"{shown(low)} – {shown(high)}" if low is not None and high is not None else ""
-            n = "" if point.y.n is None else f"{point.y.n:,}"
-            head = (_row_name(series, point), _x_name(chart, point.x), ", ".join(point.doubts))
-            rows.append((*head, shown(point.y.middle), interval, n))
+            head = (_row_name(series, point), _x_cell(chart, point.x), ", ".join(point.doubts))
+            rows.append((*head, point.y.middle, IntervalOf(value=point.y), point.y.n))
             runs.append(point.runs)
     for gap in chart.gaps:
         name = ", ".join(part for part in (gap.series, gap.panel) if part)
-        rows.append((name, _x_name(chart, gap.x), f"no number: {gap.why}", "", "", ""))
+        rows.append((name, _x_cell(chart, gap.x), f"no number: {gap.why}", None, None, None))
         runs.append(())
-    headings = ("series", chart.x_label or "x", "doubts", chart.y_label or "y", "95 % interval", "n")
-    return Table(headings=headings, rows=tuple(rows), words=3, runs=tuple(runs) if any(runs) else ())
+    columns = (
+        Column(heading="series"),
+        Column(heading=chart.x_label or "x", unit=None if chart.x_scale == "category" else chart.x_unit),
+        Column(heading="doubts"),
+        *number_columns(chart.y_unit, chart.y_label or "y", "95 % interval"),
+        *number_columns(Unit.NUMBER, "n"),
+    )
+    return Table(columns=columns, rows=tuple(rows), runs=tuple(runs) if any(runs) else ())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlacesWithinYears:
+    """`offsets` in years, by year, series and label."""
+
+    offsets: Mapping[tuple[str | float, str, str], float]
+
+    @property
+    def shared(self) -> bool:
+        """Whether any year has several."""
+        return any(self.offsets.values())
+
+    def beside_its_year(self, series: PlottedSeries, point: PlottedPoint) -> float:
+        return self.offsets.get((point.x, series.name, point.label), 0.0)
+
+
+def places_within_years(chart: Plotted) -> PlacesWithinYears:
+    """No place at all where the axis counts something else than years."""
+    if chart.x_unit is not Unit.YEAR:
+        return PlacesWithinYears(offsets={})
+    by_year: dict[str | float, dict[tuple[str | float, str, str], None]] = {}
+    for series in chart.series:
+        for point in series.points:
+            by_year.setdefault(point.x, {})[point.x, series.name, point.label] = None
+    offsets: dict[tuple[str | float, str, str], float] = {}
+    for several in by_year.values():
+        step = min(_BESIDE, _WIDEST / max(1, len(several) - 1))
+        for place, key in enumerate(several):
+            offsets[key] = (place - (len(several) - 1) / 2) * step
+    return PlacesWithinYears(offsets=offsets)

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final
 
 from deepstone.absent import Absent
 from deepstone.report import palette
-from deepstone.report.figure import Axis, BarRow, Bars, Figure, NothingToDrawError, Segment, Series, Table, Unit, Value
-from deepstone.report.figures import heading
-from deepstone.report.figures.costliest import costliest, others_in_words
-from deepstone.report.figures.numbers import bytes_cell
-from deepstone.report.reading import Node
+from deepstone.report.figure import (
+    Axis,
+    BarChart,
+    BarRow,
+    Figure,
+    NothingToDrawError,
+    Segment,
+    Series,
+    Table,
+    TableCell,
+    Unit,
+    Value,
+    name_columns,
+    number_columns,
+)
+from deepstone.report.figures import captions
+from deepstone.report.figures.captions import costliest, others_in_words
+from deepstone.results.findings import Finding
+from deepstone.results.memory import LayerMemory, MemoryUse, PredictedMemory
 from deepstone.units import bytes_, percent
 
 _KINDS: Final = {
@@ -26,119 +40,102 @@ _SERIES: Final = tuple(
 )
 _MEASURED: Final = Series(name="measured peak", colour=palette.MEASURED)
 _AXIS: Final = Axis(label="memory", unit=Unit.BYTES)
+_HOW_TO: Final = "`deepstone memory` measures it"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Layer:
-    name: str
-    op: str
-    kinds: tuple[float | Absent, ...]
-
-    @property
-    def total_bytes(self) -> float:
-        return sum(part for part in self.kinds if isinstance(part, float))
-
-
-def memory(result: Node) -> Figure:
-    """From a result of its own kind, or from the memory within one of layers."""
-    parts = {name: _part(node, name) for name, node in heading.by_framework(result).items()}
-    layers = {name: [_layer(node) for node in part.nodes("layers")] for name, part in parts.items()}
-    if not all(layers.values()):
-        raise NothingToDrawError("this result does not hold memory by layer; `deepstone memory` measures it")
-    panels: list[Bars] = []
+def memory(finding: Finding) -> Figure:
+    panels: list[BarChart] = []
     told: list[str] = []
-    rows: list[tuple[str, ...]] = []
-    for name, part in parts.items():
-        shown, others = costliest(layers[name], lambda layer: layer.total_bytes)
+    rows: list[tuple[TableCell, ...]] = []
+    parts = captions.contents(finding, MemoryUse)
+    for name, use in parts.items():
+        predicted, layers = _by_layer(use, name or "this result")
+        shown, others = costliest(layers, _total)
         begin = f"{name}: " if name else ""
-        panels += [_whole(begin, part, len(shown), others), _layers(begin, shown, some=bool(others))]
-        told += [f"{begin}{line}" for line in [*others_in_words(shown, others), *_compared(part)]]
-        rows += [(*((name,) if name else ()), *_table_row(layer)) for layer in layers[name]]
+        panels += [_whole(begin, use, predicted, others), _layers(begin, shown, some=bool(others))]
+        told += [f"{begin}{line}" for line in [*others_in_words(shown, others), *_compared(use, predicted, layers)]]
+        rows += [(*((name,) if name else ()), layer.name, layer.op, *_kinds(layer), _total(layer)) for layer in layers]
     head = ("framework", "layer", "op") if "" not in parts else ("layer", "op")
     return Figure(
         name="memory",
-        model=result.text("model"),
+        model=finding.model or "",
         title="what memory is used for",
-        subtitle=heading.subtitle(result),
+        subtitle=captions.subtitle(finding),
         panels=tuple(panels),
         caption=(
             *told,
-            *heading.failures(result),
+            *captions.failures(finding),
             "Predicted from the layer graph; activations are those kept for the backward pass.",
         ),
-        table=Table(headings=(*head, *_KINDS, "total"), rows=tuple(rows), words=len(head)),
-        commands=heading.commands(result),
-        doubts=heading.doubts(result),
+        table=Table(
+            columns=(*name_columns(*head), *number_columns(Unit.BYTES, *_KINDS, "total")),
+            rows=tuple(rows),
+        ),
+        commands=captions.commands(finding),
+        doubts=captions.doubts(finding),
     )
 
 
-def _part(result: Node, name: str) -> Node:
-    who = name or "this result"
-    if result.text("kind", "layers") == "layers":
-        if not result.has("memory"):
-            raise NothingToDrawError(f"{who} does not hold memory by layer; `deepstone memory` measures it")
-        result = result.node("memory")
-    if not result.has("predicted"):
-        raise NothingToDrawError(f"{who} has no prediction by layer: {result.why_absent('predicted')}")
-    return result
+def _by_layer(use: MemoryUse, who: str) -> tuple[PredictedMemory, Sequence[LayerMemory]]:
+    if use.predicted is None or (not use.layers and not isinstance(use.predicted, Absent)):
+        raise NothingToDrawError(f"{who} does not hold memory by layer; {_HOW_TO}")
+    if isinstance(use.predicted, Absent):
+        raise NothingToDrawError(f"{who} has no prediction by layer: {use.predicted.reason}")
+    return use.predicted, use.layers or ()
 
 
-def _layer(node: Node) -> _Layer:
-    return _Layer(
-        name=node.text("name"), op=node.text("op", ""), kinds=tuple(node.amount(f"{kind}_bytes") for kind in _KINDS)
+def _kinds(sizes: LayerMemory | PredictedMemory) -> tuple[int | Absent, ...]:
+    """In the order of the series."""
+    return (
+        sizes.parameters_bytes,
+        sizes.gradients_bytes,
+        sizes.optimizer_bytes,
+        sizes.activations_bytes,
+        sizes.workspace_bytes,
     )
 
 
-def _stack(kinds: tuple[float | Absent, ...]) -> tuple[Segment, ...]:
+def _total(layer: LayerMemory) -> int:
+    return sum(part for part in _kinds(layer) if not isinstance(part, Absent))
+
+
+def _stack(kinds: Sequence[int | Absent]) -> tuple[Segment, ...]:
     return tuple(
-        Segment(series=at, value=Value(middle=part))
+        Segment(series=at, value=Value(middle=float(part)))
         for at, part in enumerate(kinds)
-        if isinstance(part, float) and part
+        if not isinstance(part, Absent) and part
     )
 
 
-def _whole(begin: str, part: Node, shown: int, others: list[_Layer]) -> Bars:
-    predicted = part.node("predicted")
-    kinds = tuple(predicted.amount(f"{kind}_bytes") for kind in _KINDS)
-    rows = [BarRow(label="predicted", bars=(_stack(kinds),), note=bytes_(predicted.number("total_bytes")))]
-    measured = part.amount("measured_peak_bytes")
-    if isinstance(measured, float):
-        bar = (Segment(series=len(_SERIES), value=Value(middle=measured)),)
+def _whole(begin: str, use: MemoryUse, predicted: PredictedMemory, others: Sequence[LayerMemory]) -> BarChart:
+    rows = [BarRow(label="predicted", bars=(_stack(_kinds(predicted)),), note=bytes_(predicted.total_bytes))]
+    measured = use.measured_peak_bytes
+    if isinstance(measured, int):
+        bar = (Segment(series=len(_SERIES), value=Value(middle=float(measured))),)
         rows.append(BarRow(label="measured peak", bars=(bar,), note=bytes_(measured)))
     if others:
-        summed = tuple(_summed([layer.kinds[at] for layer in others]) for at in range(len(_KINDS) - 1))
-        note = bytes_(sum(part for part in summed if isinstance(part, float)))
-        rows.append(BarRow(label=f"the other {len(others):,} layers", bars=(_stack(summed),), note=note))
-    return Bars(title=f"{begin}All layers together", axis=_AXIS, series=(*_SERIES, _MEASURED), rows=tuple(rows))
+        kinds = [_kinds(layer)[:-1] for layer in others]  # workspaces follow each other, so they have no sum
+        summed = [sum(part for part in each if not isinstance(part, Absent)) for each in zip(*kinds, strict=True)]
+        rows.append(BarRow(label=f"the other {len(others):,} layers", bars=(_stack(summed),), note=bytes_(sum(summed))))
+    return BarChart(title=f"{begin}All layers together", axis=_AXIS, series=(*_SERIES, _MEASURED), rows=tuple(rows))
 
 
-def _summed(parts: list[float | Absent]) -> float | Absent:
-    known = [part for part in parts if isinstance(part, float)]
-    return sum(known) if known else Absent("of no layer known")
-
-
-def _layers(begin: str, shown: list[_Layer], *, some: bool) -> Bars:
-    rows = [BarRow(label=layer.name, bars=(_stack(layer.kinds),), note=bytes_(layer.total_bytes)) for layer in shown]
+def _layers(begin: str, shown: Sequence[LayerMemory], *, some: bool) -> BarChart:
+    rows = [BarRow(label=layer.name, bars=(_stack(_kinds(layer)),), note=bytes_(_total(layer))) for layer in shown]
     title = f"The {len(shown)} largest layers" if some else "Layer by layer"
-    return Bars(title=f"{begin}{title}, in the order of the network", axis=_AXIS, series=_SERIES, rows=tuple(rows))
+    return BarChart(title=f"{begin}{title}, in the order of the network", axis=_AXIS, series=_SERIES, rows=tuple(rows))
 
 
-def _compared(part: Node) -> list[str]:
+def _compared(use: MemoryUse, predicted: PredictedMemory, layers: Sequence[LayerMemory]) -> list[str]:
     """The prediction against what was measured, and what is missing for it."""
     lines: list[str] = []
-    measured = part.amount("measured_peak_bytes")
+    measured = use.measured_peak_bytes
     if isinstance(measured, Absent):
         lines.append(f"The peak was not measured: {measured.reason}.")
     elif measured:
-        lines.append(
-            f"Predicted is {percent(part.node('predicted').number('total_bytes') / measured)} of the measured peak."
-        )
-    if any(layer.has("workspace_bytes") for layer in part.nodes("layers")):
+        lines.append(f"Predicted is {percent(predicted.total_bytes / measured)} of the measured peak.")
+    if not all(isinstance(layer.workspace_bytes, Absent) for layer in layers):
         lines.append("Workspace was measured while each layer ran; the prediction and sums of layers leave it out.")
-    else:
-        lines.append(f"Workspace is not known: {part.node('predicted').why_absent('workspace_bytes')}.")
+    elif isinstance(predicted.workspace_bytes, Absent):
+        lines.append(f"Workspace is not known: {predicted.workspace_bytes.reason}.")
     return lines
-
-
-def _table_row(layer: _Layer) -> tuple[str, ...]:
-    return (layer.name, layer.op, *(bytes_cell(part) for part in layer.kinds), bytes_(layer.total_bytes))

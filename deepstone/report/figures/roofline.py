@@ -4,32 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
+from deepstone.absent import Absent
 from deepstone.measure.roofline import product_precision
 from deepstone.report.figure import (
     Axis,
-    Cloud,
     Figure,
     Line,
     NothingToDrawError,
-    Plane,
     Point,
+    PointGroup,
+    ScatterPlot,
     Series,
     Table,
+    TableCell,
     Unit,
     Value,
+    name_columns,
+    number_columns,
+    value_of,
 )
-from deepstone.report.figures import heading
+from deepstone.report.figures import captions
+from deepstone.report.figures.captions import missing_whiskers
 from deepstone.report.figures.layer_times import PASSES
-from deepstone.report.figures.numbers import value_cell
 from deepstone.report.palette import BACKWARD, FORWARD
-from deepstone.report.reading import Node
-from deepstone.units import count, digits, percent
+from deepstone.results.findings import Finding
+from deepstone.results.layers import LayerRow, LayerTable
+from deepstone.results.quantity import Quantity
+from deepstone.results.record import Setup
+from deepstone.units import count
 
 _HOW_TO: Final = "measure the ceilings with `deepstone doctor --peaks`, then the layers again"
 _MARKERS: Final = {"forward": "circle", "backward": "diamond"}
 _COLOURS: Final = {"forward": FORWARD, "backward": BACKWARD}
+_NUMBERS: Final = (
+    *number_columns(Unit.FLOPS_PER_BYTE, "intensity"),
+    *number_columns(Unit.FLOPS_PER_S, "reached", "ceiling"),
+    *number_columns(Unit.SHARE, "share"),
+)
+_NO_CEILING: Final = Absent("the ceiling of this precision is not known")
 _NEAR: Final = 1.25  # ceilings that differ by less have no room for a name each
 _ROOM: Final = 3.0  # on a logarithmic axis, beyond the outermost point
 
@@ -87,74 +101,71 @@ class _Dot:
     time_s: float
 
 
-def roofline(result: Node) -> Figure:
-    panels: list[Plane] = []
-    rows: list[tuple[str, ...]] = []
-    parts = heading.by_framework(result)
-    for name, part in parts.items():
-        ceilings, dots = _ceilings(part if part.has("peaks") else result), _dots(part)
+def roofline(finding: Finding) -> Figure:
+    panels: list[ScatterPlot] = []
+    rows: list[tuple[TableCell, ...]] = []
+    tables = captions.contents(finding, LayerTable)
+    for name, part in captions.by_framework(finding).items():
+        ceilings, dots = _ceilings(tables[name]), _dots(tables[name])
         if not dots:
             raise NothingToDrawError(f"{name or 'this result'} has no layer with FLOPs, bytes and a time")
         panels.append(_panel(name, ceilings, dots))
-        rows += [(*((name,) if name else ()), *_table_row(dot, ceilings, _precision(part))) for dot in dots]
-    head = ("framework", "layer", "pass") if "" not in parts else ("layer", "pass")
+        precision = "" if part.setup is None else _precision(part.setup)
+        rows += [(*((name,) if name else ()), *_table_row(dot, ceilings, precision)) for dot in dots]
+    head = ("framework", "layer", "pass") if "" not in tables else ("layer", "pass")
     return Figure(
         name="roofline",
-        model=result.text("model"),
+        model=finding.model or "",
         title="how near each layer comes to what the machine can do",
-        subtitle=heading.subtitle(result),
+        subtitle=captions.subtitle(finding),
         panels=tuple(panels),
         caption=(
             "Ceilings were measured on this machine, not taken from a data sheet.",
             "A convolution is above its ceiling where the library knows one of fewer operations (Winograd, FFT).",
             "FLOPs (2 per multiply-add) and bytes (each array read or written once) come from the layer graph.",
             "Where there is no room for every name, the layers that take longest have theirs.",
-            *heading.failures(result),
+            *missing_whiskers(panels),
+            *captions.failures(finding),
         ),
-        table=Table(headings=(*head, "FLOP/byte", "reached", "ceiling", "share"), rows=tuple(rows), words=len(head)),
-        commands=heading.commands(result),
-        doubts=heading.doubts(result),
+        table=Table(columns=(*name_columns(*head), *_NUMBERS), rows=tuple(rows)),
+        commands=captions.commands(finding),
+        doubts=captions.doubts(finding),
     )
 
 
-def _ceilings(result: Node) -> _Ceilings:
-    if not result.has("peaks"):
+def _ceilings(table: LayerTable) -> _Ceilings:
+    if isinstance(table.peaks, Absent):
         raise NothingToDrawError(f"this result does not hold the machine's ceilings; {_HOW_TO}")
-    peaks = result.node("peaks")
-    found = {key: _rates(peaks, key) for key in ("flops_per_s", "bytes_per_s")}
-    for key, rates in found.items():
+    flops_per_s, bytes_per_s = _rates(table.peaks.flops_per_s), _rates(table.peaks.bytes_per_s)
+    for key, rates in (("flops_per_s", flops_per_s), ("bytes_per_s", bytes_per_s)):
         if not rates:
             raise NothingToDrawError(f"peaks.{key} holds no ceiling; {_HOW_TO}")
-    return _Ceilings(**found)
+    return _Ceilings(flops_per_s=flops_per_s, bytes_per_s=bytes_per_s)
 
 
-def _rates(peaks: Node, key: str) -> dict[str, float]:
-    if not peaks.has(key):
-        return {}
-    rates = peaks.node(key)
-    found = {name: rates.value(name) for name in rates.items}
-    return {name: value.middle for name, value in found.items() if isinstance(value, Value) and value.middle > 0}
+def _rates(rates: Mapping[str, Quantity | Absent]) -> dict[str, float]:
+    return {name: rate.median for name, rate in rates.items() if isinstance(rate, Quantity) and rate.median > 0}
 
 
-def _dots(result: Node) -> list[_Dot]:
-    return [dot for layer in result.nodes("layers") for part in PASSES if (dot := _dot(layer, part)) is not None]
+def _dots(table: LayerTable) -> list[_Dot]:
+    return [dot for layer in table.layers for dot in (_dot(layer, "forward"), _dot(layer, "backward")) if dot]
 
 
-def _dot(layer: Node, part: str) -> _Dot | None:
-    """From times within the step, or alone where there are no others."""
-    if not layer.has("flops") or not layer.has("bytes"):
+def _dot(layer: LayerRow, part: Literal["forward", "backward"]) -> _Dot | None:
+    """From times within the step, or isolated where there are no others."""
+    if isinstance(layer.flops, Absent) or isinstance(layer.bytes, Absent):
         return None
-    time = layer.value(f"{part}_s")
-    if not isinstance(time, Value) and layer.has("isolated"):
-        time = layer.node("isolated").value(f"{part}_s")
-    flops, volume = layer.node("flops").amount(part), layer.node("bytes").amount(part)
-    if not isinstance(time, Value) or not isinstance(flops, float) or not isinstance(volume, float):
-        return None
-    if min(time.middle, flops, volume) <= 0:
+    forward = part == "forward"
+    time = value_of(layer.forward_s if forward else layer.backward_s)
+    if isinstance(time, Absent) and not isinstance(layer.isolated, Absent):
+        time = value_of(layer.isolated.forward_s if forward else layer.isolated.backward_s)
+    flops = layer.flops.forward if forward else layer.flops.backward
+    volume = layer.bytes.forward if forward else layer.bytes.backward
+    if isinstance(time, Absent) or min(time.middle, flops, volume) <= 0:
         return None
     return _Dot(
-        layer=layer.text("name"),
-        op=layer.text("op", ""),
+        layer=layer.name,
+        op=layer.op,
         part=part,
         intensity=flops / volume,
         reached=_rate(flops, time),
@@ -164,19 +175,19 @@ def _dot(layer: Node, part: str) -> _Dot | None:
 
 def _rate(flops: float, time: Value) -> Value:
     if time.low is None or time.high is None or time.low <= 0:
-        return Value(middle=flops / time.middle)
+        return Value(middle=flops / time.middle, no_interval=time.no_interval)
     return Value(middle=flops / time.middle, low=flops / time.high, high=flops / time.low)
 
 
-def _panel(name: str, ceilings: _Ceilings, dots: list[_Dot]) -> Plane:
+def _panel(name: str, ceilings: _Ceilings, dots: list[_Dot]) -> ScatterPlot:
     places = [*(dot.intensity for dot in dots), *ceilings.ridges]
-    return Plane(
+    return ScatterPlot(
         title=name or "Roofline",
         x=Axis(label="arithmetic intensity", unit=Unit.FLOPS_PER_BYTE, log=True),
         y=Axis(label="reached", unit=Unit.FLOPS_PER_S, log=True),
         lines=ceilings.lines(min(places) / _ROOM, max(places) * _ROOM),
-        clouds=tuple(
-            Cloud(
+        groups=tuple(
+            PointGroup(
                 series=Series(name=part, colour=_COLOURS[part]),
                 marker=_MARKERS[part],
                 points=tuple(
@@ -190,15 +201,12 @@ def _panel(name: str, ceilings: _Ceilings, dots: list[_Dot]) -> Plane:
     )
 
 
-def _precision(result: Node) -> str:
-    """In which this result was measured, if it tells."""
-    setup = result.node("setup") if result.has("setup") else Node({})
-    effective = setup.named_nodes("effective") if setup.has("effective") else {}
-    return effective["precision"].text("value", "") if "precision" in effective else ""
+def _precision(setup: Setup) -> str:
+    """In which the result was measured, if it tells."""
+    return str(setup.effective["precision"].value) if "precision" in setup.effective else ""
 
 
-def _table_row(dot: _Dot, ceilings: _Ceilings, precision: str) -> tuple[str, ...]:
+def _table_row(dot: _Dot, ceilings: _Ceilings, precision: str) -> tuple[TableCell, ...]:
     limit = ceilings.at(dot.intensity, product_precision(precision, dot.op))
-    reached = value_cell(dot.reached, lambda rate: count(rate, "FLOP/s"))
-    told = (count(limit, "FLOP/s"), percent(dot.reached.middle / limit)) if limit else ("not known", "")
-    return (dot.layer, dot.part, digits(dot.intensity), reached, *told)
+    against = (limit, dot.reached.middle / limit) if limit else (_NO_CEILING, _NO_CEILING)
+    return (dot.layer, dot.part, dot.intensity, dot.reached, *against)

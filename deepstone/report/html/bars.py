@@ -6,13 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import Any, Final
 
-from deepstone.report.amounts import SHOWN
-from deepstone.report.bar_places import Piece, bars_per_row, bars_scale, mark_places, pieces, row_reach
-from deepstone.report.figure import Bars, Series
-from deepstone.report.figures.numbers import value_cell
+from deepstone.report.bar_places import Piece, bar_label_places, bars_per_row, bars_scale, pieces, row_reach
+from deepstone.report.figure import BarChart, Series
 from deepstone.report.html.plot import LABEL_ROOM, NARROW_LABEL_ROOM, Key, Plot, Trace, inert, labels, lines, ruler
 from deepstone.report.scales import Scale, share_along
-from deepstone.report.wording import cut, wrapped_name
+from deepstone.report.wording import SHOWN, cut, value_words, wrapped_name
 
 _BAR_PX: Final = 13
 _LONE_BAR_PX: Final = 17
@@ -24,7 +22,7 @@ _SETTING_ROOM: Final = 60
 _TWO_LINES_PX: Final = 34
 
 
-def bars_plot(bars: Bars) -> Plot:
+def bars_plot(bars: BarChart) -> Plot:
     in_row = bars_per_row(bars)
     found = pieces(bars)
     used = [at for at in range(len(bars.series)) if any(piece.series == at for piece in found)]
@@ -57,7 +55,7 @@ def bars_plot(bars: Bars) -> Plot:
             for place, at in enumerate(used)
         ),
         height_px=len(names) * _row_px(in_row, two_lines=two_lines) + _AXIS_PX + _TOP_PX,
-        labels=labels(names, _SETTING_ROOM if _has_marks(bars) else LABEL_ROOM),
+        labels=labels(names, _SETTING_ROOM if _has_bar_labels(bars) else LABEL_ROOM),
         narrow_labels=narrow,
         ruler=ruler(scale, bars.axis.label, letters=_letters(bars, scale), log=bars.axis.log),
     )
@@ -68,23 +66,23 @@ def _row_px(in_row: int, *, two_lines: bool) -> int:
     return max(needed, _TWO_LINES_PX) if two_lines else needed
 
 
-def _has_marks(bars: Bars) -> bool:
+def _has_bar_labels(bars: BarChart) -> bool:
     """Whether its rows are things to be told apart by long names, such as setups, not layers in their order."""
-    return any(row.marks for row in bars.rows)
+    return any(row.bar_labels for row in bars.rows)
 
 
-def _narrow_labels(bars: Bars) -> tuple[str, ...]:
+def _narrow_labels(bars: BarChart) -> tuple[str, ...]:
     names = [row.label for row in bars.rows]
-    if not _has_marks(bars):
+    if not _has_bar_labels(bars):
         return labels(names, NARROW_LABEL_ROOM)
     return tuple(lines(*wrapped_name(name, NARROW_LABEL_ROOM, 2)) for name in names)
 
 
-def _trace(bars: Bars, at: int, own: Sequence[Piece]) -> Trace:
+def _trace(bars: BarChart, at: int, own: Sequence[Piece]) -> Trace:
     shown = SHOWN[bars.axis.unit]
     series = bars.series[at]
     texts = [
-        lines(bars.rows[piece.row].label, f"{series.name}: {value_cell(piece.value, shown)}", *piece.told)
+        lines(bars.rows[piece.row].label, f"{series.name}: {value_words(piece.value, shown)}", *piece.details)
         for piece in own
     ]
     return {
@@ -128,7 +126,7 @@ def _symbol(series: Series) -> str:
     return "diamond" if series.published else "circle"
 
 
-def _reference(bars: Bars) -> list[dict[str, Any]]:
+def _reference(bars: BarChart) -> list[dict[str, Any]]:
     if bars.reference is None:
         return []
     ends = {"x0": bars.reference, "x1": bars.reference, "y0": 0, "y1": 1, "yref": "paper"}
@@ -159,24 +157,25 @@ def _whiskers(own: Sequence[Piece], *, least: float | None) -> Trace:
     }
 
 
-def _letters(bars: Bars, scale: Scale) -> int:
+def _letters(bars: BarChart, scale: Scale) -> int:
     """What words need beyond the end of the axis: all of it behind a long bar, nothing behind one that ends early."""
     notes = [len(_shown(row.note)) for row in bars.rows]
-    marks = [
-        len(_shown(place.mark.text)) * share_along(scale, place.start, log=bars.axis.log) for place in mark_places(bars)
+    bar_labels = [
+        len(_shown(place.bar_label.text)) * share_along(scale, place.start, log=bars.axis.log)
+        for place in bar_label_places(bars)
     ]
-    return math.ceil(max([*notes, *marks], default=0))
+    return math.ceil(max([*notes, *bar_labels], default=0))
 
 
 def _shown(words: str) -> str:
     return cut(words, _NOTE_ROOM)
 
 
-def _words(bars: Bars) -> Trace:
-    """Notes and marks, behind the bars."""
+def _words(bars: BarChart) -> Trace:
+    """Notes and labels, behind the bars."""
     notes = [(reached, at, row.note) for at, (row, reached) in enumerate(zip(bars.rows, row_reach(bars), strict=True))]
-    marks = [(place.start, place.middle, place.mark.text) for place in mark_places(bars)]
-    found = [(x, y, words) for x, y, words in (*notes, *marks) if words]
+    bar_labels = [(place.start, place.middle, place.bar_label.text) for place in bar_label_places(bars)]
+    found = [(x, y, words) for x, y, words in (*notes, *bar_labels) if words]
     return {
         "type": "scatter",
         "mode": "text",
@@ -190,9 +189,9 @@ def _words(bars: Bars) -> Trace:
     }
 
 
-def _gaps(bars: Bars) -> Trace:
+def _gaps(bars: BarChart) -> Trace:
     """A cross where a bar would begin; who points at it is told why there is none."""
-    gaps = [place for place in mark_places(bars) if place.mark.gap]
+    gaps = [place for place in bar_label_places(bars) if place.bar_label.gap]
     return {
         "type": "scatter",
         "mode": "markers",
@@ -200,7 +199,7 @@ def _gaps(bars: Bars) -> Trace:
         "x": [place.start for place in gaps],
         "y": [place.middle for place in gaps],
         "marker": {"symbol": "x-thin-open", "size": 7},
-        "hovertext": [lines(bars.rows[place.row].label, *place.mark.told) for place in gaps],
+        "hovertext": [lines(bars.rows[place.row].label, *place.bar_label.details) for place in gaps],
         "hoverinfo": "text",
         "cliponaxis": False,
     }

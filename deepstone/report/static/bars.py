@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from matplotlib.axes import Axes
 
-from deepstone.report.bar_places import Piece, bars_per_row, bars_scale, mark_places, pieces, row_reach
-from deepstone.report.figure import Bars, Series
+from deepstone.report.bar_places import Piece, bar_label_places, bars_per_row, bars_scale, pieces, row_reach
+from deepstone.report.figure import BarChart, Series
 from deepstone.report.scales import Scale, share_along, titled
 from deepstone.report.static.sheet import (
     FAINT_INK,
@@ -33,19 +33,19 @@ _BETWEEN_ROWS_IN: Final = 0.06
 _TITLE_IN: Final = 0.27
 _AXIS_IN: Final = 0.5
 _MANY_ROWS: Final = 20
-_MARK_ROOM: Final = 56
+_BAR_LABEL_ROOM: Final = 56
 
 
-def bars_width_in(bars: Bars) -> float:
+def bars_width_in(bars: BarChart) -> float:
     del bars
     return 10.0
 
 
-def bars_height_in(bars: Bars, width_in: float) -> float:
+def bars_height_in(bars: BarChart, width_in: float) -> float:
     return _TITLE_IN + _legend_in(bars, width_in) + _top_axis_in(bars) + _rows_in(bars) + _AXIS_IN
 
 
-def draw_bars(sheet: Sheet, bars: Bars, top_in: float, left_in: float, width_in: float) -> None:
+def draw_bars(sheet: Sheet, bars: BarChart, top_in: float, left_in: float, width_in: float) -> None:
     sheet.text(left_in, top_in, bars.title, size=10, weight="bold")
     draw_legend(sheet, left_in, top_in + _TITLE_IN, legend_lines(_entries(bars), width_in))
     labels = [shortened(row.label, _LABEL_ROOM) for row in bars.rows]
@@ -58,7 +58,7 @@ def draw_bars(sheet: Sheet, bars: Bars, top_in: float, left_in: float, width_in:
     _draw_words(axes, bars, scale, width_in - label_in)
 
 
-def _entries(bars: Bars) -> list[Entry]:
+def _entries(bars: BarChart) -> list[Entry]:
     """Only of series that some bar has."""
     used = {piece.series for piece in pieces(bars)}
     return [
@@ -78,21 +78,21 @@ def _marker(series: Series) -> str:
     return "D" if series.published else "o"
 
 
-def _legend_in(bars: Bars, width_in: float) -> float:
+def _legend_in(bars: BarChart, width_in: float) -> float:
     return len(legend_lines(_entries(bars), width_in)) * LEGEND_LINE_IN + 0.05
 
 
-def _top_axis_in(bars: Bars) -> float:
+def _top_axis_in(bars: BarChart) -> float:
     """A long list has its numbers at both ends."""
     return 0.22 if len(bars.rows) > _MANY_ROWS else 0.0
 
 
-def _rows_in(bars: Bars) -> float:
+def _rows_in(bars: BarChart) -> float:
     in_row = bars_per_row(bars)
     return len(bars.rows) * ((_LONE_BAR_IN if in_row == 1 else _BAR_IN * in_row) + _BETWEEN_ROWS_IN) + 0.05
 
 
-def _draw_frame(axes: Axes, bars: Bars, scale: Scale, labels: Sequence[str]) -> None:
+def _draw_frame(axes: Axes, bars: BarChart, scale: Scale, labels: Sequence[str]) -> None:
     if bars.axis.log:
         axes.set_xscale("log")
         axes.minorticks_off()
@@ -110,7 +110,7 @@ def _draw_frame(axes: Axes, bars: Bars, scale: Scale, labels: Sequence[str]) -> 
         spine.set_color(FAINT_INK)
 
 
-def _draw_pieces(axes: Axes, bars: Bars, scale: Scale) -> None:
+def _draw_pieces(axes: Axes, bars: BarChart, scale: Scale) -> None:
     found = pieces(bars)
     if bars.reference is not None:
         axes.axvline(bars.reference, color=FAINT_INK, linewidth=1, zorder=1.5)
@@ -169,22 +169,23 @@ def _draw_whiskers(axes: Axes, pieces_of_all: Sequence[Piece], *, least: float) 
     )
 
 
-def _draw_words(axes: Axes, bars: Bars, scale: Scale, width_in: float) -> None:
-    """Notes and marks behind the bars, for which the axis goes on beyond the longest."""
+def _draw_words(axes: Axes, bars: BarChart, scale: Scale, width_in: float) -> None:
+    """Notes and labels behind the bars, for which the axis goes on beyond the longest."""
     notes = [
         (reached, at, row.note, False)
         for at, (row, reached) in enumerate(zip(bars.rows, row_reach(bars), strict=True))
         if row.note
     ]
-    marks = [
-        (place.start, place.middle, cut(place.mark.text, _MARK_ROOM), place.mark.gap) for place in mark_places(bars)
+    bar_labels = [
+        (place.start, place.middle, cut(place.bar_label.text, _BAR_LABEL_ROOM), place.bar_label.gap)
+        for place in bar_label_places(bars)
     ]
-    needed = [len(words) * share_along(scale, start, log=bars.axis.log) for start, _, words, _ in marks]
+    needed = [len(words) * share_along(scale, start, log=bars.axis.log) for start, _, words, _ in bar_labels]
     longest_in = max([*(len(words) for _, _, words, _ in notes), *needed], default=0) * _NOTE_SIZE * LETTER + 0.15
     share = min(0.6, longest_in / width_in)
     end = _further(bars, scale, 1 / (1 - share))
     axes.set_xlim(scale.low, end)
-    for start, middle, words, gap in (*notes, *marks):
+    for start, middle, words, gap in (*notes, *bar_labels):
         axes.annotate(
             f"× {words}" if gap else words,
             (start, middle),
@@ -198,7 +199,7 @@ def _draw_words(axes: Axes, bars: Bars, scale: Scale, width_in: float) -> None:
         )
 
 
-def _further(bars: Bars, scale: Scale, times: float) -> float:
+def _further(bars: BarChart, scale: Scale, times: float) -> float:
     """Where an axis ends that is so many times as long."""
     if bars.axis.log:
         return scale.low * (scale.high / scale.low) ** times

@@ -14,6 +14,9 @@ INK: Final = "#1B1F24"
 FAINT_INK: Final = "#57606A"
 GRID: Final = "#D8DCE1"
 LETTER: Final = 0.6 / 72  # inches per point of size that a letter of DejaVu Sans takes on average
+LEGEND_SIZE: Final = 8.0
+LEGEND_LINE_IN: Final = 0.2
+_SWATCH_IN: Final = 0.14
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,11 +70,6 @@ class Sheet:
         corner = (left_in / self.width_in, 1 - (top_in + height_in) / self.height_in)
         size = (width_in / self.width_in, height_in / self.height_in)
         self.canvas.add_artist(Rectangle(corner, *size, transform=self.canvas.transFigure, **style))
-
-
-LEGEND_SIZE: Final = 8.0
-LEGEND_LINE_IN: Final = 0.2
-_SWATCH_IN: Final = 0.14
 
 
 def legend_lines(entries: Sequence[Entry], width_in: float) -> list[list[Entry]]:

@@ -1,15 +1,49 @@
-"""JSONL: whole records, which can be imported again."""
+"""JSONL: whole records and findings, which can be imported again; redacted unless told otherwise."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Final
 
-from deepstone.records.identity import canonical_json
-from deepstone.records.schema import Record
-from deepstone.store.export.prepared import prepared
+from deepstone.results import codec
+from deepstone.results.findings import Finding
+from deepstone.results.record import Record
+from deepstone.results.redact import PrivateNames, redact_finding, redact_record
+from deepstone.store.rows import Filters
+
+_COLUMNS: Final = ("model", "framework", "device", "batch", "phase", "outcome")
+
+
+def prepared(records: Iterable[Record], *, redact: bool) -> Iterator[Record]:
+    """Records as they may leave the house: without the names of host, user and paths, unless told otherwise."""
+    names = PrivateNames.of_this_machine() if redact else None
+    for record in records:
+        yield record if names is None else redact_record(record, names)
 
 
 def export_jsonl(records: Iterable[Record], *, redact: bool = True) -> Iterator[str]:
     """One line per run, each a whole record."""
     for record in prepared(records, redact=redact):
-        yield canonical_json(record) + "\n"
+        yield codec.encode(record).decode() + "\n"
+
+
+def export_findings(findings: Iterable[Finding], *, redact: bool = True) -> Iterator[str]:
+    """One line per finding, each whole."""
+    names = PrivateNames.of_this_machine() if redact else None
+    for finding in findings:
+        yield codec.encode(finding if names is None else redact_finding(finding, names)).decode() + "\n"
+
+
+def matching(findings: Iterable[Finding], filters: Filters) -> Iterator[Finding]:
+    """Those that have every value asked for."""
+    asked = {name: str(value) for name in _COLUMNS if (value := getattr(filters, name)) is not None}
+    asked |= filters.axes
+    for finding in findings:
+        if filters.job is None and all(_value(finding, name) == value for name, value in asked.items()):
+            yield finding
+
+
+def _value(finding: Finding, name: str) -> str:
+    if name in ("model", "outcome"):
+        return str(getattr(finding, name))
+    return "" if finding.setup is None else finding.setup.value(name)

@@ -10,9 +10,9 @@ from types import ModuleType
 from typing import Any
 
 from deepstone.errors import MissingError
-from deepstone.records.schema import Record
-from deepstone.store.export.flat import Cell, columns_of, flat, of_one_type
-from deepstone.store.export.prepared import prepared
+from deepstone.results.record import Record
+from deepstone.store.export.jsonl import prepared
+from deepstone.store.export.tables import Cell, columns_of, flat, of_one_type
 
 
 def export_parquet(records: Iterable[Record], *, redact: bool = True) -> bytes:

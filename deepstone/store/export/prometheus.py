@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final, cast
+from typing import Final
 
-from deepstone.records.identity import JOB_PART
-from deepstone.records.schema import Record, is_absent
-from deepstone.store.export.prepared import prepared
-from deepstone.store.rows import axis_value
+from deepstone.absent import Absent
+from deepstone.results.identity import JOB_PART, attempt_of, canonical_job
+from deepstone.results.record import Record
+from deepstone.store.export.jsonl import prepared
 
 _AXES: Final = ("framework", "device", "precision", "layout", "engine")
 _HELP: Final = {
@@ -61,14 +61,15 @@ class _Sample:
 def _last_of_each_job(records: Iterable[Record]) -> list[Record]:
     last: dict[str, Record] = {}
     for record in records:
-        known = last.get(record["job"])
+        job = canonical_job(record)
+        known = last.get(job)
         if known is None or _when(known) <= _when(record):
-            last[record["job"]] = record
+            last[job] = record
     return list(last.values())
 
 
 def _when(record: Record) -> tuple[str, int]:
-    return record["started_at"], int(record["id"].rpartition("-")[2])
+    return record.started_at, attempt_of(record.id)
 
 
 def _samples(record: Record) -> Iterator[_Sample]:
@@ -78,40 +79,36 @@ def _samples(record: Record) -> Iterator[_Sample]:
         if isinstance(value, (int, float)):
             yield _Sample(name=name, value=value, labels={**labels, **more})
 
-    summary = cast(dict[str, Any], record["summary"])
-    if not is_absent(summary):
-        for name, key in (("deepstone_samples_per_second", "samples_per_s"), ("deepstone_step_seconds", "step_s")):
-            yield from gauge(name, summary[key]["median"])
-            yield from gauge(f"{name}_low", summary[key]["low"])
-            yield from gauge(f"{name}_high", summary[key]["high"])
-        yield from gauge("deepstone_sustained_samples_per_second", summary["sustained_samples_per_s"])
-    memory = cast(dict[str, Any], record["memory"])
-    for key, value in memory.items():
+    summary, energy = record.summary, record.energy
+    if not isinstance(summary, Absent):
+        rate, step = summary.samples_per_s, summary.step_s
+        for name, measured in (("deepstone_samples_per_second", rate), ("deepstone_step_seconds", step)):
+            yield from gauge(name, measured.median)
+            if measured.has_interval:
+                yield from gauge(f"{name}_low", measured.low)
+                yield from gauge(f"{name}_high", measured.high)
+        yield from gauge("deepstone_sustained_samples_per_second", summary.sustained_samples_per_s)
+    for key, value in () if isinstance(record.memory, Absent) else record.memory.items():
         yield from gauge("deepstone_memory_bytes", value, kind=key.removesuffix("_bytes"))
-    energy = cast(dict[str, Any], record["energy"])
-    yield from gauge("deepstone_joules_per_step", energy.get("joules_per_step"))
-    yield from gauge("deepstone_average_power_watts", energy.get("average_power_w"))
-    yield from gauge("deepstone_doubts", len(record["doubts"]))
-    yield from gauge("deepstone_ok", int(record["outcome"] == "ok"))
-    yield from gauge("deepstone_started_timestamp_seconds", datetime.fromisoformat(record["started_at"]).timestamp())
-    yield from gauge("deepstone_run_info", 1, run=record["id"], outcome=record["outcome"], version=_version(record))
+    if not isinstance(energy, Absent):
+        yield from gauge("deepstone_joules_per_step", energy.joules_per_step)
+        yield from gauge("deepstone_average_power_watts", energy.average_power_w)
+    yield from gauge("deepstone_doubts", len(record.doubts))
+    yield from gauge("deepstone_ok", int(record.outcome == "ok"))
+    yield from gauge("deepstone_started_timestamp_seconds", datetime.fromisoformat(record.started_at).timestamp())
+    version = record.environment.told("version")
+    yield from gauge("deepstone_run_info", 1, run=record.id, outcome=record.outcome, version=version)
 
 
 def _labels(record: Record) -> dict[str, str]:
-    workload = record["workload"]
+    workload = record.workload
     return {
-        "job_id": record["job"][:JOB_PART],
-        "model": workload["model"],
-        "batch": str(workload["batch"]),
-        "phase": workload["phase"],
-        **{axis: axis_value(record, axis) for axis in _AXES},
+        "job_id": canonical_job(record)[:JOB_PART],
+        "model": workload.model,
+        "batch": str(workload.batch),
+        "phase": workload.phase,
+        **{axis: record.setup.value(axis) for axis in _AXES},
     }
-
-
-def _version(record: Record) -> str:
-    framework: Any = record["environment"]["framework"]
-    version = "" if is_absent(framework) else framework.get("version", "")
-    return version if isinstance(version, str) else ""
 
 
 def _escaped(value: str) -> str:

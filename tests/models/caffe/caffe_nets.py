@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from deepstone.graph.graph import Graph
+from deepstone.models.caffe.layer import Phase
 from deepstone.models.caffe.network import CaffeNetwork, network
-from deepstone.models.caffe.phase import Phase
 
 
 def imported(text: str | Iterable[str], phase: Phase = "TRAIN") -> CaffeNetwork:

@@ -6,7 +6,8 @@ from functools import cache
 
 import caffe_nets
 import pytest
-from hypothesis import given, settings
+from depth import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deepstone.errors import GraphError
@@ -32,7 +33,7 @@ def whole() -> bytes:
     return "\n".join([*heads, *norms, caffe_nets.dense("fc", "conv1", 5), caffe_nets.loss("end", "fc")]).encode()
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.binary(max_size=300))
 def test_any_bytes(content: bytes) -> None:
     read(content)
@@ -71,19 +72,19 @@ TYPES = [
 pieces = st.sampled_from([*MARKS, *VALUES, *NAMES, *TYPES])
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.lists(pieces, max_size=60))
 def test_any_words(words: list[str]) -> None:
     read(" ".join(words).encode())
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.data())
 def test_a_network_cut_off(data: st.DataObject) -> None:
     read(whole()[: data.draw(st.integers(0, len(whole())))])
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.data())
 def test_a_network_with_bytes_changed(data: st.DataObject) -> None:
     content = bytearray(whole())
@@ -93,7 +94,7 @@ def test_a_network_with_bytes_changed(data: st.DataObject) -> None:
     read(bytes(content))
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.data())
 def test_a_network_with_values_changed(data: st.DataObject) -> None:
     words = whole().decode().split(" ")
@@ -103,7 +104,7 @@ def test_a_network_with_values_changed(data: st.DataObject) -> None:
     read(" ".join(words).encode())
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.data())
 def test_a_network_with_layers_moved_or_lost(data: st.DataObject) -> None:
     lines = whole().decode().splitlines()

@@ -8,7 +8,8 @@ from itertools import product
 import numpy as np
 import pytest
 from caffe_nets import TINY_DATA, conv, dense, graph_of, imported, layer, loss, pool, tiny
-from hypothesis import assume, given, settings
+from depth import examples
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from deepstone.errors import GraphError
@@ -308,7 +309,7 @@ def caffe_side(size: int, kernel: int, stride: int, pad: int) -> list[tuple[int,
     return windows
 
 
-@settings(deadline=None, max_examples=100)
+@examples(100)
 @given(
     size=st.tuples(st.integers(1, 9), st.integers(1, 9)),
     kernel=st.integers(1, 4),

@@ -11,7 +11,7 @@ from known_counts import PARAMETERS
 
 from deepstone.graph.cost import graph_cost
 from deepstone.graph.graph import Graph
-from deepstone.models.load import load_model
+from deepstone.models.load import load_in_process
 from deepstone.models.zoo import ZOO
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "alexnet.prototxt"
@@ -23,7 +23,7 @@ def parameters(graph: Graph) -> int:
 
 
 def test_the_example_is_the_zoo_s_alexnet() -> None:
-    model = load_model(str(EXAMPLE))
+    model = load_in_process(str(EXAMPLE))
     assert model.graph.sha == ZOO["alexnet"].make().sha
     assert (model.name, model.source, len(model.file_sha256)) == ("AlexNet", str(EXAMPLE), 64)
     assert parameters(model.graph) == PARAMETERS["alexnet"]

@@ -6,7 +6,7 @@ import pytest
 from caffe_nets import TINY_DATA, conv, dense, graph_of, layer, loss, pool, tiny
 
 from deepstone.errors import GraphError
-from deepstone.models.load import load_model
+from deepstone.models.load import load_in_process
 
 
 def refusal(*lines: str) -> str:
@@ -185,4 +185,4 @@ def test_a_file_is_named_by_its_whole_path(tmp_path_factory: pytest.TempPathFact
     path = tmp_path_factory.mktemp("nets") / "broken.prototxt"
     path.write_text("layer {")
     with pytest.raises(GraphError, match=f"^{path}, line 1: expected "):
-        load_model(str(path))
+        load_in_process(str(path))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from depth import examples
+from hypothesis import given
 from hypothesis import strategies as st
 
 from deepstone.errors import GraphError
@@ -159,7 +160,7 @@ def written(tree: dict[str, list[object]], draw: st.DataObject) -> str:
     return " ".join(parts)
 
 
-@settings(deadline=None, max_examples=50)
+@examples(50)
 @given(trees, st.data())
 def test_any_tree_comes_back(tree: dict[str, list[object]], draw: st.DataObject) -> None:
     assert plain(read(written(tree, draw))) == tree

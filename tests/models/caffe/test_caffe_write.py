@@ -6,8 +6,9 @@ from dataclasses import replace
 
 import pytest
 from caffe_nets import graph_of, imported, tiny
+from depth import examples
 from graph_examples import branching, random_graphs
-from hypothesis import given, settings
+from hypothesis import given
 
 from deepstone.errors import UsageError
 from deepstone.graph.builder import Builder
@@ -67,7 +68,7 @@ def test_what_caffe_cannot_express_is_told_all_at_once() -> None:
         prototxt(ZOO["inception-v4"].make(), batch=1)
 
 
-@settings(deadline=None, max_examples=80)
+@examples(80)
 @given(random_graphs())
 def test_any_graph_comes_back_or_is_refused(graph: Graph) -> None:
     try:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from deepstone.algorithms.catalog import ALGORITHMS, DIRECT
 from deepstone.algorithms.problem import Pass, Problem
-from deepstone.backends.torch.values import to_numpy
+from deepstone.backends.torch.arrays import to_numpy
 
 ERROR_SAMPLES = 2  # of the batch; errors are learnt from so many
 

@@ -10,8 +10,8 @@ import torch
 
 from deepstone.algorithms.problem import PASSES, Pass, Problem
 from deepstone.backends.base import Backend, ConvolutionTrial, Unsupported
-from deepstone.backends.torch.convolutions.on_cpu import CpuTrial
-from deepstone.backends.torch.convolutions.on_gpu import GpuTrial, free_device_bytes, open_cudnn
+from deepstone.backends.torch.convolutions.cpu import CpuTrial
+from deepstone.backends.torch.convolutions.gpu import GpuTrial, free_device_bytes, open_cudnn
 from deepstone.backends.torch.convolutions.operands import Operands
 from deepstone.backends.torch.settings import Settings
 from deepstone.graph.graph import Graph

@@ -1,0 +1,46 @@
+"""The request's axes as Paddle settings, and the values that this backend honours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import paddle
+
+NAME = f"paddle {paddle.__version__}"
+
+HONOURED = {
+    "device": ("auto", "cpu"),  # a build for GPUs is another package
+    "precision": ("auto", "fp32", "fp64"),
+    "layout": ("auto", "nchw"),
+    "engine": ("auto", "native"),  # operations that run one by one never reach the oneDNN in its wheel
+    "optimizer": ("momentum", "sgd", "adam"),
+    "input": ("resident", "host"),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Settings:
+    """What of a request decides how layers are lowered."""
+
+    batch: int
+    dtype: str
+    training: bool
+    dropout: bool
+    input_grad: bool
+
+    @staticmethod
+    def of(request: Mapping[str, Any]) -> Settings:
+        return Settings(
+            batch=request["batch"],
+            dtype="float64" if request["precision"] == "fp64" else "float32",
+            training=request["phase"] != "forward",
+            dropout=request["dropout"] == "on",
+            input_grad=request["input_grad"] == "on",
+        )
+
+    @property
+    def exact(self) -> bool:
+        """In double precision, and with no constant in less."""
+        return self.dtype == "float64"

@@ -1,0 +1,48 @@
+"""What every backend of today takes from a request as it stands: the settings of a step that need no translation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from deepstone.backends.base import Unsupported
+from deepstone.setups.rules import broken_rule
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepSettings:
+    """A backend's own settings extend these."""
+
+    phase: str
+    optimizer: str
+    dropout: bool
+    input_grad: bool
+    checkpointing: bool
+    input: str
+    seed: int
+
+    @property
+    def training(self) -> bool:
+        """Whether batch norm learns and dropout drops: everywhere but in evaluation."""
+        return self.phase != "forward"
+
+
+def step_settings(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of StepSettings, to be given to a backend's own settings."""
+    return {
+        "phase": str(request["phase"]),
+        "optimizer": str(request["optimizer"]),
+        "dropout": request["dropout"] == "on",
+        "input_grad": request["input_grad"] == "on",
+        "checkpointing": request["checkpointing"] == "on",
+        "input": str(request["input"]),
+        "seed": int(request["seed"]),
+    }
+
+
+def refuse_broken_rules(request: Mapping[str, Any], device: str) -> None:
+    """Rules are checked once more with the device that `auto` became."""
+    reason = broken_rule({**request, "device": device})
+    if reason:
+        raise Unsupported(reason)

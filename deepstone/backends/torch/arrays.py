@@ -1,0 +1,62 @@
+"""Arrays between NumPy and a lowered network's modules."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from deepstone.backends.owners import scope_name
+from deepstone.backends.torch.own_module import OwnModule
+from deepstone.graph.graph import Graph, Layer
+
+
+def modules_by_name(network: nn.Module) -> dict[str, nn.Module]:
+    """Every module by the last part of its path, which is what `scope_name` gives.
+
+    The outermost of a name: what a user's own module has inside may be called anything.
+    """
+    found: dict[str, nn.Module] = {}
+    for path, module in network.named_modules():
+        found.setdefault(path.rpartition(".")[2], module)
+    return found
+
+
+def load(network: nn.Module, weights: Mapping[str, Mapping[str, Any]]) -> None:
+    modules = modules_by_name(network)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")  # we only read it
+        for layer, parameters in weights.items():
+            for name, array in parameters.items():
+                modules[scope_name(layer)].get_parameter(name).copy_(torch.from_numpy(array))
+
+
+def to_numpy(tensor: Tensor) -> Any:
+    """Narrow formats are widened to float32: NumPy does not know them all."""
+    dtype = torch.float64 if tensor.dtype == torch.float64 else torch.float32
+    return tensor.detach().to("cpu", dtype).contiguous().numpy()
+
+
+def network_arrays(network: nn.Module, graph: Graph, kind: str) -> dict[str, Any]:
+    """What Backend.arrays promises."""
+    modules = modules_by_name(network)
+    found: dict[str, Any] = {}
+    for layer in graph.layers:
+        module = modules.get(scope_name(layer.name))
+        for name, array in [] if module is None else _of_layer(graph, layer, module, buffers=kind == "buffers"):
+            tensor = array.grad if kind == "gradients" else array
+            if tensor is not None:
+                found[f"{layer.name}/{name}"] = to_numpy(tensor)
+    return found
+
+
+def _of_layer(graph: Graph, layer: Layer, module: nn.Module, *, buffers: bool) -> list[tuple[str, Tensor]]:
+    """The parameters or buffers of a layer by name; of a user's own module all that it has, by their dotted names."""
+    if isinstance(module, OwnModule):
+        return list(module.inner.named_buffers() if buffers else module.inner.named_parameters())
+    if buffers:
+        return [(name, module.get_buffer(name)) for name in graph.buffers(layer)]
+    return [(name, module.get_parameter(name)) for name in graph.parameters(layer)]

@@ -1,0 +1,161 @@
+"""Gathers the commands, and turns what a user can cause into one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import resource
+import sys
+from typing import Annotated, Any, cast
+
+import typer
+
+import deepstone
+from deepstone.cli import (
+    axes,
+    caffe,
+    compare,
+    completion,
+    conv,
+    doctor,
+    draw,
+    env,
+    layers,
+    memory,
+    models,
+    papers,
+    report,
+    results,
+    run,
+    study,
+    verify,
+)
+from deepstone.cli.options import examples
+from deepstone.cli.output import note, write
+from deepstone.cli.stopped import Stopped, on_signal, raise_stopped, raise_swallowed
+from deepstone.errors import DeepstoneError, UsageError, out_of_descriptors
+
+app = typer.Typer(
+    name="deepstone",
+    help="How fast a deep network trains here, where the time goes, and the proof.",
+    epilog=examples("deepstone doctor", "deepstone models", "deepstone run alexnet-owt batch=16"),
+    rich_markup_mode=None,  # plain help keeps the lines of examples, and needs no import of rich
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+_LONGEST_PATH = 4096  # that a file system takes; a message may have to name one
+
+# What typer raises for a command line that it cannot read; its own name for it moved between versions of typer.
+CommandLineError = cast(type[typer.BadParameter], typer.BadParameter.__base__)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        write(f"deepstone {deepstone.__version__}\n")
+        raise typer.Exit()
+
+
+@app.callback(invoke_without_command=True)
+def common(
+    ctx: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and leave.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Options that stand before a command."""
+    _want_command(ctx)
+
+
+@caffe.app.callback(invoke_without_command=True)
+@env.app.callback(invoke_without_command=True)
+@results.app.callback(invoke_without_command=True)
+def common_to_group(ctx: typer.Context) -> None:
+    _want_command(ctx)
+
+
+def _want_command(ctx: typer.Context) -> None:
+    if ctx.invoked_subcommand is None:
+        sys.stderr.write(f"{ctx.get_help()}\n")
+        raise typer.Exit(UsageError.exit_code)
+
+
+app.command("doctor", short_help="What this machine has and what runs on it.", epilog=doctor.EXAMPLES)(doctor.doctor)
+app.command("models", short_help="The model zoo, or one model layer by layer.", epilog=models.EXAMPLES)(models.models)
+app.command("axes", short_help="Everything in which two runs can differ.", epilog=axes.EXAMPLES)(axes.axes)
+app.command("run", short_help="Measure a model.", epilog=run.EXAMPLES)(run.run)
+app.command(
+    "compare",
+    short_help="Two setups against each other, with a verdict.",
+    epilog=compare.EXAMPLES,
+    cls=compare.TwoSidedCommand,
+)(compare.compare)
+app.command("layers", short_help="Where the time goes, layer by layer.", epilog=layers.EXAMPLES)(layers.layers)
+app.command("memory", short_help="What a step takes of memory, layer by layer.", epilog=memory.EXAMPLES)(memory.memory)
+app.command("conv", short_help="Every algorithm on every convolution.", epilog=conv.EXAMPLES)(conv.conv)
+app.command("verify", short_help="Prove that frameworks compute the same thing.", epilog=verify.EXAMPLES)(verify.verify)
+app.add_typer(caffe.app, name="caffe", short_help="What `caffe time` prints, on any framework.")
+app.command("study", short_help="Many jobs, planned, measured and resumed.", epilog=study.EXAMPLES)(study.study)
+app.command("papers", short_help="The source studies' claims, with verdicts.", epilog=papers.EXAMPLES)(papers.papers)
+app.command("draw", short_help="A saved result as SVG, PNG or HTML.", epilog=draw.EXAMPLES)(draw.draw)
+app.command("report", short_help="What was measured, as one page.", epilog=report.EXAMPLES)(report.report)
+app.add_typer(env.app, name="env", short_help="Framework environments: list, add, remove, doctor.")
+app.add_typer(results.app, name="results", short_help="What was measured: list, show, export, import, delete.")
+
+
+def run_command_line() -> int:
+    """Runs it, says how it went, and returns the exit code. From here on a signal is raised as Stopped."""
+    try:
+        on_signal(raise_stopped)
+        code = _invoke(typer.main.get_command(app))
+        raise_swallowed()
+        return code
+    except DeepstoneError as error:
+        note(f"deepstone: {_one_line(str(error))}")
+        return error.exit_code
+    except CommandLineError as error:
+        note(f"deepstone: {_explained(error)}")
+        return UsageError.exit_code
+    except Stopped as stopped:
+        note(f"deepstone: {stopped.what}; {stopped.kept}")
+        return stopped.exit_code
+    except BrokenPipeError:
+        # Whoever read our output has gone; nothing is wrong with us. What is left in the buffer goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (OSError, ImportError) as error:
+        if not out_of_descriptors(error):
+            raise
+        note(f"deepstone: {_descriptors_told()}")
+        return UsageError.exit_code
+
+
+def _descriptors_told() -> str:
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return f"too many open files: a process may have {most} here; allow more, as with `ulimit -n 1024`"
+
+
+def _invoke(command: Any) -> int:
+    """Without typer's own main(), which would print errors in a form of its own."""
+    if completion.VARIABLE in os.environ:
+        completion.answer_shell(lambda: command.main(prog_name="deepstone", complete_var=completion.VARIABLE))
+    try:
+        with command.make_context("deepstone", sys.argv[1:]) as context:
+            command.invoke(context)
+    except typer.Exit as leaving:
+        return leaving.exit_code
+    return 0
+
+
+def _explained(error: typer.BadParameter) -> str:
+    message = _one_line(error.format_message()).rstrip(".").replace(" (env var: 'None')", "")  # a slip of some typers
+    about = "deepstone" if error.ctx is None else error.ctx.command_path
+    mark = "" if message.endswith("?") else ";"
+    return f"{message[:1].lower()}{message[1:]}{mark} see `{about} --help`"
+
+
+def _one_line(text: str) -> str:
+    """A word that is longer than any path can be is told by its beginning and its length."""
+    words = (
+        word if len(word) <= _LONGEST_PATH else f"{word[:80]}… ({len(word):,} characters)" for word in text.split()
+    )
+    return " ".join(words)

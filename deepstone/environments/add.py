@@ -1,0 +1,199 @@
+"""Adds environments: builds one from its recipe, or adopts an interpreter that others installed a framework for.
+
+    lock ─▶ clear what was cut short ─▶ room? interpreter? ─▶ install ─▶ try it ─▶ environment.json ─▶ unlock
+                                        └──── failure, Ctrl-C: end pip, remove the folder ────┘
+
+An environment is built in place and is there when its last file is written, else not: a kill at any moment leaves a
+folder without environment.json, which nothing uses and the next build clears. Of an adopted one only a note is written.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from deepstone.backends.registry import BACKENDS
+from deepstone.durable import signals_blocked
+from deepstone.environments.chroot import build_chroot, installed_debs, require_tools
+from deepstone.environments.environment import (
+    LONGEST_NAME,
+    NAME,
+    Environment,
+    base_version,
+    framework_of,
+    label_of,
+    names_version,
+)
+from deepstone.environments.installer import INSTALLED, Installer, used_bytes
+from deepstone.environments.interpreters import find_interpreter, probe
+from deepstone.environments.manifest import Damaged, Manifest, read_manifest, write_manifest
+from deepstone.environments.places import ELSEWHERE, Place, Progress, changing
+from deepstone.environments.recipe import Recipe
+from deepstone.environments.remove import discard, sweep
+from deepstone.environments.venv import build_venv, link_libraries, require_libraries
+from deepstone.errors import MissingError, StoreError, UsageError, nearest, shown
+from deepstone.units import bytes_
+
+# A cluster's modules make a framework work by setting these. Kept, so that it works when no module is loaded.
+_KEPT: Final = ("PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH")
+
+_Install: TypeAlias = Callable[[Place, Installer], Path]  # gives the interpreter of what it installed
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Built:
+    """`is_new` tells what was built from what had been there; `is_outdated`, that its recipe has changed since."""
+
+    manifest: Manifest
+    is_new: bool
+    is_outdated: bool
+
+
+def build(recipe: Recipe, root: Path, progress: Progress, *, again: bool = False) -> Built:
+    """The environment of the recipe, built if it is not there. Of two that build the same, one waits for the other.
+
+    StoreError for a folder that is full or cannot be written; MissingError for an interpreter or package not found.
+    """
+    place = Place(root=root, name=recipe.name)
+    with changing(place, "make", progress):
+        sweep(place)
+        there = None if again else _usable(place)
+        if there is not None:
+            return Built(manifest=there, is_new=False, is_outdated=there.recipe_sha != recipe.sha)
+        discard(place)
+        _require_room(recipe, root)
+        install = _ready_to_install(recipe)
+        try:
+            manifest = _build(recipe, place, install, progress)
+        except BaseException:
+            with signals_blocked():
+                discard(place)
+            raise
+        return Built(manifest=manifest, is_new=True, is_outdated=False)
+
+
+def adopt(wanted: str, path: Path, root: Path, progress: Progress, *, name: str = "", again: bool = False) -> Manifest:
+    """The framework `wanted`, with or without a version, as the interpreter or venv at `path` has it."""
+    framework, label = framework_of(wanted), label_of(wanted)
+    if framework not in BACKENDS or not BACKENDS[framework].package:
+        known = [known for known, info in BACKENDS.items() if info.package]
+        raise UsageError(f"{shown(wanted)}: no such framework; {nearest(framework, known)}")
+    environment = _adopted(framework, _interpreter(path), name)
+    if label not in ("", environment.version, base_version(environment.version), label_of(environment.name)):
+        raise MissingError(f"{environment.python} has {framework} {environment.version}, not {label}")
+    place = Place(root=root, name=environment.name)
+    with changing(place, "keep a note of", progress):
+        sweep(place)
+        _require_free(place, environment, again=again)
+        discard(place)
+        place.folder.mkdir()
+        return write_manifest(place, environment, recipe_sha="", size_bytes=0)
+
+
+def _usable(place: Place) -> Manifest | None:
+    try:
+        manifest = read_manifest(place)
+    except (FileNotFoundError, Damaged):
+        return None
+    return manifest if manifest.environment.python.exists() else None
+
+
+def _require_room(recipe: Recipe, root: Path) -> None:
+    free_bytes = shutil.disk_usage(root).free
+    if free_bytes < recipe.room_bytes:
+        raise StoreError(
+            f"cannot make {recipe.name}: it needs {bytes_(recipe.room_bytes)} and {bytes_(free_bytes)} are free in "
+            f"{root}; make room, or {ELSEWHERE}"
+        )
+
+
+def _ready_to_install(recipe: Recipe) -> _Install:
+    """What installs it. MissingError when something that takes is not there, while nothing is begun yet."""
+    if recipe.kind == "chroot":
+        require_tools(recipe.name)
+        return lambda place, installer: build_chroot(recipe, place, installer)
+    require_libraries(recipe)
+    interpreter = find_interpreter(recipe.python, recipe.name)
+    return lambda place, installer: build_venv(recipe, interpreter, place, installer)
+
+
+def _build(recipe: Recipe, place: Place, install: _Install, progress: Progress) -> Manifest:
+    place.tmp.mkdir(parents=True)
+    with place.log.open("wb") as log:
+        python = install(place, Installer(place, log, progress, room_bytes=recipe.room_bytes))
+    progress.stage("trying it", "", INSTALLED)
+    environment = _tried(recipe, python, link_libraries(recipe, place))
+    shutil.rmtree(place.tmp)
+    return write_manifest(place, environment, recipe_sha=recipe.sha, size_bytes=used_bytes(place.folder))
+
+
+def _tried(recipe: Recipe, python: Path, variables: Mapping[str, str]) -> Environment:
+    """The environment as it turned out; MissingError when it is not what the recipe says."""
+    package = BACKENDS[recipe.framework].package
+    untried = Environment(
+        framework=recipe.framework,
+        version=recipe.version,
+        python=python,
+        lock={},
+        name=recipe.name,
+        kind=recipe.kind,
+        variables=variables,
+    )
+    try:
+        probed = probe(untried.command, package, untried.variables_over(os.environ))
+    except MissingError as error:
+        raise MissingError(f"{recipe.name} was installed and does not work: {error}; its recipe is wrong") from error
+    if base_version(probed.version) != base_version(recipe.version):
+        raise MissingError(f"{recipe.name}: {package} {probed.version} was installed; its recipe is wrong")
+    debs = {} if untried.system is None else installed_debs(untried.system, recipe.packages)
+    return replace(untried, version=probed.version, lock={**probed.lock, **debs})
+
+
+def _interpreter(path: Path) -> Path:
+    """What was named, or the interpreter in a venv that was. Links are kept: an interpreter finds its venv by them."""
+    path = path.expanduser().absolute()
+    if path.is_dir():
+        for name in ("python", "python3"):
+            if (path / "bin" / name).exists():
+                return path / "bin" / name
+        raise MissingError(f"{path} is a folder without bin/python; name an interpreter or a venv")
+    if not path.exists():
+        raise MissingError(f"{path} does not exist; name an interpreter or a venv")
+    return path
+
+
+def _adopted(framework: str, python: Path, name: str) -> Environment:
+    if len(name) > LONGEST_NAME:
+        raise UsageError(
+            f"--name {shown(name[:40])}…: has {len(name):,} characters; give a name of at most {LONGEST_NAME}"
+        )
+    variables = {variable: os.environ[variable] for variable in _KEPT if os.environ.get(variable)}
+    probed = probe([str(python)], BACKENDS[framework].package, os.environ)
+    if name and not (NAME.fullmatch(name) and names_version(name, framework, probed.version)):
+        plain = f"{framework}@{base_version(probed.version)}"
+        raise UsageError(f"--name {shown(name)}: must be {plain} or {plain}-WORD, since that is what {python} has")
+    return Environment(
+        framework=framework,
+        version=probed.version,
+        python=python,
+        lock=probed.lock,
+        name=name,
+        kind="adopted",
+        variables=variables,
+    )
+
+
+def _require_free(place: Place, environment: Environment, *, again: bool) -> None:
+    """Refuse to take the place of another environment; a note about the same interpreter is renewed."""
+    try:
+        there = read_manifest(place).environment
+    except (FileNotFoundError, Damaged):
+        return
+    if not again and there.python != environment.python:
+        raise UsageError(
+            f"{place.name} is there already ({there.python}); give this one another name: --name {place.name}-WORD"
+        )

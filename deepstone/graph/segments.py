@@ -1,0 +1,59 @@
+"""A graph cut into segments that hand on one array each: what checkpointing computes again one at a time."""
+
+from __future__ import annotations
+
+import math
+
+from deepstone.graph.graph import Graph, Layer
+from deepstone.graph.ops import SoftmaxCrossEntropy
+
+
+def split(graph: Graph) -> list[list[Layer]]:
+    """About √n segments of equal activation size, cut only where one array alone is passed on."""
+    layers = list(graph.layers)
+    cuts = possible_cuts(graph)
+    sizes = [math.prod(graph.shapes[layer.name]) for layer in layers]
+    wanted = max(1, math.isqrt(len(cuts) + 1))
+    target = sum(sizes) / wanted
+    segments: list[list[Layer]] = [[]]
+    filled = 0.0
+    for position, layer in enumerate(layers):
+        segments[-1].append(layer)
+        filled += sizes[position]
+        if position in cuts and filled >= target and len(segments) < wanted:
+            segments.append([])
+            filled = 0.0
+    return segments
+
+
+def possible_cuts(graph: Graph) -> set[int]:
+    """Positions after which only that layer's own output is still needed, before any loss."""
+    position_of = {layer.name: position for position, layer in enumerate(graph.layers)}
+    last_use = [
+        max((position_of[taker.name] for taker in graph.consumers[layer.name]), default=position)
+        for position, layer in enumerate(graph.layers)
+    ]
+    cuts: set[int] = set()
+    needed_until = 0
+    for position, layer in enumerate(graph.layers):
+        if isinstance(layer.op, SoftmaxCrossEntropy):
+            break
+        if position > 0 and needed_until <= position and last_use[position] > position:
+            cuts.add(position)
+        needed_until = max(needed_until, last_use[position])
+    return cuts
+
+
+def chain(graph: Graph, most: int) -> list[list[Layer]]:
+    """Segmentes of up to `most` layers, or of a few more where the graph cannot be cut earlier."""
+    cuts = possible_cuts(graph)
+    segments: list[list[Layer]] = [[]]
+    since_cut: list[Layer] = []
+    for position, layer in enumerate(graph.layers):
+        since_cut.append(layer)
+        if position in cuts or position == len(graph) - 1:
+            if segments[-1] and len(segments[-1]) + len(since_cut) > most:
+                segments.append([])
+            segments[-1] += since_cut
+            since_cut = []
+    return segments

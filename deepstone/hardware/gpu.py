@@ -1,0 +1,169 @@
+"""NVIDIA GPUs: what the driver says of them, and what others do with one.
+
+    look() ─▶ worker starts … now() ─ blocks ─ now() … worker ends ─▶ look()
+
+`GpuWatch.look` reads while no worker of ours is on the GPU. Then everything that NVML shows is of others, also inside a
+container, where it may number processes as the host does or list none at all; memory in use and utilization are shown
+everywhere. `GpuState.now` reads beside our worker, as a part of a noise reading.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from deepstone.absent import Absent
+from deepstone.measure.noise import BUSY_GPU_SHARE, GpuReading, GpuUse
+from deepstone.measure.nvml import Nvml, NvmlDevice, open_nvml
+
+# The driver tells how busy the board was over up to a second, in which the last steps of our own may lie.
+_LONGEST_LOOK_S: Final = 1.2
+_LOOK_AGAIN_S: Final = 0.1
+_FACTS: Final = (
+    "name",
+    "uuid",
+    "memory_bytes",
+    "driver",
+    "cuda_cores",
+    "compute_capability",
+    "max_sm_clock_mhz",
+    "mig",
+)
+
+
+def describe_gpus() -> list[dict[str, object]] | Absent:
+    """Every GPU that NVML lists, in its order (by PCI bus)."""
+    nvml = open_nvml()
+    if isinstance(nvml, Absent):
+        return nvml
+    with closing(nvml):
+        count = nvml.device_count()
+        return count if isinstance(count, Absent) else [_describe(nvml, index) for index in range(count)]
+
+
+def _describe(nvml: Nvml, index: int) -> dict[str, object]:
+    device = nvml.device(index)
+    if isinstance(device, Absent):
+        return {"index": index, **dict.fromkeys(_FACTS, device), "mps": mps_is_running()}
+    return {
+        "index": index,
+        "name": device.name(),
+        "uuid": device.uuid(),
+        "memory_bytes": device.memory_bytes(),
+        "driver": nvml.driver_version(),
+        "cuda_cores": device.cuda_cores(),
+        "compute_capability": device.compute_capability(),
+        "max_sm_clock_mhz": device.max_sm_clock_mhz(),
+        "mig": device.mig_is_on(),
+        "mps": mps_is_running(),
+    }
+
+
+class GpuState:
+    """Reads one GPU again and again."""
+
+    def __init__(self, device: NvmlDevice, pids_before: Collection[int] = ()) -> None:
+        """`pids_before`: processes that were on it before ours."""
+        self._device = device
+        self._pids_before = frozenset(pids_before)
+        # Asked once: it does not change, and the answer takes a millisecond.
+        self._max_sm_clock_mhz = device.max_sm_clock_mhz()
+
+    def now(self, our_pids: Collection[int], proc: Path) -> GpuReading:
+        device = self._device
+        listed = device.compute_pids()
+        return GpuReading(
+            sm_clock_mhz=device.sm_clock_mhz(),
+            max_sm_clock_mhz=self._max_sm_clock_mhz,
+            throttle_reasons=device.throttle_reasons(),
+            power_throttled_s=device.power_throttled_s(),
+            thermal_throttled_s=device.thermal_throttled_s(),
+            other_pids=listed if isinstance(listed, Absent) else other_pids(listed, our_pids, proc, self._pids_before),
+        )
+
+
+class GpuWatch:
+    """Looks at the one GPU that a worker with these variables would take for its device."""
+
+    def __init__(self, device: str, variables: Mapping[str, str]) -> None:
+        self._nvml = open_nvml() if device != "cpu" else Absent("no GPU is measured")
+        self._device = self._nvml if isinstance(self._nvml, Absent) else _board(self._nvml, device, variables)
+        self._mps = mps_is_running(variables)
+
+    def look(self, *, patient: bool = True) -> GpuUse | Absent:
+        """What others do with it now. `patient`: where it is busy, look on for a second whether it stays so."""
+        device = self._device
+        if isinstance(device, Absent):
+            return device
+        compute, graphics = device.compute_pids(), device.graphics_pids()
+        return GpuUse(
+            uuid=device.uuid(),
+            compute_pids=compute if isinstance(compute, Absent) else tuple(filter(_is_no_mps_server, compute)),
+            graphics_pids=graphics,
+            utilization=_lowest_utilization(device, _LONGEST_LOOK_S if patient else 0.0),
+            used_bytes=device.used_bytes(),
+            mig=device.mig_is_on(),
+            mps=self._mps,
+        )
+
+    def close(self) -> None:
+        if not isinstance(self._nvml, Absent):
+            self._nvml.close()
+
+
+def _board(nvml: Nvml, device: str, variables: Mapping[str, str]) -> NvmlDevice | Absent:
+    """By CUDA's simple rules: of the boards that CUDA_VISIBLE_DEVICES names, else of all in NVML's order."""
+    number = int(device.partition(":")[2] or 0)
+    visible = variables.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return nvml.device(number)
+    names = [name.strip() for name in visible.split(",")]
+    if number >= len(names):
+        return Absent(f"CUDA_VISIBLE_DEVICES={visible} hides {device}")
+    name = names[number]
+    return nvml.device(int(name)) if name.isdecimal() else nvml.device_by_uuid(name)
+
+
+def _lowest_utilization(device: NvmlDevice, longest_s: float) -> float | Absent:
+    """Of a few looks; others that keep the board busy do so in all of them."""
+    end_s = time.monotonic() + longest_s
+    lowest = device.utilization()
+    while not isinstance(lowest, Absent) and lowest > BUSY_GPU_SHARE and time.monotonic() < end_s:
+        time.sleep(_LOOK_AGAIN_S)
+        again = device.utilization()
+        lowest = lowest if isinstance(again, Absent) else min(lowest, again)
+    return lowest
+
+
+def other_pids(
+    listed: Collection[int], our_pids: Collection[int], proc: Path, before: Collection[int] = ()
+) -> tuple[int, ...]:
+    """Those of the processes on a GPU that are not ours.
+
+    A driver may number a container's processes as the host does. So when none of ours is listed, but some that this
+    container cannot see are, as many of them are taken for ours as we have; not those that were there `before`.
+    """
+    others = [pid for pid in listed if pid not in our_pids and pid != os.getpid()]
+    if len(others) == len(listed):
+        unseen = [pid for pid in others if pid not in before and not (proc / str(pid)).exists()]
+        ours = unseen[: max(1, len(our_pids))]
+        others = [pid for pid in others if pid not in ours]
+    return tuple(pid for pid in others if _is_no_mps_server(pid, proc))
+
+
+def mps_is_running(variables: Mapping[str, str] = os.environ) -> bool:
+    """Whether kernels of several processes go through NVIDIA's multi-process service."""
+    folder = variables.get("CUDA_MPS_PIPE_DIRECTORY") or "/tmp/nvidia-mps"
+    return Path(folder, "control").exists()
+
+
+def _is_no_mps_server(pid: int, proc: Path = Path("/proc")) -> bool:
+    """The server of NVIDIA's multi-process service has a context of its own, and works for us as for others."""
+    try:
+        return not (proc / str(pid) / "comm").read_text().startswith("nvidia-cuda-mps")
+    except OSError:
+        return True

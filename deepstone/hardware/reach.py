@@ -1,0 +1,117 @@
+"""What a device can reach at the very most, by what it says of itself: units, clock and width of its arithmetic.
+
+An upper bound that no program gets near, for devices whose peak nobody measured. It tells a number that is impossible
+from one that is merely good. A device this file does not know has no bound, rather than a wrong one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from deepstone.absent import Absent
+from deepstone.records.schema import is_absent
+
+# No processor is sold with a higher clock; for virtual machines, whose clock is not shown.
+_HIGHEST_MHZ: Final = 6500.0
+
+# FLOPs of a core in a cycle, in fp32: two fused multiply-adds on the widest vectors, as the largest cores have (four on
+# Arm's narrow ones). The first flag that a processor has counts.
+_FP32_PER_CYCLE: Final = {
+    "avx512f": 64,
+    "avx2": 32,
+    "avx": 16,
+    "sse4_2": 16,
+    "sve": 128,
+    "asimd": 32,
+}
+_FP64_SHARE: Final = 0.5
+# Of half precision, in multiples of fp32; without such instructions it is computed in fp32.
+_HALF_BY_FLAG: Final = {"amx_bf16": 32, "amx_fp16": 32, "bf16": 4, "avx512_bf16": 2, "avx512_fp16": 2, "asimdhp": 2}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Multiprocessor:
+    """FLOPs in a cycle, dense, on the kind of unit that is fastest at each."""
+
+    cores: int
+    fp64: int
+    tf32: int
+    half: int
+
+
+# By CUDA compute capability; where a family has larger and smaller chips, the larger.
+_MULTIPROCESSORS: Final = {
+    "6.0": _Multiprocessor(cores=64, fp64=64, tf32=128, half=256),
+    "6.1": _Multiprocessor(cores=128, fp64=8, tf32=256, half=256),
+    "7.0": _Multiprocessor(cores=64, fp64=64, tf32=128, half=1024),
+    "7.5": _Multiprocessor(cores=64, fp64=4, tf32=128, half=1024),
+    "8.0": _Multiprocessor(cores=64, fp64=128, tf32=1024, half=2048),
+    "8.6": _Multiprocessor(cores=128, fp64=4, tf32=512, half=1024),
+    "8.9": _Multiprocessor(cores=128, fp64=4, tf32=512, half=1024),
+    "9.0": _Multiprocessor(cores=128, fp64=256, tf32=2048, half=4096),
+    "10.0": _Multiprocessor(cores=128, fp64=256, tf32=4096, half=8192),
+    "12.0": _Multiprocessor(cores=128, fp64=4, tf32=1024, half=2048),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reach:
+    """`hardware` says in words what the bound was taken from."""
+
+    flops_per_s: float
+    hardware: str
+
+
+def reach(machine: Mapping[str, Any], device: str, precision: str, *, gpu_uuid: str | None = None) -> Reach | Absent:
+    """Of a device of `environment.machine`, in the precision of a matrix product (fp32, tf32, bf16, fp16, fp64)."""
+    if device == "cpu":
+        return _cpu_reach(machine["cpu"], precision, bare_metal=is_absent(machine["virtualized"]))
+    listed = machine["gpus"]
+    boards = cast(list[Mapping[str, Any]], listed) if isinstance(listed, list) else []
+    board = next((board for board in boards if gpu_uuid is not None and board.get("uuid") == gpu_uuid), None)
+    if board is None and len(boards) == 1:
+        board = boards[0]
+    return Absent("the driver does not list the board") if board is None else _gpu_reach(board, precision)
+
+
+def _cpu_reach(cpu: Mapping[str, Any], precision: str, *, bare_metal: bool) -> Reach | Absent:
+    flags: list[str] = cpu["flags"]
+    width = next(((flag, flops) for flag, flops in _FP32_PER_CYCLE.items() if flag in flags), None)
+    if width is None:
+        return Absent("the processor names no vector instructions that are known here")
+    flag, per_cycle = width
+    if precision == "fp64":
+        per_cycle *= _FP64_SHARE
+    elif precision in ("bf16", "fp16"):
+        per_cycle *= max((factor for known, factor in _HALF_BY_FLAG.items() if known in flags), default=1)
+    cores = _cores(cpu, bare_metal=bare_metal)
+    mhz = _HIGHEST_MHZ if is_absent(cpu["max_mhz"]) else float(cpu["max_mhz"])
+    hardware = f"{cores} {'core' if cores == 1 else 'cores'} with {flag} at {mhz / 1e3:.1f} GHz"
+    return Reach(flops_per_s=cores * mhz * 1e6 * per_cycle, hardware=hardware)
+
+
+def _cores(cpu: Mapping[str, Any], *, bare_metal: bool) -> int:
+    """Those that can be busy at once. A quota of 1.5 cores counts as two.
+
+    Threads of one core share its units; but which of a virtual machine's are threads of one core, it may not know.
+    """
+    usable = int(cpu["usable_cores"]) + (0 if is_absent(cpu["quota_cores"]) else 1)
+    return usable if is_absent(cpu["physical_cores"]) or not bare_metal else min(usable, int(cpu["physical_cores"]))
+
+
+def _gpu_reach(board: Mapping[str, Any], precision: str) -> Reach | Absent:
+    needed = ("cuda_cores", "compute_capability", "max_sm_clock_mhz")
+    unknown = next((key for key in needed if key not in board or is_absent(board[key])), None)
+    if unknown is not None:
+        return Absent(f"the driver does not tell {unknown}")
+    capability = str(board["compute_capability"])
+    kind = _MULTIPROCESSORS.get(capability)
+    if kind is None:
+        return Absent(f"what a GPU of compute capability {capability} does in a cycle is not known here")
+    per_cycle = {"fp64": kind.fp64, "fp32": 2 * kind.cores, "tf32": kind.tf32}.get(precision, kind.half)
+    multiprocessors = int(board["cuda_cores"]) / kind.cores
+    mhz = float(board["max_sm_clock_mhz"])
+    hardware = f"{board['name']} with {multiprocessors:.0f} multiprocessors at {mhz / 1e3:.2f} GHz"
+    return Reach(flops_per_s=multiprocessors * per_cycle * mhz * 1e6, hardware=hardware)

@@ -1,0 +1,23 @@
+"""How hard a run tries: how narrow its interval must become, and how long it may take."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+DEFAULT_TARGET_SHARE: Final = 0.02
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Effort:
+    """A run stops at `target_share`, the relative half width of the interval, or after `budget_s` of timed steps."""
+
+    target_share: float = DEFAULT_TARGET_SHARE
+    budget_s: float = 20.0
+    timeout_s: float = 900.0
+    launches: int = 1
+    phases: bool = True  # also time forward, backward and update apart, in steps of their own
+
+    @property
+    def block_s(self) -> float:
+        return min(0.5, max(0.02, self.budget_s / 40))

@@ -1,0 +1,267 @@
+"""Whether the program that is timed trains: what its own steps did to the loss and to the parameters.
+
+    step 1 ─ look ─ 2 steps ─ look ─▶ blocks … last block ─▶ look ─ 2 steps ─ look
+                    early              look ┘ └ last span            late
+
+A look reads the loss of the last step and some values of every array. The steps between two looks are asked for exactly
+as timed ones are, so a worker cannot treat them otherwise. Judged are one process by itself (did anything move, and as
+far as that many steps take it?) and two processes that do the same training (did they go the same way?). Pure.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deepstone.units import percent
+
+Values: TypeAlias = Mapping[str, NDArray[np.float64]]
+
+EARLY_STEPS: Final = 2  # after the first step
+LATE_STEPS: Final = 2  # after the last timed one
+
+# Weights of 8 or 11 bits lose small updates to rounding, and a loss scale that is too large at first skips updates.
+_ROUNDS_UPDATES_AWAY: Final = ("bf16", "fp16")
+_SKIPS_FIRST_UPDATES: Final = ("fp16-mixed",)
+# A loss of nothing has a gradient of nothing: then parameters that stand still have arrived.
+_LEARNT: Final = 1e-3
+_STEPS_FOR_A_LOSS_TO_MOVE: Final = 20
+# Steps in one direction add up. Where that is so, a timed step that goes less than this share of a later one was not
+# taken: momentum of 0.9 alone makes neighbouring spans of a start differ by 1.7 times.
+_ONE_DIRECTION: Final = 0.8
+_LEAST_RATE: Final = 0.4
+
+# Setups that agree in these start from the same weights, see the same batch and make the same update.
+DECIDE_THE_TRAINING: Final = ("batch", "phase", "seed", "optimizer", "dropout")
+_SAME_UPDATE: Final = {"momentum-fused": "momentum"}
+
+# How far apart two processes that do the same training may be. In float32 the loss of three steps was seen to differ by
+# up to 0.2 % (resnet110), with bf16-mixed by 0.3 %, and the size of two updates by 1 % and 0.2 %.
+_LOSS_APART: Final = {"full": 0.02, "mixed": 0.05, "low": 0.15}
+_LOSS_APART_AT_LEAST: Final = 0.002
+_CHANGE_APART: Final = {"full": 1.5, "mixed": 1.5, "low": 2.5}
+_HAS_LEARNT, _HAS_NOT = 0.5, 0.9  # what is left of the first loss
+_LEAST_SHARE_OF_CHANGE: Final = 1e-3  # of all arrays; below, an array may move by rounding alone
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Look:
+    """`values`: of parameters when training, of gradients in phase=gradient, none in phase=forward."""
+
+    steps: int  # done so far
+    loss: float
+    values: Values = field(default_factory=dict[str, NDArray[np.float64]])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Span:
+    """What some steps did to the values."""
+
+    steps: int
+    change: Values
+
+    @property
+    def norm(self) -> float:
+        return math.sqrt(sum(float(change @ change) for change in self.change.values()))
+
+    @property
+    def rate(self) -> float:
+        return self.norm / max(self.steps, 1)
+
+    def along(self, other: Span) -> float:
+        """The cosine between the two directions; 0 where there is none."""
+        common = self.change.keys() & other.change.keys()
+        product = sum(float(self.change[name] @ other.change[name]) for name in common)
+        return product / (self.norm * other.norm) if self.norm and other.norm else 0.0
+
+
+def span(before: Look, after: Look) -> Span:
+    change = {name: after.values[name] - before.values[name] for name in after.values if name in before.values}
+    return Span(steps=after.steps - before.steps, change=change)
+
+
+@dataclass(kw_only=True, slots=True)
+class Evidence:
+    """All looks at one process, in order; parts are missing where it ended early."""
+
+    phase: str
+    precision: str
+    has_parameters: bool = True  # as far as is known: a module of the user's own need not have any
+    first: Look | None = None
+    early: Look | None = None
+    before_last: Look | None = None
+    late: Look | None = None
+    after: Look | None = None
+    losses: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])  # by steps done
+
+    @property
+    def early_span(self) -> Span:
+        """What the early steps did: to the parameters, or in phase=gradient the gradients that they gave."""
+        if self.first is None or self.early is None:
+            return Span(steps=0, change={})
+        return span(self.first, self.early) if self.phase == "train" else Span(steps=1, change=self.early.values)
+
+    def to_json(self) -> dict[str, Any]:
+        """What a later comparison of records needs: the trajectory of the loss, and how far parameters went."""
+        finite = [[steps, loss] for steps, loss in self.losses if math.isfinite(loss)]
+        if len(finite) < len(self.losses) or not finite:
+            return {"absent": "the run ended before it was looked at, or its loss became no number"}
+        early = self.early_span
+        if not early.change or not math.isfinite(early.norm):
+            return {"losses": finite}
+        moved = sum(change.any() for change in early.change.values())
+        return {"losses": finite, "early_change": early.norm, "arrays": len(early.change), "moved": int(moved)}
+
+
+def fault(evidence: Evidence) -> str:
+    """Why this process by itself is not shown to train as many steps as were timed; empty when nothing speaks
+    against it."""
+    looks = [look for look in (evidence.first, evidence.early, evidence.late, evidence.after) if look is not None]
+    if evidence.phase == "forward" or len(looks) < 4 or not all(math.isfinite(look.loss) for look in looks):
+        return ""
+    first, early, late, after = looks
+    if evidence.phase == "gradient":
+        return _gradient_fault(looks, has_parameters=evidence.has_parameters)
+    if not first.values:
+        return ""
+    return (
+        _stood_still(evidence, first, early, late, after)
+        or _loss_stood_still(evidence.losses, evidence.precision)
+        or _other_number_of_steps(evidence, late, after)
+    )
+
+
+def _gradient_fault(looks: Sequence[Look], *, has_parameters: bool) -> str:
+    for look in looks:
+        if has_parameters and not look.values:
+            return f"after {look.steps} steps of forward and backward there are no gradients"
+        if look.values and not any(values.any() for values in look.values.values()) and look.loss > _LEARNT:
+            return f"after {look.steps} steps of forward and backward all gradients are zero"
+    return ""
+
+
+def _stood_still(evidence: Evidence, first: Look, early: Look, late: Look, after: Look) -> str:
+    if evidence.precision in _ROUNDS_UPDATES_AWAY and span(first, after).norm > 0:
+        return ""
+    if evidence.precision not in _SKIPS_FIRST_UPDATES and first.loss > _LEARNT and span(first, early).norm == 0:
+        return f"{early.steps - first.steps} steps of the timed program, before it was timed, changed no parameter"
+    if late.loss > _LEARNT and span(late, after).norm == 0:
+        return f"{after.steps - late.steps} steps of the timed program, after it was timed, changed no parameter"
+    return ""
+
+
+def _loss_stood_still(losses: Sequence[tuple[int, float]], precision: str) -> str:
+    (first_step, first), (last_step, _) = losses[0], losses[-1]
+    steps = last_step - first_step
+    if steps < _STEPS_FOR_A_LOSS_TO_MOVE or precision in (*_ROUNDS_UPDATES_AWAY, *_SKIPS_FIRST_UPDATES):
+        return ""
+    if first > _LEARNT and all(loss == first for _, loss in losses):
+        return f"the loss is {first:.6g} after the first step and the same after {steps} further steps"
+    return ""
+
+
+def fault_in_record(training: Mapping[str, Any], *, phase: str, precision: str) -> str:
+    """As `fault`, as far as a record tells (`Evidence.to_json`): it may know less, and never more."""
+    losses = sorted((int(steps), float(loss)) for steps, loss in training.get("losses", ()))
+    if phase != "train" or not losses:
+        return ""
+    rounds_or_skips = precision in (*_ROUNDS_UPDATES_AWAY, *_SKIPS_FIRST_UPDATES)
+    if training.get("moved") == 0 and losses[0][1] > _LEARNT and not rounds_or_skips:
+        return "the first steps of the timed program changed no parameter"
+    return _loss_stood_still(losses, precision)
+
+
+def _other_number_of_steps(evidence: Evidence, late: Look, after: Look) -> str:
+    """The last span that was timed against the span after it, where both go one way."""
+    before = evidence.before_last
+    if before is None or evidence.precision in _ROUNDS_UPDATES_AWAY or late.loss <= _LEARNT:
+        return ""
+    timed, checked = span(before, late), span(late, after)
+    if timed.norm == 0:
+        return f"{timed.steps} timed steps changed no parameter"
+    if timed.along(checked) < _ONE_DIRECTION or checked.rate == 0:
+        return ""
+    share = timed.rate / checked.rate
+    if share >= _LEAST_RATE:
+        return ""
+    worth = share * timed.steps
+    return f"{timed.steps} timed steps changed the parameters only as far as {worth:.1f} steps of the program go"
+
+
+def same_training(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """Whether two requests for one network ask for the same training; what dropout drops is chance."""
+    asked = [[_SAME_UPDATE.get(each[axis], each[axis]) for axis in DECIDE_THE_TRAINING] for each in (a, b)]
+    return asked[0] == asked[1] and a["dropout"] == "off"
+
+
+def disagreement(a: Mapping[str, Any], b: Mapping[str, Any], precisions: tuple[str, str]) -> str:
+    """Why two processes do not do the same training, by what their records say (`Evidence.to_json`); empty where
+    nothing speaks against it. Ask only where `same_training` says that they should."""
+    if "losses" not in a or "losses" not in b:
+        return ""
+    kind = max(map(_kind, precisions), key=list(_LOSS_APART).index)
+    of_a, of_b = dict[int, float](map(tuple, a["losses"])), dict[int, float](map(tuple, b["losses"]))
+    # The first loss is the measure also for the third, which may have fallen to a part of it.
+    allowed = max(_LOSS_APART[kind] * max(abs(of_a.get(1, 0.0)), abs(of_b.get(1, 0.0))), _LOSS_APART_AT_LEAST)
+    for steps in (1, 1 + EARLY_STEPS):
+        if steps in of_a and steps in of_b and abs(of_a[steps] - of_b[steps]) > allowed:
+            return f"the loss of step {steps} is {of_a[steps]:.6g} in A and {of_b[steps]:.6g} in B"
+    if any(precision in _SKIPS_FIRST_UPDATES for precision in precisions) or kind == "low":
+        return ""
+    return _changes_apart(a, b, _CHANGE_APART[kind]) or _trajectories_apart(of_a, of_b)
+
+
+def _kind(precision: str) -> str:
+    if precision in _ROUNDS_UPDATES_AWAY:
+        return "low"
+    return "mixed" if precision.endswith("-mixed") else "full"
+
+
+def _changes_apart(a: Mapping[str, Any], b: Mapping[str, Any], most: float) -> str:
+    if "early_change" not in a or "early_change" not in b or not (a["arrays"] == b["arrays"] > 0):
+        return ""
+    one, other = a["early_change"], b["early_change"]
+    if one <= most * other and other <= most * one:
+        return ""
+    return f"the size of the early updates (of the gradients, without update) is {one:.3g} in A and {other:.3g} in B"
+
+
+def _trajectories_apart(a: Mapping[int, float], b: Mapping[int, float]) -> str:
+    """One side learnt and the other did not, over as many steps. No closer: a loss may swing on its way down."""
+    common = min(max(a), max(b))
+    if common < _STEPS_FOR_A_LOSS_TO_MOVE:
+        return ""
+    for one, other, names in ((a, b, "AB"), (b, a, "BA")):
+        # The other is seen at other steps: it gets the benefit of its next look.
+        seen = min(steps for steps in other if steps >= common)
+        best, worse = _left_after(one, common), _left_after(other, seen)
+        if best < _HAS_LEARNT and worse > _HAS_NOT:
+            return (
+                f"{common} steps leave {percent(best)} of the first loss in {names[0]}, and {seen} steps leave "
+                f"{percent(worse)} in {names[1]}"
+            )
+    return ""
+
+
+def _left_after(losses: Mapping[int, float], most: int) -> float:
+    return min(loss for steps, loss in losses.items() if steps <= most) / max(losses[min(losses)], _LEARNT)
+
+
+def left_alone(a: Evidence, b: Evidence) -> str:
+    """An array that the early steps of one process changed, or have a gradient of, and those of the other do not."""
+    precisions = (a.precision, b.precision)
+    if any(_kind(precision) == "low" or precision in _SKIPS_FIRST_UPDATES for precision in precisions):
+        return ""
+    for one, other, name in ((a.early_span, b.early_span, "B"), (b.early_span, a.early_span, "A")):
+        for array, change in one.change.items():
+            counts = float(np.linalg.norm(change)) > _LEAST_SHARE_OF_CHANGE * one.norm
+            if counts and array not in other.change:
+                return f"{name} has no gradient of {array}"
+            if counts and not other.change[array].any():
+                return f"{name} does not update {array}"
+    return ""

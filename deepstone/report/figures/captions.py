@@ -1,0 +1,158 @@
+"""What all figures of a finding say about it: what was measured, with which command, and which doubts there are."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Final, TypeVar
+
+from deepstone.absent import Absent
+from deepstone.errors import RefusedInputError
+from deepstone.report.figure import BarChart, LineChart, NothingToDrawError, Panel, ScatterPlot, Value
+from deepstone.report.wording import shortened
+from deepstone.results.convolutions import ConvolutionLab
+from deepstone.results.doubt import Doubt
+from deepstone.results.findings import Finding
+from deepstone.results.layers import LayerTable
+from deepstone.results.memory import MemoryUse
+
+_LONGEST_COMMAND: Final = 400
+_PARTS_AT_MOST: Final = 12  # more bars side by side are no picture
+_AXES_TOLD: Final = ("framework", "device", "precision", "layout", "compile", "threads")
+_SHOWN_AT_MOST: Final = 40
+
+Item = TypeVar("Item")
+Found = TypeVar("Found", LayerTable, ConvolutionLab, MemoryUse)
+
+
+def parts_by(by: str, finding: Finding) -> Mapping[str, Finding]:
+    """The findings in a finding, by framework or batch; or itself under no name."""
+    if finding.parts is None or finding.parts_by != by:
+        return {"": finding}
+    if not 1 <= len(finding.parts) <= _PARTS_AT_MOST:
+        raise RefusedInputError(f"{by}: must hold 1 to {_PARTS_AT_MOST} {by}, not {len(finding.parts)}")
+    return finding.parts
+
+
+def by_framework(finding: Finding) -> Mapping[str, Finding]:
+    """One for each framework that could be measured, or the finding itself under no name."""
+    measured = {name: part for name, part in parts_by("frameworks", finding).items() if _is_ok(part)}
+    if not measured:
+        raise NothingToDrawError(f"nothing was measured: {'; '.join(failures(finding))}")
+    return measured
+
+
+def contents(finding: Finding, kind: type[Found]) -> dict[str, Found]:
+    """What was found in each framework."""
+    parts = by_framework(finding)
+    found = {name: part.content for name, part in parts.items() if isinstance(part.content, kind)}
+    for name in parts:
+        if name not in found:
+            raise NothingToDrawError(f"{name or 'this result'} holds nothing of this kind")
+    return found
+
+
+def failures(finding: Finding) -> list[str]:
+    """Outcome and reason of the frameworks that could not be measured."""
+    return [
+        ": ".join(word for word in (name, part.outcome, part.failure.reason if part.failure else "") if word)
+        for name, part in parts_by("frameworks", finding).items()
+        if not _is_ok(part)
+    ]
+
+
+def subtitle(finding: Finding) -> str:
+    """Batch, phase and setup, as far as it tells; what all frameworks or batches share when there are several."""
+    parts = by_framework(finding)
+    described = [_described(part) for each in parts.values() for part in each.leaves()]
+    common = [words for words in described[0] if all(words in other for other in described)]
+    return " · ".join([*common, *([" against ".join(parts)] if len(parts) > 1 else [])])
+
+
+def commands(finding: Finding) -> tuple[str, ...]:
+    """That of the whole finding, or of each of its parts."""
+    found = [finding.command] if finding.command else [part.command for part in finding.leaves() if part.command]
+    return tuple(shortened(line, _LONGEST_COMMAND) for line in dict.fromkeys(shlex.join(words) for words in found))
+
+
+def doubts(finding: Finding) -> tuple[str, ...]:
+    parts = {f"batch {batch}": part for batch, part in parts_by("batches", finding).items() if batch}
+    named = parts or by_framework(finding)
+    return tuple(doubt_words(doubt, name) for name, part in named.items() for doubt in _doubts(part))
+
+
+def doubt_words(doubt: Doubt, name: str) -> str:
+    begin = f"{name}: " if name else ""
+    return f"{begin}{doubt.code}: {doubt.detail}"
+
+
+def missing_whiskers(panels: Sequence[Panel]) -> tuple[str, ...]:
+    """A line for each reason: a bare end must not be taken for a certain one."""
+    reasons = Counter(value.no_interval for panel in panels for value in _values(panel) if value.no_interval)
+    return tuple(f"Drawn without a whisker: {reason} ({_numbers(count)})." for reason, count in reasons.items())
+
+
+def costliest(
+    items: Sequence[Item], cost: Callable[[Item], float], at_most: int = _SHOWN_AT_MOST
+) -> tuple[list[Item], list[Item]]:
+    """Those shown one by one and the others, both in the order in which they came. A single one is never left over."""
+    if len(items) <= at_most + 1:
+        return list(items), []
+    ranked = sorted(range(len(items)), key=lambda at: (-cost(items[at]), at))
+    chosen = set(ranked[:at_most])
+    shown = [item for at, item in enumerate(items) if at in chosen]
+    return shown, [item for at, item in enumerate(items) if at not in chosen]
+
+
+def others_in_words(shown: Sequence[object], others: Sequence[object], what: str = "layers") -> list[str]:
+    """For the caption; nothing when all are shown."""
+    if not others:
+        return []
+    total = len(shown) + len(others)
+    return [f"Shown one by one are the {len(shown)} costliest of {total:,} {what}."]
+
+
+def _is_ok(finding: Finding) -> bool:
+    return finding.outcome in (None, "ok")
+
+
+def _doubts(finding: Finding) -> Sequence[Doubt]:
+    return finding.content.doubts if isinstance(finding.content, LayerTable | ConvolutionLab) else ()
+
+
+def _described(finding: Finding) -> list[str]:
+    content = finding.content
+    work = finding.workload or (content if isinstance(content, ConvolutionLab | MemoryUse) else None)
+    return [*([f"batch {work.batch}", work.phase] if work else []), *_setup(finding)]
+
+
+def _setup(finding: Finding) -> list[str]:
+    if finding.setup is None:
+        lab = finding.content
+        told = (lab.device, lab.precision, lab.layout) if isinstance(lab, ConvolutionLab) else ()
+        return [words for words in told if not isinstance(words, Absent)]
+    effective = finding.setup.effective
+    told = [_in_words(axis, str(effective[axis].value)) for axis in _AXES_TOLD if axis in effective]
+    return [words for words in told if words]
+
+
+def _in_words(axis: str, value: str) -> str:
+    if axis == "compile":
+        return "" if value == "off" else f"compile={value}"
+    if axis == "threads":
+        return "1 thread" if value == "1" else f"{value} threads"
+    return value.replace("@", " ") if axis == "framework" else value
+
+
+def _values(panel: Panel) -> Iterator[Value]:
+    if isinstance(panel, BarChart):
+        yield from (segment.value for row in panel.rows for bar in row.bars for segment in bar)
+    elif isinstance(panel, LineChart):
+        yield from (point.y for curve in panel.curves for point in curve.points)
+    elif isinstance(panel, ScatterPlot):
+        yield from (point.y for group in panel.groups for point in group.points)
+
+
+def _numbers(count: int) -> str:
+    return "1 number" if count == 1 else f"{count} numbers"

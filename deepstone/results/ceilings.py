@@ -1,0 +1,27 @@
+"""What devices can do at best: the fastest matrix product, copy and link, as `deepstone doctor --peaks` measures."""
+
+from __future__ import annotations
+
+from deepstone.results.doubt import Doubt
+from deepstone.results.parts import OrAbsent, Part, Table
+from deepstone.results.quantity import Quantity
+
+
+class Ceiling(Part, frozen=True, kw_only=True):
+    """One device through one framework; where that does not run there, `absent` says why, and there is no more."""
+
+    device: str
+    framework: str
+    threads: OrAbsent[int] | None = None
+    flops_per_s: Table[OrAbsent[Quantity]] | None = None
+    bytes_per_s: Table[OrAbsent[Quantity]] | None = None
+    link: OrAbsent[Table[OrAbsent[Quantity]]] | None = None
+    measured_with: str | None = None
+    measured_at: str | None = None
+    doubts: list[Doubt] | None = None
+    absent: str | None = None
+
+
+class Ceilings(Part, frozen=True, kw_only=True):
+    peaks: list[Ceiling]
+    machine: str | None = None  # in words, where someone published them without the rest

@@ -1,0 +1,136 @@
+"""What the types of a record cannot say: that its parts agree, and that its names hold no path. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final, NoReturn
+
+from deepstone.absent import Absent
+from deepstone.errors import RefusedInputError
+from deepstone.results.paths import holds_path
+from deepstone.results.findings import Finding
+from deepstone.results.identity import JOB_PART, is_default, job_id
+from deepstone.results.record import PROGRAM, Identity, Record, Summary, Workload
+from deepstone.setups.axes import AXES
+
+TIME_IN_WORDS: Final = "a UTC time like 2026-11-15T03:40:12.123456Z"
+
+
+def check_record(record: Record) -> None:
+    """RefusedInputError tells the first thing that is wrong."""
+    check_time(record.started_at)
+    check_command(record.command)
+    check_identity(record.identity)
+    _check_workload(record.workload)
+    _check_request(record.setup.requested, "setup.requested")
+    if record.setup.effects is None:
+        refuse("setup.effective", "is missing")
+    if (record.outcome == "ok") != isinstance(record.failure, Absent):
+        refuse("failure", f"does not fit the outcome {record.outcome}; it is absent exactly when ok")
+    if record.samples.warmup_steps != sum(launch.warmup_steps for launch in record.samples.launches):
+        refuse("samples.warmup_steps", "is not the sum over the launches")
+    if not isinstance(record.summary, Absent):
+        _check_summary(record.summary)
+    _check_units("startup", record.startup, "_s")
+    _check_units("memory", record.memory, "_bytes")
+    _check_names(record)
+    _check_mirrors(record)
+
+
+def check_finding(finding: Finding) -> None:
+    """Of a store: what names it, and what it has at any rate."""
+    for name in ("task", "started_at", "model", "outcome", "id", "command", "environment"):
+        if getattr(finding, name) is None:
+            refuse(name, "is missing")
+    assert finding.task and finding.id and finding.command and finding.started_at
+    check_time(finding.started_at)
+    check_command(finding.command)
+    if not finding.task.startswith(finding.id[:JOB_PART]):
+        refuse("id", "must be that of an attempt at its task")
+
+
+def refuse(where: str, why: str) -> NoReturn:
+    raise RefusedInputError(f"{where}: {why}")
+
+
+def check_identity(identity: Identity) -> None:
+    """A runner asks before it measures what could not be stored."""
+    for name in ("model", "input"):
+        _check_pathless(f"identity.workload.{name}", getattr(identity.workload, name))
+    _check_request(identity.requested, "identity.requested")
+
+
+def check_command(command: list[str]) -> None:
+    """What gives the result again. People paste it into a shell, so it must be a command of ours."""
+    if command[0] != PROGRAM:
+        refuse("command[0]", f"must be '{PROGRAM}', not {command[0][:40]!r}")
+
+
+def check_time(text: str) -> None:
+    try:
+        datetime.fromisoformat(text)
+    except ValueError:
+        refuse("started_at", f"must be {TIME_IN_WORDS}, not {text[:40]!r}")
+
+
+def _check_pathless(where: str, value: object) -> None:
+    """Text that names a job. Redaction may not touch it, so it must hold nothing to redact."""
+    if isinstance(value, str) and (not value or holds_path(value)):
+        refuse(where, f"must be a name that holds no path, not {value[:40]!r}")
+
+
+def _check_request(requested: Mapping[str, object], where: str) -> None:
+    for axis, value in requested.items():
+        _check_pathless(f"{where}.{axis}", value)
+
+
+def _check_workload(workload: Workload) -> None:
+    from_zoo = workload.source == "zoo"
+    if from_zoo != (workload.file_sha256 == ""):
+        wanted = "empty for a model of the zoo" if from_zoo else "the SHA-256 of the model's file"
+        refuse("workload.file_sha256", f"must be {wanted}, not {workload.file_sha256!r}")
+
+
+def _check_summary(summary: Summary) -> None:
+    """Times and rates; of other quantities a difference may be negative, and a count rests on no sample."""
+    for name in ("step_s", "samples_per_s"):
+        quantity = getattr(summary, name)
+        for end, value in (("low", quantity.lower), ("median", quantity.median)):
+            if not isinstance(value, Absent) and value < 0:
+                refuse(f"summary.{name}.{end}", f"must be a finite number of at least 0, not {value}")
+        if quantity.n < 1:
+            refuse(f"summary.{name}.n", f"must be a whole number of at least 1, not {quantity.n}")
+
+
+def _check_units(where: str, table: Mapping[str, object] | Absent, suffix: str) -> None:
+    for name in () if isinstance(table, Absent) else table:
+        if not name.endswith(suffix):
+            refuse(f"{where}.{name}", f"the name must end in {suffix}, its unit")
+
+
+def _check_names(record: Record) -> None:
+    """A run is named by its job and a job by its identity, so no name can be chosen freely."""
+    if record.job != job_id(record.identity):
+        refuse("job", "is not the SHA-256 of identity")
+    if record.id.split("-")[0] != record.job[:JOB_PART]:
+        refuse("id", "does not begin with the first 20 digits of job")
+
+
+def _check_mirrors(record: Record) -> None:
+    """What identity repeats must be what the rest of the record says."""
+    identity, workload = record.identity, record.workload
+    _same("graph_sha", identity.graph_sha, "graph_sha", record.graph_sha)
+    for name in identity.workload.__struct_fields__:
+        _same(f"workload.{name}", getattr(identity.workload, name), f"workload.{name}", getattr(workload, name))
+    # An identity leaves out what is at its default. Of an axis that this version does not know, that cannot be seen.
+    named, asked = identity.requested, record.setup.requested
+    left_out = {axis: value for axis, value in asked.items() if axis in AXES and axis not in named}
+    same = all(asked.get(axis) == value for axis, value in named.items())
+    if not same or not all(is_default(axis, value) for axis, value in left_out.items()):
+        refuse("identity.requested", "differs from setup.requested")
+
+
+def _same(where: str, value: object, other_where: str, other: object) -> None:
+    if value != other:
+        refuse(f"identity.{where}", f"differs from {other_where}")

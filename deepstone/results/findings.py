@@ -1,0 +1,77 @@
+"""What was found out about a job besides its speed. A new kind is a file beside this one, and a line in KINDS."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from deepstone.results.ceilings import Ceilings
+from deepstone.results.convolutions import ConvolutionLab
+from deepstone.results.environment import Environment
+from deepstone.results.layers import LayerTable
+from deepstone.results.memory import MemoryUse
+from deepstone.results.parts import Command, Json, Part, RunId, Sha, SomeText, Time
+from deepstone.results.record import Identity, Outcome, Setup, Workload
+
+KINDS: Final[Mapping[str, type[Part]]] = {
+    "layers": LayerTable,
+    "conv": ConvolutionLab,
+    "memory": MemoryUse,
+    "peaks": Ceilings,
+}
+PARTS: Final = ("frameworks", "batches")  # under which a command prints several findings together
+
+if TYPE_CHECKING:
+    Content: TypeAlias = LayerTable | ConvolutionLab | MemoryUse | Ceilings
+else:
+    Content = Any  # msgspec has no union of types that are all objects in JSON; `kind` tells which it is
+
+
+class FindingFailure(Part, frozen=True, kw_only=True):
+    reason: SomeText
+    stderr_tail: str
+
+
+class FindingHead(Part, frozen=True, kw_only=True):
+    """What a finding has of any kind. One that is not from a store, as a command prints it, has a part of this."""
+
+    schema: Literal[1]
+    kind: str
+    model: str | None = None
+    outcome: Outcome | None = None
+    started_at: Time | None = None
+    command: Command | None = None
+    id: RunId | None = None
+    task: Sha | None = None
+    identity: Identity | None = None
+    graph_sha: Sha | None = None
+    workload: Workload | None = None
+    setup: Setup | None = None
+    environment: Environment | None = None
+    failure: FindingFailure | None = None
+
+
+class Finding(FindingHead, frozen=True, kw_only=True):
+    """In JSON, the content stands beside the head. `parts`: findings that a command printed together, by framework or
+    batch; such a one has no content of its own."""
+
+    content: Content | None = None
+    parts: Mapping[str, Finding] | None = None
+    parts_by: str = ""  # one of PARTS
+    shared: Mapping[str, Json] | None = None  # what is printed of all parts together
+
+    def leaves(self) -> Iterator[Finding]:
+        """The findings themselves: the parts, or this one."""
+        yield from self.parts.values() if self.parts else (self,)
+
+    def to_json(self) -> dict[str, Json]:
+        head = {name: getattr(self, name) for name in FindingHead.__struct_fields__}
+        found: dict[str, Json] = msgspec.to_builtins({name: part for name, part in head.items() if part is not None})
+        if self.content is not None:
+            found |= self.content.to_json()
+        if self.parts is not None:
+            found |= self.shared or {}
+            found[self.parts_by] = {name: part.to_json() for name, part in self.parts.items()}
+        return found

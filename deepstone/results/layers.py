@@ -1,0 +1,126 @@
+"""Layer by layer: what `deepstone layers` found in one framework."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from deepstone.results.doubt import Doubt
+from deepstone.results.parts import Json, Number, OrAbsent, Part, Table
+from deepstone.results.quantity import Quantity
+
+
+class Passes(Part, frozen=True, kw_only=True):
+    forward: int
+    backward: int
+
+
+class PassRates(Part, frozen=True, kw_only=True):
+    forward: OrAbsent[Number]
+    backward: OrAbsent[Number]
+
+
+class IsolatedLayer(Part, frozen=True, kw_only=True):
+    """A layer timed by itself on its real shapes. `beside`: overhead included in each time."""
+
+    forward_s: OrAbsent[Quantity]
+    backward_s: OrAbsent[Quantity]
+    data_s: OrAbsent[Quantity]
+    weight_s: OrAbsent[Quantity]
+    by_difference: bool
+    beside: str | None = None
+
+
+class LayerBound(Part, frozen=True, kw_only=True):
+    """The least time that the machine's ceilings allow, and how much of what is possible was reached."""
+
+    forward_s: Number
+    backward_s: Number
+    by: Literal["compute", "memory"]
+    share: OrAbsent[Number]
+
+
+class LayerRow(Part, frozen=True, kw_only=True):
+    name: str
+    op: str
+    shape: OrAbsent[list[int]]
+    parameters: OrAbsent[int]
+    flops: OrAbsent[Passes]
+    bytes: OrAbsent[Passes]
+    forward_s: OrAbsent[Quantity]
+    backward_s: OrAbsent[Quantity]
+    flops_per_s: OrAbsent[PassRates]
+    isolated: OrAbsent[IsolatedLayer]
+    bound: OrAbsent[LayerBound]
+    primitives: list[str]
+    share: Number
+
+
+class LayerGroup(Part, frozen=True, kw_only=True):
+    name: str
+    layers: int
+    forward_s: Number
+    backward_s: Number
+    share: Number
+
+
+class OtherPart(Part, frozen=True, kw_only=True):
+    """A part of the step that is no layer."""
+
+    name: str
+    s: Quantity
+
+
+class LayerPeaks(Part, frozen=True, kw_only=True):
+    """The ceilings that bounds rest on."""
+
+    device: str
+    flops_per_s: Table[Quantity]
+    bytes_per_s: Table[OrAbsent[Quantity]]
+    measured_with: str
+    measured_at: str
+
+
+class Kernel(Part, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """A kernel, or a call of the runtime, as the framework's own profiler names it."""
+
+    name: str
+    total_s: Number
+    count: int
+    kind: str = ""
+    layers: tuple[str, ...] = ()
+
+
+class KernelTrace(Part, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """What is shown of `LayerTable.kernels`; frameworks tell more."""
+
+    steps: int
+    kernels: list[Kernel]
+    calls: OrAbsent[list[Kernel]] | None = None
+    busy_s: OrAbsent[Number] | None = None
+    span_s: OrAbsent[Number] | None = None
+    idle: OrAbsent[Table[Number]] | None = None
+
+
+class LayerTable(Part, frozen=True, kw_only=True):
+    """`isolated_sum_s` and `fusion_saved_s` are bare numbers in early findings, and some parts are missing there."""
+
+    method: str
+    rule: str
+    step_s: Quantity
+    traced_step_s: OrAbsent[Quantity]
+    traced_time_ratio: OrAbsent[Quantity] | None = None
+    sum_s: OrAbsent[Quantity]
+    layers_time_ratio: OrAbsent[Quantity] | None = None
+    data_s: OrAbsent[Quantity]
+    update_s: OrAbsent[Quantity]
+    gaps_s: OrAbsent[Quantity]
+    together_s: OrAbsent[Quantity] | None = None
+    explained: OrAbsent[Quantity]
+    other: list[OtherPart]
+    isolated_sum_s: OrAbsent[Quantity | Number]
+    fusion_saved_s: OrAbsent[Quantity | Number]
+    layers: list[LayerRow]
+    groups: list[LayerGroup]
+    peaks: OrAbsent[LayerPeaks]
+    kernels: OrAbsent[Table[Json]]  # as the framework's own profiler names them
+    doubts: list[Doubt]

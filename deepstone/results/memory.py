@@ -1,0 +1,65 @@
+"""What a step takes of memory: predicted, and as measured; and the largest batch that fits."""
+
+from __future__ import annotations
+
+from deepstone.results.parts import OrAbsent, Part, Table
+
+
+class PredictedMemory(Part, frozen=True, kw_only=True):
+    parameters_bytes: int
+    gradients_bytes: int
+    optimizer_bytes: int
+    activations_bytes: int
+    workspace_bytes: OrAbsent[int]
+    total_bytes: int
+
+
+class MeasuredMemory(Part, frozen=True, kw_only=True):
+    """`kept_bytes`: what forward leaves for backward. `process`: everything that the worker reports."""
+
+    peak_bytes: OrAbsent[int]
+    kept_bytes: OrAbsent[int]
+    workspace_bytes: OrAbsent[int]
+    beyond_prediction_bytes: OrAbsent[int]
+    process: Table[OrAbsent[int]]
+
+
+class LayerMemory(Part, frozen=True, kw_only=True):
+    name: str
+    op: str
+    parameters_bytes: int
+    gradients_bytes: int
+    optimizer_bytes: int
+    activations_bytes: int
+    kept_bytes: OrAbsent[int]
+    workspace_bytes: OrAbsent[int]
+
+
+class TriedBatch(Part, frozen=True, kw_only=True):
+    batch: int
+    outcome: str
+    peak_bytes: OrAbsent[int]
+    reason: str
+
+
+class LargestBatch(Part, frozen=True, kw_only=True):
+    """`confirmed`: the largest that was run and fitted. `limit`: what it had to fit into, in words."""
+
+    predicted: int
+    confirmed: int
+    too_large: OrAbsent[int]
+    limit_bytes: OrAbsent[int]
+    tried: list[TriedBatch]
+    limit: str
+
+
+class MemoryUse(Part, frozen=True, kw_only=True):
+    """What a job that failed has is what was asked for, and perhaps the largest batch."""
+
+    batch: int
+    phase: str
+    predicted: OrAbsent[PredictedMemory] | None = None
+    measured_peak_bytes: OrAbsent[int] | None = None
+    measured: MeasuredMemory | None = None
+    layers: list[LayerMemory] | None = None
+    largest_batch: LargestBatch | None = None

@@ -1,0 +1,78 @@
+"""What the types of results are made of: the base class, values that may be absent, tables, numbers and names."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeAlias, TypeVar, cast, get_args, get_origin
+
+import msgspec
+from msgspec import Meta
+
+from deepstone.absent import Absent
+
+T = TypeVar("T")
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A result, or a part of one. A field whose default is None may be missing in JSON, and is left out then."""
+
+    def to_json(self) -> dict[str, Json]:
+        """As dictionaries and lists."""
+        return msgspec.to_builtins(self)
+
+
+if TYPE_CHECKING:
+    Json: TypeAlias = "str | int | float | bool | list[Json] | dict[str, Json]"
+    OrAbsent: TypeAlias = T | Absent  # pyright: ignore[reportGeneralTypeIssues]
+    Table: TypeAlias = Mapping[str, T]
+else:
+    Json = Any
+
+    class _Anything(type):
+        def __instancecheck__(cls, instance: object) -> bool:
+            return True
+
+    class OrAbsent(Generic[T], metaclass=_Anything):
+        """T, or `{"absent": reason}`. msgspec has no union of two types that are both objects in JSON."""
+
+    class Table(Generic[T], metaclass=_Anything):
+        """An object with any keys. Unlike `dict[str, T]`, it names the key in an error."""
+
+
+Number: TypeAlias = int | float
+AtLeast0: TypeAlias = Annotated[int, Meta(ge=0)] | Annotated[float, Meta(ge=0)]
+Count: TypeAlias = Annotated[int, Meta(ge=0)]
+Positive: TypeAlias = Annotated[int, Meta(ge=1)]
+SomeText: TypeAlias = Annotated[str, Meta(min_length=1)]
+Sha: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}\Z")]
+RunId: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9a-f]{20}-[1-9][0-9]{0,8}\Z")]
+Time: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z\Z")]
+Value: TypeAlias = str | int  # of an axis
+Command: TypeAlias = Annotated[list[str], Meta(min_length=1)]
+
+AT: Final = " - at `$"  # as msgspec tells a place
+
+
+def from_builtins(kind: Any, content: object) -> Any:
+    """What `msgspec.convert` should do with the types above: its `dec_hook`. The place in an error is kept."""
+    origin, (inner,) = get_origin(kind), get_args(kind)
+    items = cast(Mapping[str, object], content) if isinstance(content, Mapping) else None
+    if origin is OrAbsent:
+        return _convert(cast(object, content), inner) if items is None or "absent" not in items else _absent(items)
+    if items is None:
+        raise ValueError(f"Expected `object`, got `{type(cast(object, content)).__name__}`")
+    return {key: _convert(value, inner, f"{AT}.{key}`") for key, value in items.items()}
+
+
+def _absent(content: Mapping[str, object]) -> Absent:
+    reason = content["absent"]
+    if len(content) != 1 or not isinstance(reason, str) or not reason:
+        raise ValueError("what is absent must be exactly {'absent': reason}")
+    return Absent(reason)
+
+
+def _convert(content: object, kind: Any, place: str = "") -> Any:
+    try:
+        return msgspec.convert(content, kind, dec_hook=from_builtins)
+    except msgspec.ValidationError as error:  # as it is, it would leave this function without the place of `content`
+        raise ValueError(f"{error}{place}") from None

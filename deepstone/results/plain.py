@@ -1,0 +1,164 @@
+"""JSON that anyone may have written, parsed with its size, depth and number of values bounded, and made plain."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from functools import lru_cache
+from typing import Final, NoReturn, TypeAlias, cast
+
+from deepstone.errors import RefusedInputError
+
+MAX_BYTES: Final = 64 * 2**20
+MAX_NESTING: Final = 32
+MAX_INTEGER: Final = 2**63 - 1
+MAX_CONTAINERS: Final = 2_000_000  # 64 MiB of "{}," would otherwise become gigabytes of objects
+MAX_DIGITS: Final = 19  # of a whole number; a longer one does not fit 63 bits
+WRAPPER_LEVELS: Final = 2  # a record may stand in a list, in an object with its checksum
+
+_BRACKETS = b"[]{}"
+_ALL_BUT_BRACKETS = bytes(sorted(set(range(256)) - set(_BRACKETS)))
+_UNPRINTABLE = re.compile("[\0\ud800-\udfff]")
+_PLAIN_KEY = re.compile(r"[^\x00-\x1f\x7f/\\\ud800-\udfff]{1,200}")
+_READABLE_KEY = re.compile(r"[A-Za-z0-9_.-]{1,60}")
+
+Pairs: TypeAlias = list[tuple[str, object]]
+# Where a value stands: the way to what holds it, and its key or position there. Spelled out only in a message.
+Place: TypeAlias = "tuple[Place, str | int] | None"
+
+
+def parse_json(data: bytes, *, limit_bytes: int = MAX_BYTES) -> object:
+    """JSON without repeated keys, NaN or huge numbers; RefusedInputError says what and where."""
+    if len(data) > limit_bytes:
+        raise RefusedInputError(f"is larger than {limit_bytes / 2**20:.0f} MiB")
+    check_structure(data)
+    try:
+        return json.loads(
+            data.decode("utf-8"), object_pairs_hook=_object, parse_constant=_no_constant, parse_int=_bounded_int
+        )
+    except UnicodeDecodeError as error:
+        raise RefusedInputError(f"byte {error.start + 1} is not UTF-8 text") from None
+    except json.JSONDecodeError as error:
+        raise RefusedInputError(f"is not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from None
+
+
+def check_structure(data: bytes) -> None:
+    """Refuse deep nesting and masses of containers by looking at the brackets alone, so that no parser meets them."""
+    # An escaped quote ends no string. Dropping escaped backslashes first leaves only real escapes of quotes.
+    outside = data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]
+    brackets = b"".join(outside).translate(None, _ALL_BUT_BRACKETS)
+    if brackets.count(b"[") + brackets.count(b"{") > MAX_CONTAINERS:
+        raise RefusedInputError(f"holds more than {MAX_CONTAINERS:,} lists and objects")
+    deepest, depth = MAX_NESTING + WRAPPER_LEVELS, 0
+    for bracket in brackets:
+        depth += 1 if bracket in b"[{" else -1
+        if depth > deepest:
+            raise RefusedInputError(f"is nested more than {MAX_NESTING} levels deep")
+
+
+def _object(pairs: Pairs) -> dict[str, object]:
+    items = dict(pairs)
+    if len(items) != len(pairs):
+        keys = [key for key, _ in pairs]
+        repeated = next(key for at, key in enumerate(keys) if key in keys[:at])
+        raise RefusedInputError(f"holds the key {shown(repeated)} twice in one object")
+    return items
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise RefusedInputError(f"holds {name}, which is not a number of JSON")
+
+
+def _bounded_int(digits: str) -> int:
+    if len(digits.lstrip("-")) > MAX_DIGITS:
+        raise RefusedInputError(f"holds a whole number of more than {MAX_DIGITS} digits")
+    return int(digits)
+
+
+def check_plain(value: object, where: Place = None, depth: int = 0) -> None:
+    """JSON without null, without numbers that are none, without text that cannot be written, and not too deep."""
+    if isinstance(value, dict):
+        _check_object(cast(dict[object, object], value), where, depth + 1)
+    elif isinstance(value, (list, tuple)):
+        _check_list(cast(list[object], value), where, depth + 1)
+    elif isinstance(value, str):
+        if _UNPRINTABLE.search(value):
+            refuse(where, f"must be text without NUL and without lone surrogates, not {shown(value)}")
+    elif isinstance(value, float):
+        if not math.isfinite(value):
+            refuse(where, f"must be a finite number, not {value}")
+    elif isinstance(value, int):
+        if abs(value) > MAX_INTEGER:
+            refuse(where, f"must be a number of at most 63 bits, not {shown(value)}")
+    else:
+        refuse(where, f"must be text, a number, true, false, a list or an object, not {shown(value)}")
+
+
+def _check_object(items: dict[object, object], where: Place, depth: int) -> None:
+    _check_depth(depth)
+    for key, value in items.items():
+        # Redaction leaves keys alone, so a key must not be able to hold a path.
+        if not isinstance(key, str) or not _is_plain_key(key):
+            refuse(where, f"has the key {shown(key)}; a key is a short name without slashes")
+        if not _is_plain_leaf(value):
+            check_plain(value, (where, key), depth)
+
+
+def _check_list(items: list[object], where: Place, depth: int) -> None:
+    _check_depth(depth)
+    if set(map(type, items)) == {float} and math.isfinite(sum(cast(list[float], items))):
+        return  # nearly everything in a record is a sample; a sum is finite only if all of it is
+    for position, value in enumerate(items):
+        if not _is_plain_leaf(value):
+            check_plain(value, (where, position), depth)
+
+
+def _check_depth(depth: int) -> None:
+    if depth > MAX_NESTING:
+        raise RefusedInputError(f"record: is nested more than {MAX_NESTING} levels deep")
+
+
+@lru_cache(maxsize=1024)  # records have nearly all of their keys in common
+def _is_plain_key(key: str) -> bool:
+    return bool(_PLAIN_KEY.fullmatch(key))
+
+
+def _is_plain_leaf(value: object) -> bool:
+    """True for a good text or number, told without its place, which costs more than the look."""
+    if type(value) is str:
+        return not _UNPRINTABLE.search(value)
+    if type(value) is int:
+        return -MAX_INTEGER <= value <= MAX_INTEGER
+    return type(value) is float and math.isfinite(value)
+
+
+def refuse(where: Place, why: str) -> NoReturn:
+    raise RefusedInputError(f"{spelled(where) or 'record'}: {why}")
+
+
+def spelled(where: Place) -> str:
+    """`a.b[2]`; a key that is no ordinary word is shown in quotes."""
+    if where is None:
+        return ""
+    parent, key = where
+    if isinstance(key, int) or not _READABLE_KEY.fullmatch(key):
+        return f"{spelled(parent)}[{shown(key)}]"
+    return f"{spelled(parent)}.{key}" if parent else key
+
+
+def shown(value: object) -> str:
+    """A value as a message can carry it: short, and printable whatever it holds."""
+    if value is None:
+        return "null"
+    if isinstance(value, str):
+        return repr(value if len(value) <= 40 else value[:40] + "…")
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int):
+        return str(value) if abs(value) <= MAX_INTEGER else "a number of more than 63 bits"
+    if isinstance(value, float):
+        return str(value)
+    if isinstance(value, dict):
+        return "an object"
+    return "a list" if isinstance(value, list) else f"a {type(value).__name__}"

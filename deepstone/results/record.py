@@ -1,0 +1,246 @@
+"""The record of one run, schema 1. What is not known is absent with the reason, never null."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Final, Literal, TypeAlias
+
+from msgspec import Meta
+
+from deepstone.absent import Absent
+from deepstone.results.doubt import Doubt
+from deepstone.results.environment import Environment
+from deepstone.results.parts import (
+    AtLeast0,
+    Command,
+    Count,
+    Json,
+    Number,
+    OrAbsent,
+    Part,
+    Positive,
+    RunId,
+    Sha,
+    SomeText,
+    Table,
+    Time,
+    Value,
+)
+from deepstone.results.quantity import Quantity
+
+SCHEMA: Final = 1
+PROGRAM: Final = "deepstone"  # the first word of every recorded command
+
+Outcome: TypeAlias = Literal["ok", "unsupported", "oom", "timeout", "crashed", "diverged"]
+WorkloadPhase: TypeAlias = Literal["forward", "gradient", "train"]
+OUTCOMES: Final[tuple[Outcome, ...]] = ("ok", "unsupported", "oom", "timeout", "crashed", "diverged")
+WORKLOAD_PHASES: Final[tuple[WorkloadPhase, ...]] = ("forward", "gradient", "train")  # how much of a step a job runs
+STEP_PHASES: Final = ("data", "forward", "backward", "communication", "update")  # what a step is made of
+
+
+class IdentityWorkload(Part, frozen=True, kw_only=True):
+    model: str
+    batch: Positive
+    phase: WorkloadPhase
+    input: str
+
+
+class Identity(Part, frozen=True, kw_only=True):
+    """What makes two runs runs of the same job. Holds no host, user or path, so a redacted record keeps its name."""
+
+    graph_sha: Sha
+    workload: IdentityWorkload
+    requested: Table[Value]
+    environment_sha: Sha
+    machine_sha: Sha
+    repetition: Positive
+
+
+class Workload(IdentityWorkload, frozen=True, kw_only=True):
+    """`source`: "zoo", or the file of the model, whose SHA-256 is `file_sha256`."""
+
+    source: SomeText
+    file_sha256: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?\Z")]
+
+
+class Effect(Part, frozen=True, kw_only=True):
+    """What an axis was in effect: `observed` in the framework, or merely `set`."""
+
+    value: str | int | float | bool
+    source: Literal["observed", "set"]
+
+
+class Setup(Part, frozen=True, kw_only=True, rename={"effects": "effective"}):
+    """`effects` is missing in findings that were not told it."""
+
+    requested: Table[Value]
+    effects: Table[Effect] | None = None
+
+    @property
+    def effective(self) -> Table[Effect]:
+        return self.effects or {}
+
+    def value(self, axis: str) -> str:
+        """What an axis was in effect, else what was asked for, else nothing."""
+        return str(self.effective[axis].value if axis in self.effective else self.requested.get(axis, ""))
+
+
+class Failure(Part, frozen=True, kw_only=True):
+    reason: SomeText
+    stage: SomeText
+    stderr_tail: str
+    signal: Annotated[str, Meta(pattern=r"^SIG[A-Z0-9+-]{1,20}\Z")] | None = None
+    exit_code: int | None = None
+
+
+class Block(Part, frozen=True, kw_only=True):
+    """Samples taken without a pause; each is the mean of `steps_per_sample` steps."""
+
+    start_s: AtLeast0
+    steps_per_sample: Positive
+    step_s: list[AtLeast0]
+
+
+class Rank(Part, frozen=True, kw_only=True):
+    blocks: list[Block]
+
+
+class Launch(Part, frozen=True, kw_only=True):
+    ranks: list[Rank]
+    warmup_steps: Count
+
+
+class Samples(Part, frozen=True, kw_only=True):
+    launches: list[Launch]
+    warmup_steps: Count
+
+    @property
+    def timed(self) -> Iterator[Block]:
+        """The blocks of every launch. Ranks run at the same time, so one of them stands for all."""
+        return (block for launch in self.launches for rank in launch.ranks[:1] for block in rank.blocks)
+
+
+class Summary(Part, frozen=True, kw_only=True):
+    step_s: Quantity
+    samples_per_s: Quantity
+    sustained_samples_per_s: AtLeast0
+    interval: Literal["within process", "across launches"]
+    stopped: SomeText
+
+
+class StepPhases(Part, frozen=True, kw_only=True):
+    """One that was found as a difference may come out negative, and is shown so."""
+
+    data_s: OrAbsent[Quantity]
+    forward_s: OrAbsent[Quantity]
+    backward_s: OrAbsent[Quantity]
+    communication_s: OrAbsent[Quantity]
+    update_s: OrAbsent[Quantity]
+    method: SomeText
+
+    def items(self) -> Iterator[tuple[str, Quantity | Absent]]:
+        for name in STEP_PHASES:
+            yield name, getattr(self, f"{name}_s")
+
+
+class Meter(Part, frozen=True, kw_only=True):
+    """The share of one counter. `covers`: what its joules include."""
+
+    name: str
+    covers: str
+    joules: Number
+    update_period_s: Number
+
+
+class Energy(Part, frozen=True, kw_only=True):
+    """Of the whole device over a window. `resolution_share`: how far the joules may be off, because counters move in
+    steps."""
+
+    joules: Number
+    joules_per_step: Number
+    samples_per_j: Number
+    average_power_w: Number
+    window_s: Number
+    resolution_share: Number
+    meters: list[Meter]
+
+
+class Cost(Part, frozen=True, kw_only=True):
+    flops: OrAbsent[Count]
+    bytes: OrAbsent[Count]
+
+
+class ShareOfPeak(Part, frozen=True, kw_only=True):
+    """FLOP/s reached over those of the best matrix product in the precision of the step."""
+
+    share: Number
+    peak_flops_per_s: Number
+    precision: str | None = None
+    measured_with: str | None = None
+    measured_at: str | None = None
+
+
+class Comparison(Part, frozen=True, kw_only=True):
+    """`ratio`: time per sample of A over that of B."""
+
+    side: Literal["a", "b"]
+    other_job: Sha
+    ratio: Quantity
+    verdict: str
+    pairs: Count
+    pairing: str
+    sameness: OrAbsent[Table[Json]]
+
+
+class Training(Part, frozen=True, kw_only=True):
+    """What the timed steps did. `losses`: steps done and the loss then. `early_change`: how far the first steps moved
+    the parameters (or the size of the gradients); `moved` of `arrays` changed at all."""
+
+    losses: list[tuple[Positive, Number]]
+    early_change: AtLeast0 | None = None
+    arrays: Positive | None = None
+    moved: Count | None = None
+
+
+class Draft(Part, frozen=True, kw_only=True):
+    """A record before the store has given it its `id`."""
+
+    schema: Literal[1]
+    job: Sha
+    started_at: Time
+    graph_sha: Sha
+    command: Command
+    identity: Identity
+    workload: Workload
+    setup: Setup
+    outcome: Outcome
+    failure: OrAbsent[Failure]
+    samples: Samples
+    summary: OrAbsent[Summary]
+    phases: OrAbsent[StepPhases]
+    startup: OrAbsent[Table[OrAbsent[AtLeast0]]]
+    memory: OrAbsent[Table[OrAbsent[Count]]]
+    energy: OrAbsent[Energy]
+    cost: Cost
+    share_of_peak: OrAbsent[ShareOfPeak | AtLeast0]
+    environment: Environment
+    comparison: OrAbsent[Comparison]
+    training: OrAbsent[Training] | None = None  # early records lack it
+    doubts: list[Doubt]
+
+    def to_json(self) -> dict[str, Json]:
+        written = super().to_json()
+        if isinstance(self.training, Training):  # whose pairs are lists in JSON
+            losses: list[Json] = [list(pair) for pair in self.training.losses]
+            written["training"] = {**self.training.to_json(), "losses": losses}
+        return written
+
+
+class Record(Draft, frozen=True, kw_only=True):
+    """What is kept of a run."""
+
+    id: RunId
+
+    @staticmethod
+    def of(draft: Draft, id: str) -> Record:
+        return Record(id=id, **{name: getattr(draft, name) for name in Draft.__struct_fields__})

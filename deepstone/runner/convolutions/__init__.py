@@ -1,0 +1,1 @@
+"""The convolution lab: every algorithm on every convolution of a model."""

@@ -1,0 +1,321 @@
+"""The convolution lab: every algorithm on every convolution of a model, forward and both gradients.
+
+    for each convolution, each pass
+        convolution ─▶ which algorithms there are, what is picked
+        attempt     ─▶ one algorithm once: does it run, its workspace, its error          (one request each)
+        isolated_block ─▶ those that run, timed in turns
+        NumPy       ─▶ counts, memory and error of those that no library offers, while the worker sleeps
+
+An algorithm that takes the worker down is recorded as that. A fresh worker goes on with the others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deepstone.absent import Absent
+from deepstone.algorithms.catalog import ALGORITHMS
+from deepstone.algorithms.problem import PASSES, Operations, Pass, Problem
+from deepstone.graph.graph import Graph
+from deepstone.graph.ops import Conv
+from deepstone.graph.weights import cached_weights, parameter_slices
+from deepstone.measure import doubts
+from deepstone.measure.statistics import Quantity, median_of
+from deepstone.records.schema import is_absent
+from deepstone.results.doubt import Doubt
+from deepstone.runner.assemble import now
+from deepstone.runner.conversation import (
+    BlockTimes,
+    Conversation,
+    ConvolutionFacts,
+    JobFailed,
+    cache_folder,
+    talking_to_worker,
+)
+from deepstone.runner.convolutions.references import try_references
+from deepstone.runner.convolutions.results import Convolution, Lab, Tried
+from deepstone.runner.gpu_around import watching_gpu
+from deepstone.runner.job import Job
+from deepstone.runner.measurement import SHORTEST_SAMPLE_CPU_S, SHORTEST_SAMPLE_GPU_S, OnProgress, no_progress
+
+_ROUNDS = 6
+_FEWEST_ROUNDS = 3  # for what is so slow that more would take many times the budget
+_MOST_SAMPLES = 50  # of one algorithm in one round
+_REPLICATES = 400
+_LONG_S = 0.02  # what takes longer hardly notices what was in the caches
+_MOST_RESTARTS = 12  # then it is not one algorithm that is broken
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabEffort:
+    """`budget_s` is the timed time of one algorithm on one pass of one convolution."""
+
+    budget_s: float = 0.5
+    timeout_s: float = 1800.0
+
+
+def equal_convolutions(graph: Graph, batch: int) -> dict[Problem, tuple[str, ...]]:
+    """Every convolution once, with the layers that are it."""
+    found: dict[Problem, tuple[str, ...]] = {}
+    for layer in graph.layers:
+        if isinstance(layer.op, Conv):
+            problem = Problem.of_layer(graph, layer, batch)
+            found[problem] = (*found.get(problem, ()), layer.name)
+    return found
+
+
+def passes_of(phase: str) -> tuple[Pass, ...]:
+    return PASSES[:1] if phase == "forward" else PASSES
+
+
+def new_lab() -> Lab:
+    return Lab(started_at=now())
+
+
+def run_lab(job: Job, effort: LabEffort, lab: Lab, on_progress: OnProgress = no_progress) -> None:
+    """Fill the lab. Raises JobFailed when nothing can be tried at all, MissingError when something is not there."""
+    reason = job.broken_rule
+    if reason:
+        raise JobFailed("unsupported", reason, stage="plan")
+    wanted = equal_convolutions(job.model.graph, job.batch)
+    passes = passes_of(job.phase)
+    weights = _Weights(job)
+    with watching_gpu(job) as lab.gpu, _Workers(job, effort, lab) as workers:
+        for number, (problem, layers) in enumerate(wanted.items()):
+            convolution = Convolution(problem=problem, layers=layers)
+            lab.convolutions.append(convolution)
+            for place, direction in enumerate(passes):
+                on_progress(f"{layers[0]}, {direction}", (number + place / len(passes)) / len(wanted))
+                _Pass(workers, effort, convolution, direction).run()
+                convolution.tried += try_references(problem, direction, weights.of(layers[0]))
+
+
+class _Weights:
+    """The job's own, read from the cache that its worker reads, too."""
+
+    def __init__(self, job: Job) -> None:
+        graph = job.model.graph
+        path = cached_weights(graph, int(job.request["seed"]), cache_folder() / "weights", generic=job.generic_weights)
+        self._flat = np.load(path, mmap_mode="r")
+        self._places = {
+            layer: (start, shape) for layer, name, start, shape in parameter_slices(graph) if name == "weight"
+        }
+
+    def of(self, layer: str) -> NDArray[Any]:
+        start, shape = self._places[layer]
+        return np.array(self._flat[start : start + int(np.prod(shape))]).reshape(shape)
+
+
+class _Workers:
+    """One worker at a time; a fresh one where the last has gone."""
+
+    def __init__(self, job: Job, effort: LabEffort, lab: Lab) -> None:
+        self._job = job
+        self._effort = effort
+        self._lab = lab
+        self._stack = ExitStack()
+        self._talk: Conversation | None = None
+        self._started = 0
+
+    def __enter__(self) -> _Workers:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, _error: BaseException | None, _at: TracebackType | None
+    ) -> None:
+        try:
+            if kind is None and self._talk is not None:
+                self._talk.close()
+        finally:
+            self.end()
+
+    def end(self) -> None:
+        self._lab.round_trips += [] if self._talk is None else self._talk.round_trips
+        self._talk = None
+        self._stack.close()
+
+    def talk(self) -> Conversation:
+        if self._talk is None:
+            if self._started > _MOST_RESTARTS:
+                raise JobFailed("crashed", f"{self._started} workers have ended before their time", stage="convolution")
+            self._started += 1
+            conversation = self._stack.enter_context(talking_to_worker(self._job, timeout_s=self._effort.timeout_s))
+            self._lab.hello = conversation.hello()
+            conversation.build()
+            self._talk = conversation
+        return self._talk
+
+    @property
+    def nothing_opened(self) -> bool:
+        return self._lab.facts is None
+
+    def open(self, layer: str, direction: Pass) -> ConvolutionFacts:
+        facts = self.talk().convolution(layer, direction)
+        self._lab.facts = self._lab.facts or facts
+        return facts
+
+    def survived(self, failure: JobFailed) -> bool:
+        """Whether the worker is as good as before. One that is not is ended."""
+        if failure.outcome in ("unsupported", "oom") and failure.signal is None and failure.exit_code is None:
+            return True
+        self.end()
+        return False
+
+
+@dataclass(kw_only=True, slots=True)
+class _Turns:
+    """One algorithm's part: how its samples are taken, and those taken so far."""
+
+    algorithm: str
+    steps_per_sample: int
+    samples: int
+    rounds: int
+    lead: int  # untimed runs before those that are timed, since another algorithm's data is in the caches
+    blocks: list[BlockTimes] = field(default_factory=list[BlockTimes])
+
+    def quantity(self) -> Quantity:
+        return median_of([[block.step_s for block in self.blocks]], replicates=_REPLICATES)
+
+    def doubt(self, *, on_gpu: bool) -> Doubt | None:
+        """Whether the host was what was timed; by the block in which it was least so."""
+        if not on_gpu:
+            return None
+        freest = min(self.blocks, key=lambda block: block.enqueue_s / max(block.total_s, 1e-12))
+        return doubts.host_bound(enqueue_s=freest.enqueue_s, block_s=freest.total_s)
+
+
+def _first_look(conversation: Conversation, algorithm: str, *, budget_s: float, on_gpu: bool) -> _Turns:
+    """How long it takes about, and so how it is to be timed."""
+    look = conversation.isolated_times(algorithm, samples=2)
+    step_s = max(min(look.step_s), 1e-9)
+    shortest_s = SHORTEST_SAMPLE_GPU_S if on_gpu else SHORTEST_SAMPLE_CPU_S
+    steps_per_sample = max(1, math.ceil(shortest_s / step_s))
+    samples = int(budget_s / _ROUNDS / (steps_per_sample * step_s))
+    return _Turns(
+        algorithm=algorithm,
+        steps_per_sample=steps_per_sample,
+        samples=max(1, min(_MOST_SAMPLES, samples)),
+        rounds=_ROUNDS if _ROUNDS * step_s <= 2 * budget_s else _FEWEST_ROUNDS,
+        lead=1 if step_s < _LONG_S else 0,
+    )
+
+
+def _take_turns(all_turns: Iterable[_Turns], block: Callable[[_Turns], BlockTimes | None]) -> None:
+    """Round after round, in alternating order. `block` times one, or gives nothing once its algorithm has failed."""
+    turns = list(all_turns)
+    for number in range(_ROUNDS):
+        for each in turns if number % 2 == 0 else reversed(turns):
+            if number < each.rounds:
+                taken = block(each)
+                if taken is not None:
+                    each.blocks.append(taken)
+
+
+class _Pass:
+    """All algorithms of the library on one pass of one convolution."""
+
+    def __init__(self, workers: _Workers, effort: LabEffort, convolution: Convolution, direction: Pass) -> None:
+        self._workers = workers
+        self._effort = effort
+        self._convolution = convolution
+        self._direction: Pass = direction
+        self._known: dict[str, dict[str, Any]] = {}  # of those that run
+        self._failed: dict[str, str] = {}
+
+    def run(self) -> None:
+        try:
+            facts = self._workers.open(self._convolution.name, self._direction)
+        except JobFailed as failure:
+            if self._workers.nothing_opened and (failure.stage != "convolution" or failure.outcome == "unsupported"):
+                raise  # not this one convolution's fault: the network was not built, or the framework cannot
+            self._workers.survived(failure)
+            self._convolution.failures[self._direction] = f"{failure.outcome}: {failure.reason}"
+            return
+        on_gpu = facts.device != "cpu"
+        turns: dict[str, _Turns] = {}
+        try:
+            for name in facts.algorithms:
+                known = self._safely(name, lambda name=name: self._workers.talk().attempt(name))
+                if known is not None:
+                    self._known[name] = known
+            for name in list(self._known):
+                look = self._safely(
+                    name,
+                    lambda name=name: _first_look(
+                        self._workers.talk(), name, budget_s=self._effort.budget_s, on_gpu=on_gpu
+                    ),
+                )
+                if look is not None:
+                    turns[name] = look
+            _take_turns(turns.values(), self._block)
+        except JobFailed as failure:
+            self._convolution.failures[self._direction] = f"{failure.outcome}: {failure.reason}"
+        self._convolution.tried += [
+            self._tried(name, formula, facts, turns) for name, formula in facts.algorithms.items()
+        ]
+
+    def _block(self, turns: _Turns) -> BlockTimes | None:
+        return self._safely(
+            turns.algorithm,
+            lambda: self._workers.talk().isolated_times(
+                turns.algorithm,
+                samples=turns.samples,
+                steps_per_sample=turns.steps_per_sample,
+                lead=turns.lead,
+            ),
+        )
+
+    def _safely(self, name: str, ask: Any) -> Any:
+        """What was asked about an algorithm, or None once it has failed. The others are ready again afterwards."""
+        if name in self._failed:
+            return None
+        try:
+            return ask()
+        except JobFailed as failure:
+            told = "" if failure.outcome == "unsupported" else f"{failure.outcome}: "
+            self._failed[name] = told + failure.reason
+            if not self._workers.survived(failure):
+                self._workers.open(self._convolution.name, self._direction)
+                for other in self._known:
+                    if other not in self._failed:
+                        self._workers.talk().attempt(other)
+            return None
+
+    def _tried(self, name: str, formula: str, facts: ConvolutionFacts, turns: dict[str, _Turns]) -> Tried:
+        known = self._known.get(name, {})
+        reason = Absent(self._failed.get(name) or self._convolution.failures.get(self._direction) or "not timed")
+        timed = turns.get(name)
+        measured = timed is not None and bool(timed.blocks) and name not in self._failed
+        on_gpu = facts.device != "cpu"
+        return Tried(
+            algorithm=name,
+            direction=self._direction,
+            kind="timed",
+            time=timed.quantity() if timed is not None and measured else reason,
+            workspace_bytes=_number(known.get("workspace_bytes"), reason),
+            operations=_operations(formula, self._convolution.problem, self._direction),
+            formula=formula,
+            relative_error=_number(known.get("relative_error"), reason),
+            picked=facts.picked == name,
+            implementation=str(known.get("implementation", "")),
+            doubt=timed.doubt(on_gpu=on_gpu) if timed is not None and measured else None,
+        )
+
+
+def _operations(formula: str, problem: Problem, direction: Pass) -> Operations | Absent:
+    reason = ALGORITHMS[formula].refusal(problem)
+    return Absent(f"no formula: {reason}") if reason else ALGORITHMS[formula].operations(problem, direction)
+
+
+def _number(value: Any, otherwise: Absent) -> Any:
+    if value is None:
+        return otherwise
+    return Absent(str(value["absent"])) if is_absent(value) else value

@@ -1,0 +1,87 @@
+"""Algorithms that no library here offers, in NumPy: their counts, their memory and their error, never their speed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deepstone.absent import Absent
+from deepstone.algorithms.catalog import ALGORITHMS, DIRECT, REFERENCES
+from deepstone.algorithms.fourier import in_single_precision
+from deepstone.algorithms.problem import Pass, Problem, relative_error
+from deepstone.runner.convolutions.results import Tried
+
+SAMPLES = 2  # of the batch, from which an error is learnt
+CHANNELS = 64  # of what the pass gives; each is a sum of its own, so more would tell no more
+_FP32_BYTES = 4
+_MOST_FLOPS = 40e9  # of one run in NumPy: a few seconds
+_NO_TIME = Absent("a reference implementation; its time says nothing")
+
+
+def try_references(problem: Problem, direction: Pass, weight: NDArray[Any]) -> Iterator[Tried]:
+    """Counts and workspace are of the whole batch, in fp32; the error is of fp32 against float64 on a few samples."""
+    few, weight = _part(problem, direction, weight)
+    random = np.random.default_rng(0)
+    images = random.standard_normal((few.batch, few.channels, *few.image), dtype=np.float32)
+    upstream = random.standard_normal((few.batch, few.filters, *few.output), dtype=np.float32)
+    arrays = (images, weight.astype(np.float32), upstream)
+    exact: NDArray[Any] | None = None
+    for name in REFERENCES:
+        algorithm = ALGORITHMS[name]
+        reason = algorithm.refusal(problem)
+        if reason:
+            yield _refused(name, direction, reason)
+            continue
+        error = _unaffordable(name, few, direction)
+        if error is None:
+            if exact is None:
+                exact = ALGORITHMS[DIRECT].compute(few, direction, *(array.astype(np.float64) for array in arrays))
+            error = relative_error(algorithm.compute(few, direction, *arrays), exact)
+        yield Tried(
+            algorithm=f"numpy {name}",
+            direction=direction,
+            kind="reference",
+            time=_NO_TIME,
+            workspace_bytes=_FP32_BYTES * algorithm.workspace_values(problem, direction),
+            operations=algorithm.operations(problem, direction),
+            formula=name,
+            relative_error=error,
+        )
+
+
+def _part(problem: Problem, direction: Pass, weight: NDArray[Any]) -> tuple[Problem, NDArray[Any]]:
+    """A few samples, and a few of the channels that the pass gives: filters, or in the data gradient the image's."""
+    few = problem.with_batch(min(SAMPLES, problem.batch))
+    if problem.groups > 1:
+        return few, weight
+    if direction == "data":
+        return replace(few, channels=min(CHANNELS, few.channels)), weight[:, :CHANNELS]
+    return replace(few, filters=min(CHANNELS, few.filters)), weight[:CHANNELS]
+
+
+def _refused(name: str, direction: Pass, reason: str) -> Tried:
+    return Tried(
+        algorithm=f"numpy {name}",
+        direction=direction,
+        kind="reference",
+        time=Absent(reason),
+        workspace_bytes=Absent(reason),
+        operations=Absent(reason),
+        formula=name,
+        relative_error=Absent(reason),
+    )
+
+
+def _unaffordable(name: str, few: Problem, direction: Pass) -> Absent | None:
+    """Why the error is not computed, or None."""
+    if name.startswith("fft") and not in_single_precision():
+        return Absent("this NumPy transforms in float64 only, so fp32 has no error here; use NumPy 2")
+    flops = ALGORITHMS[name].operations(few, direction).flops
+    direct = ALGORITHMS[DIRECT].operations(few, direction).flops
+    if max(flops, direct) > _MOST_FLOPS:
+        return Absent(f"not computed: {max(flops, direct) / 1e9:.0f} GFLOP take NumPy too long")
+    return None

@@ -1,0 +1,396 @@
+"""Measures one launch of a job: warm-up, blocks until the interval is narrow or the budget is spent, then the rest.
+
+    hello ─ prepare ─▶ block block block … block ─▶ phases ─▶ energy ─▶ loss, memory ─▶ close
+                       │◀─ noise is read at both ends ─▶│
+                       │ between blocks: where did warm-up end? is the interval narrow enough?
+                    look  look                 look look: does the program train? (measure.training)
+
+Progress is reported only between blocks; while a block runs the controller sleeps.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from deepstone.absent import Absent
+from deepstone.hardware.noise import Noise
+from deepstone.measure.doubts import RoundTrip
+from deepstone.measure.effort import Effort
+from deepstone.measure.energy.window import Energy, energy_over, find_meters, read_meters
+from deepstone.measure.noise import NoiseReading, noise_doubts
+from deepstone.measure.statistics import Quantity, difference_of_medians, median_of, rough_relative_half_width
+from deepstone.measure.steady_state import settled, warmup_end
+from deepstone.measure.training import EARLY_STEPS, LATE_STEPS, Evidence, Look
+from deepstone.results.doubt import Doubt
+from deepstone.runner.conversation import BlockTimes, Conversation, Hello, JobFailed, Prepared
+from deepstone.runner.gpu_around import GpuAround
+from deepstone.runner.job import Job
+from deepstone.setups.effective import contradiction
+
+# A timed sample lasts at least this long, so that the timestamps at its ends cost nothing that shows: reading the
+# host's clock takes 0.1 µs, recording a CUDA event some 5 µs of the host's time.
+SHORTEST_SAMPLE_CPU_S = 1e-3
+SHORTEST_SAMPLE_GPU_S = 4e-3
+MOST_SAMPLES = 50_000  # in the longest run, so that a record stays readable
+FEWEST_BLOCKS = 5
+FEWEST_SAMPLES = 10
+# A start can be slow for many steps and even all the while. So no interval counts before this long and this many steps,
+# or half the budget where steps are slow; and then it must hold for a third more of the same.
+LEAST_TIME_S = 2.0
+LEAST_STEPS = 60
+CONFIRMING_SHARE = 1 / 3
+LEAST_STEADY_SAMPLES = 5  # also beyond the budget: fewer have no interval worth showing
+_MOST_CHANGE = 2.0  # of the target, between what was measured first and what confirms it
+_VALUES_LOOKED_AT = 128  # of each array
+PHASE_ROUNDS = 5
+PHASE_BUDGET_SHARE = 0.1
+MOST_PHASE_STEPS = 40  # per round
+ENERGY_WINDOW_S = 2.0
+_PHASE_REPLICATES = 400
+
+_LOOKED_AT = {"train": "parameters", "gradient": "gradients"}
+
+OnProgress = Callable[[str, float], None]  # stage, share done
+
+
+@dataclass(kw_only=True, slots=True)
+class Launched:
+    """What one launch gave so far. Filled as it comes, so that a crash loses nothing that was measured before it."""
+
+    hello: Hello | None = None
+    prepared: Prepared | None = None
+    blocks: list[BlockTimes] = field(default_factory=list[BlockTimes])
+    stopped: str = ""
+    phase_s: dict[str, Quantity] = field(default_factory=dict[str, Quantity])
+    phase_method: str = ""
+    memory: dict[str, Any] = field(default_factory=dict[str, Any])
+    energy: Energy | Absent = field(default_factory=lambda: Absent("the run ended before energy was measured"))
+    noise: tuple[NoiseReading, NoiseReading] | None = None
+    gpu: GpuAround = field(default_factory=GpuAround)
+    round_trips: list[RoundTrip] = field(default_factory=list[RoundTrip])
+    loss: float | None = None
+    evidence: Evidence | None = None
+    step: Quantity | None = None  # the interval that ended the measuring, so that it need not be computed again
+    calibration_samples: int = 0  # taken to find out how long a step is; warm-up at any rate
+    warmup_given: int | None = None  # samples of warm-up where the caller decided; else it is read off the samples
+
+    @property
+    def samples(self) -> list[float]:
+        return [sample for block in self.blocks for sample in block.step_s]
+
+    @property
+    def recent_step_s(self) -> float:
+        """About how long a step takes by now."""
+        return median(self.blocks[-1].step_s)
+
+    @property
+    def warmup_samples(self) -> int:
+        if self.warmup_given is not None:
+            return self.warmup_given
+        return max(warmup_end(self.samples), self.calibration_samples)
+
+    @property
+    def warmup_steps(self) -> int:
+        left, steps = self.warmup_samples, 0
+        for block in self.blocks:
+            taken = min(left, len(block.step_s))
+            steps += taken * block.steps_per_sample
+            left -= taken
+        return steps
+
+    def steady(self) -> list[list[float]]:
+        """The samples after warm-up, in their blocks."""
+        left, blocks = self.warmup_samples, list[list[float]]()
+        for block in self.blocks:
+            kept = block.step_s[left:]
+            left = max(0, left - len(block.step_s))
+            if kept:
+                blocks.append(kept)
+        return blocks
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.prepared is not None and str(self.prepared.effective["device"]["value"]).startswith("gpu")
+
+    @property
+    def noise_doubts(self) -> list[Doubt]:
+        """What the machine did besides, and who else was on the GPU."""
+        if self.noise is None:
+            return []
+        return noise_doubts(*self.noise, **self.gpu.uses(self.gpu_uuid) if self.on_gpu else {})
+
+    @property
+    def gpu_uuid(self) -> str | None:
+        """Which board it is: the framework's numbering and the driver's need not agree."""
+        return None if self.prepared is None else self.prepared.details.get("gpu_uuid")
+
+
+def start(
+    conversation: Conversation, job: Job, launched: Launched, on_progress: OnProgress, *, beforehand: Job | None = None
+) -> None:
+    """Up to and including the first step. Raises JobFailed when what was done is not what was asked.
+
+    `beforehand` is a job that the worker builds and forgets first, so that the framework has all it loads when used.
+    """
+    on_progress("starting the framework", 0.0)
+    launched.hello = conversation.hello()
+    if beforehand is not None:
+        conversation.prepare(beforehand)
+    on_progress("building the network", 0.0)
+    launched.prepared = conversation.prepare()
+    reason = contradiction(job.request, launched.prepared.effective)
+    if reason:
+        raise JobFailed("unsupported", reason, stage="prepare")
+    did = launched.prepared.effective
+    graph = job.model.graph
+    launched.evidence = Evidence(
+        phase=str(did["phase"]["value"]),
+        precision=str(did["precision"]["value"]),
+        has_parameters=not graph.opaque and any(graph.parameters(layer) for layer in graph.layers),
+    )
+
+
+def measure(conversation: Conversation, job: Job, launched: Launched, effort: Effort, on_progress: OnProgress) -> None:
+    """A whole launch."""
+    start(conversation, job, launched, on_progress)
+    assert launched.hello is not None
+    with closing(noise_around([launched])) as noise:
+        before = noise.now()
+        _blocks(conversation, launched, effort, on_progress)
+        launched.noise = (before, noise.now())
+    look_at_the_end(conversation, launched)
+    if effort.phases:
+        on_progress("phases", 1.0)
+        _phases(conversation, launched, effort)
+    on_progress("energy", 1.0)
+    _energy(conversation, job, launched)
+    finish(conversation, launched)
+
+
+def noise_around(launches: Sequence[Launched]) -> Noise:
+    """What reads the noise around the workers of these launches."""
+    pids = [launched.hello.pid for launched in launches if launched.hello is not None]
+    uuid = next((launched.gpu_uuid for launched in launches if launched.on_gpu), None)
+    before = {pid for launched in launches for pid in launched.gpu.pids_before}
+    return Noise(pids, gpu_uuid=uuid, gpu_pids_before=before)
+
+
+def finish(conversation: Conversation, launched: Launched) -> None:
+    """The loss, which tells whether the numbers were numbers, the memory, and whether all is still as asked."""
+    launched.loss = conversation.losses(0)[-1]
+    launched.memory = conversation.memory()
+    reason = conversation.contradiction()
+    launched.round_trips = conversation.round_trips
+    conversation.close()
+    if not math.isfinite(launched.loss):
+        raise JobFailed("diverged", f"the loss became {launched.loss}", stage="losses")
+    if reason:
+        raise JobFailed("unsupported", f"{reason} by the end of the run", stage="observe")
+
+
+def calibrate(conversation: Conversation, launched: Launched, effort: Effort) -> tuple[int, int]:
+    """How many steps a sample needs, and how many samples a block; the steps run for it count as warm-up.
+
+    The first of them are looked at: their blocks are asked for as those that will be timed.
+    """
+    assert launched.evidence is not None
+    launched.evidence.first = look(conversation, launched)
+    launched.blocks.append(conversation.block(samples=EARLY_STEPS))
+    launched.evidence.early = look(conversation, launched)
+    if launched.blocks[-1].total_s <= effort.block_s:
+        launched.blocks.append(conversation.block(samples=3))
+    if launched.blocks[-1].total_s > effort.block_s:
+        return _sizes(launched, effort)
+    # The first steps may be many times slower than the rest, so sizes are set by a block of about the right length.
+    steps_per_sample, samples = _sizes(launched, effort)
+    launched.blocks.append(conversation.block(samples=samples, steps_per_sample=steps_per_sample))
+    return _sizes(launched, effort)
+
+
+def look(conversation: Conversation, launched: Launched) -> Look:
+    """The loss and some values, outside all timed time."""
+    evidence = launched.evidence
+    assert evidence is not None
+    loss, kind = look_at_loss(conversation, launched), _LOOKED_AT.get(evidence.phase)
+    values = {} if kind is None else conversation.sample(kind, most=_VALUES_LOOKED_AT)
+    return Look(steps=conversation.steps, loss=loss, values=values)
+
+
+def look_at_loss(conversation: Conversation, launched: Launched) -> float:
+    assert launched.evidence is not None
+    loss = conversation.losses(0)[-1]
+    launched.evidence.losses.append((conversation.steps, loss))
+    return loss
+
+
+def look_before_last(conversation: Conversation, launched: Launched) -> None:
+    """Before the last timed block, where it is known which one that is."""
+    assert launched.evidence is not None
+    launched.evidence.before_last = look(conversation, launched)
+
+
+def look_at_the_end(conversation: Conversation, launched: Launched) -> None:
+    """After all timed blocks: one more like them where nobody looked before the last, and a few steps to hold it
+    against."""
+    evidence, last = launched.evidence, launched.blocks[-1]
+    assert evidence is not None
+    if evidence.before_last is None and last.steps > LATE_STEPS:
+        evidence.before_last = look(conversation, launched)
+        conversation.block(samples=len(last.step_s), steps_per_sample=last.steps_per_sample)
+    evidence.late = look(conversation, launched)
+    conversation.block(samples=LATE_STEPS)
+    evidence.after = look(conversation, launched)
+
+
+def _sizes(launched: Launched, effort: Effort) -> tuple[int, int]:
+    step_s = launched.recent_step_s
+    shortest_s = SHORTEST_SAMPLE_GPU_S if launched.on_gpu else SHORTEST_SAMPLE_CPU_S
+    shortest_s = max(shortest_s, effort.budget_s / MOST_SAMPLES)
+    steps_per_sample = max(1, math.ceil(shortest_s / max(step_s, 1e-9)))
+    return steps_per_sample, max(1, round(effort.block_s / max(step_s * steps_per_sample, 1e-9)))
+
+
+def _blocks(conversation: Conversation, launched: Launched, effort: Effort, on_progress: OnProgress) -> None:
+    steps_per_sample, samples = calibrate(conversation, launched, effort)
+    launched.calibration_samples = len(launched.samples)
+    spent_s = sum(block.total_s for block in launched.blocks)
+    width, next_look = math.inf, 0
+    first: _ToConfirm | None = None
+    stretched = False
+    while True:
+        launched.blocks.append(conversation.block(samples=samples, steps_per_sample=steps_per_sample))
+        spent_s += launched.blocks[-1].total_s
+        if spent_s >= (first.until_s if first else 0.0) and len(launched.blocks) >= next_look:
+            # Ever more rarely: looking costs, and one block changes less and less.
+            width = _relative_half_width(launched, effort.target_share)
+            next_look = math.ceil(1.15 * len(launched.blocks))
+            if width > effort.target_share or not _long_enough(launched, spent_s, effort.budget_s):
+                first = None
+            elif first is not None and first.holds(launched, effort.target_share):
+                launched.stopped = "interval within the target"
+                return
+            else:
+                first, next_look = _ToConfirm.of(launched, spent_s), 0
+        if spent_s >= effort.budget_s:
+            launched.step = None  # there are samples that it does not know
+            if len(launched.samples) - launched.warmup_samples >= LEAST_STEADY_SAMPLES:
+                launched.stopped = "budget stretched for a least number of samples" if stretched else "budget spent"
+                return
+            stretched, samples = True, 1
+        done = max(spent_s / effort.budget_s, (effort.target_share / width) ** 2 if math.isfinite(width) else 0.0)
+        on_progress("measuring", min(done, 0.99))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _ToConfirm:
+    """An interval that is narrow enough, and until when steps measured later must agree with it."""
+
+    step_s: float
+    samples: int
+    until_s: float
+
+    @classmethod
+    def of(cls, launched: Launched, spent_s: float) -> _ToConfirm:
+        steady = [sample for block in launched.steady() for sample in block]
+        until_s = (1 + CONFIRMING_SHARE) * spent_s
+        return cls(step_s=median(steady), samples=len(launched.samples), until_s=until_s)
+
+    def holds(self, launched: Launched, target_share: float) -> bool:
+        later_s = median(launched.samples[self.samples :])
+        return abs(later_s - self.step_s) <= _MOST_CHANGE * target_share * self.step_s
+
+
+def _long_enough(launched: Launched, spent_s: float, budget_s: float) -> bool:
+    steps = sum(block.steps for block in launched.blocks)
+    return spent_s >= LEAST_TIME_S and (steps >= LEAST_STEPS or spent_s >= budget_s / 2)
+
+
+def _relative_half_width(launched: Launched, target_share: float) -> float:
+    """Infinite until there is enough to judge by."""
+    blocks = launched.steady()
+    if len(blocks) < FEWEST_BLOCKS or sum(map(len, blocks)) < FEWEST_SAMPLES or not settled(launched.samples):
+        return math.inf
+    rough = rough_relative_half_width(blocks)
+    if rough > 2 * target_share:
+        return rough
+    # Near the target the interval that will be reported decides, so that a run never stops short of its own promise.
+    step = median_of([blocks])
+    if step.relative_half_width <= target_share:
+        launched.step = step
+    return step.relative_half_width
+
+
+def _phases(conversation: Conversation, launched: Launched, effort: Effort) -> None:
+    assert launched.prepared is not None
+    step_s = launched.recent_step_s
+    steps = int(PHASE_BUDGET_SHARE * effort.budget_s / PHASE_ROUNDS / max(step_s, 1e-9))
+    steps = max(1, min(MOST_PHASE_STEPS, steps))
+    if launched.prepared.phases is None:
+        _phases_by_difference(conversation, launched, steps)
+        return
+    rounds = [conversation.phases(steps) for _ in range(PHASE_ROUNDS)]
+    launched.phase_s = {
+        name: median_of([[taken[name] for taken in rounds]], replicates=_PHASE_REPLICATES)
+        for name in launched.prepared.phases
+    }
+    timer = "device events" if launched.on_gpu else "timestamps"
+    launched.phase_method = f"{timer} in steps of their own"
+
+
+def _phases_by_difference(conversation: Conversation, launched: Launched, steps: int) -> None:
+    """Programs that do less and less of the step, run in turn: forward, forward and backward, the whole."""
+    assert launched.prepared is not None
+    phase = str(launched.prepared.effective["phase"]["value"])
+    programs = ["forward", "gradient", "train"][: ["forward", "gradient", "train"].index(phase) + 1]
+    times: dict[str, list[list[float]]] = {program: [] for program in programs}
+    for program in programs:
+        conversation.block(samples=2, program=program)  # compiles, warms up
+    for turn in range(PHASE_ROUNDS):
+        for program in programs if turn % 2 == 0 else reversed(programs):
+            times[program].append(conversation.block(samples=steps, program=program).step_s)
+    launched.phase_s = {"forward": median_of([times["forward"]])}
+    if "gradient" in times:
+        launched.phase_s["backward"] = difference_of_medians(times["gradient"], times["forward"])
+    if "train" in times:
+        launched.phase_s["update"] = difference_of_medians(times["train"], times["gradient"])
+    launched.phase_method = "difference of separately compiled programs, interleaved"
+
+
+def _energy(conversation: Conversation, job: Job, launched: Launched) -> None:
+    """One long block of its own, since counters move slowly and pauses between blocks would count as work."""
+    meters = find_meters("gpu", gpu_uuid=launched.gpu_uuid) if launched.on_gpu else find_meters("cpu")
+    if isinstance(meters, Absent):
+        launched.energy = meters
+        return
+    step_s = launched.recent_step_s
+    samples = max(1, math.ceil(ENERGY_WINDOW_S / max(step_s, 1e-9)))
+    try:
+        before = read_meters(meters)
+        block = conversation.block(samples=1, steps_per_sample=samples)
+        after = read_meters(meters)
+    finally:
+        for meter in meters:
+            meter.close()
+    launched.energy = energy_over(before, after, steps=block.steps, samples=block.steps * job.batch)
+
+
+def clock_cost_s() -> float:
+    """What reading the clock costs, the least of a few tries."""
+    return min(_time_clock() for _ in range(5))
+
+
+def _time_clock() -> float:
+    begin = time.perf_counter()
+    for _ in range(200):
+        time.perf_counter()
+    return (time.perf_counter() - begin) / 200
+
+
+def no_progress(_stage: str, _share: float) -> None:
+    """Reports to nobody."""

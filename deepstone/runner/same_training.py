@@ -1,0 +1,33 @@
+"""Whether what two setups were timed at is training, and the same training on both sides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from deepstone.measure.training import disagreement, fault, left_alone, same_training
+from deepstone.runner.job import Job
+from deepstone.runner.measurement import Launched
+
+
+def not_the_same_training(a: tuple[Job, Sequence[Launched]], b: tuple[Job, Sequence[Launched]]) -> str:
+    """Why no speed may be compared, by what the timed processes did; empty where nothing speaks against it."""
+    for name, (_, launches) in (("A", a), ("B", b)):
+        for launched in launches:
+            if launched.evidence is not None and (reason := fault(launched.evidence)):
+                return f"{name} is not shown to train: {reason}"
+    if not _comparable(a[0], b[0]):
+        return ""
+    for of_a, of_b in zip(a[1], b[1], strict=False):
+        if of_a.evidence is None or of_b.evidence is None:
+            continue
+        precisions = (of_a.evidence.precision, of_b.evidence.precision)
+        reason = disagreement(of_a.evidence.to_json(), of_b.evidence.to_json(), precisions)
+        if reason := reason or left_alone(of_a.evidence, of_b.evidence):
+            return f"A and B do not do the same training: {reason}"
+    return ""
+
+
+def _comparable(a: Job, b: Job) -> bool:
+    """Not where a module of the user's own may leave things to chance."""
+    graphs = a.model.graph, b.model.graph
+    return graphs[0].sha == graphs[1].sha and not graphs[0].opaque and same_training(a.request, b.request)

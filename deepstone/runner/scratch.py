@@ -1,0 +1,70 @@
+"""A folder of a job's own in the system's temporary folder, and the sweep of those whose owners were killed.
+
+The owner holds a lock on a file in its folder for as long as it lives; the kernel gives the lock back however it dies.
+A process id would not do: the owner may live in another PID namespace, where its number means nothing to us.
+
+    deepstone-job-ab12cd/
+        owner.lock        appears only when it is already held: a folder without it is never swept
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+import tempfile
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Final
+
+_PREFIX: Final = "deepstone-job-"
+_LOCK: Final = "owner.lock"
+
+
+@contextmanager
+def scratch_folder() -> Generator[Path]:
+    """A new folder, removed when the context is left. Sweeps those of others first."""
+    _sweep()
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        lock_fd = _held(folder)
+        try:
+            yield folder
+        finally:
+            if lock_fd is not None:
+                os.close(lock_fd)
+
+
+def _held(folder: Path) -> int | None:
+    """The lock on a new folder, locked before it gets its name; None where the file system has no locks."""
+    unready = folder / f"{_LOCK}.new"
+    descriptor = os.open(unready, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        unready.rename(folder / _LOCK)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+def _sweep() -> None:
+    """Remove our user's folders that nobody holds any more."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        with suppress(OSError):  # it vanished meanwhile, or is not ours to see
+            _remove_if_left(folder)
+
+
+def _remove_if_left(folder: Path) -> None:
+    about = folder.lstat()
+    if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
+        return
+    # Whoever may write here may have put anything under this name: a link is not followed, a pipe not waited for.
+    descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        shutil.rmtree(folder, ignore_errors=True)
+    finally:
+        os.close(descriptor)

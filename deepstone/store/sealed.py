@@ -1,0 +1,119 @@
+"""The file of one run or finding: its JSON and the SHA-256 of that. Written once, read with the checksum verified."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Generic, Literal, TypeAlias, TypeVar, cast
+
+from deepstone.errors import RefusedInputError
+from deepstone.results import codec
+from deepstone.results.findings import Finding
+from deepstone.results.identity import canonical_sha256
+from deepstone.results.parts import Part
+from deepstone.results.plain import MAX_BYTES, parse_json
+from deepstone.results.record import Record
+from deepstone.store.files import open_regular
+
+MAX_FILE_BYTES: Final = MAX_BYTES + 1024  # a result and what is around it
+
+What: TypeAlias = Literal["record", "finding"]
+R = TypeVar("R", bound=Part)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checked(Generic[R]):
+    """A result that passed all checks, and the SHA-256 by which it is known again."""
+
+    result: R
+    sha256: str
+
+
+def seal(result: Record | Finding) -> bytes:
+    """The content of the file; RefusedInputError when it could not be read back."""
+    what: What = "record" if isinstance(result, Record) else "finding"
+    data = codec.encode(result)
+    if len(data) > MAX_BYTES:
+        raise RefusedInputError(f"{what}: is larger than {MAX_BYTES // 2**20} MiB")
+    return _wrapped(what, data, _checksum(data))
+
+
+def read_record(path: Path, run: str) -> Checked[Record]:
+    """The record in the file of this run; RefusedInputError when the file is damaged, OSError when unreadable."""
+    checked = _read(path, "record", codec.as_record)
+    if checked.result.id != run:
+        raise RefusedInputError(f"holds the run {checked.result.id}")
+    return checked
+
+
+def read_finding(path: Path, id: str) -> Finding:
+    finding = _read(path, "finding", codec.as_finding).result
+    if finding.id != id:
+        raise RefusedInputError(f"holds the finding {finding.id}")
+    return finding
+
+
+def read_known(path: Path, sha256: str) -> Record | None:
+    """The record in a file that holds exactly what was checked before; None when it does not, or cannot be read.
+
+    Most of the time that reading takes goes into checks, and the checksum says that they were made on these bytes.
+    """
+    try:
+        body = _content(path)[_body("record")]
+    except OSError:
+        return None
+    return codec.decode_known_record(body) if _checksum(body) == sha256 else None
+
+
+def _read(path: Path, what: What, decode: Callable[[object], R]) -> Checked[R]:
+    data = _content(path)
+    body = data[_body(what)]
+    sha256 = _checksum(body)
+    if data == _wrapped(what, body, sha256):  # else something wrote it anew, or damaged it
+        return Checked(result=decode(parse_json(body)), sha256=sha256)
+    content = parse_json(data, limit_bytes=MAX_FILE_BYTES)
+    if not _is_wrapped(content, what):
+        raise RefusedInputError(f"is not a {what} with its checksum")
+    result = _unwrapped(content, what, decode)
+    return Checked(result=result, sha256=codec.sha256(result))
+
+
+def unsealed(content: object) -> Record | Finding:
+    """The checked result in JSON that is parsed, as it is stored or bare; its checksum is verified where it has one."""
+    if _is_wrapped(content, "finding") or (isinstance(content, dict) and "task" in content and "job" not in content):
+        return _unwrapped(cast(object, content), "finding", codec.as_finding)
+    return _unwrapped(cast(object, content), "record", codec.as_record)
+
+
+def _unwrapped(content: object, what: What, decode: Callable[[object], R]) -> R:
+    if not _is_wrapped(content, what):
+        return decode(content)
+    wrapped = cast(dict[str, object], content)
+    result = decode(wrapped[what])
+    if wrapped["sha256"] != canonical_sha256(wrapped[what]):
+        raise RefusedInputError("does not match its checksum")
+    return result
+
+
+def _is_wrapped(content: object, what: What) -> bool:
+    return isinstance(content, dict) and set(cast(dict[str, object], content)) == {"sha256", what}
+
+
+def _content(path: Path) -> bytes:
+    with open_regular(path) as file:
+        return file.read(MAX_FILE_BYTES + 1)
+
+
+def _body(what: What) -> slice:
+    """Where the result stands in a file that we wrote."""
+    return slice(len(f'{{"{what}":'), -len(',"sha256":""}\n') - 64)
+
+
+def _wrapped(what: What, body: bytes, sha256: str) -> bytes:
+    return b'{"%b":%b,"sha256":"%b"}\n' % (what.encode("ascii"), body, sha256.encode("ascii"))
+
+
+def _checksum(body: bytes) -> str:
+    return hashlib.sha256(body).hexdigest()

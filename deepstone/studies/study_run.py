@@ -1,0 +1,207 @@
+"""A study under way: what the store already settles, what is left, in which order, and how long it will take.
+
+Rounds follow each other, and within a round the order is random: what a machine does over the hours then meets every
+setup alike, and setups can be compared round by round. What must fail is not tried: a larger batch after one that ran
+out of memory, another round of the unsupported.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+from deepstone.runner.assemble import now
+from deepstone.store.store import Store
+from deepstone.studies.durations import duration
+from deepstone.studies.estimate import Estimator
+from deepstone.studies.perform import Known, Performed
+from deepstone.studies.plan import Plan
+from deepstone.studies.state import Earlier, State, TaskState, TaskStatus
+from deepstone.studies.study import Rerun, Rules
+from deepstone.studies.task import Task
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """How a study is run this time. `time_s` limits this call; None means as long as it takes."""
+
+    command: tuple[str, ...]
+    resume: str
+    rerun: Rerun = "never"
+    time_s: float | None = None
+
+
+class StudyRun:
+    """`state` is true at any moment. Without a store there is nothing but the plan, which is enough for a dry run."""
+
+    def __init__(self, plan: Plan, store: Store | None, call: Call) -> None:
+        self._call = call
+        self._pruner = Pruner()
+        rows = () if store is None else store.list().rows
+        self._known = None if store is None else Known(store, rows)
+        self._estimator = Estimator(store, rows, cores=int(plan.machine.description["cpu"]["usable_cores"]))
+        earlier = Earlier(None if store is None else store.studies.get(plan.study.name), call.command)
+        self.state = State(
+            name=plan.study.name,
+            title=plan.study.title,
+            description=plan.study.description,
+            command=call.command,
+            resume=call.resume,
+            started_at=earlier.started_at or now(),
+            base=dict(plan.base),
+            figures=plan.study.figures,
+            addable=plan.addable,
+            tasks=[TaskStatus(task=task) for task in in_order(plan.tasks, plan.study.rules)],
+        )
+        self._settle_known(earlier)
+        self._estimate()
+
+    @property
+    def left_s(self) -> float:
+        """About how long what waits will take."""
+        return sum(status.estimate_s for status in self.state.tasks if status.state == "waiting")
+
+    def queue(self) -> list[TaskStatus]:
+        """What fits into the time in its order, and after it the rest by priority, should there be time after all."""
+        left = [status for status in self.state.tasks if not status.is_settled]
+        chosen = self._chosen(left)
+        rest = [status for status in left if status.task.id not in chosen]
+        return [
+            *(status for status in left if status.task.id in chosen),
+            *sorted(rest, key=lambda status: status.task.priority),
+        ]
+
+    def foresee(self) -> list[TaskStatus]:
+        """The queue, with those marked as left out that there will be no time for, by the estimates."""
+        queue = self.queue()
+        chosen = self._chosen(queue)
+        for status in queue:
+            if status.task.id not in chosen and self._call.time_s is not None:
+                status.settle("left out", why=f"no time for it within {duration(self._call.time_s)}")
+        return queue
+
+    def why_hopeless(self, status: TaskStatus) -> str:
+        return self._pruner.why_hopeless(status.task)
+
+    def settled_by_others(self, status: TaskStatus) -> bool:
+        """Whether another process has stored it since; then that settles it."""
+        newer = None if self._known is None else self._known.newer(status.task)
+        if newer is not None:
+            self.settle(status, newer)
+        return newer is not None
+
+    def settle(self, status: TaskStatus, performed: Performed) -> None:
+        self._pruner.learn(status.task, performed.outcome, performed.reason)
+        why = "" if performed.outcome == "ok" else f"{performed.outcome}: {performed.reason}"
+        status.settle(_state_of(performed.outcome), why=why, runs=(performed.id,))
+
+    def tell_why_pruned(self) -> None:
+        """By all that is known in the end: what is said of a task must not depend on when it was given up."""
+        for status in self.state.tasks:
+            if status.state == "pruned" and not status.runs:
+                status.why = self.why_hopeless(status)
+
+    def measured(self, status: TaskStatus, performed: Performed, took_s: float) -> None:
+        """Settles it, and expects of its like what it took."""
+        self.settle(status, performed)
+        status.took_s = took_s
+        if performed.outcome == "ok":
+            self._estimator.learn(status.task, took_s)
+            self._estimate()
+
+    def _chosen(self, left: list[TaskStatus]) -> set[str]:
+        if self._call.time_s is None:
+            return {status.task.id for status in left}
+        estimates_s = {status.task.id: status.estimate_s for status in left}
+        return most_informative([status.task for status in left], estimates_s, self._call.time_s)
+
+    def _settle_known(self, earlier: Earlier) -> None:
+        """By what the store has, as far as the policy lets it count."""
+        for status in self.state.tasks:
+            task = status.task
+            performed = None if task.hopeless or self._known is None else self._known.best(task)
+            if performed is None:
+                continue
+            took_s = earlier.took_s(performed.id)
+            if took_s is not None and performed.outcome == "ok":
+                self._estimator.learn(task, took_s)
+            if self._counts(performed, resumed=earlier.is_unfinished and took_s is not None):
+                self.settle(status, performed)
+                status.took_s = took_s
+        for status in self.state.tasks:
+            why = "" if status.is_settled else self.why_hopeless(status)
+            if why:
+                status.settle("pruned", why=why)
+
+    def _counts(self, performed: Performed, *, resumed: bool) -> bool:
+        if self._call.rerun == "never" or resumed:
+            return True
+        return self._call.rerun == "failed" and performed.outcome in ("ok", "unsupported")
+
+    def _estimate(self) -> None:
+        for status in self.state.tasks:
+            if not status.is_settled:
+                estimate = self._estimator.of(status.task)
+                status.estimate_s, status.estimate_from = estimate.seconds, estimate.basis
+
+
+def _state_of(outcome: str) -> TaskState:
+    """What a framework cannot do is no failure of the study."""
+    if outcome == "ok":
+        return "done"
+    return "pruned" if outcome == "unsupported" else "failed"
+
+
+def in_order(tasks: Sequence[Task], rules: Rules) -> list[Task]:
+    """Tier by tier, round by round; the same for the same tasks and seed, so that a study goes on as it would have."""
+    ordered: list[Task] = []
+    for (tier, round), members in groupby(sorted(tasks, key=_block), key=_block):
+        block = list(members)
+        if rules.order == "random":
+            block.sort(key=lambda task: task.id)
+            random.Random(f"{rules.seed} {tier} {round}").shuffle(block)
+        ordered += block
+    return ordered
+
+
+def most_informative(tasks: Sequence[Task], estimates_s: Mapping[str, float], time_s: float) -> set[str]:
+    """The ids of those that fit into the time, by priority; a smaller one may fit where a larger one does not."""
+    chosen: set[str] = set()
+    for task in sorted(tasks, key=lambda task: task.priority):
+        if estimates_s[task.id] <= time_s:
+            chosen.add(task.id)
+            time_s -= estimates_s[task.id]
+    return chosen
+
+
+def _block(task: Task) -> tuple[int, int]:
+    return task.tier, task.round
+
+
+class Pruner:
+    """Learns from outcomes; the order of learning does not matter."""
+
+    def __init__(self) -> None:
+        self._smallest_oom: dict[str, int] = {}  # by setup, whatever the batch
+        self._unsupported: dict[str, str] = {}  # by setup
+
+    def learn(self, task: Task, outcome: str, reason: str) -> None:
+        if outcome == "oom":
+            known = self._smallest_oom.get(task.setup_but_batch, task.job.batch)
+            self._smallest_oom[task.setup_but_batch] = min(known, task.job.batch)
+        elif outcome == "unsupported":
+            self._unsupported[task.setup] = reason
+
+    def why_hopeless(self, task: Task) -> str:
+        """Why it cannot succeed, or nothing."""
+        if task.hopeless:
+            return task.hopeless
+        if task.setup in self._unsupported:
+            return f"unsupported: {self._unsupported[task.setup]}"
+        smallest = self._smallest_oom.get(task.setup_but_batch)
+        if smallest is None or task.job.batch < smallest:
+            return ""
+        same = "the same setup" if task.job.batch == smallest else f"batch {smallest} of the same setup"
+        return f"oom: {same} ran out of memory"

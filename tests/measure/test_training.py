@@ -1,0 +1,153 @@
+"""What looks at a process show of its training, and of two processes' training against each other."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepstone.measure.training import Evidence, Look, disagreement, fault, left_alone, same_training
+
+STEADY = {"a/weight": 1e-4, "b/weight": -2e-4}
+FULL = ("fp32", "fp32")
+
+
+def course(
+    *,
+    moves: dict[str, float] = STEADY,
+    worth: float = 1.0,
+    losses: tuple[float, ...] = (3.0, 2.9, 1.6, 1.5, 1.4),
+    until: int = 10**9,
+    precision: str = "fp32",
+    phase: str = "train",
+) -> Evidence:
+    """Five looks at steps that change every array by as much; a timed step is `worth` so many, until updates stop."""
+
+    def look(steps: int, moved: float, loss: float) -> Look:
+        values = {name: np.full(4, 0.5) + each * min(moved, until) for name, each in moves.items()}
+        return Look(steps=steps, loss=loss, values=values)
+
+    at = (1, 3, 103, 203, 205)
+    moved = (1, 3, 3 + 100 * worth, 3 + 200 * worth, 5 + 200 * worth)
+    looks = [look(*each) for each in zip(at, moved, losses, strict=True)]
+    first, early, before_last, late, after = looks
+    return Evidence(
+        phase=phase,
+        precision=precision,
+        first=first,
+        early=early,
+        before_last=before_last,
+        late=late,
+        after=after,
+        losses=list(zip(at, losses, strict=True)),
+    )
+
+
+class TestOneProcess:
+    def test_training_has_no_fault(self):
+        assert not fault(course())
+
+    @pytest.mark.parametrize("until", [0, 1, 3, 150, 203])
+    def test_updates_that_stop_at_any_time(self, until: int):
+        assert "changed no parameter" in fault(course(until=until))
+
+    @pytest.mark.parametrize("worth", [0.01, 0.1, 0.3])
+    def test_fewer_steps_than_were_timed(self, worth: float):
+        assert "100 timed steps" in fault(course(worth=worth))
+
+    def test_a_loss_that_does_not_move(self):
+        assert "the loss is 2" in fault(course(losses=(2.0,) * 5))
+
+    def test_a_network_that_has_learnt_its_batch_may_stand_still(self):
+        assert not fault(course(until=150, losses=(3.0, 2.0, 1e-5, 1e-6, 1e-6)))
+
+    def test_weights_of_few_bits_may_lose_updates_but_not_all(self):
+        assert not fault(course(until=150, precision="bf16"))
+        assert fault(course(until=0, precision="bf16"))
+
+    def test_a_loss_scale_may_skip_the_first_updates(self):
+        evidence = course(precision="fp16-mixed")
+        assert evidence.first is not None
+        evidence.early = Look(steps=3, loss=3.0, values=evidence.first.values)
+        assert not fault(evidence)
+        assert fault(course(until=0, precision="fp16-mixed"))
+
+    def test_gradients_of_nothing_but_zeros(self):
+        assert "gradients" in fault(course(phase="gradient", moves={"a/weight": -0.5}, until=1, worth=0.0))
+
+    def test_no_gradients_at_all(self):
+        evidence = course(phase="gradient", moves={})
+        assert "there are no gradients" in fault(evidence)
+        evidence.has_parameters = False
+        assert not fault(evidence)
+
+    def test_a_run_that_ended_early_says_nothing(self):
+        assert not fault(Evidence(phase="train", precision="fp32"))
+        assert "absent" in Evidence(phase="train", precision="fp32").to_json()
+
+    @given(st.floats(0.7, 1.5), st.floats(1e-7, 1.0))
+    def test_momentum_and_the_size_of_updates_do_not_matter(self, worth: float, size: float):
+        assert not fault(course(worth=worth, moves={"a/weight": size}))
+
+
+class TestTwoProcesses:
+    def test_the_same(self):
+        a, b = course(), course()
+        assert not disagreement(a.to_json(), b.to_json(), FULL)
+        assert not left_alone(a, b)
+
+    @pytest.mark.parametrize(
+        "other",
+        [
+            {"losses": (3.2, 2.9, 1.6, 1.5, 1.4)},
+            {"losses": (3.0, 2.97, 1.6, 1.5, 1.4)},
+            {"losses": (3.0, 2.9, 2.9, 2.9, 2.9)},
+            {"moves": {name: 0.5 * size for name, size in STEADY.items()}},
+            {"moves": {name: 2.0 * size for name, size in STEADY.items()}},
+        ],
+        ids=str,
+    )
+    def test_another_way_on_either_side(self, other: dict[str, Any]):
+        a, b = course().to_json(), course(**other).to_json()
+        assert disagreement(a, b, FULL)
+        assert disagreement(b, a, FULL)
+
+    def test_losses_may_swing_on_their_way_down(self):
+        """As AlexNet's do with two images; what swings is not the same after so many steps."""
+        a = {"losses": [[1, 22.131], [3, 7.0659], [7, 0.0083], [15, 1.69], [31, 0.00029]]}
+        b = {"losses": [[1, 22.131], [3, 7.0659], [10, 3.1], [20, 0.9], [40, 0.004]]}
+        assert not disagreement(a, b, FULL)
+
+    def test_a_slower_side_may_have_been_looked_at_less_often(self):
+        quick = {"losses": [[1, 3.0], [3, 2.95], [30, 1.0], [400, 0.1]]}
+        for slow in ([[1, 3.0], [3, 2.95], [25, 2.8]], [[1, 3.0], [3, 2.95], [300, 0.2]]):
+            assert not disagreement(quick, {"losses": slow}, FULL)
+            assert not disagreement({"losses": slow}, quick, FULL)
+
+    def test_an_array_that_one_side_leaves_alone(self):
+        a, b = course(), course(moves={**STEADY, "a/weight": 0.0})
+        assert left_alone(a, b) == "B does not update a/weight"
+        assert left_alone(b, a) == "A does not update a/weight"
+
+    def test_an_array_that_one_side_has_no_gradient_of(self):
+        a, b = course(phase="gradient"), course(phase="gradient", moves={"a/weight": 1e-4})
+        assert left_alone(a, b) == "B has no gradient of b/weight"
+        assert left_alone(b, a) == "A has no gradient of b/weight"
+
+    def test_few_bits_are_forgiven_more(self):
+        a, b = course().to_json(), course(losses=(3.1, 3.0, 1.6, 1.5, 1.4)).to_json()
+        assert disagreement(a, b, FULL)
+        assert not disagreement(a, b, ("fp32", "bf16-mixed"))
+
+    def test_what_records_of_before_do_not_say_is_held_against_nobody(self):
+        assert not disagreement({}, course().to_json(), FULL)
+
+    def test_which_requests_ask_for_one_training(self):
+        asked = {"batch": 8, "phase": "train", "seed": 0, "optimizer": "momentum", "dropout": "off"}
+        assert same_training(asked, {**asked, "optimizer": "momentum-fused"})
+        assert not same_training({**asked, "dropout": "on"}, {**asked, "dropout": "on"})
+        for axis, other in (("batch", 9), ("seed", 1), ("optimizer", "adam")):
+            assert not same_training(asked, {**asked, axis: other})

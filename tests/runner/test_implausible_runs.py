@@ -1,0 +1,100 @@
+"""Faults planted in a run whose numbers then contradict each other: each gets its doubt, and an honest run none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_jobs import Script, fake_job, machine
+
+from deepstone.environments.find import find_environment
+from deepstone.graph.builder import Builder
+from deepstone.graph.graph import Graph
+from deepstone.measure.effort import Effort
+from deepstone.models.load import LoadedModel
+from deepstone.runner.ceilings import measure_ceilings
+from deepstone.runner.job import Job
+from deepstone.runner.peaks import keep_peaks
+from deepstone.runner.run import run_job
+
+CONTRADICTIONS = {"above_peak", "phases_disagree", "clocks_disagree"}
+FAKE = find_environment("fake")
+
+
+@pytest.fixture(autouse=True)
+def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEEPSTONE_CACHE", str(tmp_path / "cache"))
+
+
+@cache
+def much_work() -> Graph:
+    b = Builder("much")
+    x = b.relu("relu", b.conv("conv", b.input("data", (64, 56, 56)), channels=64, kernel=3, pad=1))
+    b.softmax_cross_entropy("loss", b.dense("dense", b.flatten("flatten", x), features=2))
+    return b.build()
+
+
+def heavy_job() -> Job:
+    """Enough operations that a step need not be shorter than the fake can play."""
+    model = LoadedModel(graph=much_work(), name="much", source="zoo", file_sha256="")
+    return replace(fake_job(), model=model)
+
+
+def contradictions(job: Job | None = None, **effort: Any) -> set[str]:
+    record: Any = run_job(job or fake_job(), Effort(**{"budget_s": 2.0, **effort})).to_json()
+    assert record["outcome"] == "ok"
+    return {doubt["code"] for doubt in record["doubts"]} & CONTRADICTIONS
+
+
+def flops() -> int:
+    counted = heavy_job().flops
+    assert isinstance(counted, int)
+    return counted
+
+
+@pytest.mark.parametrize("one_program", [False, True])
+def test_an_honest_run_has_none(script: Script, one_program: bool):
+    script(noise=0.01, one_program=one_program)
+    assert contradictions() == set()
+
+
+def test_real_time_agrees_with_itself(script: Script):
+    script(step_s=0.002, sleep=True, warmup=[])
+    assert contradictions(budget_s=0.5) == set()
+
+
+@pytest.mark.parametrize("claims", [0.1, 10.0])
+def test_durations_that_are_not_real(script: Script, claims: float):
+    script(step_s=0.002, sleep=True, warmup=[], claims=claims)
+    assert contradictions(budget_s=0.2, phases=False) == {"clocks_disagree"}
+
+
+def test_a_step_that_does_nothing_is_above_the_measured_peak(script: Script):
+    peak = 100e9
+    script(ceilings={"fp32": peak, "copy": 10e9}, step_s=flops() / (5 * peak), noise=0.01)
+    entry = measure_ceilings(FAKE, machine(), "cpu")
+    assert isinstance(entry, dict)
+    keep_peaks(entry, machine(), FAKE)
+    assert contradictions(heavy_job()) == {"above_peak"}
+
+
+def test_a_step_that_does_nothing_is_above_what_the_hardware_can_reach(script: Script):
+    script(step_s=1e-5, noise=0.01)
+    assert flops() / 1e-5 > 1e14
+    assert contradictions(heavy_job(), phases=False, budget_s=0.1) == {"above_peak"}
+
+
+def test_a_ceiling_that_the_hardware_cannot_have(script: Script):
+    script(ceilings={"fp32": 1e15, "copy": 10e9})
+    entry = measure_ceilings(FAKE, machine(), "cpu")
+    assert isinstance(entry, dict)
+    assert {doubt["code"] for doubt in entry["doubts"]} >= {"above_peak"}
+
+
+@pytest.mark.parametrize("factor", [0.5, 2.0])
+def test_a_step_that_leaves_out_what_its_phases_do(script: Script, factor: float):
+    script(noise=0.01, phases=factor)
+    assert contradictions() == {"phases_disagree"}

@@ -1,0 +1,59 @@
+"""Work left out of torch's real training step: no comparison names it the winner, and a run of it is doubted."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deepstone.environments.find import find_environment
+from deepstone.exchange.load import load_model
+from deepstone.measure.effort import Effort
+from deepstone.runner.compare import compare_jobs
+from deepstone.runner.job import Job, Machine
+from deepstone.runner.run import run_job
+from deepstone.setups.request import complete
+
+PLANTED = Path(__file__).with_name("planted_steps")
+QUICK = Effort(budget_s=0.4, timeout_s=200.0, phases=False)
+
+
+def job(left_out: str = "", **axes: str | int) -> Job:
+    environment = find_environment("torch")
+    if left_out:
+        variables = {"PYTHONPATH": str(PLANTED), "DEEPSTONE_TEST_PLANT_STEP": left_out}
+        environment = replace(environment, variables=variables)
+    request = complete({"framework": "torch", "device": "cpu", "batch": 4, "threads": 1, **axes})
+    return Job(
+        model=load_model("cifarnet"),
+        request=request,
+        environment=environment,
+        machine=Machine.here(),
+        command=("deepstone", "run", "cifarnet"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("left_out", "phase"),
+    [("update", "train"), ("backward", "train"), ("later updates", "train"), ("backward", "gradient")],
+)
+def test_a_run_is_doubted(left_out: str, phase: str):
+    record = run_job(job(left_out, phase=phase), QUICK).to_json()
+    assert record["outcome"] == "ok"
+    assert "not_training" in {doubt["code"] for doubt in record["doubts"]}
+
+
+def test_casting_that_stops_after_some_steps_is_unsupported():
+    """The first step is as asked; so what is watched is watched again at the end."""
+    record = run_job(job("later casting", precision="bf16-mixed"), QUICK).to_json()
+    assert record["outcome"] == "unsupported"
+    assert "precision=bf16-mixed, but got fp32 by the end of the run" in str(record["failure"])
+
+
+def test_a_comparison_within_one_framework_names_no_winner():
+    """Half of the updates are left out from the start: the process by itself trains, but not as the other does."""
+    found = compare_jobs(job(), job("every other update"), QUICK, pairs=1)
+    assert found.time_ratio is None
+    assert "the same training" in found.refusal
+    assert all(side is not None and side.outcome == "ok" for side in (found.a, found.b))
