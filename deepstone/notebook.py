@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deepstone.errors import MissingError
-from deepstone.store.export.tables import Cell, columns_of, flat, of_one_type
+from deepstone.results.view import Cell, flat
+from deepstone.store.export.tables import columns_of, of_one_type
 from deepstone.store.layout import Damage, default_folder
 from deepstone.store.rows import filters_of
 from deepstone.store.store import Store

@@ -9,7 +9,6 @@ import re
 from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
-from typing import Any
 
 from deepstone.analysis.cases import cases
 from deepstone.analysis.facts import year_of
@@ -24,7 +23,7 @@ from deepstone.papers.paper import load_paper, paper_names
 from deepstone.papers.rules import RULES as PAPER_RULES
 from deepstone.papers.verdict import NOT_TESTABLE
 from deepstone.report.sources import Gathered
-from deepstone.results.codec import typed_records
+from deepstone.results.claim import JudgedPaper
 from deepstone.results.quantity import Quantity
 from deepstone.setups.axes import AXES, FAKE
 from deepstone.setups.rules import RULES
@@ -88,7 +87,7 @@ def eight_years_table() -> str:
     gathered.take(EIGHT_YEARS)
     speeds: dict[tuple[int, str], dict[str, str]] = {}
     days: set[str] = set()
-    for case in cases(typed_records(gathered.records)):
+    for case in cases(gathered.records):
         year, rate = year_of(case.record), case.samples_per_s
         shown = f"{digits(rate.median)} ({span(rate)})" if isinstance(rate, Quantity) else case.why_not
         release = (year if isinstance(year, int) else 0), framework(case)
@@ -121,15 +120,15 @@ def verdicts_table(paper: str) -> str:
     """What the records in results/ say of a paper, on each machine that has a verdict."""
     rows = [
         (
-            claim["id"] if number == 0 else "",
-            verdict["machine"] if verdict["verdict"] != NOT_TESTABLE else "",
-            f"**{verdict['verdict']}**",
+            claim.id if number == 0 else "",
+            verdict.machine if verdict.verdict != NOT_TESTABLE else "",
+            f"**{verdict.verdict}**",
             measured_in_words(verdict),
-            verdict["why"],
-            verdict["setup"],
+            verdict.why,
+            verdict.setup,
         )
-        for claim in _judged()[paper]["claims"]
-        for number, verdict in enumerate(worth_telling(claim["by_machine"] or [claim]))
+        for claim in _judged()[paper].claims
+        for number, verdict in enumerate(worth_telling(claim.by_machine or [claim]))
     ]
     return _table(("claim", "machine", "verdict", "measured", "why", "setup"), rows)
 
@@ -139,12 +138,12 @@ def paper_rules_table() -> str:
 
 
 @cache
-def _judged() -> dict[str, dict[str, Any]]:
+def _judged() -> dict[str, JudgedPaper]:
     """Every paper, judged by everything in results/."""
     papers = [load_paper(name) for name in paper_names()]
     folders = sorted(path for path in RESULTS.iterdir() if path.is_dir())
     evidence = gather(papers, RESULTS / "no store", folders, [], [])
-    return {paper.name: judged_paper(paper, evidence, scale=None).to_json() for paper in papers}
+    return {paper.name: judged_paper(paper, evidence, scale=None) for paper in papers}
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

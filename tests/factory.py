@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import Any
 
 from deepstone.measure.statistics import Quantity, median_of
@@ -141,6 +142,11 @@ def typed_draft(**settings: Any) -> results.Draft:
 
 def typed_record(**settings: Any) -> results.Record:
     return codec.convert(make_record(**settings), results.Record)
+
+
+def typed_records(records: Iterable[Any]) -> list[results.Record]:
+    """Without the checks of a record from elsewhere: tests change single values of theirs."""
+    return [codec.convert(record, results.Record) for record in records]
 
 
 def typed(content: Any) -> results.Record:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from deepstone.cli.options import Json, examples
-from deepstone.cli.output import Column, print_json, print_table
+from deepstone.cli.output import Column, Data, print_json, print_table
 from deepstone.setups.axes import AXES, FAKE, Axis
 
 EXAMPLES = examples("deepstone axes", "deepstone axes --json")
@@ -28,7 +28,7 @@ def axes(json: Json = False) -> None:
     print_table(columns, rows)
 
 
-def _described(axis: Axis) -> dict[str, object]:
+def _described(axis: Axis) -> dict[str, Data]:
     return {
         "name": axis.name,
         "type": axis.type,

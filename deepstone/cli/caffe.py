@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
+from deepstone.absent import Absent
 from deepstone.cli.jobs import first_look, quiet_machine
 from deepstone.cli.options import Axes, Json, Timeout, WaitUntilQuiet, changed, examples
 from deepstone.cli.output import note, print_json, write
 from deepstone.cli.progress import progress_bar
 from deepstone.errors import UsageError, nearest
-from deepstone.records.schema import is_absent
 
 if TYPE_CHECKING:
     from deepstone.models.caffe.layer import Phase
+    from deepstone.results.findings import Finding
+    from deepstone.results.layers import LayerTable
     from deepstone.runner.job import Job
+    from deepstone.runner.layers.caffe_time import CaffeTime
     from deepstone.runner.quiet import QuietMachine
     from deepstone.setups.axes import Value
 
@@ -95,6 +98,7 @@ def time(
     given = _given(axes or [], engine=engine, gpu=gpu)
     loaded, batch = load_prototxt(model, which)
     # Only now what is slow to import: a word that is wrong is told at once.
+    from deepstone.runner.conversation import JobFailed
     from deepstone.runner.job import Machine
     from deepstone.runner.new_job import make_job
 
@@ -103,17 +107,21 @@ def time(
     options = [*(["-phase", which] if which != "TRAIN" else []), *changed(("--timeout", timeout, 1800.0))]
     command = ("deepstone", "caffe", "time", "-model", model, "-iterations", str(iterations), *words, *options)
     job = make_job(loaded, complete(asked), Machine.here(), command)
-    report = _report(job, iterations, timeout, quiet_machine(begin, wait_until_quiet))
+    try:
+        finding, numbers = _timed(job, iterations, timeout, quiet_machine(begin, wait_until_quiet))
+    except JobFailed as failed:
+        if json:
+            failure = {"reason": failed.reason, "stderr_tail": failed.stderr_tail}
+            print_json({"outcome": failed.outcome, "failure": failure})
+        else:
+            note(f"deepstone: {failed.outcome}: {failed.reason}")
+        raise typer.Exit(1) from None
     if json:
-        print_json(report)
-    elif report["outcome"] == "ok":
-        write("".join(f"{line}\n" for line in caffe_lines(report)))
-        for doubt in report["doubts"]:
-            note(f"doubt: {doubt['code']}: {doubt['detail']}")
-    else:
-        note(f"deepstone: {report['outcome']}: {report['failure']['reason']}")
-    if report["outcome"] != "ok":
-        raise typer.Exit(1)
+        print_json({**finding.to_json(), "caffe_time": numbers})
+        return
+    write("".join(f"{line}\n" for line in caffe_lines(finding, numbers)))
+    for doubt in _table(finding).doubts:
+        note(f"doubt: {doubt.code}: {doubt.detail}")
 
 
 def _phase(text: str) -> Phase:
@@ -160,10 +168,10 @@ def _fitting(batch: int) -> Value:
         raise UsageError(f"the file's own batch of {batch} is too large; give batch=N") from None
 
 
-def _report(job: Job, iterations: int, timeout_s: float, quiet: QuietMachine) -> dict[str, Any]:
-    from deepstone.absent import as_json
+def _timed(job: Job, iterations: int, timeout_s: float, quiet: QuietMachine) -> tuple[Finding, CaffeTime]:
+    """Raises JobFailed when the job does not run."""
+    from deepstone.results.codec import as_bare_finding
     from deepstone.runner.assemble import now
-    from deepstone.runner.conversation import JobFailed
     from deepstone.runner.job import title
     from deepstone.runner.layers.caffe_time import caffe_summary, time_iterations
     from deepstone.runner.layers.report import layers_report
@@ -172,50 +180,51 @@ def _report(job: Job, iterations: int, timeout_s: float, quiet: QuietMachine) ->
         bar.begin(title(job))
         quiet.before([job], bar.say)
         started_at = now()
-        try:
-            found = time_iterations(job, iterations, timeout_s=timeout_s, on_progress=bar.tell)
-        except JobFailed as failure:
-            return {
-                "outcome": failure.outcome,
-                "failure": {"reason": failure.reason, "stderr_tail": failure.stderr_tail},
-            }
-        finally:
-            bar.end()
-    report = layers_report(job, found, started_at=started_at)
-    return {"outcome": "ok", **report, "caffe_time": as_json(caffe_summary(job, found))}
+        found = time_iterations(job, iterations, timeout_s=timeout_s, on_progress=bar.tell)
+        bar.end()
+    finding = as_bare_finding({"outcome": "ok", **layers_report(job, found, started_at=started_at)})
+    return finding, caffe_summary(job, found)
 
 
-def caffe_lines(report: Mapping[str, Any]) -> Iterator[str]:
-    """From a report of layers with the numbers under `caffe_time`. Milliseconds with six digits, as C++ prints them."""
-    numbers = report["caffe_time"]
-    has_backward = not is_absent(numbers["backward_s"])
+def caffe_lines(finding: Finding, numbers: CaffeTime) -> Iterator[str]:
+    """Milliseconds with six digits, as C++ prints them."""
     yield "*** Benchmark begins ***"
-    yield f"Testing for {numbers['iterations']} iterations."
-    for number, taken_s in enumerate(numbers["iteration_s"], 1):
+    yield f"Testing for {numbers.iterations} iterations."
+    for number, taken_s in enumerate(numbers.iteration_s, 1):
         yield f"Iteration: {number} forward-backward time: {_ms(taken_s)} ms."
     yield "Average time per layer: "
-    for layer in numbers["layers"]:
-        yield f"{layer['name']:>10}\tforward: {_ms(layer['forward_s'])} ms."
-        if has_backward:
-            yield f"{layer['name']:>10}\tbackward: {_ms(layer['backward_s'])} ms."
-    yield f"Average Forward pass: {_ms(numbers['forward_s'])} ms."
-    if has_backward:
-        yield f"Average Backward pass: {_ms(numbers['backward_s'])} ms."
-    yield f"Average Forward-Backward: {_ms(numbers['forward_backward_s'])} ms."
-    yield f"Total Time: {_ms(numbers['total_s'])} ms."
+    for layer in numbers.layers:
+        yield f"{layer.name:>10}\tforward: {_ms(layer.forward_s)} ms."
+        if not isinstance(layer.backward_s, Absent):
+            yield f"{layer.name:>10}\tbackward: {_ms(layer.backward_s)} ms."
+    yield f"Average Forward pass: {_ms(numbers.forward_s)} ms."
+    if not isinstance(numbers.backward_s, Absent):
+        yield f"Average Backward pass: {_ms(numbers.backward_s)} ms."
+    yield f"Average Forward-Backward: {_ms(numbers.forward_backward_s)} ms."
+    yield f"Total Time: {_ms(numbers.total_s)} ms."
     yield "*** Benchmark ends ***"
-    yield _how(report)
+    yield _how(finding, numbers)
 
 
-def _how(report: Mapping[str, Any]) -> str:
-    numbers, value = report["caffe_time"], {axis: each["value"] for axis, each in report["setup"]["effective"].items()}
-    where = f"{str(value['framework']).replace('@', ' ')} on {value['device']}, batch {report['workload']['batch']}"
-    if numbers["in_place"]:
-        layers = f"layers in place ({report['method']}), in other steps than the iterations; passes are sums of layers"
+def _how(finding: Finding, numbers: CaffeTime) -> str:
+    assert finding.setup is not None
+    assert finding.workload is not None
+    where = f"{finding.setup.value('framework').replace('@', ' ')} on {finding.setup.value('device')}"
+    if numbers.in_place:
+        method = _table(finding).method
+        layers = f"layers in place ({method}), in other steps than the iterations; passes are sums of layers"
     else:
-        layers = f"each layer isolated ({numbers['why_not_in_place']}), so the sums of layers are not the iteration"
-    passes = "; forward only, since phase TEST has no backward pass here" if is_absent(numbers["backward_s"]) else ""
-    return f"({where}; {layers}{passes})"
+        layers = f"each layer isolated ({numbers.why_not_in_place}), so the sums of layers are not the iteration"
+    forward_only = isinstance(numbers.backward_s, Absent)
+    passes = "; forward only, since phase TEST has no backward pass here" if forward_only else ""
+    return f"({where}, batch {finding.workload.batch}; {layers}{passes})"
+
+
+def _table(finding: Finding) -> LayerTable:
+    from deepstone.results.layers import LayerTable
+
+    assert isinstance(finding.content, LayerTable)
+    return finding.content
 
 
 def _ms(taken_s: float) -> str:

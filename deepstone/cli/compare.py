@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from typer.core import TyperCommand
 
+from deepstone.absent import Absent, as_json
 from deepstone.cli.jobs import first_look, print_plan, quiet_machine, refuse_opaque
 from deepstone.cli.options import (
     Axes,
@@ -26,16 +28,19 @@ from deepstone.cli.options import (
 from deepstone.cli.output import note, print_json, print_lines
 from deepstone.cli.progress import progress_bar
 from deepstone.errors import InternalError, UsageError
-from deepstone.records.schema import absent, is_absent
+from deepstone.units import digits
 
 if TYPE_CHECKING:
     from deepstone.checks.comparable import Comparable
     from deepstone.measure.effort import Effort
+    from deepstone.results.quantity import Quantity
+    from deepstone.results.record import Draft, Record
     from deepstone.runner.job import Job
     from deepstone.runner.measurement import OnProgress
     from deepstone.runner.quiet import QuietMachine
     from deepstone.setups.axes import Value
     from deepstone.setups.request import Choices
+    from deepstone.store.store import Store
 
 EXAMPLES = examples(
     "deepstone compare alexnet-owt batch=16 engine=onednn -- engine=native",
@@ -134,7 +139,7 @@ def compare(
         print_json(answer)
     else:
         print_lines(_lines(answer), hang=4)
-    if any(is_absent(answer[part]) for part in ("ratio", "a", "b")):
+    if not answer.is_whole:
         raise typer.Exit(1)
 
 
@@ -171,10 +176,28 @@ def _single(choices: Choices) -> dict[str, Value]:
     return {name: values[0] for name, values in choices.items()}
 
 
-def _measured(
-    job_a: Job, job_b: Job, effort: Effort, pairs: int, store_path: Path, quiet: QuietMachine
-) -> dict[str, Any]:
-    """Compare, store what was measured, and give the answer as JSON has it."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Answer:
+    """`ratio` is of times per sample. Where a side, the ratio or the verdict is absent, it says why."""
+
+    a: Record | Absent
+    b: Record | Absent
+    ratio: Quantity | Absent
+    verdict: str | Absent
+    pairing: str
+    checks: Mapping[str, Comparable]
+
+    @property
+    def is_whole(self) -> bool:
+        return not any(isinstance(part, Absent) for part in (self.a, self.b, self.ratio))
+
+    def to_json(self) -> dict[str, Any]:
+        parts = ("a", "b", "ratio", "verdict", "pairing")
+        return as_json({**{name: getattr(self, name) for name in parts}, "sameness": _sameness(self.checks)})
+
+
+def _measured(job_a: Job, job_b: Job, effort: Effort, pairs: int, store_path: Path, quiet: QuietMachine) -> _Answer:
+    """Compare, and store what was measured."""
     from deepstone.runner.compare import compare_jobs
     from deepstone.runner.job import title
     from deepstone.store.store import Store
@@ -185,31 +208,34 @@ def _measured(
         bar.begin(title(job_a))
         quiet.before([job_a, job_b], bar.say)
         checks = _checks(job_a, job_b, effort, bar.tell)
-        sameness = _as_json(checks)
         if not all(check.ok for check in checks.values()):
-            return _refused(checks, sameness)
+            return _refused(checks)
+        sameness = _sameness(checks)
         comparison = compare_jobs(job_a, job_b, effort, pairs=pairs, on_progress=bar.tell, sameness=sameness)
-    sides: dict[str, Any] = {}
-    for name, draft in (("a", comparison.a), ("b", comparison.b)):
-        if draft is None:
-            sides[name] = absent("not measured, because the other side failed")
-            continue
-        try:
-            sides[name] = store.add(draft).to_json()
-            note(f"stored {sides[name]['id']}")
-        except InternalError as error:  # the other side must not go with it
-            sides[name] = absent(str(error))
-            note(f"deepstone: {error}")
-    reason = absent(
+    sides = [_stored(store, draft) for draft in (comparison.a, comparison.b)]
+    reason = Absent(
         f"no verdict: {comparison.refusal}" if comparison.refusal else "a side failed, so there is nothing to compare"
     )
-    return {
-        **sides,
-        "ratio": reason if comparison.time_ratio is None else comparison.time_ratio.to_json(),
-        "verdict": reason if comparison.time_ratio is None else comparison.verdict,
-        "pairing": comparison.pairing,
-        "sameness": sameness,
-    }
+    return _Answer(
+        a=sides[0],
+        b=sides[1],
+        ratio=reason if comparison.time_ratio is None else comparison.time_ratio,
+        verdict=reason if comparison.time_ratio is None else comparison.verdict,
+        pairing=comparison.pairing,
+        checks=checks,
+    )
+
+
+def _stored(store: Store, draft: Draft | None) -> Record | Absent:
+    if draft is None:
+        return Absent("not measured, because the other side failed")
+    try:
+        record = store.add(draft)
+    except InternalError as error:  # the other side must not go with it
+        note(f"deepstone: {error}")
+        return Absent(str(error))
+    note(f"stored {record.id}")
+    return record
 
 
 def _checks(job_a: Job, job_b: Job, effort: Effort, on_progress: OnProgress) -> dict[str, Comparable]:
@@ -221,42 +247,39 @@ def _checks(job_a: Job, job_b: Job, effort: Effort, on_progress: OnProgress) -> 
     return comparable({"a": job_a, "b": job_b}, timeout_s=effort.timeout_s, on_progress=on_progress)
 
 
-def _as_json(checks: Mapping[str, Comparable]) -> dict[str, Any]:
+def _sameness(checks: Mapping[str, Comparable]) -> dict[str, Any]:
     if not checks:
-        return dict(absent("both sides run the same framework"))
+        return as_json(Absent("both sides run the same framework"))
     return {"ok": all(check.ok for check in checks.values()), **{side: checks[side].to_json() for side in ("a", "b")}}
 
 
-def _refused(checks: Mapping[str, Comparable], sameness: dict[str, Any]) -> dict[str, Any]:
+def _refused(checks: Mapping[str, Comparable]) -> _Answer:
     """No winner among things that are not shown to be the same; so they are not measured either."""
     sides = [f"{side.upper()}: {check.why_not()}" for side, check in checks.items() if not check.ok]
-    reason = absent(f"not compared, because they are not shown to compute the same; {'; '.join(sides)}")
-    return {"a": reason, "b": reason, "ratio": reason, "verdict": reason, "pairing": "none", "sameness": sameness}
+    reason = Absent(f"not compared, because they are not shown to compute the same; {'; '.join(sides)}")
+    return _Answer(a=reason, b=reason, ratio=reason, verdict=reason, pairing="none", checks=checks)
 
 
-def _lines(answer: dict[str, Any]) -> Iterator[str]:
+def _lines(answer: _Answer) -> Iterator[str]:
     from deepstone.cli.show import record_lines
-    from deepstone.records.quantity import interval_in_words
-    from deepstone.units import digits
 
-    if answer["a"] == answer["ratio"] == answer["b"]:
-        yield answer["ratio"]["absent"]
+    if isinstance(answer.ratio, Absent) and answer.a == answer.ratio == answer.b:
+        yield answer.ratio.reason
         return
-    for name in ("a", "b"):
-        if is_absent(answer[name]):
-            yield f"{name.upper()}  {answer[name]['absent']}"
+    for name, side in (("A", answer.a), ("B", answer.b)):
+        if isinstance(side, Absent):
+            yield f"{name}  {side.reason}"
             continue
-        for number, line in enumerate(record_lines(answer[name])):
-            yield f"{name.upper() if number == 0 else ' '}  {line}"
-    ratio, sameness = answer["ratio"], answer["sameness"]
-    if sameness.get("ok"):
-        layers = f"{sameness['a']['checked']} layers checked against the float64 reference"
+        for number, line in enumerate(record_lines(side)):
+            yield f"{name if number == 0 else ' '}  {line}"
+    if answer.checks:
+        layers = f"{answer.checks['a'].layers.checked} layers checked against the float64 reference"
         yield f"both compute the same: {layers}; `deepstone verify` tells more"
-    if is_absent(ratio):
-        yield ratio["absent"]
+    if isinstance(answer.ratio, Absent):
+        yield answer.ratio.reason
         return
     yield (
-        f"time per sample, A over B: {digits(ratio['median'])}    {interval_in_words(ratio, digits)} "
-        f"({ratio['n']} fresh pairs of processes, {answer['pairing']})"
+        f"time per sample, A over B: {digits(answer.ratio.median)}    {answer.ratio.interval_in_words(digits)} "
+        f"({answer.ratio.n} fresh pairs of processes, {answer.pairing})"
     )
-    yield f"verdict: {answer['verdict']}"
+    yield f"verdict: {answer.verdict}"

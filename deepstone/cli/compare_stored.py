@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deepstone.absent import Absent
 from deepstone.cli.compare import SIDE_B
-from deepstone.cli.options import Json, StorePath, examples, filters_in, open_store, record_json, records_in
-from deepstone.cli.output import print_json, print_lines
+from deepstone.cli.options import Json, StorePath, examples, filters_in, open_store, records_in
+from deepstone.cli.output import Data, print_json, print_lines
 from deepstone.errors import UsageError
+from deepstone.units import digits
 
 if TYPE_CHECKING:
     from deepstone.analysis.cases import Case
-    from deepstone.records.schema import Record
+    from deepstone.analysis.contrast import Contrast
+    from deepstone.results.record import Record
     from deepstone.store.store import Store
 
 EXAMPLES = examples(
@@ -38,13 +41,16 @@ def compare_stored(
 
     They were measured apart unless rounds ran both in turns. `deepstone compare` measures two setups together.
     """
+    from deepstone.analysis.contrast import contrast_sides, differences
+
     a, b = _sides(open_store(store), list(words or []), ctx.meta.get(SIDE_B))
-    answer = _compared(a, b)
+    differ_in = differences(a.record, b.record).axes
+    found = contrast_sides(a, b, never_in={"phase"})  # which is another question, not another way to do the same
     if json:
-        print_json(answer)
+        print_json(_as_json(a, b, differ_in, found))
     else:
-        print_lines(_lines(answer), hang=4)
-    if "absent" in answer["ratio"]:
+        print_lines(_lines(a, b, differ_in, found), hang=4)
+    if isinstance(found, Absent):
         raise typer.Exit(1)
 
 
@@ -52,7 +58,7 @@ def _sides(store: Store, words: list[str], overrides: list[str] | None) -> tuple
     if overrides is None:
         if len(words) != 2 or any("=" in word for word in words):
             raise UsageError(f"results compare takes two sides: {_HOW}")
-        return _case([record_json(store, words[0])], "A"), _case([record_json(store, words[1])], "B")
+        return _case([store.get(words[0])], "A"), _case([store.get(words[1])], "B")
     if not overrides:
         raise UsageError(f"nothing follows --: {_HOW}")
     changed = {word.partition("=")[0] for word in overrides}
@@ -66,9 +72,8 @@ def _case(records: Sequence[Record], side: str) -> Case:
     """The one case that the records of a side make up."""
     from deepstone.analysis.cases import cases
     from deepstone.analysis.gate import title_of
-    from deepstone.results.codec import typed_records
 
-    found = cases(typed_records(records))
+    found = cases(records)
     if not found:
         raise UsageError(f"side {side} has no run; `deepstone results list` shows those there are")
     if len(found) > 1:
@@ -77,53 +82,50 @@ def _case(records: Sequence[Record], side: str) -> Case:
     return found[0]
 
 
-def _compared(a: Case, b: Case) -> dict[str, Any]:
-    from deepstone.absent import Absent
-    from deepstone.analysis.contrast import contrast_sides, differences
-
-    differ_in = differences(a.record, b.record).axes
-    found = contrast_sides(a, b, never_in={"phase"})  # which is another question, not another way to do the same
-    answer = {"a": _side(a), "b": _side(b), "differ_in": list(differ_in)}
+def _as_json(a: Case, b: Case, differ_in: Sequence[str], found: Contrast | Absent) -> dict[str, Data]:
+    answer: dict[str, Data] = {"a": _side_json(a), "b": _side_json(b), "differ_in": list(differ_in)}
     if isinstance(found, Absent):
-        return {**answer, "ratio": found.to_json(), "verdict": found.to_json(), "how": found.to_json()}
+        return {**answer, "ratio": found, "verdict": found, "how": found}
     return {**answer, **found.to_json()}
 
 
-def _side(case: Case) -> dict[str, Any]:
+def _side_json(case: Case) -> dict[str, Data]:
     from deepstone.analysis.gate import title_of
 
     return {
         "title": title_of(case.record),
         "runs": list(case.runs),
-        "samples_per_s": case.samples_per_s.to_json(),
+        "samples_per_s": case.samples_per_s,
         "interval": case.interval,
         "requested": dict(case.record.setup.requested),
         "doubts": list(case.doubts),
     }
 
 
-def _lines(answer: dict[str, Any]) -> Iterator[str]:
-    from deepstone.records.quantity import interval_in_words
-    from deepstone.units import digits
-
-    for name in ("a", "b"):
-        side = answer[name]
-        yield f"{name.upper()}  {side['title']}"
-        speed = side["samples_per_s"]
-        if "absent" in speed:
-            yield f"   {speed['absent']}"
-        else:
-            yield f"   {digits(speed['median'])} images/s    {interval_in_words(speed, digits)} ({side['interval']})"
-        yield f"   run {', '.join(side['runs'])}"
-        if side["doubts"]:
-            yield f"   doubts: {', '.join(side['doubts'])}"
-    yield f"they differ in: {', '.join(answer['differ_in']) or 'nothing that was chosen'}"
-    ratio = answer["ratio"]
-    if "absent" in ratio:
-        yield f"not compared: {ratio['absent']}"
+def _lines(a: Case, b: Case, differ_in: Sequence[str], found: Contrast | Absent) -> Iterator[str]:
+    yield from _side_lines("A", a)
+    yield from _side_lines("B", b)
+    yield f"they differ in: {', '.join(differ_in) or 'nothing that was chosen'}"
+    if isinstance(found, Absent):
+        yield f"not compared: {found.reason}"
         return
-    if "framework" in answer["differ_in"]:
+    if "framework" in differ_in:
         yield "whether both compute the same was not looked at here; `deepstone verify` does"
-    yield f"speed, A over B: {digits(ratio['median'])}    {interval_in_words(ratio, digits)}"
-    yield answer["how"]
-    yield f"verdict: {answer['verdict']}"
+    ratio = found.speed_ratio
+    yield f"speed, A over B: {digits(ratio.median)}    {ratio.interval_in_words(digits)}"
+    yield found.how
+    yield f"verdict: {found.verdict}"
+
+
+def _side_lines(name: str, case: Case) -> Iterator[str]:
+    from deepstone.analysis.gate import title_of
+
+    yield f"{name}  {title_of(case.record)}"
+    speed = case.samples_per_s
+    if isinstance(speed, Absent):
+        yield f"   {speed.reason}"
+    else:
+        yield f"   {digits(speed.median)} images/s    {speed.interval_in_words(digits)} ({case.interval})"
+    yield f"   run {', '.join(case.runs)}"
+    if case.doubts:
+        yield f"   doubts: {', '.join(case.doubts)}"

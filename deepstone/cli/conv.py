@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deepstone.absent import Absent
 from deepstone.cli.completion import complete_axis, complete_model
 from deepstone.cli.draw import FigureFile, check_figure, draw_figure
 from deepstone.cli.jobs import first_look, plan, quiet_machine, refuse_opaque
@@ -16,12 +17,13 @@ from deepstone.cli.output import Column, print_json, print_lines, print_table
 from deepstone.cli.progress import Bar, progress_bar
 from deepstone.cli.stopped import Stopped
 from deepstone.errors import BusyMachineError, DeepstoneError, UsageError, shown
-from deepstone.records.quantity import span_in_words
-from deepstone.records.schema import is_absent
 from deepstone.units import bytes_, count, percent, seconds
 
 if TYPE_CHECKING:
     from deepstone.models.load import LoadedModel
+    from deepstone.results.convolutions import ConvolutionLab, ConvolutionRow, Mix, Tried
+    from deepstone.results.findings import Finding
+    from deepstone.results.quantity import Quantity
     from deepstone.runner.convolutions.lab import LabEffort
     from deepstone.runner.job import Job
     from deepstone.runner.quiet import QuietMachine
@@ -104,24 +106,19 @@ def conv(
     _refuse_without_convolutions(loaded)
     options = changed(("--budget", budget, 0.5), ("--timeout", timeout, 1800.0))
     jobs = plan(loaded, expand(choices), ("deepstone", "conv", *named), options)
-    reports: dict[int, dict[str, Any]] = {}
+    found: dict[int, Finding] = {}
     try:
         quiet = quiet_machine(begin, wait_until_quiet)
-        _try_all(jobs, LabEffort(budget_s=budget, timeout_s=timeout), reports, quiet)
-    except BusyMachineError:
-        if reports:
-            _print(reports, as_json=json)
+        _try_all(jobs, LabEffort(budget_s=budget, timeout_s=timeout), found, quiet)
+    except (BusyMachineError, Stopped) as ended:
+        if isinstance(ended, Stopped):
+            ended.kept = "what was found until then is printed" if found else "nothing was found until then"
+        _print(found, as_json=json)
         raise
-    except Stopped as stopped:
-        stopped.kept = "what was found until then is printed" if reports else "nothing was found until then"
-        _print(reports, as_json=json)
-        raise
-    result = _print(reports, as_json=json)
-    if result:
-        from deepstone.results.codec import as_bare_finding
-
-        draw_figure(as_bare_finding(result), output)
-    if len(reports) < len(jobs) or any(report["failures"] for report in reports.values()):
+    _print(found, as_json=json)
+    if found:
+        draw_figure(_joined(found), output)
+    if len(found) < len(jobs) or any(_lab(finding).failures for finding in found.values()):
         raise typer.Exit(1)
 
 
@@ -189,14 +186,14 @@ def _refuse_without_convolutions(loaded: LoadedModel) -> None:
         raise UsageError(f"{loaded.name}: has no convolution layer")
 
 
-def _try_all(jobs: list[Job], effort: LabEffort, reports: dict[int, dict[str, Any]], quiet: QuietMachine) -> None:
-    """A report for each batch, also of one that is cut short. One that fails spares the others."""
+def _try_all(jobs: list[Job], effort: LabEffort, found: dict[int, Finding], quiet: QuietMachine) -> None:
+    """A finding for each batch, also of one that is cut short. One that fails spares the others."""
     with progress_bar(len(jobs)) as bar:
         for job in jobs:
             bar.begin(f"{job.model.name} batch={job.batch}")
             quiet.before([job], bar.say)
             try:
-                _try(job, effort, bar, reports)
+                _try(job, effort, bar, found)
             except BatchFailed as error:
                 if len(jobs) == 1:
                     raise
@@ -208,86 +205,99 @@ class BatchFailed(DeepstoneError):
     """Nothing could be tried with this batch."""
 
 
-def _try(job: Job, effort: LabEffort, bar: Bar, reports: dict[int, dict[str, Any]]) -> None:
+def _try(job: Job, effort: LabEffort, bar: Bar, found: dict[int, Finding]) -> None:
+    from deepstone.results.codec import as_bare_finding
     from deepstone.runner.convolutions.lab import new_lab
     from deepstone.runner.convolutions.report import lab_report
     from deepstone.runner.findings import lab_finding
 
     lab = new_lab()
     try:
-        found = lab_finding(job, effort, lab, bar.tell)
+        tried = lab_finding(job, effort, lab, bar.tell)
     finally:  # cut short, it still has something to tell
         if not lab.is_empty:
-            reports[job.batch] = lab_report(job, lab)
-    if found["outcome"] != "ok":
+            found[job.batch] = as_bare_finding(lab_report(job, lab))
+    if tried["outcome"] != "ok":
         framework = f"{job.environment.framework} {job.environment.version}"
-        raise BatchFailed(f"{framework}: {found['outcome']}: {found['failure']['reason']}")
+        raise BatchFailed(f"{framework}: {tried['outcome']}: {tried['failure']['reason']}")
 
 
-def _print(reports: dict[int, dict[str, Any]], *, as_json: bool) -> dict[str, Any]:
-    from deepstone.runner.convolutions.report import joined_reports
-
-    if not reports:
-        return {}
-    result = joined_reports(reports)
+def _print(found: Mapping[int, Finding], *, as_json: bool) -> None:
+    if not found:
+        return
     if as_json:
-        print_json(result)
-    else:
-        _show_reports(reports)
-    return result
-
-
-def _show_reports(reports: Mapping[int, Mapping[str, Any]]) -> None:
-    for report in reports.values():
-        _show(report)
+        print_json(_joined(found))
+        return
+    for finding in found.values():
+        _show(finding, _lab(finding))
     print_lines(_legend(), hang=0)
-    if len(reports) > 1:
+    if len(found) > 1:
         print_lines([""])
-        _show_batches(reports)
+        _show_batches({batch: _lab(finding) for batch, finding in found.items()})
 
 
-def _show(report: Mapping[str, Any]) -> None:
-    framework = report["environment"]["framework"]
-    print_lines(
-        [
-            f"{report['model']}  batch {report['batch']}  {_told(report['precision'])}  {_told(report['layout'])}  "
-            f"{_told(report['device'])}  {framework.get('name', '')} {framework.get('version', '')}".rstrip(),
-            "",
-        ]
+def _joined(found: Mapping[int, Finding]) -> Finding:
+    """Of several batches: what they share, and each under its batch."""
+    from msgspec.structs import replace
+
+    first = next(iter(found.values()))
+    if len(found) == 1:
+        return first
+    told = first.to_json()
+    return replace(
+        first,
+        command=None,
+        content=None,
+        shared={key: told[key] for key in ("device", "precision", "layout")},
+        parts={str(batch): finding for batch, finding in found.items()},
+        parts_by="batches",
     )
-    for layer in report["layers"]:
+
+
+def _lab(finding: Finding) -> ConvolutionLab:
+    from deepstone.results.convolutions import ConvolutionLab
+
+    assert isinstance(finding.content, ConvolutionLab)
+    return finding.content
+
+
+def _show(finding: Finding, lab: ConvolutionLab) -> None:
+    framework = "" if (told := finding.environment) is None else f"{told.told('name')} {told.told('version')}"
+    facts = [str(finding.model), f"batch {lab.batch}", *map(_told, (lab.precision, lab.layout, lab.device)), framework]
+    print_lines(["  ".join(facts).rstrip(), ""])
+    for layer in lab.layers:
         print_lines([_title(layer)])
         _show_layer(layer)
         print_lines([*_refusals(layer), ""], hang=4)
-    print_lines(_summary(report), hang=4)
+    print_lines(_summary(lab), hang=4)
     print_lines([""])
 
 
-def _title(layer: Mapping[str, Any]) -> str:
-    shape = layer["shape"]
-    words = [f"{layer['name']}  {_by(shape['input'])} → {_by(shape['output'])}", f"kernel {_by(shape['kernel'])}"]
-    if shape["stride"] != [1, 1]:
-        words.append(f"stride {_by(shape['stride'])}")
-    if any(shape["pad"]):
-        words.append(f"pad {shape['pad'][0] if len(set(shape['pad'])) == 1 else _by(shape['pad'])}")
-    if shape["dilation"] != [1, 1]:
-        words.append(f"dilation {_by(shape['dilation'])}")
-    if shape["groups"] > 1:
-        words.append(f"{shape['groups']} groups")
-    if layer["equal"]:
-        words.append(f"the same as {_listed(layer['equal'])}, measured once")
+def _title(layer: ConvolutionRow) -> str:
+    shape = layer.shape
+    words = [f"{layer.name}  {_by(shape.input)} → {_by(shape.output)}", f"kernel {_by(shape.kernel)}"]
+    if shape.stride != [1, 1]:
+        words.append(f"stride {_by(shape.stride)}")
+    if any(shape.pad):
+        words.append(f"pad {shape.pad[0] if len(set(shape.pad)) == 1 else _by(shape.pad)}")
+    if shape.dilation != [1, 1]:
+        words.append(f"dilation {_by(shape.dilation)}")
+    if shape.groups > 1:
+        words.append(f"{shape.groups} groups")
+    if layer.equal:
+        words.append(f"the same as {_listed(layer.equal)}, measured once")
     return ", ".join(words)
 
 
-def _show_layer(layer: Mapping[str, Any]) -> None:
-    passes = [name for name in _PASSES if name in layer["best"]]
+def _show_layer(layer: ConvolutionRow) -> None:
+    passes = [name for name in _PASSES if name in layer.best]
     rows: list[tuple[str, ...]] = []
-    for algorithm in dict.fromkeys(result["algorithm"] for result in layer["results"]):
-        results = {each["pass"]: each for each in layer["results"] if each["algorithm"] == algorithm}
-        if all(_says_nothing(each) for each in results.values()):
+    for algorithm in dict.fromkeys(tried.algorithm for tried in layer.results):
+        tried = {each.direction: each for each in layer.results if each.algorithm == algorithm}
+        if all(_says_nothing(each) for each in tried.values()):
             continue
-        times = [_time(results.get(name), layer["best"][name]) for name in passes]
-        rows.append((algorithm, *times, *_costs(list(results.values()))))
+        times = [_time(tried.get(name), layer.best[name]) for name in passes]
+        rows.append((algorithm, *times, *_costs(list(tried.values()))))
     columns = [
         Column(heading="algorithm"),
         *(Column(heading=_PASSES[name], right=True) for name in passes),
@@ -299,27 +309,26 @@ def _show_layer(layer: Mapping[str, Any]) -> None:
     print_table(columns, rows)
 
 
-def _says_nothing(result: Mapping[str, Any]) -> bool:
+def _says_nothing(tried: Tried) -> bool:
     """Neither timed nor, for a reference, computed."""
-    return is_absent(result["time_s"]) and is_absent(result["relative_error"])
+    return isinstance(tried.time_s, Absent) and isinstance(tried.relative_error, Absent)
 
 
-def _time(result: Mapping[str, Any] | None, best: Any) -> str:
-    if result is None or is_absent(result["time_s"]):
+def _time(tried: Tried | None, best: str | Absent) -> str:
+    if tried is None or isinstance(tried.time_s, Absent):
         return ""
-    marks = (_BEST if result["algorithm"] == best else "") + (_PICKED if result["picked"] else "")
-    return (
-        f"{seconds(result['time_s']['median'])} {marks:<2}".rstrip() if marks else seconds(result["time_s"]["median"])
-    )
+    marks = (_BEST if tried.algorithm == best else "") + (_PICKED if tried.picked else "")
+    time = seconds(tried.time_s.median)
+    return f"{time} {marks:<2}".rstrip() if marks else time
 
 
-def _costs(results: Sequence[Mapping[str, Any]]) -> tuple[str, str, str, str]:
+def _costs(tried: Sequence[Tried]) -> tuple[str, str, str, str]:
     """Of the passes that are there: operations of the first, the largest workspace, the largest error."""
-    shown = [each for each in results if not _says_nothing(each)]
-    workspaces = [each["workspace_bytes"] for each in shown if not is_absent(each["workspace_bytes"])]
-    errors = [each["relative_error"] for each in shown if not is_absent(each["relative_error"])]
-    flops = [each["flops"] for each in shown if not is_absent(each["flops"])]
-    names = dict.fromkeys(each["implementation"] for each in shown if "implementation" in each)
+    shown = [each for each in tried if not _says_nothing(each)]
+    workspaces = [each.workspace_bytes for each in shown if not isinstance(each.workspace_bytes, Absent)]
+    errors = [each.relative_error for each in shown if not isinstance(each.relative_error, Absent)]
+    flops = [each.flops for each in shown if not isinstance(each.flops, Absent)]
+    names = dict.fromkeys(each.implementation for each in shown if each.implementation is not None)
     return (
         count(flops[0]) if flops else "",
         bytes_(max(workspaces)) if workspaces else "",
@@ -328,83 +337,89 @@ def _costs(results: Sequence[Mapping[str, Any]]) -> tuple[str, str, str, str]:
     )
 
 
-def _refusals(layer: Mapping[str, Any]) -> Iterator[str]:
+def _refusals(layer: ConvolutionRow) -> Iterator[str]:
     """Algorithms that cannot do this convolution, by the reason."""
     reasons: dict[str, dict[str, list[str]]] = {}
-    for result in layer["results"]:
-        if _says_nothing(result):
-            by_algorithm = reasons.setdefault(str(result["time_s"]["absent"]), {})
-            by_algorithm.setdefault(result["algorithm"], []).append(result["pass"])
-    passes = len(layer["best"])
+    for tried in layer.results:
+        if isinstance(tried.time_s, Absent) and _says_nothing(tried):
+            by_algorithm = reasons.setdefault(tried.time_s.reason, {})
+            by_algorithm.setdefault(tried.algorithm, []).append(tried.direction)
+    passes = len(layer.best)
     for reason, found in reasons.items():
         names = [name if len(where) == passes else f"{name} ({', '.join(where)})" for name, where in found.items()]
         yield f"not {', '.join(names)}: {reason}"
-    for name, reason in layer.get("failures", {}).items():
+    for name, reason in (layer.failures or {}).items():
         yield f"{name} failed: {reason}"
 
 
-def _summary(report: Mapping[str, Any]) -> Iterator[str]:
-    mix = report["mix"]
-    if is_absent(mix):
-        yield f"what the best mix would save is not known: {mix['absent']}"
+def _summary(lab: ConvolutionLab) -> Iterator[str]:
+    mix = lab.mix
+    if isinstance(mix, Absent):
+        yield f"what the best mix would save is not known: {mix.reason}"
     else:
-        step = "a forward pass" if report["phase"] == "forward" else "a training step"
-        picked = f"all convolutions of {step}: {seconds(mix['picked_s']['median'])} as picked"
-        if is_absent(mix["saved_s"]):
-            yield f"{picked}; what the best of each would save is not known: {mix['saved_s']['absent']}"
-        elif not mix["saved_s"]["median"]:
-            yield f"{picked}; no other algorithm is shown to be faster"
-        else:
-            saved = f"{seconds(mix['saved_s']['median'])} ({span_in_words(mix['saved_s'], seconds)})"
-            share = f"{percent(mix['saved_share']['median'])} ({span_in_words(mix['saved_share'], percent)})"
-            best = f"{seconds(mix['best_s']['median'])} with the best of each"
-            yield f"{picked}, {best}; that would save {saved}, {share}"
-        yield from _changes(report["layers"])
-    for doubt in report["doubts"]:
-        yield f"doubt: {doubt['detail']}"
+        step = "a forward pass" if lab.phase == "forward" else "a training step"
+        yield f"all convolutions of {step}: {_median(mix.picked_s, seconds)} as picked{_saving(mix)}"
+        yield from _changes(lab.layers)
+    for doubt in lab.doubts:
+        yield f"doubt: {doubt.detail}"
 
 
-def _changes(layers: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def _saving(mix: Mix) -> str:
+    if isinstance(mix.saved_s, Absent):
+        return f"; what the best of each would save is not known: {mix.saved_s.reason}"
+    if not _number(mix.saved_s):
+        return "; no other algorithm is shown to be faster"
+    best = f"{_median(mix.best_s, seconds)} with the best of each"
+    return f", {best}; that would save {_known(mix.saved_s, seconds)}, {_known(mix.saved_share, percent)}"
+
+
+def _changes(layers: Sequence[ConvolutionRow]) -> Iterator[str]:
     for layer in layers:
-        for name, best in layer["best"].items():
+        for name, best in layer.best.items():
             timed = {
-                each["algorithm"]: each
-                for each in layer["results"]
-                if each["pass"] == name and not is_absent(each["time_s"])
+                each.algorithm: (each.picked, each.time_s.median)
+                for each in layer.results
+                if each.direction == name and not isinstance(each.time_s, Absent)
             }
-            picked = next((each for each in timed.values() if each["picked"]), None)
-            if picked is None or picked["algorithm"] == best:
+            picked = next((algorithm for algorithm, (is_picked, _) in timed.items() if is_picked), None)
+            if picked is None or picked == best or isinstance(best, Absent):
                 continue
-            taken_s, best_s = picked["time_s"]["median"], timed[best]["time_s"]["median"]
-            unneeded = "" if layer["in_step"][name] else "; not counted, since training does not need it"
+            unneeded = "" if layer.in_step[name] else "; not counted, since training does not need it"
             yield (
-                f"    {layer['name']}, {_PASSES[name].replace(chr(10), ' ')}: {best} takes {seconds(best_s)}, "
-                f"{picked['algorithm']} {seconds(taken_s)}{unneeded}"
+                f"    {layer.name}, {_PASSES[name].replace(chr(10), ' ')}: {best} takes {seconds(timed[best][1])}, "
+                f"{picked} {seconds(timed[picked][1])}{unneeded}"
             )
 
 
-def _show_batches(reports: Mapping[int, Mapping[str, Any]]) -> None:
+def _show_batches(labs: Mapping[int, ConvolutionLab]) -> None:
     columns = [
         Column(heading="batch", right=True),
         Column(heading="as picked", right=True),
         Column(heading="best of each", right=True),
         Column(heading="would save", right=True),
     ]
-    rows = [
-        (str(batch), "–", "–", "–")
-        if is_absent(report["mix"])
-        else (
-            str(batch),
-            *(_median(report["mix"][part], seconds) for part in ("picked_s", "best_s")),
-            _median(report["mix"]["saved_share"], percent),
-        )
-        for batch, report in reports.items()
-    ]
+    rows = [(str(batch), *_mix_cells(lab.mix)) for batch, lab in labs.items()]
     print_table(columns, rows)
 
 
-def _median(quantity: Mapping[str, Any], shown: Callable[[float], str]) -> str:
-    return "not known" if is_absent(quantity) else shown(quantity["median"])
+def _mix_cells(mix: Mix | Absent) -> tuple[str, str, str]:
+    if isinstance(mix, Absent):
+        return "–", "–", "–"
+    return _median(mix.picked_s, seconds), _median(mix.best_s, seconds), _median(mix.saved_share, percent)
+
+
+def _number(found: Quantity | float) -> float:
+    return found if isinstance(found, int | float) else found.median
+
+
+def _median(found: Quantity | float | Absent, shown: Callable[[float], str]) -> str:
+    return "not known" if isinstance(found, Absent) else shown(_number(found))
+
+
+def _known(found: Quantity | float | Absent, shown: Callable[[float], str]) -> str:
+    """With its interval, where it has one."""
+    interval = "" if isinstance(found, int | float | Absent) else f" ({found.span_in_words(shown)})"
+    return f"{_median(found, shown)}{interval}"
 
 
 def _legend() -> list[str]:
@@ -423,8 +438,8 @@ def _listed(names: Sequence[str]) -> str:
     return shown if len(names) <= 4 else f"{shown} and {len(names) - 4} more"
 
 
-def _told(value: Any) -> str:
-    return "?" if is_absent(value) else str(value)
+def _told(value: str | Absent) -> str:
+    return "?" if isinstance(value, Absent) else value
 
 
 def sizes(option: str, text: str, *, counts: tuple[int, ...], least: int = 1, example: str) -> tuple[int, ...]:

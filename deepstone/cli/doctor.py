@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from deepstone.absent import Absent
 from deepstone.cli.jobs import first_look, quiet_machine
 from deepstone.cli.options import Json, WaitUntilQuiet, examples
 from deepstone.cli.output import Column, print_json, print_lines, print_table
 from deepstone.cli.progress import Bar, progress_bar
 from deepstone.errors import UsageError
+from deepstone.units import bytes_, count
 
 if TYPE_CHECKING:
+    from deepstone.results.ceilings import Ceiling
+    from deepstone.runner.examine import Examination
     from deepstone.runner.quiet import QuietMachine
 
 EXAMPLES = examples("deepstone doctor", "deepstone doctor --peaks", "deepstone doctor --json")
@@ -39,42 +44,45 @@ def doctor(
 
     with progress_bar(2 if peaks else 1) as bar:
         bar.begin("examining")
-        found = examine(bar.tell).to_json()
+        found = examine(bar.tell)
         bar.end()
+        ceilings: list[Ceiling] = []
         if peaks:
             bar.begin("measuring ceilings")
-            found["peaks"] = _measure_peaks(found, bar, quiet_machine(first_look(), wait_until_quiet))
+            ceilings = _measure_peaks(found, bar, quiet_machine(first_look(), wait_until_quiet))
     if json:
-        print_json(found)
+        print_json({**found.to_json(), "peaks": ceilings} if peaks else found)
         return
-    print_lines(_lines(found), hang=_INDENT)
+    print_lines(_lines(found.to_json()), hang=_INDENT)
     if peaks:
-        _show_peaks(found["peaks"])
+        _show_peaks(ceilings)
 
 
-def _measure_peaks(found: dict[str, Any], bar: Bar, quiet: QuietMachine) -> list[dict[str, Any]]:
-    """One entry for each framework and device, kept as soon as it is measured."""
+def _measure_peaks(found: Examination, bar: Bar, quiet: QuietMachine) -> list[Ceiling]:
+    """One for each framework and device, kept as soon as it is measured."""
+    from msgspec.structs import replace
+
     from deepstone.environments.find import installed
+    from deepstone.results.ceilings import Ceiling
+    from deepstone.results.codec import convert
     from deepstone.runner.examine import probe_job
     from deepstone.runner.findings import peaks_finding
     from deepstone.runner.job import Machine
 
     machine = Machine.here()
-    running = {name: environment for name, environment in installed().items() if found["frameworks"][name]["runs"]}
-    devices = [str(device["name"]) for device in found["devices"]]
-    entries: list[dict[str, Any]] = []
+    running = {name: environment for name, environment in installed().items() if found.frameworks[name]["runs"]}
+    ceilings: list[Ceiling] = []
     for name, environment in running.items():
         assert environment is not None
-        for device in devices:
-            quiet.before([probe_job(environment, machine, {"framework": name, "device": device})], bar.say)
-            entry = peaks_finding(environment, machine, device, bar.tell)
-            entries.append({**entry, "framework": name} if "absent" in entry else entry)
-    return entries
+        for device in found.devices:
+            where = str(device["name"])
+            quiet.before([probe_job(environment, machine, {"framework": name, "device": where})], bar.say)
+            entry = convert(peaks_finding(environment, machine, where, bar.tell), Ceiling)
+            ceilings.append(entry if entry.absent is None else replace(entry, framework=name))
+    return ceilings
 
 
-def _show_peaks(entries: list[dict[str, Any]]) -> None:
-    from deepstone.records.schema import is_absent
-
+def _show_peaks(ceilings: Sequence[Ceiling]) -> None:
     columns = [
         Column(heading="device"),
         Column(heading="framework", rank=1),
@@ -84,44 +92,31 @@ def _show_peaks(entries: list[dict[str, Any]]) -> None:
         Column(heading="95 % interval", right=True, rank=1),
         Column(heading="why not", rank=1, wraps=20),
     ]
-    rows: list[list[str]] = []
-    for entry in entries:
-        if is_absent(entry):
-            rows.append([entry["device"], entry["framework"], "", "", "", "", entry["absent"]])
-            continue
-        threads = "" if is_absent(entry["threads"]) else str(entry["threads"])
-        head = [entry["device"], entry["framework"], threads]
-        rows += [
-            [*head, *_ceiling(f"{precision} product", "FLOP/s", quantity)]
-            for precision, quantity in entry["flops_per_s"].items()
-        ]
-        rows += [[*head, *_ceiling("copy, read + written", "B/s", entry["bytes_per_s"]["copy"])]]
-        if not is_absent(entry["link"]):
-            rows += [[*head, *_ceiling(f"link to {peer}", "B/s", rate)] for peer, rate in entry["link"].items()]
     print_lines([""])
-    print_table(columns, rows)
+    print_table(columns, [row for each in ceilings for row in _rows(each)])
     doubts = [
-        f"doubt: {entry['framework']}: {doubt['code']}: {doubt['detail']}"
-        for entry in entries
-        for doubt in entry.get("doubts", [])
+        f"doubt: {each.framework}: {doubt.code}: {doubt.detail}" for each in ceilings for doubt in each.doubts or []
     ]
     print_lines(["", *doubts, "Kept for `run` and `layers`, which hold what they measure against the highest of each."])
 
 
-def _ceiling(what: str, unit: str, quantity: dict[str, Any]) -> list[str]:
-    from deepstone.records.quantity import span_in_words
-    from deepstone.records.schema import is_absent
-    from deepstone.units import count
-
-    if is_absent(quantity):
-        return [what, "", "", quantity["absent"]]
-    return [what, count(quantity["median"], unit), span_in_words(quantity, count), ""]
+def _rows(found: Ceiling) -> Iterator[list[str]]:
+    if found.absent is not None:
+        yield [found.device, found.framework, "", "", "", "", found.absent]
+        return
+    head = [found.device, found.framework, str(found.threads) if isinstance(found.threads, int) else ""]
+    rates = [(f"{precision} product", "FLOP/s", rate) for precision, rate in (found.flops_per_s or {}).items()]
+    rates += [("copy, read + written", "B/s", rate) for rate in (found.bytes_per_s or {}).values()]
+    if found.link is not None and not isinstance(found.link, Absent):
+        rates += [(f"link to {peer}", "B/s", rate) for peer, rate in found.link.items()]
+    for what, unit, rate in rates:
+        if isinstance(rate, Absent):
+            yield [*head, what, "", "", rate.reason]
+        else:
+            yield [*head, what, count(rate.median, unit), rate.span_in_words(count), ""]
 
 
 def _lines(found: dict[str, Any]) -> list[str]:
-    from deepstone.records.schema import is_absent
-    from deepstone.units import bytes_
-
     machine = found["machine"]
     cpu = machine["cpu"]
     lines = [
@@ -135,6 +130,6 @@ def _lines(found: dict[str, Any]) -> list[str]:
         for feature, probe in framework.get("features", {}).items():
             lines.append(f"             {feature}: {'works' if probe['works'] else probe['why']}")
     for name, meter in found["meters"].items():
-        lines.append(f"meter      {name}: {meter['absent'] if is_absent(meter) else meter['covers']}")
+        lines.append(f"meter      {name}: {meter['absent'] if 'absent' in meter else meter['covers']}")
     lines += [f"missing    {entry['what']}: {entry['why']} → {entry['remedy']}" for entry in found["missing"]]
     return lines

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from deepstone.cli.completion import complete_addable, complete_made
 from deepstone.cli.options import Json, examples
-from deepstone.cli.output import Column, note, print_json, print_lines, print_table
+from deepstone.cli.output import Column, Data, note, print_json, print_lines, print_table
 from deepstone.cli.progress import progress_bar
 from deepstone.cli.stopped import Stopped
 from deepstone.errors import UsageError, nearest, shown
@@ -137,7 +137,7 @@ def doctor(names: SomeMade = None, json: Json = False) -> None:
     """
     checkups = _check_up(names or [])
     if json:
-        print_json({"environments": [checkup.to_json() for checkup in checkups]})
+        print_json({"environments": checkups})
     else:
         print_lines(_told(checkups), hang=4)
     if not all(checkup.is_well for checkup in checkups):
@@ -260,7 +260,7 @@ def _told(checkups: Sequence[Checkup]) -> list[str]:
     return lines or ["no environment is there; deepstone env list shows what can be added"]
 
 
-def _own_described(environment: Environment) -> dict[str, Any]:
+def _own_described(environment: Environment) -> dict[str, Data]:
     return {
         "name": environment.name,
         "framework": environment.framework,
@@ -268,24 +268,24 @@ def _own_described(environment: Environment) -> dict[str, Any]:
         "kind": environment.kind,
         "python": str(environment.python),
         "python_version": environment.python_version,
-        "variables": dict(environment.variables),
+        "variables": environment.variables,
         "runs": environment.python.exists(),
     }
 
 
-def _described(manifest: Manifest) -> dict[str, Any]:
+def _described(manifest: Manifest) -> dict[str, Data]:
     """What it has not, such as a size of its own, is left out."""
     described = {**_own_described(manifest.environment), "made_at": manifest.made_at}
     return {**described, "size_bytes": manifest.size_bytes} if manifest.size_bytes else described
 
 
-def _recipe_described(recipe: Recipe) -> dict[str, Any]:
+def _recipe_described(recipe: Recipe) -> dict[str, Data]:
     return {
         "name": recipe.name,
         "framework": recipe.framework,
         "version": recipe.version,
         "kind": recipe.kind,
-        "python_versions": list(recipe.python),
+        "python_versions": recipe.python,
         "size_bytes": recipe.size_bytes,
         "minutes": recipe.minutes,
         "default": recipe.default,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, cast
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -18,7 +18,7 @@ from deepstone.units import digits
 if TYPE_CHECKING:
     from deepstone.analysis.cases import Case
     from deepstone.analysis.gate import Gate, Judged
-    from deepstone.records.schema import Record
+    from deepstone.results.record import Record
     from deepstone.store.rows import Filters
 
 
@@ -65,16 +65,15 @@ def gate(
     the tolerance, or a run that fails and did not.
     """
     from deepstone.analysis.gate import judge
-    from deepstone.results.codec import typed_records
 
     wanted = filters_in(filters or [])
     before = _baseline(baseline, wanted)
     now = records_in(open_store(store), wanted)
-    found = judge(typed_records(before), typed_records(now), tolerance=tolerance / 100, memory=memory)
+    found = judge(before, now, tolerance=tolerance / 100, memory=memory)
     if markdown is not None:
         _write_markdown(found, markdown)
     if json:
-        print_json(found.to_json())
+        print_json(found)
     else:
         _show(found)
     code = _exit_code(found, require_all=require_all)
@@ -112,7 +111,7 @@ def _baseline(path: Path, wanted: Filters) -> list[Record]:
         return records_in(open_store(path), wanted)
     if not path.exists():
         raise UsageError(f"--baseline {path}: no such store or file")
-    return [cast("Record", record.to_json()) for record in read_records(path) if matches(record, wanted)]
+    return [record for record in read_records(path) if matches(record, wanted)]
 
 
 def _show(found: Gate) -> None:
@@ -197,10 +196,8 @@ def _speed(case: Case | None) -> str:
 
 
 def _ratio(judged: Judged) -> str:
-    from deepstone.analysis.wording import span
-
     ratio = judged.ratio
-    return "–" if ratio is None else f"{digits(ratio.median)} ({span(ratio)})"
+    return "–" if ratio is None else f"{digits(ratio.median)} ({ratio.span_in_words(digits)})"
 
 
 def _row(cells: Sequence[str]) -> str:

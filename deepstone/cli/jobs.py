@@ -8,13 +8,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from deepstone.absent import Absent, as_json
+from deepstone.absent import Absent
 from deepstone.cli.draw import draw_figure
-from deepstone.cli.output import Column, print_json, print_table
+from deepstone.cli.output import Column, Data, print_json, print_table
 from deepstone.cli.progress import Bar, progress_bar
 from deepstone.errors import BusyMachineError, InternalError, MissingError, UsageError
 from deepstone.units import bytes_, count
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from deepstone.measure.effort import Effort
     from deepstone.measure.noise import NoiseReading
     from deepstone.models.load import LoadedModel
-    from deepstone.records.schema import Record
     from deepstone.results.findings import Finding
+    from deepstone.results.record import Record
     from deepstone.runner.job import Job
     from deepstone.runner.quiet import QuietMachine
     from deepstone.setups.request import Choices, Request
@@ -102,7 +102,7 @@ def print_plan(jobs: Sequence[Job], *, as_json: bool) -> None:
     print_table(columns, rows)
 
 
-def _described(jobs: Sequence[Job]) -> list[dict[str, object]]:
+def _described(jobs: Sequence[Job]) -> list[dict[str, Data]]:
     return [
         {
             "command": shlex.join(job.command),
@@ -110,8 +110,8 @@ def _described(jobs: Sequence[Job]) -> list[dict[str, object]]:
             "model": job.model.name,
             "requested": dict(job.request),
             "framework": f"{job.environment.framework}@{job.environment.version}",
-            "analytic_bytes": as_json(job.need_bytes),
-            "flops": as_json(job.flops),
+            "analytic_bytes": job.need_bytes,
+            "flops": job.flops,
             "can_run": job.broken_rule or "yes",
         }
         for job in jobs
@@ -136,7 +136,7 @@ def measure_all(
             bar.begin(title(job))
             try:
                 quiet.before([job], bar.say)
-                records.append(cast("Record", store.add(run_job(job, effort, bar.tell)).to_json()))
+                records.append(store.add(run_job(job, effort, bar.tell)))
             except BusyMachineError as error:
                 failed.append(error)
                 if len(jobs) > 1:
@@ -149,7 +149,7 @@ def measure_all(
                     bar.say(f"deepstone: {error}")
                 continue
             bar.end()
-            bar.say(f"stored {records[-1]['id']}")
+            bar.say(f"stored {records[-1].id}")
     return records, failed
 
 
@@ -175,7 +175,7 @@ def present(
 ) -> None:
     """Print what was found, draw what went well, and leave with 1 where a framework failed."""
     if json:
-        print_json(_joined(found).to_json())
+        print_json(_joined(found))
     else:
         show(found)
     good = {name: each for name, each in found.items() if each.outcome == "ok"}

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from deepstone.absent import as_json
 from deepstone.cli.completion import complete_model
 from deepstone.cli.options import MODEL_HELP, Json, Timeout, examples
-from deepstone.cli.output import Column, note, print_json, print_lines, print_table
+from deepstone.cli.output import Column, Data, note, print_json, print_lines, print_table
 from deepstone.errors import UsageError
 from deepstone.graph.cost import COST_UNKNOWN, FP32_BYTES, graph_cost, layer_cost
 from deepstone.graph.graph import Graph, Layer
@@ -70,10 +69,10 @@ def models(
         _show(graph)
 
 
-def described(graph: Graph, *, layers: bool) -> dict[str, Any]:
+def described(graph: Graph, *, layers: bool) -> dict[str, Data]:
     """A model as JSON: per sample, 2 FLOPs per multiply-add, convolution and dense layers only."""
     cost = graph_cost(graph)
-    result: dict[str, Any] = {
+    result: dict[str, Data] = {
         "name": graph.name,
         "input": list(graph.shapes[graph.input.name]),
         "parameters": cost.parameters,
@@ -85,7 +84,7 @@ def described(graph: Graph, *, layers: bool) -> dict[str, Any]:
     return result
 
 
-def _described_layer(graph: Graph, layer: Layer) -> dict[str, Any]:
+def _described_layer(graph: Graph, layer: Layer) -> dict[str, Data]:
     cost = layer_cost(graph, layer)
     return {
         "name": layer.name,
@@ -169,30 +168,28 @@ def _show(graph: Graph) -> None:
     )
 
 
-def _described_module(graph: Graph) -> dict[str, Any]:
+def _described_module(graph: Graph) -> dict[str, Data]:
     """The same keys as for a graph, and `module`, which says where it comes from."""
     module, weights = _module(graph), _weights(graph)
     unknown = {"forward": COST_UNKNOWN, "backward": COST_UNKNOWN}
-    return as_json(
-        {
-            "name": graph.name,
-            "input": list(graph.shapes[graph.input.name]),
-            "parameters": weights,
-            "flops": unknown,
-            "bytes": {"weights": weights * FP32_BYTES, "activations": COST_UNKNOWN},
-            "module": {"path": module.path, "function": module.function, "sha256": module.sha256},
-            "layers": [
-                {
-                    "name": layer.name,
-                    "op": layer.op.kind,
-                    "inputs": list(layer.inputs),
-                    "output": list(graph.shapes[layer.name]),
-                    "parameters": layer.op.weights if isinstance(layer.op, Module) else 0,
-                }
-                for layer in graph.layers
-            ],
-        }
-    )
+    return {
+        "name": graph.name,
+        "input": graph.shapes[graph.input.name],
+        "parameters": weights,
+        "flops": unknown,
+        "bytes": {"weights": weights * FP32_BYTES, "activations": COST_UNKNOWN},
+        "module": {"path": module.path, "function": module.function, "sha256": module.sha256},
+        "layers": [
+            {
+                "name": layer.name,
+                "op": layer.op.kind,
+                "inputs": layer.inputs,
+                "output": graph.shapes[layer.name],
+                "parameters": layer.op.weights if isinstance(layer.op, Module) else 0,
+            }
+            for layer in graph.layers
+        ],
+    }
 
 
 def _show_module(graph: Graph) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,7 +15,7 @@ from deepstone.errors import StoreError, UsageError
 from deepstone.setups.request import changed as changed
 
 if TYPE_CHECKING:
-    from deepstone.records.schema import Record
+    from deepstone.results.record import Record
     from deepstone.store.layout import Damage
     from deepstone.store.rows import Filters
     from deepstone.store.store import Store
@@ -169,15 +169,10 @@ def tell_skipped(damaged: Iterable[Damage]) -> None:
         raise typer.Exit(StoreError.exit_code)
 
 
-def record_json(store: Store, run: str) -> Record:
-    """One run, as JSON."""
-    return cast("Record", store.get(run).to_json())
-
-
 def records_in(store: Store, wanted: Filters) -> list[Record]:
     """The runs that match, oldest first; a damaged one is told, and the others come."""
     listing = store.list(wanted)
     damaged = list(listing.damaged)
-    records = [cast("Record", record.to_json()) for record in store.records(listing.rows, damaged=damaged)]
+    records = list(store.records(listing.rows, damaged=damaged))
     warn(damaged)
     return records

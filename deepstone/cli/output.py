@@ -11,10 +11,15 @@ import shutil
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from deepstone.absent import as_json
 from deepstone.errors import DeepstoneError
+
+if TYPE_CHECKING:
+    from deepstone.results.parts import Json
 
 _NARROWEST = 20  # below this wrapping does no good
 _GAP = "  "
@@ -34,11 +39,20 @@ class Column:
     wraps: int = 0
 
 
-def print_json(data: object) -> None:
-    write(json.dumps(data, indent=2, allow_nan=False) + "\n")
+class _Result(Protocol):
+    """Of any type that writes itself: a record, a quantity, what is absent."""
+
+    def to_json(self) -> Mapping[str, Json]: ...
 
 
-def print_json_items(items: Iterable[object]) -> None:
+Data: TypeAlias = "str | int | float | bool | Mapping[str, Data] | Sequence[Data] | _Result"
+
+
+def print_json(data: Data) -> None:
+    write(json.dumps(as_json(data), indent=2, allow_nan=False) + "\n")
+
+
+def print_json_items(items: Iterable[Mapping[str, Data]]) -> None:
     """A list with one item in a line: long lists are written ten times as fast so, and can be searched by line."""
     lines = [json.dumps(item, allow_nan=False) for item in items]
     write("[\n" + ",\n".join(lines) + "\n]\n" if lines else "[]\n")

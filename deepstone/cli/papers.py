@@ -5,24 +5,25 @@ from __future__ import annotations
 import json as json_module
 import shlex
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deepstone.absent import Absent
 from deepstone.cli.draw import check_folder
 from deepstone.cli.jobs import wait_limit_s
 from deepstone.cli.options import Also, DryRun, Json, StorePath, TimeLimit, WaitUntilQuiet, examples, store_folder, warn
-from deepstone.cli.output import Column, note, print_json, print_lines, print_table
+from deepstone.cli.output import Column, Data, note, print_json, print_lines, print_table
 from deepstone.cli.studying import exit_as, given_words, measured, opened_for, show_planned
 from deepstone.errors import DeepstoneError, UsageError, nearest
-from deepstone.records.quantity import span_in_words
-from deepstone.records.schema import is_absent
 from deepstone.units import digits
 
 if TYPE_CHECKING:
     from deepstone.papers.paper import Claim, Paper, Scale
+    from deepstone.results.claim import JudgedClaim, JudgedPaper, Verdict
+    from deepstone.results.quantity import Quantity
     from deepstone.store.layout import Damage
     from deepstone.studies.plan import Plan
     from deepstone.studies.state import State
@@ -120,12 +121,12 @@ def _show_claim(paper: Paper, id: str, *, as_json: bool) -> None:
         _print_claim(found)
 
 
-def _show(judged: dict[str, Any], output: Path | None, *, as_json: bool) -> None:
+def _show(judged: JudgedPaper, output: Path | None, *, as_json: bool) -> None:
     if output is not None:
         from deepstone.durable import write_whole
 
         try:
-            write_whole(json_module.dumps(judged, indent=1, allow_nan=False).encode(), output.absolute())
+            write_whole(json_module.dumps(judged.to_json(), indent=1, allow_nan=False).encode(), output.absolute())
         except OSError as error:
             raise DeepstoneError(f"cannot write {output}: {(error.strerror or str(error)).lower()}") from error
     if as_json:
@@ -136,7 +137,7 @@ def _show(judged: dict[str, Any], output: Path | None, *, as_json: bool) -> None
         note(f"saved {output}")
 
 
-def _judged(papers: list[Paper], store: Path, also: list[Path], scale: Scale | None) -> list[dict[str, Any]]:
+def _judged(papers: list[Paper], store: Path, also: list[Path], scale: Scale | None) -> list[JudgedPaper]:
     from deepstone.papers.gather import gather
     from deepstone.papers.judge import judged_paper
 
@@ -146,7 +147,7 @@ def _judged(papers: list[Paper], store: Path, also: list[Path], scale: Scale | N
     warn(dict.fromkeys(damaged))
     for line in skipped:
         note(f"deepstone: passed over {line}")
-    return [judged_paper(paper, evidence, scale=scale).to_json() for paper in papers]
+    return [judged_paper(paper, evidence, scale=scale) for paper in papers]
 
 
 def _planned(paper: Paper, scale: Scale, time: str | None, command: tuple[str, ...]) -> tuple[Plan, Call]:
@@ -209,7 +210,7 @@ def _command(
     return ("deepstone", "papers", name, *given_words(options))
 
 
-def _print_table(papers: Sequence[Mapping[str, Any]]) -> None:
+def _print_table(papers: Sequence[JudgedPaper]) -> None:
     """Every claim of every paper, one line for each machine that says something about it."""
     columns = [
         Column(heading="claim"),
@@ -219,25 +220,22 @@ def _print_table(papers: Sequence[Mapping[str, Any]]) -> None:
         Column(heading="measured", right=True),
         Column(heading="machine", wraps=12),
     ]
-    print_table(columns, [row for paper in papers for claim in paper["claims"] for row in _rows(claim)])
+    print_table(columns, [row for paper in papers for claim in paper.claims for row in _rows(claim)])
     for paper in papers:
-        print_lines(["", f"{paper['name']}: {_counted(paper)}; `deepstone papers {paper['name']}` tells why"])
+        print_lines(["", f"{paper.name}: {_counted(paper)}; `deepstone papers {paper.name}` tells why"])
 
 
-def _print_paper(paper: Mapping[str, Any]) -> None:
-    print_lines(
-        [f"{paper['name']}: {paper['title']}", f"    {paper['citation']}", f"    measured on: {paper['setup']}"]
-    )
-    for claim in paper["claims"]:
-        print_lines(["", f"{claim['id']}  {claim['claim']} ({claim['where']}: {claim['published']['text']})"], hang=8)
-        verdicts = claim["by_machine"] or [claim]
-        for verdict in worth_telling(verdicts):
+def _print_paper(paper: JudgedPaper) -> None:
+    print_lines([f"{paper.name}: {paper.title}", f"    {paper.citation}", f"    measured on: {paper.setup}"])
+    for claim in paper.claims:
+        print_lines(["", f"{claim.id}  {claim.claim} ({claim.where}: {claim.published['text']})"], hang=8)
+        for verdict in worth_telling(claim.by_machine or [claim]):
             print_lines([f"    {_head(verdict)}"], hang=4)
-            print_lines([f"        {verdict['why']}"], hang=0)
-            if verdict["setup"]:
-                print_lines([f"        {verdict['setup']}{_rests_on(verdict)}"], hang=0)
-    print_lines(["", f"{_counted(paper)}; {len(paper['charts'])} figures"])
-    print_lines(f"wrong in the paper itself: {error}" for error in paper["errors"])
+            print_lines([f"        {verdict.why}"], hang=0)
+            if verdict.setup:
+                print_lines([f"        {verdict.setup}{_rests_on(verdict)}"], hang=0)
+    print_lines(["", f"{_counted(paper)}; {len(paper.charts)} figures"])
+    print_lines(f"wrong in the paper itself: {error}" for error in paper.errors)
 
 
 def _print_claim(claim: Claim) -> None:
@@ -259,67 +257,67 @@ def _print_claim(claim: Claim) -> None:
         print_lines([f"               said with it: {use.remark}"] if use.remark else [], hang=0)
 
 
-def _claim_json(claim: Claim) -> dict[str, Any]:
+def _claim_json(claim: Claim) -> dict[str, Data]:
     from deepstone.papers.judge import rule_words
 
     return {
         "id": claim.id,
         "claim": claim.text,
         "where": claim.where,
-        "published": claim.published.to_json(),
+        "published": claim.published,
         "test": claim.test,
         "rule": rule_words(claim),
         "rules": [
-            {"name": use.name, "parameters": dict(use.parameters), "label": use.label, "beside": use.beside}
+            {"name": use.name, "parameters": use.parameters, "label": use.label, "beside": use.beside}
             for use in claim.rules
         ],
     }
 
 
-def _rows(claim: Mapping[str, Any]) -> list[list[str]]:
-    verdicts = worth_telling(claim["by_machine"] or [claim])
-    first = [claim["id"], claim["claim"], claim["published"]["text"]]
+def _rows(claim: JudgedClaim) -> list[list[str]]:
+    verdicts = worth_telling(claim.by_machine or [claim])
+    first = [claim.id, claim.claim, str(claim.published["text"])]
     return [
-        [*(first if number == 0 else ["", "", ""]), verdict["verdict"], measured_in_words(verdict), verdict["machine"]]
+        [*(first if number == 0 else ["", "", ""]), verdict.verdict, measured_in_words(verdict), verdict.machine]
         for number, verdict in enumerate(verdicts)
     ]
 
 
-def worth_telling(verdicts: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def worth_telling(verdicts: Sequence[Verdict]) -> list[Verdict]:
     """Machines that have a verdict; where none has, what the first of them lacks."""
-    return [verdict for verdict in verdicts if verdict["verdict"] != "not testable here"] or list(verdicts[:1])
+    return [verdict for verdict in verdicts if verdict.verdict != "not testable here"] or list(verdicts[:1])
 
 
-def _head(verdict: Mapping[str, Any]) -> str:
-    parts = [verdict["verdict"].upper(), measured_in_words(verdict), verdict["machine"]]
+def _head(verdict: Verdict) -> str:
+    parts = [verdict.verdict.upper(), measured_in_words(verdict), verdict.machine]
     return "  ".join(part for part in parts if part)
 
 
-def measured_in_words(verdict: Mapping[str, Any]) -> str:
+def measured_in_words(verdict: Verdict) -> str:
     """The number with its interval; empty where there is none."""
-    value = verdict["measured"]
-    if is_absent(value):
+    value = verdict.measured
+    if isinstance(value, Absent):
         return ""
-    if verdict["unit"] == "share":
-        return f"{digits(100 * value['median'])} %{_interval(value, 100)}"
-    unit = "x" if verdict["unit"] == "ratio" else f" {verdict['unit']}"
-    return f"{digits(value['median'])}{unit}{_interval(value, 1)}"
+    if verdict.unit == "share":
+        return f"{digits(100 * value.median)} %{_interval(value, 100)}"
+    unit = "x" if verdict.unit == "ratio" else f" {verdict.unit}"
+    return f"{digits(value.median)}{unit}{_interval(value, 1)}"
 
 
-def _interval(value: Mapping[str, Any], factor: float) -> str:
+def _interval(value: Quantity, factor: float) -> str:
     """Nothing where it was counted; the reason where it was measured, but has none."""
-    if value["low"] == value["high"] and not is_absent(value["low"]):
+    if value.lower == value.upper and not isinstance(value.lower, Absent):
         return ""
-    return f" ({span_in_words(value, lambda end: digits(factor * end))})"
+    return f" ({value.span_in_words(lambda end: digits(factor * end))})"
 
 
-def _rests_on(verdict: Mapping[str, Any]) -> str:
-    ids = [*verdict["runs"], *verdict["findings"]]
+def _rests_on(verdict: Verdict) -> str:
+    ids = [*verdict.runs, *verdict.findings]
     return f" [{', '.join(ids)}]" if ids else ""
 
 
-def _counted(paper: Mapping[str, Any]) -> str:
+def _counted(paper: JudgedPaper) -> str:
     from deepstone.papers.verdict import WORDS
 
-    counts = Counter(claim["verdict"] for claim in paper["claims"])
+    counts = Counter(claim.verdict for claim in paper.claims)
     return ", ".join(f"{counts[word]} {word}" for word in WORDS if counts[word])

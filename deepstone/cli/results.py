@@ -16,11 +16,10 @@ from deepstone.cli.options import (
     examples,
     filters_in,
     open_store,
-    record_json,
     store_folder,
     warn,
 )
-from deepstone.cli.output import Column, note, print_json, print_json_items, print_lines, print_table
+from deepstone.cli.output import Data, note, print_json, print_json_items, print_lines, print_table
 from deepstone.errors import StoreError
 
 if TYPE_CHECKING:
@@ -56,16 +55,15 @@ def list_runs(filters: Filter = None, store: StorePath = None, json: Json = Fals
 @app.command("show", short_help="One run: what was measured and how to repeat it.")
 def show(run: RunId, store: StorePath = None, json: Json = False) -> None:
     """One run: what was measured, what it rests on, and the command that gives it again."""
-    record = record_json(open_store(store), run)
+    record = open_store(store).get(run)
     if json:
         print_json(record)
         return
-    import shlex
+    from deepstone.cli.show import record_lines
+    from deepstone.results.view import words
 
-    from deepstone.cli.show import show_record
-
-    show_record(record)
-    print_lines([f"  command: {shlex.join(record['command'])}"])
+    print_lines(record_lines(record), hang=4)
+    print_lines([f"  command: {words(record, 'command')}"])
 
 
 app.command(
@@ -128,7 +126,7 @@ def rebuild(store: StorePath = None, json: Json = False) -> None:
         raise typer.Exit(StoreError.exit_code)
 
 
-def _described(row: Row) -> dict[str, object]:
+def _described(row: Row) -> dict[str, Data]:
     """A row as JSON; what the run has not is left out."""
     from json import loads
 
@@ -139,20 +137,21 @@ def _described(row: Row) -> dict[str, object]:
 
 
 def _show(rows: tuple[Row, ...]) -> None:
+    from deepstone.cli.show import field_column
     from deepstone.units import digits, seconds
 
     columns = [
-        Column(heading="run"),
-        Column(heading="started", rank=5),
-        Column(heading="model"),
-        Column(heading="framework", rank=4),
-        Column(heading="device", rank=3),
-        Column(heading="batch", right=True),
-        Column(heading="phase", rank=2),
-        Column(heading="images/s", right=True),
-        Column(heading="step", right=True, rank=6),
-        Column(heading="outcome"),
-        Column(heading="doubts", right=True, rank=1),
+        field_column("id"),
+        field_column("started_at", rank=5),
+        field_column("model"),
+        field_column("framework", rank=4),
+        field_column("device", rank=3),
+        field_column("batch", right=True),
+        field_column("phase", rank=2),
+        field_column("samples_per_s", right=True),
+        field_column("step_s", right=True, rank=6),
+        field_column("outcome"),
+        field_column("doubts", right=True, rank=1),
     ]
     cells = [
         (

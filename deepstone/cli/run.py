@@ -84,12 +84,12 @@ def run(
     elif records:
         from deepstone.cli.show import show_records, show_with_ratios
 
-        several = len({record["setup"]["requested"]["framework"] for record in records}) > 1
+        several = len({record.setup.requested["framework"] for record in records}) > 1
         if several and not loaded.graph.opaque:
             show_with_ratios(records, jobs, timeout_s=timeout)
         else:
             show_records(records)
     if failed:
         raise typer.Exit(max(error.exit_code for error in failed))
-    if any(record["outcome"] != "ok" for record in records):
+    if any(record.outcome != "ok" for record in records):
         raise typer.Exit(1)

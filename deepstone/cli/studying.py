@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from deepstone.absent import Absent, as_json
+from deepstone.absent import Absent
 from deepstone.cli.jobs import first_look, quiet_machine
-from deepstone.cli.output import Column, harmless, note, print_json, print_lines, print_table
+from deepstone.cli.output import Column, Data, harmless, note, print_json, print_lines, print_table
 from deepstone.cli.stopped import Stopped, raise_swallowed
 from deepstone.errors import BusyMachineError, MissingError
 from deepstone.units import digits
@@ -155,20 +155,18 @@ def _plan_lines(plan: Plan, study_run: StudyRun, call: Call) -> list[str]:
     return [*lines, *to_add(plan.addable)]
 
 
-def _plan_json(plan: Plan, study_run: StudyRun, call: Call, tasks: Sequence[TaskStatus]) -> object:
-    return as_json(
-        {
-            "name": plan.study.name,
-            "title": plan.study.title,
-            "command": list(call.command),
-            "estimate_s": study_run.left_s,
-            "time_s": Absent("as long as it takes") if call.time_s is None else call.time_s,
-            "excluded": plan.excluded,
-            "base": dict(plan.base),
-            "addable": list(plan.addable),
-            "tasks": [status.to_json() for status in tasks],
-        }
-    )
+def _plan_json(plan: Plan, study_run: StudyRun, call: Call, tasks: Sequence[TaskStatus]) -> dict[str, Data]:
+    return {
+        "name": plan.study.name,
+        "title": plan.study.title,
+        "command": call.command,
+        "estimate_s": study_run.left_s,
+        "time_s": Absent("as long as it takes") if call.time_s is None else call.time_s,
+        "excluded": plan.excluded,
+        "base": plan.base,
+        "addable": plan.addable,
+        "tasks": tasks,
+    }
 
 
 @contextmanager

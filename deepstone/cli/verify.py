@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
 from deepstone.cli.jobs import refuse_lists, refuse_opaque
 from deepstone.cli.options import Axes, Json, Model, Timeout, examples
-from deepstone.cli.output import Column, note, print_json, print_lines, print_table
+from deepstone.cli.output import Column, Data, note, print_json, print_lines, print_table
 from deepstone.cli.progress import progress_bar
 from deepstone.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
     from deepstone.checks.agreement import Distance
     from deepstone.checks.sameness import FrameworkSameness, Sameness
+    from deepstone.models.load import LoadedModel
     from deepstone.runner.job import Job
     from deepstone.setups.axes import Value
     from deepstone.setups.request import Choices
@@ -93,7 +94,7 @@ def _able(jobs: Mapping[str, Job]) -> dict[str, Job]:
     return {name: job for name, job in jobs.items() if not reasons[name]}
 
 
-def _job(loaded: Any, given: Mapping[str, Value], command: tuple[str, ...]) -> Job:
+def _job(loaded: LoadedModel, given: Mapping[str, Value], command: tuple[str, ...]) -> Job:
     from deepstone.checks.workers import CHECK_BATCH, check_job
     from deepstone.runner.job import Machine
     from deepstone.runner.new_job import make_job
@@ -104,7 +105,7 @@ def _job(loaded: Any, given: Mapping[str, Value], command: tuple[str, ...]) -> J
     return check_job(job, batch=job.batch)
 
 
-def _yardstick(loaded: Any, given: Mapping[str, Value], command: tuple[str, ...]) -> Job | None:
+def _yardstick(loaded: LoadedModel, given: Mapping[str, Value], command: tuple[str, ...]) -> Job | None:
     """The framework that others are measured by, with nothing asked for but the precision and where it runs."""
     from deepstone.backends.registry import YARDSTICK
 
@@ -116,7 +117,7 @@ def _yardstick(loaded: Any, given: Mapping[str, Value], command: tuple[str, ...]
         return None
 
 
-def _as_json(sameness: Sameness, jobs: Mapping[str, Job]) -> dict[str, Any]:
+def _as_json(sameness: Sameness, jobs: Mapping[str, Job]) -> dict[str, Data]:
     job = next(iter(jobs.values()))
     return {
         "ok": sameness.ok,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from deepstone.papers.figures.chart import FigureBuilder
     from deepstone.papers.rules.rule import Rule
     from deepstone.papers.verdict import Published
+    from deepstone.results.parts import Json
 
 Scale: TypeAlias = Literal["small", "paper"]
 SCALES: Final[tuple[Scale, ...]] = ("small", "paper")
@@ -37,9 +38,9 @@ class RuleUse:
     beside: bool = False
 
     @property
-    def parameters(self) -> Mapping[str, object]:
+    def parameters(self) -> Mapping[str, Json]:
         """As the claim gives them; what is at its default is left out."""
-        given: dict[str, object] = msgspec.to_builtins(self.rule)
+        given: dict[str, Json] = msgspec.to_builtins(self.rule)
         return {name: value for name, value in given.items() if value != {}}
 
 

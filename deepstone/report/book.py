@@ -13,7 +13,7 @@ from deepstone.report.figure import Figure
 from deepstone.report.figures import make_figures
 from deepstone.report.figures.chart import chart
 from deepstone.report.machines import MachineFacts, machines_of
-from deepstone.report.runs import RunRow, run_row, workload_and_setup
+from deepstone.report.runs import RunRow, run_row
 from deepstone.report.wording import cut, made_harmless
 from deepstone.results.chart import Chart
 from deepstone.results.claim import JudgedPaper
@@ -22,6 +22,7 @@ from deepstone.results.findings import Finding
 from deepstone.results.record import Record
 from deepstone.results.statement import Statement
 from deepstone.results.study import StudyState, StudyTask
+from deepstone.results.view import headline
 
 _LEAD_ROOM: Final = 600
 _TASKS_TOLD: Final = 200
@@ -129,7 +130,7 @@ class _Setups(Mapping[str, str]):
         self._records = records
 
     def __getitem__(self, run: str) -> str:
-        return workload_and_setup(self._records[run])
+        return headline(self._records[run])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._records)

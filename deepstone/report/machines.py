@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from deepstone.absent import Absent
-from deepstone.report.runs import framework_words
 from deepstone.results.environment import Machine
 from deepstone.results.findings import Finding
 from deepstone.results.record import Record
+from deepstone.results.view import words
 from deepstone.setups.axes import AUTO
 from deepstone.units import bytes_
 
@@ -46,7 +46,7 @@ def _of_runs(records: Sequence[Record], names: Mapping[str, str]) -> MachineFact
     machine = records[0].environment.machine
     facts, counts = ((), ()) if isinstance(machine, Absent) else (_hardware(machine), _counts(machine))
     # Which framework it was, a failed run may not know.
-    frameworks = dict.fromkeys(name for record in records if (name := framework_words(record)) not in ("", AUTO))
+    frameworks = dict.fromkeys(name for record in records if (name := words(record, "framework")) not in ("", AUTO))
     good = sum(record.outcome == "ok" for record in records)
     days = sorted({record.started_at[:10] for record in records})
     failed = f", {len(records) - good:,} failed" if good < len(records) else ""

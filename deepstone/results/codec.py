@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
 from typing import Any, Final, TypeVar, cast, get_args
 
 import msgspec
@@ -137,11 +136,6 @@ def convert(content: object, kind: type[P]) -> P:
         return msgspec.convert(content, kind, dec_hook=from_builtins)
     except msgspec.ValidationError as error:
         raise RefusedInputError(_in_our_words(str(error), content)) from None
-
-
-def typed_records(records: Iterable[object]) -> list[Record]:
-    """Records that were checked where they were read, for callers that still hold them as dictionaries."""
-    return [convert(record, Record) for record in records]
 
 
 def to_json(result: Part) -> dict[str, Json]:

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from factory import typed_records
 
 from deepstone.absent import Absent
 from deepstone.analysis import cases as analysed
 from deepstone.analysis import charts as charted
 from deepstone.analysis import gate as gated
 from deepstone.analysis import statements as stated
-from deepstone.results.codec import as_bare_finding, convert, typed_records
+from deepstone.results.codec import as_bare_finding, convert
 from deepstone.results.findings import Finding
 from deepstone.results.study import StudyState
 

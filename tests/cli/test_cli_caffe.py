@@ -8,8 +8,12 @@ from typing import Any
 
 import pytest
 from cli_kit import Cli, Result
+from report.made_up import layers_result
 
 from deepstone.cli.caffe import caffe_lines
+from deepstone.results.codec import as_bare_finding, convert
+from deepstone.results.findings import Finding
+from deepstone.runner.layers.caffe_time import CaffeTime
 
 TINY = """\
 name: "tiny"
@@ -27,7 +31,6 @@ layer { name: "fc" type: "InnerProduct" bottom: "conv1" top: "fc"
 layer { name: "loss" type: "SoftmaxWithLoss" bottom: "fc" bottom: "label" top: "loss" }
 """
 NUMBER = r"[0-9.e+-]+"
-SETUP = {"effective": {"framework": {"value": "torch@2.0"}, "device": {"value": "cpu"}}}
 
 
 @pytest.fixture(scope="module")
@@ -42,32 +45,31 @@ def timed(reader: Cli, tiny: Path) -> Result:
     return reader("caffe", "time", "-model", tiny, "-iterations", 3, "threads=1", "framework=torch").assert_ok()
 
 
-def report(**changes: Any) -> dict[str, Any]:
-    """A made-up one: the numbers that Caffe prints are all in it."""
-    return {
-        "method": "stamps",
-        "setup": SETUP,
-        "workload": {"batch": 16},
-        "caffe_time": {
-            "iterations": 2,
-            "iteration_s": [0.123, 0.1234567],
-            "layers": [
-                {"name": "conv1", "forward_s": 0.0123, "backward_s": 0.0456789},
-                {"name": "inception_3a/1x1", "forward_s": 1e-7, "backward_s": 0.0},
-            ],
-            "forward_s": 0.0123001,
-            "backward_s": 0.0456789,
-            "forward_backward_s": 0.12322835,
-            "total_s": 1234.5678,
-            "in_place": True,
-            "why_not_in_place": "",
-            **changes,
-        },
+def numbers(**changes: Any) -> CaffeTime:
+    """Made up: all that Caffe prints."""
+    found: dict[str, Any] = {
+        "iterations": 2,
+        "iteration_s": [0.123, 0.1234567],
+        "layers": [
+            {"name": "conv1", "forward_s": 0.0123, "backward_s": 0.0456789},
+            {"name": "inception_3a/1x1", "forward_s": 1e-7, "backward_s": 0.0},
+        ],
+        "forward_s": 0.0123001,
+        "backward_s": 0.0456789,
+        "forward_backward_s": 0.12322835,
+        "total_s": 1234.5678,
+        "in_place": True,
+        "why_not_in_place": "",
     }
+    return convert({**found, **changes}, CaffeTime)
+
+
+def finding() -> Finding:
+    return as_bare_finding({**layers_result(batch=16, framework="torch@2.0"), "method": "stamps"})
 
 
 def test_lines_are_caffe_s() -> None:
-    assert list(caffe_lines(report())) == [
+    assert list(caffe_lines(finding(), numbers())) == [
         "*** Benchmark begins ***",
         "Testing for 2 iterations.",
         "Iteration: 1 forward-backward time: 123 ms.",
@@ -88,7 +90,7 @@ def test_lines_are_caffe_s() -> None:
 
 
 def test_the_last_line_says_when_layers_ran_by_themselves() -> None:
-    last = list(caffe_lines(report(in_place=False, why_not_in_place="it has no profiler")))[-1]
+    last = list(caffe_lines(finding(), numbers(in_place=False, why_not_in_place="it has no profiler")))[-1]
     assert "each layer isolated (it has no profiler)" in last
     assert "not the iteration" in last
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from factory import make_record, sha
+from factory import make_record, sha, typed_records
 from report.made_up import conv_result, layers_result, memory_result, peaks, quantity
 from report.made_up_charts import bars_chart, lines_chart, ratios_chart
 
@@ -176,7 +176,7 @@ def sources_of(
     lead: str = "",
 ) -> Sources:
     """From JSON, as it is in a store and in files."""
-    typed = codec.typed_records(records)
+    typed = typed_records(records)
     names = machine_names(typed)
     return Sources(
         records=[codec.convert(record, results.Record) for record in records],

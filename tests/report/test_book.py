@@ -115,7 +115,7 @@ def test_setups_of_runs_are_told_in_figures() -> None:
     chart["series"][0]["points"][0]["runs"] = [records[0]["id"]]
     panel = make_book(sources_of(records=records, charts=[chart])).chapters[0].figures[0].panels[0]
     assert isinstance(panel, BarChart)
-    assert panel.rows[0].bars[0][0].details[0] == "alexnet-owt · batch 1 · train · torch on cpu · fp32, nchw"
+    assert panel.rows[0].bars[0][0].details[0] == "alexnet-owt · batch 1 · train · torch on cpu (fp32, nchw)"
 
 
 def test_what_cannot_be_drawn_is_named_not_hidden() -> None:

@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import check_record, typed
+from factory import check_record, typed, typed_records
 
-from deepstone.results.codec import typed_records
 from deepstone.absent import Absent
 from deepstone.analysis.cases import cases, measure_named
 from deepstone.analysis.contrast import contrast_cases
@@ -54,7 +53,7 @@ def lone(request: pytest.FixtureRequest) -> Record:
 
 
 def test_the_terminal_and_the_report_say_why(lone: Record) -> None:
-    line = next(line for line in record_lines(lone) if "images/s" in line)
+    line = next(line for line in record_lines(as_record(lone)) if "images/s" in line)
     assert ONE_SAMPLE in line
     assert " – " not in line
     row = run_row(as_record(lone), "here")
@@ -63,7 +62,7 @@ def test_the_terminal_and_the_report_say_why(lone: Record) -> None:
 
 
 def test_it_is_measured_but_compared_with_nothing(lone: Record) -> None:
-    (case,) = cases(typed_records([lone]))
+    (case,) = cases([as_record(lone)])
     speed = case.samples_per_s
     assert isinstance(speed, Quantity)
     assert not speed.has_interval
@@ -72,12 +71,12 @@ def test_it_is_measured_but_compared_with_nothing(lone: Record) -> None:
     other["setup"]["requested"]["layout"] = "nhwc"
     (another,) = cases(typed_records([other]))
     assert isinstance(contrast_cases(case, replace(another, key="another"), {"layout"}), Absent)
-    (judged,) = judge(typed_records([lone]), typed_records([lone])).jobs
+    (judged,) = judge([as_record(lone)], [as_record(lone)]).jobs
     assert judged.verdict == NOT_COMPARABLE
 
 
 def test_a_figure_draws_no_whisker_and_says_so(lone: Record) -> None:
-    (case,) = cases(typed_records([lone]))
+    (case,) = cases([as_record(lone)])
     points = []
     for name in ("images_per_s", "step_s", "peak_bytes"):
         found = measure_named(name).of(case)

@@ -71,6 +71,6 @@ def test_readme_table_tells_what_the_records_say() -> None:
 def test_a_phase_whose_interval_reaches_below_nothing_is_not_resolved() -> None:
     """Phases of a step that is one program are differences; an update takes next to nothing."""
     record = next(record for record in JAX if record["phases"]["update_s"]["low"] < 0)
-    step = next(line for line in record_lines(record) if line.startswith("  step"))
+    step = next(line for line in record_lines(as_record(record)) if line.startswith("  step"))
     assert "update not resolved (-" in step
     assert "not resolved" in dict(run_row(as_record(record), "here").rest)["phases"]

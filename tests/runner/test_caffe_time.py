@@ -37,17 +37,17 @@ def test_means_over_all_iterations() -> None:
         ],
     )
     summary = caffe_summary(fake_job(phase="gradient"), found)
-    assert (summary["iterations"], summary["iteration_s"]) == (3, [3.0, 5.0, 4.0])
-    assert (summary["forward_backward_s"], summary["total_s"]) == (4.0, 12.0)
-    assert summary["layers"] == [
+    assert (summary.iterations, summary.iteration_s) == (3, [3.0, 5.0, 4.0])
+    assert (summary.forward_backward_s, summary.total_s) == (4.0, 12.0)
+    assert [layer.to_json() for layer in summary.layers] == [
         {"name": "conv", "forward_s": 3.0, "backward_s": 3.0},
         {"name": "relu", "forward_s": 0.25, "backward_s": 0.0},
         {"name": "flatten", "forward_s": 0.0, "backward_s": 0.0},
         {"name": "dense", "forward_s": 0.0, "backward_s": 0.0},
         {"name": "loss", "forward_s": 0.0, "backward_s": 0.0},
     ]
-    assert (summary["forward_s"], summary["backward_s"]) == (3.25, 3.0)
-    assert summary["in_place"] is True
+    assert (summary.forward_s, summary.backward_s) == (3.25, 3.0)
+    assert summary.in_place is True
 
 
 def test_layers_by_themselves() -> None:
@@ -56,15 +56,15 @@ def test_layers_by_themselves() -> None:
     conv = IsolatedTimes(forward_s=taken, backward_s=no, data_s=no, weight_s=no)
     found = LayersFound(plain_s=[[1.0]], in_place_absent=Absent("no profiler"), isolated={"conv": conv})
     summary = caffe_summary(fake_job(phase="gradient"), found)
-    assert summary["layers"][0] == {"name": "conv", "forward_s": 0.5, "backward_s": 0.0}
-    assert (summary["in_place"], summary["why_not_in_place"]) == (False, "no profiler")
+    assert summary.layers[0].to_json() == {"name": "conv", "forward_s": 0.5, "backward_s": 0.0}
+    assert (summary.in_place, summary.why_not_in_place) == (False, "no profiler")
 
 
 def test_without_a_backward_pass() -> None:
     found = LayersFound(plain_s=[[1.0]], rounds=[in_place(conv_forward=[1.0])])
     summary = caffe_summary(fake_job(phase="forward"), found)
-    assert isinstance(summary["backward_s"], Absent)
-    assert all(isinstance(layer["backward_s"], Absent) for layer in summary["layers"])
+    assert isinstance(summary.backward_s, Absent)
+    assert all(isinstance(layer.backward_s, Absent) for layer in summary.layers)
 
 
 def test_a_setup_that_makes_no_sense_starts_no_process() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factory import typed_records
 from fake_jobs import Script
 from kitchen import Kitchen
 from study_kit import call, machine, performed, planned, study
@@ -20,7 +21,6 @@ from deepstone.environments.find import find_environment
 from deepstone.environments.manifest import write_manifest
 from deepstone.environments.places import Place
 from deepstone.errors import MissingError, UsageError
-from deepstone.results.codec import typed_records
 from deepstone.results.quantity import Quantity
 from deepstone.store.store import Store
 from deepstone.studies.find import builtin_names, find_study, with_words

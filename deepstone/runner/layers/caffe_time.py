@@ -11,9 +11,9 @@ from __future__ import annotations
 from contextlib import closing
 from itertools import chain
 from statistics import fmean
-from typing import Any
 
 from deepstone.absent import Absent
+from deepstone.results.parts import Number, OrAbsent, Part
 from deepstone.runner.conversation import Conversation, JobFailed, talking_to_worker
 from deepstone.runner.gpu_around import watching_gpu
 from deepstone.runner.job import Job
@@ -66,11 +66,30 @@ def _in_turns(conversation: Conversation, found: LayersFound, iterations: int, o
         done += steps
 
 
-def caffe_summary(job: Job, found: LayersFound) -> dict[str, Any]:
+class CaffeLayer(Part, frozen=True, kw_only=True):
+    name: str
+    forward_s: Number
+    backward_s: OrAbsent[Number]
+
+
+class CaffeTime(Part, frozen=True, kw_only=True):
     """The numbers that `caffe time` prints: means over the iterations; medians of isolated layers.
 
     A layer that did nothing has taken 0 s. Where there is no backward pass its times are absent.
     """
+
+    iterations: int
+    iteration_s: list[Number]
+    layers: list[CaffeLayer]
+    forward_s: Number
+    backward_s: OrAbsent[Number]
+    forward_backward_s: Number
+    total_s: Number
+    in_place: bool
+    why_not_in_place: str
+
+
+def caffe_summary(job: Job, found: LayersFound) -> CaffeTime:
     times = _means(found) if found.rounds else {key: time.median for key, time in isolated_times(found).items()}
     graph = job.model.graph
     names = [layer.name for layer in graph.layers if layer.name != graph.input.name]
@@ -78,20 +97,20 @@ def caffe_summary(job: Job, found: LayersFound) -> dict[str, Any]:
     backward_s = {name: times.get((name, "backward"), 0.0) for name in names}
     iterations_s = list(chain.from_iterable(found.plain_s))
     no_backward = Absent("phase TEST runs forward only") if job.phase == "forward" else None
-    return {
-        "iterations": len(iterations_s),
-        "iteration_s": iterations_s,
-        "layers": [
-            {"name": name, "forward_s": forward_s[name], "backward_s": no_backward or backward_s[name]}
+    return CaffeTime(
+        iterations=len(iterations_s),
+        iteration_s=list(iterations_s),
+        layers=[
+            CaffeLayer(name=name, forward_s=forward_s[name], backward_s=no_backward or backward_s[name])
             for name in names
         ],
-        "forward_s": sum(forward_s.values()),
-        "backward_s": no_backward or sum(backward_s.values()),
-        "forward_backward_s": fmean(iterations_s),
-        "total_s": sum(iterations_s),
-        "in_place": bool(found.rounds),
-        "why_not_in_place": "" if found.in_place_absent is None else found.in_place_absent.reason,
-    }
+        forward_s=sum(forward_s.values()),
+        backward_s=no_backward or sum(backward_s.values()),
+        forward_backward_s=fmean(iterations_s),
+        total_s=sum(iterations_s),
+        in_place=bool(found.rounds),
+        why_not_in_place="" if found.in_place_absent is None else found.in_place_absent.reason,
+    )
 
 
 def _means(found: LayersFound) -> dict[tuple[str, str], float]:

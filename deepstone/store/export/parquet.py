@@ -11,8 +11,9 @@ from typing import Any
 
 from deepstone.errors import MissingError
 from deepstone.results.record import Record
+from deepstone.results.view import Cell, flat
 from deepstone.store.export.jsonl import prepared
-from deepstone.store.export.tables import Cell, columns_of, flat, of_one_type
+from deepstone.store.export.tables import columns_of, of_one_type
 
 
 def export_parquet(records: Iterable[Record], *, redact: bool = True) -> bytes:

@@ -4,69 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
-import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, TypeAlias, cast
+from typing import Final
 
-import msgspec
-
-from deepstone.results.parts import Part
-from deepstone.results.quantity import Quantity
 from deepstone.results.record import Record
+from deepstone.results.view import Cell, flat
 from deepstone.store.export.jsonl import prepared
 
-Cell: TypeAlias = str | int | float | bool
-
-_MACHINE_PART: Final = 12
 _FORMULA_STARTS: Final = "=+-@＝＋－＠"
-
-
-def flat(record: Record) -> dict[str, Cell]:
-    """The columns of a run in the order in which a reader wants them; raw samples stay in the JSON."""
-    workload, setup = record.workload, record.setup
-    return {
-        "id": record.id,
-        "started_at": record.started_at,
-        "model": workload.model,
-        "framework": setup.value("framework"),
-        "device": setup.value("device"),
-        "batch": workload.batch,
-        "phase": workload.phase,
-        "input": workload.input,
-        "repetition": record.identity.repetition,
-        "outcome": record.outcome,
-        **_under("failure", record.failure),
-        **_under("", record.summary),
-        **_under("phase", record.phases),
-        **_under("startup", record.startup),
-        **_under("memory", record.memory),
-        **_under("energy", record.energy),
-        **_under("cost", record.cost),
-        **_under("share_of_peak", record.share_of_peak),
-        **_under("requested", setup.requested),
-        **_under("effective", {axis: effect.value for axis, effect in setup.effective.items()}),
-        "doubts": " ".join(doubt.code for doubt in record.doubts),
-        "warmup_steps": record.samples.warmup_steps,
-        "launches": len(record.samples.launches),
-        **_where(record),
-        "source": workload.source,
-        "graph_sha": record.graph_sha,
-        "job": record.job,
-        "command": shlex.join(record.command),
-    }
-
-
-def _where(record: Record) -> dict[str, Cell]:
-    """The machine by the beginning of its hash, which tells machines apart, and by names, which may not."""
-    environment = record.environment
-    named = {
-        "cpu": environment.cpu_model,
-        "gpu": environment.told("gpu"),
-        "framework_version": environment.told("version"),
-        "deepstone": environment.deepstone if isinstance(environment.deepstone, str) else "",
-    }
-    known = {name: text for name, text in named.items() if text}
-    return {"machine": record.identity.machine_sha[:_MACHINE_PART], **known}
 
 
 def columns_of(rows: Iterable[Mapping[str, Cell]]) -> list[str]:
@@ -86,23 +31,6 @@ def of_one_type(values: Sequence[Cell | None]) -> list[Cell | None]:
 
 def _as_text(value: Cell) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _under(prefix: str, value: object) -> dict[str, Cell]:
-    """The single values below a key, named by the way to them; lists and what is absent have no column."""
-    if isinstance(value, Quantity) and not value.has_interval:
-        return _under(prefix, {"median": value.median, "n": value.n})
-    if isinstance(value, Part):
-        names = {field.encode_name: getattr(value, field.name) for field in msgspec.structs.fields(value)}
-        return _under(prefix, names)
-    if isinstance(value, (str, int, float, bool)):
-        return {prefix: value}
-    if not isinstance(value, Mapping):
-        return {}
-    cells: dict[str, Cell] = {}
-    for key, item in sorted(cast(Mapping[str, object], value).items()):
-        cells |= _under(f"{prefix}_{key}" if prefix else key, item)
-    return cells
 
 
 def export_csv(records: Iterable[Record], *, redact: bool = True) -> Iterator[str]:
