@@ -20,7 +20,7 @@ from deepstone.errors import reason
 _FILE: Final = "environment.json"
 
 
-class _File(msgspec.Struct, frozen=True, kw_only=True):
+class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The file as it is written, format 1."""
 
     format: Literal[1]
@@ -85,15 +85,19 @@ def write_manifest(place: Place, environment: Environment, *, recipe_sha: str, s
 def read_manifest(place: Place) -> Manifest:
     """FileNotFoundError when there is none; Damaged when there is something else."""
     try:
-        file = msgspec.json.decode(place.manifest.read_bytes(), type=_File)
-    except msgspec.ValidationError as error:
-        raise Damaged(f"{_FILE}: {error}") from None
+        content = msgspec.json.decode(place.manifest.read_bytes())
     except (ValueError, RecursionError):
         raise Damaged(f"{_FILE} is not JSON") from None
     except FileNotFoundError:
         raise
     except OSError as error:
         raise Damaged(f"{_FILE} cannot be read: {reason(error)}") from error
+    try:
+        file = msgspec.convert(content, _File)
+    except msgspec.ValidationError as error:
+        from deepstone.results.refusal import in_our_words
+
+        raise Damaged(f"{_FILE}: {in_our_words(error, content, _File)}") from None
     if "python" not in file.lock:
         raise Damaged(f"{_FILE} lacks the version of Python")
     if file.name != place.name or not NAME.fullmatch(place.name):

@@ -14,6 +14,7 @@ from deepstone.papers.figures import BUILDERS
 from deepstone.papers.paper import SCALES, Claim, Figure, Paper, PublishedSeries, RuleUse
 from deepstone.papers.rules import RULES
 from deepstone.papers.verdict import Published
+from deepstone.results.refusal import in_our_words
 
 _T = TypeVar("_T")
 _USE: Final = ("name", "remark", "label", "beside")
@@ -90,7 +91,6 @@ def _rule(entry: Mapping[str, object], where: str) -> RuleUse:
     use = _read({key: value for key, value in entry.items() if key in _USE}, _Use, where)
     parameters = {key: value for key, value in entry.items() if key not in _USE}
     kind = _one_of(use.name, RULES, "rule", where)
-    _refuse_unknown(parameters, kind, f"{where}: the rule {use.name!r}")
     rule = _read(parameters, kind, f"{where}: the rule {use.name!r}")
     return RuleUse(name=use.name, rule=rule, remark=use.remark, label=use.label, beside=use.beside)
 
@@ -100,11 +100,10 @@ def _figure(entry: Mapping[str, object], file: Path) -> Figure:
     figure = _read({key: value for key, value in entry.items() if key in _FIGURE}, _Figure, where)
     parameters = {key: value for key, value in entry.items() if key not in _FIGURE}
     kind = _one_of(figure.builder, BUILDERS, "builder", where)
-    _refuse_unknown(parameters, kind, f"{where}: the builder {figure.builder!r}")
     return Figure(
         name=figure.name,
         title=figure.title,
-        builder=_read(parameters, kind, where),
+        builder=_read(parameters, kind, f"{where}: the builder {figure.builder!r}"),
         caption=figure.caption,
         published=figure.published,
     )
@@ -116,17 +115,11 @@ def _one_of(name: str, known: Mapping[str, type[_T]], what: str, where: str) -> 
     return known[name]
 
 
-def _refuse_unknown(given: Mapping[str, object], kind: type[msgspec.Struct], where: str) -> None:
-    unknown = next((key for key in given if key not in kind.__struct_encode_fields__), None)
-    if unknown is not None:
-        raise UsageError(f"{where} takes no {unknown}; {nearest(unknown, kind.__struct_encode_fields__)}")
-
-
 def _read(table: Mapping[str, object], kind: type[_T], where: str) -> _T:
     try:
         return msgspec.convert(table, kind)
-    except msgspec.ValidationError as error:  # names the key that is wrong
-        raise UsageError(f"{where}: {error}") from None
+    except msgspec.ValidationError as error:
+        raise UsageError(f"{where}: {in_our_words(error, table, kind)}") from None
 
 
 def _entries(file: Path, key: str) -> list[dict[str, object]]:

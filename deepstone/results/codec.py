@@ -8,55 +8,24 @@ bytes ─▶ parse_json ─▶ plain JSON ─▶ msgspec ─▶ checks ─▶ Re
 from __future__ import annotations
 
 import hashlib
-import re
-from typing import Any, Final, TypeVar, cast, get_args
+from typing import Final, TypeVar, cast
 
 import msgspec
 
 from deepstone.errors import RefusedInputError
 from deepstone.results import checks
-from deepstone.results.chart import Chart, ChartForm, ChartScale
-from deepstone.results.claim import JudgedPaper, VerdictWord
+from deepstone.results.chart import Chart
+from deepstone.results.claim import JudgedPaper
 from deepstone.results.findings import KINDS, PARTS, Content, Finding, FindingHead
 from deepstone.results.identity import canonical_json
-from deepstone.results.plain import Place, check_plain, parse_json, shown, spelled
-from deepstone.results.parts import AT, Json, Part, from_builtins
-from deepstone.results.record import OUTCOMES, SCHEMA, WORKLOAD_PHASES, Record
+from deepstone.results.plain import check_plain, parse_json, shown
+from deepstone.results.parts import Json, Part, from_builtins
+from deepstone.results.record import SCHEMA, Record
+from deepstone.results.refusal import in_our_words
 
-P = TypeVar("P", bound=Part)
+S = TypeVar("S", bound=msgspec.Struct)
 
 _RECORDS: Final = msgspec.json.Decoder(Record, dec_hook=from_builtins)
-_STEP: Final = re.compile(r"\[(\d+)\]|\.([^.\[]+)")
-_EXPECTED: Final = re.compile(r"Expected `([^`]*)`(.*?)(?:, got `[^`]*`)?$")
-_WORDS: Final = {
-    "int": "a whole number",
-    "float": "a finite number",
-    "int | float": "a finite number",
-    "str": "text",
-    "bool": "true or false",
-    "object": "an object",
-    "int | float | object": "a finite number or an object",
-    "array": "a list",
-    "int | str": "text or a whole number",
-    "bool | int | float | str": "text, a number, true or false",
-}
-_PATTERNS: Final = {
-    "[0-9a-f]{64}\\\\Z": "64 hexadecimal digits",
-    "[0-9a-f]{64})?": "64 hexadecimal digits, or empty",
-    "[0-9a-f]{20}": "20 hexadecimal digits, a dash and the attempt",
-    "T[0-9]{2}": checks.TIME_IN_WORDS,
-    "SIG": "a signal's name like SIGSEGV",
-}
-_CLOSED: Final = {
-    "outcome": OUTCOMES,
-    "phase": WORKLOAD_PHASES,
-    "source": ("observed", "set"),
-    "interval": ("within process", "across launches"),
-    "kind": tuple(KINDS),
-    "form": get_args(ChartForm),
-    "scale": get_args(ChartScale),
-    "verdict": get_args(VerdictWord),
-}
 
 
 def decode_record(data: bytes) -> Record:
@@ -130,12 +99,12 @@ def as_paper(content: object) -> JudgedPaper:
     return convert(content, JudgedPaper)
 
 
-def convert(content: object, kind: type[P]) -> P:
+def convert(content: object, kind: type[S]) -> S:
     """JSON of our own making, or checked to be plain, as an object of this type."""
     try:
         return msgspec.convert(content, kind, dec_hook=from_builtins)
     except msgspec.ValidationError as error:
-        raise RefusedInputError(_in_our_words(str(error), content)) from None
+        raise RefusedInputError(in_our_words(error, content, kind, whole="record")) from None
 
 
 def to_json(result: Part) -> dict[str, Json]:
@@ -150,48 +119,3 @@ def encode(result: Part) -> bytes:
 def sha256(result: Part) -> str:
     """The name of its text."""
     return hashlib.sha256(encode(result)).hexdigest()
-
-
-def _in_our_words(message: str, content: object) -> str:
-    """msgspec's message ends with its place, once for each of our own types on the way to it, the innermost first."""
-    what, *places = message.split(AT)
-    steps = [
-        int(index) if index else key for place in reversed(places) for index, key in _STEP.findall(place.rstrip("`"))
-    ]
-    name = re.search(r"field `(.*)`", what)
-    if name:
-        where = spelled(_place([*steps, name[1]]))
-        return f"{where}: is missing" if "missing" in what else f"{where}: is not a key of a result"
-    value = _at(content, steps)
-    where = spelled(_place(steps)) or "record"
-    if what.startswith("Invalid enum value"):
-        return f"{where}: must be one of {', '.join(_CLOSED.get(str(steps[-1]), ()))}, not {shown(value)}"
-    expected = _EXPECTED.match(what)
-    return f"{where}: must be {_expected(expected)}, not {shown(value)}" if expected else f"{where}: {what}"
-
-
-def _expected(match: re.Match[str]) -> str:
-    kind, more = match[1].removesuffix(" | null"), match[2]
-    words = _WORDS.get(kind, kind)
-    if "regex" in more:
-        return next((told for pattern, told in _PATTERNS.items() if pattern in more), words)
-    if kind == "str" and "length" in more:
-        return "text that is not empty"
-    least = re.search(r">= (\d+)", more)
-    return f"{words} of at least {least[1]}" if least else words
-
-
-def _place(steps: list[str | int]) -> Place:
-    where: Place = None
-    for step in steps:
-        where = (where, step)
-    return where
-
-
-def _at(content: object, steps: list[str | int]) -> object:
-    for step in steps:
-        try:
-            content = cast(Any, content)[step]
-        except (KeyError, IndexError, TypeError):
-            return content
-    return content

@@ -48,13 +48,14 @@ def test_it_is_read_back_as_it_was(place: Place) -> None:
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
-        ({"format": 2}, "format"),
+        ({"format": 2}, "format: must be one of 1, not 2"),
         ({"name": "torch@1"}, "that of 'torch@1'"),
         ({"lock": {"numpy": "1"}}, "version of Python"),
-        ({"lock": {"python": 3}}, "lock"),
-        ({"kind": "own"}, "kind"),
-        ({"python": None}, "python"),
-        ({"size_bytes": "7"}, "size"),
+        ({"lock": {"python": 3}}, "lock.*: must be text, not "),
+        ({"kind": "own"}, "kind: must be one of venv, chroot, adopted, not 'own'"),
+        ({"python": None}, "python: must be text, not null"),
+        ({"size_bytes": "7"}, "size_bytes: must be a whole number, not '7'"),
+        ({"size_byte": 7}, r"size_byte: is not a known key; did you mean size_bytes\?"),
     ],
 )
 def test_one_that_says_something_else_is_damaged(place: Place, changes: dict[str, Any], says: str) -> None:

@@ -84,7 +84,7 @@ def with_place(place: str, value: object) -> Any:
     [
         ("summary.step_s.low", "x", "summary.step_s.low: must be a finite number, not 'x'"),
         ("summary.step_s.low", 1e9, "summary.step_s: low <= median <= high does not hold"),
-        ("summary.step_s.mean", 1.0, "summary.step_s.mean: is not a key of a result"),
+        ("summary.step_s.mean", 1.0, "summary.step_s.mean: is not a known key; did you mean median?"),
         ("summary.interval", "both", "summary.interval: must be one of within process, across launches, not 'both'"),
         ("setup.effective.layout.source", "guessed", "setup.effective.layout.source: must be one of observed, set"),
         ("setup.effective.layout.value", [], "setup.effective.layout.value: must be text, a number, true or false"),
