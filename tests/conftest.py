@@ -2,7 +2,7 @@
 frameworks that `make test` put into the tests' own environments; and who tests what, how deep.
 
 `make test` runs two processes of pytest. A file's tests stay together, as they share what it measured; those of one
-framework stay together over files, as they share its workers (backends/shared_workers.py). What takes long comes first.
+framework stay together over files, as they share its workers (shared_workers.py). What takes long comes first.
 """
 
 from __future__ import annotations

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import pytest
 from awkward_ops import OPS, awkward
 from frameworks import FORWARD_ONLY, environment_of
 from graph_examples import branching
-from shared_workers import shared_worker
+from shared_workers import checks_sharing_workers
 from test_contract import SUBJECTS, Subject
 from tiny_jobs import machine
 
 from deepstone.absent import Absent
-from deepstone.checks import workers as workers_of_checks
 from deepstone.checks.layers import LayerCheck
 from deepstone.checks.sameness import FrameworkSameness
 from deepstone.checks.verify import verify
@@ -113,14 +111,6 @@ def job(framework: str, graph: Graph, **axes: Value) -> Job:
     )
 
 
-@contextmanager
-def sharing_workers() -> Iterator[None]:
-    """A check starts a worker for each precision and phase; here they are all the same one."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(workers_of_checks, "talking_to_worker", shared_worker)
-        yield
-
-
 def able(framework: str) -> dict[str, Value]:
     """What is asked of every framework but those that do not train."""
     return {"phase": "forward"} if framework in FORWARD_ONLY else {}
@@ -130,14 +120,14 @@ def able(framework: str) -> dict[str, Value]:
 def whole_step(framework: str, graph_name: str) -> FrameworkSameness:
     graph = {"awkward": awkward, "branching": branching}[graph_name]()
     one, yardstick = job(framework, graph, **able(framework)), job("torch", graph, **able(framework))
-    with sharing_workers():
+    with checks_sharing_workers():
         return verify({"it": one}, yardstick=yardstick, timeout_s=TIMEOUT_S).frameworks["it"]
 
 
 @functools.cache
 def layers(framework: str, setup: str) -> LayerCheck:
     one, found = job(framework, awkward(), **{**able(framework), **SETUPS[setup]}), FrameworkSameness()
-    with sharing_workers(), ExitStack() as stack:
+    with checks_sharing_workers(), ExitStack() as stack:
         workers = start_all(stack, {"it": one}, {"it": found}, TIMEOUT_S, no_progress)
         check_every_layer(workers, one, {"it": found}, no_progress)
     return found.layers or LayerCheck(precision="not started", failure=found.failure)

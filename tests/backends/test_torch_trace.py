@@ -114,7 +114,7 @@ def test_layers_of_a_compiled_network(bench: Bench):
         other_s = sum(times_s[number] for times_s in found.other_s.values())
         parts_s = layers_s + other_s + found.data_s[number] + found.update_s[number] + found.gaps_s[number]
         assert parts_s == pytest.approx(total_s)
-        assert found.layers_s["conv2", "backward"][number] > found.layers_s["loss", "backward"][number]
+    assert min(found.layers_s["conv2", "backward"]) > min(found.layers_s["loss", "backward"])
     traced = kernels(bench.talk.trace(1))
     assert traced["aten::convolution_backward"]["layers"] == ["conv1", "conv2"]
     fused = [row["layers"] for name, row in traced.items() if "cpp_fused" in name]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from check_jobs import check_job
 
-from deepstone.backends import registry
 from deepstone.checks import comparable as cache
+from deepstone.checks import workers
 from deepstone.checks.comparable import Comparable
 from deepstone.graph.builder import Builder
 from deepstone.runner.job import Job
@@ -29,10 +30,13 @@ def check(job: Job) -> Comparable:
 
 @pytest.fixture
 def no_worker(folder: Path, monkeypatch: pytest.MonkeyPatch):
-    """From here on only what is kept can be had: a worker would not start."""
+    """From here on only what is cached can be had: no worker starts."""
+
+    def refuse(job: Job, *, timeout_s: float) -> NoReturn:
+        raise AssertionError("a worker was started")
 
     def stop() -> None:
-        monkeypatch.setitem(registry.BACKENDS, "torch", replace(registry.BACKENDS["torch"], module="nowhere"))
+        monkeypatch.setattr(workers, "talking_to_worker", refuse)
 
     return stop
 

@@ -11,6 +11,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
+import pytest
+
+from deepstone.checks import workers as workers_of_checks
 from deepstone.runner.conversation import Conversation, JobFailed, talking_to_worker, variables_of
 from deepstone.runner.job import Job
 
@@ -18,7 +21,7 @@ MOST_IDLE = 3  # workers; each has a framework in memory
 LONGEST_S = 3600.0  # of a worker's life
 WHOLE_PROCESS = ("threads", "inter_threads", "affinity", "isa", "algorithm")
 # A variable that keeps JAX off a GPU keeps it off nothing where there is none.
-_NO_MATTER = ("PYTEST_",) if Path("/dev/nvidiactl").exists() else ("PYTEST_", "JAX_PLATFORMS")
+_NO_MATTER = ("PYTEST_", "DEEPSTONE_CACHE", *(() if Path("/dev/nvidiactl").exists() else ("JAX_PLATFORMS",)))
 
 Key = tuple[object, ...]
 Idle = tuple[Key, ExitStack, Conversation]
@@ -42,6 +45,14 @@ def shared_worker(job: Job, *, timeout_s: float) -> Iterator[Conversation]:
             raise
         undo.pop_all()
     _give_back((key, stack, first))
+
+
+@contextmanager
+def checks_sharing_workers() -> Iterator[None]:
+    """A check starts a worker for each precision and phase; here they are all the same one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(workers_of_checks, "talking_to_worker", shared_worker)
+        yield
 
 
 def end_shared_workers() -> None:
