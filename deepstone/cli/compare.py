@@ -22,7 +22,8 @@ from deepstone.cli.options import (
     WaitUntilQuiet,
     changed,
     examples,
-    not_nan,
+    percent,
+    seconds,
     store_folder,
 )
 from deepstone.cli.output import note, print_json, print_lines
@@ -33,6 +34,7 @@ from deepstone.units import digits
 if TYPE_CHECKING:
     from deepstone.checks.comparable import Comparable
     from deepstone.measure.effort import Effort
+    from deepstone.results.parts import Json as JsonValue
     from deepstone.results.quantity import Quantity
     from deepstone.results.record import Draft, Record
     from deepstone.runner.job import Job
@@ -89,27 +91,9 @@ def compare(
     axes: Axes = None,
     pairs: Annotated[int, typer.Option("--pairs", help="Fresh pairs of processes.", metavar="N", min=8, max=1000)] = 8,
     target: Annotated[
-        float,
-        typer.Option(
-            "--target",
-            help="Doubt a side whose interval is wider than ± this many percent.",
-            metavar="PERCENT",
-            min=0.01,
-            max=100,
-            callback=not_nan,
-        ),
+        float, percent("--target", "Doubt a side whose interval is wider than ± this many percent.")
     ] = 2.0,
-    budget: Annotated[
-        float,
-        typer.Option(
-            "--budget",
-            help="Seconds of timed steps for each side, over all pairs.",
-            metavar="SECONDS",
-            min=0.01,
-            max=86400,
-            callback=not_nan,
-        ),
-    ] = 20.0,
+    budget: Annotated[float, seconds("--budget", "Seconds of timed steps for each side, over all pairs.")] = 20.0,
     timeout: Timeout = 900.0,
     wait_until_quiet: WaitUntilQuiet = None,
     store: StorePath = None,
@@ -191,7 +175,7 @@ class _Answer:
     def is_whole(self) -> bool:
         return not any(isinstance(part, Absent) for part in (self.a, self.b, self.ratio))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, JsonValue]:
         parts = ("a", "b", "ratio", "verdict", "pairing")
         return as_json({**{name: getattr(self, name) for name in parts}, "sameness": _sameness(self.checks)})
 
@@ -247,7 +231,7 @@ def _checks(job_a: Job, job_b: Job, effort: Effort, on_progress: OnProgress) -> 
     return comparable({"a": job_a, "b": job_b}, timeout_s=effort.timeout_s, on_progress=on_progress)
 
 
-def _sameness(checks: Mapping[str, Comparable]) -> dict[str, Any]:
+def _sameness(checks: Mapping[str, Comparable]) -> dict[str, JsonValue]:
     if not checks:
         return as_json(Absent("both sides run the same framework"))
     return {"ok": all(check.ok for check in checks.values()), **{side: checks[side].to_json() for side in ("a", "b")}}

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from deepstone.absent import Absent
+from deepstone.cli import options
 from deepstone.cli.completion import complete_axis, complete_model
 from deepstone.cli.draw import FigureFile, check_figure, draw_figure
 from deepstone.cli.jobs import first_look, plan, quiet_machine, refuse_opaque
-from deepstone.cli.options import Json, Timeout, WaitUntilQuiet, changed, examples, not_nan
+from deepstone.cli.options import Json, Timeout, WaitUntilQuiet, argument, changed, examples
 from deepstone.cli.output import Column, print_json, print_lines, print_table
 from deepstone.cli.progress import Bar, progress_bar
 from deepstone.cli.stopped import Stopped
@@ -50,11 +51,10 @@ def complete_word(incomplete: str) -> list[str]:
 def conv(
     words: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="A model, and the setup as in batch=32,64 precision=bf16; only batch may list several values.",
-            metavar="[MODEL] [AXIS=VALUE]",
-            autocompletion=complete_word,
-            show_default=False,
+        argument(
+            "[MODEL] [AXIS=VALUE]",
+            "A model, and the setup as in batch=32,64 precision=bf16; only batch may list several values.",
+            complete_word,
         ),
     ] = None,
     shape: Annotated[
@@ -73,14 +73,7 @@ def conv(
     groups: Annotated[int, typer.Option("--groups", metavar="N", min=1, max=2**20)] = 1,
     budget: Annotated[
         float,
-        typer.Option(
-            "--budget",
-            help="Seconds of timing for one algorithm on one pass of one convolution.",
-            metavar="SECONDS",
-            min=0.01,
-            max=3600,
-            callback=not_nan,
-        ),
+        options.seconds("--budget", "Seconds of timing for one algorithm on one pass of one convolution.", most=3600),
     ] = 0.5,
     timeout: Timeout = 1800.0,
     wait_until_quiet: WaitUntilQuiet = None,
@@ -104,8 +97,8 @@ def conv(
     from deepstone.runner.convolutions.lab import LabEffort
 
     _refuse_without_convolutions(loaded)
-    options = changed(("--budget", budget, 0.5), ("--timeout", timeout, 1800.0))
-    jobs = plan(loaded, expand(choices), ("deepstone", "conv", *named), options)
+    other = changed(("--budget", budget, 0.5), ("--timeout", timeout, 1800.0))
+    jobs = plan(loaded, expand(choices), ("deepstone", "conv", *named), other)
     found: dict[int, Finding] = {}
     try:
         quiet = quiet_machine(begin, wait_until_quiet)
@@ -145,7 +138,7 @@ def _refuse(choices: Choices) -> None:
 
 
 def _loaded(
-    model: str | None, shape: str | None, filters: int | None, given: dict[str, Any], timeout_s: float
+    model: str | None, shape: str | None, filters: int | None, given: Mapping[str, str | int], timeout_s: float
 ) -> tuple[LoadedModel, list[str]]:
     """The model, and the words that name it on a command line."""
     if shape is None:
@@ -167,11 +160,11 @@ def _loaded(
     loaded = convolution_by_hand(
         image=(channels, height, width),
         filters=filters,
-        kernel=pair("--kernel", given["kernel"], example="3x3"),
-        stride=pair("--stride", given["stride"], example="2"),
-        pad=padding("--pad", given["pad"]),
-        dilation=pair("--dilation", given["dilation"], example="2"),
-        groups=given["groups"],
+        kernel=pair("--kernel", str(given["kernel"]), example="3x3"),
+        stride=pair("--stride", str(given["stride"]), example="2"),
+        pad=padding("--pad", str(given["pad"])),
+        dilation=pair("--dilation", str(given["dilation"]), example="2"),
+        groups=int(given["groups"]),
     )
     words = ["--shape", shape, "--filters", str(filters)]
     return loaded, words + [

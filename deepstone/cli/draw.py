@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepstone.cli.options import Json, examples
+from deepstone.cli.options import Json, examples, file
 from deepstone.cli.output import note, print_json
 from deepstone.errors import UsageError
 
@@ -20,10 +20,7 @@ EXAMPLES = examples(
     "deepstone draw layers.json -o roofline.png --figure roofline",
     "deepstone draw layers.json -o layers.html",
 )
-FigureFile = Annotated[
-    Path | None,
-    typer.Option("-o", "--output", help="Draw a figure: .svg, .png or .html.", metavar="FILE"),
-]
+FigureFile = Annotated[Path | None, file("-o", "--output", help="Draw a figure: .svg, .png or .html.")]
 
 
 def draw(

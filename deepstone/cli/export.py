@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepstone.cli.options import Filter, Json, StorePath, examples, filters_in, open_store, tell_skipped
+from deepstone.cli.options import Filter, Json, StorePath, examples, file, filters_in, flag, open_store, tell_skipped
 from deepstone.cli.output import write
 from deepstone.errors import UsageError
 
@@ -40,12 +40,8 @@ def export(
     format: Annotated[
         Format | None, typer.Option("--format", help="A table, whole records, or lines of a log.", show_default="jsonl")
     ] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="A file instead of standard output.", metavar="FILE")
-    ] = None,
-    private: Annotated[
-        bool, typer.Option("--private", help="Keep host, user and paths, which are otherwise taken out.")
-    ] = False,
+    output: Annotated[Path | None, file("-o", "--output", help="A file instead of standard output.")] = None,
+    private: Annotated[bool, flag("--private", "Keep host, user and paths, which are otherwise taken out.")] = False,
     store: StorePath = None,
     json: Json = False,
 ) -> None:

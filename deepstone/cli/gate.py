@@ -10,7 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from deepstone.absent import Absent
-from deepstone.cli.options import Filter, Json, StorePath, examples, filters_in, not_nan, open_store, records_in
+from deepstone.cli.options import (
+    Filter,
+    Json,
+    StorePath,
+    examples,
+    file,
+    filters_in,
+    flag,
+    open_store,
+    percent,
+    records_in,
+)
 from deepstone.cli.output import Column, note, print_json, print_lines, print_table
 from deepstone.errors import UsageError
 from deepstone.units import digits
@@ -36,28 +47,16 @@ _QUIET: Final = ("no change shown",)  # why there is no verdict is told by the r
 
 
 def gate(
-    baseline: Annotated[
-        Path, typer.Option("--baseline", help="A store, or a file that export wrote.", metavar="DIR|FILE")
-    ],
+    baseline: Annotated[Path, file("--baseline", help="A store, or a file that export wrote.", metavar="DIR|FILE")],
     filters: Filter = None,
     tolerance: Annotated[
-        float,
-        typer.Option(
-            "--tolerance",
-            help="A step may take so many percent longer.",
-            metavar="PERCENT",
-            min=0,
-            max=1000,
-            callback=not_nan,
-        ),
+        float, percent("--tolerance", "A step may take so many percent longer.", least=0, most=1000)
     ] = 5.0,
-    memory: Annotated[bool, typer.Option("--memory", help="Peaks of memory must not grow by more either.")] = False,
+    memory: Annotated[bool, flag("--memory", "Peaks of memory must not grow by more either.")] = False,
     require_all: Annotated[
-        bool, typer.Option("--require-all", help="Exit with 1 also where a job of the baseline was not compared.")
+        bool, flag("--require-all", "Exit with 1 also where a job of the baseline was not compared.")
     ] = False,
-    markdown: Annotated[
-        Path | None, typer.Option("--markdown", help="Write the table for a comment, too.", metavar="FILE")
-    ] = None,
+    markdown: Annotated[Path | None, file("--markdown", help="Write the table for a comment, too.")] = None,
     store: StorePath = None,
     json: Json = False,
 ) -> None:

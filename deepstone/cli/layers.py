@@ -11,7 +11,7 @@ import typer
 from deepstone.absent import Absent
 from deepstone.cli.draw import FigureFile, check_figure, check_folder
 from deepstone.cli.jobs import findings_of, first_look, plan, present, quiet_machine, refuse_lists
-from deepstone.cli.options import Axes, Budget, Json, Model, Timeout, WaitUntilQuiet, changed, examples
+from deepstone.cli.options import Axes, Budget, Json, Model, Timeout, WaitUntilQuiet, changed, examples, file, flag
 from deepstone.cli.output import Column, print_lines, print_table
 from deepstone.errors import UsageError
 from deepstone.units import count, digits, percent, seconds
@@ -44,14 +44,10 @@ def layers(
     method: Annotated[
         str, typer.Option("--method", help="in-place, isolated or both.", metavar="METHOD", show_default=True)
     ] = "both",
-    kernels: Annotated[
-        bool, typer.Option("--kernels", help="Also kernels and, on a GPU, the runtime's calls.")
-    ] = False,
-    trace: Annotated[
-        Path | None, typer.Option("--trace", help="Write a trace for Chrome or Perfetto.", metavar="FILE")
-    ] = None,
+    kernels: Annotated[bool, flag("--kernels", "Also kernels and, on a GPU, the runtime's calls.")] = False,
+    trace: Annotated[Path | None, file("--trace", help="Write a trace for Chrome or Perfetto.")] = None,
     output: FigureFile = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every layer, not only the costly ones.")] = False,
+    everything: Annotated[bool, flag("--all", "Every layer, not only the costly ones.")] = False,
     budget: Budget = 20.0,
     timeout: Timeout = 1800.0,
     wait_until_quiet: WaitUntilQuiet = None,

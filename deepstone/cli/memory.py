@@ -11,7 +11,7 @@ import typer
 from deepstone.absent import Absent
 from deepstone.cli.draw import FigureFile, check_figure
 from deepstone.cli.jobs import findings_of, plan, present, refuse_lists
-from deepstone.cli.options import Axes, Json, Model, Timeout, changed, examples
+from deepstone.cli.options import Axes, Json, Model, Timeout, changed, examples, flag
 from deepstone.cli.output import Column, print_lines, print_table
 from deepstone.errors import UsageError, shown
 from deepstone.units import bytes_, percent
@@ -49,9 +49,7 @@ _MOST_BYTES = 2**50
 def memory(
     model: Model,
     axes: Axes = None,
-    largest_batch: Annotated[
-        bool, typer.Option("--largest-batch", help="Find the largest batch that fits, by running it.")
-    ] = False,
+    largest_batch: Annotated[bool, flag("--largest-batch", "Find the largest batch that fits, by running it.")] = False,
     limit: Annotated[
         str | None,
         typer.Option(
@@ -62,7 +60,7 @@ def memory(
         ),
     ] = None,
     output: FigureFile = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every layer, not only the large ones.")] = False,
+    everything: Annotated[bool, flag("--all", "Every layer, not only the large ones.")] = False,
     timeout: Timeout = 900.0,
     json: Json = False,
 ) -> None:

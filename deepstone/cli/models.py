@@ -5,10 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from deepstone.cli.completion import complete_model
-from deepstone.cli.options import MODEL_HELP, Json, Timeout, examples
+from deepstone.cli.options import MODEL_HELP, Json, Timeout, argument, examples, file, flag
 from deepstone.cli.output import Column, Data, note, print_json, print_lines, print_table
 from deepstone.errors import UsageError
 from deepstone.graph.cost import COST_UNKNOWN, FP32_BYTES, graph_cost, layer_cost
@@ -25,19 +23,11 @@ EXAMPLES = examples(
 
 
 def models(
-    name: Annotated[
-        str | None,
-        typer.Argument(
-            help=MODEL_HELP,
-            metavar="NAME",
-            autocompletion=complete_model,
-        ),
-    ] = None,
+    name: Annotated[str | None, argument("NAME", MODEL_HELP, complete_model)] = None,
     export_to: Annotated[
-        Path | None,
-        typer.Option("--export", help="Write the model to FILE: .onnx, .json or .prototxt.", metavar="FILE"),
+        Path | None, file("--export", help="Write the model to FILE: .onnx, .json or .prototxt.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Let --export write over a file.")] = False,
+    force: Annotated[bool, flag("--force", "Let --export write over a file.")] = False,
     timeout: Timeout = 300.0,
     json: Json = False,
 ) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,25 +24,6 @@ if TYPE_CHECKING:
 _LONGEST_S = 30 * 86400
 MODEL_HELP = "A model of the zoo, file.py:function, or a file .onnx, .prototxt or .json."
 
-Model = Annotated[
-    str,
-    typer.Argument(
-        help=MODEL_HELP,
-        metavar="MODEL",
-        autocompletion=complete_model,
-        show_default=False,
-    ),
-]
-Axes = Annotated[
-    list[str] | None,
-    typer.Argument(
-        help="The setup, as in batch=32 layout=nchw,nhwc; `deepstone axes` lists all.",
-        metavar="AXIS=VALUE",
-        autocompletion=complete_axis,
-        show_default=False,
-    ),
-]
-
 
 def not_nan(value: float | None) -> float | None:
     """A range lets NaN through, since it is neither below nor above."""
@@ -51,8 +32,42 @@ def not_nan(value: float | None) -> float | None:
     return value
 
 
-Json = Annotated[bool, typer.Option("--json", help="Print JSON on standard output.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be measured, and measure nothing.")]
+def argument(metavar: str, help: str, complete: Callable[[str], list[str]] | None = None) -> Any:
+    return typer.Argument(help=help, metavar=metavar, autocompletion=complete, show_default=False)
+
+
+def number(name: str, unit: str, help: str, *, least: float, most: float) -> Any:
+    """An option with a number of a unit, within a range."""
+    return typer.Option(name, help=help, metavar=unit, min=least, max=most, callback=not_nan)
+
+
+def seconds(name: str, help: str, *, least: float = 0.01, most: float = 86400) -> Any:
+    return number(name, "SECONDS", help, least=least, most=most)
+
+
+def percent(name: str, help: str, *, least: float = 0.01, most: float = 100) -> Any:
+    return number(name, "PERCENT", help, least=least, most=most)
+
+
+def file(*names: str, help: str, metavar: str = "FILE") -> Any:
+    return typer.Option(*names, help=help, metavar=metavar)
+
+
+def flag(name: str, help: str) -> Any:
+    return typer.Option(name, help=help)
+
+
+Model = Annotated[str, argument("MODEL", MODEL_HELP, complete_model)]
+Axes = Annotated[
+    list[str] | None,
+    argument("AXIS=VALUE", "The setup, as in batch=32 layout=nchw,nhwc; `deepstone axes` lists all.", complete_axis),
+]
+Filter = Annotated[
+    list[str] | None,
+    argument("NAME=VALUE", "Only runs with these values, as in model=resnet50 outcome=ok layout=nhwc."),
+]
+Json = Annotated[bool, flag("--json", "Print JSON on standard output.")]
+DryRun = Annotated[bool, flag("--dry-run", "Say what would be measured, and measure nothing.")]
 StorePath = Annotated[
     Path | None,
     typer.Option(
@@ -63,40 +78,11 @@ StorePath = Annotated[
         show_default="deepstone in your data folder",
     ),
 ]
-Target = Annotated[
-    float,
-    typer.Option(
-        "--target",
-        help="Stop when the interval is within ± this many percent.",
-        metavar="PERCENT",
-        min=0.01,
-        max=100,
-        callback=not_nan,
-    ),
-]
-Budget = Annotated[
-    float,
-    typer.Option(
-        "--budget",
-        help="Stop after so many seconds of timed steps.",
-        metavar="SECONDS",
-        min=0.01,
-        max=86400,
-        callback=not_nan,
-    ),
-]
+Target = Annotated[float, percent("--target", "Stop when the interval is within ± this many percent.")]
+Budget = Annotated[float, seconds("--budget", "Stop after so many seconds of timed steps.")]
 Timeout = Annotated[
-    float,
-    typer.Option(
-        "--timeout",
-        help="End a process that runs longer than so many seconds.",
-        metavar="SECONDS",
-        min=0.1,
-        max=_LONGEST_S,
-        callback=not_nan,
-    ),
+    float, seconds("--timeout", "End a process that runs longer than so many seconds.", least=0.1, most=_LONGEST_S)
 ]
-
 WaitUntilQuiet = Annotated[
     str | None,
     typer.Option(
@@ -111,9 +97,7 @@ TimeLimit = Annotated[
 ]
 Also = Annotated[
     list[Path] | None,
-    typer.Option(
-        "--also", help="Records, findings, or a folder of them, as results/h200. May be repeated.", metavar="PATH"
-    ),
+    file("--also", help="Records, findings, or a folder of them, as results/h200. May be repeated.", metavar="PATH"),
 ]
 
 
@@ -127,14 +111,6 @@ def store_folder(given: Path | None) -> Path:
     from deepstone.store.layout import default_folder
 
     return default_folder() if given is None else given.expanduser()
-
-
-Filter = Annotated[
-    list[str] | None,
-    typer.Argument(
-        help="Only runs with these values, as in model=resnet50 outcome=ok layout=nhwc.", metavar="NAME=VALUE"
-    ),
-]
 
 
 def open_store(store: Path | None) -> Store:

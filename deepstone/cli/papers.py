@@ -14,7 +14,20 @@ import typer
 from deepstone.absent import Absent
 from deepstone.cli.draw import check_folder
 from deepstone.cli.jobs import wait_limit_s
-from deepstone.cli.options import Also, DryRun, Json, StorePath, TimeLimit, WaitUntilQuiet, examples, store_folder, warn
+from deepstone.cli.options import (
+    Also,
+    DryRun,
+    Json,
+    StorePath,
+    TimeLimit,
+    WaitUntilQuiet,
+    argument,
+    examples,
+    file,
+    flag,
+    store_folder,
+    warn,
+)
 from deepstone.cli.output import Column, Data, note, print_json, print_lines, print_table
 from deepstone.cli.studying import exit_as, given_words, measured, opened_for, show_planned
 from deepstone.errors import DeepstoneError, UsageError, nearest
@@ -47,7 +60,7 @@ def complete_paper(incomplete: str) -> list[str]:
 def papers(
     which: Annotated[
         str | None,
-        typer.Argument(help="A paper.", metavar="NAME", autocompletion=complete_paper, show_default=False),
+        argument("NAME", "A paper.", complete_paper),
     ] = None,
     scale: Annotated[
         str, typer.Option("--scale", help="small: minutes on two cores; paper: as published.", metavar="SCALE")
@@ -55,14 +68,12 @@ def papers(
     claim: Annotated[
         str | None, typer.Option("--claim", help="Only tell what this claim says and how it is judged.", metavar="ID")
     ] = None,
-    no_run: Annotated[bool, typer.Option("--no-run", help="Judge from what is there, and measure nothing.")] = False,
+    no_run: Annotated[bool, flag("--no-run", "Judge from what is there, and measure nothing.")] = False,
     dry_run: DryRun = False,
     time: TimeLimit = None,
     wait_until_quiet: WaitUntilQuiet = None,
     also: Also = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="Save verdicts and figures as JSON.", metavar="FILE")
-    ] = None,
+    output: Annotated[Path | None, file("-o", "--output", help="Save verdicts and figures as JSON.")] = None,
     store: StorePath = None,
     json: Json = False,
 ) -> None:

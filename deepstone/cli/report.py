@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepstone.cli.draw import check_folder, check_page
-from deepstone.cli.options import Also, Filter, Json, StorePath, examples, filters_in, store_folder, tell_skipped
+from deepstone.cli.options import Also, Filter, Json, StorePath, examples, file, filters_in, store_folder, tell_skipped
 from deepstone.cli.output import note, print_json
 from deepstone.errors import UsageError
 
@@ -27,23 +27,16 @@ EXAMPLES = examples(
 
 def report(
     filters: Filter = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The page: one file, .html.", metavar="FILE")
-    ] = None,
+    output: Annotated[Path | None, file("-o", "--output", help="The page: one file, .html.")] = None,
     study: Annotated[
         str | None, typer.Option("--study", help="Only what this study measured, in its figures.", metavar="NAME")
     ] = None,
     also: Also = None,
-    paper: Annotated[
-        list[Path] | None,
-        typer.Option("--paper", help="What `deepstone papers NAME --json` printed.", metavar="FILE"),
-    ] = None,
+    paper: Annotated[list[Path] | None, file("--paper", help="What `deepstone papers NAME --json` printed.")] = None,
     figures: Annotated[
-        Path | None, typer.Option("--figures", help="Every figure as SVG and PNG in this folder.", metavar="DIR")
+        Path | None, file("--figures", help="Every figure as SVG and PNG in this folder.", metavar="DIR")
     ] = None,
-    markdown: Annotated[
-        Path | None, typer.Option("--markdown", help="The sentences and numbers as Markdown.", metavar="FILE")
-    ] = None,
+    markdown: Annotated[Path | None, file("--markdown", help="The sentences and numbers as Markdown.")] = None,
     store: StorePath = None,
     json: Json = False,
 ) -> None:

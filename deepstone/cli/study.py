@@ -18,8 +18,11 @@ from deepstone.cli.options import (
     StorePath,
     TimeLimit,
     WaitUntilQuiet,
+    argument,
     examples,
-    not_nan,
+    file,
+    flag,
+    seconds,
     store_folder,
     warn,
 )
@@ -58,20 +61,12 @@ def study(
     ctx: typer.Context,
     reference: Annotated[
         str | None,
-        typer.Argument(
-            help="A study that comes with Deepstone, a file .toml, or file.py:function.",
-            metavar="FILE|NAME",
-            autocompletion=complete_study,
-            show_default=False,
-        ),
+        argument("FILE|NAME", "A study that comes with Deepstone, a file .toml, or file.py:function.", complete_study),
     ] = None,
     words: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="Values that take the place of the study's own, as in batch=32 model=resnet50.",
-            metavar="AXIS=VALUE",
-            autocompletion=complete_axis,
-            show_default=False,
+        argument(
+            "AXIS=VALUE", "Values that take the place of the study's own, as in batch=32 model=resnet50.", complete_axis
         ),
     ] = None,
     dry_run: DryRun = False,
@@ -82,26 +77,14 @@ def study(
             "--rerun", help="What to measure again: never, failed or always.", metavar="POLICY", show_default="never"
         ),
     ] = None,
-    budget: Annotated[
-        float | None,
-        typer.Option(
-            "--budget",
-            help="Seconds of timed steps of each run.",
-            metavar="SECONDS",
-            min=0.01,
-            max=86400,
-            callback=not_nan,
-        ),
-    ] = None,
+    budget: Annotated[float | None, seconds("--budget", "Seconds of timed steps of each run.")] = None,
     repetitions: Annotated[
         int | None,
         typer.Option("--repetitions", help="Rounds, each a fresh process.", metavar="N", min=1, max=1000),
     ] = None,
-    report: Annotated[
-        Path | None, typer.Option("--report", help="Write the page about it here.", metavar="FILE")
-    ] = None,
+    report: Annotated[Path | None, file("--report", help="Write the page about it here.")] = None,
     wait_until_quiet: WaitUntilQuiet = None,
-    list_all: Annotated[bool, typer.Option("--list", help="The studies that come with Deepstone.")] = False,
+    list_all: Annotated[bool, flag("--list", "The studies that come with Deepstone.")] = False,
     store: StorePath = None,
     json: Json = False,
 ) -> None:
