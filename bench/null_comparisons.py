@@ -115,7 +115,7 @@ def _options() -> argparse.Namespace:
 
 def _read(path: Path, load: int, budget_s: float) -> dict[str, Any]:
     here = {
-        "cpu": describe_cpu()["model"],
+        "cpu": str(describe_cpu().model),
         "cores": len(os.sched_getaffinity(0)),
         "load": load,
         "budget_s": budget_s,

@@ -95,18 +95,6 @@ class Problem:
             pad=(top, bottom, left, right),
         )
 
-    def to_json(self) -> dict[str, Any]:
-        """Per sample, as results show it."""
-        return {
-            "input": [self.channels, *self.image],
-            "output": [self.filters, *self.output],
-            "kernel": list(self.kernel),
-            "stride": list(self.stride),
-            "pad": list(self.pad),
-            "dilation": list(self.dilation),
-            "groups": self.groups,
-        }
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Operations:

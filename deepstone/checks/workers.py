@@ -51,7 +51,7 @@ def start_all(
         with failing_into(found[name]):
             launched, worker = begin(stack, without_update(job), timeout_s)
             assert launched.prepared is not None
-            precision = str(launched.prepared.effective["precision"]["value"])
+            precision = launched.prepared.value("precision")
             found[name].layers = LayerCheck(precision=precision, on_gpu=launched.on_gpu)
             found[name].losses = worker.losses(0)
             workers[name] = worker

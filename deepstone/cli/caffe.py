@@ -170,7 +170,6 @@ def _fitting(batch: int) -> Value:
 
 def _timed(job: Job, iterations: int, timeout_s: float, quiet: QuietMachine) -> tuple[Finding, CaffeTime]:
     """Raises JobFailed when the job does not run."""
-    from deepstone.results.codec import as_bare_finding
     from deepstone.runner.assemble import now
     from deepstone.runner.job import title
     from deepstone.runner.layers.caffe_time import caffe_summary, time_iterations
@@ -182,8 +181,7 @@ def _timed(job: Job, iterations: int, timeout_s: float, quiet: QuietMachine) -> 
         started_at = now()
         found = time_iterations(job, iterations, timeout_s=timeout_s, on_progress=bar.tell)
         bar.end()
-    finding = as_bare_finding({"outcome": "ok", **layers_report(job, found, started_at=started_at)})
-    return finding, caffe_summary(job, found)
+    return layers_report(job, found, started_at=started_at), caffe_summary(job, found)
 
 
 def caffe_lines(finding: Finding, numbers: CaffeTime) -> Iterator[str]:

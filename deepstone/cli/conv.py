@@ -110,7 +110,9 @@ def conv(
         raise
     _print(found, as_json=json)
     if found:
-        draw_figure(_joined(found), output)
+        from deepstone.runner.convolutions.report import joined_reports
+
+        draw_figure(joined_reports(found), output)
     if len(found) < len(jobs) or any(_lab(finding).failures for finding in found.values()):
         raise typer.Exit(1)
 
@@ -199,7 +201,6 @@ class BatchFailed(DeepstoneError):
 
 
 def _try(job: Job, effort: LabEffort, bar: Bar, found: dict[int, Finding]) -> None:
-    from deepstone.results.codec import as_bare_finding
     from deepstone.runner.convolutions.lab import new_lab
     from deepstone.runner.convolutions.report import lab_report
     from deepstone.runner.findings import lab_finding
@@ -209,17 +210,19 @@ def _try(job: Job, effort: LabEffort, bar: Bar, found: dict[int, Finding]) -> No
         tried = lab_finding(job, effort, lab, bar.tell)
     finally:  # cut short, it still has something to tell
         if not lab.is_empty:
-            found[job.batch] = as_bare_finding(lab_report(job, lab))
-    if tried["outcome"] != "ok":
+            found[job.batch] = lab_report(job, lab)
+    if tried.failure is not None:
         framework = f"{job.environment.framework} {job.environment.version}"
-        raise BatchFailed(f"{framework}: {tried['outcome']}: {tried['failure']['reason']}")
+        raise BatchFailed(f"{framework}: {tried.outcome}: {tried.failure.reason}")
 
 
 def _print(found: Mapping[int, Finding], *, as_json: bool) -> None:
     if not found:
         return
     if as_json:
-        print_json(_joined(found))
+        from deepstone.runner.convolutions.report import joined_reports
+
+        print_json(joined_reports(found))
         return
     for finding in found.values():
         _show(finding, _lab(finding))
@@ -227,24 +230,6 @@ def _print(found: Mapping[int, Finding], *, as_json: bool) -> None:
     if len(found) > 1:
         print_lines([""])
         _show_batches({batch: _lab(finding) for batch, finding in found.items()})
-
-
-def _joined(found: Mapping[int, Finding]) -> Finding:
-    """Of several batches: what they share, and each under its batch."""
-    from msgspec.structs import replace
-
-    first = next(iter(found.values()))
-    if len(found) == 1:
-        return first
-    told = first.to_json()
-    return replace(
-        first,
-        command=None,
-        content=None,
-        shared={key: told[key] for key in ("device", "precision", "layout")},
-        parts={str(batch): finding for batch, finding in found.items()},
-        parts_by="batches",
-    )
 
 
 def _lab(finding: Finding) -> ConvolutionLab:

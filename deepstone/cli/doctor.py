@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,6 +17,7 @@ from deepstone.units import bytes_, count
 
 if TYPE_CHECKING:
     from deepstone.results.ceilings import Ceiling
+    from deepstone.results.environment import Machine as DescribedMachine
     from deepstone.runner.examine import Examination
     from deepstone.runner.quiet import QuietMachine
 
@@ -53,7 +54,7 @@ def doctor(
     if json:
         print_json({**found.to_json(), "peaks": ceilings} if peaks else found)
         return
-    print_lines(_lines(found.to_json()), hang=_INDENT)
+    print_lines(_lines(found), hang=_INDENT)
     if peaks:
         _show_peaks(ceilings)
 
@@ -63,21 +64,19 @@ def _measure_peaks(found: Examination, bar: Bar, quiet: QuietMachine) -> list[Ce
     from msgspec.structs import replace
 
     from deepstone.environments.find import installed
-    from deepstone.results.ceilings import Ceiling
-    from deepstone.results.codec import convert
     from deepstone.runner.examine import probe_job
     from deepstone.runner.findings import peaks_finding
     from deepstone.runner.job import Machine
 
     machine = Machine.here()
-    running = {name: environment for name, environment in installed().items() if found.frameworks[name]["runs"]}
+    running = {name: environment for name, environment in installed().items() if found.frameworks[name].runs}
     ceilings: list[Ceiling] = []
     for name, environment in running.items():
         assert environment is not None
         for device in found.devices:
-            where = str(device["name"])
+            where = str(device.name)
             quiet.before([probe_job(environment, machine, {"framework": name, "device": where})], bar.say)
-            entry = convert(peaks_finding(environment, machine, where, bar.tell), Ceiling)
+            entry = peaks_finding(environment, machine, where, bar.tell)
             ceilings.append(entry if entry.absent is None else replace(entry, framework=name))
     return ceilings
 
@@ -116,20 +115,29 @@ def _rows(found: Ceiling) -> Iterator[list[str]]:
             yield [*head, what, count(rate.median, unit), rate.span_in_words(count), ""]
 
 
-def _lines(found: dict[str, Any]) -> list[str]:
-    machine = found["machine"]
-    cpu = machine["cpu"]
-    lines = [
-        f"machine    {cpu['model']}, {cpu['physical_cores']} cores ({cpu['usable_cores']} usable), "
-        f"{bytes_(machine['memory_bytes'])}, {machine['os']['distribution']}"
-    ]
-    lines += [f"device     {device['name']}: {device['what']}" for device in found["devices"]]
-    for name, framework in found["frameworks"].items():
-        state = "runs" if framework["runs"] else f"does not run: {framework['why']}"
-        lines.append(f"framework  {' '.join(filter(None, (name, framework['version'])))}: {state}")
-        for feature, probe in framework.get("features", {}).items():
-            lines.append(f"             {feature}: {'works' if probe['works'] else probe['why']}")
-    for name, meter in found["meters"].items():
-        lines.append(f"meter      {name}: {meter['absent'] if 'absent' in meter else meter['covers']}")
-    lines += [f"missing    {entry['what']}: {entry['why']} → {entry['remedy']}" for entry in found["missing"]]
+def _lines(found: Examination) -> list[str]:
+    lines = [f"machine    {_machine(found.machine)}"]
+    lines += [f"device     {device.name}: {_told(device.what)}" for device in found.devices]
+    for name, framework in found.frameworks.items():
+        state = "runs" if framework.runs else f"does not run: {framework.why}"
+        lines.append(f"framework  {' '.join(filter(None, (name, framework.version)))}: {state}")
+        for feature, probe in (framework.features or {}).items():
+            lines.append(f"             {feature}: {'works' if probe.works else probe.why}")
+    for name, meter in found.meters.items():
+        lines.append(f"meter      {name}: {meter.reason if isinstance(meter, Absent) else meter.covers}")
+    lines += [f"missing    {entry.what}: {entry.why} → {entry.remedy}" for entry in found.missing]
     return lines
+
+
+def _machine(machine: DescribedMachine) -> str:
+    from deepstone.results.environment import Cpu, OperatingSystem
+
+    cpu = machine.cpu if isinstance(machine.cpu, Cpu) else Cpu()
+    system = machine.os if isinstance(machine.os, OperatingSystem) else OperatingSystem()
+    cores = f"{_told(cpu.physical_cores)} cores ({_told(cpu.usable_cores)} usable)"
+    memory = bytes_(machine.memory_bytes) if isinstance(machine.memory_bytes, int) else "memory not known"
+    return f"{_told(cpu.model)}, {cores}, {memory}, {_told(system.distribution)}"
+
+
+def _told(value: str | int | Absent | None) -> str:
+    return f"not known ({value.reason})" if isinstance(value, Absent) else str(value)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -153,9 +153,8 @@ def measure_all(
     return records, failed
 
 
-def findings_of(kind: str, jobs: Sequence[Job], find: Callable[[Job, Bar], dict[str, Any]]) -> dict[str, Finding]:
+def findings_of(jobs: Sequence[Job], find: Callable[[Job, Bar], Finding]) -> dict[str, Finding]:
     """What was found in each framework, by name; one that fails spares the others."""
-    from deepstone.results.codec import as_bare_finding
     from deepstone.runner.job import title
 
     found: dict[str, Finding] = {}
@@ -163,8 +162,7 @@ def findings_of(kind: str, jobs: Sequence[Job], find: Callable[[Job, Bar], dict[
         for job in jobs:
             bar.begin(f"{title(job)} {job.environment.framework}")
             try:
-                content = {"schema": _RESULT_SCHEMA, "kind": kind, "model": job.model.name, **find(job, bar)}
-                found[str(job.request["framework"])] = as_bare_finding(content)
+                found[str(job.request["framework"])] = find(job, bar)
             finally:
                 bar.end()
     return found

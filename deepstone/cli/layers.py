@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -89,12 +89,12 @@ def layers(
     jobs = plan(loaded, requests, ("deepstone", "layers", model), options)
     quiet = quiet_machine(begin, wait_until_quiet)
 
-    def find(job: Job, bar: Bar) -> dict[str, Any]:
+    def find(job: Job, bar: Bar) -> Finding:
         quiet.before([job], bar.say)
         return layers_finding(job, effort, bar.tell)
 
     present(
-        findings_of("layers", jobs, find),
+        findings_of(jobs, find),
         show=lambda reports: show_layers(reports, everything=everything),
         output=output,
         json=json,
@@ -267,16 +267,13 @@ def _group_lines(table: LayerTable) -> list[str]:
 
 
 def _kernel_lines(table: LayerTable) -> list[str]:
-    from deepstone.results.codec import convert
-    from deepstone.results.layers import KernelTrace
-
     if isinstance(table.kernels, Absent):
         reason = table.kernels.reason
         return [] if reason.startswith("not asked") else ["", f"kernels: {reason}"]
-    trace = convert(table.kernels, KernelTrace)
+    trace = table.kernels
     lines = ["", f"kernels, over {trace.steps} traced steps, whose time is not the step's"]
     for kernel in _longest(trace.kernels):
-        layers = ", ".join(kernel.layers[:4])
+        layers = ", ".join((kernel.layers or [])[:4])
         lines.append(f"  {seconds(kernel.total_s):>8}  {kernel.count:>6} × {kernel.name[:70]}  {layers}".rstrip())
     left = len(trace.kernels) - MOST_KERNELS
     lines += [f"  and {left} more; --json has all"] if left > 0 else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -87,13 +87,13 @@ def memory(
     options += ["--memory", str(limit_bytes)] if limit_bytes is not None else []
     jobs = plan(loaded, requests, ("deepstone", "memory", model), options)
 
-    def find(job: Job, bar: Bar) -> dict[str, Any]:
+    def find(job: Job, bar: Bar) -> Finding:
         return memory_finding(
             job, timeout_s=timeout, largest=largest_batch, limit_bytes=limit_bytes, on_progress=bar.tell
         )
 
     present(
-        findings_of("memory", jobs, find),
+        findings_of(jobs, find),
         show=lambda reports: _show_memory(reports, everything=everything),
         output=output,
         json=json,

@@ -12,6 +12,7 @@ import psutil
 
 from deepstone.absent import Absent
 from deepstone.hardware.cgroup import cpu_quota_cores
+from deepstone.results.environment import Cache, Cpu
 
 # Instruction sets that decide which kernels a framework picks; the ones below the line are Arm's.
 FLAGS_OF_INTEREST: Final = (
@@ -46,26 +47,26 @@ _SIZE = re.compile(r"(\d+)([KMG]?)")
 _SIZE_UNITS: Final = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
 
-def describe_cpu(root: Path = Path("/")) -> dict[str, object]:
+def describe_cpu(root: Path = Path("/")) -> Cpu:
     info = cpuinfo(root)
     flags = cpu_flags(info)
     quota_cores = cpu_quota_cores(root)
-    return {
-        "model": info.get("model name", _unsaid("model name")),
-        "vendor": info.get("vendor_id", info.get("CPU implementer", _unsaid("vendor_id"))),
-        "microarchitecture": _microarchitecture(),
-        "physical_cores": psutil.cpu_count(logical=False) or Absent("the kernel does not tell cores from threads"),
-        "logical_cores": os.cpu_count() or Absent("the kernel does not tell"),
-        "usable_cores": usable_cores(quota_cores),
-        "quota_cores": quota_cores,
-        "flags": [flag for flag in FLAGS_OF_INTEREST if flag in flags],
-        "max_mhz": _max_mhz(root),
-        "caches": _caches(root),
-        "numa_nodes": len(list((root / "sys/devices/system/node").glob("node[0-9]*"))) or 1,
-        "governor": _governor(root),
-        "turbo": _turbo(root),
-        "smt": _smt(root),
-    }
+    return Cpu(
+        model=info.get("model name", _unsaid("model name")),
+        vendor=info.get("vendor_id", info.get("CPU implementer", _unsaid("vendor_id"))),
+        microarchitecture=_microarchitecture(),
+        physical_cores=psutil.cpu_count(logical=False) or Absent("the kernel does not tell cores from threads"),
+        logical_cores=os.cpu_count() or Absent("the kernel does not tell"),
+        usable_cores=usable_cores(quota_cores),
+        quota_cores=quota_cores,
+        flags=[flag for flag in FLAGS_OF_INTEREST if flag in flags],
+        max_mhz=_max_mhz(root),
+        caches=_caches(root),
+        numa_nodes=len(list((root / "sys/devices/system/node").glob("node[0-9]*"))) or 1,
+        governor=_governor(root),
+        turbo=_turbo(root),
+        smt=_smt(root),
+    )
 
 
 def cpuinfo(root: Path = Path("/")) -> dict[str, str]:
@@ -125,18 +126,16 @@ def _smt(root: Path) -> bool | Absent:
     return Absent("the kernel does not tell") if active is None else active == "1"
 
 
-def _caches(root: Path) -> list[dict[str, object]] | Absent:
+def _caches(root: Path) -> list[Cache] | Absent:
     """Those that the first core sees, nearest first."""
-    caches: list[dict[str, object]] = []
+    caches: list[Cache] = []
     for folder in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index[0-9]*")):
         size = _SIZE.fullmatch(_line(folder / "size") or "")
         level, kind, shared = (_line(folder / name) for name in ("level", "type", "shared_cpu_list"))
         if size is None or level is None or kind is None or shared is None:
             continue
         size_bytes = int(size[1]) * _SIZE_UNITS[size[2]]
-        caches.append(
-            {"level": int(level), "type": kind.lower(), "bytes": size_bytes, "shared_by_cores": _length(shared)}
-        )
+        caches.append(Cache(level=int(level), type=kind.lower(), bytes=size_bytes, shared_by_cores=_length(shared)))
     return caches or Absent("the kernel does not tell")
 
 

@@ -19,23 +19,14 @@ from typing import Final
 from deepstone.absent import Absent
 from deepstone.measure.noise import BUSY_GPU_SHARE, GpuReading, GpuUse
 from deepstone.measure.nvml import Nvml, NvmlDevice, open_nvml
+from deepstone.results.environment import Gpu
 
 # The driver tells how busy the board was over up to a second, in which the last steps of our own may lie.
 _LONGEST_LOOK_S: Final = 1.2
 _LOOK_AGAIN_S: Final = 0.1
-_FACTS: Final = (
-    "name",
-    "uuid",
-    "memory_bytes",
-    "driver",
-    "cuda_cores",
-    "compute_capability",
-    "max_sm_clock_mhz",
-    "mig",
-)
 
 
-def describe_gpus() -> list[dict[str, object]] | Absent:
+def describe_gpus() -> list[Gpu] | Absent:
     """Every GPU that NVML lists, in its order (by PCI bus)."""
     nvml = open_nvml()
     if isinstance(nvml, Absent):
@@ -45,22 +36,33 @@ def describe_gpus() -> list[dict[str, object]] | Absent:
         return count if isinstance(count, Absent) else [_describe(nvml, index) for index in range(count)]
 
 
-def _describe(nvml: Nvml, index: int) -> dict[str, object]:
+def _describe(nvml: Nvml, index: int) -> Gpu:
     device = nvml.device(index)
     if isinstance(device, Absent):
-        return {"index": index, **dict.fromkeys(_FACTS, device), "mps": mps_is_running()}
-    return {
-        "index": index,
-        "name": device.name(),
-        "uuid": device.uuid(),
-        "memory_bytes": device.memory_bytes(),
-        "driver": nvml.driver_version(),
-        "cuda_cores": device.cuda_cores(),
-        "compute_capability": device.compute_capability(),
-        "max_sm_clock_mhz": device.max_sm_clock_mhz(),
-        "mig": device.mig_is_on(),
-        "mps": mps_is_running(),
-    }
+        return Gpu(
+            index=index,
+            name=device,
+            uuid=device,
+            memory_bytes=device,
+            driver=device,
+            cuda_cores=device,
+            compute_capability=device,
+            max_sm_clock_mhz=device,
+            mig=device,
+            mps=mps_is_running(),
+        )
+    return Gpu(
+        index=index,
+        name=device.name(),
+        uuid=device.uuid(),
+        memory_bytes=device.memory_bytes(),
+        driver=nvml.driver_version(),
+        cuda_cores=device.cuda_cores(),
+        compute_capability=device.compute_capability(),
+        max_sm_clock_mhz=device.max_sm_clock_mhz(),
+        mig=device.mig_is_on(),
+        mps=mps_is_running(),
+    )
 
 
 class GpuState:

@@ -3,63 +3,56 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import platform
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
 
 import psutil
 
-from deepstone.absent import Absent, as_json
+from deepstone.absent import Absent
 from deepstone.hardware.cgroup import memory_limit_bytes
 from deepstone.hardware.cpu import cpu_flags, cpuinfo, describe_cpu
 from deepstone.hardware.gpu import describe_gpus
+from deepstone.results.environment import Cpu, Machine, OperatingSystem
+from deepstone.results.identity import canonical_json
+from deepstone.results.parts import Json
 
 _GIB = 2**30
 
 _HYPERVISOR_CLOCKS = {"kvm-clock": "kvm", "hyperv_clocksource_tsc_page": "hyper-v", "xen": "xen"}
 
 
-def describe_machine(root: Path = Path("/")) -> dict[str, Any]:
-    """`environment.machine` of a record, as JSON. What cannot be found out is absent with the reason."""
-    return as_json(
-        {
-            "hostname": platform.node() or Absent("the machine has no name"),
-            "os": {"kernel": platform.release(), "distribution": _distribution()},
-            "virtualized": _hypervisor(root),
-            "cpu": describe_cpu(root),
-            "memory_bytes": psutil.virtual_memory().total,
-            "memory_limit_bytes": memory_limit_bytes(root),
-            "gpus": describe_gpus(),
-        }
+def describe_machine(root: Path = Path("/")) -> Machine:
+    """What cannot be found out is absent with the reason."""
+    return Machine(
+        hostname=platform.node() or Absent("the machine has no name"),
+        os=OperatingSystem(kernel=platform.release(), distribution=_distribution()),
+        virtualized=_hypervisor(root),
+        cpu=describe_cpu(root),
+        memory_bytes=psutil.virtual_memory().total,
+        memory_limit_bytes=memory_limit_bytes(root),
+        gpus=describe_gpus(),
     )
 
 
-def machine_sha(description: Mapping[str, Any]) -> str:
+def machine_sha(machine: Machine) -> str:
     """The same for machines whose results may stand for each other's: processor, cores, instruction sets, memory, GPUs.
 
     Sizes count in whole GiB, because kernels and drivers keep differing small parts for themselves. Name, kernel,
-    driver and clock settings are not in it: they do not make another machine.
+    driver and clock settings are not in it: they do not make another machine. KeyError where an early record does not
+    tell one of them.
     """
-    cpu = cast(Mapping[str, Any], description["cpu"])
+    told, cpu = machine.to_json(), machine.cpu.to_json() if isinstance(machine.cpu, Cpu) else {}
+    boards = [gpu.to_json() for gpu in machine.gpus] if isinstance(machine.gpus, list) else []
     facts = {
         "cpu": {key: cpu[key] for key in ("model", "physical_cores", "logical_cores", "usable_cores", "flags")},
-        "memory_gib": _gib(description["memory_bytes"]),
-        "gpus": _interchangeable_gpus(description["gpus"]),
+        "memory_gib": _gib(told["memory_bytes"]),
+        # Which slot a board sits in does not matter, nor why there is none.
+        "gpus": sorted(((board["name"], _gib(board["memory_bytes"])) for board in boards), key=str),
     }
-    return hashlib.sha256(json.dumps(facts, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+    return hashlib.sha256(canonical_json(facts).encode()).hexdigest()
 
 
-def _interchangeable_gpus(gpus: object) -> list[object]:
-    """Names and sizes; which slot a board sits in does not matter, nor why there is none."""
-    if not isinstance(gpus, list | tuple):
-        return []
-    found = [(gpu["name"], _gib(gpu["memory_bytes"])) for gpu in cast(Sequence[Mapping[str, Any]], gpus)]
-    return sorted(found, key=str)
-
-
-def _gib(size_bytes: object) -> object:
+def _gib(size_bytes: Json) -> Json:
     return round(size_bytes / _GIB) if isinstance(size_bytes, int) else size_bytes
 
 

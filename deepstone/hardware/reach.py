@@ -6,12 +6,11 @@ from one that is merely good. A device this file does not know has no bound, rat
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Final
 
 from deepstone.absent import Absent
-from deepstone.records.schema import is_absent
+from deepstone.results.environment import Cpu, Gpu, Machine
 
 # No processor is sold with a higher clock; for virtual machines, whose clock is not shown.
 _HIGHEST_MHZ: Final = 6500.0
@@ -64,54 +63,56 @@ class Reach:
     hardware: str
 
 
-def reach(machine: Mapping[str, Any], device: str, precision: str, *, gpu_uuid: str | None = None) -> Reach | Absent:
-    """Of a device of `environment.machine`, in the precision of a matrix product (fp32, tf32, bf16, fp16, fp64)."""
+def reach(machine: Machine, device: str, precision: str, *, gpu_uuid: str | None = None) -> Reach | Absent:
+    """Of a device of the machine, in the precision of a matrix product (fp32, tf32, bf16, fp16, fp64)."""
     if device == "cpu":
-        return _cpu_reach(machine["cpu"], precision, bare_metal=is_absent(machine["virtualized"]))
-    listed = machine["gpus"]
-    boards = cast(list[Mapping[str, Any]], listed) if isinstance(listed, list) else []
-    board = next((board for board in boards if gpu_uuid is not None and board.get("uuid") == gpu_uuid), None)
+        if not isinstance(machine.cpu, Cpu):
+            return Absent("the processor is not described")
+        return _cpu_reach(machine.cpu, precision, bare_metal=not isinstance(machine.virtualized, str))
+    boards = machine.gpus if isinstance(machine.gpus, list) else []
+    board = next((board for board in boards if gpu_uuid is not None and board.uuid == gpu_uuid), None)
     if board is None and len(boards) == 1:
         board = boards[0]
     return Absent("the driver does not list the board") if board is None else _gpu_reach(board, precision)
 
 
-def _cpu_reach(cpu: Mapping[str, Any], precision: str, *, bare_metal: bool) -> Reach | Absent:
-    flags: list[str] = cpu["flags"]
+def _cpu_reach(cpu: Cpu, precision: str, *, bare_metal: bool) -> Reach | Absent:
+    flags = cpu.flags if isinstance(cpu.flags, list) else []
     width = next(((flag, flops) for flag, flops in _FP32_PER_CYCLE.items() if flag in flags), None)
     if width is None:
         return Absent("the processor names no vector instructions that are known here")
+    cores = _cores(cpu, bare_metal=bare_metal)
+    if cores is None:
+        return Absent("the number of usable cores is not known")
     flag, per_cycle = width
     if precision == "fp64":
         per_cycle *= _FP64_SHARE
     elif precision in ("bf16", "fp16"):
         per_cycle *= max((factor for known, factor in _HALF_BY_FLAG.items() if known in flags), default=1)
-    cores = _cores(cpu, bare_metal=bare_metal)
-    mhz = _HIGHEST_MHZ if is_absent(cpu["max_mhz"]) else float(cpu["max_mhz"])
+    mhz = cpu.max_mhz if isinstance(cpu.max_mhz, int | float) else _HIGHEST_MHZ
     hardware = f"{cores} {'core' if cores == 1 else 'cores'} with {flag} at {mhz / 1e3:.1f} GHz"
     return Reach(flops_per_s=cores * mhz * 1e6 * per_cycle, hardware=hardware)
 
 
-def _cores(cpu: Mapping[str, Any], *, bare_metal: bool) -> int:
+def _cores(cpu: Cpu, *, bare_metal: bool) -> int | None:
     """Those that can be busy at once. A quota of 1.5 cores counts as two.
 
     Threads of one core share its units; but which of a virtual machine's are threads of one core, it may not know.
     """
-    usable = int(cpu["usable_cores"]) + (0 if is_absent(cpu["quota_cores"]) else 1)
-    return usable if is_absent(cpu["physical_cores"]) or not bare_metal else min(usable, int(cpu["physical_cores"]))
+    if not isinstance(cpu.usable_cores, int):
+        return None
+    usable = cpu.usable_cores + (1 if isinstance(cpu.quota_cores, int | float) else 0)
+    return min(usable, cpu.physical_cores) if isinstance(cpu.physical_cores, int) and bare_metal else usable
 
 
-def _gpu_reach(board: Mapping[str, Any], precision: str) -> Reach | Absent:
-    needed = ("cuda_cores", "compute_capability", "max_sm_clock_mhz")
-    unknown = next((key for key in needed if key not in board or is_absent(board[key])), None)
-    if unknown is not None:
-        return Absent(f"the driver does not tell {unknown}")
-    capability = str(board["compute_capability"])
+def _gpu_reach(board: Gpu, precision: str) -> Reach | Absent:
+    cores, capability, mhz = board.cuda_cores, board.compute_capability, board.max_sm_clock_mhz
+    if not isinstance(cores, int) or not isinstance(capability, str) or not isinstance(mhz, int | float):
+        return Absent("the driver does not tell the board's cores, compute capability or clock")
     kind = _MULTIPROCESSORS.get(capability)
     if kind is None:
         return Absent(f"what a GPU of compute capability {capability} does in a cycle is not known here")
     per_cycle = {"fp64": kind.fp64, "fp32": 2 * kind.cores, "tf32": kind.tf32}.get(precision, kind.half)
-    multiprocessors = int(board["cuda_cores"]) / kind.cores
-    mhz = float(board["max_sm_clock_mhz"])
-    hardware = f"{board['name']} with {multiprocessors:.0f} multiprocessors at {mhz / 1e3:.2f} GHz"
+    multiprocessors = cores / kind.cores
+    hardware = f"{board.name} with {multiprocessors:.0f} multiprocessors at {mhz / 1e3:.2f} GHz"
     return Reach(flops_per_s=multiprocessors * per_cycle * mhz * 1e6, hardware=hardware)

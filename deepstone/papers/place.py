@@ -35,7 +35,7 @@ def place_of_finding(environment: Environment | None, device: str) -> Place | No
     if environment is None or isinstance(environment.machine, Absent) or environment.machine.cpu is None:
         return None
     try:
-        machine = machine_sha(environment.machine.to_json())
+        machine = machine_sha(environment.machine)
     except (KeyError, TypeError):
         machine = "a machine that is not fully described"
     return _place(machine, environment, device)

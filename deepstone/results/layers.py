@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from deepstone.results.doubt import Doubt
-from deepstone.results.parts import Json, Number, OrAbsent, Part, Table
+from deepstone.results.parts import Number, OrAbsent, Part, Table
 from deepstone.results.quantity import Quantity
 
 
@@ -84,14 +84,14 @@ class Kernel(Part, frozen=True, kw_only=True, forbid_unknown_fields=False):
     """A kernel, or a call of the runtime, as the framework's own profiler names it."""
 
     name: str
-    total_s: Number
+    kind: str
     count: int
-    kind: str = ""
-    layers: tuple[str, ...] = ()
+    total_s: Number
+    layers: list[str] | None = None
 
 
 class KernelTrace(Part, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """What is shown of `LayerTable.kernels`; frameworks tell more."""
+    """What the framework's own profiler saw in so many steps."""
 
     steps: int
     kernels: list[Kernel]
@@ -122,5 +122,5 @@ class LayerTable(Part, frozen=True, kw_only=True):
     layers: list[LayerRow]
     groups: list[LayerGroup]
     peaks: OrAbsent[LayerPeaks]
-    kernels: OrAbsent[Table[Json]]  # as the framework's own profiler names them
+    kernels: OrAbsent[KernelTrace]
     doubts: list[Doubt]

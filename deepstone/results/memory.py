@@ -36,14 +36,21 @@ class LayerMemory(Part, frozen=True, kw_only=True):
 
 
 class TriedBatch(Part, frozen=True, kw_only=True):
+    """How one batch went. A peak above the limit is out of memory too."""
+
     batch: int
     outcome: str
     peak_bytes: OrAbsent[int]
     reason: str
 
+    @property
+    def fits(self) -> bool:
+        return self.outcome == "ok"
+
 
 class LargestBatch(Part, frozen=True, kw_only=True):
-    """`confirmed`: the largest that was run and fitted. `limit`: what it had to fit into, in words."""
+    """`confirmed`: the largest that was run and fitted; 0 where none did. `too_large`: the smallest that was run and did
+    not fit. `limit`: what it had to fit into, in words."""
 
     predicted: int
     confirmed: int

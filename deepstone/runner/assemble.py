@@ -22,7 +22,7 @@ from deepstone.measure.statistics import across_launches, median_of
 from deepstone.measure.training import fault
 from deepstone.results import codec
 from deepstone.results.doubt import Doubt
-from deepstone.results.environment import Environment, Machine
+from deepstone.results.environment import Environment
 from deepstone.results.parts import Json
 from deepstone.results.quantity import Quantity
 from deepstone.results.record import (
@@ -32,7 +32,6 @@ from deepstone.results.record import (
     Comparison,
     Cost,
     Draft,
-    Effect,
     Energy,
     Failure,
     Launch,
@@ -100,7 +99,7 @@ def _draft(
         command=[storable(word) for word in job.command],
         identity=job.identity,
         workload=job.workload,
-        setup=Setup(requested=dict(job.request), effects=_effects(last)),
+        setup=setup_of(job, last),
         outcome="ok" if failure is None else failure.outcome,
         failure=Absent("the run succeeded") if failure is None else _failure(failure),
         samples=_samples(measured),
@@ -214,9 +213,9 @@ def _memory(job: Job, launches: Sequence[Launched]) -> dict[str, int | Absent]:
     measured: dict[str, int | Absent] = dict.fromkeys(_MEMORY, late)
     for launched in launches:
         for name, told in launched.memory.items():
-            known, value = measured.get(name, late), told if isinstance(told, int) else Absent(told["absent"])
-            if isinstance(known, Absent) or (not isinstance(value, Absent) and value > known):
-                measured[name] = value
+            known = measured.get(name, late)
+            if isinstance(known, Absent) or (not isinstance(told, Absent) and told > known):
+                measured[name] = told
     return {**measured, "analytic_bytes": job.need_bytes}
 
 
@@ -238,7 +237,7 @@ def _share_of_peak(job: Job, launched: Launched, step: Quantity | None) -> Share
     peaks = known_peaks(job, launched.prepared.effective)
     if isinstance(peaks, Absent):
         return peaks
-    precision = product_precision(str(launched.prepared.effective["precision"]["value"]))
+    precision = product_precision(launched.prepared.value("precision"))
     if precision not in peaks.flops_per_s:
         return Absent(f"the {precision} product of {peaks.device} is not known; {REMEDY}")
     peak_flops_per_s = peaks.flops_per_s[precision].median
@@ -251,9 +250,9 @@ def _share_of_peak(job: Job, launched: Launched, step: Quantity | None) -> Share
     )
 
 
-def _effects(launched: Launched) -> dict[str, Effect]:
-    told = {} if launched.prepared is None else launched.prepared.effective
-    return {axis: codec.convert(effect, Effect) for axis, effect in told.items()}
+def setup_of(job: Job, launched: Launched) -> Setup:
+    """What was asked for, and what was in effect as far as is known."""
+    return Setup(requested=job.request, effects={} if launched.prepared is None else launched.prepared.effective)
 
 
 def environment_of(job: Job, launched: Launched) -> Environment:
@@ -262,11 +261,10 @@ def environment_of(job: Job, launched: Launched) -> Environment:
     framework: dict[str, Json] = dict(job.environment.lock)
     if launched.hello is not None:
         framework |= {**launched.hello.framework, "python": launched.hello.python}
-    details = {} if launched.prepared is None else launched.prepared.details
     return Environment(
-        machine=codec.convert(job.machine.description, Machine),
+        machine=job.machine.description,
         framework=framework,
-        details=details,
+        details={} if launched.prepared is None else launched.prepared.details,
         variables={name: storable(value) for name, value in telling(variables).items()},
         year=year_of(job.environment),
         deepstone=deepstone.__version__,
@@ -313,9 +311,8 @@ def _above_reach(job: Job, launched: Launched, step: Quantity) -> Doubt | None:
     """Where no peak is measured: against what the hardware can reach."""
     if isinstance(job.flops, Absent) or launched.prepared is None:
         return None
-    effective = launched.prepared.effective
-    precision = product_precision(str(effective["precision"]["value"]))
-    device = str(effective["device"]["value"])
+    precision = product_precision(launched.prepared.value("precision"))
+    device = launched.prepared.value("device")
     bound = reach(job.machine.description, device, precision, gpu_uuid=launched.gpu_uuid)
     if isinstance(bound, Absent):
         return None

@@ -8,63 +8,22 @@ small batches ─▶ line through their peaks ─▶ try where it meets the limi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
 
-from deepstone.absent import Absent, as_json
+from deepstone.absent import Absent
+from deepstone.results.memory import LargestBatch, TriedBatch
 
-OK = "ok"
-OUT_OF_MEMORY = "oom"
 NOT_TRIED = "not tried"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tried:
-    """How one batch went. A peak above the limit is out of memory too."""
-
-    batch: int
-    outcome: str
-    peak_bytes: int | Absent
-    reason: str = ""
-
-    @property
-    def fits(self) -> bool:
-        return self.outcome == OK
-
-    def to_json(self) -> dict[str, Any]:
-        return as_json(
-            {"batch": self.batch, "outcome": self.outcome, "peak_bytes": self.peak_bytes, "reason": self.reason}
-        )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LargestBatch:
-    predicted: int
-    confirmed: int  # the largest that was run and fitted; 0 where none did
-    too_large: int | Absent  # the smallest that was run and did not fit
-    limit_bytes: int
-    tried: tuple[Tried, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return as_json(
-            {
-                "predicted": self.predicted,
-                "confirmed": self.confirmed,
-                "too_large": self.too_large,
-                "limit_bytes": self.limit_bytes,
-                "tried": [each.to_json() for each in self.tried],
-            }
-        )
-
-
-Attempt = Callable[[int, float], Tried]  # a batch, and the peak that is expected of it
+Attempt = Callable[[int, float], TriedBatch]  # a batch, and the peak that is expected of it
 
 
 def largest_batch(
     attempt: Attempt,
     *,
-    first: Sequence[Tried],
+    first: Sequence[TriedBatch],
     limit_bytes: int,
+    limit: str = "",
     sample_bytes: int,
     most: int,
     resolution: float = 0.0,
@@ -96,17 +55,18 @@ def largest_batch(
         confirmed=fitting,
         too_large=min(run) if run else Absent("none that was run was too large"),
         limit_bytes=limit_bytes,
-        tried=tuple(tried),
+        tried=tried,
+        limit=limit,
     )
 
 
-def _bracket(tried: Sequence[Tried], most: int) -> tuple[int, int]:
+def _bracket(tried: Sequence[TriedBatch], most: int) -> tuple[int, int]:
     """The largest batch that fits and the smallest that does not."""
     failing = min((each.batch for each in tried if not each.fits), default=most + 1)
     return max((each.batch for each in tried if each.fits and each.batch < failing), default=0), failing
 
 
-def _line(tried: Sequence[Tried], sample_bytes: int, near_bytes: float) -> tuple[float, float]:
+def _line(tried: Sequence[TriedBatch], sample_bytes: int, near_bytes: float) -> tuple[float, float]:
     """Slope and level of the line through the two known peaks nearest to a size."""
     points = {each.batch: each.peak_bytes for each in tried if not isinstance(each.peak_bytes, Absent)}
     nearest = sorted(points, key=lambda batch: (abs(points[batch] - near_bytes), batch))[:2]
@@ -117,11 +77,11 @@ def _line(tried: Sequence[Tried], sample_bytes: int, near_bytes: float) -> tuple
     return slope, points[high] - slope * high
 
 
-def _where_line_meets(tried: Sequence[Tried], limit_bytes: int, sample_bytes: int) -> int:
+def _where_line_meets(tried: Sequence[TriedBatch], limit_bytes: int, sample_bytes: int) -> int:
     slope, level = _line(tried, sample_bytes, limit_bytes)
     return int((limit_bytes - level) // slope)
 
 
-def _expected(tried: Sequence[Tried], batch: int, sample_bytes: int) -> float:
+def _expected(tried: Sequence[TriedBatch], batch: int, sample_bytes: int) -> float:
     slope, level = _line(tried, sample_bytes, float("inf"))
     return level + max(slope, sample_bytes) * batch

@@ -11,18 +11,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from statistics import median
-from typing import Any, cast
 
-from deepstone.absent import Absent, as_json
+from deepstone.absent import Absent
 from deepstone.environments.environment import Environment
 from deepstone.errors import MissingError
 from deepstone.hardware.reach import reach
 from deepstone.measure.doubts import above_reach, clocks_disagree
 from deepstone.measure.statistics import Quantity, median_of
-from deepstone.records.schema import is_absent
+from deepstone.results.ceilings import Ceiling
 from deepstone.results.doubt import Doubt
 from deepstone.runner.assemble import now
-from deepstone.runner.conversation import Conversation, JobFailed, Prepared, talking_to_worker
+from deepstone.runner.conversation import Conversation, JobFailed, talking_to_worker
 from deepstone.runner.examine import probe_job
 from deepstone.runner.gpu_around import watching_gpu
 from deepstone.runner.job import Job, Machine
@@ -34,6 +33,7 @@ from deepstone.runner.measurement import (
     no_progress,
     noise_around,
 )
+from deepstone.runner.replies import Prepared
 
 PRECISIONS = {"cpu": ("fp32", "bf16", "fp64"), "gpu": ("fp32", "tf32", "bf16", "fp16", "fp64")}
 
@@ -81,34 +81,35 @@ class _Measured:
 
 def measure_ceilings(
     environment: Environment, machine: Machine, device: str, on_progress: OnProgress = no_progress
-) -> dict[str, Any] | Absent:
-    """An entry of `doctor --peaks`, as JSON; absent where the framework does not run on the device at all."""
+) -> Ceiling:
+    """An entry of `doctor --peaks`; with no more than `absent` where the framework does not run on the device."""
     job = probe_job(environment, machine, {"framework": environment.framework, "device": device})
     probes = _probes(machine, device)
     try:
         measured = _measure(job, probes, on_progress)
     except JobFailed as failure:
-        return Absent(f"{failure.outcome}: {failure.reason}")
+        reason = f"{failure.outcome}: {failure.reason}"
     except MissingError as error:
-        return Absent(str(error))
-    return _entry(environment, machine, device, measured)
+        reason = str(error)
+    else:
+        return _entry(environment, machine, device, measured)
+    return Ceiling(device=device, framework=environment.name, absent=reason)
 
 
 def _probes(machine: Machine, device: str) -> list[_Probe]:
     kind = device.partition(":")[0]
     probes = [_Probe(kind="product", what=precision, sizes=_SIZES[kind]) for precision in PRECISIONS[kind]]
     probes.append(_Probe(kind="copy", what="copy", sizes=_GPU_COPY_BYTES if kind == "gpu" else _cpu_copies(machine)))
-    peers = [str(gpu["index"]) for gpu in machine.gpus if kind == "gpu" and device != f"gpu:{gpu['index']}"]
+    peers = [str(gpu.index) for gpu in machine.gpus if kind == "gpu" and device != f"gpu:{gpu.index}"]
     return probes + [_Probe(kind="link", what=peer, sizes=_LINK_BYTES) for peer in peers]
 
 
 def _cpu_copies(machine: Machine) -> tuple[int, ...]:
     """Sizes that no cache holds, and of which two fit into memory easily."""
-    caches = machine.description["cpu"]["caches"]
-    known = [] if is_absent(caches) else cast(list[dict[str, Any]], caches)
-    largest = max((int(cache["bytes"]) for cache in known), default=0)
+    caches, memory_bytes = machine.cpu.caches, machine.description.memory_bytes
+    largest = max((cache.bytes for cache in caches), default=0) if isinstance(caches, list) else 0
     least = max(_LEAST_CPU_COPY_BYTES, _BEYOND_CACHE * largest)
-    most = max(_LEAST_CPU_COPY_BYTES, int(machine.description["memory_bytes"]) // 16)
+    most = max(_LEAST_CPU_COPY_BYTES, memory_bytes // 16 if isinstance(memory_bytes, int) else 0)
     return tuple(sorted({min(least, most), min(2 * least, most)}))
 
 
@@ -166,44 +167,40 @@ def _rates(conversation: Conversation, probe: _Probe, *, on_gpu: bool) -> Iterat
     shortest_s = SHORTEST_SAMPLE_GPU_S if on_gpu else SHORTEST_SAMPLE_CPU_S
     for size, following in zip(probe.sizes, (*probe.sizes[1:], None), strict=True):
         conversation.ceiling(**probe.wanted(size))
-        once_s = max(1e-9, median(conversation.isolated_block(probe.kind, samples=3, lead=1)))
+        once_s = max(1e-9, median(conversation.isolated_block(probe.kind, samples=3, lead=1).step_s))
         steps = max(1, math.ceil(shortest_s / once_s))
         samples = max(1, round(_BLOCK_S / (steps * once_s)))
         blocks = [
-            conversation.isolated_block(probe.kind, samples=samples, steps_per_sample=steps) for _ in range(_ROUNDS)
+            conversation.isolated_block(probe.kind, samples=samples, steps_per_sample=steps).step_s
+            for _ in range(_ROUNDS)
         ]
         yield median_of([blocks]).inverse(probe.work(size))
         if following is not None and once_s * probe.growth(size, following) > _LONGEST_S:
             return
 
 
-def _entry(environment: Environment, machine: Machine, device: str, measured: _Measured) -> dict[str, Any]:
-    def of(kind: str, prefix: str = "") -> dict[str, object]:
-        chosen = {prefix + what: value for (this, what), value in measured.found.items() if this == kind}
-        return {what: value.to_json() for what, value in chosen.items()}
+def _entry(environment: Environment, machine: Machine, device: str, measured: _Measured) -> Ceiling:
+    def of(kind: str, prefix: str = "") -> dict[str, Quantity | Absent]:
+        return {prefix + what: value for (this, what), value in measured.found.items() if this == kind}
 
     on_cpu = device == "cpu"
-    threads = measured.prepared.effective["threads"]["value"] if on_cpu else Absent("the device has no threads to set")
-    return as_json(
-        {
-            "device": device,
-            "framework": environment.name,
-            "threads": threads,
-            "flops_per_s": of("product"),
-            "bytes_per_s": of("copy"),
-            "link": of("link", "gpu:") or Absent("there is no second device to send to"),
-            "measured_with": environment.name,
-            "measured_at": now(),
-            "doubts": [doubt.to_json() for doubt in (*measured.doubts, *_too_fast(machine, device, measured))],
-        }
+    return Ceiling(
+        device=device,
+        framework=environment.name,
+        threads=int(measured.prepared.value("threads")) if on_cpu else Absent("the device has no threads to set"),
+        flops_per_s=of("product"),
+        bytes_per_s=of("copy"),
+        link=of("link", "gpu:") or Absent("there is no second device to send to"),
+        measured_with=environment.name,
+        measured_at=now(),
+        doubts=[*measured.doubts, *_too_fast(machine, device, measured)],
     )
 
 
 def _too_fast(machine: Machine, device: str, measured: _Measured) -> Iterator[Doubt]:
     """Ceilings that the hardware cannot have: everything would seem slow beside them."""
-    gpu_uuid = measured.prepared.details.get("gpu_uuid")
     for (kind, precision), rate in measured.found.items():
-        bound = reach(machine.description, device, precision, gpu_uuid=gpu_uuid)
+        bound = reach(machine.description, device, precision, gpu_uuid=measured.prepared.known.gpu_uuid)
         if kind == "product" and isinstance(rate, Quantity) and not isinstance(bound, Absent):
             doubt = above_reach(rate.median, bound.flops_per_s, precision, bound.hardware)
             if doubt is not None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 from deepstone.backends.registry import BACKENDS
 from deepstone.environments.chroot import LOCKED, installed_debs
@@ -13,31 +12,25 @@ from deepstone.environments.environment import Environment
 from deepstone.environments.interpreters import Probed, probe
 from deepstone.environments.manifest import Unusable
 from deepstone.errors import MissingError
-from deepstone.runner.examine import try_request
+from deepstone.results.parts import Json
+from deepstone.runner.examine import Missing, try_request
 from deepstone.runner.job import Machine
 
 _CHANGES_SHOWN = 5
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Problem:
-    what: str
-    why: str
-    remedy: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Checkup:
     name: str
     kind: str
-    problems: tuple[Problem, ...]
+    problems: tuple[Missing, ...]
 
     @property
     def is_well(self) -> bool:
         return not self.problems
 
-    def to_json(self) -> dict[str, Any]:
-        problems = [{"what": each.what, "why": each.why, "remedy": each.remedy} for each in self.problems]
+    def to_json(self) -> dict[str, Json]:
+        problems: list[Json] = [each.to_json() for each in self.problems]
         return {"name": self.name, "kind": self.kind, "well": self.is_well, "problems": problems}
 
 
@@ -48,25 +41,25 @@ def check_up(environment: Environment, machine: Machine) -> Checkup:
 def of_unusable(entry: Unusable) -> Checkup:
     """What is only being made is not ill."""
     remedy = f"deepstone env remove {entry.name}, or deepstone env add {entry.name}"
-    problems = () if entry.being_made else (Problem(what="environment", why=entry.reason, remedy=remedy),)
+    problems = () if entry.being_made else (Missing(what="environment", why=entry.reason, remedy=remedy),)
     return Checkup(name=entry.name, kind="being made" if entry.being_made else "unusable", problems=problems)
 
 
-def _problems(environment: Environment, machine: Machine) -> Iterator[Problem]:
+def _problems(environment: Environment, machine: Machine) -> Iterator[Missing]:
     remedy = _remedy(environment)
     try:
         probed = probe(
             environment.command, BACKENDS[environment.framework].package, environment.variables_over(os.environ)
         )
     except MissingError as error:
-        yield Problem(what="interpreter", why=str(error), remedy=remedy)
+        yield Missing(what="interpreter", why=str(error), remedy=remedy)
         return
     changes = _changes(environment, probed)
     if changes:
-        yield Problem(what="versions", why=changes, remedy=remedy)
+        yield Missing(what="versions", why=changes, remedy=remedy)
     why = try_request(environment, machine, {"framework": environment.framework})
     if why:
-        yield Problem(what="training", why=why, remedy=remedy)
+        yield Missing(what="training", why=why, remedy=remedy)
 
 
 def _changes(environment: Environment, probed: Probed) -> str:

@@ -138,7 +138,7 @@ def fit_together(a: Job, b: Job) -> bool:
     need = sum(_NEED_MARGIN * need + _OVERHEAD_BYTES for need in known)
     room: list[float] = [psutil.virtual_memory().available]
     if any(job.request["device"] != "cpu" for job in (a, b)):
-        room += [board["memory_bytes"] for board in a.machine.gpus if isinstance(board["memory_bytes"], int)]
+        room += a.machine.gpu_memory_bytes
     return need <= 0.9 * min(room)
 
 

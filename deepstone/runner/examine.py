@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+
+from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.backends.registry import BACKENDS
@@ -15,12 +15,12 @@ from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph
 from deepstone.measure.energy.window import find_meters
 from deepstone.models.load import LoadedModel
-from deepstone.records.schema import is_absent
+from deepstone.results import environment as results
+from deepstone.results.parts import OrAbsent, Part, Table
 from deepstone.runner.conversation import JobFailed, talking_to_worker
 from deepstone.runner.job import Job, Machine
 from deepstone.runner.measurement import OnProgress, no_progress
 from deepstone.setups.axes import FORWARD_ONLY, Value
-from deepstone.setups.effective import contradiction
 from deepstone.setups.request import complete
 
 _PROBE_TIMEOUT_S = 180.0
@@ -36,32 +36,69 @@ _FEATURES: tuple[tuple[str, dict[str, Value], str], ...] = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Examination:
-    machine: dict[str, Any]
-    devices: list[dict[str, Any]]
-    frameworks: dict[str, dict[str, Any]]
-    meters: dict[str, dict[str, Any]]
-    missing: list[dict[str, str]]
+class Missing(Part, frozen=True, kw_only=True):
+    """Something that this machine lacks, and what helps."""
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "machine": self.machine,
-            "devices": self.devices,
-            "frameworks": self.frameworks,
-            "meters": self.meters,
-            "missing": self.missing,
-        }
+    what: str
+    why: str
+    remedy: str
+
+
+class CpuDevice(Part, frozen=True, kw_only=True):
+    name: str
+    what: OrAbsent[str] | None
+    cores: int
+
+
+class GpuDevice(results.Gpu, frozen=True, kw_only=True):
+    """A board with everything that the driver says of it; `name` is that of the device, `what` that of the board."""
+
+    what: OrAbsent[str] | None
+
+    @staticmethod
+    def of(board: results.Gpu) -> GpuDevice:
+        named = replace(board, name=f"gpu:{board.index}")
+        return GpuDevice(what=board.name, **{field: getattr(named, field) for field in named.__struct_fields__})
+
+
+class Feature(Part, frozen=True, kw_only=True):
+    works: bool
+    why: str
+
+
+class Framework(Part, frozen=True, kw_only=True):
+    """`features` are tried where it runs."""
+
+    version: str
+    runs: bool
+    why: str
+    features: Table[Feature] | None = None
+
+
+class MeterFound(Part, frozen=True, kw_only=True):
+    covers: str
+    meters: list[str]
+    update_period_s: float
+
+
+class Examination(Part, frozen=True, kw_only=True):
+    """What `deepstone doctor` tells."""
+
+    machine: results.Machine
+    devices: list[CpuDevice | GpuDevice]
+    frameworks: Table[Framework]
+    meters: Table[OrAbsent[MeterFound]]
+    missing: list[Missing]
 
 
 def examine(on_progress: OnProgress = no_progress) -> Examination:
     machine = Machine.here()
-    missing: list[dict[str, str]] = []
-    frameworks: dict[str, dict[str, Any]] = {}
-    for name, environment in installed().items():
-        frameworks[name] = _framework(name, environment, machine, missing, on_progress)
+    missing: list[Missing] = []
+    frameworks = {
+        name: _framework(name, environment, machine, missing, on_progress) for name, environment in installed().items()
+    }
     return Examination(
-        machine=dict(machine.description),
+        machine=machine.description,
         devices=_devices(machine, missing),
         frameworks=frameworks,
         meters=_meters(machine, missing),
@@ -70,25 +107,25 @@ def examine(on_progress: OnProgress = no_progress) -> Examination:
 
 
 def _framework(
-    name: str, environment: Environment | None, machine: Machine, missing: list[dict[str, str]], on_progress: OnProgress
-) -> dict[str, Any]:
+    name: str, environment: Environment | None, machine: Machine, missing: list[Missing], on_progress: OnProgress
+) -> Framework:
     if environment is None:
-        missing.append({"what": f"framework {name}", "why": "not installed", "remedy": BACKENDS[name].remedy})
-        return {"version": "", "runs": False, "why": "not installed"}
+        missing.append(Missing(what=f"framework {name}", why="not installed", remedy=BACKENDS[name].remedy))
+        return Framework(version="", runs=False, why="not installed")
     framework = environment.framework
     on_progress(f"trying {name}", 0.1)
     why = try_request(environment, machine, {"framework": framework})
     if why:
-        missing.append({"what": f"framework {name}", "why": why, "remedy": _remedy(environment)})
-        return {"version": environment.version, "runs": False, "why": why}
-    features: dict[str, dict[str, Any]] = {}
+        missing.append(Missing(what=f"framework {name}", why=why, remedy=_remedy(environment)))
+        return Framework(version=environment.version, runs=False, why=why)
+    features: dict[str, Feature] = {}
     for number, (feature, request, remedy) in enumerate(_features(machine)):
         on_progress(f"trying {name}, {feature}", (number + 1) / (len(_FEATURES) + 2))
         why = try_request(environment, machine, {"framework": framework, **request})
-        features[feature] = {"works": not why, "why": why}
+        features[feature] = Feature(works=not why, why=why)
         if why and not why.startswith("unsupported"):  # which is how this framework is, not what this machine lacks
-            missing.append({"what": f"{name}: {feature}", "why": why, "remedy": remedy})
-    return {"version": environment.version, "runs": True, "why": "", "features": features}
+            missing.append(Missing(what=f"{name}: {feature}", why=why, remedy=remedy))
+    return Framework(version=environment.version, runs=True, why="", features=features)
 
 
 def _remedy(environment: Environment) -> str:
@@ -115,7 +152,7 @@ def try_request(environment: Environment, machine: Machine, request: dict[str, V
         return f"{failure.outcome}: {failure.reason}"
     except MissingError as error:
         return str(error)
-    reason = contradiction(job.request, prepared.effective)
+    reason = prepared.contradiction(job.request)
     return f"unsupported: {reason}" if reason else ""
 
 
@@ -142,31 +179,28 @@ def _tiny() -> Graph:
     return b.build()
 
 
-def _devices(machine: Machine, missing: list[dict[str, str]]) -> list[dict[str, Any]]:
-    cpu = machine.description["cpu"]
-    devices: list[dict[str, Any]] = [{"name": "cpu", "what": cpu["model"], "cores": cpu["usable_cores"]}]
-    gpus = machine.gpus
-    devices += [{**gpu, "name": f"gpu:{gpu['index']}", "what": gpu["name"]} for gpu in gpus]
-    if not gpus:
-        listed = machine.description["gpus"]
-        why = str(listed["absent"]) if is_absent(listed) else "the driver lists none"
-        missing.append({"what": "GPU", "why": why, "remedy": "none needed; everything runs on the CPU"})
-    return devices
+def _devices(machine: Machine, missing: list[Missing]) -> list[CpuDevice | GpuDevice]:
+    cpu = CpuDevice(name="cpu", what=machine.cpu.model, cores=machine.usable_cores)
+    if not machine.gpus:
+        listed = machine.description.gpus
+        why = listed.reason if isinstance(listed, Absent) else "the driver lists none"
+        missing.append(Missing(what="GPU", why=why, remedy="none needed; everything runs on the CPU"))
+    return [cpu, *map(GpuDevice.of, machine.gpus)]
 
 
-def _meters(machine: Machine, missing: list[dict[str, str]]) -> dict[str, dict[str, Any]]:
-    meters: dict[str, dict[str, Any]] = {}
-    for device in ["cpu", *(["gpu"] if machine.gpus else [])]:
-        found = find_meters("gpu" if device == "gpu" else "cpu")
-        if isinstance(found, Absent):
-            meters[device] = found.to_json()
-            missing.append({"what": f"energy of the {device}", "why": found.reason, "remedy": "run on bare metal"})
+def _meters(machine: Machine, missing: list[Missing]) -> dict[str, MeterFound | Absent]:
+    found: dict[str, MeterFound | Absent] = {}
+    for device in ("cpu", *(("gpu",) if machine.gpus else ())):
+        meters = find_meters("gpu" if device == "gpu" else "cpu")
+        if isinstance(meters, Absent):
+            found[device] = meters
+            missing.append(Missing(what=f"energy of the {device}", why=meters.reason, remedy="run on bare metal"))
             continue
-        meters[device] = {
-            "covers": ", ".join(meter.covers for meter in found),
-            "meters": [meter.name for meter in found],
-            "update_period_s": max(meter.update_period_s for meter in found),
-        }
-        for meter in found:
+        found[device] = MeterFound(
+            covers=", ".join(meter.covers for meter in meters),
+            meters=[meter.name for meter in meters],
+            update_period_s=max(meter.update_period_s for meter in meters),
+        )
+        for meter in meters:
             meter.close()
-    return meters
+    return found

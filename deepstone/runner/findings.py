@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from msgspec.structs import replace
 
-from deepstone.absent import Absent
 from deepstone.environments.environment import Environment
+from deepstone.results.ceilings import Ceiling
+from deepstone.results.findings import Finding
+from deepstone.results.memory import MemoryUse
+from deepstone.results.record import SCHEMA
 from deepstone.runner.assemble import now
 from deepstone.runner.ceilings import measure_ceilings
 from deepstone.runner.conversation import JobFailed
@@ -21,14 +24,14 @@ from deepstone.runner.memory import failure_report, find_memory, memory_report
 from deepstone.runner.peaks import keep_peaks
 
 
-def layers_finding(job: Job, effort: LayersEffort, on_progress: OnProgress = no_progress) -> dict[str, Any]:
+def layers_finding(job: Job, effort: LayersEffort, on_progress: OnProgress = no_progress) -> Finding:
     """`deepstone layers` for one framework."""
     started_at = now()
     try:
         found = find_layers(job, effort, on_progress)
     except JobFailed as failure:
-        return {"outcome": failure.outcome, "failure": _told(failure)}
-    return {"outcome": "ok", **layers_report(job, found, started_at=started_at)}
+        return failed_finding("layers", job, failure)
+    return layers_report(job, found, started_at=started_at)
 
 
 def memory_finding(
@@ -38,41 +41,41 @@ def memory_finding(
     largest: bool = False,
     limit_bytes: int | None = None,
     on_progress: OnProgress = no_progress,
-) -> dict[str, Any]:
+) -> Finding:
     """`deepstone memory` for one framework."""
     try:
         found = find_memory(job, timeout_s=timeout_s, on_progress=on_progress)
-        report: dict[str, Any] = {"outcome": "ok", **memory_report(job, found)}
+        finding = memory_report(job, found)
     except JobFailed as failure:
         found = failure
-        report = {"outcome": failure.outcome, **failure_report(job, failure)}
-    if largest and report["outcome"] in ("ok", "oom"):
-        search = find_largest_batch(job, found, given_bytes=limit_bytes, timeout_s=timeout_s, on_progress=on_progress)
-        report["largest_batch"] = search
-    return report
+        finding = failure_report(job, failure)
+    if not largest or finding.outcome not in ("ok", "oom"):
+        return finding
+    search = find_largest_batch(job, found, given_bytes=limit_bytes, timeout_s=timeout_s, on_progress=on_progress)
+    assert isinstance(finding.content, MemoryUse)
+    return replace(finding, content=replace(finding.content, largest_batch=search))
 
 
-def lab_finding(job: Job, effort: LabEffort, lab: Lab, on_progress: OnProgress = no_progress) -> dict[str, Any]:
+def lab_finding(job: Job, effort: LabEffort, lab: Lab, on_progress: OnProgress = no_progress) -> Finding:
     """`deepstone conv` for one batch: what the lab found until it failed, if it did."""
-    outcome, failure = "ok", {}
+    outcome, failure = "ok", None
     try:
         run_lab(job, effort, lab, on_progress)
     except JobFailed as failed:
-        outcome, failure = failed.outcome, {"failure": _told(failed)}
-    found = {} if lab.is_empty else lab_report(job, lab)
-    return {"outcome": outcome, **found, **failure}
+        outcome, failure = failed.outcome, failed.in_finding
+    found = Finding(schema=SCHEMA, kind="conv") if lab.is_empty else lab_report(job, lab)
+    return replace(found, outcome=outcome, failure=failure)
 
 
 def peaks_finding(
     environment: Environment, machine: Machine, device: str, on_progress: OnProgress = no_progress
-) -> dict[str, Any]:
+) -> Ceiling:
     """An entry of `deepstone doctor --peaks`, also kept for later runs; absent where the framework does not run."""
     entry = measure_ceilings(environment, machine, device, on_progress)
-    if isinstance(entry, Absent):
-        return {"device": device, "framework": environment.name, **entry.to_json()}
-    keep_peaks(entry, machine, environment)
+    if entry.absent is None:
+        keep_peaks(entry, machine, environment)
     return entry
 
 
-def _told(failure: JobFailed) -> dict[str, str]:
-    return {"reason": failure.reason, "stderr_tail": failure.stderr_tail}
+def failed_finding(kind: str, job: Job, failure: JobFailed) -> Finding:
+    return Finding(schema=SCHEMA, kind=kind, model=job.model.name, outcome=failure.outcome, failure=failure.in_finding)

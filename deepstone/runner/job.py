@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from deepstone.absent import Absent
 from deepstone.backends.registry import BACKENDS, backend_of
@@ -14,6 +13,7 @@ from deepstone.graph.cost import COST_UNKNOWN, step_bytes, step_flops
 from deepstone.graph.memory import StepMemory, step_memory
 from deepstone.hardware.machine import describe_machine, machine_sha
 from deepstone.models.load import LoadedModel
+from deepstone.results import environment as results
 from deepstone.results.identity import job_id, without_defaults
 from deepstone.results.record import Identity, IdentityWorkload, Workload, WorkloadPhase
 from deepstone.setups.axes import FAKE
@@ -26,14 +26,28 @@ from deepstone.setups.widths import master_bytes, optimizer_slots, value_bytes
 class Machine:
     """Where jobs run: what records say of it, and what makes it comparable."""
 
-    description: Mapping[str, Any]
+    description: results.Machine
     sha: str
 
     @property
-    def gpus(self) -> list[dict[str, Any]]:
+    def gpus(self) -> list[results.Gpu]:
         """Those that the driver lists."""
-        listed = self.description["gpus"]
-        return cast(list[dict[str, Any]], listed) if isinstance(listed, list) else []
+        return self.description.gpus if isinstance(self.description.gpus, list) else []
+
+    @property
+    def gpu_memory_bytes(self) -> list[int]:
+        """Of each board whose memory is known."""
+        return [gpu.memory_bytes for gpu in self.gpus if isinstance(gpu.memory_bytes, int)]
+
+    @property
+    def cpu(self) -> results.Cpu:
+        assert isinstance(self.description.cpu, results.Cpu), "this machine's own is always described"
+        return self.description.cpu
+
+    @property
+    def usable_cores(self) -> int:
+        assert isinstance(self.cpu.usable_cores, int), "this machine's own are always counted"
+        return self.cpu.usable_cores
 
     @staticmethod
     def here() -> Machine:

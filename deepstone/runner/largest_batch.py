@@ -7,18 +7,19 @@ is free is not tried. On a GPU running out of memory harms nobody but the worker
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import psutil
 
 from deepstone.absent import Absent
 from deepstone.errors import UsageError
 from deepstone.hardware.cgroup import memory_limit_bytes
-from deepstone.runner.batch_search import NOT_TRIED, OK, OUT_OF_MEMORY, LargestBatch, Tried, largest_batch
-from deepstone.runner.conversation import JobFailed, MemoryPeak
+from deepstone.results.memory import LargestBatch, TriedBatch
+from deepstone.runner.batch_search import NOT_TRIED, largest_batch
+from deepstone.runner.conversation import JobFailed
 from deepstone.runner.job import Job
 from deepstone.runner.measurement import OnProgress, no_progress
 from deepstone.runner.memory import MemoryFound, find_memory
+from deepstone.runner.replies import MemoryPeak
 from deepstone.setups.axes import MOST_BATCH
 from deepstone.units import bytes_
 
@@ -43,11 +44,11 @@ def find_largest_batch(
     given_bytes: int | None,
     timeout_s: float,
     on_progress: OnProgress = no_progress,
-) -> dict[str, Any]:
-    """The JSON of `largest_batch`; `found` is how the job went with its own batch. Raises UsageError, JobFailed."""
-    failed: list[Tried] = []
+) -> LargestBatch:
+    """`found` is how the job went with its own batch. Raises UsageError, JobFailed."""
+    failed: list[TriedBatch] = []
     while isinstance(found, JobFailed):
-        if found.outcome != OUT_OF_MEMORY:
+        if found.outcome != "oom":
             raise found
         failed.append(_failed(job.batch, found))
         if job.batch == 1:
@@ -63,15 +64,15 @@ def find_largest_batch(
     second = 2 * job.batch if own.fits else job.batch // 2
     if second not in (0, *(each.batch for each in failed)):
         first.append(tries.attempt(second, _at_least(own, second, sample_bytes)))
-    search = largest_batch(
+    return largest_batch(
         tries.attempt,
         first=first,
         limit_bytes=limit.bytes,
+        limit=limit.what,
         sample_bytes=sample_bytes,
         most=MOST_BATCH,
         resolution=0.0 if found.launched.on_gpu else HOST_RESOLUTION,
     )
-    return {**search.to_json(), "limit": limit.what}
 
 
 def _sample_bytes(job: Job) -> int:
@@ -80,15 +81,20 @@ def _sample_bytes(job: Job) -> int:
     return 0 if isinstance(one, Absent) or isinstance(two, Absent) else two - one
 
 
-def _at_least(own: Tried, batch: int, sample_bytes: int) -> float:
+def _at_least(own: TriedBatch, batch: int, sample_bytes: int) -> float:
     known_bytes = 0 if isinstance(own.peak_bytes, Absent) else own.peak_bytes
     return known_bytes + sample_bytes * (batch - own.batch)
 
 
-def _nothing_fits(failed: list[Tried], last: JobFailed) -> dict[str, Any]:
-    search = LargestBatch(predicted=0, confirmed=0, too_large=1, limit_bytes=0, tried=tuple(failed))
-    unknown = Absent(f"not even one sample fits: {last.reason}").to_json()
-    return {**search.to_json(), "limit_bytes": unknown, "limit": "what the device has"}
+def _nothing_fits(failed: list[TriedBatch], last: JobFailed) -> LargestBatch:
+    return LargestBatch(
+        predicted=0,
+        confirmed=0,
+        too_large=1,
+        limit_bytes=Absent(f"not even one sample fits: {last.reason}"),
+        tried=failed,
+        limit="what the device has",
+    )
 
 
 def _find(job: Job, timeout_s: float) -> MemoryFound | JobFailed:
@@ -98,9 +104,9 @@ def _find(job: Job, timeout_s: float) -> MemoryFound | JobFailed:
         return failure
 
 
-def _failed(batch: int, failure: JobFailed) -> Tried:
+def _failed(batch: int, failure: JobFailed) -> TriedBatch:
     peak_bytes = Absent("the run did not end")
-    return Tried(batch=batch, outcome=failure.outcome, peak_bytes=peak_bytes, reason=failure.reason)
+    return TriedBatch(batch=batch, outcome=failure.outcome, peak_bytes=peak_bytes, reason=failure.reason)
 
 
 class _Tries:
@@ -113,11 +119,11 @@ class _Tries:
         self._on_progress = on_progress
         self._count = 0
 
-    def attempt(self, batch: int, expected_bytes: float) -> Tried:
+    def attempt(self, batch: int, expected_bytes: float) -> TriedBatch:
         safe_bytes = self._limit.safe_bytes
         if safe_bytes is not None and expected_bytes > safe_bytes:
             reason = f"would need about {bytes_(expected_bytes)}, and {bytes_(safe_bytes)} is all that may be tried"
-            return Tried(batch=batch, outcome=NOT_TRIED, peak_bytes=Absent(reason), reason=reason)
+            return TriedBatch(batch=batch, outcome=NOT_TRIED, peak_bytes=Absent(reason), reason=reason)
         self._count += 1
         self._on_progress(f"trying batch {batch}", min(0.95, self._count / 6))
         found = _find(_with_batch(self._job, batch), self._timeout_s)
@@ -126,13 +132,11 @@ class _Tries:
         return _judged(batch, found.peak, self._limit)
 
 
-def _judged(batch: int, peak: MemoryPeak, limit: Limit) -> Tried:
+def _judged(batch: int, peak: MemoryPeak, limit: Limit) -> TriedBatch:
     whole_bytes = peak.whole_bytes
     if not isinstance(whole_bytes, Absent) and whole_bytes > limit.bytes:
-        return Tried(
-            batch=batch, outcome=OUT_OF_MEMORY, peak_bytes=whole_bytes, reason=f"its peak is over {limit.what}"
-        )
-    return Tried(batch=batch, outcome=OK, peak_bytes=whole_bytes)
+        return TriedBatch(batch=batch, outcome="oom", peak_bytes=whole_bytes, reason=f"its peak is over {limit.what}")
+    return TriedBatch(batch=batch, outcome="ok", peak_bytes=whole_bytes, reason="")
 
 
 def _limit(job: Job, found: MemoryFound, given_bytes: int | None) -> Limit:
@@ -164,7 +168,7 @@ def _device_bytes(job: Job, found: MemoryFound) -> int:
     available = found.peak.available_bytes
     if isinstance(available, int):
         return available
-    boards = [board["memory_bytes"] for board in job.machine.gpus if isinstance(board["memory_bytes"], int)]
+    boards = job.machine.gpu_memory_bytes
     if not boards:
         raise UsageError("how much memory the device has is not known; give it with --memory")
     return min(boards)

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from statistics import median
-from typing import Any
 
 from deepstone.absent import Absent
 from deepstone.hardware.noise import Noise
@@ -28,10 +27,10 @@ from deepstone.measure.statistics import Quantity, difference_of_medians, median
 from deepstone.measure.steady_state import settled, warmup_end
 from deepstone.measure.training import EARLY_STEPS, LATE_STEPS, Evidence, Look
 from deepstone.results.doubt import Doubt
-from deepstone.runner.conversation import BlockTimes, Conversation, Hello, JobFailed, Prepared
+from deepstone.runner.conversation import Conversation, JobFailed
 from deepstone.runner.gpu_around import GpuAround
 from deepstone.runner.job import Job
-from deepstone.setups.effective import contradiction
+from deepstone.runner.replies import BlockTimes, Hello, Prepared
 
 # A timed sample lasts at least this long, so that the timestamps at its ends cost nothing that shows: reading the
 # host's clock takes 0.1 µs, recording a CUDA event some 5 µs of the host's time.
@@ -69,7 +68,7 @@ class Launched:
     stopped: str = ""
     phase_s: dict[str, Quantity] = field(default_factory=dict[str, Quantity])
     phase_method: str = ""
-    memory: dict[str, Any] = field(default_factory=dict[str, Any])
+    memory: Mapping[str, int | Absent] = field(default_factory=dict[str, int | Absent])
     energy: Energy | Absent = field(default_factory=lambda: Absent("the run ended before energy was measured"))
     noise: tuple[NoiseReading, NoiseReading] | None = None
     gpu: GpuAround = field(default_factory=GpuAround)
@@ -116,7 +115,7 @@ class Launched:
 
     @property
     def on_gpu(self) -> bool:
-        return self.prepared is not None and str(self.prepared.effective["device"]["value"]).startswith("gpu")
+        return self.prepared is not None and self.prepared.value("device").startswith("gpu")
 
     @property
     def noise_doubts(self) -> list[Doubt]:
@@ -128,7 +127,7 @@ class Launched:
     @property
     def gpu_uuid(self) -> str | None:
         """Which board it is: the framework's numbering and the driver's need not agree."""
-        return None if self.prepared is None else self.prepared.details.get("gpu_uuid")
+        return None if self.prepared is None else self.prepared.known.gpu_uuid
 
 
 def start(
@@ -144,14 +143,13 @@ def start(
         conversation.prepare(beforehand)
     on_progress("building the network", 0.0)
     launched.prepared = conversation.prepare()
-    reason = contradiction(job.request, launched.prepared.effective)
+    reason = launched.prepared.contradiction(job.request)
     if reason:
         raise JobFailed("unsupported", reason, stage="prepare")
-    did = launched.prepared.effective
     graph = job.model.graph
     launched.evidence = Evidence(
-        phase=str(did["phase"]["value"]),
-        precision=str(did["precision"]["value"]),
+        phase=launched.prepared.value("phase"),
+        precision=launched.prepared.value("precision"),
         has_parameters=not graph.opaque and any(graph.parameters(layer) for layer in graph.layers),
     )
 
@@ -346,7 +344,7 @@ def _phases(conversation: Conversation, launched: Launched, effort: Effort) -> N
 def _phases_by_difference(conversation: Conversation, launched: Launched, steps: int) -> None:
     """Programs that do less and less of the step, run in turn: forward, forward and backward, the whole."""
     assert launched.prepared is not None
-    phase = str(launched.prepared.effective["phase"]["value"])
+    phase = launched.prepared.value("phase")
     programs = ["forward", "gradient", "train"][: ["forward", "gradient", "train"].index(phase) + 1]
     times: dict[str, list[list[float]]] = {program: [] for program in programs}
     for program in programs:

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from deepstone.absent import Absent, as_json
+from deepstone.absent import Absent
+from deepstone.graph import memory as graph
 from deepstone.graph.cost import COST_UNKNOWN
-from deepstone.graph.memory import LayerMemory, StepMemory
-from deepstone.records.schema import is_absent
-from deepstone.runner.conversation import Conversation, JobFailed, MemoryPeak, talking_to_worker
+from deepstone.graph.memory import StepMemory
+from deepstone.results.findings import Finding
+from deepstone.results.memory import LayerMemory, MeasuredMemory, MemoryUse, PredictedMemory
+from deepstone.results.record import SCHEMA
+from deepstone.runner.assemble import setup_of
+from deepstone.runner.conversation import Conversation, JobFailed, talking_to_worker
 from deepstone.runner.examine import probe_job
 from deepstone.runner.job import Job, storable
 from deepstone.runner.measurement import Launched, OnProgress, no_progress, start
+from deepstone.runner.replies import MemoryOfLayer, MemoryPeak
 
-SCHEMA = 1
 _STEPS = 1  # after the first, which makes what the optimizer keeps: the second has everything
 
 _NOT_PREDICTED = "a framework chooses it; `measured` tells what was seen"
@@ -27,7 +30,7 @@ class MemoryFound:
 
     launched: Launched
     peak: MemoryPeak
-    layers: dict[str, dict[str, Any]] | Absent
+    layers: dict[str, MemoryOfLayer] | Absent
 
 
 def find_memory(
@@ -50,7 +53,7 @@ def find_memory(
     return MemoryFound(launched=launched, peak=peak, layers=layers)
 
 
-def _by_layer(conversation: Conversation) -> dict[str, dict[str, Any]] | Absent:
+def _by_layer(conversation: Conversation) -> dict[str, MemoryOfLayer] | Absent:
     try:
         return conversation.memory_by_layer()
     except JobFailed as failure:
@@ -59,85 +62,89 @@ def _by_layer(conversation: Conversation) -> dict[str, dict[str, Any]] | Absent:
         return Absent(failure.reason)
 
 
-def memory_report(job: Job, found: MemoryFound) -> dict[str, Any]:
-    """The JSON of `deepstone memory` for one framework."""
-    assert found.launched.prepared is not None
+def memory_report(job: Job, found: MemoryFound) -> Finding:
+    """The result of `deepstone memory` for one framework."""
     predicted = COST_UNKNOWN if job.model.graph.opaque else job.memory
-    return as_json(
-        {
-            **_asked(job),
-            "setup": {"requested": dict(job.request), "effective": found.launched.prepared.effective},
-            "predicted": predicted if isinstance(predicted, Absent) else _predicted(predicted),
-            "measured_peak_bytes": found.peak.step_bytes,
-            "measured": _measured(found, predicted),
-            "layers": [] if isinstance(predicted, Absent) else [_layer(each, found) for each in predicted.layers],
-        }
+    content = MemoryUse(
+        batch=job.batch,
+        phase=job.phase,
+        predicted=predicted if isinstance(predicted, Absent) else _predicted(predicted),
+        measured_peak_bytes=found.peak.step_bytes,
+        measured=_measured(found, predicted),
+        layers=[] if isinstance(predicted, Absent) else [_layer(each, found.layers) for each in predicted.layers],
+    )
+    return Finding(
+        schema=SCHEMA,
+        kind="memory",
+        model=job.model.name,
+        outcome="ok",
+        command=[storable(word) for word in job.command],
+        workload=job.workload,
+        setup=setup_of(job, found.launched),
+        content=content,
     )
 
 
-def failure_report(job: Job, failure: JobFailed) -> dict[str, Any]:
+def failure_report(job: Job, failure: JobFailed) -> Finding:
     """The same where the job did not run."""
-    return {**as_json(_asked(job)), "failure": {"reason": failure.reason, "stderr_tail": failure.stderr_tail}}
+    return Finding(
+        schema=SCHEMA,
+        kind="memory",
+        model=job.model.name,
+        outcome=failure.outcome,
+        command=[storable(word) for word in job.command],
+        workload=job.workload,
+        failure=failure.in_finding,
+        content=MemoryUse(batch=job.batch, phase=job.phase),
+    )
 
 
-def _asked(job: Job) -> dict[str, Any]:
-    return {
-        "schema": SCHEMA,
-        "kind": "memory",
-        "model": job.model.name,
-        "command": [storable(word) for word in job.command],
-        "batch": job.batch,
-        "phase": job.phase,
-        "workload": job.workload,
-    }
+def _predicted(memory: StepMemory) -> PredictedMemory:
+    return PredictedMemory(
+        parameters_bytes=memory.parameters_bytes,
+        gradients_bytes=memory.gradients_bytes,
+        optimizer_bytes=memory.optimizer_bytes,
+        activations_bytes=memory.activations_bytes,
+        workspace_bytes=Absent(_NOT_PREDICTED),
+        total_bytes=memory.total_bytes,
+    )
 
 
-def _predicted(memory: StepMemory) -> dict[str, object]:
-    return {
-        "parameters_bytes": memory.parameters_bytes,
-        "gradients_bytes": memory.gradients_bytes,
-        "optimizer_bytes": memory.optimizer_bytes,
-        "activations_bytes": memory.activations_bytes,
-        "workspace_bytes": Absent(_NOT_PREDICTED),
-        "total_bytes": memory.total_bytes,
-    }
-
-
-def _measured(found: MemoryFound, predicted: StepMemory | Absent) -> dict[str, object]:
+def _measured(found: MemoryFound, predicted: StepMemory | Absent) -> MeasuredMemory:
     """The peak, what of it is kept for backward, the largest workspace, and how far the peak is from the prediction."""
-    peak_bytes = found.peak.step_bytes
+    peak_bytes, layers = found.peak.step_bytes, found.layers
     beyond: int | Absent = Absent("the peak or the prediction is not known")
     if not isinstance(peak_bytes, Absent) and not isinstance(predicted, Absent):
         beyond = peak_bytes - predicted.total_bytes
-    return {
-        "peak_bytes": peak_bytes,
-        "kept_bytes": _over_layers(found, "kept_bytes", sum),
-        "workspace_bytes": _over_layers(found, "workspace_bytes", max),
-        "beyond_prediction_bytes": beyond,
-        "process": found.peak.memory,
-    }
-
-
-def _over_layers(found: MemoryFound, what: str, together: Any) -> int | Absent:
-    if isinstance(found.layers, Absent):
-        return found.layers
-    values = [memory[what] for memory in found.layers.values()]
-    unknown = next((value for value in values if is_absent(value)), None)
-    return Absent(unknown["absent"]) if unknown is not None else int(together(values))
-
-
-def _layer(layer: LayerMemory, found: MemoryFound) -> dict[str, object]:
-    seen: Mapping[str, object] = (
-        {"kept_bytes": found.layers, "workspace_bytes": found.layers}
-        if isinstance(found.layers, Absent)
-        else found.layers[layer.name]
+    kept = layers if isinstance(layers, Absent) else _together((each.kept_bytes for each in layers.values()), sum)
+    most = layers if isinstance(layers, Absent) else _together((each.workspace_bytes for each in layers.values()), max)
+    return MeasuredMemory(
+        peak_bytes=peak_bytes,
+        kept_bytes=kept,
+        workspace_bytes=most,
+        beyond_prediction_bytes=beyond,
+        process=found.peak.memory,
     )
-    return {
-        "name": layer.name,
-        "op": layer.op,
-        "parameters_bytes": layer.parameters_bytes,
-        "gradients_bytes": layer.gradients_bytes,
-        "optimizer_bytes": layer.optimizer_bytes,
-        "activations_bytes": layer.activations_bytes,
-        **seen,
-    }
+
+
+def _together(sizes: Iterable[int | Absent], function: Callable[[list[int]], int]) -> int | Absent:
+    """Of all layers; absent where one of them is."""
+    known: list[int] = []
+    for size in sizes:
+        if isinstance(size, Absent):
+            return size
+        known.append(size)
+    return function(known)
+
+
+def _layer(layer: graph.LayerMemory, seen: Mapping[str, MemoryOfLayer] | Absent) -> LayerMemory:
+    return LayerMemory(
+        name=layer.name,
+        op=layer.op,
+        parameters_bytes=layer.parameters_bytes,
+        gradients_bytes=layer.gradients_bytes,
+        optimizer_bytes=layer.optimizer_bytes,
+        activations_bytes=layer.activations_bytes,
+        kept_bytes=seen if isinstance(seen, Absent) else seen[layer.name].kept_bytes,
+        workspace_bytes=seen if isinstance(seen, Absent) else seen[layer.name].workspace_bytes,
+    )

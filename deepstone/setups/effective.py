@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypedDict
+from typing import Protocol
 
 from deepstone.setups.axes import AUTO, AXES, ISA_ORDER, Value
 from deepstone.setups.request import Request
@@ -15,9 +15,11 @@ LEFT_TO_FRAMEWORKS = (
 )
 
 
-class EffectiveValue(TypedDict):
-    value: Value
-    source: str  # "observed": read back from the framework; "set": it was told to, and whether it did is not known
+class EffectiveValue(Protocol):
+    """What an axis was in effect, as `results.record.Effect` holds it."""
+
+    @property
+    def value(self) -> str | int | float | bool: ...
 
 
 def contradiction(requested: Request, effective: Mapping[str, EffectiveValue]) -> str | None:
@@ -25,13 +27,13 @@ def contradiction(requested: Request, effective: Mapping[str, EffectiveValue]) -
     for name in AXES:
         if name not in effective:
             return f"the backend does not say what it did about {name}"
-        asked, done = requested[name], effective[name]["value"]
+        asked, done = requested[name], effective[name].value
         if not fits(name, asked, done):
             return f"asked for {name}={asked}, but got {done}"
     return None
 
 
-def fits(name: str, asked: Value, done: Value) -> bool:
+def fits(name: str, asked: Value, done: str | int | float | bool) -> bool:
     """Whether the effective value of one axis is what was asked for, or refines it."""
     if asked in (AUTO, done):
         return True

@@ -6,16 +6,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
 
-from deepstone.absent import Absent, as_json
+from msgspec.structs import replace
+
+from deepstone.absent import Absent
 from deepstone.durable import signals_blocked
-from deepstone.errors import RefusedInputError, StoreError
+from deepstone.errors import StoreError
 from deepstone.measure.effort import Effort
-from deepstone.results import codec
-from deepstone.results.findings import Finding
+from deepstone.results.ceilings import Ceilings
+from deepstone.results.findings import Finding, FindingFailure
 from deepstone.results.identity import canonical_task
-from deepstone.results.record import OUTCOMES, Record
+from deepstone.results.record import OUTCOMES, SCHEMA, Record, Setup
 from deepstone.runner.assemble import environment_of, now
 from deepstone.runner.convolutions.lab import LabEffort, new_lab
 from deepstone.runner.findings import lab_finding, layers_finding, memory_finding, peaks_finding
@@ -23,12 +24,9 @@ from deepstone.runner.job import storable
 from deepstone.runner.layers.measure import LayersEffort
 from deepstone.runner.measurement import Launched, OnProgress
 from deepstone.runner.run import run_job
-from deepstone.store.rescue import save_refused
 from deepstone.store.rows import Row
 from deepstone.store.store import Store
 from deepstone.studies.task import Task
-
-_SCHEMA: Final = 1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,27 +74,28 @@ def of_finding(finding: Finding) -> Performed:
 
 def _finding(task: Task, on_progress: OnProgress) -> Finding:
     """As the command prints it, with what a finding has at any rate."""
-    started_at = now()
+    started_at, job = now(), task.job
     found = _found(task, on_progress)
-    job = task.job
-    head: dict[str, Any] = {
-        "started_at": started_at,
-        "command": [storable(word) for word in job.command],
-        "model": task.model,
-        "identity": job.identity,
-    }
-    if task.kind != "peaks":
-        head |= {"graph_sha": job.model.graph.sha, "workload": job.workload, "setup": {"requested": dict(job.request)}}
-    if "environment" not in found:
-        head["environment"] = environment_of(job, Launched())
-    content = as_json({**head, **found, "schema": _SCHEMA, "kind": task.kind, "task": task.id})
-    try:
-        return codec.as_bare_finding(content)
-    except RefusedInputError as error:
-        raise save_refused(content, task.id, error, "finding") from error
+    finding = replace(
+        found,
+        task=task.id,
+        model=found.model or task.model,
+        started_at=found.started_at or started_at,
+        command=found.command or [storable(word) for word in job.command],
+        identity=job.identity,
+        environment=found.environment or environment_of(job, Launched()),
+    )
+    if task.kind == "peaks":
+        return finding
+    return replace(
+        finding,
+        graph_sha=job.model.graph.sha,
+        workload=job.workload,
+        setup=found.setup or Setup(requested=job.request),
+    )
 
 
-def _found(task: Task, on_progress: OnProgress) -> dict[str, Any]:
+def _found(task: Task, on_progress: OnProgress) -> Finding:
     job, effort = task.job, task.effort
     if task.kind == "layers":
         look = LayersEffort(
@@ -111,11 +110,12 @@ def _found(task: Task, on_progress: OnProgress) -> dict[str, Any]:
     if task.kind == "conv":
         return lab_finding(job, LabEffort(budget_s=task.budget_s, timeout_s=effort.timeout_s), new_lab(), on_progress)
     entry = peaks_finding(job.environment, job.machine, str(job.request["device"]), on_progress)
-    if "absent" not in entry:
-        return {"outcome": "ok", "peaks": [entry]}
-    outcome, _, reason = str(entry["absent"]).partition(": ")
-    known = outcome if outcome in OUTCOMES else "unsupported"
-    return {"outcome": known, "peaks": [entry], "failure": {"reason": reason or outcome, "stderr_tail": ""}}
+    found = Finding(schema=SCHEMA, kind="peaks", outcome="ok", content=Ceilings(peaks=[entry]))
+    if entry.absent is None:
+        return found
+    outcome, _, reason = entry.absent.partition(": ")
+    known = next((each for each in OUTCOMES if each == outcome), "unsupported")
+    return replace(found, outcome=known, failure=FindingFailure(reason=reason or outcome, stderr_tail=""))
 
 
 class Known:

@@ -188,7 +188,7 @@ def _spelt_out(sweep: Sweep, machine: Machine) -> Sweep:
     """Ceilings are those of every framework on every device, where the study does not choose."""
     if sweep.measure != "peaks":
         return sweep
-    devices = ("cpu", *(f"gpu:{gpu['index']}" for gpu in machine.gpus))
+    devices = ("cpu", *(f"gpu:{gpu.index}" for gpu in machine.gpus))
     every = {"framework": Listed(values=(INSTALLED,)), "device": Listed(values=devices)}
     return replace(sweep, axes={**every, **sweep.axes})
 
@@ -289,6 +289,4 @@ def _look_around(machine: Machine) -> Here:
     """Frameworks by their names alone, the one that framework=auto would take first; versions as one asks for them."""
     found = [name for name in BEST_FIRST if any(each.python.exists() for each in environments(name))]
     versions = [name for name, each in installed().items() if each is not None and each.python.exists()]
-    return Here(
-        cores=int(machine.description["cpu"]["usable_cores"]), frameworks=tuple(found), versions=tuple(versions)
-    )
+    return Here(cores=machine.usable_cores, frameworks=tuple(found), versions=tuple(versions))

@@ -41,7 +41,7 @@ class StudyRun:
         self._pruner = Pruner()
         rows = () if store is None else store.list().rows
         self._known = None if store is None else Known(store, rows)
-        self._estimator = Estimator(store, rows, cores=int(plan.machine.description["cpu"]["usable_cores"]))
+        self._estimator = Estimator(store, rows, cores=plan.machine.usable_cores)
         earlier = Earlier(None if store is None else store.studies.get(plan.study.name), call.command)
         self.state = State(
             name=plan.study.name,

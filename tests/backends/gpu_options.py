@@ -74,7 +74,7 @@ def effect(option: Option, *, dropped: bool = False) -> Mapping[str, object]:
     with talking_to_worker(job, timeout_s=TIMEOUT_S) as talk:
         start(talk, job, launched, no_progress)
     assert launched.prepared is not None
-    return dict(launched.prepared.effective[option.axis])
+    return launched.prepared.effective[option.axis].to_json()
 
 
 def fault_of(option: Option, *, dropped: bool) -> str:

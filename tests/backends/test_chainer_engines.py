@@ -45,7 +45,7 @@ def test_without_it_numpy_computes_the_same(ideep: Bench):
     """Not to the last bit, or it would be the same engine under another name."""
     own = ideep.losses(engine="onednn")
     prepared = ideep.prepare(engine="native")
-    assert prepared.effective["engine"]["value"] == "native"
+    assert prepared.effective["engine"].value == "native"
     assert prepared.details["onednn_primitives"] == {}
     numpy = ideep.losses(engine="native")
     assert own != numpy
@@ -53,7 +53,7 @@ def test_without_it_numpy_computes_the_same(ideep: Bench):
 
 
 def test_double_precision_is_numpy_s(ideep: Bench):
-    assert ideep.prepare(precision="fp64").effective["engine"]["value"] == "native"
+    assert ideep.prepare(precision="fp64").effective["engine"].value == "native"
     with pytest.raises(JobFailed, match=r"engine=onednn \(it takes auto or native\)") as refusal:
         ideep.prepare(precision="fp64", engine="onednn")
     assert refusal.value.outcome == "unsupported"

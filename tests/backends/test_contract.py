@@ -28,6 +28,7 @@ import pytest
 from frameworks import FORWARD_ONLY, FURTHER, LEGACY, environment_of
 from tiny_jobs import tiny, tiny_job
 
+from deepstone.absent import Absent
 from deepstone.backends import registry
 from deepstone.backends.base import LEARNING_RATE, STEP_PHASES
 from deepstone.environments.environment import Environment
@@ -225,7 +226,7 @@ def quiet_life(name: str) -> Life:
 
 def refused(talk: Conversation, request: str) -> JobFailed:
     with pytest.raises(JobFailed) as refusal:
-        talk._ask(request)
+        talk._reply(request)
     return refusal.value
 
 
@@ -261,7 +262,7 @@ class TestAnswers:
         prepared = busy_life(subject.name, phase).prepared
         assert prepared.build_s >= 0
         assert prepared.first_step_s > 0
-        assert prepared.effective["phase"]["value"] == phase
+        assert prepared.effective["phase"].value == phase
 
     @every_phase
     def test_effective_names_every_axis_and_contradicts_nothing(self, subject: Subject, phase: str):
@@ -329,7 +330,7 @@ class TestAnswers:
         memory = busy_life(subject.name, phase).memory
         assert set(memory) == {"host_peak_bytes", "device_allocated_bytes", "device_reserved_bytes"}
         for value in memory.values():
-            assert value["absent"] if isinstance(value, dict) else value > 0
+            assert value.reason if isinstance(value, Absent) else value > 0
         assert 2**23 < memory["host_peak_bytes"] < 2**35
 
     def test_an_unknown_request_is_refused_and_survived(self, subject: Subject):
@@ -502,7 +503,7 @@ class TestAWorkerThatIsAskedWrongly:
     def test_another_protocol_is_refused(self):
         with talking_to_worker(tiny_job("fake"), timeout_s=TIMEOUT_S) as talk:
             with pytest.raises(JobFailed, match="protocol 99") as refusal:
-                talk._ask("hello", protocol=99)
+                talk._reply("hello", protocol=99)
             assert refusal.value.outcome == "crashed"
             assert talk.hello().pid > 0
 

@@ -75,7 +75,7 @@ def life_of(name: str) -> Life:
             told = life.told[phase] = Told(in_place=talk.layers(STEPS), again=talk.layers(1))
             if phase == "train" and name in TRACED:
                 path = Path(folder) / "trace.json"
-                life.trace = talk.trace(TRACED_STEPS, str(path))
+                life.trace = talk.trace(TRACED_STEPS, str(path)).to_json()
                 life.chrome = json.loads(path.read_text())
             told.losses = talk.losses(3)
         life.plain_losses = bench.losses(PLAIN_STEPS, phase="train")

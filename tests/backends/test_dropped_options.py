@@ -15,6 +15,7 @@ import pytest
 from frameworks import environment_of
 from tiny_jobs import tiny_job
 
+from deepstone.results.record import Effect
 from deepstone.runner.conversation import Conversation, JobFailed, Prepared, talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.runner.measurement import Launched, no_progress, start
@@ -77,7 +78,7 @@ class TestTorch:
     def test_compiled_code_that_is_not_cast_for(self, torch_worker: Conversation):
         """Compiled code hides its activations; torch's own state does not."""
         job = dropping_job("torch", compile="default", precision="bf16-mixed")
-        assert torch_worker.prepare(job).effective["precision"] == {"value": "fp32", "source": "observed"}
+        assert torch_worker.prepare(job).effective["precision"] == Effect(value="fp32", source="observed")
 
     @pytest.mark.parametrize("axis", ["threads", "inter_threads"])
     def test_a_count_that_is_not_taken(self, torch_worker: Conversation, axis: str):
@@ -142,13 +143,13 @@ class TestTensorFlow:
     def test_a_recorded_program_in_other_numbers(self, tensorflow_worker: Conversation):
         job = dropping_job("tensorflow", compile="default", precision="bf16-mixed")
         effective = tensorflow_worker.prepare(job).effective
-        assert effective["precision"] == {"value": "fp32", "source": "observed"}
-        assert effective["engine"]["source"] == "observed"
-        assert effective["engine"]["value"] in ("onednn", "native")
+        assert effective["precision"] == Effect(value="fp32", source="observed")
+        assert effective["engine"].source == "observed"
+        assert effective["engine"].value in ("onednn", "native")
 
     def test_a_recorded_program_in_another_order(self, tensorflow_worker: Conversation):
         job = dropping_job("tensorflow", compile="default", layout="nchw")
-        assert tensorflow_worker.prepare(job).effective["layout"] == {"value": "nhwc", "source": "observed"}
+        assert tensorflow_worker.prepare(job).effective["layout"] == Effect(value="nhwc", source="observed")
 
     def test_onednn_stays_as_it_is(self, tensorflow_worker: Conversation):
         """Without its variable TensorFlow decides by the CPU, so one of the two is not what it has."""

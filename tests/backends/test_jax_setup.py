@@ -68,8 +68,8 @@ class TestHonoured:
             "precision": "fp32",
             "engine": "xla",
         }
-        assert prepared.effective["compile"]["value"] == "default"
-        assert prepared.effective["algorithm"]["value"] == "heuristic"
+        assert prepared.effective["compile"].value == "default"
+        assert prepared.effective["algorithm"].value == "heuristic"
         assert observed(prepared, "threads") == len(os.sched_getaffinity(0))
         assert observed(prepared, "affinity") == format_cpus(sorted(os.sched_getaffinity(0)))
 

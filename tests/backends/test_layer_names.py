@@ -103,7 +103,9 @@ class TestTensorFlow:
         tensorflow.prepare(phase="forward")
         times = tensorflow.talk.layers(2).layers_s
         fused = {
-            kernel["name"]: kernel["layers"] for kernel in tensorflow.talk.trace(1)["kernels"] if "layers" in kernel
+            kernel["name"]: kernel["layers"]
+            for kernel in tensorflow.talk.trace(1).to_json()["kernels"]
+            if "layers" in kernel
         }
         assert any("FusedConv2D" in name and "conv1" in layers for name, layers in fused.items())
         assert min(times["conv1", "forward"]) > 0

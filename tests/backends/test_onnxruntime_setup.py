@@ -44,7 +44,7 @@ def test_threads_are_read_back(bench: Bench, threads: int):
 def test_operations_side_by_side_have_threads_of_their_own(bench: Bench):
     prepared = bench.prepare(threads=2, inter_threads=3)
     assert observed(prepared, "threads") == 2
-    assert prepared.effective["inter_threads"]["value"] == 3
+    assert prepared.effective["inter_threads"].value == 3
     assert bench.losses(threads=2, inter_threads=3) == pytest.approx(bench.losses(), rel=1e-5)
 
 

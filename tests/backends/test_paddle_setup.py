@@ -112,7 +112,7 @@ class TestAlone:
             programs = bench.talk.isolated(layer.name).names
             assert set(programs) == self.expected(layer.name, phase), layer.name
             for program in programs:
-                times_s = bench.talk.isolated_block(program, samples=2, steps_per_sample=2, lead=1)
+                times_s = bench.talk.isolated_block(program, samples=2, steps_per_sample=2, lead=1).step_s
                 assert all(math.isfinite(step_s) and step_s > 0 for step_s in times_s), (layer.name, program)
         assert bench.talk.losses(1) == before
 
@@ -135,7 +135,7 @@ class TestAlone:
         bench.prepare(phase="gradient", batch=64)
         bench.talk.isolated("conv2")
         least_s = {
-            program: min(bench.talk.isolated_block(program, samples=9, steps_per_sample=2, lead=2))
+            program: min(bench.talk.isolated_block(program, samples=9, steps_per_sample=2, lead=2).step_s)
             for program in ("backward", "data", "weight")
         }
         assert max(least_s["data"], least_s["weight"]) < 0.9 * least_s["backward"]

@@ -25,6 +25,7 @@ from deepstone.backends.tensorflow.isa import widest_of
 from deepstone.errors import MissingError
 from deepstone.graph.builder import Builder
 from deepstone.graph.weights import initial_parameters
+from deepstone.results.record import Effect
 from deepstone.runner.conversation import JobFailed, Prepared
 from deepstone.runner.job import Job
 from deepstone.setups.axes import AXES, ISA_ORDER, Value, format_cpus
@@ -65,9 +66,9 @@ class TestHonoured:
             "engine": "onednn",
             "compile": "graph",
         }
-        assert prepared.effective["algorithm"] == {"value": "heuristic", "source": "set"}
-        assert prepared.effective["isa"]["source"] == "set"
-        assert prepared.effective["isa"]["value"] in ISA_ORDER
+        assert prepared.effective["algorithm"] == Effect(value="heuristic", source="set")
+        assert prepared.effective["isa"].source == "set"
+        assert prepared.effective["isa"].value in ISA_ORDER
         assert int(observed(prepared, "threads")) == 1
         assert int(observed(prepared, "inter_threads")) >= 1
         assert observed(prepared, "affinity") == format_cpus(sorted(os.sched_getaffinity(0)))
@@ -241,7 +242,7 @@ class TestWholeProcess:
         assert observed(limited[1], axis) == LIMITED[axis]
 
     def test_the_limit_of_instructions_is_not_read_back(self, limited: tuple[Bench, Prepared]):
-        assert limited[1].effective["isa"] == {"value": LIMITED["isa"], "source": "set"}
+        assert limited[1].effective["isa"] == Effect(value=LIMITED["isa"], source="set")
 
     def test_it_may_run_on_one_cpu_only(self, limited: tuple[Bench, Prepared], cpu: int):
         bench, prepared = limited

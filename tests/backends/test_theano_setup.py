@@ -17,6 +17,7 @@ from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph
 from deepstone.graph.weights import initial_parameters, synthetic_batch
 from deepstone.models.load import LoadedModel
+from deepstone.results.record import Effect
 from deepstone.runner.conversation import Prepared, talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.setups.request import complete
@@ -54,7 +55,7 @@ def test_the_products_are_those_of_the_environments_blas():
     library = Path(prepared().details["blas"])
     assert library.is_relative_to(environment_of("theano").python.parent.parent)
     assert library.name in environment_of("theano").variables["THEANO_FLAGS"]
-    assert prepared().effective["threads"] == {"value": THREADS, "source": "observed"}
+    assert prepared().effective["threads"] == Effect(value=THREADS, source="observed")
 
 
 def test_a_pool_of_a_pool_hands_on_its_gradient_once():

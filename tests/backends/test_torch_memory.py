@@ -10,6 +10,7 @@ import torch
 from tiny_jobs import tiny, tiny_job
 from workbench import Bench
 
+from deepstone.absent import Absent
 from deepstone.graph.builder import Builder
 from deepstone.graph.memory import step_memory
 from deepstone.models.load import LoadedModel
@@ -32,7 +33,7 @@ def bench() -> Iterator[Bench]:
 
 def kept(bench: Bench, **axes: Value) -> dict[str, int]:
     bench.prepare(**axes)
-    return {name: memory["kept_bytes"] for name, memory in bench.talk.memory_by_layer().items()}
+    return {name: memory.kept_bytes for name, memory in bench.talk.memory_by_layer().items()}
 
 
 def activations(**options: Any) -> dict[str, int]:
@@ -77,7 +78,8 @@ def test_the_steps_go_on_as_if_nothing_had_been_looked_at(bench: Bench):
 def test_workspace_is_absent_on_the_cpu(bench: Bench):
     bench.prepare()
     for memory in bench.talk.memory_by_layer().values():
-        assert "CPU" in memory["workspace_bytes"]["absent"]
+        assert isinstance(memory.workspace_bytes, Absent)
+        assert "CPU" in memory.workspace_bytes.reason
 
 
 def test_what_is_computed_again_is_not_accounted_for(bench: Bench):
@@ -103,7 +105,7 @@ def test_a_max_pool_keeps_where_it_looked_and_padding_its_own_copy():
     with talking_to_worker(padded, timeout_s=200) as talk:
         talk.hello()
         talk.prepare()
-        found = {name: memory["kept_bytes"] for name, memory in talk.memory_by_layer().items()}
+        found = {name: memory.kept_bytes for name, memory in talk.memory_by_layer().items()}
         talk.close()
     conv, pool = 8 * 7 * 7, 8 * 3 * 3
     assert found["conv"] == 4 * BATCH * (conv + 4 * 9 * 9)  # its output, and the image with its border
@@ -130,8 +132,8 @@ def test_on_a_gpu_layers_tell_their_workspace_and_keep_the_same():
         peak = talk.memory_peak(2)
         found = talk.memory_by_layer()
         talk.close()
-    assert found["conv1"]["kept_bytes"] == on_cpu["conv1"]
-    assert all(memory["workspace_bytes"] >= 0 for memory in found.values())
+    assert found["conv1"].kept_bytes == on_cpu["conv1"]
+    assert all(memory.workspace_bytes >= 0 for memory in found.values())
     assert isinstance(peak.step_bytes, int)
-    assert peak.step_bytes >= sum(memory["kept_bytes"] for memory in found.values())
+    assert peak.step_bytes >= sum(memory.kept_bytes for memory in found.values())
     assert peak.available_bytes > peak.step_bytes

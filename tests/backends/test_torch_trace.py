@@ -37,7 +37,7 @@ def kernels(traced: dict) -> dict[str, dict]:
 class TestEager:
     def test_operators_with_counts_times_and_layers(self, bench: Bench):
         bench.prepare()
-        traced = bench.talk.trace(STEPS)
+        traced = bench.talk.trace(STEPS).to_json()
         found = kernels(traced)
         assert found["aten::mkldnn_convolution"]["count"] == 2 * STEPS
         assert found["aten::mkldnn_convolution"]["layers"] == ["conv1", "conv2"]
@@ -54,17 +54,17 @@ class TestEager:
 
     def test_the_update_belongs_to_no_layer(self, bench: Bench):
         bench.prepare(optimizer="momentum")
-        assert kernels(bench.talk.trace(STEPS))["aten::mul_"]["layers"] == []
+        assert kernels(bench.talk.trace(STEPS).to_json())["aten::mul_"]["layers"] == []
 
     def test_forward_alone(self, bench: Bench):
         bench.prepare(phase="forward")
-        found = kernels(bench.talk.trace(1))
+        found = kernels(bench.talk.trace(1).to_json())
         assert found["aten::addmm"]["layers"] == ["dense"]
         assert not any("backward" in name for name in found)
 
     def test_checkpointing_runs_forward_again(self, bench: Bench):
         bench.prepare(checkpointing="on")
-        found = kernels(bench.talk.trace(1))
+        found = kernels(bench.talk.trace(1).to_json())
         assert found["aten::mkldnn_convolution"]["count"] > 2
         assert found["aten::convolution_backward"]["layers"] == ["conv1", "conv2"]
 
@@ -115,7 +115,7 @@ def test_layers_of_a_compiled_network(bench: Bench):
         parts_s = layers_s + other_s + found.data_s[number] + found.update_s[number] + found.gaps_s[number]
         assert parts_s == pytest.approx(total_s)
     assert min(found.layers_s["conv2", "backward"]) > min(found.layers_s["loss", "backward"])
-    traced = kernels(bench.talk.trace(1))
+    traced = kernels(bench.talk.trace(1).to_json())
     assert traced["aten::convolution_backward"]["layers"] == ["conv1", "conv2"]
     fused = [row["layers"] for name, row in traced.items() if "cpp_fused" in name]
     assert any({"norm", "relu2"} <= set(layers) for layers in fused)

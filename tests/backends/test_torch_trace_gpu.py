@@ -37,7 +37,7 @@ def bench() -> Iterator[Bench]:
 @pytest.mark.parametrize("compile_mode", ["off", "default", "reduce-overhead"])
 def test_kernels_calls_and_idle_time(bench: Bench, compile_mode: str):
     bench.prepare(compile=compile_mode)
-    traced = bench.talk.trace(STEPS)
+    traced = bench.talk.trace(STEPS).to_json()
     assert 0 < traced["busy_s"] <= traced["span_s"]
     assert traced["busy_s"] + sum(traced["idle"].values()) == pytest.approx(traced["span_s"])
     assert any(row["kind"] == "launch" and row["count"] >= STEPS for row in traced["calls"])
@@ -47,7 +47,7 @@ def test_kernels_calls_and_idle_time(bench: Bench, compile_mode: str):
 
 def test_copies_are_told_from_kernels(bench: Bench):
     bench.prepare(input="pinned")
-    assert {"kernel", "copy"} <= {row["kind"] for row in bench.talk.trace(STEPS)["kernels"]}
+    assert {"kernel", "copy"} <= {row["kind"] for row in bench.talk.trace(STEPS).to_json()["kernels"]}
 
 
 @pytest.mark.parametrize("compile_mode", ["default", "reduce-overhead"])

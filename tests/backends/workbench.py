@@ -36,8 +36,8 @@ class Bench:
 
 def observed(prepared: Prepared, axis: str) -> Value:
     """The effective value of an axis, which must have been read back."""
-    assert prepared.effective[axis]["source"] == "observed"
-    return prepared.effective[axis]["value"]
+    assert prepared.effective[axis].source == "observed"
+    return prepared.effective[axis].value
 
 
 def fits_bf16(array: np.ndarray) -> bool:

@@ -13,6 +13,8 @@ import pytest
 from nvml_stand_in import FakeNvml
 
 from deepstone.hardware.machine import describe_machine, machine_sha
+from deepstone.results.codec import convert
+from deepstone.results.environment import Machine
 
 XEON = """processor\t: 0
 vendor_id\t: GenuineIntel
@@ -30,6 +32,10 @@ def fake_root(folder: Path, files: dict[str, str], *, cpuinfo: str = XEON) -> Pa
     return folder
 
 
+def sha_of(machine: dict[str, Any]) -> str:
+    return machine_sha(convert(machine, Machine))
+
+
 def absents(tree: object, where: str = "") -> list[str]:
     if isinstance(tree, dict):
         if "absent" in tree:
@@ -44,7 +50,7 @@ def absents(tree: object, where: str = "") -> list[str]:
 
 
 def test_this_machine_is_described_in_plain_json_without_nulls() -> None:
-    machine = describe_machine()
+    machine: Any = describe_machine().to_json()
     assert json.loads(json.dumps(machine, allow_nan=False)) == machine
     absents(machine)
     cpu = machine["cpu"]
@@ -85,7 +91,7 @@ def test_a_bare_metal_server(no_driver: None, tmp_path: Path) -> None:
             "sys/devices/system/node/node1/cpulist": "56-111\n",
         },
     )
-    machine = describe_machine(root)
+    machine: Any = describe_machine(root).to_json()
     cpu = machine["cpu"]
     assert cpu["model"] == "Intel(R) Xeon(R) Platinum 8480+"
     assert cpu["flags"] == ["sse4_2", "avx2", "avx512f", "avx512_bf16", "amx_tile", "amx_bf16"]
@@ -104,7 +110,7 @@ def test_a_bare_metal_server(no_driver: None, tmp_path: Path) -> None:
 
 def test_a_bare_virtual_machine_says_why_things_are_absent(no_driver: None, tmp_path: Path) -> None:
     root = fake_root(tmp_path, {}, cpuinfo="processor: 0\nflags: fpu hypervisor\n")
-    machine = describe_machine(root)
+    machine: Any = describe_machine(root).to_json()
     assert machine["virtualized"] == "a hypervisor that does not say its name"
     assert machine["gpus"]["absent"].startswith("no NVIDIA driver here")
     wanted = {".cpu.model", ".cpu.max_mhz", ".cpu.governor", ".cpu.turbo", ".cpu.smt", ".cpu.caches"}
@@ -121,18 +127,18 @@ def test_a_bare_virtual_machine_says_why_things_are_absent(no_driver: None, tmp_
 )
 def test_hypervisors_by_name(tmp_path: Path, file: str, text: str, name: str) -> None:
     root = fake_root(tmp_path, {file: text}, cpuinfo="flags: hypervisor\n")
-    assert describe_machine(root)["virtualized"] == name
+    assert describe_machine(root).to_json()["virtualized"] == name
 
 
 def test_a_quota_cuts_the_usable_cores(tmp_path: Path) -> None:
     root = fake_root(tmp_path, {"proc/self/cgroup": "0::/\n", "sys/fs/cgroup/cpu.max": "50000 100000\n"})
-    cpu = describe_machine(root)["cpu"]
+    cpu = describe_machine(root).to_json()["cpu"]
     assert cpu["quota_cores"] == 0.5
     assert cpu["usable_cores"] == 1
 
 
 def test_gpus_are_listed_in_nvmls_order(fake_nvml: FakeNvml) -> None:
-    gpus = describe_machine()["gpus"]
+    gpus = describe_machine().to_json()["gpus"]
     assert [gpu["uuid"] for gpu in gpus] == ["GPU-74c2-0", "GPU-74c2-1"]
     assert gpus[1] == {
         "index": 1,
@@ -151,7 +157,7 @@ def test_gpus_are_listed_in_nvmls_order(fake_nvml: FakeNvml) -> None:
 
 @pytest.fixture(scope="module")
 def machine() -> dict[str, Any]:
-    described = describe_machine()
+    described = describe_machine().to_json()
     h200 = {"index": 0, "name": "NVIDIA H200", "uuid": "GPU-0", "memory_bytes": 150_754_820_096, "driver": "580"}
     return described | {"memory_bytes": 64 * 2**30, "gpus": [h200]}
 
@@ -172,7 +178,7 @@ Change = Callable[[dict[str, Any]], object]
 def test_the_same_machine_under_another_name(machine: dict[str, Any], change: Change) -> None:
     other = copy.deepcopy(machine)
     change(other)
-    assert machine_sha(other) == machine_sha(machine)
+    assert sha_of(other) == sha_of(machine)
 
 
 @pytest.mark.parametrize(
@@ -190,12 +196,12 @@ def test_the_same_machine_under_another_name(machine: dict[str, Any], change: Ch
 def test_another_machine(machine: dict[str, Any], change: Change) -> None:
     other = copy.deepcopy(machine)
     change(other)
-    assert machine_sha(other) != machine_sha(machine)
+    assert sha_of(other) != sha_of(machine)
 
 
 def test_the_sha_is_the_same_after_a_trip_through_json(machine: dict[str, Any]) -> None:
-    assert machine_sha(json.loads(json.dumps(machine))) == machine_sha(machine)
-    assert len(machine_sha(machine)) == 64
+    assert sha_of(json.loads(json.dumps(machine))) == sha_of(machine)
+    assert len(sha_of(machine)) == 64
 
 
 def test_importing_it_loads_neither_archspec_nor_numpy() -> None:

@@ -7,6 +7,8 @@ import pytest
 from deepstone.absent import Absent
 from deepstone.hardware.machine import describe_machine
 from deepstone.hardware.reach import Reach, reach
+from deepstone.results.codec import convert
+from deepstone.results.environment import Machine
 
 NOT_TOLD = {"absent": "not told"}
 XEON: dict[str, Any] = {
@@ -25,8 +27,9 @@ H200: dict[str, Any] = {
 }
 
 
-def machine(*gpus: dict[str, Any], virtualized: object = NOT_TOLD, **cpu: Any) -> dict[str, Any]:
-    return {"cpu": {**XEON, **cpu}, "virtualized": virtualized, "gpus": list(gpus)}
+def machine(*gpus: dict[str, Any], virtualized: object = NOT_TOLD, **cpu: Any) -> Machine:
+    boards = [{"index": index, **gpu} for index, gpu in enumerate(gpus)]
+    return convert({"cpu": {**XEON, **cpu}, "virtualized": virtualized, "gpus": boards}, Machine)
 
 
 def rate(found: Reach | Absent) -> float:

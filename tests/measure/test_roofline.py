@@ -8,20 +8,20 @@ from hypothesis import strategies as st
 
 from deepstone.absent import Absent
 from deepstone.graph.cost import LayerWork, Work
-from deepstone.measure.roofline import Bound, Peaks, bound, product_precision
-from deepstone.measure.statistics import Quantity
+from deepstone.measure.roofline import bound, product_precision
+from deepstone.results.layers import LayerBound, LayerPeaks
+from deepstone.results.quantity import Quantity
 
 
 def exactly(value: float) -> Quantity:
     return Quantity.of(median=value, low=value, high=value, n=5)
 
 
-def peaks(*, copy: float | None = 10e9, **products: float) -> Peaks:
-    return Peaks(
+def peaks(*, copy: float | None = 10e9, **products: float) -> LayerPeaks:
+    return LayerPeaks(
         device="cpu",
-        threads=2,
         flops_per_s={precision: exactly(value) for precision, value in products.items()},
-        bytes_per_s=Absent("not measured") if copy is None else exactly(copy),
+        bytes_per_s={"copy": Absent("not measured") if copy is None else exactly(copy)},
         measured_with="torch@1",
         measured_at="2026-01-01T00:00:00.000000Z",
     )
@@ -34,36 +34,33 @@ def work(forward: tuple[int, int], backward: tuple[int, int] = (0, 0), op: str =
 
 
 def test_the_slower_of_compute_and_memory_decides_each_pass():
-    found = bound(work((200_000_000, 10_000_000), (100_000_000, 50_000_000)), peaks(fp32=100e9), "fp32")
-    assert isinstance(found, Bound)
+    found = bound(work((200_000_000, 10_000_000), (100_000_000, 50_000_000)), peaks(fp32=100e9), "fp32", taken_s=14e-3)
+    assert isinstance(found, LayerBound)
     assert found.forward_s == pytest.approx(2e-3)  # 200 M at 100 G/s, against 1 ms for the bytes
     assert found.backward_s == pytest.approx(5e-3)  # 50 MB at 10 GB/s, against 1 ms for the FLOPs
     assert found.by == "memory"  # which decides the longer pass
-    assert found.share(forward_s=4e-3, backward_s=10e-3) == pytest.approx(0.5)
+    assert found.share == pytest.approx(0.5)
 
 
 def test_a_layer_without_flops_is_bound_by_memory_and_needs_no_product():
-    found = bound(work((0, 10_000_000), op="relu"), peaks(), "fp32")
-    assert isinstance(found, Bound)
+    found = bound(work((0, 10_000_000), op="relu"), peaks(), "fp32", taken_s=1.0)
+    assert isinstance(found, LayerBound)
     assert (found.by, found.forward_s, found.backward_s) == ("memory", pytest.approx(1e-3), 0.0)
 
 
 def test_what_is_not_known_is_absent_with_the_remedy():
-    missing = bound(work((10, 10)), peaks(fp32=1e9), "bf16-mixed")
+    missing = bound(work((10, 10)), peaks(fp32=1e9), "bf16-mixed", taken_s=1.0)
     assert isinstance(missing, Absent)
     assert "bf16" in missing.reason
     assert "deepstone doctor --peaks" in missing.reason
-    assert isinstance(bound(work((10, 10)), peaks(copy=None, fp32=1e9), "fp32"), Absent)
-    assert isinstance(bound(work((0, 0), op="flatten"), peaks(), "fp32"), Absent)
+    assert isinstance(bound(work((10, 10)), peaks(copy=None, fp32=1e9), "fp32", taken_s=1.0), Absent)
+    assert isinstance(bound(work((0, 0), op="flatten"), peaks(), "fp32", taken_s=1.0), Absent)
 
 
 def test_no_time_has_no_share():
-    found = bound(work((0, 10)), peaks(), "fp32")
-    assert isinstance(found, Bound)
-    assert isinstance(found.share(forward_s=0.0), Absent)
-    assert found.to_json(found.share(forward_s=0.0))["share"] == {
-        "absent": "the layer took no time that could be compared"
-    }
+    found = bound(work((0, 10)), peaks(), "fp32", taken_s=0.0)
+    assert isinstance(found, LayerBound)
+    assert found.share == Absent("the layer took no time that could be compared")
 
 
 @pytest.mark.parametrize(
@@ -87,13 +84,13 @@ rates = st.floats(min_value=1e3, max_value=1e15)
 
 @given(forward=st.tuples(amounts, amounts), backward=st.tuples(amounts, amounts), product=rates, copy=rates)
 def test_a_bound_is_never_below_either_ceiling(forward, backward, product, copy):
-    found = bound(work(forward, backward), peaks(copy=copy, fp32=product), "fp32")
+    found = bound(work(forward, backward), peaks(copy=copy, fp32=product), "fp32", taken_s=1.0)
     if not any((*forward, *backward)):
         assert isinstance(found, Absent)
         return
-    assert isinstance(found, Bound)
+    assert isinstance(found, LayerBound)
     for seconds, (flops, size) in ((found.forward_s, forward), (found.backward_s, backward)):
         assert seconds >= flops / product
         assert seconds >= size / copy
         assert seconds in (flops / product, size / copy)
-    assert found.share(forward_s=found.forward_s, backward_s=found.backward_s) == pytest.approx(1.0)
+    assert found.share == pytest.approx(found.forward_s + found.backward_s)

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepstone.absent import Absent
-from deepstone.runner.batch_search import NOT_TRIED, Attempt, LargestBatch, Tried, largest_batch
+from deepstone.results.memory import LargestBatch, TriedBatch
+from deepstone.runner.batch_search import NOT_TRIED, Attempt, largest_batch
 
 MOST = 2**20
 
@@ -17,11 +18,11 @@ MOST = 2**20
 def memory_of(peak_of: Callable[[int], float], limit_bytes: int, *, silent: bool = False) -> Attempt:
     """How a batch goes; `silent`: one that does not fit leaves no peak behind, as when a device runs out."""
 
-    def attempt(batch: int, _expected_bytes: float) -> Tried:
+    def attempt(batch: int, _expected_bytes: float) -> TriedBatch:
         peak_bytes = int(peak_of(batch))
         if peak_bytes <= limit_bytes:
-            return Tried(batch=batch, outcome="ok", peak_bytes=peak_bytes)
-        return Tried(batch=batch, outcome="oom", peak_bytes=Absent("gone") if silent else peak_bytes)
+            return TriedBatch(batch=batch, outcome="ok", peak_bytes=peak_bytes, reason="")
+        return TriedBatch(batch=batch, outcome="oom", peak_bytes=Absent("gone") if silent else peak_bytes, reason="")
 
     return attempt
 
@@ -83,10 +84,10 @@ def test_everything_fits():
 
 
 def test_what_was_not_tried_is_not_shown_not_to_fit():
-    def careful(batch: int, expected_bytes: float) -> Tried:
+    def careful(batch: int, expected_bytes: float) -> TriedBatch:
         if expected_bytes > 9_500:
-            return Tried(batch=batch, outcome=NOT_TRIED, peak_bytes=Absent("too much"))
-        return Tried(batch=batch, outcome="ok", peak_bytes=100 * batch)
+            return TriedBatch(batch=batch, outcome=NOT_TRIED, peak_bytes=Absent("too much"), reason="")
+        return TriedBatch(batch=batch, outcome="ok", peak_bytes=100 * batch, reason="")
 
     first = [careful(8, 0), careful(16, 0)]
     found = largest_batch(careful, first=first, limit_bytes=9_500, sample_bytes=100, most=MOST)
@@ -108,7 +109,7 @@ def test_what_is_confirmed_fits_and_what_is_exact_is_the_largest(base, slope, be
         return base + slope * (batch if batch <= at else at + (batch - at) * bend)
 
     attempt = memory_of(peak_of, limit, silent=silent)
-    own = Tried(batch=4, outcome="ok" if peak_of(4) <= limit else "oom", peak_bytes=int(peak_of(4)))
+    own = TriedBatch(batch=4, outcome="ok" if peak_of(4) <= limit else "oom", peak_bytes=int(peak_of(4)), reason="")
     found = largest_batch(attempt, first=[own], limit_bytes=limit, sample_bytes=slope, most=MOST, most_tries=40)
     assert len(found.tried) == len({each.batch for each in found.tried})  # none twice
     if found.confirmed:

@@ -7,10 +7,11 @@ from fake_jobs import fake_job
 
 from deepstone.absent import Absent
 from deepstone.measure.statistics import Quantity
-from deepstone.runner.conversation import InPlaceTimes, JobFailed
+from deepstone.results.layers import IsolatedLayer
+from deepstone.runner.conversation import JobFailed
 from deepstone.runner.layers.caffe_time import caffe_summary, time_iterations
-from deepstone.runner.layers.isolated import IsolatedTimes
 from deepstone.runner.layers.measure import LayersFound
+from deepstone.runner.replies import InPlaceTimes
 
 
 def in_place(**layers_s: list[float]) -> InPlaceTimes:
@@ -24,7 +25,7 @@ def in_place(**layers_s: list[float]) -> InPlaceTimes:
         update_s=[0.0] * steps,
         gaps_s=[0.0] * steps,
         other_s={},
-        layers_s={(key.split("_")[0], key.split("_")[1]): times for key, times in layers_s.items()},
+        passes=[(key.split("_")[0], key.split("_")[1], times) for key, times in layers_s.items()],
     )
 
 
@@ -53,7 +54,7 @@ def test_means_over_all_iterations() -> None:
 def test_layers_by_themselves() -> None:
     no = Absent("it does nothing")
     taken = Quantity.of(median=0.5, low=0.4, high=0.6, n=3)
-    conv = IsolatedTimes(forward_s=taken, backward_s=no, data_s=no, weight_s=no)
+    conv = IsolatedLayer(forward_s=taken, backward_s=no, data_s=no, weight_s=no, by_difference=False)
     found = LayersFound(plain_s=[[1.0]], in_place_absent=Absent("no profiler"), isolated={"conv": conv})
     summary = caffe_summary(fake_job(phase="gradient"), found)
     assert summary.layers[0].to_json() == {"name": "conv", "forward_s": 0.5, "backward_s": 0.0}

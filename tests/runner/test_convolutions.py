@@ -51,7 +51,7 @@ def job(graph: Graph | None = None, **axes: Any) -> Job:
 def found(wanted: Job) -> tuple[Lab, dict[str, Any]]:
     lab = new_lab()
     run_lab(wanted, EFFORT, lab)
-    return lab, lab_report(wanted, lab)
+    return lab, lab_report(wanted, lab).to_json()
 
 
 def timed(report: dict[str, Any], direction: str = "forward", layer: int = 0) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def test_a_hang_is_ended_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     set_script(monkeypatch, algorithms={"one": 0.001, "stuck": 0.001}, fault={"at": "attempt stuck", "kind": "hang"})
     wanted, lab = job(phase="forward"), new_lab()
     run_lab(wanted, LabEffort(budget_s=0.05, timeout_s=4), lab)
-    results = timed(lab_report(wanted, lab))
+    results = timed(lab_report(wanted, lab).to_json())
     assert results["stuck"]["time_s"]["absent"].startswith("timeout: ")
     assert "median" in results["one"]["time_s"]
 
@@ -189,8 +189,9 @@ def test_what_no_backend_can_do_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_reports_of_several_batches_stand_under_their_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     set_script(monkeypatch, algorithms={"one": 0.001})
-    reports = {batch: found(job(batch=batch, phase="forward"))[1] for batch in (2, 4)}
-    result = joined_reports(reports)
+    jobs = {batch: job(batch=batch, phase="forward") for batch in (2, 4)}
+    reports = {batch: lab_report(wanted, found(wanted)[0]) for batch, wanted in jobs.items()}
+    result: Any = joined_reports(reports).to_json()
     assert (result["kind"], result["model"], result["schema"]) == ("conv", "small", 1)
     assert list(result["batches"]) == ["2", "4"]
     flops = [timed(result["batches"][each])["one"]["flops"] for each in ("2", "4")]
@@ -204,7 +205,7 @@ def test_a_bias_makes_no_other_convolution() -> None:
 
 
 def test_a_lab_in_which_nothing_was_tried_says_so() -> None:
-    report = lab_report(job(), new_lab())
+    report: Any = lab_report(job(), new_lab()).to_json()
     assert report["device"] == Absent("nothing could be tried").to_json()
     assert report["layers"] == []
     assert "absent" in report["mix"]

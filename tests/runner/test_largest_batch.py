@@ -25,7 +25,7 @@ def found_for(job: Job) -> MemoryFound | JobFailed:
 
 
 def largest(job: Job, *, given_bytes: int | None = None) -> dict[str, Any]:
-    return find_largest_batch(job, found_for(job), given_bytes=given_bytes, timeout_s=60)
+    return find_largest_batch(job, found_for(job), given_bytes=given_bytes, timeout_s=60).to_json()
 
 
 def test_a_device_is_filled_to_the_last_sample(script: Script):
@@ -82,7 +82,7 @@ def test_the_report_of_a_backend_that_tells_nothing_about_layers(script: Script)
     script(effective=GPU, memory={"base": 100 * MIB, "per_sample": MIB, "limit": 1000 * MIB})
     job = fake_job()
     found = find_memory(job, timeout_s=60)
-    report = memory_report(job, found)
+    report: Any = memory_report(job, found).to_json()
     assert report["measured_peak_bytes"] == 108 * MIB
     assert report["predicted"]["total_bytes"] == job.need_bytes
     assert report["measured"]["beyond_prediction_bytes"] == 108 * MIB - job.need_bytes
@@ -95,6 +95,6 @@ def test_the_report_of_a_backend_that_tells_nothing_about_layers(script: Script)
 
 def test_on_the_host_the_process_s_own_growth_is_measured(script: Script):
     script()
-    report = memory_report(fake_job(), find_memory(fake_job(), timeout_s=60))
+    report: Any = memory_report(fake_job(), find_memory(fake_job(), timeout_s=60)).to_json()
     assert report["measured_peak_bytes"] == report["measured"]["process"]["host_growth_bytes"]
     assert report["measured"]["process"]["host_peak_bytes"] > 10 * MIB

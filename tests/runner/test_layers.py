@@ -38,7 +38,7 @@ def script(monkeypatch: pytest.MonkeyPatch):
 def report(*, effort: LayersEffort | None = None, **axes: Value) -> dict[str, Any]:
     job = fake_job(**axes)
     found = find_layers(job, effort or LayersEffort(budget_s=1.0))
-    written = layers_report(job, found, started_at=now())
+    written = layers_report(job, found, started_at=now()).to_json()
     return json.loads(json.dumps(written, allow_nan=False))
 
 
@@ -64,7 +64,7 @@ def test_text_figure_and_numbers_add_up_to_the_same(script: Any, capsys: pytest.
     for times in raw.rounds:
         for key, steps_s in times.layers_s.items():
             times.layers_s[key] = [step_s * (5 if chance.random() < 0.3 else 1) for step_s in steps_s]
-    found = json.loads(json.dumps(layers_report(job, raw, started_at=now())))
+    found = json.loads(json.dumps(layers_report(job, raw, started_at=now()).to_json()))
     layers_s = sum(each[part]["median"] for each in found["layers"] for part in TIMES if "median" in each[part])
     parts_s = layers_s + sum(found[part]["median"] for part in ("update_s", "gaps_s", "data_s"))
     assert found["sum_s"]["median"] == pytest.approx(layers_s)
@@ -131,7 +131,7 @@ def test_layers_that_nobody_can_time_are_not_said_to_do_nothing(script: Any):
     job = fake_job()
     found = find_layers(job, LayersEffort(budget_s=1.0))
     found.rounds, found.in_place_absent, found.isolated = [], Absent("no profiler"), Absent("no single layers")
-    written = json.loads(json.dumps(layers_report(job, found, started_at=now())))
+    written = json.loads(json.dumps(layers_report(job, found, started_at=now()).to_json()))
     assert layer(written, "conv")["forward_s"] == {"absent": "no single layers"}
 
 

@@ -12,23 +12,24 @@ from factory import check_record
 from fake_jobs import Script, fake_job, machine
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from deepstone.absent import Absent
 from deepstone.environments.find import find_environment
-from deepstone.errors import StoreError
+from deepstone.errors import RefusedInputError, StoreError
 from deepstone.measure.effort import Effort
-from deepstone.measure.roofline import Peaks
+from deepstone.results.ceilings import Ceiling
+from deepstone.results.codec import convert
+from deepstone.results.environment import Gpu
+from deepstone.results.layers import LayerPeaks
+from deepstone.results.record import Effect
 from deepstone.runner.ceilings import measure_ceilings
 from deepstone.runner.peaks import keep_peaks, known_peaks, peaks_of
 from deepstone.runner.run import run_job
-from deepstone.setups.effective import EffectiveValue
 from deepstone.store.store import Store
 
 FAKE = find_environment("fake")
-EFFECTIVE: dict[str, EffectiveValue] = {
-    "device": {"value": "cpu", "source": "observed"},
-    "threads": {"value": 1, "source": "observed"},
-}
+EFFECTIVE = {"device": Effect(value="cpu", source="observed"), "threads": Effect(value=1, source="observed")}
 
 
 @pytest.fixture(autouse=True)
@@ -52,10 +53,14 @@ def entry(**changes: Any) -> dict[str, Any]:
     }
 
 
+def typed(**changes: Any) -> Ceiling:
+    return convert(entry(**changes), Ceiling)
+
+
 def measured(device: str = "cpu") -> dict[str, Any]:
     found = measure_ceilings(FAKE, machine(), device)
-    assert isinstance(found, dict), found
-    return found
+    assert found.absent is None
+    return found.to_json()
 
 
 def test_ceilings_are_the_rates_that_were_played(script: Script):
@@ -87,15 +92,15 @@ def test_a_crash_costs_its_own_ceiling_alone(script: Script):
 
 def test_a_framework_that_does_not_start_has_no_entry(script: Script):
     script(fault={"at": "build", "kind": "missing"})
-    assert measure_ceilings(FAKE, machine(), "cpu") == Absent("scripted: not there; install it")
+    found = measure_ceilings(FAKE, machine(), "cpu")
+    assert found == Ceiling(device="cpu", framework="fake@1", absent="scripted: not there; install it")
 
 
 def test_gpus_have_more_precisions_and_links_to_each_other(script: Script):
-    boards = [{"index": index, "name": "board", "memory_bytes": 2**30} for index in range(3)]
-    with_boards = replace(machine(), description={**machine().description, "gpus": boards})
+    boards = [Gpu(index=index, name="board", memory_bytes=2**30) for index in range(3)]
+    with_boards = replace(machine(), description=structs.replace(machine().description, gpus=boards))
     script(ceilings={"fp32": 1e13, "tf32": 1e14, "bf16": 2e14, "fp16": 2e14, "copy": 1e12, "link": 1e11})
-    found = measure_ceilings(FAKE, with_boards, "gpu:1")
-    assert isinstance(found, dict)
+    found: Any = measure_ceilings(FAKE, with_boards, "gpu:1").to_json()
     assert set(found["flops_per_s"]) == {"fp32", "tf32", "bf16", "fp16", "fp64"}
     assert set(found["link"]) == {"gpu:0", "gpu:2"}
     assert found["link"]["gpu:0"]["median"] == pytest.approx(1e11, rel=0.05)
@@ -106,40 +111,40 @@ def test_kept_and_found_again(script: Script):
     script(ceilings={"fp32": 100e9, "copy": 10e9})
     assert isinstance(known_peaks(fake_job(), EFFECTIVE), Absent)
     found = measured()
-    keep_peaks(found, machine(), FAKE)
+    keep_peaks(convert(found, Ceiling), machine(), FAKE)
     peaks = known_peaks(fake_job(), EFFECTIVE)
-    assert isinstance(peaks, Peaks)
+    assert isinstance(peaks, LayerPeaks)
     assert peaks.flops_per_s["fp32"].median == found["flops_per_s"]["fp32"]["median"]
     assert "bf16" not in peaks.flops_per_s
     assert peaks.measured_with == "fake@1"
 
 
 def test_other_threads_devices_and_machines_have_ceilings_of_their_own():
-    keep_peaks(entry(), machine(), FAKE)
-    more_threads: dict[str, EffectiveValue] = {**EFFECTIVE, "threads": {"value": 8, "source": "observed"}}
-    gpu: dict[str, EffectiveValue] = {**EFFECTIVE, "device": {"value": "gpu:0", "source": "observed"}}
+    keep_peaks(typed(), machine(), FAKE)
+    more_threads = {**EFFECTIVE, "threads": Effect(value=8, source="observed")}
+    gpu = {**EFFECTIVE, "device": Effect(value="gpu:0", source="observed")}
     elsewhere = replace(fake_job(), machine=replace(machine(), sha="0" * 64))
     for unknown in (known_peaks(fake_job(), more_threads), known_peaks(fake_job(), gpu)):
         assert isinstance(unknown, Absent)
         assert "run `deepstone doctor --peaks` first" in unknown.reason
     assert isinstance(known_peaks(elsewhere, EFFECTIVE), Absent)
-    keep_peaks(entry(device="gpu:0", threads={"absent": "none"}), machine(), FAKE)
-    assert isinstance(known_peaks(fake_job(), gpu), Peaks)
+    keep_peaks(typed(device="gpu:0", threads={"absent": "none"}), machine(), FAKE)
+    assert isinstance(known_peaks(fake_job(), gpu), LayerPeaks)
 
 
 def test_the_best_of_all_frameworks_is_the_machine_s():
     other = replace(FAKE, lock={**FAKE.lock, "fake": "2"})
     assert other.sha != FAKE.sha
     faster = {"median": 200e9, "low": 190e9, "high": 210e9, "n": 50}
-    keep_peaks(entry(), machine(), FAKE)
-    keep_peaks(entry(flops_per_s={"fp32": faster}, measured_with="other@2"), machine(), other)
+    keep_peaks(typed(), machine(), FAKE)
+    keep_peaks(typed(flops_per_s={"fp32": faster}, measured_with="other@2"), machine(), other)
     peaks = known_peaks(fake_job(), EFFECTIVE)
-    assert isinstance(peaks, Peaks)
+    assert isinstance(peaks, LayerPeaks)
     assert peaks.flops_per_s["fp32"].median == 200e9
     assert sorted(peaks.measured_with.split(", ")) == ["fake@1", "other@2"]
-    keep_peaks(entry(), machine(), other)  # measured again: what it said before is gone
+    keep_peaks(typed(), machine(), other)  # measured again: what it said before is gone
     again = known_peaks(fake_job(), EFFECTIVE)
-    assert isinstance(again, Peaks)
+    assert isinstance(again, LayerPeaks)
     assert again.flops_per_s["fp32"].median == 100e9
 
 
@@ -158,7 +163,7 @@ def test_the_best_of_all_frameworks_is_the_machine_s():
     ],
 )
 def test_a_damaged_file_is_as_good_as_none(cache: Path, damage: bytes):
-    keep_peaks(entry(), machine(), FAKE)
+    keep_peaks(typed(), machine(), FAKE)
     (kept,) = cache.glob("peaks/*/*.json")
     kept.write_bytes(damage)
     assert isinstance(known_peaks(fake_job(), EFFECTIVE), Absent)
@@ -170,7 +175,10 @@ numbers = st.one_of(st.floats(), st.integers(-5, 5), st.none(), st.text(max_size
 @given(median=numbers, low=numbers, high=numbers, n=numbers)
 def test_no_quantity_of_a_damaged_file_becomes_a_ceiling(median, low, high, n):
     quantity = {"median": median, "low": low, "high": high, "n": n}
-    peaks = peaks_of(entry(flops_per_s={"fp32": quantity}))
+    try:
+        peaks = peaks_of(typed(flops_per_s={"fp32": quantity}))
+    except RefusedInputError:
+        return
     if peaks is not None:
         known = peaks.flops_per_s["fp32"]
         assert 0 < known.low <= known.median <= known.high < float("inf")
@@ -180,7 +188,7 @@ def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("DEEPSTONE_CACHE", str(tmp_path / "file"))
     with pytest.raises(StoreError, match="DEEPSTONE_CACHE"):
-        keep_peaks(entry(), machine(), FAKE)
+        keep_peaks(typed(), machine(), FAKE)
 
 
 def test_a_record_tells_its_share_of_the_peak(script: Script, store: Store):
@@ -188,7 +196,7 @@ def test_a_record_tells_its_share_of_the_peak(script: Script, store: Store):
     job, effort = fake_job(), Effort(budget_s=0.5)
     before = store.add(run_job(job, effort)).to_json()
     assert "run `deepstone doctor --peaks` first" in before["share_of_peak"]["absent"]  # type: ignore[index]
-    keep_peaks(entry(), machine(), FAKE)
+    keep_peaks(typed(), machine(), FAKE)
     record = store.add(run_job(job, effort)).to_json()
     share: Any = record["share_of_peak"]
     reached = record["cost"]["flops"] / record["summary"]["step_s"]["median"]  # type: ignore[typeddict-item]
@@ -199,6 +207,6 @@ def test_a_record_tells_its_share_of_the_peak(script: Script, store: Store):
 
 def test_a_precision_without_a_ceiling_has_no_share(script: Script):
     script()
-    keep_peaks(entry(), machine(), FAKE)
+    keep_peaks(typed(), machine(), FAKE)
     record = run_job(fake_job(precision="bf16"), Effort(budget_s=0.5)).to_json()
     assert "bf16" in record["share_of_peak"]["absent"]  # type: ignore[index]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from deepstone.results.record import Effect
 from deepstone.setups.axes import AXES, Value
-from deepstone.setups.effective import EffectiveValue, contradiction
+from deepstone.setups.effective import contradiction
 from deepstone.setups.request import complete
 
 RESOLVED: dict[str, Value] = {
@@ -23,9 +24,9 @@ RESOLVED: dict[str, Value] = {
 }
 
 
-def effective(**done: Value) -> dict[str, EffectiveValue]:
+def effective(**done: Value) -> dict[str, Effect]:
     values = {**complete({}), **RESOLVED, **done}
-    return {name: {"value": value, "source": "observed"} for name, value in values.items()}
+    return {name: Effect(value=value, source="observed") for name, value in values.items()}
 
 
 def test_auto_takes_whatever_was_done():

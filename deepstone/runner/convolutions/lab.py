@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,22 +29,18 @@ from deepstone.graph.ops import Conv
 from deepstone.graph.weights import cached_weights, parameter_slices
 from deepstone.measure import doubts
 from deepstone.measure.statistics import Quantity, median_of
-from deepstone.records.schema import is_absent
+from deepstone.results.convolutions import Tried
 from deepstone.results.doubt import Doubt
 from deepstone.runner.assemble import now
-from deepstone.runner.conversation import (
-    BlockTimes,
-    Conversation,
-    ConvolutionFacts,
-    JobFailed,
-    cache_folder,
-    talking_to_worker,
-)
+from deepstone.runner.conversation import Conversation, JobFailed, cache_folder, talking_to_worker
 from deepstone.runner.convolutions.references import try_references
-from deepstone.runner.convolutions.results import Convolution, Lab, Tried
+from deepstone.runner.convolutions.results import Convolution, Lab
 from deepstone.runner.gpu_around import watching_gpu
 from deepstone.runner.job import Job
 from deepstone.runner.measurement import SHORTEST_SAMPLE_CPU_S, SHORTEST_SAMPLE_GPU_S, OnProgress, no_progress
+from deepstone.runner.replies import Attempt, BlockTimes, ConvolutionFacts
+
+T = TypeVar("T")
 
 _ROUNDS = 6
 _FEWEST_ROUNDS = 3  # for what is so slow that more would take many times the budget
@@ -194,7 +190,7 @@ class _Turns:
 
 def _first_look(conversation: Conversation, algorithm: str, *, budget_s: float, on_gpu: bool) -> _Turns:
     """How long it takes about, and so how it is to be timed."""
-    look = conversation.isolated_times(algorithm, samples=2)
+    look = conversation.isolated_block(algorithm, samples=2)
     step_s = max(min(look.step_s), 1e-9)
     shortest_s = SHORTEST_SAMPLE_GPU_S if on_gpu else SHORTEST_SAMPLE_CPU_S
     steps_per_sample = max(1, math.ceil(shortest_s / step_s))
@@ -227,7 +223,7 @@ class _Pass:
         self._effort = effort
         self._convolution = convolution
         self._direction: Pass = direction
-        self._known: dict[str, dict[str, Any]] = {}  # of those that run
+        self._known: dict[str, Attempt] = {}  # of those that run
         self._failed: dict[str, str] = {}
 
     def run(self) -> None:
@@ -242,7 +238,7 @@ class _Pass:
         on_gpu = facts.device != "cpu"
         turns: dict[str, _Turns] = {}
         try:
-            for name in facts.algorithms:
+            for name, _ in facts.formulas:
                 known = self._safely(name, lambda name=name: self._workers.talk().attempt(name))
                 if known is not None:
                     self._known[name] = known
@@ -258,14 +254,12 @@ class _Pass:
             _take_turns(turns.values(), self._block)
         except JobFailed as failure:
             self._convolution.failures[self._direction] = f"{failure.outcome}: {failure.reason}"
-        self._convolution.tried += [
-            self._tried(name, formula, facts, turns) for name, formula in facts.algorithms.items()
-        ]
+        self._convolution.tried += [self._tried(name, formula, facts, turns) for name, formula in facts.formulas]
 
     def _block(self, turns: _Turns) -> BlockTimes | None:
         return self._safely(
             turns.algorithm,
-            lambda: self._workers.talk().isolated_times(
+            lambda: self._workers.talk().isolated_block(
                 turns.algorithm,
                 samples=turns.samples,
                 steps_per_sample=turns.steps_per_sample,
@@ -273,7 +267,7 @@ class _Pass:
             ),
         )
 
-    def _safely(self, name: str, ask: Any) -> Any:
+    def _safely(self, name: str, ask: Callable[[], T]) -> T | None:
         """What was asked about an algorithm, or None once it has failed. The others are ready again afterwards."""
         if name in self._failed:
             return None
@@ -290,32 +284,28 @@ class _Pass:
             return None
 
     def _tried(self, name: str, formula: str, facts: ConvolutionFacts, turns: dict[str, _Turns]) -> Tried:
-        known = self._known.get(name, {})
+        known = self._known.get(name, Attempt())
         reason = Absent(self._failed.get(name) or self._convolution.failures.get(self._direction) or "not timed")
         timed = turns.get(name)
-        measured = timed is not None and bool(timed.blocks) and name not in self._failed
-        on_gpu = facts.device != "cpu"
+        measured = timed if timed is not None and timed.blocks and name not in self._failed else None
+        doubt = None if measured is None else measured.doubt(on_gpu=facts.device != "cpu")
+        operations = _operations(formula, self._convolution.problem, self._direction)
         return Tried(
             algorithm=name,
             direction=self._direction,
             kind="timed",
-            time=timed.quantity() if timed is not None and measured else reason,
-            workspace_bytes=_number(known.get("workspace_bytes"), reason),
-            operations=_operations(formula, self._convolution.problem, self._direction),
-            formula=formula,
-            relative_error=_number(known.get("relative_error"), reason),
             picked=facts.picked == name,
-            implementation=str(known.get("implementation", "")),
-            doubt=timed.doubt(on_gpu=on_gpu) if timed is not None and measured else None,
+            time_s=reason if measured is None else measured.quantity(),
+            workspace_bytes=reason if known.workspace_bytes is None else known.workspace_bytes,
+            flops=operations if isinstance(operations, Absent) else operations.flops,
+            transform_flops=operations if isinstance(operations, Absent) else operations.transforms,
+            formula=formula,
+            relative_error=reason if known.relative_error is None else known.relative_error,
+            implementation=known.implementation or None,
+            doubts=None if doubt is None else [doubt],
         )
 
 
 def _operations(formula: str, problem: Problem, direction: Pass) -> Operations | Absent:
     reason = ALGORITHMS[formula].refusal(problem)
     return Absent(f"no formula: {reason}") if reason else ALGORITHMS[formula].operations(problem, direction)
-
-
-def _number(value: Any, otherwise: Absent) -> Any:
-    if value is None:
-        return otherwise
-    return Absent(str(value["absent"])) if is_absent(value) else value

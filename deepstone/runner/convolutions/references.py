@@ -13,7 +13,7 @@ from deepstone.absent import Absent
 from deepstone.algorithms.catalog import ALGORITHMS, DIRECT, REFERENCES
 from deepstone.algorithms.fourier import in_single_precision
 from deepstone.algorithms.problem import Pass, Problem, relative_error
-from deepstone.runner.convolutions.results import Tried
+from deepstone.results.convolutions import Tried
 
 SAMPLES = 2  # of the batch, from which an error is learnt
 CHANNELS = 64  # of what the pass gives; each is a sum of its own, so more would tell no more
@@ -41,13 +41,16 @@ def try_references(problem: Problem, direction: Pass, weight: NDArray[Any]) -> I
             if exact is None:
                 exact = ALGORITHMS[DIRECT].compute(few, direction, *(array.astype(np.float64) for array in arrays))
             error = relative_error(algorithm.compute(few, direction, *arrays), exact)
+        operations = algorithm.operations(problem, direction)
         yield Tried(
             algorithm=f"numpy {name}",
             direction=direction,
             kind="reference",
-            time=_NO_TIME,
+            picked=False,
+            time_s=_NO_TIME,
             workspace_bytes=_FP32_BYTES * algorithm.workspace_values(problem, direction),
-            operations=algorithm.operations(problem, direction),
+            flops=operations.flops,
+            transform_flops=operations.transforms,
             formula=name,
             relative_error=error,
         )
@@ -64,15 +67,18 @@ def _part(problem: Problem, direction: Pass, weight: NDArray[Any]) -> tuple[Prob
 
 
 def _refused(name: str, direction: Pass, reason: str) -> Tried:
+    refused = Absent(reason)
     return Tried(
         algorithm=f"numpy {name}",
         direction=direction,
         kind="reference",
-        time=Absent(reason),
-        workspace_bytes=Absent(reason),
-        operations=Absent(reason),
+        picked=False,
+        time_s=refused,
+        workspace_bytes=refused,
+        flops=refused,
+        transform_flops=refused,
         formula=name,
-        relative_error=Absent(reason),
+        relative_error=refused,
     )
 
 

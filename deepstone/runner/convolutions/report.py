@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
 
-from deepstone.absent import Absent, as_json
-from deepstone.algorithms.problem import PASSES, Pass
+from msgspec.structs import replace
+
+from deepstone.absent import Absent
+from deepstone.algorithms.problem import PASSES, Pass, Problem
 from deepstone.measure import doubts
 from deepstone.measure.noise import gpu_shared
 from deepstone.measure.ratios import LEAST_DIFFERENCE
@@ -19,66 +19,59 @@ from deepstone.measure.statistics import (
     sum_of_bounds,
 )
 from deepstone.models.by_hand import BY_HAND
+from deepstone.results.convolutions import ConvolutionLab, ConvolutionRow, ConvolutionShape, Mix
+from deepstone.results.doubt import Doubt
+from deepstone.results.findings import Finding
+from deepstone.results.record import SCHEMA
 from deepstone.runner.assemble import environment_of
 from deepstone.runner.convolutions.results import Convolution, Lab
 from deepstone.runner.job import Job, storable
 from deepstone.runner.measurement import Launched
 
-SCHEMA = 1
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Mix:
-    """Seconds per batch over all convolutions that a step of the job needs. What another choice would save is absent
-    where too few samples leave open whether an algorithm is faster."""
-
-    picked_s: Quantity
-    best_s: Quantity | Absent
-    saved_s: Quantity | Absent
-    saved_share: Quantity | Absent
-
-    def to_json(self) -> dict[str, Any]:
-        parts = {"picked_s": self.picked_s, "best_s": self.best_s}
-        parts |= {"saved_s": self.saved_s, "saved_share": self.saved_share}
-        return {name: part.to_json() for name, part in parts.items()}
-
-
-def lab_report(job: Job, lab: Lab) -> dict[str, Any]:
-    """The JSON of `deepstone conv` for one batch, complete or not."""
-    facts = lab.facts
-    unknown = Absent("nothing could be tried")
-    return as_json(
-        {
-            "schema": SCHEMA,
-            "kind": "conv",
-            "model": job.model.name,
-            "graph_sha": job.model.graph.sha,
-            "started_at": lab.started_at,
-            "command": [storable(word) for word in job.command],
-            "device": unknown if facts is None else facts.device,
-            "batch": job.batch,
-            "phase": job.phase,
-            "precision": unknown if facts is None else facts.precision,
-            "layout": unknown if facts is None else facts.layout,
-            "environment": environment_of(job, Launched(hello=lab.hello)),
-            "layers": [_layer(job, each) for each in lab.convolutions],
-            "mix": mix(job, lab).to_json(),
-            "failures": lab.failures,
-            "doubts": list(_doubts(lab)),
-        }
+def lab_report(job: Job, lab: Lab) -> Finding:
+    """The result of `deepstone conv` for one batch, complete or not."""
+    return Finding(
+        schema=SCHEMA,
+        kind="conv",
+        model=job.model.name,
+        started_at=lab.started_at,
+        command=[storable(word) for word in job.command],
+        graph_sha=job.model.graph.sha,
+        environment=environment_of(job, Launched(hello=lab.hello)),
+        content=_content(job, lab),
     )
 
 
-def joined_reports(reports: dict[int, dict[str, Any]]) -> dict[str, Any]:
+def _content(job: Job, lab: Lab) -> ConvolutionLab:
+    facts, unknown = lab.facts, Absent("nothing could be tried")
+    return ConvolutionLab(
+        device=unknown if facts is None else facts.device,
+        batch=job.batch,
+        phase=job.phase,
+        precision=unknown if facts is None else facts.precision,
+        layout=unknown if facts is None else facts.layout,
+        layers=[_layer(job, each) for each in lab.convolutions],
+        mix=mix(job, lab),
+        failures=lab.failures,
+        doubts=list(_doubts(lab)),
+    )
+
+
+def joined_reports(reports: Mapping[int, Finding]) -> Finding:
     """Of several batches: what they share, and each under its batch."""
     first = next(iter(reports.values()))
     if len(reports) == 1:
         return first
-    shared = ("schema", "kind", "model", "graph_sha", "started_at", "device", "precision", "layout", "environment")
-    return {
-        **{key: first[key] for key in shared},
-        "batches": {str(batch): report for batch, report in reports.items()},
-    }
+    content = {} if first.content is None else first.content.to_json()
+    return replace(
+        first,
+        command=None,
+        content=None,
+        shared={key: content[key] for key in ("device", "precision", "layout")},
+        parts={str(batch): report for batch, report in reports.items()},
+        parts_by="batches",
+    )
 
 
 def best(convolution: Convolution, direction: Pass) -> str | Absent:
@@ -164,37 +157,50 @@ def _needed(job: Job, convolution: Convolution, direction: Pass) -> int:
     return sum(layer in job.model.graph.after_parameters for layer in convolution.layers)
 
 
-def _layer(job: Job, convolution: Convolution) -> dict[str, Any]:
+def _layer(job: Job, convolution: Convolution) -> ConvolutionRow:
     passes: list[Pass] = list(dict.fromkeys(each.direction for each in convolution.tried))
-    return {
-        "name": convolution.name,
-        "equal": list(convolution.layers[1:]),
-        "shape": convolution.problem.to_json(),
-        "results": [each.to_json() for each in convolution.tried],
-        "best": {direction: best(convolution, direction) for direction in passes},
-        "in_step": {direction: _needed(job, convolution, direction) for direction in passes},
-        **({"failures": dict(convolution.failures)} if convolution.failures else {}),
-    }
+    return ConvolutionRow(
+        name=convolution.name,
+        equal=list(convolution.layers[1:]),
+        shape=_shape(convolution.problem),
+        results=convolution.tried,
+        best={direction: best(convolution, direction) for direction in passes},
+        in_step={direction: _needed(job, convolution, direction) for direction in passes},
+        failures={**convolution.failures} or None,
+    )
 
 
-def _doubts(lab: Lab) -> Iterator[Mapping[str, Any]]:
+def _shape(problem: Problem) -> ConvolutionShape:
+    """Per sample."""
+    return ConvolutionShape(
+        input=[problem.channels, *problem.image],
+        output=[problem.filters, *problem.output],
+        kernel=list(problem.kernel),
+        stride=list(problem.stride),
+        pad=list(problem.pad),
+        dilation=list(problem.dilation),
+        groups=problem.groups,
+    )
+
+
+def _doubts(lab: Lab) -> Iterator[Doubt]:
     """One for all timings that share a reason."""
     timings = [(convolution, each) for convolution in lab.convolutions for each in convolution.tried]
-    runs = [each.time.n for _, each in timings if isinstance(each.time, Quantity)]
+    runs = [each.time_s.n for _, each in timings if isinstance(each.time_s, Quantity)]
     few = [count for count in runs if doubts.few_samples(count) is not None]
     if few:
         detail = (
             f"{len(few)} of {len(runs)} timings rest on few samples, the fewest on {min(few)}: use a larger --budget"
         )
-        yield {"code": "few_samples", "detail": detail}
-    bound = [(convolution, each) for convolution, each in timings if each.doubt is not None]
+        yield Doubt(code="few_samples", detail=detail)
+    bound = [(convolution, each) for convolution, each in timings if each.doubts]
     if bound:
         convolution, first = bound[0]
         where = f"{convolution.name}, {first.direction}, {first.algorithm}"
         detail = f"in {len(bound)} timings, the first {where}, the GPU waited for the CPU: use a larger batch"
-        yield {"code": "host_bound", "detail": detail}
+        yield Doubt(code="host_bound", detail=detail)
     on_gpu = lab.facts is not None and lab.facts.device != "cpu"
     shared = gpu_shared((), **lab.gpu.uses(None)) if on_gpu else None
     for doubt in (shared, doubts.clocks_disagree(lab.round_trips)):
         if doubt is not None:
-            yield doubt.to_json()
+            yield doubt

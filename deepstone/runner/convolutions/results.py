@@ -3,49 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
 
-from deepstone.absent import Absent
-from deepstone.algorithms.problem import Operations, Pass, Problem
+from deepstone.algorithms.problem import Pass, Problem
 from deepstone.measure.doubts import RoundTrip
-from deepstone.measure.statistics import Quantity
-from deepstone.results.doubt import Doubt
-from deepstone.runner.conversation import ConvolutionFacts, Hello
+from deepstone.results.convolutions import Tried
+from deepstone.results.quantity import Quantity
 from deepstone.runner.gpu_around import GpuAround
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tried:
-    """One algorithm on one pass of one convolution."""
-
-    algorithm: str
-    direction: Pass
-    kind: Literal["timed", "reference"]
-    time: Quantity | Absent
-    workspace_bytes: int | Absent
-    operations: Operations | Absent
-    formula: str  # by which operations were counted
-    relative_error: float | Absent
-    picked: bool = False
-    implementation: str = ""  # as the library calls it, where it tells
-    doubt: Doubt | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        counted = self.operations
-        return {
-            "algorithm": self.algorithm,
-            "pass": self.direction,
-            "kind": self.kind,
-            "picked": self.picked,
-            "time_s": self.time.to_json(),
-            "workspace_bytes": self.workspace_bytes,
-            "flops": counted if isinstance(counted, Absent) else counted.flops,
-            "transform_flops": counted if isinstance(counted, Absent) else counted.transforms,
-            "formula": self.formula,
-            "relative_error": self.relative_error,
-            **({"implementation": self.implementation} if self.implementation else {}),
-            **({"doubts": [self.doubt.to_json()]} if self.doubt is not None else {}),
-        }
+from deepstone.runner.replies import ConvolutionFacts, Hello
 
 
 @dataclass(kw_only=True, slots=True)
@@ -63,9 +27,9 @@ class Convolution:
 
     def timed(self, direction: Pass) -> dict[str, Quantity]:
         return {
-            each.algorithm: each.time
+            each.algorithm: each.time_s
             for each in self.tried
-            if each.direction == direction and isinstance(each.time, Quantity)
+            if each.direction == direction and isinstance(each.time_s, Quantity)
         }
 
     def picked(self, direction: Pass) -> str:

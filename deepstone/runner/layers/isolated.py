@@ -7,13 +7,11 @@ what is subtracted was measured side by side.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
 
 from deepstone.absent import Absent
 from deepstone.graph.graph import Graph, Layer
 from deepstone.measure.statistics import Quantity, difference_of_medians, median_of
+from deepstone.results.layers import IsolatedLayer
 from deepstone.runner.conversation import Conversation
 from deepstone.runner.measurement import SHORTEST_SAMPLE_CPU_S, SHORTEST_SAMPLE_GPU_S, OnProgress
 
@@ -23,33 +21,15 @@ MOST_SAMPLES = 20  # of one program in one round
 _REPLICATES = 200
 _WITHOUT_FORWARD = "forward+"
 
-Timed: TypeAlias = Quantity | Absent
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IsolatedTimes:
-    """`data_s` and `weight_s` are the gradients of the input and of the weights, each isolated."""
-
-    forward_s: Timed
-    backward_s: Timed
-    data_s: Timed
-    weight_s: Timed
-    by_difference: bool = False
-    beside: str = ""  # what was timed with it that a step does not do
-
-    @property
-    def passes_s(self) -> list[Quantity]:
-        return [part for part in (self.forward_s, self.backward_s) if isinstance(part, Quantity)]
-
 
 def time_isolated(
     conversation: Conversation, graph: Graph, *, budget_s: float, on_gpu: bool, on_progress: OnProgress
-) -> dict[str, IsolatedTimes]:
+) -> dict[str, IsolatedLayer]:
     """For every layer of the graph."""
     alike: dict[object, list[Layer]] = {}
     for layer in graph.layers:
         alike.setdefault(_likeness(graph, layer), []).append(layer)
-    found: dict[str, IsolatedTimes] = {}
+    found: dict[str, IsolatedLayer] = {}
     shortest_s = SHORTEST_SAMPLE_GPU_S if on_gpu else SHORTEST_SAMPLE_CPU_S
     for number, layers in enumerate(alike.values()):
         on_progress(f"{layers[0].name}, isolated", number / len(alike))
@@ -71,12 +51,14 @@ def _likeness(graph: Graph, layer: Layer) -> object:
     )
 
 
-def _time_layer(conversation: Conversation, name: str, budget_s: float, shortest_s: float) -> IsolatedTimes:
+def _time_layer(conversation: Conversation, name: str, budget_s: float, shortest_s: float) -> IsolatedLayer:
     isolated = conversation.isolated(name)
     programs = isolated.names
     nothing = Absent("the layer does nothing by itself")
     if not programs:
-        return IsolatedTimes(forward_s=nothing, backward_s=nothing, data_s=nothing, weight_s=nothing)
+        return IsolatedLayer(
+            forward_s=nothing, backward_s=nothing, data_s=nothing, weight_s=nothing, by_difference=False
+        )
     sizes = {program: _sizes(conversation, program, budget_s / len(programs), shortest_s) for program in programs}
     rounds: dict[str, list[list[float]]] = {program: [] for program in programs}
     one_round_s = sum(step_s * steps * samples for step_s, steps, samples in sizes.values())
@@ -84,16 +66,16 @@ def _time_layer(conversation: Conversation, name: str, budget_s: float, shortest
         for program in programs if turn % 2 == 0 else reversed(programs):
             _, steps_per_sample, samples = sizes[program]
             block = conversation.isolated_block(program, samples=samples, steps_per_sample=steps_per_sample)
-            rounds[program].append(block)
+            rounds[program].append(block.step_s)
     no_such = Absent("the layer has no such gradient")
     parts = {part: _part(rounds, part) for part in ("backward", "data", "weight")}
-    return IsolatedTimes(
+    return IsolatedLayer(
         forward_s=median_of([rounds["forward"]], replicates=_REPLICATES),
         backward_s=parts["backward"] or no_such,
         data_s=parts["data"] or no_such,
         weight_s=parts["weight"] or no_such,
         by_difference=any(program.startswith(_WITHOUT_FORWARD) for program in programs),
-        beside=isolated.beside,
+        beside=isolated.beside or None,
     )
 
 
@@ -107,8 +89,7 @@ def _part(rounds: dict[str, list[list[float]]], part: str) -> Quantity | None:
 
 def _sizes(conversation: Conversation, program: str, budget_s: float, shortest_s: float) -> tuple[float, int, int]:
     """About how long a step is, steps in a sample and samples in a round, from a first look."""
-    first_look: Sequence[float] = conversation.isolated_block(program, samples=1, lead=1)
-    step_s = max(min(first_look), 1e-9)
+    step_s = max(min(conversation.isolated_block(program, samples=1, lead=1).step_s), 1e-9)
     steps_per_sample = max(1, math.ceil(shortest_s / step_s))
     samples = int(budget_s / ROUNDS / (steps_per_sample * step_s))
     return step_s, steps_per_sample, max(1, min(MOST_SAMPLES, samples))

@@ -11,16 +11,17 @@ from __future__ import annotations
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from deepstone.absent import Absent
 from deepstone.measure.effort import Effort
 from deepstone.measure.statistics import FEWEST_FOR_CONFIDENCE
-from deepstone.runner.conversation import Conversation, InPlaceTimes, JobFailed, talking_to_worker
+from deepstone.results.layers import IsolatedLayer, KernelTrace
+from deepstone.runner.conversation import Conversation, JobFailed, talking_to_worker
 from deepstone.runner.gpu_around import watching_gpu
 from deepstone.runner.job import Job
-from deepstone.runner.layers.isolated import IsolatedTimes, time_isolated
+from deepstone.runner.layers.isolated import time_isolated
 from deepstone.runner.measurement import Launched, OnProgress, calibrate, no_progress, noise_around, start
+from deepstone.runner.replies import InPlaceTimes
 
 ROUNDS = 8
 FEWEST_ROUNDS = FEWEST_FOR_CONFIDENCE  # whether looking changed the step is judged by rounds
@@ -49,8 +50,8 @@ class LayersFound:
     plain_s: list[list[float]] = field(default_factory=list[list[float]])  # steps by round
     rounds: list[InPlaceTimes] = field(default_factory=list[InPlaceTimes])
     in_place_absent: Absent | None = None
-    isolated: dict[str, IsolatedTimes] | Absent = field(default_factory=lambda: Absent("not asked for"))
-    trace: dict[str, Any] | Absent = field(default_factory=lambda: Absent("not asked for; --kernels gives them"))
+    isolated: dict[str, IsolatedLayer] | Absent = field(default_factory=lambda: Absent("not asked for"))
+    trace: KernelTrace | Absent = field(default_factory=lambda: Absent("not asked for; --kernels gives them"))
 
 
 def find_layers(job: Job, effort: LayersEffort, on_progress: OnProgress = no_progress) -> LayersFound:
@@ -123,10 +124,10 @@ def _isolated(
         found.isolated = Absent(failure.reason)
 
 
-def _traced(conversation: Conversation, effort: LayersEffort) -> dict[str, Any] | Absent:
+def _traced(conversation: Conversation, effort: LayersEffort) -> KernelTrace | Absent:
     path = "" if effort.trace_path is None else str(effort.trace_path.absolute())
     try:
-        return {"steps": TRACED_STEPS, **conversation.trace(TRACED_STEPS, path)}
+        return conversation.trace(TRACED_STEPS, path)
     except JobFailed as failure:
         if failure.outcome != "unsupported":
             raise
