@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, TypeVar, cast
+from typing import Final, Literal, TypeAlias, TypeVar
 
 from deepstone.analysis.facts import ENVIRONMENT, MACHINE
 from deepstone.errors import UsageError, nearest, shown
+from deepstone.results.plain import is_list, is_object
 from deepstone.setups.axes import AXES
 
 Form: TypeAlias = Literal["bars", "lines", "ratios"]
@@ -67,7 +68,7 @@ def read_figure(entry: Mapping[str, object]) -> FigureRequest:
     title = title or name or "figure"
     form: Form = _one_of(entry, "form", FORMS, "bars")
     x = _text(entry, "x") or (SETTING if form == "ratios" else MODEL)
-    series = _texts("series", entry.get("series", ()))
+    series = _texts("series", entry.get("series", []))
     filters = _filters(entry.get("filters", {}))
     panels = _text(entry, "panels")
     for key, axis in (
@@ -111,14 +112,14 @@ def _one_of(entry: Mapping[str, object], key: str, known: Sequence[_T], default:
 
 
 def _filters(given: object) -> dict[str, tuple[str, ...]]:
-    if not isinstance(given, dict):
+    if not is_object(given):
         raise UsageError('figures: filters: must be a table, as in filters = {phase = "train"}')
-    return {str(axis): _texts("filters", values) for axis, values in cast(dict[str, object], given).items()}
+    return {str(axis): _texts("filters", values) for axis, values in given.items()}
 
 
 def _texts(key: str, given: object) -> tuple[str, ...]:
     """A value or a list of them; numbers as text, as they are compared."""
-    listed = cast(Sequence[object], given) if isinstance(given, (list, tuple)) else [given]
+    listed = given if is_list(given) else [given]
     for value in listed:
         if not isinstance(value, (str, int)) or isinstance(value, bool):
             raise UsageError(f"figures: {key}: must be names or whole numbers, not {shown(repr(value))}")

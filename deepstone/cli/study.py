@@ -208,7 +208,7 @@ def _run(plan: Plan, call: Call, folder: Path, report: Path | None, wait: str | 
     store = opened_for(folder)
     state = measured(plan, store, call, wait=wait)
     if as_json:
-        print_json(state.to_json())
+        print_json(state.kept().to_json())
     else:
         _show_results(state)
     finish(state, store, report, silent=as_json)

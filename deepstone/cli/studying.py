@@ -94,7 +94,7 @@ def to_add(names: Sequence[str]) -> list[str]:
 
 
 def task_counts(tasks: Sequence[TaskStatus], *, waiting: str = "waiting") -> str:
-    from deepstone.studies.state import STATES
+    from deepstone.results.study import STATES
 
     counts = {state: sum(status.state == state for status in tasks) for state in STATES}
     words = [f"{counts[state]} {waiting if state == 'waiting' else state}" for state in STATES if counts[state]]
@@ -120,8 +120,8 @@ def _show_plan(plan: Plan, study_run: StudyRun, call: Call, *, as_json: bool) ->
 
 
 def _plan_row(rounds: Sequence[TaskStatus]) -> list[str]:
+    from deepstone.results.study import STATES
     from deepstone.studies.durations import duration
-    from deepstone.studies.state import STATES
 
     measured = [status for status in rounds if status.state in ("waiting", "left out")]
     first = measured[0] if measured else rounds[0]
@@ -165,7 +165,7 @@ def _plan_json(plan: Plan, study_run: StudyRun, call: Call, tasks: Sequence[Task
         "excluded": plan.excluded,
         "base": plan.base,
         "addable": plan.addable,
-        "tasks": tasks,
+        "tasks": [status.kept() for status in tasks],
     }
 
 

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from deepstone.results.record import Training
 from deepstone.units import percent
 
 Values: TypeAlias = Mapping[str, NDArray[np.float64]]
@@ -165,13 +166,13 @@ def _loss_stood_still(losses: Sequence[tuple[int, float]], precision: str) -> st
     return ""
 
 
-def fault_in_record(training: Mapping[str, Any], *, phase: str, precision: str) -> str:
-    """As `fault`, as far as a record tells (`Evidence.to_json`): it may know less, and never more."""
-    losses = sorted((int(steps), float(loss)) for steps, loss in training.get("losses", ()))
+def fault_in_record(training: Training, *, phase: str, precision: str) -> str:
+    """As `fault`, as far as a record tells: it may know less, and never more."""
+    losses = sorted((steps, float(loss)) for steps, loss in training.losses)
     if phase != "train" or not losses:
         return ""
     rounds_or_skips = precision in (*_ROUNDS_UPDATES_AWAY, *_SKIPS_FIRST_UPDATES)
-    if training.get("moved") == 0 and losses[0][1] > _LEARNT and not rounds_or_skips:
+    if training.moved == 0 and losses[0][1] > _LEARNT and not rounds_or_skips:
         return "the first steps of the timed program changed no parameter"
     return _loss_stood_still(losses, precision)
 

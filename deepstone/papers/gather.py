@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 from deepstone.errors import RefusedInputError, UsageError, reason
 from deepstone.papers.evidence import Evidence, Named, evidence_of
 from deepstone.papers.paper import Paper
-from deepstone.records.read import parse_json
-from deepstone.records.schema import MAX_RECORD_BYTES
 from deepstone.results.codec import as_bare_finding
 from deepstone.results.findings import KINDS, Finding
+from deepstone.results.plain import MAX_BYTES, is_list, is_object, parse_json
 from deepstone.results.record import Record
 from deepstone.store.files import open_regular
 from deepstone.store.importing import MAX_JSONL_BYTES
@@ -107,7 +106,7 @@ def _record(content: object, where: str) -> Record:
 
 
 def _kind(content: object) -> str:
-    return str(cast(dict[str, object], content).get("kind", "")) if isinstance(content, dict) else ""
+    return str(content.get("kind", "")) if is_object(content) else ""
 
 
 def _finding(content: object, where: str, kind: str) -> Finding:
@@ -121,7 +120,7 @@ def _contents(file: Path) -> Iterator[tuple[str, object]]:
     """Every JSON value of a file with its place: the lines of .jsonl, the entries of a list, or the file itself."""
     try:
         with open_regular(file) as opened:
-            data = opened.read((MAX_JSONL_BYTES if file.suffix == ".jsonl" else MAX_RECORD_BYTES) + 1)
+            data = opened.read((MAX_JSONL_BYTES if file.suffix == ".jsonl" else MAX_BYTES) + 1)
     except OSError as error:
         raise UsageError(f"cannot read {file}: {reason(error)}; {_REMEDY}") from error
     if file.suffix == ".jsonl":
@@ -130,8 +129,8 @@ def _contents(file: Path) -> Iterator[tuple[str, object]]:
                 yield f"{file}, line {number}", _parsed(line, f"{file}, line {number}")
         return
     content = _parsed(data, str(file))
-    if isinstance(content, list):
-        for number, entry in enumerate(cast(list[object], content), start=1):
+    if is_list(content):
+        for number, entry in enumerate(content, start=1):
             yield f"{file}, record {number}", entry
     else:
         yield str(file), content

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from deepstone.analysis.charts import charts, default_charts
 from deepstone.analysis.facts import machine_key, machine_names
@@ -45,7 +45,7 @@ def report_sources(
 
     What of the store cannot be read goes to `damaged`.
     """
-    state = None if study is None else convert(_state(store, study), StudyState)
+    state = None if study is None else _state(store, study)
     stored = _Stored()
     if store is not None:
         stored = _stored(store, wanted, state, damaged)
@@ -141,10 +141,10 @@ class _Stored:
     studies: Sequence[StudyState] = ()
 
 
-def _state(store: Store | None, name: str) -> Mapping[str, Any]:
+def _state(store: Store | None, name: str) -> StudyState:
     state = None if store is None else store.studies.get(name)
     if state is None:
-        known = [] if store is None else [str(each["name"]) for each in store.studies.list()]
+        known = [] if store is None else [each.name for each in store.studies.list()]
         told = nearest(name, known) if known else "`deepstone study` runs one"
         raise UsageError(f"--study {name}: the store holds no such study; {told}")
     return state
@@ -158,7 +158,7 @@ def _stored(store: Store, wanted: Filters, state: StudyState | None, damaged: li
     with _no_collecting():
         records = list(store.records(rows, damaged=damaged))
     findings = [finding for finding in store.findings.list(damaged=damaged) if own is None or finding.id in own]
-    states = [convert(each, StudyState) for each in store.studies.list()] if state is None else [state]
+    states = store.studies.list() if state is None else [state]
     return _Stored(records=records, findings=findings, studies=states)
 
 
@@ -208,7 +208,7 @@ def _sameness(studies: Iterable[StudyState]) -> dict[str, dict[str, bool]]:
     """Of all studies: a framework that once computed something else stays out."""
     found: dict[str, dict[str, bool]] = {}
     for state in studies:
-        for model, frameworks in (state.sameness or {}).items():
+        for model, frameworks in state.sameness.items():
             for framework, same in frameworks.items():
                 of_model = found.setdefault(model, {})
                 of_model[framework] = same and of_model.get(framework, True)

@@ -18,7 +18,7 @@ from deepstone.results.chart import Chart
 from deepstone.results.claim import JudgedPaper
 from deepstone.results.findings import KINDS, PARTS, Content, Finding, FindingHead
 from deepstone.results.identity import canonical_json
-from deepstone.results.plain import check_plain, parse_json, shown
+from deepstone.results.plain import check_plain, is_object, parse_json, shown
 from deepstone.results.parts import Json, Part, from_builtins
 from deepstone.results.record import SCHEMA, Record
 from deepstone.results.refusal import in_our_words
@@ -42,10 +42,10 @@ def as_record(content: object) -> Record:
     if isinstance(content, Record):
         return content
     check_plain(content)
-    schema = cast(dict[str, object], content).get("schema", SCHEMA) if isinstance(content, dict) else SCHEMA
+    schema = content.get("schema", SCHEMA) if is_object(content) else SCHEMA
     if type(schema) is not int or schema != SCHEMA:
         raise RefusedInputError(f"schema: is {shown(schema)}; this version of Deepstone reads schema {SCHEMA}")
-    record = convert(cast(object, content), Record)
+    record = convert(content, Record)
     checks.check_record(record)
     return record
 
@@ -62,11 +62,10 @@ def as_finding(content: object) -> Finding:
 def as_bare_finding(content: object) -> Finding:
     """A finding as a command prints it: of one framework or batch, or of several together."""
     check_plain(content)
-    if not isinstance(content, dict):
+    if not is_object(content):
         raise RefusedInputError("is not a finding")
-    items = cast(dict[str, Json], content)
-    head = {name: value for name, value in items.items() if name in FindingHead.__struct_fields__}
-    rest = {name: value for name, value in items.items() if name not in head}
+    head = {name: value for name, value in content.items() if name in FindingHead.__struct_fields__}
+    rest = {name: value for name, value in content.items() if name not in head}
     found = convert(head, FindingHead)
     if found.kind not in KINDS:
         raise RefusedInputError(f"kind: must be one of {', '.join(KINDS)}, not {shown(found.kind)}")
@@ -74,18 +73,16 @@ def as_bare_finding(content: object) -> Finding:
     for by in PARTS:
         if by in rest:
             parts = _parts(rest.pop(by), by, {"schema": found.schema, "kind": found.kind})
-            return Finding(**fields, parts=parts, parts_by=by, shared=rest or None)
+            return Finding(**fields, parts=parts, parts_by=by, shared=msgspec.convert(rest, dict[str, Json]) or None)
     return Finding(**fields, content=cast(Content, convert(rest, KINDS[found.kind])) if rest else None)
 
 
-def _parts(content: object, by: str, head: dict[str, Json]) -> dict[str, Finding]:
+def _parts(content: object, by: str, head: dict[str, object]) -> dict[str, Finding]:
     """A part that failed tells no more than its outcome; it is of the same kind as the others."""
-    if not isinstance(content, dict):
+    if not is_object(content):
         raise RefusedInputError(f"{by}: must be an object, not {shown(content)}")
-    items = cast(dict[str, object], content)
     return {
-        name: as_bare_finding({**head, **cast(dict[str, Json], part)} if isinstance(part, dict) else part)
-        for name, part in items.items()
+        name: as_bare_finding({**head, **part} if is_object(part) else part) for name, part in content.items()
     }
 
 

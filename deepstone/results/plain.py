@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Final, NoReturn, TypeAlias, cast
+from typing import Final, NoReturn, TypeAlias, TypeGuard
 
 from deepstone.errors import RefusedInputError
 
@@ -26,6 +27,15 @@ _READABLE_KEY = re.compile(r"[A-Za-z0-9_.-]{1,60}")
 Pairs: TypeAlias = list[tuple[str, object]]
 # Where a value stands: the way to what holds it, and its key or position there. Spelled out only in a message.
 Place: TypeAlias = "tuple[Place, str | int] | None"
+
+
+def is_object(value: object) -> TypeGuard[dict[str, object]]:
+    """Of parsed JSON, whose keys are text."""
+    return isinstance(value, dict)
+
+
+def is_list(value: object) -> TypeGuard[Sequence[object]]:
+    return isinstance(value, (list, tuple))
 
 
 def parse_json(data: bytes, *, limit_bytes: int = MAX_BYTES) -> object:
@@ -78,10 +88,10 @@ def _bounded_int(digits: str) -> int:
 
 def check_plain(value: object, where: Place = None, depth: int = 0) -> None:
     """JSON without null, without numbers that are none, without text that cannot be written, and not too deep."""
-    if isinstance(value, dict):
-        _check_object(cast(dict[object, object], value), where, depth + 1)
-    elif isinstance(value, (list, tuple)):
-        _check_list(cast(list[object], value), where, depth + 1)
+    if is_object(value):
+        _check_object(value, where, depth + 1)
+    elif is_list(value):
+        _check_list(value, where, depth + 1)
     elif isinstance(value, str):
         if _UNPRINTABLE.search(value):
             refuse(where, f"must be text without NUL and without lone surrogates, not {shown(value)}")
@@ -95,23 +105,27 @@ def check_plain(value: object, where: Place = None, depth: int = 0) -> None:
         refuse(where, f"must be text, a number, true, false, a list or an object, not {shown(value)}")
 
 
-def _check_object(items: dict[object, object], where: Place, depth: int) -> None:
+def _check_object(items: Mapping[str, object], where: Place, depth: int) -> None:
     _check_depth(depth)
     for key, value in items.items():
         # Redaction leaves keys alone, so a key must not be able to hold a path.
-        if not isinstance(key, str) or not _is_plain_key(key):
+        if not _is_plain_key(key):
             refuse(where, f"has the key {shown(key)}; a key is a short name without slashes")
         if not _is_plain_leaf(value):
             check_plain(value, (where, key), depth)
 
 
-def _check_list(items: list[object], where: Place, depth: int) -> None:
+def _check_list(items: Sequence[object], where: Place, depth: int) -> None:
     _check_depth(depth)
-    if set(map(type, items)) == {float} and math.isfinite(sum(cast(list[float], items))):
+    if _are_floats(items) and math.isfinite(sum(items)):
         return  # nearly everything in a record is a sample; a sum is finite only if all of it is
     for position, value in enumerate(items):
         if not _is_plain_leaf(value):
             check_plain(value, (where, position), depth)
+
+
+def _are_floats(items: Sequence[object]) -> TypeGuard[Sequence[float]]:
+    return set(map(type, items)) == {float}
 
 
 def _check_depth(depth: int) -> None:
@@ -120,8 +134,8 @@ def _check_depth(depth: int) -> None:
 
 
 @lru_cache(maxsize=1024)  # records have nearly all of their keys in common
-def _is_plain_key(key: str) -> bool:
-    return bool(_PLAIN_KEY.fullmatch(key))
+def _is_plain_key(key: object) -> bool:
+    return isinstance(key, str) and bool(_PLAIN_KEY.fullmatch(key))
 
 
 def _is_plain_leaf(value: object) -> bool:

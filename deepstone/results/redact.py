@@ -12,7 +12,7 @@ import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias, cast
+from typing import Final, Literal, TypeAlias
 
 from deepstone.results import codec
 from deepstone.results.findings import Finding
@@ -96,7 +96,7 @@ def redact_finding(finding: Finding, names: PrivateNames) -> Finding:
     return codec.as_finding(_redacted(finding.to_json(), names, _tree(_KEPT_OF_FINDING)))
 
 
-def _redacted(content: dict[str, Json], names: PrivateNames, kept: _Kept) -> dict[str, object]:
+def _redacted(content: dict[str, Json], names: PrivateNames, kept: _Kept) -> dict[str, Json]:
     workload = content.get("workload")
     source = str(workload.get("source", "zoo")) if isinstance(workload, dict) else "zoo"
     replace = _Replacer(
@@ -104,12 +104,12 @@ def _redacted(content: dict[str, Json], names: PrivateNames, kept: _Kept) -> dic
         users=names.users | _told(content["environment"], _USER_KEYS) | _home_owners(content),
         folders=names.folders | _model_path(source),
     )
-    cleaned: dict[str, object] = {
+    cleaned: dict[str, Json] = {
         key: _cleaned(item, _below(kept, key), replace.in_argument if key == "command" else replace.in_text)
         for key, item in content.items()
     }
-    if source != "zoo":
-        cleaned["workload"] = {**cast(dict[str, object], cleaned["workload"]), "source": PATH}
+    if isinstance(workload := cleaned.get("workload"), dict) and source != "zoo":
+        cleaned["workload"] = {**workload, "source": PATH}
     return cleaned
 
 
@@ -118,58 +118,58 @@ def _model_path(source: str) -> frozenset[str]:
     return frozenset() if source == "zoo" else frozenset({source, source.rpartition(":")[0]})
 
 
-def _texts(value: object) -> Iterator[str]:
+def _texts(value: Json) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict):
-        for item in cast(dict[str, object], value).values():
+        for item in value.values():
             yield from _texts(item)
     elif isinstance(value, list):
-        for item in cast(list[object], value):
+        for item in value:
             yield from _texts(item)
 
 
-def _told(value: object, keys: frozenset[str]) -> frozenset[str]:
+def _told(value: Json, keys: frozenset[str]) -> frozenset[str]:
     """The texts that stand under one of these keys, at any depth."""
     found: set[str] = set()
     if isinstance(value, dict):
-        for key, item in cast(dict[str, object], value).items():
+        for key, item in value.items():
             if isinstance(item, str) and key.lower() in keys:
                 found.add(item)
             found |= _told(item, keys)
     elif isinstance(value, list):
-        for item in cast(list[object], value):
+        for item in value:
             found |= _told(item, keys)
     return frozenset(found)
 
 
-def _home_owners(content: Mapping[str, object]) -> frozenset[str]:
+def _home_owners(content: Mapping[str, Json]) -> frozenset[str]:
     """Users whose home folders it names; they may be named elsewhere in it too."""
     texts = _texts([value for key, value in content.items() if key != "samples"])
     return frozenset(owner for text in texts for owner in _HOME_OWNER.findall(text))
 
 
-def _cleaned(value: object, kept: _Kept, replace: Callable[[str], str]) -> object:
+def _cleaned(value: Json, kept: _Kept, replace: Callable[[str], str]) -> Json:
     """The value with every text in it replaced, but for what stands at a place that is kept."""
     if kept is True:
         return value
     if isinstance(value, str):
         return replace(value)
     if isinstance(value, dict):
-        items = _without_unknown_variables(cast(dict[str, object], value))
+        items = _without_unknown_variables(value)
         return {key: _cleaned(item, _below(kept, key), replace) for key, item in items.items()}
     if isinstance(value, list):
         below = _below(kept, "*")
-        return [_cleaned(item, below, replace) for item in cast(list[object], value)]
+        return [_cleaned(item, below, replace) for item in value]
     return value
 
 
-def _without_unknown_variables(items: dict[str, object]) -> dict[str, object]:
+def _without_unknown_variables(items: dict[str, Json]) -> dict[str, Json]:
     """At whatever depth they stand: a finding tells the environment of each of its parts."""
     variables = items.get(_VARIABLES_KEY)
     if not isinstance(variables, dict) or "absent" in variables:
         return items
-    return {**items, _VARIABLES_KEY: publishable(cast(dict[str, object], variables))}
+    return {**items, _VARIABLES_KEY: publishable(variables)}
 
 
 def _tree(places: Iterable[tuple[str, ...]]) -> _Kept:

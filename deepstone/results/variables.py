@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, TypeVar
 
 SECRET: Final = "<secret>"
+
+T = TypeVar("T")
 
 _SECRET_WORD = re.compile("key|token|secret|pass", re.IGNORECASE)
 
@@ -137,7 +139,7 @@ def names_secret(name: str) -> bool:
     return _SECRET_WORD.search(name) is not None
 
 
-def publishable(variables: Mapping[str, object]) -> dict[str, object]:
+def publishable(variables: Mapping[str, T]) -> dict[str, T]:
     """Those that may leave the house: known by their whole name."""
     return {name: value for name, value in variables.items() if name in KNOWN_VARIABLES and not names_secret(name)}
 

@@ -11,13 +11,12 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, cast
+from typing import BinaryIO, Final
 
 from deepstone.errors import RefusedInputError, StoreError, reason
-from deepstone.records.schema import Record as JsonRecord
 from deepstone.results import codec
 from deepstone.results.findings import Finding
-from deepstone.results.plain import parse_json
+from deepstone.results.plain import is_list, parse_json
 from deepstone.results.record import Record
 from deepstone.store.files import open_regular
 from deepstone.store.layout import remedy
@@ -77,7 +76,7 @@ def _check_numbers(path: Path, entry: Entry) -> None:
     from deepstone.store.contradictions import check_consistent  # NumPy, which a wrong file need not wait for
 
     try:
-        check_consistent(cast(JsonRecord, entry.result.to_json()))
+        check_consistent(entry.result)
     except RefusedInputError as error:
         raise refused(path, entry.place, str(error)) from None
 
@@ -189,10 +188,10 @@ def _lines(path: Path, file: BinaryIO) -> Iterator[tuple[str, object]]:
 
 def _document(path: Path, file: BinaryIO) -> Iterator[tuple[str, object]]:
     content = _parsed(path, "", file.read(MAX_FILE_BYTES + 1))
-    if not isinstance(content, list):
+    if not is_list(content):
         yield "", content
         return
-    for number, item in enumerate(cast(list[object], content), start=1):
+    for number, item in enumerate(content, start=1):
         yield f"record {number}", item
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, cast
+from typing import Final
+
+import msgspec
 
 from deepstone.absent import Absent
 from deepstone.errors import UsageError, nearest
@@ -17,6 +18,7 @@ from deepstone.store.layout import Damage
 
 COLUMNS: Final = ("job", "model", "framework", "device", "phase", "outcome")
 EXACT: Final = ("job", "model", "framework", "device", "batch", "phase", "outcome")
+_SETUP: Final = msgspec.json.Decoder(dict[str, Value])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +42,11 @@ class Row:
     doubts: int
     requested: str  # the requested setup as JSON, as the record writes it
     sha256: str  # of the record that was checked
+
+    @property
+    def asked(self) -> dict[str, Value]:
+        """The requested setup."""
+        return _SETUP.decode(self.requested)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -107,7 +114,7 @@ def _equal(row: Row, name: str, value: object) -> bool:
 def asked_for(row: Row, filters: Filters) -> bool:
     if not filters.axes:
         return True
-    requested = cast(dict[str, Any], json.loads(row.requested))
+    requested = row.asked
     return all(str(requested.get(axis, _default(axis))) == value for axis, value in filters.axes.items())
 
 

@@ -6,14 +6,14 @@ import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Generic, Literal, TypeAlias, TypeVar, cast
+from typing import Final, Generic, Literal, TypeAlias, TypeGuard, TypeVar
 
 from deepstone.errors import RefusedInputError
 from deepstone.results import codec
 from deepstone.results.findings import Finding
 from deepstone.results.identity import canonical_sha256
 from deepstone.results.parts import Part
-from deepstone.results.plain import MAX_BYTES, parse_json
+from deepstone.results.plain import MAX_BYTES, is_object, parse_json
 from deepstone.results.record import Record
 from deepstone.store.files import open_regular
 
@@ -82,23 +82,22 @@ def _read(path: Path, what: What, decode: Callable[[object], R]) -> Checked[R]:
 
 def unsealed(content: object) -> Record | Finding:
     """The checked result in JSON that is parsed, as it is stored or bare; its checksum is verified where it has one."""
-    if _is_wrapped(content, "finding") or (isinstance(content, dict) and "task" in content and "job" not in content):
-        return _unwrapped(cast(object, content), "finding", codec.as_finding)
-    return _unwrapped(cast(object, content), "record", codec.as_record)
+    if _is_wrapped(content, "finding") or (is_object(content) and "task" in content and "job" not in content):
+        return _unwrapped(content, "finding", codec.as_finding)
+    return _unwrapped(content, "record", codec.as_record)
 
 
 def _unwrapped(content: object, what: What, decode: Callable[[object], R]) -> R:
     if not _is_wrapped(content, what):
         return decode(content)
-    wrapped = cast(dict[str, object], content)
-    result = decode(wrapped[what])
-    if wrapped["sha256"] != canonical_sha256(wrapped[what]):
+    result = decode(content[what])
+    if content["sha256"] != canonical_sha256(content[what]):
         raise RefusedInputError("does not match its checksum")
     return result
 
 
-def _is_wrapped(content: object, what: What) -> bool:
-    return isinstance(content, dict) and set(cast(dict[str, object], content)) == {"sha256", what}
+def _is_wrapped(content: object, what: What) -> TypeGuard[dict[str, object]]:
+    return is_object(content) and content.keys() == {"sha256", what}
 
 
 def _content(path: Path) -> bytes:

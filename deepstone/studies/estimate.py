@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -50,7 +49,7 @@ class Estimator:
     def __init__(self, store: Store | None, rows: Iterable[Row], *, cores: int) -> None:
         self._store = store
         good = (row for row in rows if row.outcome == "ok")
-        self._rows = {(row.model, _asked(json.loads(row.requested))): row for row in good}  # the newest stays
+        self._rows = {(row.model, _asked(row.asked)): row for row in good}  # the newest stays
         self._cores = cores
         self._took_s: dict[str, float] = {}
         self._known: dict[str, Estimate] = {}

@@ -9,13 +9,14 @@ import tomllib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 from deepstone.errors import UsageError, nearest, shown
 from deepstone.models.program import call
 from deepstone.models.reading import absolute, one_line, read_file
 from deepstone.models.zoo import ZOO
 from deepstone.results.identity import canonical_sha256
+from deepstone.results.plain import is_object
 from deepstone.setups.axes import AXES
 from deepstone.studies.read import OF_PEAKS, Source, no_use_in, read_table
 from deepstone.studies.study import Study, Sweep
@@ -101,9 +102,9 @@ def _read_python(path: Path, function: str, *, shown_as: str, name: str) -> Stud
     made = call(path, read_file(path), function)
     if isinstance(made, Study):
         return made
-    if not isinstance(made, dict):
+    if not is_object(made):
         raise UsageError(f"{shown_as}: returned {type(made).__name__}, not a dict as a study file holds, nor a Study")
-    return read_table(cast(dict[str, object], made), Source(shown=shown_as, folder=path.parent), name=name)
+    return read_table(made, Source(shown=shown_as, folder=path.parent), name=name)
 
 
 def with_words(study: Study, words: Sequence[str]) -> Study:

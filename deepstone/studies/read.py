@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, TypeVar, cast
+from typing import Final, TypeAlias, TypeVar
+
+import msgspec
 
 from deepstone.analysis.figure_request import read_figure
 from deepstone.errors import UsageError, nearest, shown
 from deepstone.models.zoo import ZOO
+from deepstone.results.parts import Json
+from deepstone.results.plain import is_list, is_object
 from deepstone.setups.axes import AXES, Value
 from deepstone.studies.durations import parse_duration
 from deepstone.studies.study import MEASURES, NAME, ORDERS, RERUNS, VARIES, Effort, Rules, Study, Sweep
@@ -27,7 +30,7 @@ MOST_REPETITIONS: Final = 1000
 _LONGEST_S: Final = 30 * 86400
 
 _T = TypeVar("_T")
-_Table = Mapping[str, Any]
+_Table: TypeAlias = Mapping[str, object]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -158,16 +161,13 @@ class _Reader:
             raise self._source.refused(place, 'has no model; write model = "alexnet-owt" or a list of models')
         given = table["model"]
         place = (*place, "model")
-        listed: list[tuple[Place, Any]]
-        if isinstance(given, list):
-            listed = [((*place, number), each) for number, each in enumerate(cast(list[Any], given))]
-        else:
-            listed = [(place, given)]
+        entries = enumerate(given) if is_list(given) else None
+        listed = [(place, given)] if entries is None else [((*place, number), each) for number, each in entries]
         if not listed:
             raise self._source.refused(place, "model: the list is empty")
         return self._once(place, "model", [self._model(where, each) for where, each in listed])
 
-    def _model(self, place: Place, given: Any) -> str:
+    def _model(self, place: Place, given: object) -> str:
         if not isinstance(given, str):
             raise self._source.refused(place, f"model: a model is named by text, not {brief(given)}")
         if given in ZOO:
@@ -180,16 +180,15 @@ class _Reader:
                 return str(beside)
         return given
 
-    def _values(self, place: Place, axis: str, given: Any) -> Values:
-        if isinstance(given, dict):
-            return self._checked(place, lambda: parse_range(axis, cast(_Table, given)))
-        if not isinstance(given, list):
+    def _values(self, place: Place, axis: str, given: object) -> Values:
+        if is_object(given):
+            return self._checked(place, lambda: parse_range(axis, given))
+        if not is_list(given):
             return Listed(values=(self._checked(place, lambda: parse_value(axis, given)),))
-        entries = cast(list[Any], given)
-        if not entries:
+        if not given:
             raise self._source.refused(place, f"{axis}: the list is empty")
         values: list[Value] = []
-        for number, entry in enumerate(entries):
+        for number, entry in enumerate(given):
             values.append(self._checked((*place, number), lambda entry=entry: parse_value(axis, entry)))
         return Listed(values=self._once(place, axis, values))
 
@@ -206,67 +205,66 @@ class _Reader:
                 for axis, value in table.items()
             }
 
-    def _figures(self, tables: Sequence[object]) -> Iterable[_Table]:
+    def _figures(self, tables: Sequence[object]) -> Iterable[dict[str, Json]]:
         for number, each in enumerate(tables):
             place: Place = ("figures", number)
-            if not isinstance(each, dict):
+            if not is_object(each):
                 raise self._source.refused(place, "figures: each is a table [[figures]]")
-            table = cast(_Table, each)
+            table = each
             form = {key: table[key] for key in ("form",) if key in table}  # decides what the others may be
             for key, value in {**form, **table}.items():
                 self._checked((*place, key), lambda key=key, value=value, form=form: read_figure({**form, key: value}))
             self._checked(place, lambda table=table: read_figure(table))
-            yield table
+            yield msgspec.convert(table, dict[str, Json])
 
     def _table(self, place: Place, given: object, known: Iterable[str], what: str) -> _Table:
-        if not isinstance(given, Mapping):
+        if not is_object(given):
             raise self._source.refused(place, f"{what}: must be a table, not {brief(given)}")
-        table = cast(_Table, given)
         names = tuple(known)
-        for key in table:
+        for key in given:
             if key not in names:
                 raise self._source.refused((*place, key), f"{shown(key)}: no such key; {nearest(key, names)}")
-        return table
+        return given
 
     def _tables(self, place: Place, given: object) -> Sequence[object]:
-        if not isinstance(given, list):
+        if not is_list(given):
             raise self._source.refused(place, f"{place[-1]}: must be a list of tables, not {brief(given)}")
-        return cast(list[object], given)
+        return given
 
-    def _text(self, place: Place, given: Any) -> str:
+    def _text(self, place: Place, given: object) -> str:
         if not isinstance(given, str):
             raise self._source.refused(place, f"{place[-1]}: must be text, not {brief(given)}")
         return " ".join(given.split())
 
-    def _time(self, place: Place, given: Any) -> float:
+    def _time(self, place: Place, given: object) -> float:
         if isinstance(given, str):
             return self._checked(place, lambda: parse_duration(given))
         return self._number(place, given, 0.01, 365 * 86400)
 
-    def _whole(self, place: Place, given: Any, least: int, most: int) -> int:
+    def _whole(self, place: Place, given: object, least: int, most: int) -> int:
         if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= most:
             why = f"{place[-1]}: must be a whole number from {least} to {most}, not {brief(given)}"
             raise self._source.refused(place, why)
         return given
 
-    def _number(self, place: Place, given: Any, least: float, most: float) -> float:
-        is_number = isinstance(given, int | float) and not isinstance(given, bool) and not math.isnan(given)
-        if not is_number or not least <= given <= most:
+    def _number(self, place: Place, given: object, least: float, most: float) -> float:
+        if not isinstance(given, int | float) or isinstance(given, bool) or not least <= given <= most:
             raise self._source.refused(
                 place, f"{place[-1]}: must be a number from {least:g} to {most:g}, not {brief(given)}"
             )
         return float(given)
 
-    def _truth(self, place: Place, given: Any) -> bool:
+    def _truth(self, place: Place, given: object) -> bool:
         if not isinstance(given, bool):
             raise self._source.refused(place, f"{place[-1]}: must be true or false, not {brief(given)}")
         return given
 
-    def _one_of(self, place: Place, given: Any, known: Sequence[_T]) -> _T:
-        if given not in known:
+    def _one_of(self, place: Place, given: object, known: Sequence[_T]) -> _T:
+        found = next((each for each in known if each == given), None)
+        if found is None:
             words = [str(each) for each in known]
             raise self._source.refused(place, f"{place[-1]} = {brief(given)}: {nearest(str(given), words)}")
-        return cast(_T, given)
+        return found
 
     def _once(self, place: Place, what: str, values: Sequence[_T]) -> tuple[_T, ...]:
         twice = next((value for number, value in enumerate(values) if value in values[:number]), None)

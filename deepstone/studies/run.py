@@ -136,7 +136,7 @@ class _Runner:
             claimed = still
 
     def _write(self) -> None:
-        self._store.studies.write(self._run.state.to_json())
+        self._store.studies.write(self._run.state.kept())
 
 
 def _check_sameness(

@@ -1,25 +1,15 @@
-"""The state of a study, as JSON: the status of every task and the runs that came of it.
-
-waiting ──▶ done | failed            measured; a run or finding is named
-        ──▶ pruned                   it cannot succeed, and `why` says so
-        ──▶ left out                 there was no time for it; the next call takes it up
-"""
+"""A study under way: the status of every task, and what was known of it before. `results.study` says how it is kept."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal, TypeAlias, cast
 
-from deepstone.absent import Absent, as_json
-from deepstone.records.schema import is_absent
-from deepstone.store.study_states import StudyState
+from deepstone.absent import Absent
+from deepstone.results.parts import Json
+from deepstone.results.study import NOT_MEASURED, StudyState, StudyTask, TaskState
+from deepstone.setups.axes import Value
 from deepstone.studies.task import Task
-
-SCHEMA: Final = 1
-STATES: Final = ("waiting", "done", "failed", "pruned", "left out")
-
-TaskState: TypeAlias = Literal["waiting", "done", "failed", "pruned", "left out"]
 
 
 @dataclass(kw_only=True, slots=True)
@@ -42,25 +32,25 @@ class TaskStatus:
     def settle(self, state: TaskState, *, why: str = "", runs: tuple[str, ...] = ()) -> None:
         self.state, self.why, self.runs = state, why, runs
 
-    def to_json(self) -> dict[str, Any]:
+    def kept(self) -> StudyTask:
         task = self.task
-        return {
-            "id": task.id,
-            "kind": task.kind,
-            "title": task.title,
-            "model": task.model,
-            "round": task.round,
-            "state": self.state,
-            "why": self.why,
-            "runs": list(self.runs),
-            "priority": task.priority,
-            "estimate_s": self.estimate_s,
-            "estimate_from": self.estimate_from,
-            "took_s": Absent("this study did not measure it") if self.took_s is None else self.took_s,
-            "sweep": task.sweep,
-            "changed": dict(task.changed),
-            "command": list(task.command),
-        }
+        return StudyTask(
+            id=task.id,
+            kind=task.kind,
+            title=task.title,
+            model=task.model,
+            round=task.round,
+            state=self.state,
+            why=self.why,
+            runs=list(self.runs),
+            priority=task.priority,
+            estimate_s=self.estimate_s,
+            estimate_from=self.estimate_from,
+            took_s=NOT_MEASURED if self.took_s is None else self.took_s,
+            sweep=task.sweep,
+            changed=task.changed,
+            command=list(task.command),
+        )
 
 
 @dataclass(kw_only=True, slots=True)
@@ -74,8 +64,8 @@ class State:
     resume: str
     started_at: str
     finished_at: str = ""
-    base: dict[str, Any] = field(default_factory=dict[str, Any])
-    figures: Sequence[Any] = ()
+    base: Mapping[str, Value] = field(default_factory=dict[str, Value])
+    figures: Sequence[Mapping[str, Json]] = ()
     tasks: list[TaskStatus] = field(default_factory=list[TaskStatus])
     addable: Sequence[str] = ()  # frameworks that it would measure too, were they installed
     sameness: dict[str, dict[str, bool]] = field(default_factory=dict[str, dict[str, bool]])  # network, framework
@@ -83,24 +73,20 @@ class State:
     def count(self, *states: TaskState) -> int:
         return sum(task.state in states for task in self.tasks)
 
-    def to_json(self) -> dict[str, Any]:
-        return as_json(
-            {
-                "schema": SCHEMA,
-                "kind": "study",
-                "name": self.name,
-                "title": self.title,
-                "description": self.description,
-                "command": list(self.command),
-                "resume": self.resume,
-                "started_at": self.started_at,
-                "finished_at": self.finished_at or Absent(f"not finished; {self.resume}"),
-                "tasks": [task.to_json() for task in self.tasks],
-                "base": self.base,
-                "figures": [dict(figure) for figure in self.figures],
-                "sameness": self.sameness,
-                "addable": list(self.addable),
-            }
+    def kept(self) -> StudyState:
+        return StudyState(
+            name=self.name,
+            title=self.title,
+            description=self.description,
+            command=list(self.command),
+            resume=self.resume,
+            started_at=self.started_at,
+            finished_at=self.finished_at or Absent(f"not finished; {self.resume}"),
+            tasks=[task.kept() for task in self.tasks],
+            base=self.base,
+            figures=[dict(figure) for figure in self.figures],
+            sameness=self.sameness,
+            addable=list(self.addable),
         )
 
 
@@ -108,15 +94,14 @@ class Earlier:
     """`is_unfinished`: the same command was cut short, and is now gone on with."""
 
     def __init__(self, state: StudyState | None, command: Sequence[str]) -> None:
-        found = state or {}
-        self.is_unfinished = is_absent(found.get("finished_at")) and found.get("command") == list(command)
-        self.started_at = str(found["started_at"]) if self.is_unfinished else ""
-        tasks = cast(list[dict[str, Any]], found.get("tasks", []))
+        unfinished = state is not None and isinstance(state.finished_at, Absent) and state.command == list(command)
+        self.is_unfinished = unfinished
+        self.started_at = state.started_at if state is not None and unfinished else ""
         self._took_s = {
-            run: float(task["took_s"])
-            for task in tasks
-            if isinstance(task.get("took_s"), int | float) and isinstance(task.get("runs"), list)
-            for run in cast(list[str], task["runs"])
+            run: task.took_s
+            for task in (() if state is None else state.tasks)
+            if not isinstance(task.took_s, Absent)
+            for run in task.runs
         }
 
     def took_s(self, run: str) -> float | None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from deepstone.measure.effort import DEFAULT_TARGET_SHARE
+from deepstone.results.parts import Json
 from deepstone.setups.axes import Value
 from deepstone.studies.values import Values
 
@@ -67,4 +68,4 @@ class Study:
     description: str = ""
     sweeps: tuple[Sweep, ...]
     rules: Rules
-    figures: tuple[Mapping[str, Any], ...] = ()
+    figures: tuple[Mapping[str, Json], ...] = ()

@@ -12,13 +12,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
+from deepstone.results.study import TaskState
 from deepstone.runner.assemble import now
 from deepstone.store.store import Store
 from deepstone.studies.durations import duration
 from deepstone.studies.estimate import Estimator
 from deepstone.studies.perform import Known, Performed
 from deepstone.studies.plan import Plan
-from deepstone.studies.state import Earlier, State, TaskState, TaskStatus
+from deepstone.studies.state import Earlier, State, TaskStatus
 from deepstone.studies.study import Rerun, Rules
 from deepstone.studies.task import Task
 
@@ -50,7 +51,7 @@ class StudyRun:
             command=call.command,
             resume=call.resume,
             started_at=earlier.started_at or now(),
-            base=dict(plan.base),
+            base=plan.base,
             figures=plan.study.figures,
             addable=plan.addable,
             tasks=[TaskStatus(task=task) for task in in_order(plan.tasks, plan.study.rules)],

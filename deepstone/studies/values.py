@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from deepstone.errors import UsageError, nearest, shown
 from deepstone.setups.axes import AXES, Value
@@ -75,7 +75,7 @@ class Range:
 Values: TypeAlias = Listed | Range
 
 
-def parse_value(axis: str, given: Any) -> Value:
+def parse_value(axis: str, given: object) -> Value:
     """One value of an axis; UsageError in one line when it is none."""
     if isinstance(given, bool) or not isinstance(given, str | int):
         raise UsageError(f"{axis}: a value is text or a whole number, not {brief(given)}")
@@ -86,7 +86,7 @@ def parse_value(axis: str, given: Any) -> Value:
     return AXES[axis].parse(str(given))
 
 
-def parse_range(axis: str, given: Mapping[str, Any]) -> Range:
+def parse_range(axis: str, given: Mapping[str, object]) -> Range:
     """A range of an axis that counts; UsageError in one line when it is none."""
     if AXES[axis].type != "count":
         raise UsageError(f"{axis}: takes no range; list its values")
@@ -129,14 +129,14 @@ def resolve(values: Values, here: Here) -> tuple[Value, ...]:
     return tuple(found)
 
 
-def _bound(axis: str, key: str, given: Any) -> int:
+def _bound(axis: str, key: str, given: object) -> int:
     """An end of a range must itself be a value of the axis."""
     value = AXES[axis].parse(str(_whole(axis, key, given, least=0)))
     assert isinstance(value, int)
     return value
 
 
-def _whole(axis: str, key: str, given: Any, *, least: int) -> int:
+def _whole(axis: str, key: str, given: object, *, least: int) -> int:
     if isinstance(given, bool) or not isinstance(given, int) or not least <= given <= _MOST:
         also = f' or "{CORES}"' if key == "to" else ""
         raise UsageError(f"{axis}: {key} must be a whole number from {least}{also}, not {brief(given)}")

@@ -87,7 +87,7 @@ def result_set(path: Path) -> dict[str, Any]:
     return {
         "runs": sorted((row.id, row.job, row.outcome) for row in listing.rows),
         "findings": sorted((each.id, each.kind, each.outcome) for each in store.findings.list()),
-        "tasks": [(task["id"], task["state"], task["why"], task["runs"]) for task in state["tasks"]],
+        "tasks": [(task.id, task.state, task.why, task.runs) for task in state.tasks],
     }
 
 

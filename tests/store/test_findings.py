@@ -16,6 +16,7 @@ from store_kit import SmallDisk
 from deepstone.errors import InternalError, RefusedInputError, StoreError, UsageError
 from deepstone.results import codec
 from deepstone.results.findings import Finding
+from deepstone.results.study import StudyState
 from deepstone.store.importing import import_records
 from deepstone.store.store import Store
 
@@ -119,10 +120,10 @@ def test_hostile_values_are_refused_or_harmless(key: str, value: object) -> None
 
 
 def test_a_state_is_written_whole_and_read_again(store: Store) -> None:
-    state = {"schema": 1, "kind": "study", "name": "quick", "title": "T", "resume": "r", "started_at": "s", "tasks": []}
+    state = StudyState(name="quick", title="T", resume="r", started_at="s", tasks=[])
     store.studies.write(state)
-    store.studies.write({**state, "title": "U"})
-    assert store.studies.get("quick") == {**state, "title": "U"}
+    store.studies.write(replace(state, title="U"))
+    assert store.studies.get("quick") == replace(state, title="U")
     assert store.studies.get("other") is None
     assert store.studies.get("../format") is None
     assert [path.name for path in store.layout.studies.iterdir()] == ["quick.json"]

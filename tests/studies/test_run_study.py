@@ -10,6 +10,7 @@ import pytest
 from fake_jobs import Script
 from study_kit import Remembering, by_state, call, performed, planned
 
+from deepstone.absent import Absent
 from deepstone.store.store import Store
 from deepstone.studies.run import run_study
 from deepstone.studies.state import TaskStatus
@@ -32,8 +33,9 @@ def test_each_round_is_stored_under_its_own_name(store: Store) -> None:
 
 def test_the_state_tells_what_shared_shapes_promise(store: Store) -> None:
     performed(planned({"vary": "one", "batch": [1, 2]}, effort=ONCE, figures=[{"form": "bars"}]), store)
-    state = store.studies.get("test")
-    assert state is not None
+    kept = store.studies.get("test")
+    assert kept is not None
+    state: Any = kept.to_json()
     assert (state["schema"], state["kind"], state["name"]) == (1, "study", "test")
     assert state["resume"] == "deepstone study test.toml"
     assert isinstance(state["finished_at"], str)
@@ -44,7 +46,7 @@ def test_the_state_tells_what_shared_shapes_promise(store: Store) -> None:
         assert (task["kind"], task["state"], len(task["runs"])) == ("run", "done", 1)
         assert task["took_s"] > 0
     assert sorted(task["priority"] for task in state["tasks"]) == [0, 1]
-    assert store.studies.list() == [state]
+    assert store.studies.list() == [kept]
 
 
 def test_a_second_call_measures_nothing(store: Store) -> None:
@@ -75,14 +77,15 @@ def test_what_was_cut_short_goes_on_in_the_same_order(store: Store) -> None:
         performed(plan, store, cut)
     state = store.studies.get("test")
     assert state is not None
-    assert [task["state"] for task in state["tasks"]] == ["done", "done", "waiting"]
-    assert "deepstone study test.toml" in state["finished_at"]["absent"]
+    assert [task.state for task in state.tasks] == ["done", "done", "waiting"]
+    assert isinstance(state.finished_at, Absent)
+    assert "deepstone study test.toml" in state.finished_at.reason
     rest = Remembering()
     done = performed(plan, store, rest)
     assert by_state(done) == {"done": 3}
     whole = [status.task.id for status in done.tasks]
     assert [status.task.id for status in (*cut.begun, *rest.begun)] == whole
-    assert done.started_at == state["started_at"]
+    assert done.started_at == state.started_at
     assert [status.took_s is None for status in done.tasks] == [False] * 3
 
 

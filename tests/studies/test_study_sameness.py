@@ -31,7 +31,7 @@ def test_frameworks_are_checked_to_compute_the_same(store: Store, tmp_path: Path
     assert state.sameness == {network: {"torch": True, "tensorflow": True}}
     kept = store.studies.get("test")
     assert kept is not None
-    assert kept["sameness"] == state.sameness
+    assert kept.sameness == state.sameness
 
 
 def test_one_framework_needs_no_check(store: Store) -> None:
