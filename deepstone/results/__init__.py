@@ -2,7 +2,7 @@
 
     record.py       Record: one run (Draft: before the store has given it an id)
     findings.py     Finding: what was found besides speed; its content by kind: layers.py, convolutions.py, memory.py,
-                    ceilings.py, and a line for each in findings.KINDS
+                    ceilings.py, and a line for each in findings.Content
     chart.py  statement.py  claim.py                       what is concluded from them
     quantity.py  doubt.py  environment.py  parts.py        what they are made of
     view.py         the fields of a run, listed once, for the terminal, CSV, data frames and the page

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from deepstone.results.doubt import Doubt
 from deepstone.results.parts import OrAbsent, Part, Table
 from deepstone.results.quantity import Quantity
@@ -23,5 +25,7 @@ class Ceiling(Part, frozen=True, kw_only=True):
 
 
 class Ceilings(Part, frozen=True, kw_only=True):
+    KIND: ClassVar = "peaks"
+
     peaks: list[Ceiling]
     machine: str | None = None  # in words, where someone published them without the rest

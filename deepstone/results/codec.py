@@ -8,7 +8,7 @@ bytes ─▶ parse_json ─▶ plain JSON ─▶ msgspec ─▶ checks ─▶ Re
 from __future__ import annotations
 
 import hashlib
-from typing import Final, TypeVar, cast
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -16,7 +16,7 @@ from deepstone.errors import RefusedInputError
 from deepstone.results import checks
 from deepstone.results.chart import Chart
 from deepstone.results.claim import JudgedPaper
-from deepstone.results.findings import KINDS, PARTS, Content, Finding, FindingHead
+from deepstone.results.findings import KINDS, PARTS, Finding, FindingHead
 from deepstone.results.identity import canonical_json
 from deepstone.results.plain import check_plain, is_object, parse_json, shown
 from deepstone.results.parts import Json, Part, from_builtins
@@ -74,7 +74,7 @@ def as_bare_finding(content: object) -> Finding:
         if by in rest:
             parts = _parts(rest.pop(by), by, {"schema": found.schema, "kind": found.kind})
             return Finding(**fields, parts=parts, parts_by=by, shared=msgspec.convert(rest, dict[str, Json]) or None)
-    return Finding(**fields, content=cast(Content, convert(rest, KINDS[found.kind])) if rest else None)
+    return Finding(**fields, content=convert(rest, KINDS[found.kind]) if rest else None)
 
 
 def _parts(content: object, by: str, head: dict[str, object]) -> dict[str, Finding]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 from deepstone.results.doubt import Doubt
 from deepstone.results.parts import Number, OrAbsent, Part, Table
@@ -60,6 +60,8 @@ class Mix(Part, frozen=True, kw_only=True):
 
 
 class ConvolutionLab(Part, frozen=True, kw_only=True):
+    KIND: ClassVar = "conv"
+
     device: OrAbsent[str]
     batch: int
     phase: str

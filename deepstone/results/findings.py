@@ -1,9 +1,9 @@
-"""What was found out about a job besides its speed. A new kind is a file beside this one, and a line in KINDS."""
+"""What was found out about a job besides its speed. A new kind is a file beside this one, and a line in `Content`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 
@@ -15,18 +15,9 @@ from deepstone.results.memory import MemoryUse
 from deepstone.results.parts import Command, Json, Part, RunId, Sha, SomeText, Time
 from deepstone.results.record import Identity, Outcome, Setup, Workload
 
-KINDS: Final[Mapping[str, type[Part]]] = {
-    "layers": LayerTable,
-    "conv": ConvolutionLab,
-    "memory": MemoryUse,
-    "peaks": Ceilings,
-}
+Content: TypeAlias = LayerTable | ConvolutionLab | MemoryUse | Ceilings  # the registry: each names its own kind
+KINDS: Final[Mapping[str, type[Content]]] = {kind.KIND: kind for kind in get_args(Content)}
 PARTS: Final = ("frameworks", "batches")  # under which a command prints several findings together
-
-if TYPE_CHECKING:
-    Content: TypeAlias = LayerTable | ConvolutionLab | MemoryUse | Ceilings
-else:
-    Content = Any  # msgspec has no union of types that are all objects in JSON; `kind` tells which it is
 
 
 class FindingFailure(Part, frozen=True, kw_only=True):

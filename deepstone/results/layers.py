@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 from deepstone.results.doubt import Doubt
 from deepstone.results.parts import Number, OrAbsent, Part, Table
@@ -103,6 +103,9 @@ class KernelTrace(Part, frozen=True, kw_only=True, forbid_unknown_fields=False):
 
 class LayerTable(Part, frozen=True, kw_only=True):
     """`isolated_sum_s` and `fusion_saved_s` are bare numbers in early findings, and some parts are missing there."""
+
+    KIND: ClassVar = "layers"
+
 
     method: str
     rule: str

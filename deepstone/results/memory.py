@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from deepstone.results.parts import OrAbsent, Part, Table
 
 
@@ -62,6 +64,9 @@ class LargestBatch(Part, frozen=True, kw_only=True):
 
 class MemoryUse(Part, frozen=True, kw_only=True):
     """What a job that failed has is what was asked for, and perhaps the largest batch."""
+
+    KIND: ClassVar = "memory"
+
 
     batch: int
     phase: str

@@ -54,6 +54,21 @@ def test_files_in_any_order_and_twice(measured: Measured, tmp_path: Path) -> Non
     assert judged(gather(PAPERS, tmp_path / "none", also, [])) == judged(evidence_of(*measured))
 
 
+def test_decided_verdicts_come_first_whichever_machine_gave_them(measured: Measured) -> None:
+    """Of the claim about convolutions, one machine is undecided and comes first by its name."""
+    evidence = evidence_of(*measured)
+    assert evidence.places[0].name.startswith("AMD")
+    words = {
+        claim.id: [verdict.answer.word for verdict in judged_claim(claim, evidence)]
+        for paper in PAPERS
+        for claim in paper.claims
+    }
+    assert words["awan-1"] == ["holds", "holds", "undecided", "not testable here"]
+    for found in words.values():
+        undecided = [number for number, word in enumerate(found) if word in ("undecided", "not testable here")]
+        assert undecided == list(range(len(found) - len(undecided), len(found)))
+
+
 MANY: list[Any] = [
     lab({"GEMM": 2.0, "FFT": 1.0}, formulas={"FFT": "fft"}, gpu="Test GPU", picked="GEMM"),
     lab({"GEMM": 3.0, "FFT": 1.0}, formulas={"FFT": "fft"}, gpu="Test GPU", picked="FFT"),  # as old as the first
