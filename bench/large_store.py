@@ -26,9 +26,8 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests"))
 
-from factory import make_record, sealed  # noqa: E402
+from factory import JsonRecord, make_record, sealed  # noqa: E402
 
-from deepstone.records.schema import Record  # noqa: E402
 from deepstone.results.codec import as_record  # noqa: E402
 from deepstone.results.plain import parse_json  # noqa: E402
 from deepstone.store.store import Store  # noqa: E402
@@ -60,7 +59,7 @@ def built(root: Path, runs: int) -> Store:
     return store
 
 
-def many_records() -> Iterator[Record]:
+def many_records() -> Iterator[JsonRecord]:
     models = ("cifarnet", "alexnet-owt", "resnet50", "vgg16", "googlenet")
     for repetition in range(1, 10**6):
         for model, batch, layout in product(models, (1, 2, 4, 8, 16, 32, 64, 128, 256, 512), ("nchw", "nhwc")):

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 from deepstone.measure.statistics import Quantity, median_of
-from deepstone.records.identity import canonical_json, job_id, run_id
-from deepstone.records.schema import Draft, Record, absent
 from deepstone.results import codec
 from deepstone.results import record as results
+from deepstone.results.identity import canonical_json, canonical_sha256, run_id
 from deepstone.results.redact import PrivateNames, redact_record
 
 WARMUP = 5
 SPREAD = (0.99, 1.01, 1.0, 0.99, 1.01)  # so that the interval of some dozens of samples is ± 1 %
+
+
+JsonRecord: TypeAlias = dict[str, Any]
+
+
+def absent(reason: str) -> dict[str, str]:
+    return {"absent": reason}
 
 
 def sha(text: str) -> str:
@@ -33,7 +39,7 @@ def make_draft(
     steps: int = 20,
     step_s: float = 0.0125,
     **top: Any,
-) -> Draft:
+) -> JsonRecord:
     """A record without its id. `top` replaces whole top-level values, after identity and job are made."""
     asked = {"framework": "torch", "device": "cpu", "layout": "auto", "threads": 2} if requested is None else requested
     workload = {"model": model, "batch": batch, "phase": phase, "input": "synthetic"}
@@ -51,7 +57,7 @@ def make_draft(
     step = median_of([[steady]])
     draft: Any = {
         "schema": 1,
-        "job": job_id(identity),
+        "job": canonical_sha256(identity),
         "started_at": "2026-11-15T03:40:12.123456Z",
         "graph_sha": sha(model),
         "command": ["deepstone", "run", model, f"batch={batch}", f"phase={phase}"],
@@ -83,7 +89,7 @@ def make_draft(
     return {**draft, **top}
 
 
-def make_record(*, attempt: int = 1, **settings: Any) -> Record:
+def make_record(*, attempt: int = 1, **settings: Any) -> JsonRecord:
     draft: Any = make_draft(**settings)
     return {**draft, "id": run_id(draft["job"], attempt)}
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from factory import make_record, sha
+from factory import JsonRecord, make_record, sha
 
-from deepstone.records.identity import job_id
-from deepstone.records.schema import Record
+from deepstone.results.identity import canonical_sha256
 from deepstone.setups.axes import AXES
 
 IN_EFFECT = {
@@ -45,7 +44,7 @@ def run(
     doubts: Sequence[str] = (),
     gpu: bool = False,
     **asked: Any,
-) -> Record:
+) -> JsonRecord:
     """One run. `share` is the half width of its own interval, `minute` when it started; by default by round."""
     requested = {name: asked.get(name, axis.default) for name, axis in AXES.items()}
     batch, phase = int(requested["batch"]), str(requested["phase"])
@@ -95,11 +94,11 @@ def run(
             "n": samples,
         }
         record["summary"]["interval"] = interval
-    record["job"] = job_id(record["identity"])
+    record["job"] = canonical_sha256(record["identity"])
     record["id"] = f"{record['job'][:20]}-{attempt}"
     return record
 
 
-def rounds(*images_per_s: float, **settings: Any) -> list[Record]:
+def rounds(*images_per_s: float, **settings: Any) -> list[JsonRecord]:
     """One setup, measured once in each round."""
     return [run(speed, round=number, **settings) for number, speed in enumerate(images_per_s, start=1)]

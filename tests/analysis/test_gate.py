@@ -5,24 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from factory import make_record, sha
+from factory import JsonRecord, make_record, sha
 from hypothesis import given
 from hypothesis import strategies as st
 from of_json import judge
 
 from deepstone.analysis.gate import Gate, Judged
-from deepstone.records.identity import job_id, run_id
-from deepstone.records.schema import Record
+from deepstone.results.identity import canonical_sha256, run_id
 
 
-def rounds(*steps_s: float, **settings: Any) -> list[Record]:
+def rounds(*steps_s: float, **settings: Any) -> list[JsonRecord]:
     return [make_record(step_s=step_s, repetition=number, **settings) for number, step_s in enumerate(steps_s, 1)]
 
 
-def renamed(record: Record, **identity: Any) -> Any:
+def renamed(record: JsonRecord, **identity: Any) -> Any:
     """The record under another identity, with the names that follow from it."""
     changed: Any = {**record, "identity": {**record["identity"], **identity}}
-    changed["job"] = job_id(changed["identity"])
+    changed["job"] = canonical_sha256(changed["identity"])
     changed["id"] = run_id(changed["job"], 1)
     return changed
 
@@ -128,7 +127,7 @@ class TestWhichRuns:
         assert judged.versions == ("torch 2.9.0 → 2.10.0",)
 
     def test_a_framework_asked_for_by_version_is_the_same_job(self):
-        def run(version: str, step_s: float) -> Record:
+        def run(version: str, step_s: float) -> JsonRecord:
             return make_record(requested={"framework": f"torch@{version}"}, step_s=step_s)
 
         assert only(judge([run("2.9.0", 0.01)], [run("2.10.0", 0.02)])).verdict == "regression"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from factory import JsonRecord
 from measured_runs import rounds, run
 from of_json import chart, default_charts, statements
 
 from deepstone.absent import Absent
 from deepstone.errors import UsageError
-from deepstone.records.schema import Record
 
 YEARS = {"name": "years", "title": "By year", "form": "lines", "x": "year", "panels": "phase"}
 BASE: dict[str, Any] = {"framework": "torch", "batch": 32, "phase": "train"}
@@ -35,7 +35,7 @@ SPEEDS = {
 ALL_SAME = {"alexnet-owt": dict.fromkeys(RELEASES, True)}
 
 
-def release(asked: str, *images_per_s: float, phase: str = "train", **settings: Any) -> list[Record]:
+def release(asked: str, *images_per_s: float, phase: str = "train", **settings: Any) -> list[JsonRecord]:
     """Rounds of one version of a framework, as its record tells it: the variant is in what was asked for alone."""
     version, year = RELEASES[asked]
     name = asked.partition("@")[0]
@@ -48,7 +48,7 @@ def release(asked: str, *images_per_s: float, phase: str = "train", **settings: 
     return found
 
 
-def all_of_them(phase: str = "train", times: float = 1.0) -> list[Record]:
+def all_of_them(phase: str = "train", times: float = 1.0) -> list[JsonRecord]:
     return [
         record
         for asked, speed in SPEEDS.items()
@@ -56,13 +56,13 @@ def all_of_them(phase: str = "train", times: float = 1.0) -> list[Record]:
     ]
 
 
-def drawn(records: list[Record], **changes: Any) -> dict[str, Any]:
+def drawn(records: list[JsonRecord], **changes: Any) -> dict[str, Any]:
     found = chart({**YEARS, **changes}, records, BASE)
     assert not isinstance(found, Absent), found
     return found
 
 
-def sentences(records: list[Record], same: dict[str, dict[str, bool]] = ALL_SAME, **state: Any) -> list[str]:
+def sentences(records: list[JsonRecord], same: dict[str, dict[str, bool]] = ALL_SAME, **state: Any) -> list[str]:
     found = statements(records, state={"base": BASE, "sameness": same, **state})
     return [each["text"] for each in found]
 

@@ -20,7 +20,8 @@ from deepstone.errors import UsageError
 from deepstone.exchange.load import load_model
 from deepstone.models.zoo import ZOO
 from deepstone.papers.gather import read_elsewhere
-from deepstone.records.schema import DOUBT_CODES, OUTCOMES, Record
+from deepstone.results.doubt import DOUBT_CODES
+from deepstone.results.record import OUTCOMES, Record
 from deepstone.setups.request import parse_words
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -151,8 +152,8 @@ def test_every_doubt_and_outcome_is_explained() -> None:
 def test_every_key_of_a_record_is_explained() -> None:
     text = (ROOT / "docs" / "records.md").read_text(encoding="utf-8")
     told = re.findall(r"^\| `(\w+)` \|", text, re.MULTILINE)
-    assert "samples" in Record.__annotations__
-    assert sorted(told) == sorted(Record.__annotations__)
+    assert "samples" in Record.__struct_fields__
+    assert sorted(told) == sorted(Record.__struct_fields__)
 
 
 def test_every_request_of_the_protocol_is_explained() -> None:

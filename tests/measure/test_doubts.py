@@ -7,7 +7,7 @@ import pytest
 from deepstone.measure import doubts
 from deepstone.measure.doubts import Doubt, RoundTrip
 from deepstone.measure.statistics import Quantity, median_of
-from deepstone.records.schema import DOUBT_CODES
+from deepstone.results.doubt import DOUBT_CODES
 
 
 def code(doubt: Doubt | None) -> str | None:

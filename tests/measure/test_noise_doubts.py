@@ -7,7 +7,7 @@ import pytest
 from deepstone.absent import Absent
 from deepstone.measure import noise
 from deepstone.measure.noise import CoreReading, Doubt, GpuReading, GpuUse, NoiseReading, QuotaReading
-from deepstone.records.schema import DOUBT_CODES
+from deepstone.results.doubt import DOUBT_CODES
 
 VIRTUAL = Absent("the clock is not shown")
 NO_GPU = Absent("no GPU is measured")

@@ -19,7 +19,7 @@ from deepstone.papers.evidence import Evidence, Named
 from deepstone.papers.gather import gather, read_elsewhere
 from deepstone.papers.judge import claim_with, judged_claim, judged_paper
 from deepstone.papers.paper import load_paper, paper_names
-from deepstone.records.schema import Record
+from deepstone.results.record import Record
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 FILES = [path for path in sorted(RESULTS.glob("*/*.json*")) if not path.name.endswith("-study.json")]

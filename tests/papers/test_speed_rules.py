@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factory import JsonRecord
 from measured_runs import rounds, run
 from papers_kit import apply, evidence_of
 
@@ -14,8 +15,7 @@ from deepstone.measure.statistics import Quantity
 from deepstone.papers.gather import read_elsewhere
 from deepstone.papers.judge import judged_claim
 from deepstone.papers.paper import load_paper
-from deepstone.records.identity import job_id
-from deepstone.records.schema import Record
+from deepstone.results.identity import canonical_sha256
 
 H200 = Path(__file__).resolve().parents[2] / "results" / "h200"
 
@@ -27,7 +27,7 @@ LAYOUT: dict[str, Any] = {
 }
 
 
-def ratio(records: list[Record], **parameters: Any) -> Any:
+def ratio(records: list[JsonRecord], **parameters: Any) -> Any:
     published = parameters.pop("published", 1.15)
     return apply("speed ratio", evidence_of(records, []), published, **{**LAYOUT, **parameters})
 
@@ -115,13 +115,13 @@ def test_doubts_are_told() -> None:
 DEVICES: dict[str, Any] = {"models": ["alexnet-owt"], "over": "gpu", "least_cores": 16, "far": 1.5}
 
 
-def on_cpu(images_per_s: float, *, cores: int, machine: str = "node", **settings: Any) -> Record:
+def on_cpu(images_per_s: float, *, cores: int, machine: str = "node", **settings: Any) -> JsonRecord:
     record = run(images_per_s, machine=machine, **settings)
     record["environment"]["machine"]["cpu"]["usable_cores"] = cores
     return record
 
 
-def devices(*cpus: Record, gpu: float = 3000.0, **parameters: Any) -> Any:
+def devices(*cpus: JsonRecord, gpu: float = 3000.0, **parameters: Any) -> Any:
     records = [*cpus, run(gpu, machine="box", gpu=True)]
     return apply("device ratio", evidence_of(records, []), 1.18, bound="up to", **{**DEVICES, **parameters})
 
@@ -170,7 +170,7 @@ def test_only_the_named_gpus_count() -> None:
     assert devices(on_cpu(100, cores=68), over="cpu", gpus=["box"]).word == "reversed"
 
 
-def as_on_a_cpu(record: Record, *, speed_ratio: float) -> Record:
+def as_on_a_cpu(record: JsonRecord, *, speed_ratio: float) -> JsonRecord:
     """The record of a GPU, as if the same work had run on a CPU of 68 cores at another speed."""
     twin: Any = copy.deepcopy(record)
     twin["setup"]["requested"]["device"] = "cpu"
@@ -181,7 +181,7 @@ def as_on_a_cpu(record: Record, *, speed_ratio: float) -> Record:
     twin["summary"]["samples_per_s"] = {
         key: value if key == "n" else value * speed_ratio for key, value in rate.items()
     }
-    twin["job"] = job_id(twin["identity"])
+    twin["job"] = canonical_sha256(twin["identity"])
     twin["id"] = f"{twin['job'][:20]}-1"
     return twin
 

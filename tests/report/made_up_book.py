@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
-from factory import make_record, sha, typed_records
+from factory import JsonRecord, make_record, sha, typed_records
 from report.made_up import conv_result, layers_result, memory_result, peaks, quantity
 from report.made_up_charts import bars_chart, lines_chart, ratios_chart
 
 from deepstone.analysis.facts import machine_key, machine_names
-from deepstone.records.identity import job_id, run_id
-from deepstone.records.schema import Record
 from deepstone.report.book import Sources
 from deepstone.results import codec
 from deepstone.results import record as results
+from deepstone.results.identity import canonical_sha256, run_id
 from deepstone.results.statement import Statement
 from deepstone.results.study import StudyState
 
@@ -22,9 +21,9 @@ MODELS = ("alexnet-owt", "resnet50")
 PRECISIONS = ("fp32", "bf16-mixed")
 
 
-def runs(count: int = 8, **changes: Any) -> list[Record]:
+def runs(count: int = 8, **changes: Any) -> list[JsonRecord]:
     """Setups in turn; every seventh is out of memory."""
-    made: list[Record] = []
+    made: list[JsonRecord] = []
     for number in range(count):
         asked: dict[str, str | int] = {
             "framework": "torch",
@@ -39,7 +38,7 @@ def runs(count: int = 8, **changes: Any) -> list[Record]:
     return made
 
 
-def elsewhere(record: Record, name: str = "NVIDIA H200") -> Record:
+def elsewhere(record: JsonRecord, name: str = "NVIDIA H200") -> JsonRecord:
     """The same run on another machine."""
     asked = {**record["setup"]["requested"], "device": "gpu:0"}
     identity: Any = {**record["identity"], "machine_sha": sha(name), "requested": asked}
@@ -54,8 +53,8 @@ def elsewhere(record: Record, name: str = "NVIDIA H200") -> Record:
         "setup": {"requested": asked, "effective": effective},
         "environment": {**record["environment"], "machine": machine},
     }
-    job = job_id(identity)
-    return cast(Record, {**changed, "job": job, "id": run_id(job, 1)})
+    job = canonical_sha256(identity)
+    return cast(JsonRecord, {**changed, "job": job, "id": run_id(job, 1)})
 
 
 def statement(text: str = "bf16-mixed is 2.1x (2.0 – 2.2) as fast.", runs: tuple[str, ...] = ()) -> dict[str, Any]:
@@ -166,7 +165,7 @@ def sources(**changes: Any) -> Sources:
 
 def sources_of(
     *,
-    records: Sequence[Record] = (),
+    records: Sequence[JsonRecord] = (),
     findings: Sequence[Any] = (),
     studies: Sequence[Any] = (),
     charts: Sequence[Any] = (),

@@ -15,7 +15,7 @@ from factory import make_record
 
 from deepstone.absent import Absent
 from deepstone.errors import RefusedInputError
-from deepstone.records.identity import canonical_json
+from deepstone.results.identity import canonical_json
 from deepstone.results import codec
 from deepstone.results.convolutions import ConvolutionLab
 from deepstone.results.doubt import Doubt

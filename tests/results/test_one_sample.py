@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import check_record, typed, typed_records
+from factory import JsonRecord, check_record, typed, typed_records
 
 from deepstone.absent import Absent
 from deepstone.analysis.cases import cases, measure_named
@@ -19,8 +19,7 @@ from deepstone.analysis.contrast import contrast_cases
 from deepstone.analysis.gate import NOT_COMPARABLE, judge
 from deepstone.cli.show import record_lines
 from deepstone.measure.statistics import Quantity
-from deepstone.records.quantity import ONE_SAMPLE
-from deepstone.records.schema import Record
+from deepstone.results.quantity import ONE_SAMPLE
 from deepstone.report.figures import make_figure
 from deepstone.report.files import as_result
 from deepstone.report.runs import run_row
@@ -41,7 +40,7 @@ def _published() -> dict[str, Any]:
 
 
 @pytest.fixture(params=["as written now", "as written earlier"])
-def lone(request: pytest.FixtureRequest) -> Record:
+def lone(request: pytest.FixtureRequest) -> JsonRecord:
     record = _published()
     step = record["summary"]["step_s"]
     assert step["low"] == step["high"] == step["median"]
@@ -52,7 +51,7 @@ def lone(request: pytest.FixtureRequest) -> Record:
     return check_record(record)
 
 
-def test_the_terminal_and_the_report_say_why(lone: Record) -> None:
+def test_the_terminal_and_the_report_say_why(lone: JsonRecord) -> None:
     line = next(line for line in record_lines(as_record(lone)) if "images/s" in line)
     assert ONE_SAMPLE in line
     assert " – " not in line
@@ -61,7 +60,7 @@ def test_the_terminal_and_the_report_say_why(lone: Record) -> None:
     assert ONE_SAMPLE in dict(row.rest)["speed"]
 
 
-def test_it_is_measured_but_compared_with_nothing(lone: Record) -> None:
+def test_it_is_measured_but_compared_with_nothing(lone: JsonRecord) -> None:
     (case,) = cases([as_record(lone)])
     speed = case.samples_per_s
     assert isinstance(speed, Quantity)
@@ -75,7 +74,7 @@ def test_it_is_measured_but_compared_with_nothing(lone: Record) -> None:
     assert judged.verdict == NOT_COMPARABLE
 
 
-def test_a_figure_draws_no_whisker_and_says_so(lone: Record) -> None:
+def test_a_figure_draws_no_whisker_and_says_so(lone: JsonRecord) -> None:
     (case,) = cases([as_record(lone)])
     points = []
     for name in ("images_per_s", "step_s", "peak_bytes"):
@@ -90,7 +89,7 @@ def test_a_figure_draws_no_whisker_and_says_so(lone: Record) -> None:
     assert any(ONE_SAMPLE in line and "3 numbers" in line for line in figure.caption)
 
 
-def test_exports_leave_the_ends_out(lone: Record) -> None:
+def test_exports_leave_the_ends_out(lone: JsonRecord) -> None:
     (cells,) = csv.DictReader(io.StringIO("".join(export_csv([typed(lone)]))))
     assert cells["samples_per_s_n"] == "1"
     assert "samples_per_s_low" not in cells
@@ -103,7 +102,7 @@ def test_exports_leave_the_ends_out(lone: Record) -> None:
     assert (row.step_s_median is None, row.step_s_low, row.step_s_high) == (False, None, None)
 
 
-def test_it_can_be_imported_and_listed(lone: Record, tmp_path: Path) -> None:
+def test_it_can_be_imported_and_listed(lone: JsonRecord, tmp_path: Path) -> None:
     path = tmp_path / "lone.jsonl"
     path.write_text(json.dumps(lone) + "\n")
     store = Store.open(tmp_path / "store")

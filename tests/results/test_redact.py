@@ -13,14 +13,13 @@ from deepstone.results import codec
 from deepstone.results.redact import PrivateNames, redact_finding
 from deepstone.results.variables import KNOWN_VARIABLES
 from depth import examples
-from factory import check_record, make_record, redact, sha
+from factory import JsonRecord, check_record, make_record, redact, sha
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deepstone.backends.registry import BACKENDS, backend_of
 from deepstone.launchers.local import telling
 from deepstone.results.identity import canonical_json
-from deepstone.records.schema import Record
 
 NAMES = PrivateNames(
     hosts=frozenset({"laptop.corp.example"}), users=frozenset({"bob"}), folders=frozenset({"/home/bob"})
@@ -114,7 +113,7 @@ def test_a_secret_is_found_in_any_text(before: str, after: str, secret: str):
 def test_a_user_named_like_a_word_of_ours_does_not_break_the_record(user: str):
     names = PrivateNames(users=frozenset({user}), hosts=frozenset({user}))
     for outcome in ("ok", "crashed"):
-        record: Record = make_record(outcome=outcome, doubts=[{"code": "cpu_steal", "detail": "much"}])
+        record: JsonRecord = make_record(outcome=outcome, doubts=[{"code": "cpu_steal", "detail": "much"}])
         assert redact(record, names)["id"] == record["id"]
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from factory import make_record
+from factory import JsonRecord, make_record
 from hypothesis import strategies as st
 
-from deepstone.records.schema import Record
 from deepstone.results.paths import holds_path
 
 TEXT = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\0"), max_size=30)
@@ -16,7 +15,7 @@ NAMES = st.one_of(NASTY, TEXT).filter(lambda text: bool(text) and not holds_path
 
 
 @st.composite
-def records(draw: st.DrawFn) -> Record:
+def records(draw: st.DrawFn) -> JsonRecord:
     """Valid ones: every name in them passes the checks, and is as odd as those allow."""
     record: Any = make_record(
         model=draw(NAMES),

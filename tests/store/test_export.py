@@ -8,14 +8,13 @@ import json
 from typing import Any
 
 import pytest
-from factory import make_record, typed
+from factory import JsonRecord, make_record, typed
 
-from deepstone.records.schema import Record
 from deepstone.store.export.jsonl import export_jsonl
 from deepstone.store.export.tables import export_csv
 
 
-def table(*records: Record, redact: bool = True) -> list[dict[str, str]]:
+def table(*records: JsonRecord, redact: bool = True) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO("".join(export_csv(map(typed, records), redact=redact)), newline="")))
 
 

@@ -8,17 +8,16 @@ from typing import Any
 
 import pytest
 from depth import examples
-from factory import WARMUP, make_record, typed
+from factory import WARMUP, JsonRecord, make_record, typed
 from hostile import records
 from hypothesis import given
 
-from deepstone.records.schema import Record
 from deepstone.store.export.mllog import export_mllog
 
 KEYS = ["namespace", "time_ms", "event_type", "key", "value", "metadata"]
 
 
-def events(*runs: Record, redact: bool = False) -> list[dict[str, Any]]:
+def events(*runs: JsonRecord, redact: bool = False) -> list[dict[str, Any]]:
     """Strictly: a line that is not exactly such an event is an error."""
     found: list[dict[str, Any]] = []
     opened: list[str] = []
@@ -84,5 +83,5 @@ def test_it_is_redacted_unless_told_not_to():
 
 @given(records())
 @examples(60)
-def test_whatever_a_model_is_called(record: Record):
+def test_whatever_a_model_is_called(record: JsonRecord):
     assert by_key(events(record))["submission_benchmark"]["value"] == record["workload"]["model"]

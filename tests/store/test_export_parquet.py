@@ -10,17 +10,16 @@ from typing import Any
 import pyarrow as arrow
 import pyarrow.parquet
 from depth import examples
-from factory import make_record, typed
+from factory import JsonRecord, make_record, typed
 from hostile import records
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepstone.records.schema import Record
 from deepstone.store.export.parquet import export_parquet
 from deepstone.store.export.tables import export_csv
 
 
-def table(*runs: Record, redact: bool = False) -> Any:
+def table(*runs: JsonRecord, redact: bool = False) -> Any:
     return pyarrow.parquet.read_table(io.BytesIO(export_parquet(map(typed, runs), redact=redact)))
 
 
@@ -59,7 +58,7 @@ def test_it_is_redacted_unless_told_not_to():
 
 @given(st.lists(records(), min_size=1, max_size=4))
 @examples(40)
-def test_whatever_a_model_is_called(runs: list[Record]):
+def test_whatever_a_model_is_called(runs: list[JsonRecord]):
     found = table(*runs)
     assert found["model"].to_pylist() == [record["workload"]["model"] for record in runs]
     assert found["effective_layout"].to_pylist() == [record["setup"]["effective"]["layout"]["value"] for record in runs]

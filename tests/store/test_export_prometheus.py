@@ -5,17 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from depth import examples
-from factory import make_record, typed
+from factory import JsonRecord, make_record, typed
 from hostile import records
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from deepstone.records.schema import Record
 from deepstone.store.export.prometheus import export_prometheus
 
 
-def scraped(*runs: Record, redact: bool = False) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
+def scraped(*runs: JsonRecord, redact: bool = False) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
     """Every gauge by its labels, as a reader that knows nothing of us sees them; a series twice is an error."""
     found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
     for family in text_string_to_metric_families("".join(export_prometheus(map(typed, runs), redact=redact))):
@@ -79,7 +78,7 @@ def test_it_is_redacted_unless_told_not_to():
 
 @given(st.lists(records(), max_size=4, unique_by=lambda record: record["job"]))
 @examples(60)
-def test_whatever_a_model_is_called(runs: list[Record]):
+def test_whatever_a_model_is_called(runs: list[JsonRecord]):
     found = scraped(*runs)
     named = sorted(dict(labels)["model"] for labels in found.get("deepstone_ok", {}))
     assert named == sorted(record["workload"]["model"] for record in runs)
