@@ -12,16 +12,13 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from deepstone.durable import make_folder
 from deepstone.errors import RefusedInputError, StoreError, UsageError, reason
 from deepstone.results import codec
 from deepstone.results.findings import Finding
 from deepstone.results.identity import JOB_PART, RUN_PATTERN, run_id
-from deepstone.store import claims
-from deepstone.store.files import publish
 from deepstone.store.layout import Damage, Layout, as_store_error, remedy
-from deepstone.store.rescue import FIRST_RESCUED_ATTEMPT, rescued_attempt, save_elsewhere, save_refused
-from deepstone.store.sealed import read_finding, seal
+from deepstone.store.rescue import Numbering, insert
+from deepstone.store.sealed import read_finding
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,49 +28,20 @@ class Findings:
     layout: Layout
 
     def add(self, draft: Finding) -> Finding:
-        """Gives it its id and keeps it. What the disk refuses (StoreError) or our own rules refuse (InternalError)
-        is saved elsewhere; the message says where."""
-        try:
-            if draft.id is not None:
-                raise RefusedInputError("id: is given by the store; leave it out")
-            codec.as_finding(_numbered(draft, 1).to_json())
-            return self._add(draft)
-        except (RefusedInputError, TypeError) as error:  # a TypeError for what JSON has not
-            raise save_refused(draft, str(draft.task), error, "finding") from error
-        except OSError as error:
-            raise self._rescued(draft, error) from error
-
-    def _add(self, draft: Finding) -> Finding:
-        known = (attempt for attempt in self._attempts(str(draft.task)) if attempt < FIRST_RESCUED_ATTEMPT)
-        attempt = 1 + max(known, default=0)
-        while True:
-            finding = _numbered(draft, attempt)
-            if self.insert(finding):
-                return finding
-            attempt += 1
-
-    def _rescued(self, draft: Finding, error: OSError) -> StoreError:
-        failed = f"cannot write to the store {self.layout.root}: {reason(error)}"
-        finding = _numbered(draft, rescued_attempt())
-        try:
-            path = save_elsewhere(seal(finding), str(finding.id), "finding")
-        except StoreError as lost:
-            return StoreError(f"{failed}; {lost}; {remedy(error)}")
-        return StoreError(
-            f"{failed}; the finding is saved in {path}: {remedy(error)}, then `deepstone results import {path}`"
-        )
+        """Gives it its id and keeps it, as `Numbering` says."""
+        task = str(draft.task)
+        return Numbering(
+            layout=self.layout,
+            job=task,
+            numbered=lambda attempt: replace(draft, id=run_id(task, attempt)),
+            attempts=lambda: self._attempts(task),
+            insert=self.insert,
+            check=codec.as_finding,
+        ).add(draft)
 
     def insert(self, finding: Finding) -> bool:
         """Keeps a checked finding under the id it has; False when that id is taken. OSError when the disk refuses."""
-        assert finding.id is not None, "it is checked to have one"
-        data = seal(finding)
-        make_folder(self.layout.tmp)
-        make_folder(self.layout.findings)
-        claim = claims.take(self.layout.claims, finding.id)
-        if claim is None:
-            return False
-        with claim:
-            return publish(data, self.layout.finding_file(finding.id), tmp=self.layout.tmp)
+        return insert(self.layout, finding, self.layout.finding_file(str(finding.id)))
 
     def ids(self) -> list[str]:
         """All of them, by name."""
@@ -140,7 +108,3 @@ class Findings:
         except FileNotFoundError:
             return []
         return [name for name in names if RUN_PATTERN.fullmatch(name)]
-
-
-def _numbered(draft: Finding, attempt: int) -> Finding:
-    return replace(draft, id=run_id(str(draft.task), attempt))

@@ -1,4 +1,4 @@
-"""The last resort for a run or finding that the store cannot take: a file elsewhere, which can be imported later."""
+"""How a run or finding gets its number and its file; where the store cannot take it, one elsewhere, to be imported."""
 
 from __future__ import annotations
 
@@ -6,32 +6,84 @@ import json
 import os
 import secrets
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from deepstone.absent import Absent
-from deepstone.errors import InternalError, RefusedInputError, StoreError
-from deepstone.results import codec
-from deepstone.results.identity import JOB_PART, run_id
-from deepstone.results.parts import Part
+from deepstone.durable import make_folder, sync_folder
+from deepstone.errors import InternalError, RefusedInputError, StoreError, reason
+from deepstone.results.findings import Finding
+from deepstone.results.identity import JOB_PART
+from deepstone.results.parts import Json, Part
 from deepstone.results.record import Draft, Record
+from deepstone.store import claims
+from deepstone.store.files import publish
+from deepstone.store.layout import Layout, remedy
 from deepstone.store.sealed import seal
+
+R = TypeVar("R", Record, Finding)
 
 # The store numbers attempts from 1. One given outside it is drawn from above, so that the two cannot meet on import.
 FIRST_RESCUED_ATTEMPT: Final = 100_000_000
 _RESCUED_ATTEMPTS: Final = 900_000_000
 
 
-def rescued_attempt() -> int:
-    return FIRST_RESCUED_ATTEMPT + secrets.randbelow(_RESCUED_ATTEMPTS)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Numbering(Generic[R]):
+    """How a result gets its id: `job` names it, `numbered` gives it the id of an attempt, `attempts` has the known."""
+
+    layout: Layout
+    job: str
+    numbered: Callable[[int], R]
+    attempts: Callable[[], Iterable[int]]
+    insert: Callable[[R], bool]
+    check: Callable[[dict[str, Json]], R]
+
+    def add(self, draft: Draft | Finding) -> R:
+        """Gives it its id and keeps it. What the disk refuses (StoreError) or our own rules refuse (InternalError) is
+        saved elsewhere; the message says where."""
+        what = "finding" if isinstance(draft, Finding) else "record"
+        try:
+            if isinstance(draft, Record | Finding) and draft.id is not None:
+                raise RefusedInputError("id: is given by the store; leave it out")
+            self.check(self.numbered(1).to_json())
+            attempt = 1 + max((known for known in self.attempts() if known < FIRST_RESCUED_ATTEMPT), default=0)
+            while not self.insert(result := self.numbered(attempt)):
+                attempt += 1
+            return result
+        except (RefusedInputError, TypeError) as error:  # a TypeError for what JSON has not
+            raise save_refused(draft, self.job, error, what) from error
+        except OSError as error:
+            raise self._rescued(error) from error
+
+    def _rescued(self, error: OSError) -> StoreError:
+        failed = f"cannot write to the store {self.layout.root}: {reason(error)}"
+        result = self.numbered(FIRST_RESCUED_ATTEMPT + secrets.randbelow(_RESCUED_ATTEMPTS))
+        what = "finding" if isinstance(result, Finding) else "run"
+        try:
+            path = save_elsewhere(seal(result), str(result.id), what)
+        except StoreError as lost:
+            return StoreError(f"{failed}; {lost}; {remedy(error)}")
+        return StoreError(
+            f"{failed}; the {what} is saved in {path}: {remedy(error)}, then `deepstone results import {path}`"
+        )
 
 
-def rescue(draft: Draft, folders: Iterable[Path] | None = None) -> Path:
-    """Writes the run to the temporary folder or else to the home folder; StoreError when neither takes it."""
-    record = Record.of(draft, run_id(draft.job, rescued_attempt()))
-    return save_elsewhere(seal(codec.as_record(record.to_json())), record.id, "run", folders)
+def insert(layout: Layout, result: Record | Finding, target: Path) -> bool:
+    """Keeps a checked result under the id it has; False when that id is taken. OSError when the disk refuses."""
+    assert result.id is not None, "it is checked to have one"
+    data = seal(result)
+    make_folder(layout.tmp)
+    make_folder(target.parent)
+    sync_folder(target.parent.parent)  # another process may have made the folder, and not have synced it yet
+    claim = claims.take(layout.claims, result.id)
+    if claim is None:
+        return False
+    with claim:
+        return publish(data, target, tmp=layout.tmp)
 
 
 def save_refused(measured: Mapping[str, object] | Part, job: str, why: Exception, what: str) -> InternalError:

@@ -9,19 +9,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from deepstone.durable import make_folder, sync_folder
+from deepstone.durable import make_folder
 from deepstone.errors import RefusedInputError, StoreError, UsageError, reason
 from deepstone.results import codec
 from deepstone.results.identity import JOB_PATTERN, RUN_PATTERN, attempt_of, run_id
 from deepstone.results.record import Draft, Record
 from deepstone.store import catalog, claims
 from deepstone.store.claims import Claim
-from deepstone.store.files import publish, temporary
+from deepstone.store.files import temporary
 from deepstone.store.findings import Findings
 from deepstone.store.layout import Damage, Layout, as_store_error, attempts_of, clean, open_layout, remedy, scan
-from deepstone.store.rescue import FIRST_RESCUED_ATTEMPT, rescue, save_refused
+from deepstone.store.rescue import Numbering, insert
 from deepstone.store.rows import Filters, Listing, Row
-from deepstone.store.sealed import read_record, seal
+from deepstone.store.sealed import read_record
 from deepstone.store.study_states import StudyStates
 
 _PREFIX: Final = re.compile(r"[0-9a-f]{1,20}|[0-9a-f]{20}-[0-9]{0,9}")
@@ -60,48 +60,19 @@ class Store:
                     pass
 
     def add(self, draft: Draft) -> Record:
-        """Gives the run its id and keeps it. What the disk refuses (StoreError) or our own rules refuse
-        (InternalError) is saved elsewhere; the message says where."""
-        try:
-            if isinstance(draft, Record):
-                raise RefusedInputError("id: is given by the store; leave it out")
-            codec.as_record(Record.of(draft, run_id(draft.job, 1)).to_json())
-            return self._add(draft)
-        except (RefusedInputError, TypeError) as error:  # a TypeError for what JSON has not
-            raise save_refused(draft, draft.job, error, "record") from error
-        except OSError as error:
-            raise self._rescued(draft, error) from error
-
-    def _add(self, draft: Draft) -> Record:
-        attempt = 1 + max((n for n in attempts_of(self.layout, draft.job) if n < FIRST_RESCUED_ATTEMPT), default=0)
-        while True:
-            record = Record.of(draft, run_id(draft.job, attempt))
-            if self.insert(record):
-                return record
-            attempt += 1
+        """Gives the run its id and keeps it, as `Numbering` says."""
+        return Numbering(
+            layout=self.layout,
+            job=draft.job,
+            numbered=lambda attempt: Record.of(draft, run_id(draft.job, attempt)),
+            attempts=lambda: attempts_of(self.layout, draft.job),
+            insert=self.insert,
+            check=codec.as_record,
+        ).add(draft)
 
     def insert(self, record: Record) -> bool:
         """Keeps a checked record under the id it has; False when that id is taken. OSError when the disk refuses."""
-        data = seal(record)
-        target = self.layout.run_file(record.id)
-        make_folder(self.layout.tmp)
-        make_folder(target.parent)
-        sync_folder(self.layout.runs)  # another process may have made the folder, and not have synced it yet
-        claim = claims.take(self.layout.claims, record.id)
-        if claim is None:
-            return False
-        with claim:
-            return publish(data, target, tmp=self.layout.tmp)
-
-    def _rescued(self, draft: Draft, error: OSError) -> StoreError:
-        failed = f"cannot write to the store {self.root}: {reason(error)}"
-        try:
-            path = rescue(draft)
-        except StoreError as lost:
-            return StoreError(f"{failed}; {lost}; {remedy(error)}")
-        return StoreError(
-            f"{failed}; the run is saved in {path}: {remedy(error)}, then `deepstone results import {path}`"
-        )
+        return insert(self.layout, record, self.layout.run_file(record.id))
 
     def claim_job(self, job: str) -> Claim | None:
         """Claims a job for this process (use it in a `with`); None when another living process has it."""

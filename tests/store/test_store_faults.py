@@ -12,7 +12,7 @@ from store_kit import SmallDisk, Spawn, finished
 from deepstone.errors import StoreError
 from deepstone.results.identity import run_id
 from deepstone.store.importing import import_records
-from deepstone.store.rescue import rescue
+from deepstone.store.rescue import save_elsewhere
 from deepstone.store.sealed import seal
 from deepstone.store.store import Store
 
@@ -90,21 +90,26 @@ class TestFullDisk:
         assert store.list().damaged == ()
 
 
+def rescue(folders: list[Path] | None = None) -> Path:
+    record = typed_record()
+    return save_elsewhere(seal(record), record.id, "run", folders)
+
+
 class TestRescue:
     def test_the_home_folder_is_next(self, small_disk: SmallDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(tempfile, "tempdir", str(small_disk.root))
         monkeypatch.setenv("HOME", str(tmp_path / "home"))
         (tmp_path / "home").mkdir()
         small_disk.fill()
-        assert rescue(typed_draft()).parent == tmp_path / "home"
+        assert rescue().parent == tmp_path / "home"
         assert [path.name for path in small_disk.root.iterdir()] == ["ballast"]
 
     def test_when_nothing_takes_it_the_loss_is_told(self, tmp_path: Path):
         with pytest.raises(StoreError, match=r"could not be saved in .*/none or .*/nowhere either: it is lost"):
-            rescue(typed_draft(), [tmp_path / "none", tmp_path / "nowhere"])
+            rescue([tmp_path / "none", tmp_path / "nowhere"])
 
     def test_the_file_is_private(self, tmp_path: Path):
-        path = rescue(typed_draft(), [tmp_path])
+        path = rescue([tmp_path])
         assert path.stat().st_mode & 0o077 == 0
 
 
