@@ -1,8 +1,12 @@
-"""The store: runs are added, found, listed and deleted, never changed. What `add` has returned is on the disk."""
+"""The store: runs are added, found, listed and deleted, never changed. What `add` has returned is on the disk.
+
+Beside runs it has findings, and the state of each study: one file, written whole each time.
+"""
 
 from __future__ import annotations
 
 import builtins
+import json
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -13,19 +17,22 @@ from deepstone.durable import make_folder
 from deepstone.errors import RefusedInputError, StoreError, UsageError, reason
 from deepstone.results import codec
 from deepstone.results.identity import JOB_PATTERN, RUN_PATTERN, attempt_of, run_id
+from deepstone.results.plain import MAX_BYTES, is_object, parse_json
 from deepstone.results.record import Draft, Record
+from deepstone.results.study import StudyState
 from deepstone.store import catalog, claims
 from deepstone.store.claims import Claim
-from deepstone.store.files import temporary
+from deepstone.store.files import open_regular, replace_file, temporary
 from deepstone.store.findings import Findings
 from deepstone.store.layout import Damage, Layout, as_store_error, attempts_of, clean, open_layout, remedy, scan
 from deepstone.store.rescue import Numbering, insert
 from deepstone.store.rows import Filters, Listing, Row
 from deepstone.store.sealed import read_record
-from deepstone.store.study_states import StudyStates
 
 _PREFIX: Final = re.compile(r"[0-9a-f]{1,20}|[0-9a-f]{20}-[0-9]{0,9}")
 _PROBE_BYTES: Final = 64 * 2**10
+_STUDY_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # the wall between a name and the file system
+_IN_EVERY_STATE: Final = frozenset({"schema", "kind", "title", "started_at", "resume"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -157,3 +164,45 @@ def _refuse(damaged: Iterable[Damage]) -> None:
 
 def _damaged(path: Path, why: str) -> StoreError:
     return StoreError(f"{path} is damaged ({why}); remove it, and import the run again if you have a copy of it")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StudyStates:
+    """Runs and findings are the truth. A state that is damaged is as good as none: the study makes it again."""
+
+    layout: Layout
+
+    def write(self, state: StudyState) -> None:
+        """StoreError when the disk refuses it."""
+        data = json.dumps(state.to_json(), ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
+        with as_store_error("write to", self.layout.root):
+            make_folder(self.layout.tmp)
+            make_folder(self.layout.studies)
+            replace_file(data, self._file(state.name), tmp=self.layout.tmp)
+
+    def get(self, name: str) -> StudyState | None:
+        """None when there is none that can be read."""
+        return _read_state(self._file(name)) if _STUDY_NAME.fullmatch(name) else None
+
+    def list(self) -> list[StudyState]:
+        """Those that can be read, oldest first."""
+        with as_store_error("read", self.layout.root):
+            try:
+                paths = [path for path in self.layout.studies.iterdir() if path.suffix == ".json"]
+            except FileNotFoundError:
+                return []
+        states = [state for path in paths if (state := _read_state(path)) is not None]
+        return sorted(states, key=lambda state: (state.started_at, state.name))
+
+    def _file(self, name: str) -> Path:
+        assert _STUDY_NAME.fullmatch(name), name
+        return self.layout.studies / f"{name}.json"
+
+
+def _read_state(path: Path) -> StudyState | None:
+    try:
+        with open_regular(path) as file:
+            content = parse_json(file.read(MAX_BYTES + 1))
+        return codec.convert(content, StudyState) if is_object(content) and content.keys() >= _IN_EVERY_STATE else None
+    except (OSError, RefusedInputError):
+        return None
