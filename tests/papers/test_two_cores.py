@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from factory import typed_records
 
 from deepstone.measure.statistics import Quantity
 from deepstone.papers.evidence import Named, evidence_of
 from deepstone.papers.gather import read_elsewhere
 from deepstone.papers.judge import PlaceVerdict, judged_claim, judged_paper
 from deepstone.papers.paper import load_paper
-from deepstone.results.codec import as_bare_finding, typed_records
+from deepstone.results.codec import as_bare_finding
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 RUNS = RESULTS / "two-cores" / "eight-years.jsonl"
