@@ -2,41 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from deepstone.report.figure import BarChart, BarLabel, BarRow, Unit, Value
-from deepstone.report.scales import Scale, linear_scale, log_scale, ratio_scale
+from deepstone.report.figure import BarChart, BarRow, Segment
+from deepstone.report.scales import Scale, axis_scale
 
-FILLED: Final = 0.78  # how much of a row's height its bars take
+_FILLED: Final = 0.78  # how much of a row's height its bars take
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Piece:
-    """`middle` is a height in rows; the piece lies from `start` to `start + value`."""
+    """`middle` is a height in rows; the piece of a bar lies from `start` to `end`."""
 
     row: int
     bar: int
-    series: int
     middle: float
     thickness: float
     start: float
-    value: Value
-    details: tuple[str, ...] = ()
+    segment: Segment
 
     @property
     def end(self) -> float:
-        return self.start + self.value.middle
+        return self.start + self.segment.value.middle
+
+    @property
+    def reach(self) -> float:
+        """How far to the right it and its interval go."""
+        high = self.segment.value.high
+        return self.end if high is None else max(self.end, self.start + high)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BarLabelPlace:
-    """Where the words behind one bar begin."""
+class Words:
+    """What stands behind a bar or a row, and where it begins. `details` are for who points at a gap."""
 
-    bar_label: BarLabel
+    text: str
     row: int
     middle: float
     start: float
+    gap: bool = False
+    details: tuple[str, ...] = ()
 
 
 def bars_per_row(bars: BarChart) -> int:
@@ -44,78 +51,71 @@ def bars_per_row(bars: BarChart) -> int:
 
 
 def pieces(bars: BarChart) -> tuple[Piece, ...]:
-    thickness = FILLED / bars_per_row(bars)
-    return tuple(piece for at, row in enumerate(bars.rows) for piece in _pieces(at, row, thickness))
-
-
-def reach(piece: Piece) -> float:
-    """How far to the right a piece and its interval go."""
-    return max(piece.end, piece.start + (piece.value.high if piece.value.high is not None else piece.value.middle))
-
-
-def extent(bars: BarChart) -> list[float]:
-    """Every place that an axis must hold."""
-    found: list[float] = []
-    for piece in pieces(bars):
-        low = piece.value.low if piece.value.low is not None else piece.value.middle
-        found += [piece.start, piece.end, piece.start + low, reach(piece)]
-    return found
-
-
-def row_reach(bars: BarChart) -> list[float]:
-    """How far to the right each row goes; 0 for one without bars."""
-    reached = [0.0] * len(bars.rows)
-    for piece in pieces(bars):
-        reached[piece.row] = max(reached[piece.row], reach(piece))
-    return reached
-
-
-def bar_label_places(bars: BarChart) -> tuple[BarLabelPlace, ...]:
-    """Behind each bar that has words; where there is no bar, at the beginning of the axis."""
-    least = bars_scale(bars).low if bars.axis.log else 0.0
-    ends: dict[tuple[int, int], float] = {}
-    for piece in pieces(bars):
-        key = piece.row, piece.bar
-        ends[key] = max(ends.get(key, least), reach(piece))
-    thickness = FILLED / bars_per_row(bars)
+    thickness = _thickness(bars)
     return tuple(
-        BarLabelPlace(
-            bar_label=bar_label, row=at, middle=_middle(at, number, row, thickness), start=ends.get((at, number), least)
+        Piece(
+            row=at,
+            bar=number,
+            middle=_middle(at, number, row, thickness),
+            thickness=thickness,
+            start=sum((before.value.middle for before in segments[:place]), 0.0),
+            segment=segment,
         )
         for at, row in enumerate(bars.rows)
-        for number, bar_label in enumerate(row.bar_labels)
-        if bar_label.text
+        for number, segments in enumerate(row.bars)
+        for place, segment in enumerate(segments)
     )
 
 
+def measured(found: Sequence[Piece], least: float | None) -> list[tuple[Piece, float, float]]:
+    """Those with an interval, and how far it reaches below and above; not below the least that an axis can show."""
+    known = [(piece, piece.segment.value) for piece in found]
+    return [
+        (piece, value.middle - (value.low if least is None else max(least, value.low)), value.high - value.middle)
+        for piece, value in known
+        if value.low is not None and value.high is not None
+    ]
+
+
+def words_behind(bars: BarChart) -> list[Words]:
+    """The notes of rows, then the labels of bars; where there is no bar, at the beginning of the axis."""
+    least = bars_scale(bars).low if bars.axis.log else 0.0
+    reached: dict[tuple[int, int | None], float] = {}
+    for piece in pieces(bars):
+        for key in ((piece.row, piece.bar), (piece.row, None)):
+            reached[key] = max(reached.get(key, least), piece.reach)
+    notes = [
+        Words(text=row.note, row=at, middle=at, start=reached.get((at, None), least))
+        for at, row in enumerate(bars.rows)
+        if row.note
+    ]
+    labels = [
+        Words(
+            text=label.text,
+            row=at,
+            middle=_middle(at, number, row, _thickness(bars)),
+            start=reached.get((at, number), least),
+            gap=label.gap,
+            details=label.details,
+        )
+        for at, row in enumerate(bars.rows)
+        for number, label in enumerate(row.bar_labels)
+        if label.text
+    ]
+    return [*notes, *labels]
+
+
 def bars_scale(bars: BarChart) -> Scale:
-    if not bars.axis.log:
-        return linear_scale(bars.axis.unit, extent(bars))
-    places = [*extent(bars), *([bars.reference] if bars.reference else [])]
-    return ratio_scale(places) if bars.axis.unit is Unit.RATIO else log_scale(bars.axis.unit, places)
+    places = [bars.reference] if bars.reference and bars.axis.log else []
+    for piece in pieces(bars):
+        low = piece.segment.value.low
+        places += [piece.start, piece.end, piece.end if low is None else piece.start + low, piece.reach]
+    return axis_scale(bars.axis, places)
+
+
+def _thickness(bars: BarChart) -> float:
+    return _FILLED / bars_per_row(bars)
 
 
 def _middle(at: int, number: int, row: BarRow, thickness: float) -> float:
     return at + (number - (len(row.bars) - 1) / 2) * thickness
-
-
-def _pieces(at: int, row: BarRow, thickness: float) -> list[Piece]:
-    found: list[Piece] = []
-    for number, segments in enumerate(row.bars):
-        start = 0.0
-        middle = _middle(at, number, row, thickness)
-        for segment in segments:
-            found.append(
-                Piece(
-                    row=at,
-                    bar=number,
-                    series=segment.series,
-                    middle=middle,
-                    thickness=thickness,
-                    start=start,
-                    value=segment.value,
-                    details=segment.details,
-                )
-            )
-            start += segment.value.middle
-    return found

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 from deepstone.absent import Absent
 from deepstone.errors import UsageError
@@ -62,6 +62,9 @@ def value_of(measured: Quantity | float | Absent | None) -> Value | Absent:
     return Value(middle=measured.median, low=measured.low, high=measured.high, n=measured.n)
 
 
+Marker: TypeAlias = Literal["circle", "diamond"]
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Axis:
     label: str
@@ -71,11 +74,12 @@ class Axis:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Series:
-    """One entry of a legend. What others published is drawn hollow, what was measured is filled."""
+    """What others published is drawn hollow, what was measured is filled."""
 
     name: str
     colour: str
     published: bool = False
+    marker: Marker = "circle"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -133,19 +137,27 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """`weight` says how much it matters, for the case that there is no room for every label."""
+    """`label` stands beside it; `weight` says how much it matters, for the case that there is no room for every label.
 
-    label: str
+    `details` are more lines for who points at it. The line of a chart leads past a point that is `apart`.
+    """
+
     x: float
     y: Value
-    weight: float
+    label: str = ""
+    details: tuple[str, ...] = ()
+    doubtful: bool = False
+    apart: bool = False
+    weight: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PointGroup:
+    """The points of a series, and places that could not be measured, with the reason."""
+
     series: Series
-    marker: str
     points: tuple[Point, ...]
+    gaps: tuple[tuple[float, str], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,43 +172,13 @@ class ScatterPlot:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CurvePoint:
-    """A measured point of a curve; `details` are more lines for who points at it, `label` stands beside it.
-
-    The line leads past a point that is `apart`.
-    """
-
-    x: float
-    y: Value
-    details: tuple[str, ...] = ()
-    doubtful: bool = False
-    label: str = ""
-    apart: bool = False
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CurveGap:
-    """A place of a curve that could not be measured, and why."""
-
-    x: float
-    why: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Curve:
-    series: Series
-    points: tuple[CurvePoint, ...]
-    gaps: tuple[CurveGap, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class LineChart:
     """Lines from point to point. `names` are those of places 0, 1, 2 … where the horizontal axis counts no number."""
 
     title: str
     x: Axis
     y: Axis
-    curves: tuple[Curve, ...]
+    curves: tuple[PointGroup, ...]
     names: tuple[str, ...] = ()
 
 

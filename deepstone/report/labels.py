@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
-from deepstone.report.figure import CurvePoint, Line, LineChart, ScatterPlot
-from deepstone.report.scales import Scale, share_along
+from deepstone.report.figure import Line, LineChart, Point, ScatterPlot, Series
+from deepstone.report.scales import Scale
 from deepstone.report.wording import shortened
+
+Place: TypeAlias = tuple[float, float]  # pixels from the lower left corner of the plot
+Scales: TypeAlias = tuple[Scale, Scale]  # across and up
 
 _GAP: Final = 5.0
 _DOT: Final = 4.0
-Place: TypeAlias = tuple[float, float]  # pixels from the lower left corner of the plot
 _AT_MOST: Final = 60
 _ROOM: Final = 30  # letters
 _WHISKER_PX: Final = 3.0
@@ -102,52 +104,6 @@ def _candidates(point: tuple[float, float], size: tuple[float, float], reach: in
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LineName:
-    """`lines_up` is how many lines of text it stands above its place."""
-
-    line: Line
-    side: Literal["left", "right"]
-    lines_up: int
-
-    @property
-    def x(self) -> float:
-        return self.line.points[-1][0]
-
-    @property
-    def y(self) -> float:
-        return self.line.points[-1][1]
-
-
-def line_names(plane: ScatterPlot, x: Scale) -> list[LineName]:
-    names: list[LineName] = []
-    for line in plane.lines:
-        level = line.points[0][1] == line.points[-1][1]
-        slanted = sum(name.lines_up > 0 for name in names)
-        right = level or share_along(x, line.points[-1][0], log=plane.x.log) > 0.5
-        names.append(LineName(line=line, side="right" if right else "left", lines_up=0 if level else slanted + 1))
-    return names
-
-
-@dataclass(frozen=True, slots=True)
-class PointName:
-    """`pin` is where its text is held; `led` says that a line should lead to it."""
-
-    point: CurvePoint
-    place: Place
-    pin: Anchor
-    led: bool
-
-    @property
-    def label(self) -> str:
-        return _label(self.point)
-
-    @property
-    def text(self) -> str:
-        """With the mark of a doubt."""
-        return _text(self.point)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Sizes:
     """Of the plot and of letters in it, in pixels."""
 
@@ -156,24 +112,89 @@ class Sizes:
     letter: float
     line: float
 
+    def placed(self, scales: Scales, x: float, y: float) -> Place:
+        """What lies below the vertical axis is put at its foot."""
+        across, up = scales
+        return across.share_along(x) * self.width, up.share_along(max(y, up.low)) * self.height
 
-def point_names(curves: LineChart, x: Scale, y: Scale, sizes: Sizes) -> Iterator[PointName]:
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LineName:
+    """`lines_up` is how many lines of text it stands above its place."""
+
+    line: Line
+    side: Literal["left", "right"]
+    lines_up: int
+
+    @property
+    def end(self) -> tuple[float, float]:
+        return self.line.points[-1]
+
+    def box(self, scales: Scales, sizes: Sizes) -> Box:
+        x, y = sizes.placed(scales, *self.end)
+        width, low = len(self.line.label) * sizes.letter, y + self.lines_up * sizes.line
+        left = x - width if self.side == "right" else x
+        return Box(left, low, left + width, low + sizes.line)
+
+
+def line_names(plane: ScatterPlot, x: Scale) -> list[LineName]:
+    names: list[LineName] = []
+    for line in plane.lines:
+        level = line.points[0][1] == line.points[-1][1]
+        slanted = sum(name.lines_up > 0 for name in names)
+        right = level or x.share_along(line.points[-1][0]) > 0.5
+        names.append(LineName(line=line, side="right" if right else "left", lines_up=0 if level else slanted + 1))
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class PointName:
+    """`pin` is where its text is held; `led` says that a line should lead to it."""
+
+    point: Point
+    series: Series
+    place: Place
+    pin: Anchor
+    led: bool
+
+    @property
+    def label(self) -> str:
+        return shortened(self.point.label, _ROOM)
+
+    @property
+    def text(self) -> str:
+        """With the mark of a doubt."""
+        return _text(self.point)
+
+    @property
+    def shift(self) -> Place:
+        """From the point to where the text is held."""
+        return self.pin.x - self.place[0], self.pin.low - self.place[1]
+
+
+def scatter_names(plane: ScatterPlot, scales: Scales, sizes: Sizes) -> list[PointName]:
+    """Of as many points as there is room for, the weightiest first."""
+    pairs = [(point, group.series) for group in plane.groups for point in group.points]
+    pairs.sort(key=lambda pair: (-pair[0].weight, pair[0].label))
+    places = [sizes.placed(scales, point.x, point.y.middle) for point, _ in pairs]
+    taken = [name.box(scales, sizes) for name in line_names(plane, scales[0])]
+    spots = label_spots(places, _room(pairs, sizes), bounds=Box(0, 0, sizes.width, sizes.height), taken=taken)
+    found = zip(pairs, places, spots, strict=False)
+    return [PointName(*pair, place, anchor(spot, place[0]), False) for pair, place, spot in found if spot]
+
+
+def point_names(curves: LineChart, scales: Scales, sizes: Sizes) -> Iterator[PointName]:
     """Of all points that have one and find room for it, from left to right."""
-
-    def placed(at_x: float, at_y: float) -> Place:
-        along = share_along(x, at_x, log=curves.x.log), share_along(y, max(at_y, y.low), log=curves.y.log)
-        return along[0] * sizes.width, along[1] * sizes.height
-
-    points = [point for curve in curves.curves for point in curve.points if point.label]
-    points.sort(key=lambda point: (point.x, -point.y.middle, point.label))
-    places = [placed(point.x, point.y.middle) for point in points]
-    room = [(len(_text(point)) * sizes.letter, sizes.line) for point in points][:_AT_MOST]
+    pairs = [(point, curve.series) for curve in curves.curves for point in curve.points if point.label]
+    pairs.sort(key=lambda pair: (pair[0].x, -pair[0].y.middle, pair[0].label))
+    places = [sizes.placed(scales, point.x, point.y.middle) for point, _ in pairs]
+    room = _room(pairs, sizes)
     bounds = Box(0, 0, sizes.width, sizes.height)
-    whiskers = [_whisker(point, placed) for point in points]
-    joined = [box for curve in curves.curves for box in _along(_joined(curve.points), placed)]
+    whiskers = [_whisker(point, scales, sizes) for point, _ in pairs]
+    joined = [box for curve in curves.curves for box in _along(curve.points, scales, sizes)]
     spots = label_spots(places, room, bounds=bounds, taken=[*whiskers, *joined], reach=_REACH)
     taken = [spot for spot in spots if spot is not None]
-    for point, place, size, spot in zip(points, places, room, spots, strict=False):
+    for pair, place, size, spot in zip(pairs, places, room, spots, strict=False):
         found = spot
         # Where lines, then whiskers cannot be kept off, the name stands on them rather than nowhere.
         for in_the_way in (whiskers, ()):
@@ -182,15 +203,16 @@ def point_names(curves: LineChart, x: Scale, y: Scale, sizes: Sizes) -> Iterator
                 (found,) = label_spots([place, *places], [size], bounds=bounds, taken=others, reach=_REACH)
                 taken += [] if found is None else [found]
         if found is not None:
-            yield PointName(point, place, anchor(found, place[0]), _is_far(found, place))
+            yield PointName(*pair, place, anchor(found, place[0]), _is_far(found, place))
 
 
-def _label(point: CurvePoint) -> str:
-    return shortened(point.label, _ROOM)
+def _room(pairs: Sequence[tuple[Point, Series]], sizes: Sizes) -> list[tuple[float, float]]:
+    return [(len(_text(point)) * sizes.letter, sizes.line) for point, _ in pairs[:_AT_MOST]]
 
 
-def _text(point: CurvePoint) -> str:
-    return f"{_label(point)} †" if point.doubtful else _label(point)
+def _text(point: Point) -> str:
+    label = shortened(point.label, _ROOM)
+    return f"{label} †" if point.doubtful else label
 
 
 def _is_far(box: Box, place: Place) -> bool:
@@ -199,21 +221,17 @@ def _is_far(box: Box, place: Place) -> bool:
     return max(away_x, away_y) > 1.5 * (box.high - box.low) / 2
 
 
-def _whisker(point: CurvePoint, placed: Callable[[float, float], Place]) -> Box:
+def _whisker(point: Point, scales: Scales, sizes: Sizes) -> Box:
     low = point.y.middle if point.y.low is None else point.y.low
     high = point.y.middle if point.y.high is None else point.y.high
-    (x, bottom), (_, top) = placed(point.x, low), placed(point.x, high)
+    (x, bottom), (_, top) = sizes.placed(scales, point.x, low), sizes.placed(scales, point.x, high)
     return Box(x - _WHISKER_PX, bottom, x + _WHISKER_PX, top)
 
 
-def _joined(points: tuple[CurvePoint, ...]) -> list[CurvePoint]:
-    return [point for point in points if not point.apart]
-
-
-def _along(points: list[CurvePoint], placed: Callable[[float, float], Place]) -> Iterator[Box]:
+def _along(points: Iterable[Point], scales: Scales, sizes: Sizes) -> Iterator[Box]:
     """Small boxes along the lines between points, but for their ends, which belong to the points."""
-    for one, other in pairwise(points):
-        (left, low), (right, high) = placed(one.x, one.y.middle), placed(other.x, other.y.middle)
+    joined = [sizes.placed(scales, point.x, point.y.middle) for point in points if not point.apart]
+    for (left, low), (right, high) in pairwise(joined):
         for piece in range(2, _LINE_PIECES - 1):
             share = piece / _LINE_PIECES
             x, y = left + share * (right - left), low + share * (high - low)

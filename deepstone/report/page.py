@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from dataclasses import dataclass
 from importlib import resources
 from typing import Any, Final
 
@@ -24,11 +25,11 @@ from deepstone.report.figure import BarChart, Figure, HeatMap, LineChart, Panel
 from deepstone.report.figures import Drawable
 from deepstone.report.html.bars import bars_plot
 from deepstone.report.html.heat import heat_plot
-from deepstone.report.html.lines import lines_plot
 from deepstone.report.html.plot import Plot
-from deepstone.report.html.scatter import scatter_plot
+from deepstone.report.html.points import lines_plot, scatter_plot
 from deepstone.report.runs import RunRow
 from deepstone.report.wording import distinct, file_name, table_text
+from deepstone.results.parts import Json
 from deepstone.results.statement import Statement
 
 _PAGE: Final = resources.files("deepstone.report").joinpath("html", "page")
@@ -40,7 +41,7 @@ _LINKS_AT_MOST: Final = 40
 def render_report(book: Book) -> bytes:
     """The summary, every figure with its numbers and commands, every run with its setup."""
     document = _Document()
-    chapters = [_chapter(chapter, document) for chapter in book.chapters]
+    chapters = [document.chapter(chapter) for chapter in book.chapters]
     machines = {row.machine for row in book.runs}
     return document.render(
         "report.html",
@@ -79,26 +80,29 @@ def render_result(drawable: Drawable) -> bytes:
     )
 
 
-def _chapter(chapter: Chapter, document: _Document) -> dict[str, Any]:
-    anchor = file_name(chapter.anchor)
-    figures = [{**document.figure(figure, within=anchor), "model": figure.model} for figure in chapter.figures]
-    return {
-        "anchor": anchor,
-        "title": chapter.title,
-        "short": chapter.short,
-        "lead": chapter.lead,
-        "figures": figures,
-        "missing": chapter.missing,
-        "paper": chapter.paper,
-    }
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _PlacedFigure:
+    """`plots` are the panels, each with its number in the list that the script reads; `rows` those of the table."""
+
+    anchor: str
+    figure: Figure
+    plots: list[tuple[int, Plot]]
+    rows: list[tuple[str, ...]]
 
 
-def _runs_data(rows: tuple[RunRow, ...]) -> dict[str, Any]:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _PlacedChapter:
+    anchor: str
+    chapter: Chapter
+    figures: list[_PlacedFigure]
+
+
+def _runs_data(rows: tuple[RunRow, ...]) -> dict[str, Json]:
     """What is told of each run when it is opened. Words that many runs share stand here once."""
     labels: dict[str, int] = {}
     texts: dict[str, int] = {}
-    runs = [
-        [(labels.setdefault(label, len(labels)), texts.setdefault(words, len(texts))) for label, words in row.rest]
+    runs: list[Json] = [
+        [[labels.setdefault(label, len(labels)), texts.setdefault(words, len(texts))] for label, words in row.rest]
         for row in rows
     ]
     return {"labels": list(labels), "texts": list(texts), "runs": runs, "at_once": _RUNS_AT_ONCE}
@@ -111,26 +115,21 @@ class _Document:
         self._plots: list[Plot] = []
         self._names: set[str] = set()
 
-    def figure(self, figure: Figure, *, within: str = "") -> dict[str, Any]:
-        """For the page; each panel's plot goes to the end of the list that the script reads."""
-        panels: list[dict[str, Any]] = []
-        for panel in figure.panels:
-            panels.append({"number": len(self._plots), "plot": _plot(panel)})
-            self._plots.append(panels[-1]["plot"])
-        return {
-            "anchor": distinct(file_name(f"{within} {figure.name}"), self._names),
-            "title": figure.title,
-            "subtitle": figure.subtitle,
-            "panels": panels,
-            "caption": figure.caption,
-            "table": {
-                "columns": figure.table.columns,
-                "rows": table_text(figure.table),
-                "runs": figure.table.runs,
-            },
-            "commands": figure.commands,
-            "doubts": figure.doubts,
-        }
+    def chapter(self, chapter: Chapter) -> _PlacedChapter:
+        anchor = file_name(chapter.anchor)
+        figures = [self.figure(figure, within=anchor) for figure in chapter.figures]
+        return _PlacedChapter(anchor=anchor, chapter=chapter, figures=figures)
+
+    def figure(self, figure: Figure, *, within: str = "") -> _PlacedFigure:
+        """Each panel's plot goes to the end of the list that the script reads."""
+        first = len(self._plots)
+        self._plots += [_plot(panel) for panel in figure.panels]
+        return _PlacedFigure(
+            anchor=distinct(file_name(f"{within} {figure.name}"), self._names),
+            figure=figure,
+            plots=list(enumerate(self._plots[first:], first)),
+            rows=table_text(figure.table),
+        )
 
     def render(self, template: str, **data: Any) -> bytes:
         """The file's content."""

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from deepstone.report.figure import Axis, LineChart, ScatterPlot, Unit
+from deepstone.report.figure import Axis, LineChart, ScatterPlot, Unit, Value
 from deepstone.units import count, digits
 
 _STEPS: Final = {
@@ -49,20 +49,24 @@ _ROOM_ABOVE_AND_BELOW: Final = 2.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Tick:
-    at: float
-    text: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Scale:
-    """What an axis shows: from `low` to `high`, in a unit of so many SI units."""
+    """What an axis shows: from `low` to `high`, with texts at some places; `title` stands along it."""
 
     low: float
     high: float
-    per: float
     unit: str
-    ticks: tuple[Tick, ...]
+    ticks: Mapping[float, str]
+    log: bool = False
+    title: str = ""
+
+    def place(self, value: float) -> float:
+        """What lengths along the axis are proportional to."""
+        return math.log10(value) if self.log else value
+
+    def share_along(self, value: float) -> float:
+        """How far along the axis a value lies, from 0 to 1."""
+        low, high = self.place(self.low), self.place(self.high)
+        return (self.place(value) - low) / (high - low)
 
 
 def linear_scale(unit: Unit, values: Iterable[float], *, ticks: int = 9) -> Scale:
@@ -74,8 +78,8 @@ def linear_scale(unit: Unit, values: Iterable[float], *, ticks: int = 9) -> Scal
     per, name = _per(unit, max(abs(low), abs(high)))
     step = _nice((high - low) / per / ticks)
     first, last = math.ceil(low / per / step - 1e-9), math.floor(high / per / step + 1e-9)
-    marks = tuple(Tick(at=number * step * per, text=_plain(number * step)) for number in range(first, last + 1))
-    return Scale(low=low, high=high, per=per, unit=name, ticks=marks)
+    ticks_at = {number * step * per: _plain(number * step) for number in range(first, last + 1)}
+    return Scale(low=low, high=high, unit=name, ticks=ticks_at)
 
 
 def log_scale(unit: Unit, values: Iterable[float], *, room: float = 1.5) -> Scale:
@@ -94,8 +98,8 @@ def log_scale(unit: Unit, values: Iterable[float], *, room: float = 1.5) -> Scal
         closer = ([digit * 10.0**power for power in powers for digit in fine] for fine in _FINE)
         inside = ([place for place in places if low <= place <= high] for places in closer)
         places = next(places for places in inside if len(places) <= _TICKS_AT_MOST)
-    marks = tuple(Tick(at=place * per, text=_counted(place)) for place in places)
-    return Scale(low=low * per, high=high * per, per=per, unit=name, ticks=marks)
+    ticks = {place * per: _counted(place) for place in places}
+    return Scale(low=low * per, high=high * per, unit=name, ticks=ticks, log=True)
 
 
 def ratio_scale(values: Iterable[float], *, ticks: int = 8) -> Scale:
@@ -112,7 +116,7 @@ def ratio_scale(values: Iterable[float], *, ticks: int = 8) -> Scale:
         places = [place for place in _COARSE if low <= place <= high]
     if span > _COARSE_SPAN or len(places) < 3:
         return replace(log_scale(Unit.RATIO, known, room=room), unit="")
-    return Scale(low=low, high=high, per=1.0, unit="", ticks=tuple(Tick(at=at, text=_plain(at)) for at in places))
+    return Scale(low=low, high=high, unit="", ticks={at: _plain(at) for at in places}, log=True)
 
 
 def year_scale(years: Iterable[float], *, room: float) -> Scale:
@@ -120,16 +124,9 @@ def year_scale(years: Iterable[float], *, room: float) -> Scale:
     known = [round(year) for year in years] or [0]
     low, high = min(known), max(known)
     every = math.ceil((high - low + 1) / _TICKS_AT_MOST)
-    ticks = tuple(Tick(at=float(year), text=str(year)) for year in range(low, high + 1, every))
+    ticks = {float(year): str(year) for year in range(low, high + 1, every)}
     room = max(_YEAR_ROOM, room)
-    return Scale(low=low - room, high=high + room, per=1.0, unit="", ticks=ticks)
-
-
-def share_along(scale: Scale, place: float, *, log: bool) -> float:
-    """How far along an axis a place lies, from 0 to 1."""
-    if not log:
-        return (place - scale.low) / (scale.high - scale.low)
-    return math.log(place / scale.low) / math.log(scale.high / scale.low)
+    return Scale(low=low - room, high=high + room, unit="", ticks=ticks)
 
 
 def titled(label: str, unit: str) -> str:
@@ -164,8 +161,28 @@ def _counted(number: float) -> str:
     return f"{short} {prefix}".rstrip()
 
 
+def axis_scale(axis: Axis, values: Iterable[float], *, room: float = 1.5) -> Scale:
+    """`room` at both ends is for logarithmic axes; ratios have their own."""
+    if not axis.log:
+        scale = linear_scale(axis.unit, values)
+    else:
+        scale = ratio_scale(values) if axis.unit is Unit.RATIO else log_scale(axis.unit, values, room=room)
+    return _titled(scale, axis)
+
+
 def line_scales(curves: LineChart) -> tuple[Scale, Scale]:
-    return _x_scale(curves), _y_scale(curves)
+    points = [point.y for curve in curves.curves for point in curve.points]
+    y = axis_scale(curves.y, [end for value in points for end in _ends(value)], room=1.4)
+    return _titled(_x_scale(curves), curves.x), _with_room(y, 0.05)
+
+
+def scatter_scales(plane: ScatterPlot) -> tuple[Scale, Scale]:
+    """The lines end where the horizontal axis ends, so there it needs no room."""
+    points = [point for group in plane.groups for point in group.points]
+    ends = [end for line in plane.lines for end in line.points]
+    xs = [*(point.x for point in points), *(x for x, _ in ends)]
+    ys = [*(y for point in points for y in _ends(point.y)), *(y for _, y in ends)]
+    return axis_scale(plane.x, xs, room=1.0), axis_scale(plane.y, ys, room=_ROOM_ABOVE_AND_BELOW)
 
 
 def has_band(points: int) -> bool:
@@ -175,45 +192,31 @@ def has_band(points: int) -> bool:
 
 def _x_scale(curves: LineChart) -> Scale:
     if curves.names:
-        ticks = tuple(Tick(at=float(at), text=name) for at, name in enumerate(curves.names))
-        return Scale(low=-0.5, high=len(curves.names) - 0.5, per=1.0, unit="", ticks=ticks)
-    xs = sorted({place.x for curve in curves.curves for place in (*curve.points, *curve.gaps)})
+        ticks = {float(at): name for at, name in enumerate(curves.names)}
+        return Scale(low=-0.5, high=len(curves.names) - 0.5, unit="", ticks=ticks)
+    places = [[*(point.x for point in curve.points), *(x for x, _ in curve.gaps)] for curve in curves.curves]
+    xs = sorted({x for several in places for x in several})
     if curves.x.unit is Unit.YEAR:
         return year_scale(xs, room=_NAMES_SHARE * (max(xs) - min(xs) + 1) if xs else 0.0)
-    if not curves.x.log:
-        scale = linear_scale(curves.x.unit, xs)
-        room = (scale.high - scale.low) * 0.03
-        return Scale(low=scale.low, high=scale.high + room, per=scale.per, unit=scale.unit, ticks=scale.ticks)
-    scale = log_scale(curves.x.unit, xs, room=1.15)
-    if len(xs) > _OWN_TICKS_AT_MOST:
+    scale = _with_room(axis_scale(curves.x, xs, room=1.15), 0.03)
+    if not curves.x.log or len(xs) > _OWN_TICKS_AT_MOST:
         return scale
     # Batch sizes and thread counts are few, and read best where they stand.
-    ticks = tuple(Tick(at=x, text=_short(x)) for x in xs if x > 0)
-    return Scale(low=scale.low, high=scale.high, per=1.0, unit=scale.unit, ticks=ticks)
+    return replace(scale, ticks={x: _short(x) for x in xs if x > 0})
 
 
-def _y_scale(curves: LineChart) -> Scale:
-    points = [point.y for curve in curves.curves for point in curve.points]
-    ys = [y for value in points for y in (value.low, value.middle, value.high) if y is not None]
-    if curves.y.log:
-        return ratio_scale(ys) if curves.y.unit is Unit.RATIO else log_scale(curves.y.unit, ys, room=1.4)
-    scale = linear_scale(curves.y.unit, ys)
-    room = (scale.high - scale.low) * 0.05
-    return Scale(low=scale.low, high=scale.high + room, per=scale.per, unit=scale.unit, ticks=scale.ticks)
+def _with_room(scale: Scale, share: float) -> Scale:
+    """With room beyond the end of a linear axis."""
+    return scale if scale.log else replace(scale, high=scale.high + share * (scale.high - scale.low))
+
+
+def _titled(scale: Scale, axis: Axis) -> Scale:
+    return replace(scale, title=titled(axis.label, scale.unit))
+
+
+def _ends(value: Value) -> list[float]:
+    return [end for end in (value.low, value.middle, value.high) if end is not None]
 
 
 def _short(x: float) -> str:
     return f"{x:,.0f}" if x == int(x) else digits(x)
-
-
-def scatter_scales(plane: ScatterPlot) -> tuple[Scale, Scale]:
-    """The lines end where the horizontal axis ends, so there it needs no room."""
-    points = [point for group in plane.groups for point in group.points]
-    ends = [end for line in plane.lines for end in line.points]
-    xs = [*(point.x for point in points), *(x for x, _ in ends)]
-    ys = [*(y for point in points for y in (point.y.low, point.y.middle, point.y.high) if y), *(y for _, y in ends)]
-    return _scale(plane.x, xs, room=1.0), _scale(plane.y, ys, room=_ROOM_ABOVE_AND_BELOW)
-
-
-def _scale(axis: Axis, values: list[float], *, room: float) -> Scale:
-    return log_scale(axis.unit, values, room=room) if axis.log else linear_scale(axis.unit, values)

@@ -74,10 +74,10 @@ class TestLayers:
     def test_intervals_are_kept(self) -> None:
         panel = figure_of(layers_result(), "bars").panels[1]
         assert isinstance(panel, BarChart)
-        for piece in pieces(panel):
-            assert piece.value.low is not None
-            assert piece.value.high is not None
-            assert piece.value.low < piece.value.middle < piece.value.high
+        for value in (piece.segment.value for piece in pieces(panel)):
+            assert value.low is not None
+            assert value.high is not None
+            assert value.low < value.middle < value.high
 
     def test_what_is_no_layer_has_rows_of_its_own(self) -> None:
         result = layers_result()

@@ -10,8 +10,8 @@ from made_up import figure_of, figures_of
 from made_up_charts import point, years_chart
 
 from deepstone.errors import UsageError
-from deepstone.report.figure import CurvePoint, Figure, LineChart
-from deepstone.report.html.lines import lines_plot
+from deepstone.report.figure import Figure, LineChart, Point
+from deepstone.report.html.points import lines_plot
 from deepstone.report.labels import PointName, Sizes, point_names
 from deepstone.report.page import render_result
 from deepstone.report.scales import line_scales
@@ -29,7 +29,7 @@ def panels() -> list[LineChart]:
     return [panel for panel in figure().panels if isinstance(panel, LineChart)]
 
 
-def stops(curves: LineChart) -> dict[str, CurvePoint]:
+def stops(curves: LineChart) -> dict[str, Point]:
     return {stop.label: stop for curve in curves.curves for stop in curve.points}
 
 
@@ -62,7 +62,7 @@ def test_many_of_one_year_stay_within_it() -> None:
 
 def test_years_have_ticks_of_their_own_and_room_at_both_ends() -> None:
     x, _ = line_scales(panels()[0])
-    assert [tick.text for tick in x.ticks] == [str(year) for year in range(2017, 2027)]
+    assert list(x.ticks.values()) == [str(year) for year in range(2017, 2027)]
     assert x.low < 2016.5
     assert x.high > 2026.5
 
@@ -73,13 +73,13 @@ def test_a_line_leads_past_a_variant() -> None:
     joined, apart = tensorflow
     assert (joined["mode"], len(joined["x"])) == ("lines+markers+text", 3)
     assert (apart["mode"], len(apart["x"])) == ("markers+text", 1)
-    assert {place for key in plot.keys for place in key.traces} == set(range(len(plot.traces)))
+    assert {place for _, traces in plot.keys for place in traces} == set(range(len(plot.traces)))
 
 
 @pytest.mark.parametrize("panel", [0, 1])
 def test_every_name_stands_somewhere_and_none_on_another(panel: int) -> None:
     curves = panels()[panel]
-    named = list(point_names(curves, *line_scales(curves), PAPER))
+    named = list(point_names(curves, line_scales(curves), PAPER))
     assert {name.label for name in named} == set(stops(curves))
     boxes = [_box(name) for name in named]
     for number, (left, low, right) in enumerate(boxes):

@@ -12,13 +12,12 @@ from deepstone.report.figure import (
     BarLabel,
     BarRow,
     Column,
-    Curve,
-    CurveGap,
-    CurvePoint,
     Figure,
     IntervalOf,
     LineChart,
     Panel,
+    Point,
+    PointGroup,
     Segment,
     Series,
     Table,
@@ -89,7 +88,13 @@ def _colours(chart: Plotted) -> dict[str, str]:
 
 def _legend(chart: Plotted, colours: Mapping[str, str]) -> list[Series]:
     return [
-        Series(name=each.label, colour=colours[_bare(each.name)], published=each.published) for each in chart.series
+        Series(
+            name=each.label,
+            colour=colours[_bare(each.name)],
+            published=each.published,
+            marker="diamond" if each.published else "circle",
+        )
+        for each in chart.series
     ]
 
 
@@ -168,10 +173,10 @@ def _curves(
         x=Axis(label=chart.x_label, unit=chart.x_unit, log=chart.x_scale == "log"),
         y=Axis(label=chart.y_label, unit=chart.y_unit, log=chart.y_log),
         curves=tuple(
-            Curve(
+            PointGroup(
                 series=legend,
                 points=tuple(
-                    CurvePoint(
+                    Point(
                         x=where[point.x] + places.beside_its_year(series, point),
                         y=point.y,
                         details=_told(point, setups),
@@ -181,7 +186,7 @@ def _curves(
                     )
                     for point in sorted(series.points, key=lambda point: where[point.x])
                 ),
-                gaps=tuple(CurveGap(x=where[gap.x], why=gap.why) for gap in _gaps_of(chart, series)),
+                gaps=tuple((where[gap.x], gap.why) for gap in _gaps_of(chart, series)),
             )
             for legend, series in zip(_legend(chart, colours), chart.series, strict=True)
         ),

@@ -27,7 +27,6 @@ from deepstone.report.figure import (
 )
 from deepstone.report.figures import captions
 from deepstone.report.figures.captions import missing_whiskers
-from deepstone.report.figures.layer_times import PASSES
 from deepstone.report.palette import BACKWARD, FORWARD
 from deepstone.results.findings import Finding
 from deepstone.results.layers import LayerRow, LayerTable
@@ -36,8 +35,10 @@ from deepstone.results.record import Setup
 from deepstone.units import count
 
 _HOW_TO: Final = "measure the ceilings with `deepstone doctor --peaks`, then the layers again"
-_MARKERS: Final = {"forward": "circle", "backward": "diamond"}
-_COLOURS: Final = {"forward": FORWARD, "backward": BACKWARD}
+_SERIES: Final = (
+    Series(name="forward", colour=FORWARD),
+    Series(name="backward", colour=BACKWARD, marker="diamond"),
+)
 _NUMBERS: Final = (
     *number_columns(Unit.FLOPS_PER_BYTE, "intensity"),
     *number_columns(Unit.FLOPS_PER_S, "reached", "ceiling"),
@@ -188,15 +189,14 @@ def _panel(name: str, ceilings: _Ceilings, dots: list[_Dot]) -> ScatterPlot:
         lines=ceilings.lines(min(places) / _ROOM, max(places) * _ROOM),
         groups=tuple(
             PointGroup(
-                series=Series(name=part, colour=_COLOURS[part]),
-                marker=_MARKERS[part],
+                series=series,
                 points=tuple(
                     Point(label=dot.layer, x=dot.intensity, y=dot.reached, weight=dot.time_s)
                     for dot in dots
-                    if dot.part == part
+                    if dot.part == series.name
                 ),
             )
-            for part in PASSES
+            for series in _SERIES
         ),
     )
 

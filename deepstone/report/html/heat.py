@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final
+from typing import Final
 
 from deepstone.absent import Absent
 from deepstone.report.figure import Cell, HeatMap
-from deepstone.report.html.plot import LABEL_ROOM, Key, Plot, Trace, labels, lines
-from deepstone.report.palette import FRAME, HEAT, HEAT_ENDS_AT, HEAT_KEY, NOTHING, heat, readable_on
+from deepstone.report.html.plot import LABEL_ROOM, Plot, PlotlyObject, keys, labels, lines, scatter
+from deepstone.report.palette import FRAME, HEAT, HEAT_ENDS_AT, NOTHING, heat, readable_on
 from deepstone.report.wording import wrapped_name
 from deepstone.units import digits
 
@@ -46,11 +46,7 @@ def heat_plot(heat_map: HeatMap) -> Plot:
             },
             "shapes": _frames(heat_map),
         },
-        keys=(
-            *(Key(name=name, colour=heat(ratio)) for ratio, name in HEAT_KEY),
-            Key(name="no time", colour=NOTHING),
-            Key(name=heat_map.marked_means, colour=FRAME, frame=True),
-        ),
+        keys=keys(heat_map, lambda _: ()),
         height_px=len(names) * _ROW_PX + head_px + 6,
         least_px=least,
         labels=names,
@@ -58,7 +54,7 @@ def heat_plot(heat_map: HeatMap) -> Plot:
     )
 
 
-def _timed(heat_map: HeatMap) -> Trace:
+def _timed(heat_map: HeatMap) -> PlotlyObject:
     """Gaps where there is no time."""
     scale = [[at / (len(HEAT) - 1), colour] for at, colour in enumerate(HEAT)]
     return {
@@ -72,7 +68,7 @@ def _timed(heat_map: HeatMap) -> Trace:
     }
 
 
-def _empty(heat_map: HeatMap) -> Trace:
+def _empty(heat_map: HeatMap) -> PlotlyObject:
     """Where there is no time."""
     return {
         **_base(heat_map),
@@ -83,19 +79,18 @@ def _empty(heat_map: HeatMap) -> Trace:
     }
 
 
-def _texts(heat_map: HeatMap) -> Trace:
+def _texts(heat_map: HeatMap) -> PlotlyObject:
     """Over the cells, in whatever can be read on their colour; a letter where there is no time."""
     cells = [(column, row, cell) for row, cells in enumerate(heat_map.cells) for column, cell in enumerate(cells)]
-    return {
-        "type": "scatter",
-        "mode": "text",
-        "meta": "own colours",
-        "x": [column for column, _, _ in cells],
-        "y": [row for _, row, _ in cells],
-        "text": [_words(cell) for _, _, cell in cells],
-        "textfont": {"size": 11, "color": [readable_on(_colour(cell)) for _, _, cell in cells]},
-        "hoverinfo": "skip",
-    }
+    return scatter(
+        [column for column, _, _ in cells],
+        [row for _, row, _ in cells],
+        "text",
+        None,
+        meta="own colours",
+        text=[_words(cell) for _, _, cell in cells],
+        textfont={"size": 11, "color": [readable_on(_colour(cell)) for _, _, cell in cells]},
+    )
 
 
 def _words(cell: Cell) -> str:
@@ -108,7 +103,7 @@ def _colour(cell: Cell) -> str:
     return NOTHING if isinstance(cell.ratio, Absent) else heat(cell.ratio)
 
 
-def _base(heat_map: HeatMap) -> Trace:
+def _base(heat_map: HeatMap) -> PlotlyObject:
     return {
         "type": "heatmap",
         "showscale": False,
@@ -133,7 +128,7 @@ def _told(heat_map: HeatMap, row: int, column: int) -> str:
     return lines(heat_map.rows[row], heat_map.columns[column], *words, marked)
 
 
-def _frames(heat_map: HeatMap) -> list[dict[str, Any]]:
+def _frames(heat_map: HeatMap) -> list[PlotlyObject]:
     return [
         {
             "type": "rect",

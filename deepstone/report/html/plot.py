@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass
 from html import escape
 from typing import Any, Final, TypeAlias
 
-from deepstone.report.scales import Scale, titled
+from deepstone.report.figure import Panel
+from deepstone.report.labels import PointName
+from deepstone.report.legend import Entry, legend
+from deepstone.report.scales import Scale
 from deepstone.report.wording import shortened
 
-Trace: TypeAlias = dict[str, Any]
+PlotlyObject: TypeAlias = dict[str, Any]  # plotly's JSON: a trace, a layout, or a part of one
 
 LABEL_ROOM: Final = 34
 NARROW_LABEL_ROOM: Final = 20
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Key:
-    """An entry of the legend, which shows and hides traces. One without traces only explains a colour."""
-
-    name: str
-    colour: str
-    traces: tuple[int, ...] = ()
-    frame: bool = False
-    marker: str = "square"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,21 +35,30 @@ class Ruler:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plot:
-    """`labels` stand left of the rows, shorter ones in a narrow window; `wide_only` are notes that need a wide one."""
+    """`labels` stand left of the rows, shorter ones in a narrow window; `wide_only` are notes that need a wide one.
+
+    `keys` is the legend. Each entry shows and hides its traces; one without traces only explains a colour.
+    """
 
     title: str
-    traces: tuple[Trace, ...]
-    layout: dict[str, Any]
-    keys: tuple[Key, ...]
+    traces: tuple[PlotlyObject, ...]
+    layout: PlotlyObject
+    keys: tuple[tuple[Entry, tuple[int, ...]], ...]
     height_px: int
     least_px: int = 0
     labels: tuple[str, ...] = ()
     narrow_labels: tuple[str, ...] = ()
     ruler: Ruler | None = None
-    wide_only: tuple[dict[str, Any], ...] = field(default=())
+    wide_only: tuple[PlotlyObject, ...] = ()
 
-    def for_script(self) -> dict[str, Any]:
+    def for_script(self) -> PlotlyObject:
         return asdict(self)
+
+
+def keys(panel: Panel, traces: Callable[[int], Iterable[int]]) -> tuple[tuple[Entry, tuple[int, ...]], ...]:
+    """`traces` are those of an entry, by its place in the legend."""
+    entries = enumerate(legend(panel))
+    return tuple((entry, () if entry.series is None else tuple(traces(place))) for place, entry in entries)
 
 
 def inert(text: str) -> str:
@@ -74,13 +75,56 @@ def labels(names: Sequence[str], room: int) -> tuple[str, ...]:
     return tuple(inert(shortened(name, room)) for name in names)
 
 
-def ruler(scale: Scale, title: str, *, letters: int = 0, log: bool = False) -> Ruler:
+def ruler(scale: Scale, *, letters: int | None = None, tick_room: int = 100) -> Ruler:
+    """Without `letters`, nothing stands behind its end."""
     return Ruler(
         low=scale.low,
         high=scale.high,
-        at=tuple(tick.at for tick in scale.ticks),
-        texts=tuple(tick.text for tick in scale.ticks),
-        title=inert(titled(title, scale.unit)),
-        letters=letters,
-        log=log,
+        at=tuple(scale.ticks),
+        texts=tuple(inert(shortened(text, tick_room)) for text in scale.ticks.values()),
+        title=inert(scale.title),
+        letters=letters or 0,
+        log=scale.log,
+        room=letters is not None,
     )
+
+
+def axis(scale: Scale) -> PlotlyObject:
+    """For an axis that is the same in every window."""
+    return {
+        "type": "log" if scale.log else "linear",
+        "range": [scale.place(scale.low), scale.place(scale.high)],
+        "tickvals": list(scale.ticks),
+        "ticktext": [inert(text) for text in scale.ticks.values()],
+        "title": {"text": inert(scale.title), "standoff": 8, "font": {"size": 12}},
+    }
+
+
+def note(scales: tuple[Scale, Scale], at: tuple[float, float], text: str, side: str) -> PlotlyObject:
+    """A text at a place, above it, held at that side."""
+    return {
+        "x": scales[0].place(at[0]),
+        "y": scales[1].place(at[1]),
+        "text": inert(text),
+        "showarrow": False,
+        "xanchor": side,
+        "yanchor": "bottom",
+        "font": {"size": 11},
+    }
+
+
+def point_note(scales: tuple[Scale, Scale], name: PointName) -> PlotlyObject:
+    shift = {"xshift": name.shift[0], "yshift": name.shift[1]}
+    return {**note(scales, (name.point.x, name.point.y.middle), name.label, name.pin.side), **shift}
+
+
+def whiskers(below: Sequence[float], above: Sequence[float], **style: float | str) -> PlotlyObject:
+    return {"type": "data", "symmetric": False, "array": list(above), "arrayminus": list(below), **style}
+
+
+def scatter(
+    x: Sequence[float], y: Sequence[float], mode: str, told: Sequence[str] | None, **style: Any
+) -> PlotlyObject:
+    """A trace of points; `told` is for who points at them."""
+    hover = {"hoverinfo": "skip"} if told is None else {"hovertext": list(told), "hoverinfo": "text"}
+    return {"type": "scatter", "mode": mode, "x": list(x), "y": list(y), **hover, **style}

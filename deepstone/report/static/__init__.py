@@ -6,19 +6,17 @@ import io
 import logging
 import textwrap
 import warnings
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import matplotlib as mpl
 
 from deepstone.report.figure import BarChart, Figure, HeatMap, LineChart, Panel, ScatterPlot
-from deepstone.report.static.bars import bars_height_in, bars_width_in, draw_bars
+from deepstone.report.static.bars import bars_height_in, draw_bars
 from deepstone.report.static.heat import draw_heat, heat_height_in, heat_width_in
-from deepstone.report.static.lines import draw_lines, lines_height_in, lines_width_in
-from deepstone.report.static.scatter import draw_scatter, scatter_height_in, scatter_width_in
-from deepstone.report.static.sheet import FAINT_INK, LETTER, Sheet
+from deepstone.report.static.points import LINES_HEIGHT_IN, SCATTER_HEIGHT_IN, draw_lines, draw_scatter
+from deepstone.report.static.sheet import FAINT_INK, LETTER, Sheet, draw_head, head_in
 
+_WIDTH_IN: Final = 10.0
 _MARGIN_IN: Final = 0.3
 _BETWEEN_IN: Final = 0.15
 _CAPTION_SIZE: Final = 7.5
@@ -26,30 +24,13 @@ _CAPTION_LINE_IN: Final = 0.15
 _DOUBTS_AT_MOST: Final = 8
 _DPI: Final = 144
 _SETTINGS: Final[dict[str, Any]] = {
-    "font.family": [
-        "DejaVu Sans",
-        "Verdana",
-    ],  # the first comes with matplotlib; a viewer of SVG may have only the second
+    # The first comes with matplotlib; a viewer of SVG may have only the second.
+    "font.family": ["DejaVu Sans", "Verdana"],
     "svg.fonttype": "none",  # text stays text: it can be searched, read aloud and edited
     "svg.hashsalt": "deepstone",
     "text.parse_math": False,  # a layer may be called $x$
     "text.usetex": False,
     "axes.unicode_minus": False,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class _Drawer:
-    width_in: Callable[[Any], float]
-    height_in: Callable[[Any, float], float]
-    draw: Callable[[Sheet, Any, float, float, float], None]
-
-
-_DRAWERS: Final[dict[type[Panel], _Drawer]] = {
-    BarChart: _Drawer(bars_width_in, bars_height_in, draw_bars),
-    LineChart: _Drawer(lines_width_in, lines_height_in, draw_lines),
-    ScatterPlot: _Drawer(scatter_width_in, scatter_height_in, draw_scatter),
-    HeatMap: _Drawer(heat_width_in, heat_height_in, draw_heat),
 }
 
 
@@ -72,26 +53,57 @@ def _saved(sheet: Sheet, kind: str) -> bytes:
 
 def _drawn(figure: Figure) -> Sheet:
     """Everything in a column, each panel as high as it needs to be."""
-    drawers = [(panel, _DRAWERS[type(panel)]) for panel in figure.panels]
-    inner_in = max(drawer.width_in(panel) for panel, drawer in drawers)
-    heights = [drawer.height_in(panel, inner_in) for panel, drawer in drawers]
+    inner_in = max(_width_in(panel) for panel in figure.panels)
+    heads = [head_in(panel, inner_in) for panel in figure.panels]
+    bodies = [_body_in(panel) for panel in figure.panels]
     head = _head(figure, inner_in)
     caption = _caption(figure, inner_in)
-    head_in = sum(line_in for _, line_in, _ in head) + 0.1
-    total = head_in + sum(heights) + _BETWEEN_IN * len(heights) + len(caption) * _CAPTION_LINE_IN
+    top_in = sum(line_in for _, line_in, _ in head) + 0.1
+    panels_in = sum(heads) + sum(bodies) + _BETWEEN_IN * len(bodies)
+    total = top_in + panels_in + len(caption) * _CAPTION_LINE_IN
     sheet = Sheet.new(inner_in + 2 * _MARGIN_IN, total + 2 * _MARGIN_IN)
     top = _MARGIN_IN
     for words, line_in, style in head:
         sheet.text(_MARGIN_IN, top, words, **style)
         top += line_in
-    top = _MARGIN_IN + head_in
-    for (panel, drawer), height in zip(drawers, heights, strict=True):
-        drawer.draw(sheet, panel, top, _MARGIN_IN, inner_in)
-        top += height + _BETWEEN_IN
+    top = _MARGIN_IN + top_in
+    for panel, above_in, body_in in zip(figure.panels, heads, bodies, strict=True):
+        draw_head(sheet, panel, _MARGIN_IN, top, inner_in)
+        _draw_body(sheet, panel, top + above_in, _MARGIN_IN, inner_in)
+        top += above_in + body_in + _BETWEEN_IN
     for line in caption:
         sheet.text(_MARGIN_IN, top, line, size=_CAPTION_SIZE, color=FAINT_INK)
         top += _CAPTION_LINE_IN
     return sheet
+
+
+def _width_in(panel: Panel) -> float:
+    return max(_WIDTH_IN, heat_width_in(panel)) if isinstance(panel, HeatMap) else _WIDTH_IN
+
+
+def _body_in(panel: Panel) -> float:
+    """The height of all below the legend."""
+    match panel:
+        case BarChart():
+            return bars_height_in(panel)
+        case HeatMap():
+            return heat_height_in(panel)
+        case LineChart():
+            return LINES_HEIGHT_IN
+        case ScatterPlot():
+            return SCATTER_HEIGHT_IN
+
+
+def _draw_body(sheet: Sheet, panel: Panel, top_in: float, left_in: float, width_in: float) -> None:
+    match panel:
+        case BarChart():
+            draw_bars(sheet, panel, top_in, left_in, width_in)
+        case HeatMap():
+            draw_heat(sheet, panel, top_in, left_in)
+        case LineChart():
+            draw_lines(sheet, panel, top_in, left_in, width_in)
+        case ScatterPlot():
+            draw_scatter(sheet, panel, top_in, left_in, width_in)
 
 
 def _head(figure: Figure, width_in: float) -> list[tuple[str, float, dict[str, Any]]]:

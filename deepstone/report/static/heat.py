@@ -9,34 +9,29 @@ from matplotlib.patches import Rectangle
 
 from deepstone.absent import Absent
 from deepstone.report.figure import Cell, HeatMap
-from deepstone.report.palette import FRAME, HEAT_KEY, NOTHING, heat, readable_on
-from deepstone.report.static.sheet import INK, LEGEND_LINE_IN, LETTER, Entry, Sheet, draw_legend, legend_lines
+from deepstone.report.palette import FRAME, NOTHING, heat, readable_on
+from deepstone.report.static.sheet import INK, LETTER, SIZE, Sheet
 from deepstone.report.wording import shortened, wrapped_name
 
-_TITLE_IN: Final = 0.27
 _COLUMN_IN: Final = 0.98
 _ROW_IN: Final = 0.34
 _HEAD_LINE_IN: Final = 0.135
-_SIZE: Final = 8.0
 _CELL_SIZE: Final = 6.8
 _LABEL_ROOM: Final = 40
 _COLUMN_ROOM: Final = 14
 
 
 def heat_width_in(heat_map: HeatMap) -> float:
-    return max(10.0, _labels_in(heat_map) + len(heat_map.columns) * _COLUMN_IN + 0.1)
+    return _labels_in(heat_map) + len(heat_map.columns) * _COLUMN_IN + 0.1
 
 
-def heat_height_in(heat_map: HeatMap, width_in: float) -> float:
-    return _TITLE_IN + _legend_in(heat_map, width_in) + _head_in(heat_map) + len(heat_map.rows) * _ROW_IN + 0.15
+def heat_height_in(heat_map: HeatMap) -> float:
+    return _columns_in(heat_map) + len(heat_map.rows) * _ROW_IN + 0.15
 
 
-def draw_heat(sheet: Sheet, heat_map: HeatMap, top_in: float, left_in: float, width_in: float) -> None:
-    sheet.text(left_in, top_in, heat_map.title, size=10, weight="bold")
-    draw_legend(sheet, left_in, top_in + _TITLE_IN, legend_lines(_entries(heat_map), width_in))
-    top = top_in + _TITLE_IN + _legend_in(heat_map, width_in) + _head_in(heat_map)
+def draw_heat(sheet: Sheet, heat_map: HeatMap, top_in: float, left_in: float) -> None:
     size_in = len(heat_map.columns) * _COLUMN_IN, len(heat_map.rows) * _ROW_IN
-    axes = sheet.axes(left_in + _labels_in(heat_map), top, *size_in)
+    axes = sheet.axes(left_in + _labels_in(heat_map), top_in + _columns_in(heat_map), *size_in)
     _draw_frame(axes, heat_map)
     for row, cells in enumerate(heat_map.cells):
         for column, cell in enumerate(cells):
@@ -52,24 +47,12 @@ def _labels(heat_map: HeatMap) -> list[str]:
 
 
 def _labels_in(heat_map: HeatMap) -> float:
-    return max((len(label) for label in _labels(heat_map)), default=0) * _SIZE * LETTER + 0.15
+    return max((len(label) for label in _labels(heat_map)), default=0) * SIZE * LETTER + 0.15
 
 
-def _head_in(heat_map: HeatMap) -> float:
+def _columns_in(heat_map: HeatMap) -> float:
+    """How high the names of columns are."""
     return max(len(wrapped_name(column, _COLUMN_ROOM)) for column in heat_map.columns) * _HEAD_LINE_IN + 0.1
-
-
-def _legend_in(heat_map: HeatMap, width_in: float) -> float:
-    return len(legend_lines(_entries(heat_map), width_in)) * LEGEND_LINE_IN + 0.08
-
-
-def _entries(heat_map: HeatMap) -> list[Entry]:
-    key = [Entry(name=name, colour=heat(ratio)) for ratio, name in HEAT_KEY]
-    return [
-        *key,
-        Entry(name="no time", colour=NOTHING),
-        Entry(name=heat_map.marked_means, colour=FRAME, frame=True),
-    ]
 
 
 def _draw_frame(axes: Axes, heat_map: HeatMap) -> None:
@@ -77,7 +60,7 @@ def _draw_frame(axes: Axes, heat_map: HeatMap) -> None:
     axes.set_ylim(len(heat_map.rows), 0)
     heads = ["\n".join(wrapped_name(column, _COLUMN_ROOM)) for column in heat_map.columns]
     axes.set_xticks([at + 0.5 for at in range(len(heads))], labels=heads, fontsize=7.5, color=INK)
-    axes.set_yticks([at + 0.5 for at in range(len(heat_map.rows))], labels=_labels(heat_map), fontsize=_SIZE, color=INK)
+    axes.set_yticks([at + 0.5 for at in range(len(heat_map.rows))], labels=_labels(heat_map), fontsize=SIZE, color=INK)
     axes.tick_params(axis="both", length=0, labeltop=True, labelbottom=False)
     for spine in axes.spines.values():
         spine.set_visible(False)

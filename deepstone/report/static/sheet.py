@@ -1,35 +1,39 @@
-"""A sheet of paper to draw on: places are inches from its upper left corner."""
+"""A sheet of paper to draw on, with what panels have in common. Places are inches from its upper left corner."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal, TypedDict
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Rectangle
 
+from deepstone.report.figure import Marker, Panel
+from deepstone.report.labels import PointName, Sizes
+from deepstone.report.legend import Entry, legend
+from deepstone.report.scales import Scale
+from deepstone.report.wording import wrapped_name
+
 INK: Final = "#1B1F24"
 FAINT_INK: Final = "#57606A"
-GRID: Final = "#D8DCE1"
 LETTER: Final = 0.6 / 72  # inches per point of size that a letter of DejaVu Sans takes on average
-LEGEND_SIZE: Final = 8.0
-LEGEND_LINE_IN: Final = 0.2
+SIZE: Final = 8.0
+NAME_SIZE: Final = 7.0
+MARKERS: Final[Mapping[Marker, str]] = {"circle": "o", "diamond": "D"}
+LINES: Final[Mapping[bool, str]] = {False: "-", True: "--"}  # of what was measured, and of what others published
+_GRID: Final = "#D8DCE1"
+_TITLE_IN: Final = 0.27
+_LEGEND_LINE_IN: Final = 0.2
 _SWATCH_IN: Final = 0.14
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
-    """Of a legend. A frame without a filling stands for marked cells; a marker for points, on a line or not."""
-
-    name: str
-    colour: str
-    frame: bool = False
-    marker: str = ""
-    hollow: bool = False
-    hatched: bool = False
-    line: str = ""
+class BarStyle(TypedDict):
+    facecolor: str
+    edgecolor: str
+    hatch: str | None
+    linewidth: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,11 +76,26 @@ class Sheet:
         self.canvas.add_artist(Rectangle(corner, *size, transform=self.canvas.transFigure, **style))
 
 
-def legend_lines(entries: Sequence[Entry], width_in: float) -> list[list[Entry]]:
+def head_in(panel: Panel, width_in: float) -> float:
+    """How high the title and the legend of a panel are."""
+    return _TITLE_IN + len(_legend_lines(panel, width_in)) * _LEGEND_LINE_IN + 0.08
+
+
+def draw_head(sheet: Sheet, panel: Panel, left_in: float, top_in: float, width_in: float) -> None:
+    sheet.text(left_in, top_in, panel.title, size=10, weight="bold")
+    for number, line in enumerate(_legend_lines(panel, width_in)):
+        left, top = left_in, top_in + _TITLE_IN + number * _LEGEND_LINE_IN
+        for entry in line:
+            _draw_swatch(sheet, left, top, entry)
+            sheet.text(left + _SWATCH_IN + 0.07, top + 0.01, entry.name, size=SIZE)
+            left += _entry_in(entry)
+
+
+def _legend_lines(panel: Panel, width_in: float) -> list[list[Entry]]:
     """As many entries in a line as fit."""
     lines: list[list[Entry]] = [[]]
     used = 0.0
-    for entry in entries:
+    for entry in legend(panel):
         needed = _entry_in(entry)
         if lines[-1] and used + needed > width_in:
             lines.append([])
@@ -86,31 +105,68 @@ def legend_lines(entries: Sequence[Entry], width_in: float) -> list[list[Entry]]
     return lines
 
 
-def draw_legend(sheet: Sheet, left_in: float, top_in: float, lines: Sequence[Sequence[Entry]]) -> None:
-    for number, line in enumerate(lines):
-        left, top = left_in, top_in + number * LEGEND_LINE_IN
-        for entry in line:
-            _draw_swatch(sheet, left, top, entry)
-            sheet.text(left + _SWATCH_IN + 0.07, top + 0.01, entry.name, size=LEGEND_SIZE)
-            left += _entry_in(entry)
-
-
 def _draw_swatch(sheet: Sheet, left_in: float, top_in: float, entry: Entry) -> None:
-    if entry.marker:
+    if entry.marker != "square":
         axes = sheet.axes(left_in, top_in, _SWATCH_IN, _SWATCH_IN)
         axes.set_axis_off()
         if entry.line:
-            axes.plot([-1, 1], [0, 0], entry.line, color=entry.colour, linewidth=1.5)
+            axes.plot([-1, 1], [0, 0], LINES[entry.hollow], color=entry.colour, linewidth=1.5)
         filling = "white" if entry.hollow else entry.colour
-        axes.plot([0], [0], entry.marker, color=entry.colour, markerfacecolor=filling, markersize=6)
-    elif entry.frame:
+        axes.plot([0], [0], MARKERS[entry.marker], color=entry.colour, markerfacecolor=filling, markersize=6)
+    elif entry.hollow and entry.series is None:
         sheet.patch(left_in, top_in, _SWATCH_IN, _SWATCH_IN, facecolor="none", edgecolor=entry.colour, linewidth=1.8)
-    elif entry.hatched:
-        style = {"facecolor": "white", "edgecolor": entry.colour, "hatch": "/////", "linewidth": 1.0}
-        sheet.patch(left_in, top_in, _SWATCH_IN, _SWATCH_IN, **style)
     else:
-        sheet.patch(left_in, top_in, _SWATCH_IN, _SWATCH_IN, facecolor=entry.colour, edgecolor="none")
+        sheet.patch(left_in, top_in, _SWATCH_IN, _SWATCH_IN, **bar_style(entry.colour, hatched=entry.hollow))
 
 
 def _entry_in(entry: Entry) -> float:
-    return _SWATCH_IN + 0.07 + len(entry.name) * LEGEND_SIZE * LETTER + 0.2
+    return _SWATCH_IN + 0.07 + len(entry.name) * SIZE * LETTER + 0.2
+
+
+def bar_style(colour: str, *, hatched: bool) -> BarStyle:
+    if hatched:
+        return {"facecolor": "white", "edgecolor": colour, "hatch": "/////", "linewidth": 1.0}
+    return {"facecolor": colour, "edgecolor": "none", "hatch": None, "linewidth": 0.0}
+
+
+def draw_frame(axes: Axes, x: Scale, y: Scale, *, grid: Literal["both", "y"], room: int = 0) -> None:
+    """The axes of points and lines. Texts at ticks across are wrapped where they have `room` for so many letters."""
+    axes.set(xscale="log" if x.log else "linear", xlim=(x.low, x.high))
+    axes.set(yscale="log" if y.log else "linear", ylim=(y.low, y.high))
+    across = ["\n".join(wrapped_name(text, room)) if room else text for text in x.ticks.values()]
+    axes.set_xticks(list(x.ticks), labels=across, fontsize=SIZE)
+    axes.set_yticks(list(y.ticks), labels=list(y.ticks.values()), fontsize=SIZE)
+    axes.minorticks_off()
+    axes.set_xlabel(x.title, fontsize=SIZE, color=FAINT_INK)
+    axes.set_ylabel(y.title, fontsize=SIZE, color=FAINT_INK)
+    axes.tick_params(axis="both", length=0, colors=FAINT_INK)
+    show_frame(axes, grid, ("left", "bottom"))
+
+
+def show_frame(axes: Axes, grid: Literal["both", "x", "y"], sides: tuple[str, ...]) -> None:
+    axes.grid(axis=grid, color=_GRID, linewidth=0.6)
+    axes.set_axisbelow(True)
+    for side, spine in axes.spines.items():
+        spine.set_visible(side in sides)
+        spine.set_color(FAINT_INK)
+
+
+def name_sizes(width_in: float, height_in: float) -> Sizes:
+    """In points, which is what offsets are given in."""
+    return Sizes(width=width_in * 72, height=height_in * 72, letter=NAME_SIZE * LETTER * 72, line=NAME_SIZE * 1.25)
+
+
+def draw_names(axes: Axes, names: Iterable[PointName], *, coloured: bool) -> None:
+    for name in names:
+        axes.annotate(
+            name.text,
+            (name.point.x, name.point.y.middle),
+            name.shift,
+            textcoords="offset points",
+            fontsize=NAME_SIZE,
+            color=name.series.colour if coloured else INK,
+            ha=name.pin.side,
+            va="bottom",
+            arrowprops={"arrowstyle": "-", "color": FAINT_INK, "linewidth": 0.5} if name.led else None,
+            zorder=6,
+        )

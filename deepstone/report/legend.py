@@ -1,0 +1,51 @@
+"""The legend of a panel, for both drawers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from deepstone.report.figure import BarChart, HeatMap, LineChart, Marker, Panel, Series
+from deepstone.report.palette import FRAME, HEAT_KEY, NOTHING, heat
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Entry:
+    """A square stands for bars and cells, a marker for points. `hollow` is drawn as an outline.
+
+    `series` is a position among the panel's series; one without only explains a colour.
+    """
+
+    name: str
+    colour: str
+    marker: Marker | Literal["square"] = "square"
+    hollow: bool = False
+    line: bool = False
+    series: int | None = None
+
+
+def legend(panel: Panel) -> list[Entry]:
+    """Of bars, only the series that some bar has."""
+    if isinstance(panel, HeatMap):
+        return [
+            *(Entry(name=name, colour=heat(ratio)) for ratio, name in HEAT_KEY),
+            Entry(name="no time", colour=NOTHING),
+            Entry(name=panel.marked_means, colour=FRAME, hollow=True),
+        ]
+    if isinstance(panel, BarChart):
+        used = {segment.series for row in panel.rows for bar in row.bars for segment in bar}
+        marked = panel.axis.log
+        return [_entry(series, at, marked=marked) for at, series in enumerate(panel.series) if at in used]
+    groups, line = (panel.curves, True) if isinstance(panel, LineChart) else (panel.groups, False)
+    return [_entry(group.series, at, marked=True, line=line) for at, group in enumerate(groups)]
+
+
+def _entry(series: Series, at: int, *, marked: bool, line: bool = False) -> Entry:
+    return Entry(
+        name=series.name,
+        colour=series.colour,
+        marker=series.marker if marked else "square",
+        hollow=series.published,
+        line=line,
+        series=at,
+    )
