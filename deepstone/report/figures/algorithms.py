@@ -109,16 +109,13 @@ def algorithms(finding: Finding) -> Figure:
         for row in rows[batch]
         for line in _table_rows(row)
     ]
-    return Figure(
-        name="algorithms",
-        model=finding.model or "",
-        title="convolution algorithms",
-        subtitle=captions.subtitle(finding),
-        panels=tuple(panels),
+    return captions.finding_figure(
+        finding,
+        "algorithms",
+        "convolution algorithms",
+        panels=panels,
         caption=(*told, "Each cell: time, and workspace where it is known.", *notes.lines()),
         table=Table(columns=(*several, *name_columns(*_WORDS), *_NUMBERS), rows=tuple(lines)),
-        commands=captions.commands(finding),
-        doubts=captions.doubts(finding),
     )
 
 

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 from deepstone.absent import Absent
 from deepstone.errors import RefusedInputError
-from deepstone.report.figure import BarChart, LineChart, NothingToDrawError, Panel, ScatterPlot, Value
+from deepstone.report.figure import (
+    BarChart,
+    Column,
+    Figure,
+    LineChart,
+    NothingToDrawError,
+    Panel,
+    ScatterPlot,
+    Table,
+    TableCell,
+    Value,
+    name_columns,
+)
 from deepstone.report.wording import shortened
 from deepstone.results.convolutions import ConvolutionLab
 from deepstone.results.doubt import Doubt
@@ -60,6 +72,32 @@ def failures(finding: Finding) -> list[str]:
         for name, part in parts_by("frameworks", finding).items()
         if not _is_ok(part)
     ]
+
+
+def finding_figure(
+    finding: Finding, name: str, title: str, *, panels: Iterable[Panel], caption: Iterable[str], table: Table
+) -> Figure:
+    """What was measured, how, and with which doubts is told as every figure tells it."""
+    return Figure(
+        name=name,
+        model=finding.model or "",
+        title=title,
+        subtitle=subtitle(finding),
+        panels=tuple(panels),
+        caption=tuple(caption),
+        table=table,
+        commands=commands(finding),
+        doubts=doubts(finding),
+    )
+
+
+def table_by_framework(columns: Iterable[Column], rows: Mapping[str, Iterable[tuple[TableCell, ...]]]) -> Table:
+    """The framework has a column only where it has a name."""
+    several = "" not in rows
+    return Table(
+        columns=(*(name_columns("framework") if several else ()), *columns),
+        rows=tuple((name, *row) if several else row for name, own in rows.items() for row in own),
+    )
 
 
 def subtitle(finding: Finding) -> str:

@@ -15,6 +15,7 @@ from deepstone.report.figure import (
     Segment,
     Series,
     Table,
+    TableCell,
     Unit,
     Value,
     name_columns,
@@ -53,11 +54,10 @@ def layers_bars(finding: Finding) -> Figure:
         rows=rows,
     )
     panels = (whole, layers) if whole.rows else (layers,)
-    return Figure(
-        name="bars",
-        model=finding.model or "",
-        title="where the time of a step goes",
-        subtitle=captions.subtitle(finding),
+    return captions.finding_figure(
+        finding,
+        "bars",
+        "where the time of a step goes",
         panels=panels,
         caption=(
             *others_in_words(shown, others),
@@ -67,8 +67,6 @@ def layers_bars(finding: Finding) -> Figure:
             *missing_whiskers(panels),
         ),
         table=_table(parts),
-        commands=captions.commands(finding),
-        doubts=captions.doubts(finding),
     )
 
 
@@ -180,28 +178,21 @@ def _medians_apart(table: LayerTable) -> list[str]:
 
 
 def _table(parts: Mapping[str, Sequence[LayerTimes]]) -> Table:
-    several = "" not in parts
     kinds = list(dict.fromkeys(part for layers in parts.values() for layer in layers for part, _ in layer.isolated))
-    head = ("framework", "layer", "op") if several else ("layer", "op")
     columns = (
-        *name_columns(*head),
+        *name_columns("layer", "op"),
         *number_columns(Unit.SECONDS, *PASSES),
         *number_columns(Unit.SHARE, "share"),
         *number_columns(Unit.SECONDS, *(f"{kind}, isolated" for kind in kinds)),
     )
-    rows = [
-        (
-            *((framework,) if several else ()),
-            layer.name,
-            layer.op,
-            *(time for _, time in layer.in_step),
-            layer.share,
-            *(dict(layer.isolated).get(kind) for kind in kinds),
-        )
-        for framework, layers in parts.items()
-        for layer in layers
-    ]
-    return Table(columns=columns, rows=tuple(rows))
+    rows = {framework: [_table_row(layer, kinds) for layer in layers] for framework, layers in parts.items()}
+    return captions.table_by_framework(columns, rows)
+
+
+def _table_row(layer: LayerTimes, kinds: Sequence[str]) -> tuple[TableCell, ...]:
+    isolated = dict(layer.isolated)
+    times = (time for _, time in layer.in_step)
+    return (layer.name, layer.op, *times, layer.share, *(isolated.get(kind) for kind in kinds))
 
 
 def groups_bars(finding: Finding) -> Figure:
@@ -226,16 +217,13 @@ def groups_bars(finding: Finding) -> Figure:
         for name in names
     ]
     axis = Axis(label="time per step", unit=Unit.SECONDS)
-    return Figure(
-        name="groups",
-        model=finding.model or "",
-        title="time by kind of layer",
-        subtitle=captions.subtitle(finding),
+    return captions.finding_figure(
+        finding,
+        "groups",
+        "time by kind of layer",
         panels=(BarChart(title="Kinds of layers", axis=axis, series=tuple(series), rows=tuple(rows)),),
         caption=("Shares are of the sum of all layers.", *captions.failures(finding)),
         table=_group_table(groups),
-        commands=captions.commands(finding),
-        doubts=captions.doubts(finding),
     )
 
 
@@ -249,12 +237,9 @@ def _group_note(group: LayerGroup) -> str:
 
 
 def _group_table(groups: Mapping[str, Mapping[str, LayerGroup]]) -> Table:
-    several = "" not in groups
-    head = ("framework", "kind") if several else ("kind",)
-    rows = [
-        (*((framework,) if several else ()), group.name, group.forward_s, group.backward_s, group.share)
+    rows = {
+        framework: [(group.name, group.forward_s, group.backward_s, group.share) for group in each.values()]
         for framework, each in groups.items()
-        for group in each.values()
-    ]
+    }
     numbers = (*number_columns(Unit.SECONDS, *PASSES), *number_columns(Unit.SHARE, "share"))
-    return Table(columns=(*name_columns(*head), *numbers), rows=tuple(rows))
+    return captions.table_by_framework((*name_columns("kind"), *numbers), rows)

@@ -15,7 +15,6 @@ from deepstone.report.figure import (
     NothingToDrawError,
     Segment,
     Series,
-    Table,
     TableCell,
     Unit,
     Value,
@@ -46,33 +45,26 @@ _HOW_TO: Final = "`deepstone memory` measures it"
 def memory(finding: Finding) -> Figure:
     panels: list[BarChart] = []
     told: list[str] = []
-    rows: list[tuple[TableCell, ...]] = []
-    parts = captions.contents(finding, MemoryUse)
-    for name, use in parts.items():
+    rows: dict[str, list[tuple[TableCell, ...]]] = {}
+    for name, use in captions.contents(finding, MemoryUse).items():
         predicted, layers = _by_layer(use, name or "this result")
         shown, others = costliest(layers, _total)
         begin = f"{name}: " if name else ""
         panels += [_whole(begin, use, predicted, others), _layers(begin, shown, some=bool(others))]
         told += [f"{begin}{line}" for line in [*others_in_words(shown, others), *_compared(use, predicted, layers)]]
-        rows += [(*((name,) if name else ()), layer.name, layer.op, *_kinds(layer), _total(layer)) for layer in layers]
-    head = ("framework", "layer", "op") if "" not in parts else ("layer", "op")
-    return Figure(
-        name="memory",
-        model=finding.model or "",
-        title="what memory is used for",
-        subtitle=captions.subtitle(finding),
-        panels=tuple(panels),
+        rows[name] = [(layer.name, layer.op, *_kinds(layer), _total(layer)) for layer in layers]
+    columns = (*name_columns("layer", "op"), *number_columns(Unit.BYTES, *_KINDS, "total"))
+    return captions.finding_figure(
+        finding,
+        "memory",
+        "what memory is used for",
+        panels=panels,
         caption=(
             *told,
             *captions.failures(finding),
             "Predicted from the layer graph; activations are those kept for the backward pass.",
         ),
-        table=Table(
-            columns=(*name_columns(*head), *number_columns(Unit.BYTES, *_KINDS, "total")),
-            rows=tuple(rows),
-        ),
-        commands=captions.commands(finding),
-        doubts=captions.doubts(finding),
+        table=captions.table_by_framework(columns, rows),
     )
 
 

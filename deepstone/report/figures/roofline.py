@@ -17,7 +17,6 @@ from deepstone.report.figure import (
     PointGroup,
     ScatterPlot,
     Series,
-    Table,
     TableCell,
     Unit,
     Value,
@@ -104,7 +103,7 @@ class _Dot:
 
 def roofline(finding: Finding) -> Figure:
     panels: list[ScatterPlot] = []
-    rows: list[tuple[TableCell, ...]] = []
+    rows: dict[str, list[tuple[TableCell, ...]]] = {}
     tables = captions.contents(finding, LayerTable)
     for name, part in captions.by_framework(finding).items():
         ceilings, dots = _ceilings(tables[name]), _dots(tables[name])
@@ -112,14 +111,12 @@ def roofline(finding: Finding) -> Figure:
             raise NothingToDrawError(f"{name or 'this result'} has no layer with FLOPs, bytes and a time")
         panels.append(_panel(name, ceilings, dots))
         precision = "" if part.setup is None else _precision(part.setup)
-        rows += [(*((name,) if name else ()), *_table_row(dot, ceilings, precision)) for dot in dots]
-    head = ("framework", "layer", "pass") if "" not in tables else ("layer", "pass")
-    return Figure(
-        name="roofline",
-        model=finding.model or "",
-        title="how near each layer comes to what the machine can do",
-        subtitle=captions.subtitle(finding),
-        panels=tuple(panels),
+        rows[name] = [_table_row(dot, ceilings, precision) for dot in dots]
+    return captions.finding_figure(
+        finding,
+        "roofline",
+        "how near each layer comes to what the machine can do",
+        panels=panels,
         caption=(
             "Ceilings were measured on this machine, not taken from a data sheet.",
             "A convolution is above its ceiling where the library knows one of fewer operations (Winograd, FFT).",
@@ -128,9 +125,7 @@ def roofline(finding: Finding) -> Figure:
             *missing_whiskers(panels),
             *captions.failures(finding),
         ),
-        table=Table(columns=(*name_columns(*head), *_NUMBERS), rows=tuple(rows)),
-        commands=captions.commands(finding),
-        doubts=captions.doubts(finding),
+        table=captions.table_by_framework((*name_columns("layer", "pass"), *_NUMBERS), rows),
     )
 
 
