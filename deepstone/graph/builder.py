@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from deepstone.errors import GraphError
 from deepstone.graph.graph import Graph, Layer, make_op
 from deepstone.graph.ops import OpError
+
+Sides: TypeAlias = int | tuple[int, int]
+Padding: TypeAlias = int | tuple[int, int] | tuple[int, int, int, int]
 
 
 class Builder:
@@ -17,6 +22,11 @@ class Builder:
     def build(self) -> Graph:
         return Graph(self._name, self._layers)
 
+    def build_classifier(self, name: str, source: str, *, classes: int) -> Graph:
+        """With a dense layer of that name and the loss at its end."""
+        self.softmax_cross_entropy("loss", self.dense(name, source, features=classes))
+        return self.build()
+
     def input(self, name: str, shape: tuple[int, int, int]) -> str:
         return self._put("input", name, (), shape=shape)
 
@@ -26,35 +36,18 @@ class Builder:
         source: str,
         *,
         channels: int,
-        kernel: int | tuple[int, int],
-        stride: int | tuple[int, int] = 1,
-        pad: int | tuple[int, int] | tuple[int, int, int, int] = 0,
-        dilation: int | tuple[int, int] = 1,
+        kernel: Sides,
+        stride: Sides = 1,
+        pad: Padding = 0,
+        dilation: Sides = 1,
         groups: int = 1,
         bias: bool = True,
     ) -> str:
-        return self._put(
-            "conv",
-            name,
-            (source,),
-            channels=channels,
-            kernel=kernel,
-            stride=stride,
-            pad=_pad(pad),
-            dilation=dilation,
-            groups=groups,
-            bias=bias,
-        )
+        sizes = {"kernel": kernel, "stride": stride, "pad": _pad(pad), "dilation": dilation}
+        return self._put("conv", name, (source,), channels=channels, groups=groups, bias=bias, **sizes)
 
     def max_pool(
-        self,
-        name: str,
-        source: str,
-        *,
-        kernel: int | tuple[int, int],
-        stride: int | tuple[int, int],
-        pad: int | tuple[int, int] | tuple[int, int, int, int] = 0,
-        ceil_mode: bool = False,
+        self, name: str, source: str, *, kernel: Sides, stride: Sides, pad: Padding = 0, ceil_mode: bool = False
     ) -> str:
         return self._put("max_pool", name, (source,), kernel=kernel, stride=stride, pad=_pad(pad), ceil_mode=ceil_mode)
 
@@ -63,22 +56,14 @@ class Builder:
         name: str,
         source: str,
         *,
-        kernel: int | tuple[int, int],
-        stride: int | tuple[int, int],
-        pad: int | tuple[int, int] | tuple[int, int, int, int] = 0,
+        kernel: Sides,
+        stride: Sides,
+        pad: Padding = 0,
         ceil_mode: bool = False,
         count_pad: bool = True,
     ) -> str:
-        return self._put(
-            "average_pool",
-            name,
-            (source,),
-            kernel=kernel,
-            stride=stride,
-            pad=_pad(pad),
-            ceil_mode=ceil_mode,
-            count_pad=count_pad,
-        )
+        window = {"kernel": kernel, "stride": stride, "pad": _pad(pad)}
+        return self._put("average_pool", name, (source,), ceil_mode=ceil_mode, count_pad=count_pad, **window)
 
     def global_pool(self, name: str, source: str) -> str:
         return self._put("global_pool", name, (source,))
@@ -129,7 +114,7 @@ class Builder:
         return name
 
 
-def _pad(pad: int | tuple[int, ...]) -> int | tuple[int, ...]:
+def _pad(pad: Padding) -> Padding:
     """(vertical, horizontal) means the same on opposite sides."""
     if isinstance(pad, tuple) and len(pad) == 2:
         return (pad[0], pad[0], pad[1], pad[1])

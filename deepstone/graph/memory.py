@@ -24,11 +24,7 @@ from deepstone.graph.segments import split
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LayerMemory:
-    """What one layer adds to the analytic need of a step; an array that layers share counts where it was made."""
-
-    name: str
-    op: str
+class _Need:
     parameters_bytes: int
     gradients_bytes: int
     optimizer_bytes: int
@@ -40,30 +36,18 @@ class LayerMemory:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StepMemory:
-    """The analytic need of a step, layer by layer in the graph's order."""
+class LayerMemory(_Need):
+    """What one layer adds to the analytic need of a step; an array that layers share counts where it was made."""
+
+    name: str
+    op: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepMemory(_Need):
+    """The analytic need of a step, and of each layer in the graph's order."""
 
     layers: tuple[LayerMemory, ...]
-
-    @property
-    def parameters_bytes(self) -> int:
-        return sum(layer.parameters_bytes for layer in self.layers)
-
-    @property
-    def gradients_bytes(self) -> int:
-        return sum(layer.gradients_bytes for layer in self.layers)
-
-    @property
-    def optimizer_bytes(self) -> int:
-        return sum(layer.optimizer_bytes for layer in self.layers)
-
-    @property
-    def activations_bytes(self) -> int:
-        return sum(layer.activations_bytes for layer in self.layers)
-
-    @property
-    def total_bytes(self) -> int:
-        return sum(layer.total_bytes for layer in self.layers)
 
 
 def step_memory(
@@ -102,7 +86,13 @@ def step_memory(
                 activations_bytes=batch * values * value_bytes,
             )
         )
-    return StepMemory(layers=tuple(layers))
+    return StepMemory(
+        layers=tuple(layers),
+        parameters_bytes=sum(layer.parameters_bytes for layer in layers),
+        gradients_bytes=sum(layer.gradients_bytes for layer in layers),
+        optimizer_bytes=sum(layer.optimizer_bytes for layer in layers),
+        activations_bytes=sum(layer.activations_bytes for layer in layers),
+    )
 
 
 def array_owners(graph: Graph) -> dict[str, str]:

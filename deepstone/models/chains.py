@@ -31,9 +31,7 @@ def cifarnet() -> Graph:
     x = b.relu("relu3", x)
     x = b.average_pool("pool3", x, kernel=3, stride=2, ceil_mode=True)
     x = b.flatten("flatten", x)
-    x = b.dense("ip1", x, features=10)
-    b.softmax_cross_entropy("loss", x)
-    return b.build()
+    return b.build_classifier("ip1", x, classes=10)
 
 
 def alexnet() -> Graph:
@@ -50,8 +48,7 @@ def alexnet() -> Graph:
     x = _conv_relu(b, "4", x, 384, 3, pad=1, groups=2)
     x = _conv_relu(b, "5", x, 256, 3, pad=1, groups=2)
     x = b.max_pool("pool5", x, kernel=3, stride=2, ceil_mode=True)
-    _dense_head(b, x, hidden=(4096, 4096), classes=1000)
-    return b.build()
+    return _dense_head(b, x, hidden=(4096, 4096))
 
 
 def alexnet_owt() -> Graph:
@@ -69,9 +66,7 @@ def alexnet_owt() -> Graph:
     x = b.dropout("drop6", x)
     x = b.dense("fc7", x, features=4096)
     x = b.relu("relu7", x)
-    x = b.dense("fc8", x, features=1000)
-    b.softmax_cross_entropy("loss", x)
-    return b.build()
+    return b.build_classifier("fc8", x, classes=1000)
 
 
 def alexnet_kim() -> Graph:
@@ -84,9 +79,7 @@ def alexnet_kim() -> Graph:
     x = b.relu("fc1.relu", x)
     x = b.dense("fc2", x, features=4096)
     x = b.relu("fc2.relu", x)
-    x = b.dense("fc3", x, features=1000)
-    b.softmax_cross_entropy("loss", x)
-    return b.build()
+    return b.build_classifier("fc3", x, classes=1000)
 
 
 def overfeat() -> Graph:
@@ -104,8 +97,7 @@ def overfeat() -> Graph:
     x = _conv_relu(b, "4", x, 1024, 3, pad=1)
     x = _conv_relu(b, "5", x, 1024, 3, pad=1)
     x = b.max_pool("pool5", x, kernel=2, stride=2)
-    _dense_head(b, x, hidden=(3072, 4096), classes=1000)
-    return b.build()
+    return _dense_head(b, x, hidden=(3072, 4096))
 
 
 def vgg(depth: int) -> Graph:
@@ -116,8 +108,7 @@ def vgg(depth: int) -> Graph:
         for position in range(1, convs + 1):
             x = _conv_relu(b, f"{stage}_{position}", x, channels, 3, pad=1)
         x = b.max_pool(f"pool{stage}", x, kernel=2, stride=2)
-    _dense_head(b, x, hidden=(4096, 4096), classes=1000)
-    return b.build()
+    return _dense_head(b, x, hidden=(4096, 4096))
 
 
 def _five_convs(b: Builder, source: str, channels: tuple[int, int, int, int, int], *, pad: int, last_pool: str) -> str:
@@ -132,27 +123,18 @@ def _five_convs(b: Builder, source: str, channels: tuple[int, int, int, int, int
 
 
 def _conv_relu(
-    b: Builder,
-    number: str,
-    source: str,
-    channels: int,
-    kernel: int,
-    *,
-    stride: int = 1,
-    pad: int = 0,
-    groups: int = 1,
+    b: Builder, number: str, source: str, channels: int, kernel: int, *, stride: int = 1, pad: int = 0, groups: int = 1
 ) -> str:
     """`conv<number>` and `relu<number>`."""
     x = b.conv(f"conv{number}", source, channels=channels, kernel=kernel, stride=stride, pad=pad, groups=groups)
     return b.relu(f"relu{number}", x)
 
 
-def _dense_head(b: Builder, source: str, *, hidden: tuple[int, int], classes: int) -> str:
+def _dense_head(b: Builder, source: str, *, hidden: tuple[int, int]) -> Graph:
     """Two dense layers with ReLU and dropout, `fc6` and `fc7`, then `fc8` and the loss: how nets ended until 2014."""
     x = b.flatten("flatten", source)
     for number, features in enumerate(hidden, 6):
         x = b.dense(f"fc{number}", x, features=features)
         x = b.relu(f"relu{number}", x)
         x = b.dropout(f"drop{number}", x)
-    x = b.dense("fc8", x, features=classes)
-    return b.softmax_cross_entropy("loss", x)
+    return b.build_classifier("fc8", x, classes=1000)

@@ -37,9 +37,7 @@ def googlenet() -> Graph:
     x = b.average_pool("pool5/7x7_s1", x, kernel=7, stride=1, ceil_mode=True)
     x = b.dropout("pool5/drop_7x7_s1", x, rate=0.4)
     x = b.flatten("flatten", x)
-    x = b.dense("loss3/classifier", x, features=1000)
-    b.softmax_cross_entropy("loss", x)
-    return b.build()
+    return b.build_classifier("loss3/classifier", x, classes=1000)
 
 
 def _inception(b: Builder, name: str, source: str, channels: tuple[int, int, int, int, int, int]) -> str:

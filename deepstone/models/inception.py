@@ -57,9 +57,7 @@ def inception_v3() -> Graph:
     x = b.global_pool("avgpool", x)
     x = b.dropout("dropout", x, rate=0.5)
     x = b.flatten("flatten", x)
-    x = b.dense("fc", x, features=1000)
-    b.softmax_cross_entropy("loss", x)
-    return b.build()
+    return b.build_classifier("fc", x, classes=1000)
 
 
 def _v3_a(b: Builder, name: str, x: str, pooled: int) -> str:
@@ -84,17 +82,7 @@ def _v3_c(b: Builder, name: str, x: str, inner: int) -> str:
     """17x17."""
     one = _unit(b, f"{name}.branch1x1", x, _same(192, 1, 1))
     seven = _chain(b, f"{name}.branch7x7_", 1, x, _same(inner, 1, 1), _same(inner, 1, 7), _same(192, 7, 1))
-    double = _chain(
-        b,
-        f"{name}.branch7x7dbl_",
-        1,
-        x,
-        _same(inner, 1, 1),
-        _same(inner, 7, 1),
-        _same(inner, 1, 7),
-        _same(inner, 7, 1),
-        _same(192, 1, 7),
-    )
+    double = _double_seven(b, f"{name}.branch7x7dbl_", 1, x, (inner, inner, inner, inner, 192))
     pool = _average(b, f"{name}.branch_pool.pool", x, count_pad=True)
     pool = _unit(b, f"{name}.branch_pool", pool, _same(192, 1, 1))
     return b.concat(f"{name}.concat", one, seven, double, pool)
@@ -137,9 +125,7 @@ def inception_v4() -> Graph:
     x = b.global_pool("global_pool", x)
     x = b.flatten("flatten", x)
     x = b.dropout("head_drop", x, rate=0.2)
-    x = b.dense("last_linear", x, features=1000)
-    b.softmax_cross_entropy("loss", x)
-    return b.build()
+    return b.build_classifier("last_linear", x, classes=1000)
 
 
 def _v4_stem(b: Builder, x: str) -> str:
@@ -175,17 +161,7 @@ def _v4_b(b: Builder, name: str, x: str) -> str:
     """17x17."""
     one = _unit(b, f"{name}.branch0", x, _same(384, 1, 1))
     seven = _chain(b, f"{name}.branch1.", 0, x, _same(192, 1, 1), _same(224, 1, 7), _same(256, 7, 1))
-    double = _chain(
-        b,
-        f"{name}.branch2.",
-        0,
-        x,
-        _same(192, 1, 1),
-        _same(192, 7, 1),
-        _same(224, 1, 7),
-        _same(224, 7, 1),
-        _same(256, 1, 7),
-    )
+    double = _double_seven(b, f"{name}.branch2.", 0, x, (192, 192, 224, 224, 256))
     return b.concat(f"{name}.concat", one, seven, double, _v4_pool(b, name, x, 128))
 
 
@@ -210,6 +186,12 @@ def _v4_c(b: Builder, name: str, x: str) -> str:
 def _v4_pool(b: Builder, name: str, x: str, channels: int) -> str:
     pool = _average(b, f"{name}.branch3.0", x, count_pad=False)
     return _unit(b, f"{name}.branch3.1", pool, _same(channels, 1, 1))
+
+
+def _double_seven(b: Builder, prefix: str, first: int, x: str, channels: tuple[int, int, int, int, int]) -> str:
+    """Two 7x7 convolutions, each split in two that follow each other, behind one of 1x1."""
+    kernels = ((1, 1), (7, 1), (1, 7), (7, 1), (1, 7))
+    return _chain(b, prefix, first, x, *(_same(out, *kernel) for out, kernel in zip(channels, kernels, strict=True)))
 
 
 def _average(b: Builder, name: str, x: str, *, count_pad: bool) -> str:

@@ -70,9 +70,7 @@ def _cifar_stem(b: Builder) -> str:
 def _head(b: Builder, source: str, *, classes: int) -> Graph:
     x = b.global_pool("avgpool", source)
     x = b.flatten("flatten", x)
-    x = b.dense("fc", x, features=classes)
-    b.softmax_cross_entropy("loss", x)
-    return b.build()
+    return b.build_classifier("fc", x, classes=classes)
 
 
 _Block = Callable[[Builder, str, str, int, int, bool], str]
