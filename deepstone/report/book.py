@@ -19,6 +19,7 @@ from deepstone.results.chart import Chart
 from deepstone.results.claim import JudgedPaper
 from deepstone.results.doubt import DOUBT_CODES
 from deepstone.results.findings import Finding
+from deepstone.results.parts import Part
 from deepstone.results.record import Record
 from deepstone.results.statement import Statement
 from deepstone.results.study import StudyState, StudyTask
@@ -67,8 +68,7 @@ class Chapter:
     paper: JudgedPaper | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Failure:
+class Failure(Part, frozen=True, kw_only=True):
     """One reason, and all runs that it ended."""
 
     why: str
@@ -76,8 +76,7 @@ class Failure:
     runs: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Unfinished:
+class Unfinished(Part, frozen=True, kw_only=True):
     """Tasks of a study that have no result; `tasks` are title, state and reason of each."""
 
     study: str

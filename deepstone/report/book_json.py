@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Final, TypeAlias
 
 from deepstone.absent import Absent
@@ -37,8 +36,8 @@ def book_json(book: Book) -> JsonObject:
         "statements": [_statement(each) for each in book.statements],
         "doubts": list(book.doubts),
         "chapters": [_chapter(each) for each in book.chapters],
-        "unfinished": [asdict(each) for each in book.unfinished],
-        "failures": [asdict(each) for each in book.failures],
+        "unfinished": [each.to_json() for each in book.unfinished],
+        "failures": [each.to_json() for each in book.failures],
         "runs": [_run(row) for row in book.runs],
     }
 

@@ -54,12 +54,7 @@ def render_report(book: Book) -> bytes:
         several_machines=len(machines) > 1,
         runs={row.id: row.anchor for row in book.runs},
         runs_data=_in_script(_runs_data(book.runs)),
-        verdict_counts=verdict_counts,
-        measured_words=measured_words,
-        published_words=published_words,
-        other_verdicts=other_verdicts,
-        how_judged=how_judged,
-        ratio_words=_ratio_words,
+        **{told.__name__: told for told in _TELLERS},
     )
 
 
@@ -154,7 +149,7 @@ class _Document:
         return text.encode("utf-8")
 
 
-def _ratio_words(statement: Statement) -> str:
+def ratio_words(statement: Statement) -> str:
     """The number that stands beside a statement, if it is about one."""
     if isinstance(statement.ratio, Absent):
         return ""
@@ -181,6 +176,10 @@ def _policy(*scripts: str) -> str:
 
 def _hash(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+
+
+# What templates call by name.
+_TELLERS: Final = (verdict_counts, measured_words, published_words, other_verdicts, how_judged, ratio_words)
 
 
 def _plot(panel: Panel) -> Plot:

@@ -5,12 +5,8 @@ from __future__ import annotations
 from math import log
 from typing import Final
 
-BLUE: Final = "#0072B2"
-VERMILLION: Final = "#D55E00"
-ORANGE: Final = "#E69F00"
-GREEN: Final = "#009E73"
-PURPLE: Final = "#CC79A7"
-SKY: Final = "#56B4E9"
+_HUES: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY = _HUES
 
 FORWARD: Final = BLUE
 BACKWARD: Final = VERMILLION
@@ -34,7 +30,6 @@ NOTHING: Final = "#D9DBDF"
 FRAME: Final = VERMILLION
 
 _GOOD_CONTRAST: Final = 4.0  # of white text; where white has less, black has more
-_HUES: Final = (BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY)
 
 
 def hue(position: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import Literal
 
 from deepstone.algorithms.catalog import ALGORITHMS
@@ -19,6 +20,15 @@ from deepstone.results.chart import ChartAxis
 _NOT_TIMED = "cannot do it, or not in fp32"
 
 
+def _by_family(evidence: Evidence, model: str) -> Iterator[tuple[str, str, Lab]]:
+    """Each kind of algorithm in each lab, with the name of its series."""
+    labs = comparable(evidence.labs, model)
+    several = len({lab.place.key for lab in labs}) > 1
+    for family in FAMILIES:
+        for lab in labs:
+            yield named(family, lab.place.name, several), family, lab
+
+
 class AlgorithmsByBatch(OneNetwork, frozen=True, kw_only=True):
     """Figure 8 a to c of kim2017: the time of some passes of all layers, one line for each kind."""
 
@@ -31,21 +41,13 @@ class AlgorithmsByBatch(OneNetwork, frozen=True, kw_only=True):
             x=ChartAxis(label="batch", scale="log"),
             y=ChartAxis(label="time per batch", scale="log", unit="s"),
         )
-        labs = comparable(evidence.labs, self.model)
-        several = len({lab.place.key for lab in labs}) > 1
-        for family in FAMILIES:
-            for lab in labs:
-                series = named(family, lab.place.name, several)
-                cases = [
-                    case
-                    for case in lab.cases()
-                    if case[1] in self.passes and (not self.layers or case[0] in self.layers)
-                ]
-                found = uniform(lab, family, cases)
-                if found is None:
-                    chart.gap(series, lab.batch, _NOT_TIMED)
-                else:
-                    chart.point(series, lab.batch, found.time_s, runs=[lab.id], doubts=lab.doubts)
+        for series, family, lab in _by_family(evidence, self.model):
+            wanted = [case for case in lab.cases() if case[1] in self.passes]
+            found = uniform(lab, family, [case for case in wanted if not self.layers or case[0] in self.layers])
+            if found is None:
+                chart.gap(series, lab.batch, _NOT_TIMED)
+            else:
+                chart.point(series, lab.batch, found.time_s, runs=[lab.id], doubts=lab.doubts)
         return chart
 
 
@@ -58,20 +60,14 @@ class MemoryByBatch(OneNetwork, frozen=True, kw_only=True):
             x=ChartAxis(label="batch", scale="log"),
             y=ChartAxis(label="memory", scale="linear", unit="bytes"),
         )
-        labs = comparable(evidence.labs, self.model)
-        several = len({lab.place.key for lab in labs}) > 1
-        for family in FAMILIES:
-            for lab in labs:
-                series = named(family, lab.place.name, several)
-                chosen = [fastest(candidates(lab, case), family) for case in lab.cases()]
-                sizes = [
-                    each.workspace_bytes for each in chosen if each is not None and each.workspace_bytes is not None
-                ]
-                if not sizes or lab.graph is None:
-                    chart.gap(series, lab.batch, "its workspace is not known")
-                    continue
-                step_bytes = step_memory(lab.graph, batch=lab.batch, phase="train").total_bytes
-                chart.point(series, lab.batch, float(step_bytes + max(sizes)), runs=[lab.id])
+        for series, family, lab in _by_family(evidence, self.model):
+            chosen = [fastest(candidates(lab, case), family) for case in lab.cases()]
+            sizes = [each.workspace_bytes for each in chosen if each is not None and each.workspace_bytes is not None]
+            if not sizes or lab.graph is None:
+                chart.gap(series, lab.batch, "its workspace is not known")
+                continue
+            step_bytes = step_memory(lab.graph, batch=lab.batch, phase="train").total_bytes
+            chart.point(series, lab.batch, float(step_bytes + max(sizes)), runs=[lab.id])
         return chart
 
 

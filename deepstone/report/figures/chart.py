@@ -45,14 +45,14 @@ def chart(chart: Chart, setups: Mapping[str, str] | None = None) -> Figure:
     plot = plotted(chart)
     panels = tuple(_panels(plot, setups or {}))
     return Figure(
-        name=plot.name,
+        name=chart.name or "chart",
         model="",
-        title=plot.title,
-        subtitle=plot.subtitle,
+        title=chart.title,
+        subtitle=chart.subtitle or "",
         panels=panels,
-        caption=(*plot.caption, *_side_by_side(plot), *missing_whiskers(panels), *_doubtful(plot)),
+        caption=(*(chart.caption or ()), *_side_by_side(plot), *missing_whiskers(panels), *_doubtful(plot)),
         table=_table(plot),
-        commands=plot.commands,
+        commands=tuple(chart.commands or ()),
         doubts=_doubts(plot),
     )
 
@@ -71,7 +71,7 @@ def _panels(chart: Plotted, setups: Mapping[str, str]) -> Iterator[Panel]:
 
 
 def _panel_title(chart: Plotted, panel: str) -> str:
-    words = " by ".join(label for label in (chart.y_label, chart.x_label) if label) or chart.title
+    words = " by ".join(label for label in (chart.y_label, chart.x_label) if label) or chart.chart.title
     words = f"{panel}: {words}" if panel else words
     return f"{words[:1].upper()}{words[1:]}"
 

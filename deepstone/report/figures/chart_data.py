@@ -8,7 +8,7 @@ from typing import Final
 from deepstone.absent import Absent
 from deepstone.errors import RefusedInputError
 from deepstone.report.figure import NothingToDrawError, Unit, Value, value_of
-from deepstone.results.chart import Chart, ChartGap, ChartPoint, ChartSeries
+from deepstone.results.chart import Chart, ChartForm, ChartGap, ChartPoint, ChartScale, ChartSeries
 from deepstone.units import digits
 
 _Y_UNITS: Final = (
@@ -63,20 +63,24 @@ class PlottedGap:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plotted:
-    name: str
-    title: str
-    subtitle: str
-    form: str
-    x_label: str
-    x_scale: str
+    """`chart` is what it was made from: its titles and labels."""
+
+    chart: Chart
+    form: ChartForm
+    x_scale: ChartScale
     x_unit: Unit
-    y_label: str
     y_unit: Unit
     y_log: bool
     series: tuple[PlottedSeries, ...]
     gaps: tuple[PlottedGap, ...]
-    caption: tuple[str, ...]
-    commands: tuple[str, ...]
+
+    @property
+    def x_label(self) -> str:
+        return self.chart.x.label or ""
+
+    @property
+    def y_label(self) -> str:
+        return self.chart.y.label or ""
 
     @property
     def places(self) -> tuple[str | float, ...]:
@@ -123,20 +127,14 @@ def plotted(chart: Chart) -> Plotted:
         told = f": {gaps[0].why}" if gaps else ""
         raise NothingToDrawError(f"this chart has no number to draw{told}")
     return Plotted(
-        name=chart.name or "chart",
-        title=chart.title,
-        subtitle=chart.subtitle or "",
+        chart=chart,
         form=form,
-        x_label=chart.x.label or "",
         x_scale=x_scale if numeric else "category",
         x_unit=_X_UNITS[chart.x.unit or ""] if numeric and x_scale == "linear" else Unit.NUMBER,
-        y_label=chart.y.label or "",
         y_unit=unit_named(chart.y.unit or ""),
         y_log=y_log,
         series=tuple(series),
         gaps=(*gaps, *beyond),
-        caption=tuple(chart.caption or ()),
-        commands=tuple(chart.commands or ()),
     )
 
 

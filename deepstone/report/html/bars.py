@@ -17,7 +17,6 @@ from deepstone.report.html.plot import (
     keys,
     labels,
     lines,
-    ruler,
     scatter,
     whiskers,
 )
@@ -59,7 +58,8 @@ def bars_plot(bars: BarChart) -> Plot:
         height_px=len(names) * _row_px(bars_per_row(bars), two_lines=two_lines) + _AXIS_PX + _TOP_PX,
         labels=labels(names, _SETTING_ROOM if _has_bar_labels(bars) else LABEL_ROOM),
         narrow_labels=narrow,
-        ruler=ruler(scale, letters=_letters(bars, scale)),
+        across=scale,
+        letters=_letters(bars, scale),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from html import escape
 from typing import Any, Final, TypeAlias
 
@@ -17,27 +17,15 @@ PlotlyObject: TypeAlias = dict[str, Any]  # plotly's JSON: a trace, a layout, or
 
 LABEL_ROOM: Final = 34
 NARROW_LABEL_ROOM: Final = 20
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ruler:
-    """An axis as the script sets it. `letters` is what words behind the bars need beyond its end, if they need room."""
-
-    low: float
-    high: float
-    at: tuple[float, ...]
-    texts: tuple[str, ...]
-    title: str
-    letters: int = 0
-    log: bool = False
-    room: bool = True
+_TICK_ROOM: Final = 22
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plot:
     """`labels` stand left of the rows, shorter ones in a narrow window; `wide_only` are notes that need a wide one.
 
-    `keys` is the legend. Each entry shows and hides its traces; one without traces only explains a colour.
+    `keys` is the legend. Each entry shows and hides its traces; one without traces only explains a colour. `across` is
+    an axis that the script sets; `letters` is what words behind the bars need beyond its end.
     """
 
     title: str
@@ -48,11 +36,35 @@ class Plot:
     least_px: int = 0
     labels: tuple[str, ...] = ()
     narrow_labels: tuple[str, ...] = ()
-    ruler: Ruler | None = None
+    across: Scale | None = None
+    letters: int | None = None
     wide_only: tuple[PlotlyObject, ...] = ()
 
     def for_script(self) -> PlotlyObject:
-        return asdict(self)
+        """Without what the page itself shows."""
+        return {
+            "traces": self.traces,
+            "layout": self.layout,
+            "height_px": self.height_px,
+            "least_px": self.least_px,
+            "labels": self.labels,
+            "narrow_labels": self.narrow_labels,
+            "wide_only": self.wide_only,
+            "ruler": self._ruler(),
+        }
+
+    def _ruler(self) -> PlotlyObject | None:
+        scale = self.across
+        return scale and {
+            "low": scale.low,
+            "high": scale.high,
+            "at": list(scale.ticks),
+            "texts": [inert(shortened(text, _TICK_ROOM)) for text in scale.ticks.values()],
+            "title": inert(scale.title),
+            "letters": self.letters or 0,
+            "log": scale.log,
+            "room": self.letters is not None,
+        }
 
 
 def keys(panel: Panel, traces: Callable[[int], Iterable[int]]) -> tuple[tuple[Entry, tuple[int, ...]], ...]:
@@ -73,20 +85,6 @@ def lines(*parts: str) -> str:
 
 def labels(names: Sequence[str], room: int) -> tuple[str, ...]:
     return tuple(inert(shortened(name, room)) for name in names)
-
-
-def ruler(scale: Scale, *, letters: int | None = None, tick_room: int = 100) -> Ruler:
-    """Without `letters`, nothing stands behind its end."""
-    return Ruler(
-        low=scale.low,
-        high=scale.high,
-        at=tuple(scale.ticks),
-        texts=tuple(inert(shortened(text, tick_room)) for text in scale.ticks.values()),
-        title=inert(scale.title),
-        letters=letters or 0,
-        log=scale.log,
-        room=letters is not None,
-    )
 
 
 def axis(scale: Scale) -> PlotlyObject:

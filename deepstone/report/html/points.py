@@ -16,7 +16,6 @@ from deepstone.report.html.plot import (
     lines,
     note,
     point_note,
-    ruler,
     scatter,
     whiskers,
 )
@@ -29,7 +28,6 @@ _LINES_PX: Final = 360
 _SCATTER_PX: Final = 460
 _LINES_MARGIN: Final = {"t": 14, "b": 48, "l": 66, "r": 14}
 _SCATTER_MARGIN: Final = {"t": 8, "b": 44, "l": 62, "r": 10}
-_TICK_ROOM: Final = 22
 _WHY_ROOM: Final = 20
 # Names are placed for the narrowest window that shows them; a wider one has more room.
 _LINES_NAMES: Final = Sizes(width=600.0, height=_LINES_PX - 62.0, letter=6.2, line=14.0)
@@ -52,7 +50,7 @@ def lines_plot(curves: LineChart) -> Plot:
         },
         keys=keys(curves, lambda place: range(starts[place], starts[place + 1])),
         height_px=_LINES_PX,
-        ruler=ruler(x, tick_room=_TICK_ROOM),
+        across=x,
         wide_only=tuple(point_note(scales, name) for name in point_names(curves, scales, _LINES_NAMES)),
     )
 
