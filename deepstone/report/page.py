@@ -11,7 +11,7 @@ import hashlib
 import json
 from dataclasses import dataclass
 from importlib import resources
-from typing import Any, Final
+from typing import Final
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
@@ -126,7 +126,7 @@ class _Document:
             rows=table_text(figure.table),
         )
 
-    def render(self, template: str, **data: Any) -> bytes:
+    def render(self, template: str, **data: object) -> bytes:
         """The file's content."""
         plotly = offline.get_plotlyjs()
         script = _part("page.js")

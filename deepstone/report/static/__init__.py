@@ -19,6 +19,9 @@ from deepstone.report.static.sheet import FAINT_INK, LETTER, Sheet, draw_head, h
 _WIDTH_IN: Final = 10.0
 _MARGIN_IN: Final = 0.3
 _BETWEEN_IN: Final = 0.15
+_TITLE_LINE_IN: Final = 0.28
+_SUBTITLE_SIZE: Final = 9.5
+_SUBTITLE_LINE_IN: Final = 0.2
 _CAPTION_SIZE: Final = 7.5
 _CAPTION_LINE_IN: Final = 0.15
 _DOUBTS_AT_MOST: Final = 8
@@ -56,16 +59,20 @@ def _drawn(figure: Figure) -> Sheet:
     inner_in = max(_width_in(panel) for panel in figure.panels)
     heads = [head_in(panel, inner_in) for panel in figure.panels]
     bodies = [_body_in(panel) for panel in figure.panels]
-    head = _head(figure, inner_in)
+    title = _wrapped(figure.heading, inner_in, 15.5)
+    subtitle = _wrapped(figure.subtitle, inner_in, _SUBTITLE_SIZE)
     caption = _caption(figure, inner_in)
-    top_in = sum(line_in for _, line_in, _ in head) + 0.1
+    top_in = len(title) * _TITLE_LINE_IN + len(subtitle) * _SUBTITLE_LINE_IN + 0.1
     panels_in = sum(heads) + sum(bodies) + _BETWEEN_IN * len(bodies)
     total = top_in + panels_in + len(caption) * _CAPTION_LINE_IN
     sheet = Sheet.new(inner_in + 2 * _MARGIN_IN, total + 2 * _MARGIN_IN)
     top = _MARGIN_IN
-    for words, line_in, style in head:
-        sheet.text(_MARGIN_IN, top, words, **style)
-        top += line_in
+    for line in title:
+        sheet.text(_MARGIN_IN, top, line, size=14, bold=True)
+        top += _TITLE_LINE_IN
+    for line in subtitle:
+        sheet.text(_MARGIN_IN, top, line, size=_SUBTITLE_SIZE, color=FAINT_INK)
+        top += _SUBTITLE_LINE_IN
     top = _MARGIN_IN + top_in
     for panel, above_in, body_in in zip(figure.panels, heads, bodies, strict=True):
         draw_head(sheet, panel, _MARGIN_IN, top, inner_in)
@@ -104,13 +111,6 @@ def _draw_body(sheet: Sheet, panel: Panel, top_in: float, left_in: float, width_
             draw_lines(sheet, panel, top_in, left_in, width_in)
         case ScatterPlot():
             draw_scatter(sheet, panel, top_in, left_in, width_in)
-
-
-def _head(figure: Figure, width_in: float) -> list[tuple[str, float, dict[str, Any]]]:
-    """Lines with their heights and styles."""
-    title = [(line, 0.28, {"size": 14, "weight": "bold"}) for line in _wrapped(figure.heading, width_in, 15.5)]
-    under = [(line, 0.2, {"size": 9.5, "color": FAINT_INK}) for line in _wrapped(figure.subtitle, width_in, 9.5)]
-    return [*title, *under]
 
 
 def _caption(figure: Figure, width_in: float) -> list[str]:

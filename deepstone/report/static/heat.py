@@ -10,7 +10,7 @@ from matplotlib.patches import Rectangle
 from deepstone.absent import Absent
 from deepstone.report.figure import Cell, HeatMap
 from deepstone.report.palette import FRAME, NOTHING, heat, readable_on
-from deepstone.report.static.sheet import INK, LETTER, SIZE, Sheet
+from deepstone.report.static.sheet import INK, LETTER, SIZE, FillStyle, Sheet, frame_style
 from deepstone.report.wording import shortened, wrapped_name
 
 _COLUMN_IN: Final = 0.98
@@ -39,7 +39,7 @@ def draw_heat(sheet: Sheet, heat_map: HeatMap, top_in: float, left_in: float) ->
     for row, cells in enumerate(heat_map.cells):  # frames last, over their neighbours
         for column, cell in enumerate(cells):
             if cell.marked:
-                axes.add_patch(_square(column, row, 0.02, facecolor="none", edgecolor=FRAME, linewidth=1.8))
+                axes.add_patch(_square(column, row, 0.02, frame_style(FRAME)))
 
 
 def _labels(heat_map: HeatMap) -> list[str]:
@@ -69,7 +69,8 @@ def _draw_frame(axes: Axes, heat_map: HeatMap) -> None:
 def _draw_cell(axes: Axes, column: int, row: int, cell: Cell) -> None:
     missing = isinstance(cell.ratio, Absent)
     colour = NOTHING if isinstance(cell.ratio, Absent) else heat(cell.ratio)
-    axes.add_patch(_square(column, row, 0.0, facecolor=colour, edgecolor="white", linewidth=1.2))
+    filled: FillStyle = {"facecolor": colour, "edgecolor": "white", "hatch": None, "linewidth": 1.2}
+    axes.add_patch(_square(column, row, 0.0, filled))
     axes.text(
         column + 0.5,
         row + 0.5,
@@ -84,5 +85,5 @@ def _draw_cell(axes: Axes, column: int, row: int, cell: Cell) -> None:
     )
 
 
-def _square(column: int, row: int, inset: float, **style: object) -> Rectangle:
-    return Rectangle((column + inset, row + inset), 1 - 2 * inset, 1 - 2 * inset, **style)  # pyright: ignore[reportArgumentType]
+def _square(column: int, row: int, inset: float, style: FillStyle) -> Rectangle:
+    return Rectangle((column + inset, row + inset), 1 - 2 * inset, 1 - 2 * inset, **style)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal, TypedDict
+from typing import Final, Literal, TypedDict
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
@@ -29,7 +29,9 @@ _LEGEND_LINE_IN: Final = 0.2
 _SWATCH_IN: Final = 0.14
 
 
-class BarStyle(TypedDict):
+class FillStyle(TypedDict):
+    """As matplotlib names it."""
+
     facecolor: str
     edgecolor: str
     hatch: str | None
@@ -48,7 +50,7 @@ class Sheet:
         return Sheet(width_in=width_in, height_in=height_in, canvas=canvas)
 
     def text(
-        self, left_in: float, top_in: float, words: str, *, size: float = 8, color: str = INK, **style: Any
+        self, left_in: float, top_in: float, words: str, *, size: float = SIZE, color: str = INK, bold: bool = False
     ) -> None:
         self.canvas.text(
             left_in / self.width_in,
@@ -58,7 +60,7 @@ class Sheet:
             va="top",
             ha="left",
             color=color,
-            **style,
+            weight="bold" if bold else "normal",
         )
 
     def axes(self, left_in: float, top_in: float, width_in: float, height_in: float) -> Axes:
@@ -70,9 +72,9 @@ class Sheet:
         )
         return self.canvas.add_axes(box)
 
-    def patch(self, left_in: float, top_in: float, width_in: float, height_in: float, **style: Any) -> None:
-        corner = (left_in / self.width_in, 1 - (top_in + height_in) / self.height_in)
-        size = (width_in / self.width_in, height_in / self.height_in)
+    def square(self, left_in: float, top_in: float, side_in: float, style: FillStyle) -> None:
+        corner = (left_in / self.width_in, 1 - (top_in + side_in) / self.height_in)
+        size = (side_in / self.width_in, side_in / self.height_in)
         self.canvas.add_artist(Rectangle(corner, *size, transform=self.canvas.transFigure, **style))
 
 
@@ -82,7 +84,7 @@ def head_in(panel: Panel, width_in: float) -> float:
 
 
 def draw_head(sheet: Sheet, panel: Panel, left_in: float, top_in: float, width_in: float) -> None:
-    sheet.text(left_in, top_in, panel.title, size=10, weight="bold")
+    sheet.text(left_in, top_in, panel.title, size=10, bold=True)
     for number, line in enumerate(_legend_lines(panel, width_in)):
         left, top = left_in, top_in + _TITLE_IN + number * _LEGEND_LINE_IN
         for entry in line:
@@ -114,16 +116,20 @@ def _draw_swatch(sheet: Sheet, left_in: float, top_in: float, entry: Entry) -> N
         filling = "white" if entry.hollow else entry.colour
         axes.plot([0], [0], MARKERS[entry.marker], color=entry.colour, markerfacecolor=filling, markersize=6)
     elif entry.hollow and entry.series is None:
-        sheet.patch(left_in, top_in, _SWATCH_IN, _SWATCH_IN, facecolor="none", edgecolor=entry.colour, linewidth=1.8)
+        sheet.square(left_in, top_in, _SWATCH_IN, frame_style(entry.colour))
     else:
-        sheet.patch(left_in, top_in, _SWATCH_IN, _SWATCH_IN, **bar_style(entry.colour, hatched=entry.hollow))
+        sheet.square(left_in, top_in, _SWATCH_IN, bar_style(entry.colour, hatched=entry.hollow))
 
 
 def _entry_in(entry: Entry) -> float:
     return _SWATCH_IN + 0.07 + len(entry.name) * SIZE * LETTER + 0.2
 
 
-def bar_style(colour: str, *, hatched: bool) -> BarStyle:
+def frame_style(colour: str) -> FillStyle:
+    return {"facecolor": "none", "edgecolor": colour, "hatch": None, "linewidth": 1.8}
+
+
+def bar_style(colour: str, *, hatched: bool) -> FillStyle:
     if hatched:
         return {"facecolor": "white", "edgecolor": colour, "hatch": "/////", "linewidth": 1.0}
     return {"facecolor": colour, "edgecolor": "none", "hatch": None, "linewidth": 0.0}
