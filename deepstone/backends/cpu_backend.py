@@ -3,13 +3,22 @@
 In the syntax of Python 3.6: the legacy frameworks are such, and Paddle and ONNX Runtime.
 """
 
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, ContextManager, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from deepstone.backends.base import Backend, Job, memory_on_cpu, phases_of
 from deepstone.backends.effective import effective, refuse_other_values
 from deepstone.backends.wire_graph import WireGraph, WireLayer
 
-# What `auto` becomes in most of them; a backend gives what differs.
+# The values that most of them honour; a backend gives what differs.
+HONOURED_ON_CPU: Dict[str, Sequence[Any]] = {
+    "device": ("auto", "cpu"),
+    "precision": ("auto", "fp32", "fp64"),
+    "layout": ("auto", "nchw"),
+    "engine": ("auto", "native"),
+    "optimizer": ("momentum", "sgd", "adam"),
+    "input": ("resident", "host"),
+}
+# What `auto` becomes in most of them.
 _IN_EFFECT = {"engine": "native", "layout": "nchw", "algorithm": "heuristic", "inter_threads": 1, "isa": "no limit"}
 
 
@@ -49,6 +58,76 @@ class PhasedCpuBackend(CpuBackend):
         return phases_of(self.phase())
 
 
+class EagerBackend(PhasedCpuBackend):
+    """The framework runs one operation after the other, and records them for backward.
+
+    A backend sets these fields in `build` and ends it with `_prepare_step`.
+    """
+
+    _network: Callable[[Any, Any], Any]
+    _samples: Any
+    _labels: Any
+    _update: Optional[Callable[[], None]]
+    _loss: Any = None
+
+    def _recording(self, on: bool) -> ContextManager[Any]:
+        """Whether operations are recorded within it."""
+        raise NotImplementedError
+
+    def _backward_function(self) -> Callable[[Any], None]:
+        """Drops the gradients of the step before, and computes those of a loss."""
+        raise NotImplementedError
+
+    def _prepare_step(self) -> None:
+        self._get, self._backward = self._get_function(), self._backward_function()
+        self._step = self._make_step()
+
+    def _get_function(self) -> Callable[[], Tuple[Any, Any]]:
+        """The data phase: the batch as it lies there, or a copy of it."""
+        samples, labels = self._samples, self._labels
+        if self._job.request["input"] == "resident":
+            return lambda: (samples, labels)
+        return lambda: (samples.clone(), labels.clone())
+
+    def _make_step(self) -> Callable[[], None]:
+        network, get, backward, update = self._network, self._get, self._backward, self._update
+
+        def forward() -> None:
+            with self._recording(False):
+                samples, labels = get()
+                self._loss = network(samples, labels)
+
+        def gradient() -> None:
+            samples, labels = get()
+            self._loss = loss = network(samples, labels)
+            backward(loss)
+
+        def train() -> None:
+            gradient()
+            assert update is not None
+            update()
+
+        return {"forward": forward, "gradient": gradient, "train": train}[self.phase()]
+
+    def step(self, program: str) -> Callable[[], None]:
+        assert program == self.phase(), "its phases are timed one by one, so it has one program"
+        return self._step
+
+    def step_in_phases(self, mark: Callable[[int], None]) -> None:
+        """Dropping gradients is part of backward, which makes new ones."""
+        with self._recording(self._training):
+            samples, labels = self._get()
+            mark(0)
+            self._loss = self._network(samples, labels)
+            mark(1)
+        if self._training:
+            self._backward(self._loss)
+            mark(2)
+        if self._update is not None:
+            self._update()
+            mark(3)
+
+
 class TableLowering:
     """Lowers layers by a table with one function for each operation."""
 
@@ -69,3 +148,20 @@ class TableLowering:
     def lower(self, layer: WireLayer, *inputs: Any) -> Any:
         """Of frameworks with graphs, the layer's output; of others, the function that gives it from the inputs."""
         return self._table()[layer.op](layer, *inputs)
+
+    def _weights(self, layer: WireLayer) -> Tuple[Any, Any]:
+        """The weight, and the bias or None."""
+        parameters = self._arrays.parameters[layer.name]
+        return parameters["weight"], parameters.get("bias")
+
+    def _statistics(self, layer: WireLayer) -> Tuple[Any, Any]:
+        """The running mean and variance."""
+        buffers = self._arrays.buffers[layer.name]
+        return buffers["running_mean"], buffers["running_var"]
+
+
+def add_all(first: Any, *others: Any) -> Any:
+    """The sum, by the framework's own operator."""
+    for other in others:
+        first = first + other
+    return first

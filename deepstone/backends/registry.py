@@ -45,75 +45,54 @@ class BackendInfo:
     legacy: Legacy | None = None
 
 
-def _legacy(package: str, module: str, *, startup_s: float, distribution: str = "") -> BackendInfo:
-    """A framework that exists in old versions only."""
+def _backend(
+    package: str,
+    startup_s: float,
+    variables: Callable[[Request], dict[str, str]] = before_import.thread_counts,
+    *,
+    module: str = "",
+    distribution: str = "",
+    remedy: str = "",
+    own_modules: str = "",
+    legacy: Legacy | None = None,
+) -> BackendInfo:
+    """In the folder of its package, unless `module` names another place."""
     return BackendInfo(
-        module=f"deepstone.backends.legacy.{module}",
-        variables=before_import.thread_counts,
+        module=f"deepstone.backends.{module or package + '.backend'}",
+        variables=variables,
         package=package,
         distribution=distribution or package,
-        remedy=f"deepstone env add {package}",
+        remedy=remedy or f"deepstone env add {package}",
         startup_s=startup_s,
+        own_modules=own_modules,
+        legacy=legacy,
     )
 
 
 BACKENDS: dict[str, BackendInfo] = {
-    TORCH: BackendInfo(
-        module="deepstone.backends.torch.backend",
-        variables=before_import.torch,
-        package="torch",
-        distribution="torch",
+    TORCH: _backend(
+        "torch",
+        3.0,
+        before_import.torch,
         remedy="pip install 'deepstone[torch]'",
-        startup_s=3.0,
         own_modules="deepstone.backends.torch.own_module",
         legacy=Legacy(before=2, module="deepstone.backends.legacy.torch1"),
     ),
-    TENSORFLOW: BackendInfo(
-        module="deepstone.backends.tensorflow.backend",
-        variables=before_import.tensorflow,
-        package="tensorflow",
-        distribution="tensorflow",
-        remedy="deepstone env add tensorflow",
-        startup_s=7.0,
+    TENSORFLOW: _backend(
+        "tensorflow",
+        7.0,
+        before_import.tensorflow,
         legacy=Legacy(before=2, module="deepstone.backends.legacy.tensorflow1"),
     ),
-    JAX: BackendInfo(
-        module="deepstone.backends.jax.backend",
-        variables=before_import.jax,
-        package="jax",
-        distribution="jax",
-        remedy="deepstone env add jax",
-        startup_s=5.0,
-    ),
-    PADDLE: BackendInfo(
-        module="deepstone.backends.paddle.backend",
-        variables=before_import.thread_counts,
-        package="paddle",
-        distribution="paddlepaddle",
-        remedy="deepstone env add paddle",
-        startup_s=5.0,
-    ),
-    MXNET: _legacy("mxnet", "mxnet1", startup_s=3.0),
-    THEANO: _legacy("theano", "theano1", startup_s=20.0, distribution="Theano"),
-    CHAINER: _legacy("chainer", "chainer7", startup_s=2.0),
-    CNTK: _legacy("cntk", "cntk2", startup_s=3.0),
-    CAFFE: _legacy("caffe", "caffe1", startup_s=2.0),
-    ONNXRUNTIME: BackendInfo(
-        module="deepstone.backends.onnxruntime.backend",
-        variables=before_import.nothing,
-        package="onnxruntime",
-        distribution="onnxruntime",
-        remedy="deepstone env add onnxruntime",
-        startup_s=2.0,
-    ),
-    FAKE: BackendInfo(
-        module="deepstone.backends.fake.backend",
-        variables=before_import.fake,
-        package="",
-        distribution="deepstone",
-        remedy="",
-        startup_s=0.4,
-    ),
+    JAX: _backend("jax", 5.0, before_import.jax),
+    PADDLE: _backend("paddle", 5.0, distribution="paddlepaddle"),
+    MXNET: _backend("mxnet", 3.0, module="legacy.mxnet1"),
+    THEANO: _backend("theano", 20.0, module="legacy.theano1", distribution="Theano"),
+    CHAINER: _backend("chainer", 2.0, module="legacy.chainer7"),
+    CNTK: _backend("cntk", 3.0, module="legacy.cntk2"),
+    CAFFE: _backend("caffe", 2.0, module="legacy.caffe1"),
+    ONNXRUNTIME: _backend("onnxruntime", 2.0, before_import.nothing),
+    FAKE: replace(_backend("fake", 0.4, before_import.fake, distribution="deepstone"), package="", remedy=""),
 }
 
 YARDSTICK = TORCH  # whose own distance from float64 bounds that of the others

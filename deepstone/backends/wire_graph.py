@@ -103,6 +103,18 @@ def refuse_other_ops(graph: WireGraph, known: Iterable[str], framework: str) -> 
         raise Unsupported("%s has no lowering of: %s" % (framework, told))
 
 
+def lowered_outputs(
+    graph: WireGraph, lower: Callable[..., Any], samples: Any, labels: Any
+) -> Tuple[Dict[str, Any], List[Any]]:
+    """Of frameworks with graphs: every layer's output by name, and the losses among them."""
+    outputs: Dict[str, Any] = {graph.input.name: samples}
+    for layer in graph.layers:
+        if layer.op != "input":
+            given = [outputs[name] for name in layer.inputs]
+            outputs[layer.name] = lower(layer, *given, labels) if layer.op == LOSS else lower(layer, *given)
+    return outputs, [outputs[layer.name] for layer in graph.layers if layer.op == LOSS]
+
+
 class InTurn:
     """Runs lowered layers one after the other: the network as a function of samples and labels.
 

@@ -8,7 +8,7 @@ import types
 import pytest
 import torch
 
-from deepstone.backends.torch.compiled import KernelCall, Operation, kernel_calls, shown_name
+from deepstone.backends.torch.compiled import KernelCall, kernel_calls, shown_name
 from deepstone.backends.torch.effective import mode_in_use
 
 # What torch 2.13 writes for a convolution, a fused kernel used twice, and the gradient of the convolution.
@@ -42,12 +42,12 @@ ORIGINS = json.dumps(
     }
 )
 OPERATIONS = {
-    "convolution": Operation(name="aten::convolution", layer="conv", elements=100),
-    "relu": Operation(name="aten::relu", layer="relu", elements=100),
-    "add": Operation(name="aten::add", layer="sum", elements=300),
-    "zero": Operation(name="aten::full", layer=None, elements=1),
-    "view": Operation(name="aten::view", layer="flatten", elements=0),
-    "convolution_backward": Operation(name="aten::convolution_backward", layer="conv", elements=54),
+    "convolution": KernelCall(name="aten::convolution", layers={"conv": 100}),
+    "relu": KernelCall(name="aten::relu", layers={"relu": 100}),
+    "add": KernelCall(name="aten::add", layers={"sum": 300}),
+    "zero": KernelCall(name="aten::full", layers={}),
+    "view": KernelCall(name="aten::view", layers={"flatten": 0}),
+    "convolution_backward": KernelCall(name="aten::convolution_backward", layers={"conv": 54}),
 }
 
 

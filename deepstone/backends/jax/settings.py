@@ -91,20 +91,19 @@ class Order:
         return vector if self.is_last else vector[:, None, None]
 
 
-NCHW = Order(
-    name="nchw",
-    channel_axis=1,
-    kernel_output_axis=0,
-    image_axes=(2, 3),
-    dimension_numbers=("NCHW", "OIHW", "NCHW"),
-)
-NHWC = Order(
-    name="nhwc",
-    channel_axis=3,
-    kernel_output_axis=3,
-    image_axes=(1, 2),
-    dimension_numbers=("NHWC", "HWIO", "NHWC"),
-)
+def _order_of(images: str, kernels: str) -> Order:
+    """Of axes as JAX names them; `O` is the output of a kernel."""
+    return Order(
+        name=images.lower(),
+        channel_axis=images.index("C"),
+        kernel_output_axis=kernels.index("O"),
+        image_axes=(images.index("H"), images.index("W")),
+        dimension_numbers=(images, kernels, images),
+    )
+
+
+NCHW = _order_of("NCHW", "OIHW")
+NHWC = _order_of("NHWC", "HWIO")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

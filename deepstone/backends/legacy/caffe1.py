@@ -22,21 +22,14 @@ from deepstone.backends.base import (
     StepAccount,
     Unsupported,
 )
-from deepstone.backends.cpu_backend import CpuBackend
+from deepstone.backends.cpu_backend import HONOURED_ON_CPU, CpuBackend
 from deepstone.backends.isolated import Isolation, Program
 from deepstone.backends.legacy.caffe1_network import Network
 from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer, refuse_other_ops
 
 NAME = "caffe " + str(caffe.__version__)
 
-HONOURED = {
-    "device": ("auto", "cpu"),
-    "precision": ("auto", "fp32"),  # its Python interface has no other
-    "layout": ("auto", "nchw"),
-    "engine": ("auto", "native"),
-    "optimizer": ("momentum", "sgd", "adam"),
-    "input": ("resident", "host"),
-}
+HONOURED = dict(HONOURED_ON_CPU, precision=("auto", "fp32"))  # its Python interface has no other
 
 _METHOD = "a stamp after each layer of Caffe, which runs them one by one in any case"
 _RULE = (
@@ -183,10 +176,7 @@ class CaffeBackend(CpuBackend):
         return fetch_and_run
 
     def observe(self) -> Dict[str, Dict[str, Any]]:
-        set_to = {
-            "device": "cpu",
-            "compile": "off",
-        }
+        set_to = {"device": "cpu", "compile": "off"}
         observed = {
             "framework": "caffe@" + str(caffe.__version__),
             "precision": "fp32" if self._samples.data.dtype == np.float32 else str(self._samples.data.dtype),

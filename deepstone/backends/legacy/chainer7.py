@@ -11,21 +11,13 @@ import numpy as np
 from chainer.backends import intel64
 
 from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, IsolatedLayer, Job, LayerResult
-from deepstone.backends.cpu_backend import PhasedCpuBackend, TableLowering
+from deepstone.backends.cpu_backend import HONOURED_ON_CPU, PhasedCpuBackend, TableLowering
 from deepstone.backends.effective import listed, precisions
 from deepstone.backends.isolated import Isolation, Program
 from deepstone.backends.onednn_log import OnednnLog, logging_onednn
 from deepstone.backends.wire_graph import LOSS, InTurn, WireLayer, refuse_other_ops
 
 NAME = "chainer " + str(chainer.__version__)
-
-HONOURED = {
-    "device": ("auto", "cpu"),
-    "precision": ("auto", "fp32", "fp64"),
-    "layout": ("auto", "nchw"),
-    "optimizer": ("momentum", "sgd", "adam"),
-    "input": ("resident", "host"),
-}
 
 _Op = Callable[..., Any]
 
@@ -93,8 +85,7 @@ class Lowering(TableLowering):
         }
 
     def _conv(self, layer: WireLayer) -> _Op:
-        parameters, has = self._arrays.parameters[layer.name], layer.has
-        weight, bias = parameters["weight"], parameters.get("bias")
+        (weight, bias), has = self._weights(layer), layer.has
         more = {"stride": has["stride"], "dilate": has["dilation"], "groups": has["groups"]}
         if layer.pad_is_even():
             pad = (has["pad"][0], has["pad"][2])
@@ -103,14 +94,11 @@ class Lowering(TableLowering):
         return lambda x: F.convolution_2d(_padded(x, sides, 0.0), weight, bias, **more)
 
     def _dense(self, layer: WireLayer) -> _Op:
-        parameters = self._arrays.parameters[layer.name]
-        weight, bias = parameters["weight"], parameters.get("bias")
+        weight, bias = self._weights(layer)
         return lambda x: F.linear(x, weight, bias)
 
     def _batch_norm(self, layer: WireLayer) -> _Op:
-        parameters, buffers = self._arrays.parameters[layer.name], self._arrays.buffers[layer.name]
-        weight, bias = parameters["weight"], parameters["bias"]
-        mean, var = buffers["running_mean"], buffers["running_var"]
+        (weight, bias), (mean, var) = self._weights(layer), self._statistics(layer)
         epsilon, decay = layer.has["epsilon"], 1 - layer.has["momentum"]
         if not self._training:
             return lambda x: F.fixed_batch_normalization(x, weight, bias, mean, var, eps=epsilon)
@@ -197,7 +185,7 @@ class ChainerBackend(PhasedCpuBackend):
 
     def build(self, job: Job) -> None:
         engines = _engines(job.request)
-        request = self._begin(job, dict(HONOURED, engine=("auto",) + engines), NAME)
+        request = self._begin(job, dict(HONOURED_ON_CPU, engine=("auto",) + engines), NAME)
         graph = self._graph
         self._onednn_log, self._met = OnednnLog(), None
         self._engine = engines[0] if request["engine"] == "auto" else str(request["engine"])
@@ -284,10 +272,7 @@ class ChainerBackend(PhasedCpuBackend):
             mark(3)
 
     def observe(self) -> Dict[str, Dict[str, Any]]:
-        set_to: Dict[str, Any] = {
-            "engine": self._engine,
-            "compile": "off",
-        }
+        set_to: Dict[str, Any] = {"engine": self._engine, "compile": "off"}
         observed: Dict[str, Any] = {
             "framework": "chainer@" + str(chainer.__version__),
             "device": self._observed_device(),

@@ -10,20 +10,11 @@ import cntk as C
 import numpy as np
 
 from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, IsolatedLayer, Job, LayerResult
-from deepstone.backends.cpu_backend import CpuBackend
+from deepstone.backends.cpu_backend import HONOURED_ON_CPU, CpuBackend, TableLowering
 from deepstone.backends.isolated import Isolation, Program
-from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer, refuse_other_ops
+from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer, lowered_outputs, refuse_other_ops
 
 NAME = "cntk " + str(C.__version__)
-
-HONOURED = {
-    "device": ("auto", "cpu"),
-    "precision": ("auto", "fp32", "fp64"),
-    "layout": ("auto", "nchw"),
-    "engine": ("auto", "native"),
-    "optimizer": ("momentum", "sgd", "adam"),
-    "input": ("resident", "host"),
-}
 
 _LOWEST = float(np.finfo(np.float32).min)  # what max pools are padded with; windows always hold a pixel as well
 
@@ -56,16 +47,15 @@ class Arrays:
         return np.ascontiguousarray(array.T) if len(shape) == 2 else array.reshape(shape)
 
 
-class Lowering:
+class Lowering(TableLowering):
     """Layers to functions. `samples` is the batch: what CNTK sums over it is to be a mean."""
 
     def __init__(self, graph: WireGraph, arrays: Arrays, dtype: Any, samples: int, dropout: bool) -> None:
-        self._graph = graph
-        self._arrays = arrays
-        self._dtype = dtype
+        super(Lowering, self).__init__(graph, arrays, dtype, True, dropout)
         self._samples = samples
-        self._dropout = dropout
-        self._table: Dict[str, Callable[..., Any]] = {
+
+    def _table(self) -> Dict[str, Callable[..., Any]]:
+        return {
             "conv": self._conv,
             "dense": self._dense,
             "batch_norm": self._batch_norm,
@@ -80,13 +70,6 @@ class Lowering:
             "flatten": lambda layer, x: C.reshape(x, layer.output),
             LOSS: self._loss,
         }
-
-    @property
-    def ops(self) -> List[str]:
-        return ["input"] + list(self._table)
-
-    def lower(self, layer: WireLayer, inputs: Sequence[Any]) -> Any:
-        return self._table[layer.op](layer, *inputs)
 
     def _own(self, layer: WireLayer, name: str) -> Any:
         return self._arrays.parameters[layer.name, name]
@@ -180,7 +163,7 @@ class CntkBackend(CpuBackend):
         return {"name": "cntk", "version": C.__version__, "numpy": np.__version__}
 
     def build(self, job: Job) -> None:
-        request = self._begin(job, HONOURED, NAME)
+        request = self._begin(job, HONOURED_ON_CPU, NAME)
         graph = self._graph
         C.device.try_set_default_device(C.device.cpu())
         C.cntk_py.set_fixed_random_seed(request["seed"])
@@ -192,7 +175,8 @@ class CntkBackend(CpuBackend):
         refuse_other_ops(graph, lowering.ops, NAME)
         self._samples = self._input(graph.input.output, request["input_grad"] == "on")
         self._labels = self._labels_input()
-        self._loss = _network(graph, lowering, self._samples, self._labels)
+        _, losses = lowered_outputs(graph, lowering.lower, self._samples, self._labels)
+        self._loss = losses[0] if len(losses) == 1 else C.plus(*losses)
         self._wanted: List[Any] = list(self._arrays.parameters.values())
         if request["input_grad"] == "on":
             self._wanted.append(self._samples)
@@ -276,10 +260,7 @@ class CntkBackend(CpuBackend):
         return step
 
     def observe(self) -> Dict[str, Dict[str, Any]]:
-        set_to = {
-            "device": "cpu",
-            "compile": "graph",
-        }
+        set_to = {"device": "cpu", "compile": "graph"}
         observed = {
             "framework": "cntk@" + str(C.__version__),
             "precision": "fp64" if self._loss.dtype == np.float64 else "fp32",
@@ -334,7 +315,7 @@ class CntkBackend(CpuBackend):
         if layer.op == LOSS:
             arguments.append(self._labels_input())
             feed[arguments[-1]] = self._one_hot()
-        return lowering.lower(layer, arguments), given, own_arrays, feed
+        return lowering.lower(layer, *arguments), given, own_arrays, feed
 
     def _of_each_sample(self, upstream: Any, output: Any) -> Any:
         shape = (self._samples,) + tuple(output.shape)
@@ -378,19 +359,6 @@ class CntkBackend(CpuBackend):
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, MemoryError) or "bad_alloc" in str(error)
-
-
-def _network(graph: WireGraph, lowering: Lowering, samples: Any, labels: Any) -> Any:
-    """The sum of all losses."""
-    functions: Dict[str, Any] = {graph.input.name: samples}
-    losses: List[Any] = []
-    for layer in graph.layers:
-        inputs = [functions[name] for name in layer.inputs]
-        if layer.op == LOSS:
-            losses.append(lowering.lower(layer, inputs + [labels]))
-        elif layer.op != "input":
-            functions[layer.name] = lowering.lower(layer, inputs)
-    return losses[0] if len(losses) == 1 else C.plus(*losses)
 
 
 def _of_the_batch(layer: WireLayer, values: Any) -> Any:

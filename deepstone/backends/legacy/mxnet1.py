@@ -20,21 +20,14 @@ from deepstone.backends.base import (
     LayerResult,
     Timestamps,
 )
-from deepstone.backends.cpu_backend import PhasedCpuBackend
+from deepstone.backends.cpu_backend import HONOURED_ON_CPU, PhasedCpuBackend, TableLowering
 from deepstone.backends.effective import listed, precisions
 from deepstone.backends.isolated import Isolation, Program
-from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer, refuse_other_ops
+from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer, lowered_outputs, refuse_other_ops
 
 NAME = "mxnet " + str(mx.__version__)
 
-HONOURED = {
-    "device": ("auto", "cpu"),
-    "precision": ("auto", "fp32", "fp64"),
-    "layout": ("auto", "nchw"),  # its convolutions take nhwc on GPUs only
-    "engine": ("auto", "onednn"),
-    "optimizer": ("momentum", "sgd", "adam"),
-    "input": ("resident", "host"),
-}
+HONOURED = dict(HONOURED_ON_CPU, engine=("auto", "onednn"))  # its convolutions take nhwc on GPUs only
 
 _LABELS = "labels of the batch"
 _LOWEST = float(np.finfo(np.float32).min)  # MXNet pads with a finite number only; windows always hold a pixel as well
@@ -48,16 +41,15 @@ class WaitingTimestamps(Timestamps):
         self.waited_s += self._times[position] - before
 
 
-class Lowering:
+class Lowering(TableLowering):
     """Layers to symbols. Arrays that a symbol reads are variables named `layer/array`."""
 
     def __init__(self, graph: WireGraph, dtype: Any, training: bool, dropout: bool) -> None:
-        self._graph = graph
-        self._dtype = dtype
-        self._training = training
-        self._dropout = dropout
+        super(Lowering, self).__init__(graph, None, dtype, training, dropout)
         self.constants: Dict[str, Any] = {}  # by the name of their variable
-        self._table: Dict[str, Callable[..., Any]] = {
+
+    def _table(self) -> Dict[str, Callable[..., Any]]:
+        return {
             "conv": self._conv,
             "dense": self._dense,
             "batch_norm": self._batch_norm,
@@ -73,17 +65,10 @@ class Lowering:
             LOSS: self._loss,
         }
 
-    @property
-    def ops(self) -> List[str]:
-        return ["input"] + list(self._table)
-
-    def lower(self, layer: WireLayer, inputs: Sequence[Any]) -> Any:
-        return self._table[layer.op](layer, *inputs)
-
     def _own(self, layer: WireLayer, name: str) -> Any:
         return mx.sym.var(_key(layer.name, name))
 
-    def _weights(self, layer: WireLayer) -> Dict[str, Any]:
+    def _given(self, layer: WireLayer) -> Dict[str, Any]:
         arrays = {name: self._own(layer, name) for name in layer.parameters}
         return dict(arrays, no_bias="bias" not in arrays)
 
@@ -100,11 +85,11 @@ class Lowering:
             pad=pad,
             num_filter=has["channels"],
             num_group=has["groups"],
-            **self._weights(layer),
+            **self._given(layer),
         )
 
     def _dense(self, layer: WireLayer, x: Any) -> Any:
-        return mx.sym.FullyConnected(x, num_hidden=layer.has["features"], flatten=False, **self._weights(layer))
+        return mx.sym.FullyConnected(x, num_hidden=layer.has["features"], flatten=False, **self._given(layer))
 
     def _batch_norm(self, layer: WireLayer, x: Any) -> Any:
         return mx.sym.BatchNorm(
@@ -192,7 +177,8 @@ class MxnetBackend(PhasedCpuBackend):
         refuse_other_ops(graph, lowering.ops, NAME)
         given = {graph.input.name: mx.nd.array(job.samples, dtype=self._dtype), _LABELS: self._labels()}
         wanted = [graph.input.name] if self._training and request["input_grad"] == "on" else []
-        loss = mx.sym.make_loss(_network(graph, lowering))
+        _, losses = _symbols(graph, lowering)
+        loss = mx.sym.make_loss(losses[0] if len(losses) == 1 else mx.sym.add_n(*losses))
         self._executor = self._bound(loss, lowering, graph.layers, given, wanted, self._training)
         self._samples = self._executor.arg_dict[graph.input.name]
         self._outputs = None
@@ -372,7 +358,7 @@ class MxnetBackend(PhasedCpuBackend):
         if layer.op == LOSS:
             symbols.append(mx.sym.var(_LABELS))
             given[_LABELS] = self._labels()
-        return self._bound(lowering.lower(layer, symbols), lowering, [layer], given, wanted, trained)
+        return self._bound(lowering.lower(layer, *symbols), lowering, [layer], given, wanted, trained)
 
     def _shaped(self, upstream: Any, output: Any) -> Any:
         return mx.nd.array(np.asarray(upstream).reshape(output.shape), dtype=self._dtype)
@@ -402,7 +388,7 @@ class MxnetBackend(PhasedCpuBackend):
         gets them in plain order can be a hundred times as fast as in the network."""
         if self._outputs is None:
             lowering = self._new_lowering()
-            symbols = _symbols(self._graph, lowering)
+            symbols, _ = _symbols(self._graph, lowering)
             names = [name for name in symbols if self._graph.takers(name)]
             images, group = self._graph.input.name, mx.sym.Group([symbols[name] for name in names])
             # With a gradient of something, or MXNet would fuse layers into one.
@@ -456,22 +442,9 @@ def _written_out(pairs: Sequence[Tuple[Any, Any]], momentum: float) -> Callable[
     return update
 
 
-def _symbols(graph: WireGraph, lowering: Lowering) -> Dict[str, Any]:
-    """By layer, its output as a symbol of the images and the labels."""
-    symbols: Dict[str, Any] = {graph.input.name: mx.sym.var(graph.input.name)}
-    labels = mx.sym.var(_LABELS)
-    for layer in graph.layers:
-        inputs = [symbols[name] for name in layer.inputs]
-        if layer.op != "input":
-            symbols[layer.name] = lowering.lower(layer, inputs + [labels] if layer.op == LOSS else inputs)
-    return symbols
-
-
-def _network(graph: WireGraph, lowering: Lowering) -> Any:
-    """The sum of all losses."""
-    symbols = _symbols(graph, lowering)
-    losses = [symbols[layer.name] for layer in graph.layers if layer.op == LOSS]
-    return losses[0] if len(losses) == 1 else mx.sym.add_n(*losses)
+def _symbols(graph: WireGraph, lowering: Lowering) -> Tuple[Dict[str, Any], List[Any]]:
+    """By layer, its output as a symbol of the images and the labels; and the losses."""
+    return lowered_outputs(graph, lowering.lower, mx.sym.var(graph.input.name), mx.sym.var(_LABELS))
 
 
 def _padded(x: Any, pad: Sequence[int], value: float) -> Any:

@@ -11,9 +11,9 @@ import numpy as np
 import tensorflow
 
 from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, IsolatedLayer, Job, LayerResult
-from deepstone.backends.cpu_backend import CpuBackend, TableLowering
+from deepstone.backends.cpu_backend import HONOURED_ON_CPU, CpuBackend, TableLowering
 from deepstone.backends.isolated import Isolation, Program
-from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer, refuse_other_ops
+from deepstone.backends.wire_graph import LOSS, WireLayer, lowered_outputs, refuse_other_ops
 
 tf: Any = tensorflow  # the types known to the checks are those of TensorFlow 2
 
@@ -21,17 +21,15 @@ NAME = "tensorflow " + str(tf.__version__)
 
 _HAS_DOUBLE = tuple(int(part) for part in tf.__version__.split(".")[:2]) >= (1, 5)  # of convolutions
 
-HONOURED = {
-    "device": ("auto", "cpu"),
-    "precision": ("auto", "fp32", "fp64") if _HAS_DOUBLE else ("auto", "fp32"),
-    "layout": ("auto", "nhwc"),  # the stock builds have no convolution in nchw for CPUs
-    "algorithm": ("auto", "heuristic"),
-    "compile": ("auto", "graph"),
-    "isa": ("auto",),
-    "optimizer": ("momentum", "sgd", "adam"),
-    "checkpointing": ("off",),
-    "input": ("resident", "host"),
-}
+HONOURED = dict(
+    HONOURED_ON_CPU,
+    precision=("auto", "fp32", "fp64") if _HAS_DOUBLE else ("auto", "fp32"),
+    layout=("auto", "nhwc"),  # the stock builds have no convolution in nchw for CPUs
+    algorithm=("auto", "heuristic"),
+    compile=("auto", "graph"),
+    isa=("auto",),
+    checkpointing=("off",),
+)
 
 
 class Arrays:
@@ -243,7 +241,7 @@ class Tensorflow1Backend(CpuBackend):
             self._arrays, self._lowering = self._lowered(graph.layers)
             refuse_other_ops(graph, self._lowering.ops, NAME)
             self._batch = self._placed_batch()
-            self._loss = _network(graph, self._lowering, *self._batch)
+            self._loss = tf.add_n(lowered_outputs(graph, self._lowering.lower, *self._batch)[1])
             self._wanted = list(self._arrays.parameters.values())
             if request["input_grad"] == "on":
                 self._wanted.append(self._batch[0])
@@ -414,19 +412,6 @@ def _engine() -> str:
     """Whether this build calls MKL-DNN: Intel's has a switch for it that the stock builds lack."""
     check = getattr(getattr(tf, "pywrap_tensorflow", None), "IsMklEnabled", None)
     return "onednn" if check is not None and check() else "native"
-
-
-def _network(graph: WireGraph, lowering: Lowering, samples: Any, labels: Any) -> Any:
-    """The sum of all losses."""
-    tensors: Dict[str, Any] = {graph.input.name: samples}
-    losses: List[Any] = []
-    for layer in graph.layers:
-        inputs = [tensors[name] for name in layer.inputs]
-        if layer.op == LOSS:
-            losses.append(lowering.lower(layer, *inputs, labels))
-        elif layer.op != "input":
-            tensors[layer.name] = lowering.lower(layer, *inputs)
-    return tf.add_n(losses)
 
 
 def _convolution(x: Any, weight: Any, stride: Sequence[int], dilation: Sequence[int], padding: str) -> Any:

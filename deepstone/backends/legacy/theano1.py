@@ -26,22 +26,13 @@ from deepstone.backends.base import (
     LayerResult,
     Missing,
 )
-from deepstone.backends.cpu_backend import CpuBackend
+from deepstone.backends.cpu_backend import HONOURED_ON_CPU, CpuBackend
 from deepstone.backends.isolated import Isolation, Program
 from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer, refuse_other_ops
 
 NAME = "theano " + str(theano.__version__)
 
 _IS_OLD = int(theano.__version__.split(".")[0]) < 1  # without what came between 0.8 and 1.0
-
-HONOURED = {
-    "device": ("auto", "cpu"),
-    "precision": ("auto", "fp32", "fp64"),
-    "layout": ("auto", "nchw"),
-    "engine": ("auto", "native"),
-    "optimizer": ("momentum", "sgd", "adam"),
-    "input": ("resident", "host"),
-}
 
 _DEEPEST = 20000  # Theano follows a network by recursion, and Python's own limit ends that in one of fifty layers
 
@@ -257,7 +248,7 @@ class TheanoBackend(CpuBackend):
         }
 
     def build(self, job: Job) -> None:
-        request = self._begin(job, HONOURED, NAME)
+        request = self._begin(job, HONOURED_ON_CPU, NAME)
         graph = self._graph
         if not theano.config.cxx:
             raise Missing("theano compiles what it runs, and there is no g++; on Debian: apt install g++")

@@ -1,33 +1,30 @@
 """PyTorch 1.1 of 2019, on the CPU: eager, as its users wrote it. In the syntax of Python 3.6."""
 
 import os
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, ContextManager, Dict, Iterable, List, Optional, Sequence, Tuple
 
 import numpy as np
 import torch
 from torch.nn import functional as F
 
 from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, IsolatedLayer, Job, LayerResult
-from deepstone.backends.cpu_backend import PhasedCpuBackend, TableLowering
+from deepstone.backends.cpu_backend import HONOURED_ON_CPU, EagerBackend, TableLowering, add_all
 from deepstone.backends.isolated import Isolation, Program
 from deepstone.backends.onednn_log import OnednnLog, logging_onednn
 from deepstone.backends.wire_graph import LOSS, InTurn, WireLayer, refuse_other_ops
 
 NAME = "torch " + str(torch.__version__)
 
-HONOURED = {
-    "device": ("auto", "cpu"),  # the wheel holds CUDA 9.0, which no GPU of today runs
-    "precision": ("auto", "fp32", "fp64"),
-    "layout": ("auto", "nchw"),  # channels_last came with 1.5
-    "engine": ("auto", "onednn"),  # MKL-DNN cannot be switched off in 1.1
-    "algorithm": ("auto", "heuristic"),
-    "compile": ("auto", "off"),
-    "inter_threads": ("auto", 1),
-    "isa": ("auto",),  # MKL-DNN 0.18 has no limit that could be set
-    "optimizer": ("momentum", "sgd", "adam"),
-    "checkpointing": ("off",),
-    "input": ("resident", "host"),
-}
+# The wheel holds CUDA 9.0, which no GPU of today runs; channels_last came with 1.5.
+HONOURED = dict(
+    HONOURED_ON_CPU,
+    engine=("auto", "onednn"),  # MKL-DNN cannot be switched off in 1.1
+    algorithm=("auto", "heuristic"),
+    compile=("auto", "off"),
+    inter_threads=("auto", 1),
+    isa=("auto",),  # MKL-DNN 0.18 has no limit that could be set
+    checkpointing=("off",),
+)
 
 # Layers whose output their own backward does not read, so that the next layer may write over it.
 _OUTPUT_UNREAD = ("conv", "dense", "batch_norm", "add")
@@ -72,15 +69,14 @@ class Lowering(TableLowering):
             "global_pool": lambda layer: lambda x: F.adaptive_avg_pool2d(x, 1),
             "lrn": self._lrn,
             "dropout": self._drop,
-            "add": lambda layer: _add,
+            "add": lambda layer: add_all,
             "concat": lambda layer: lambda *xs: torch.cat(xs, 1),
             "flatten": lambda layer: lambda x: torch.flatten(x, 1),
             LOSS: self._loss,
         }
 
     def _conv(self, layer: WireLayer) -> _Op:
-        parameters, has = self._arrays.parameters[layer.name], layer.has
-        weight, bias = parameters["weight"], parameters.get("bias")
+        (weight, bias), has = self._weights(layer), layer.has
         stride, dilation, groups = has["stride"], has["dilation"], has["groups"]
         below, beside = (max(0, stride[side] - has["kernel"][side]) for side in (0, 1))
         if (below or beside) and has["kernel"] != (1, 1) and dilation == (1, 1):
@@ -95,16 +91,12 @@ class Lowering(TableLowering):
         return lambda x: F.conv2d(F.pad(x, sides), weight, bias, stride, 0, dilation, groups)
 
     def _dense(self, layer: WireLayer) -> _Op:
-        parameters = self._arrays.parameters[layer.name]
-        weight, bias = parameters["weight"], parameters.get("bias")
+        weight, bias = self._weights(layer)
         return lambda x: F.linear(x, weight, bias)
 
     def _batch_norm(self, layer: WireLayer) -> _Op:
-        parameters, buffers = self._arrays.parameters[layer.name], self._arrays.buffers[layer.name]
-        training = self._training
-        weight, bias = parameters["weight"], parameters["bias"]
-        mean, var = buffers["running_mean"], buffers["running_var"]
-        momentum, epsilon = layer.has["momentum"], layer.has["epsilon"]
+        (weight, bias), (mean, var) = self._weights(layer), self._statistics(layer)
+        training, momentum, epsilon = self._training, layer.has["momentum"], layer.has["epsilon"]
         return lambda x: F.batch_norm(x, mean, var, weight, bias, training, momentum, epsilon)
 
     def _relu(self, layer: WireLayer) -> _Op:
@@ -177,11 +169,7 @@ class Lowering(TableLowering):
         return lambda x, labels: F.cross_entropy(x, labels) * weight
 
 
-class Torch1Backend(PhasedCpuBackend):
-    _step: Callable[[], None]
-    _optimizer: Any
-    _loss: Any = None
-
+class Torch1Backend(EagerBackend):
     def __init__(self) -> None:
         self._onednn_log = OnednnLog()
 
@@ -206,8 +194,8 @@ class Torch1Backend(PhasedCpuBackend):
         self._labels = torch.from_numpy(job.labels)
         self._samples = torch.tensor(job.samples, dtype=self._dtype)
         self._samples.requires_grad_(request["input_grad"] == "on")
-        self._optimizer = self._make_optimizer() if request["phase"] == "train" else None
-        self._step = self._make_step()
+        self._update = self._make_optimizer().step if request["phase"] == "train" else None
+        self._prepare_step()
 
     def _lowered(self, layers: Iterable[WireLayer], trained: bool) -> Tuple[Arrays, Lowering]:
         own_arrays = Arrays(layers, self._job.weights, self._dtype, trained)
@@ -220,67 +208,25 @@ class Torch1Backend(PhasedCpuBackend):
             return torch.optim.Adam(parameters, lr=ADAM_LEARNING_RATE)
         return torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=MOMENTUM if kind == "momentum" else 0)
 
-    def _make_step(self) -> Callable[[], None]:
-        network, get, forget = self._network, self._get_function(), self._forget_function()
+    def _recording(self, on: bool) -> ContextManager[Any]:
+        return torch.set_grad_enabled(on)
 
-        def forward() -> None:
-            with torch.no_grad():
-                samples, labels = get()
-                self._loss = network(samples, labels)
-
-        def gradient() -> None:
-            samples, labels = get()
-            self._loss = loss = network(samples, labels)
-            forget()
-            loss.backward()
-
-        def train() -> None:
-            gradient()
-            self._optimizer.step()
-
-        return {"forward": forward, "gradient": gradient, "train": train}[self.phase()]
-
-    def _get_function(self) -> Callable[[], Tuple[Any, Any]]:
-        """The data phase: the batch as it lies there, or a copy of it."""
-        samples, labels = self._samples, self._labels
-        if self._job.request["input"] == "resident":
-            return lambda: (samples, labels)
-        return lambda: (samples.clone(), labels.clone())
-
-    def _forget_function(self) -> Callable[[], None]:
-        """Zero the gradients where they lie, which is what `zero_grad` did then."""
+    def _backward_function(self) -> Callable[[Any], None]:
+        """Gradients are zeroed where they lie, which is what `zero_grad` did then."""
         tensors = self._arrays.flat() + [self._samples]
 
-        def forget() -> None:
+        def backward(loss: Any) -> None:
             for tensor in tensors:
                 if tensor.grad is not None:
                     tensor.grad.detach_()
                     tensor.grad.zero_()
+            loss.backward()
 
-        return forget
-
-    def step(self, program: str) -> Callable[[], None]:
-        assert program == self.phase(), "torch times phases one by one, so it has one program"
-        return self._step
+        return backward
 
     def first_step(self) -> None:
         with logging_onednn(os.path.join(os.path.dirname(torch.__file__), "lib", "libcaffe2.so")) as self._onednn_log:
             self._step()
-
-    def step_in_phases(self, mark: Callable[[int], None]) -> None:
-        """Zeroing gradients is part of backward, which fills them."""
-        with torch.set_grad_enabled(self._training):
-            samples, labels = self._get_function()()
-            mark(0)
-            self._loss = self._network(samples, labels)
-            mark(1)
-        if self._training:
-            self._forget_function()()
-            self._loss.backward()
-            mark(2)
-        if self._optimizer is not None:
-            self._optimizer.step()
-            mark(3)
 
     def observe(self) -> Dict[str, Dict[str, Any]]:
         set_to = {"layout": "nchw", "algorithm": "heuristic", "compile": "off", "inter_threads": 1, "isa": "no limit"}
@@ -379,12 +325,6 @@ class Torch1Backend(PhasedCpuBackend):
     def is_out_of_memory(self, error: BaseException) -> bool:
         of_torch = isinstance(error, RuntimeError) and "can't allocate memory" in str(error).lower()
         return of_torch or super(Torch1Backend, self).is_out_of_memory(error)
-
-
-def _add(first: Any, *others: Any) -> Any:
-    for other in others:
-        first = first + other
-    return first
 
 
 def _outer(pad: Sequence[int]) -> Tuple[int, int, int, int]:

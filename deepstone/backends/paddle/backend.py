@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -11,22 +12,19 @@ import numpy as np
 import paddle
 
 from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, IsolatedLayer, Job, LayerResult
-from deepstone.backends.cpu_backend import PhasedCpuBackend
+from deepstone.backends.cpu_backend import HONOURED_ON_CPU, EagerBackend
 from deepstone.backends.onednn_log import OnednnLog, logging_onednn
 from deepstone.backends.paddle.arrays import Arrays
 from deepstone.backends.paddle.isolated import isolated_programs, layer_result
 from deepstone.backends.paddle.lower import Lowering
-from deepstone.backends.paddle.settings import HONOURED, NAME, Settings
+from deepstone.backends.paddle.settings import NAME, Settings
 from deepstone.backends.wire_graph import InTurn, refuse_other_ops
 
 _LIBRARIES = Path(paddle.__path__[0]) / "libs"
 
 
-class PaddleBackend(PhasedCpuBackend):
-    _step: Callable[[], None]
-    _update: Callable[[], None] | None
+class PaddleBackend(EagerBackend):
     _steps_done: int  # that updated running statistics
-    _loss: Any = None
 
     def __init__(self) -> None:
         self._onednn_log = OnednnLog()
@@ -40,7 +38,8 @@ class PaddleBackend(PhasedCpuBackend):
         }
 
     def build(self, job: Job) -> None:
-        request = self._begin(job, HONOURED, NAME)
+        # A build for GPUs is another package, and operations that run one by one never reach the oneDNN in its wheel.
+        request = self._begin(job, HONOURED_ON_CPU, NAME)
         self._settings = Settings.of(request)
         paddle.set_device("cpu")
         paddle.set_default_dtype(self._settings.dtype)
@@ -55,7 +54,7 @@ class PaddleBackend(PhasedCpuBackend):
             job.samples, dtype=self._settings.dtype, stop_gradient=not self._settings.input_grad
         )
         self._update = self._make_update() if self.phase() == "train" else None
-        self._step = self._make_step()
+        self._prepare_step()
 
     def _make_update(self) -> Callable[[], None]:
         parameters, kind = self._arrays.flat(), self._job.request["optimizer"]
@@ -67,68 +66,24 @@ class PaddleBackend(PhasedCpuBackend):
             return _momentum_written_out(parameters)
         return paddle.optimizer.Momentum(LEARNING_RATE, MOMENTUM, parameters=parameters).step
 
-    def _make_step(self) -> Callable[[], None]:
-        network, get, forget, update = self._network, self._get_function(), self._forget_function(), self._update
+    def _recording(self, on: bool) -> AbstractContextManager[Any]:
+        return paddle.set_grad_enabled(on)
 
-        def forward() -> None:
-            with paddle.no_grad():
-                samples, labels = get()
-                self._loss = network(samples, labels)
+    def _backward_function(self) -> Callable[[Any], None]:
+        """Gradients are freed, so that backward need not add to them."""
+        tensors = [tensor for tensor in [*self._arrays.flat(), self._samples] if not tensor.stop_gradient]
 
-        def gradient() -> None:
-            samples, labels = get()
-            self._loss = loss = network(samples, labels)
-            forget()
+        def backward(loss: Any) -> None:
+            for tensor in tensors:
+                tensor.clear_gradient(False)
             loss.backward()
             self._steps_done += 1
 
-        def train() -> None:
-            gradient()
-            assert update is not None
-            update()
-
-        return {"forward": forward, "gradient": gradient, "train": train}[self.phase()]
-
-    def _get_function(self) -> Callable[[], tuple[Any, Any]]:
-        """The data phase: the batch as it lies there, or a copy of it."""
-        samples, labels = self._samples, self._labels
-        if self._job.request["input"] == "resident":
-            return lambda: (samples, labels)
-        return lambda: (samples.clone(), labels.clone())
-
-    def _forget_function(self) -> Callable[[], None]:
-        """Free the gradients, so that backward need not add to them."""
-        tensors = [tensor for tensor in [*self._arrays.flat(), self._samples] if not tensor.stop_gradient]
-
-        def forget() -> None:
-            for tensor in tensors:
-                tensor.clear_gradient(False)
-
-        return forget
-
-    def step(self, program: str) -> Callable[[], None]:
-        assert program == self.phase(), "paddle times phases one by one, so it has one program"
-        return self._step
+        return backward
 
     def first_step(self) -> None:
         with logging_onednn(str(_LIBRARIES / "libdnnl.so.3")) as self._onednn_log:
             self._step()
-
-    def step_in_phases(self, mark: Callable[[int], None]) -> None:
-        """Freeing gradients is part of backward, which makes new ones."""
-        with paddle.set_grad_enabled(self._settings.training):
-            samples, labels = self._get_function()()
-            mark(0)
-            self._loss = self._network(samples, labels)
-            mark(1)
-        if self._settings.training:
-            self._forget_function()()
-            self._loss.backward()
-            self._steps_done += 1
-            mark(2)
-        if self._update is not None:
-            self._update()
-            mark(3)
 
     def observe(self) -> dict[str, dict[str, Any]]:
         observed: dict[str, Any] = {

@@ -13,6 +13,7 @@ import numpy as np
 import paddle
 import paddle.nn.functional as F
 
+from deepstone.backends.cpu_backend import TableLowering, add_all
 from deepstone.backends.paddle.arrays import Arrays
 from deepstone.backends.paddle.settings import Settings
 from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer
@@ -20,14 +21,15 @@ from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer
 Function: TypeAlias = Callable[..., Any]
 
 
-class Lowering:
+class Lowering(TableLowering):
     """As a user of Paddle would call them by hand."""
 
     def __init__(self, graph: WireGraph, arrays: Arrays, settings: Settings) -> None:
-        self._graph = graph
-        self._arrays = arrays
+        super().__init__(graph, arrays, settings.dtype, settings.training, settings.dropout)
         self._settings = settings
-        self._table: dict[str, Callable[[WireLayer], Function]] = {
+
+    def _table(self) -> dict[str, Callable[..., Any]]:
+        return {
             "conv": self._conv,
             "dense": self._dense,
             "batch_norm": self._batch_norm,
@@ -37,35 +39,23 @@ class Lowering:
             "global_pool": lambda layer: lambda x: x.mean([2, 3], keepdim=True),
             "lrn": self._lrn,
             "dropout": self._drop,
-            "add": lambda layer: _add,
+            "add": lambda layer: add_all,
             "concat": lambda layer: lambda *xs: paddle.concat(xs, axis=1),
             "flatten": lambda layer: lambda x: paddle.flatten(x, 1),
             LOSS: self._loss,
         }
 
-    @property
-    def ops(self) -> list[str]:
-        return ["input", *self._table]
-
-    def lower(self, layer: WireLayer) -> Function:
-        """The function that takes the layer's inputs (and the labels if it is a loss) to its output."""
-        return self._table[layer.op](layer)
-
     def _conv(self, layer: WireLayer) -> Function:
-        parameters, has = self._arrays.parameters[layer.name], layer.has
-        weight, bias = parameters["weight"], parameters.get("bias")
+        (weight, bias), has = self._weights(layer), layer.has
         stride, pad, dilation, groups = has["stride"], list(has["pad"]), has["dilation"], has["groups"]
         return lambda x: F.conv2d(x, weight, bias, stride, pad, dilation, groups)
 
     def _dense(self, layer: WireLayer) -> Function:
-        parameters = self._arrays.parameters[layer.name]
-        weight, bias = parameters["weight"], parameters.get("bias")
+        weight, bias = self._weights(layer)
         return lambda x: F.linear(x, weight, bias)
 
     def _batch_norm(self, layer: WireLayer) -> Function:
-        parameters, buffers = self._arrays.parameters[layer.name], self._arrays.buffers[layer.name]
-        weight, bias = parameters["weight"], parameters["bias"]
-        mean, var = buffers["running_mean"], buffers["running_var"]
+        (weight, bias), (mean, var) = self._weights(layer), self._statistics(layer)
         old_share, epsilon, training = 1 - layer.has["momentum"], layer.has["epsilon"], self._settings.training
         return lambda x: F.batch_norm(x, mean, var, weight, bias, training, old_share, epsilon)
 
@@ -146,9 +136,3 @@ class Lowering:
         if weight == 1:
             return F.cross_entropy
         return lambda x, labels: F.cross_entropy(x, labels) * weight
-
-
-def _add(first: Any, *others: Any) -> Any:
-    for other in others:
-        first = first + other
-    return first

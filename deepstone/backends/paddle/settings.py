@@ -1,4 +1,4 @@
-"""The request's axes as Paddle settings, and the values that this backend honours."""
+"""The request's axes as Paddle settings."""
 
 from __future__ import annotations
 
@@ -9,15 +9,6 @@ from typing import Any
 import paddle
 
 NAME = f"paddle {paddle.__version__}"
-
-HONOURED = {
-    "device": ("auto", "cpu"),  # a build for GPUs is another package
-    "precision": ("auto", "fp32", "fp64"),
-    "layout": ("auto", "nchw"),
-    "engine": ("auto", "native"),  # operations that run one by one never reach the oneDNN in its wheel
-    "optimizer": ("momentum", "sgd", "adam"),
-    "input": ("resident", "host"),
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

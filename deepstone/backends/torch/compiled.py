@@ -32,19 +32,13 @@ _LINE = re.compile(r'File "(<eval_with_key>[^"]*)", line \d+, in forward\n\s*(\w
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelCall:
-    """One call in a compiled program: the name it shows itself by, and how many elements it makes for each layer."""
+    """One call in a program: the name it shows itself by, and how many elements it makes for each layer.
+
+    In the program that was compiled it works for one layer or none; in the compiled one it may be several in one.
+    """
 
     name: str
     layers: Layers
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Operation:
-    """A node of the program that was compiled. One that only looks at memory in another way makes no elements."""
-
-    name: str
-    layer: str | None
-    elements: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +87,7 @@ def compiling_anew() -> AbstractContextManager[Any]:
     return config.patch(enable_autograd_cache=False)
 
 
-def kernel_calls(source: str, origins: str, operations: Mapping[str, Operation]) -> list[KernelCall]:
+def kernel_calls(source: str, origins: str, operations: Mapping[str, KernelCall]) -> list[KernelCall]:
     """The calls in a compiled program's source, in order.
 
     `origins` is Inductor's own account of the nodes in each; `operations` are those nodes in the order of the program.
@@ -118,27 +112,25 @@ def shown_name(call: str) -> str:
     return re.sub(r"^graph_\d+_", "", call)
 
 
-def _elements_by_layer(kernel: str, operations: Sequence[Operation]) -> dict[str, int]:
+def _elements_by_layer(kernel: str, operations: Sequence[KernelCall]) -> Layers:
     """A kernel of torch's own does one operation, the last of its name; its inputs' may be named beside it."""
     own = [operation for operation in operations if operation.name == kernel][-1:]
-    layers: dict[str, int] = {}
-    for operation in own or operations:
-        if operation.layer is not None:
-            layers[operation.layer] = layers.get(operation.layer, 0) + operation.elements
+    layers = _together(own or operations)
     worked = {layer: elements for layer, elements in layers.items() if elements}
     return worked or dict.fromkeys(layers, 1)
 
 
-def _operation(node: fx.Node, layer_of_line: Mapping[tuple[str, str], str]) -> Operation:
-    layers = [layer_of_line.get(line) for line in _LINE.findall(node.stack_trace or "")]
-    layer = next((layer for layer in reversed(layers) if layer is not None), None)
+def _operation(node: fx.Node, layer_of_line: Mapping[tuple[str, str], str]) -> KernelCall:
+    """What only looks at memory in another way makes no elements."""
+    lines = [line for line in _LINE.findall(node.stack_trace or "") if line in layer_of_line]
+    layers = [layer_of_line[line] for line in lines[-1:]]
     if not isinstance(node.target, OpOverload):
-        return Operation(name=str(node.target), layer=layer, elements=0)
+        return KernelCall(name=str(node.target), layers=dict.fromkeys(layers, 0))
     made = node.meta.get("val")
     tensors = [made] if isinstance(made, Tensor) else made if isinstance(made, list | tuple) else []
     elements = sum(tensor.numel() for tensor in tensors if isinstance(tensor, Tensor))
     name = str(node.target.name()).partition(".")[0]
-    return Operation(name=name, layer=layer, elements=0 if node.target.is_view else elements)
+    return KernelCall(name=name, layers=dict.fromkeys(layers, 0 if node.target.is_view else elements))
 
 
 def _layers_by_line(network: nn.Module) -> dict[tuple[str, str], str]:
