@@ -260,12 +260,13 @@ def _told(checkups: Sequence[Checkup]) -> list[str]:
     return lines or ["no environment is there; deepstone env list shows what can be added"]
 
 
+def _named(each: Environment | Recipe) -> dict[str, Data]:
+    return {key: getattr(each, key) for key in ("name", "framework", "version", "kind")}
+
+
 def _own_described(environment: Environment) -> dict[str, Data]:
     return {
-        "name": environment.name,
-        "framework": environment.framework,
-        "version": environment.version,
-        "kind": environment.kind,
+        **_named(environment),
         "python": str(environment.python),
         "python_version": environment.python_version,
         "variables": environment.variables,
@@ -281,10 +282,7 @@ def _described(manifest: Manifest) -> dict[str, Data]:
 
 def _recipe_described(recipe: Recipe) -> dict[str, Data]:
     return {
-        "name": recipe.name,
-        "framework": recipe.framework,
-        "version": recipe.version,
-        "kind": recipe.kind,
+        **_named(recipe),
         "python_versions": recipe.python,
         "size_bytes": recipe.size_bytes,
         "minutes": recipe.minutes,

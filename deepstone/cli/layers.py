@@ -141,10 +141,9 @@ def _show_one(finding: Finding, table: LayerTable, everything: bool) -> None:
 
 
 def _headline(finding: Finding) -> str:
-    assert finding.setup is not None
-    value = {axis: str(effect.value) for axis, effect in finding.setup.effective.items()}
-    setup = ", ".join(value[axis] for axis in ("precision", "layout", "engine") if axis in value)
-    return f"{_work(finding.workload)} · {value['framework'].replace('@', ' ')} on {value['device']} ({setup})"
+    from deepstone.results.view import setup_words
+
+    return f"{_work(finding.workload)} · {setup_words(finding.setup, 'precision', 'layout', 'engine')}"
 
 
 def _work(workload: Workload | None) -> str:

@@ -129,10 +129,9 @@ def _show(finding: Finding, use: MemoryUse, everything: bool) -> None:
 
 
 def _headline(finding: Finding, use: MemoryUse) -> str:
-    assert finding.setup is not None
-    value = {axis: str(effect.value) for axis, effect in finding.setup.effective.items()}
-    setup = ", ".join(value[axis] for axis in ("precision", "layout", "engine"))
-    where = f"{value['framework'].replace('@', ' ')} on {value['device']} ({setup})"
+    from deepstone.results.view import setup_words
+
+    where = setup_words(finding.setup, "precision", "layout", "engine")
     return f"{finding.model} · batch {use.batch} · {use.phase} · {where}"
 
 

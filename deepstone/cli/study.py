@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -99,7 +100,8 @@ def study(
         raise UsageError("study needs a file or a name; `deepstone study --list` shows those that there are")
     check_page(report)
     wait_limit_s(wait_until_quiet)
-    chosen = _changed(reference, list(words or []), time=time, rerun=rerun, budget=budget, repetitions=repetitions)
+    changes = _Changes(words=tuple(words or ()), time=time, rerun=rerun, budget=budget, repetitions=repetitions)
+    chosen = _changed(reference, changes)
     # Only now what is slow to import: a mistake in the file is told at once.
     from deepstone.studies.plan import make_plan
     from deepstone.studies.study_run import Call
@@ -108,7 +110,7 @@ def study(
     # A store that the environment names is named again by it.
     source = ctx.get_parameter_source("store")
     named = store if source is not None and source.name == "COMMANDLINE" else None
-    command = _command(reference, list(words or []), time, rerun, budget, repetitions, report, wait_until_quiet, named)
+    command = _command(reference, changes, report, wait_until_quiet, named)
     rules = chosen.rules
     call = Call(command=command, resume=shlex.join(command), rerun=rules.rerun, time_s=rules.time_s)
     if dry_run:
@@ -134,27 +136,29 @@ def finish(state: State, store: Store, report: Path | None, *, silent: bool) -> 
         note(f"The page about it: {report}")
 
 
-def _changed(
-    reference: str,
-    words: list[str],
-    *,
-    time: str | None,
-    rerun: str | None,
-    budget: float | None,
-    repetitions: int | None,
-) -> Study:
-    """The study with what the command line says otherwise."""
-    from dataclasses import replace
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Changes:
+    """What the command line says otherwise than the study."""
 
+    words: tuple[str, ...]
+    time: str | None
+    rerun: str | None
+    budget: float | None
+    repetitions: int | None
+
+
+def _changed(reference: str, changes: _Changes) -> Study:
+    """The study with its changes."""
     from deepstone.studies.durations import parse_duration
     from deepstone.studies.find import find_study, with_words
 
-    found = with_words(find_study(reference), words)
+    found = with_words(find_study(reference), changes.words)
     rules = found.rules
-    if time is not None:
-        rules = replace(rules, time_s=parse_duration(time))
-    if rerun is not None:
-        rules = replace(rules, rerun=_policy(rerun))
+    if changes.time is not None:
+        rules = replace(rules, time_s=parse_duration(changes.time))
+    if changes.rerun is not None:
+        rules = replace(rules, rerun=_policy(changes.rerun))
+    budget, repetitions = changes.budget, changes.repetitions
     sweeps = [
         replace(
             sweep,
@@ -181,27 +185,20 @@ def _policy(word: str) -> Rerun:
 
 
 def _command(
-    reference: str,
-    words: list[str],
-    time: str | None,
-    rerun: str | None,
-    budget: float | None,
-    repetitions: int | None,
-    report: Path | None,
-    wait_until_quiet: str | None,
-    store: Path | None,
+    reference: str, changes: _Changes, report: Path | None, wait: str | None, store: Path | None
 ) -> tuple[str, ...]:
     """The words that go on with it."""
+    budget = None if changes.budget is None else f"{changes.budget:.12g}"
     options: list[tuple[str, object]] = [
-        ("--time", time),
-        ("--rerun", rerun),
-        ("--budget", None if budget is None else f"{budget:.12g}"),
-        ("--repetitions", repetitions),
+        ("--time", changes.time),
+        ("--rerun", changes.rerun),
+        ("--budget", budget),
+        ("--repetitions", changes.repetitions),
         ("--report", report),
-        ("--wait-until-quiet", wait_until_quiet),
+        ("--wait-until-quiet", wait),
         ("--store", store),
     ]
-    return ("deepstone", "study", reference, *words, *given_words(options))
+    return ("deepstone", "study", reference, *changes.words, *given_words(options))
 
 
 def _run(plan: Plan, call: Call, folder: Path, report: Path | None, wait: str | None, *, as_json: bool) -> None:

@@ -31,6 +31,7 @@ from deepstone.report.runs import RunRow
 from deepstone.report.wording import distinct, file_name, table_text
 from deepstone.results.parts import Json
 from deepstone.results.statement import Statement
+from deepstone.results.view import label
 
 _PAGE: Final = resources.files("deepstone.report").joinpath("html", "page")
 _STATEMENTS_AT_ONCE: Final = 6
@@ -52,6 +53,7 @@ def render_report(book: Book) -> bytes:
         links_at_most=_LINKS_AT_MOST,
         runs_at_once=_RUNS_AT_ONCE,
         several_machines=len(machines) > 1,
+        label=label,
         runs={row.id: row.anchor for row in book.runs},
         runs_data=_in_script(_runs_data(book.runs)),
         **{told.__name__: told for told in _TELLERS},
