@@ -23,6 +23,10 @@ def absent(reason: str) -> dict[str, str]:
     return {"absent": reason}
 
 
+def is_absent(value: object) -> bool:
+    return isinstance(value, dict) and "absent" in value
+
+
 def sha(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 

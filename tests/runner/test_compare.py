@@ -7,13 +7,13 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from factory import is_absent
 from fake_jobs import SOON_S, Script, carrying, fake_job, seconds_until_gone
 
 from deepstone.errors import MissingError
 from deepstone.measure.effort import Effort
 from deepstone.measure.ratios import A_FASTER, B_FASTER, NO_DIFFERENCE
 from deepstone.models.load import load_in_process
-from deepstone.records.schema import is_absent
 from deepstone.results.record import Draft
 from deepstone.runner import compare as compare_module
 from deepstone.runner.compare import (

@@ -15,12 +15,12 @@ from statistics import median
 from typing import Any
 
 import pytest
+from factory import JsonRecord, is_absent
 from fake_jobs import SOON_S, Script, carrying, fake_job, seconds_until_gone
 from memory_cgroups import memory_cgroup
 
 from deepstone.errors import MissingError
 from deepstone.measure.effort import Effort
-from deepstone.records.schema import Record, is_absent
 from deepstone.runner import run as run_module
 from deepstone.runner.measurement import OnProgress, no_progress
 from deepstone.runner.run import run_job
@@ -41,15 +41,15 @@ def run(store: Store):
     return run
 
 
-def blocks_of(record: Record, launch: int = 0) -> list[Any]:
+def blocks_of(record: JsonRecord, launch: int = 0) -> list[Any]:
     return record["samples"]["launches"][launch]["ranks"][0]["blocks"]
 
 
-def steps_of(record: Record) -> list[float]:
+def steps_of(record: JsonRecord) -> list[float]:
     return [step_s for block in blocks_of(record) for step_s in block["step_s"]]
 
 
-def codes(record: Record) -> set[str]:
+def codes(record: JsonRecord) -> set[str]:
     return {doubt["code"] for doubt in record["doubts"]}
 
 
