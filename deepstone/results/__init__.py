@@ -5,6 +5,7 @@
                     ceilings.py, and a line for each in findings.Content
     chart.py  statement.py  claim.py                       what is concluded from them
     quantity.py  doubt.py  environment.py  parts.py        what they are made of
+    refusal.py      what is wrong in a file, in our own words
     view.py         the fields of a run, listed once, for the terminal, CSV, data frames and the page
     codec.py        bytes and JSON to objects and back; the only place where JSON is checked
     identity.py     names of jobs, runs and tasks            redact.py   a record without private names
