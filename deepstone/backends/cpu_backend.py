@@ -7,7 +7,7 @@ from typing import Any, Callable, ContextManager, Dict, List, Mapping, Optional,
 
 from deepstone.backends.base import Backend, Job, memory_on_cpu, phases_of
 from deepstone.backends.effective import effective, refuse_other_values
-from deepstone.backends.wire_graph import WireGraph, WireLayer
+from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer
 
 # The values that most of them honour; a backend gives what differs.
 HONOURED_ON_CPU: Dict[str, Sequence[Any]] = {
@@ -129,7 +129,19 @@ class EagerBackend(PhasedCpuBackend):
 
 
 class TableLowering:
-    """Lowers layers by a table with one function for each operation."""
+    """Lowers layers by a table with one function for each operation.
+
+    A backend writes these functions, and `_short` for the operations that are one call of its framework.
+    """
+
+    _conv: Callable[..., Any]
+    _dense: Callable[..., Any]
+    _batch_norm: Callable[..., Any]
+    _max_pool: Callable[..., Any]
+    _average_pool: Callable[..., Any]
+    _lrn: Callable[..., Any]
+    _drop: Callable[..., Any]
+    _loss: Callable[..., Any]
 
     def __init__(self, graph: WireGraph, arrays: Any, dtype: Any, training: bool, dropout: bool) -> None:
         self._graph = graph
@@ -138,8 +150,23 @@ class TableLowering:
         self._training = training
         self._dropout = dropout
 
-    def _table(self) -> Dict[str, Callable[..., Any]]:
+    def _short(self) -> Dict[str, Callable[..., Any]]:
+        """relu, global_pool, add, concat and flatten."""
         raise NotImplementedError
+
+    def _table(self) -> Dict[str, Callable[..., Any]]:
+        table = {
+            "conv": self._conv,
+            "dense": self._dense,
+            "batch_norm": self._batch_norm,
+            "max_pool": self._max_pool,
+            "average_pool": self._average_pool,
+            "lrn": self._lrn,
+            "dropout": self._drop,
+            LOSS: self._loss,
+        }
+        table.update(self._short())
+        return table
 
     @property
     def ops(self) -> List[str]:

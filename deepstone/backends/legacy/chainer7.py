@@ -67,21 +67,13 @@ def _plain(x: Any) -> Any:
 
 
 class Lowering(TableLowering):
-    def _table(self) -> Dict[str, Callable[..., Any]]:
+    def _short(self) -> Dict[str, Callable[..., Any]]:
         return {
-            "conv": self._conv,
-            "dense": self._dense,
-            "batch_norm": self._batch_norm,
             "relu": lambda layer: F.relu,
-            "max_pool": self._max_pool,
-            "average_pool": self._average_pool,
             "global_pool": lambda layer: lambda x: F.average_pooling_2d(x, x.shape[2:]),
-            "lrn": self._lrn,
-            "dropout": self._drop,
             "add": lambda layer: F.add,
             "concat": lambda layer: lambda *xs: F.concat(xs, axis=1),
             "flatten": lambda layer: lambda x: F.reshape(x, (x.shape[0], -1)),
-            LOSS: self._loss,
         }
 
     def _conv(self, layer: WireLayer) -> _Op:

@@ -54,21 +54,13 @@ class Lowering(TableLowering):
         super(Lowering, self).__init__(graph, arrays, dtype, True, dropout)
         self._samples = samples
 
-    def _table(self) -> Dict[str, Callable[..., Any]]:
+    def _short(self) -> Dict[str, Callable[..., Any]]:
         return {
-            "conv": self._conv,
-            "dense": self._dense,
-            "batch_norm": self._batch_norm,
             "relu": lambda layer, x: C.relu(x),
-            "max_pool": self._max_pool,
-            "average_pool": self._average_pool,
             "global_pool": lambda layer, x: C.reduce_mean(x, axis=(1, 2)),
-            "lrn": self._lrn,
-            "dropout": self._drop,
             "add": lambda layer, *xs: C.plus(*xs),
             "concat": lambda layer, *xs: C.splice(*xs, axis=0),
             "flatten": lambda layer, x: C.reshape(x, layer.output),
-            LOSS: self._loss,
         }
 
     def _own(self, layer: WireLayer, name: str) -> Any:

@@ -48,21 +48,13 @@ class Lowering(TableLowering):
         super(Lowering, self).__init__(graph, None, dtype, training, dropout)
         self.constants: Dict[str, Any] = {}  # by the name of their variable
 
-    def _table(self) -> Dict[str, Callable[..., Any]]:
+    def _short(self) -> Dict[str, Callable[..., Any]]:
         return {
-            "conv": self._conv,
-            "dense": self._dense,
-            "batch_norm": self._batch_norm,
             "relu": lambda layer, x: mx.sym.Activation(x, act_type="relu"),
-            "max_pool": self._max_pool,
-            "average_pool": self._average_pool,
             "global_pool": lambda layer, x: mx.sym.Pooling(x, kernel=(1, 1), global_pool=True, pool_type="avg"),
-            "lrn": self._lrn,
-            "dropout": self._drop,
             "add": lambda layer, *xs: mx.sym.add_n(*xs),
             "concat": lambda layer, *xs: mx.sym.concat(*xs, dim=1),
             "flatten": lambda layer, x: mx.sym.Flatten(x),
-            LOSS: self._loss,
         }
 
     def _own(self, layer: WireLayer, name: str) -> Any:

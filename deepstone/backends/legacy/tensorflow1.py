@@ -64,21 +64,13 @@ class Lowering(TableLowering):
         super(Lowering, self).__init__(*given)
         self.statistics: List[Any] = []  # operations that renew running means and variances
 
-    def _table(self) -> Dict[str, Callable[..., Any]]:
+    def _short(self) -> Dict[str, Callable[..., Any]]:
         return {
-            "conv": self._conv,
-            "dense": self._dense,
-            "batch_norm": self._batch_norm,
             "relu": lambda layer, x: tf.nn.relu(x),
-            "max_pool": self._max_pool,
-            "average_pool": self._average_pool,
             "global_pool": self._global_pool,
-            "lrn": self._lrn,
-            "dropout": self._drop,
             "add": lambda layer, *xs: tf.add_n(xs),
             "concat": lambda layer, *xs: _joined(xs),
             "flatten": self._flatten,
-            LOSS: self._loss,
         }
 
     def _own(self, layer: WireLayer, name: str) -> Any:

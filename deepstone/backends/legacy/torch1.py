@@ -58,21 +58,13 @@ class Arrays:
 class Lowering(TableLowering):
     """Layers to functions of torch, as an expert of 2019 would have called them."""
 
-    def _table(self) -> Dict[str, Callable[..., Any]]:
+    def _short(self) -> Dict[str, Callable[..., Any]]:
         return {
-            "conv": self._conv,
-            "dense": self._dense,
-            "batch_norm": self._batch_norm,
             "relu": self._relu,
-            "max_pool": self._max_pool,
-            "average_pool": self._average_pool,
             "global_pool": lambda layer: lambda x: F.adaptive_avg_pool2d(x, 1),
-            "lrn": self._lrn,
-            "dropout": self._drop,
             "add": lambda layer: add_all,
             "concat": lambda layer: lambda *xs: torch.cat(xs, 1),
             "flatten": lambda layer: lambda x: torch.flatten(x, 1),
-            LOSS: self._loss,
         }
 
     def _conv(self, layer: WireLayer) -> _Op:

@@ -16,7 +16,7 @@ import paddle.nn.functional as F
 from deepstone.backends.cpu_backend import TableLowering, add_all
 from deepstone.backends.paddle.arrays import Arrays
 from deepstone.backends.paddle.settings import Settings
-from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer
+from deepstone.backends.wire_graph import WireGraph, WireLayer
 
 Function: TypeAlias = Callable[..., Any]
 
@@ -28,21 +28,13 @@ class Lowering(TableLowering):
         super().__init__(graph, arrays, settings.dtype, settings.training, settings.dropout)
         self._settings = settings
 
-    def _table(self) -> dict[str, Callable[..., Any]]:
+    def _short(self) -> dict[str, Callable[..., Any]]:
         return {
-            "conv": self._conv,
-            "dense": self._dense,
-            "batch_norm": self._batch_norm,
             "relu": lambda layer: F.relu,
-            "max_pool": self._max_pool,
-            "average_pool": self._average_pool,
             "global_pool": lambda layer: lambda x: x.mean([2, 3], keepdim=True),
-            "lrn": self._lrn,
-            "dropout": self._drop,
             "add": lambda layer: add_all,
             "concat": lambda layer: lambda *xs: paddle.concat(xs, axis=1),
             "flatten": lambda layer: lambda x: paddle.flatten(x, 1),
-            LOSS: self._loss,
         }
 
     def _conv(self, layer: WireLayer) -> Function:
