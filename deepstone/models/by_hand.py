@@ -21,16 +21,9 @@ def convolution_by_hand(
 ) -> LoadedModel:
     """GraphError where the sizes do not fit each other. The layers behind the convolution only make a graph of it."""
     b = Builder(f"{_by(image)}-{filters}x{_by(kernel)}")
+    x = b.input("data", image)
     x = b.conv(
-        LAYER,
-        b.input("data", image),
-        channels=filters,
-        kernel=kernel,
-        stride=stride,
-        pad=pad,
-        dilation=dilation,
-        groups=groups,
-        bias=False,
+        LAYER, x, channels=filters, kernel=kernel, stride=stride, pad=pad, dilation=dilation, groups=groups, bias=False
     )
     b.softmax_cross_entropy("loss", b.flatten("flatten", b.global_pool("pool", x)))
     graph = b.build()

@@ -161,23 +161,24 @@ class PointGroup:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ScatterPlot:
-    """Points and lines between two axes."""
-
+class _Plane:
     title: str
     x: Axis
     y: Axis
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScatterPlot(_Plane):
+    """Points and lines between two axes."""
+
     lines: tuple[Line, ...]
     groups: tuple[PointGroup, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LineChart:
+class LineChart(_Plane):
     """Lines from point to point. `names` are those of places 0, 1, 2 … where the horizontal axis counts no number."""
 
-    title: str
-    x: Axis
-    y: Axis
     curves: tuple[PointGroup, ...]
     names: tuple[str, ...] = ()
 

@@ -29,6 +29,10 @@ def _by_family(evidence: Evidence, model: str) -> Iterator[tuple[str, str, Lab]]
             yield named(family, lab.place.name, several), family, lab
 
 
+def _draft_by_batch(y: ChartAxis) -> ChartDraft:
+    return ChartDraft(form="lines", x=ChartAxis(label="batch", scale="log"), y=y)
+
+
 class AlgorithmsByBatch(OneNetwork, frozen=True, kw_only=True):
     """Figure 8 a to c of kim2017: the time of some passes of all layers, one line for each kind."""
 
@@ -36,11 +40,7 @@ class AlgorithmsByBatch(OneNetwork, frozen=True, kw_only=True):
     layers: tuple[str, ...] = ()  # all, where none is named
 
     def chart(self, evidence: Evidence) -> ChartDraft:
-        chart = ChartDraft(
-            form="lines",
-            x=ChartAxis(label="batch", scale="log"),
-            y=ChartAxis(label="time per batch", scale="log", unit="s"),
-        )
+        chart = _draft_by_batch(ChartAxis(label="time per batch", scale="log", unit="s"))
         for series, family, lab in _by_family(evidence, self.model):
             wanted = [case for case in lab.cases() if case[1] in self.passes]
             found = uniform(lab, family, [case for case in wanted if not self.layers or case[0] in self.layers])
@@ -55,11 +55,7 @@ class MemoryByBatch(OneNetwork, frozen=True, kw_only=True):
     """Figure 8 d: a step's memory by the layer graph, and the largest workspace of each kind."""
 
     def chart(self, evidence: Evidence) -> ChartDraft:
-        chart = ChartDraft(
-            form="lines",
-            x=ChartAxis(label="batch", scale="log"),
-            y=ChartAxis(label="memory", scale="linear", unit="bytes"),
-        )
+        chart = _draft_by_batch(ChartAxis(label="memory", scale="linear", unit="bytes"))
         for series, family, lab in _by_family(evidence, self.model):
             chosen = [fastest(candidates(lab, case), family) for case in lab.cases()]
             sizes = [each.workspace_bytes for each in chosen if each is not None and each.workspace_bytes is not None]

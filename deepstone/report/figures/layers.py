@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
 
 from deepstone.absent import Absent
 from deepstone.report.figure import (
@@ -24,20 +25,27 @@ from deepstone.report.figure import (
 )
 from deepstone.report.figures import captions
 from deepstone.report.figures.captions import costliest, missing_whiskers, others_in_words
-from deepstone.report.figures.layer_times import PASSES, LayerTimes, Time, layer_times, whole_step
-from deepstone.report.palette import BACKWARD, DATA_GRADIENT, FORWARD, WEIGHT_GRADIENT, hue, paler
+from deepstone.report.palette import BACKWARD, DATA_GRADIENT, FORWARD, OTHER, TOTAL, WEIGHT_GRADIENT, hue, paler
 from deepstone.report.wording import share, shortened, value_words
 from deepstone.results.findings import Finding
-from deepstone.results.layers import LayerGroup, LayerTable
+from deepstone.results.layers import IsolatedLayer, LayerGroup, LayerRow, LayerTable
 from deepstone.units import digits, seconds
 
+Time: TypeAlias = Value | Absent
+
+_PASSES: Final = ("forward", "backward")
+_TIME: Final = Axis(label="time per step", unit=Unit.SECONDS)
+_NOT_IN_STEP: Final = Absent("not timed within the step")
+_TOTAL: Final = 0  # where these stand among the series
+_NO_LAYER: Final = 1
+_OTHERS_AT_MOST: Final = 8
 _REASON_ROOM: Final = 48
 _WHISKERS: Final = "Lines across the ends of bars are 95 % intervals; sums of several layers have none."
 
 
 def layers_bars(finding: Finding) -> Figure:
     tables = captions.contents(finding, LayerTable)
-    parts = {name: layer_times(table) for name, table in tables.items()}
+    parts = {name: _layer_times(table) for name, table in tables.items()}
     names = list(dict.fromkeys(layer.name for layers in parts.values() for layer in layers))
     if not names:
         raise NothingToDrawError("this result has no layers; measure some with `deepstone layers`")
@@ -46,10 +54,10 @@ def layers_bars(finding: Finding) -> Figure:
     legend = _single_legend(parts[""]) if "" in parts else _legend_of_frameworks(parts)
     rows = tuple(_row(name, found, legend) for name in shown)
     title = f"The {len(shown)} costliest layers" if others else "Layer by layer"
-    whole = whole_step(tables, parts, frozenset(others))
+    whole = _whole_step(tables, parts, frozenset(others))
     layers = BarChart(
         title=f"{title}, in the order of the network",
-        axis=Axis(label="time per step", unit=Unit.SECONDS),
+        axis=_TIME,
         series=tuple(legend.values()),
         rows=rows,
     )
@@ -101,10 +109,16 @@ def _legend_of_frameworks(parts: Mapping[str, Sequence[LayerTimes]]) -> _Legend:
     legend: _Legend = {}
     for position, (name, layers) in enumerate(parts.items()):
         where = "" if _measured_in_step(layers) else ", layer isolated"
-        colours = (hue(position), paler(hue(position)))
-        for part, colour in zip(PASSES, colours, strict=True):
-            legend[name, part] = Series(name=f"{name} {part}{where}", colour=colour)
+        series = _both_series(name, position, where)
+        legend.update({(name, part): each for part, each in zip(_PASSES, series, strict=True)})
     return legend
+
+
+def _both_series(framework: str, position: int, where: str = "") -> list[Series]:
+    """Forward and backward, each framework in a colour of its own."""
+    colours = (hue(position), paler(hue(position))) if framework else (FORWARD, BACKWARD)
+    names = [f"{framework} {part}{where}".strip() for part in _PASSES]
+    return [Series(name=name, colour=colour) for name, colour in zip(names, colours, strict=True)]
 
 
 def _measured_in_step(layers: Sequence[LayerTimes]) -> bool:
@@ -181,7 +195,7 @@ def _table(parts: Mapping[str, Sequence[LayerTimes]]) -> Table:
     kinds = list(dict.fromkeys(part for layers in parts.values() for layer in layers for part, _ in layer.isolated))
     columns = (
         *name_columns("layer", "op"),
-        *number_columns(Unit.SECONDS, *PASSES),
+        *number_columns(Unit.SECONDS, *_PASSES),
         *number_columns(Unit.SHARE, "share"),
         *number_columns(Unit.SECONDS, *(f"{kind}, isolated" for kind in kinds)),
     )
@@ -203,11 +217,7 @@ def groups_bars(finding: Finding) -> Figure:
         raise NothingToDrawError("this result has no groups of layers; measure some with `deepstone layers`")
     series: list[Series] = []
     for position, framework in enumerate(groups):
-        colours = (hue(position), paler(hue(position))) if framework else (FORWARD, BACKWARD)
-        series += [
-            Series(name=f"{framework} {part}".strip(), colour=colour)
-            for part, colour in zip(PASSES, colours, strict=True)
-        ]
+        series += _both_series(framework, position)
     rows = [
         BarRow(
             label=name,
@@ -216,12 +226,11 @@ def groups_bars(finding: Finding) -> Figure:
         )
         for name in names
     ]
-    axis = Axis(label="time per step", unit=Unit.SECONDS)
     return captions.finding_figure(
         finding,
         "groups",
         "time by kind of layer",
-        panels=(BarChart(title="Kinds of layers", axis=axis, series=tuple(series), rows=tuple(rows)),),
+        panels=(BarChart(title="Kinds of layers", axis=_TIME, series=tuple(series), rows=tuple(rows)),),
         caption=("Shares are of the sum of all layers.", *captions.failures(finding)),
         table=_group_table(groups),
     )
@@ -241,5 +250,136 @@ def _group_table(groups: Mapping[str, Mapping[str, LayerGroup]]) -> Table:
         framework: [(group.name, group.forward_s, group.backward_s, group.share) for group in each.values()]
         for framework, each in groups.items()
     }
-    numbers = (*number_columns(Unit.SECONDS, *PASSES), *number_columns(Unit.SHARE, "share"))
+    numbers = (*number_columns(Unit.SECONDS, *_PASSES), *number_columns(Unit.SHARE, "share"))
     return captions.table_by_framework((*name_columns("kind"), *numbers), rows)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LayerTimes:
+    """`isolated` has data and weight gradient apart where they were measured so, and backward where they were not."""
+
+    name: str
+    op: str
+    in_step: tuple[tuple[str, Time], ...]
+    isolated: tuple[tuple[str, Time], ...]
+    share: float
+
+    @property
+    def step_s(self) -> float | None:
+        return _total_s(time for _, time in self.in_step)
+
+    @property
+    def isolated_s(self) -> float | None:
+        return _total_s(time for _, time in self.isolated)
+
+    @property
+    def cost_s(self) -> float:
+        return self.step_s or self.isolated_s or 0.0
+
+    @property
+    def why_absent(self) -> str:
+        return next((time.reason for _, time in (*self.in_step, *self.isolated) if isinstance(time, Absent)), "")
+
+
+def _layer_times(table: LayerTable) -> list[LayerTimes]:
+    """Where layers were timed isolated only, a result repeats those times as its own; they are not of the step."""
+    in_step = not isinstance(table.sum_s, Absent)
+    return [_layer(row, in_step=in_step) for row in table.layers]
+
+
+def _total_s(times: Iterable[Time]) -> float | None:
+    """The sum of what was measured; None when nothing was."""
+    known = [time.middle for time in times if isinstance(time, Value)]
+    return sum(known) if known else None
+
+
+def _layer(row: LayerRow, *, in_step: bool) -> LayerTimes:
+    times = {"forward": value_of(row.forward_s), "backward": value_of(row.backward_s)}
+    return LayerTimes(
+        name=row.name,
+        op=row.op,
+        in_step=tuple((name, time if in_step else _NOT_IN_STEP) for name, time in times.items()),
+        isolated=() if isinstance(row.isolated, Absent) else _isolated(row.isolated),
+        share=row.share,
+    )
+
+
+def _isolated(row: IsolatedLayer) -> tuple[tuple[str, Time], ...]:
+    gradients = {"data gradient": value_of(row.data_s), "weight gradient": value_of(row.weight_s)}
+    apart = [(name, time) for name, time in gradients.items() if isinstance(time, Value)]
+    return (("forward", value_of(row.forward_s)), *(apart or [("backward", value_of(row.backward_s))]))
+
+
+def _whole_step(
+    tables: Mapping[str, LayerTable], layers: Mapping[str, Sequence[LayerTimes]], others: Collection[str]
+) -> BarChart:
+    """Each framework has rows of its own, which follow each other."""
+    series = [Series(name="total", colour=TOTAL), Series(name="not of a layer", colour=OTHER)]
+    rows: list[BarRow] = []
+    for position, (name, table) in enumerate(tables.items()):
+        rows += _Rows(name=name, first=len(series), others=others).of(table, layers[name])
+        series += _both_series(name, position)
+    return BarChart(
+        title="The whole step",
+        axis=_TIME,
+        series=tuple(series),
+        rows=tuple(rows),
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Rows:
+    """`first` is where the framework's forward and backward stand among the series."""
+
+    name: str
+    first: int
+    others: Collection[str]
+
+    def of(self, table: LayerTable, layers: Sequence[LayerTimes]) -> list[BarRow]:
+        rows = [self._plain("step, not traced", value_of(table.step_s), _TOTAL)]
+        rows.append(self._layers(f"all {len(layers):,} layers", layers))
+        if self.others:
+            shown = [layer for layer in layers if layer.name not in self.others]
+            rows.append(self._layers(f"the {len(shown):,} layers below", shown))
+            rest = [layer for layer in layers if layer.name in self.others]
+            rows.append(self._layers(f"the other {len(rest):,} layers", rest))
+        parts = (("update", table.update_s), ("data", table.data_s), ("gaps", table.gaps_s))
+        rows += [self._plain(label, value_of(time)) for label, time in parts]
+        rows += self._other(table)
+        rows.append(self._plain("isolated layers, summed", value_of(table.isolated_sum_s), _TOTAL))
+        return [row for row in rows if row is not None]
+
+    def _label(self, label: str) -> str:
+        return f"{self.name} · {label}" if self.name else label
+
+    def _plain(self, label: str, value: Time, series: int = _NO_LAYER) -> BarRow | None:
+        """Nothing where nothing was measured: data, say, when it lies on the device."""
+        if not isinstance(value, Value):
+            return None
+        bar = (Segment(series=series, value=value),)
+        return BarRow(label=self._label(label), bars=(bar,), note=seconds(value.middle))
+
+    def _layers(self, label: str, layers: Sequence[LayerTimes]) -> BarRow | None:
+        sums = [_total_s(layer.in_step[at][1] for layer in layers) for at in range(len(_PASSES))]
+        bar = tuple(
+            Segment(series=self.first + at, value=Value(middle=summed))
+            for at, summed in enumerate(sums)
+            if summed is not None
+        )
+        if not bar:
+            return None
+        return BarRow(label=self._label(label), bars=(bar,), note=seconds(sum(part.value.middle for part in bar)))
+
+    def _other(self, table: LayerTable) -> list[BarRow | None]:
+        known = [(part.name, value_of(part.s)) for part in table.other]
+        shown, rest = costliest(known, lambda each: _middle(each[1]), _OTHERS_AT_MOST)
+        rows = [self._plain(name, value) for name, value in shown]
+        if rest:
+            rows.append(
+                self._plain(f"{len(rest):,} other things", Value(middle=sum(_middle(value) for _, value in rest)))
+            )
+        return rows
+
+
+def _middle(time: Time) -> float:
+    return 0.0 if isinstance(time, Absent) else time.middle

@@ -10,11 +10,20 @@ from matplotlib.axes import Axes
 from deepstone.report.bar_places import Piece, bars_per_row, bars_scale, measured, pieces, words_behind
 from deepstone.report.figure import BarChart, Series
 from deepstone.report.scales import Scale
-from deepstone.report.static.sheet import FAINT_INK, INK, LETTER, MARKERS, SIZE, Sheet, bar_style, show_frame
-from deepstone.report.wording import cut, shortened
+from deepstone.report.static.sheet import (
+    FAINT_INK,
+    INK,
+    LETTER,
+    MARKERS,
+    SIZE,
+    Sheet,
+    bar_style,
+    row_labels,
+    show_frame,
+)
+from deepstone.report.wording import cut
 
 _WORDS_SIZE: Final = 7.5
-_LABEL_ROOM: Final = 40  # characters
 _BAR_IN: Final = 0.13
 _LONE_BAR_IN: Final = 0.17
 _BETWEEN_ROWS_IN: Final = 0.06
@@ -28,8 +37,7 @@ def bars_height_in(bars: BarChart) -> float:
 
 
 def draw_bars(sheet: Sheet, bars: BarChart, top_in: float, left_in: float, width_in: float) -> None:
-    labels = [shortened(row.label, _LABEL_ROOM) for row in bars.rows]
-    label_in = max((len(label) for label in labels), default=0) * SIZE * LETTER + 0.12
+    labels, label_in = row_labels(row.label for row in bars.rows)
     inner_in = width_in - label_in
     axes = sheet.axes(left_in + label_in, top_in + _top_axis_in(bars), inner_in, _rows_in(bars))
     scale = bars_scale(bars)

@@ -10,19 +10,18 @@ from matplotlib.patches import Rectangle
 from deepstone.absent import Absent
 from deepstone.report.figure import Cell, HeatMap
 from deepstone.report.palette import FRAME, NOTHING, heat, readable_on
-from deepstone.report.static.sheet import INK, LETTER, SIZE, FillStyle, Sheet, frame_style
-from deepstone.report.wording import shortened, wrapped_name
+from deepstone.report.static.sheet import INK, SIZE, FillStyle, Sheet, frame_style, row_labels
+from deepstone.report.wording import wrapped_name
 
 _COLUMN_IN: Final = 0.98
 _ROW_IN: Final = 0.34
 _HEAD_LINE_IN: Final = 0.135
 _CELL_SIZE: Final = 6.8
-_LABEL_ROOM: Final = 40
 _COLUMN_ROOM: Final = 14
 
 
 def heat_width_in(heat_map: HeatMap) -> float:
-    return _labels_in(heat_map) + len(heat_map.columns) * _COLUMN_IN + 0.1
+    return row_labels(heat_map.rows)[1] + len(heat_map.columns) * _COLUMN_IN + 0.1
 
 
 def heat_height_in(heat_map: HeatMap) -> float:
@@ -31,8 +30,9 @@ def heat_height_in(heat_map: HeatMap) -> float:
 
 def draw_heat(sheet: Sheet, heat_map: HeatMap, top_in: float, left_in: float) -> None:
     size_in = len(heat_map.columns) * _COLUMN_IN, len(heat_map.rows) * _ROW_IN
-    axes = sheet.axes(left_in + _labels_in(heat_map), top_in + _columns_in(heat_map), *size_in)
-    _draw_frame(axes, heat_map)
+    labels, labels_in = row_labels(heat_map.rows)
+    axes = sheet.axes(left_in + labels_in, top_in + _columns_in(heat_map), *size_in)
+    _draw_frame(axes, heat_map, labels)
     for row, cells in enumerate(heat_map.cells):
         for column, cell in enumerate(cells):
             _draw_cell(axes, column, row, cell)
@@ -42,25 +42,17 @@ def draw_heat(sheet: Sheet, heat_map: HeatMap, top_in: float, left_in: float) ->
                 axes.add_patch(_square(column, row, 0.02, frame_style(FRAME)))
 
 
-def _labels(heat_map: HeatMap) -> list[str]:
-    return [shortened(row, _LABEL_ROOM) for row in heat_map.rows]
-
-
-def _labels_in(heat_map: HeatMap) -> float:
-    return max((len(label) for label in _labels(heat_map)), default=0) * SIZE * LETTER + 0.15
-
-
 def _columns_in(heat_map: HeatMap) -> float:
     """How high the names of columns are."""
     return max(len(wrapped_name(column, _COLUMN_ROOM)) for column in heat_map.columns) * _HEAD_LINE_IN + 0.1
 
 
-def _draw_frame(axes: Axes, heat_map: HeatMap) -> None:
+def _draw_frame(axes: Axes, heat_map: HeatMap, labels: list[str]) -> None:
     axes.set_xlim(0, len(heat_map.columns))
     axes.set_ylim(len(heat_map.rows), 0)
     heads = ["\n".join(wrapped_name(column, _COLUMN_ROOM)) for column in heat_map.columns]
     axes.set_xticks([at + 0.5 for at in range(len(heads))], labels=heads, fontsize=7.5, color=INK)
-    axes.set_yticks([at + 0.5 for at in range(len(heat_map.rows))], labels=_labels(heat_map), fontsize=SIZE, color=INK)
+    axes.set_yticks([at + 0.5 for at in range(len(heat_map.rows))], labels=labels, fontsize=SIZE, color=INK)
     axes.tick_params(axis="both", length=0, labeltop=True, labelbottom=False)
     for spine in axes.spines.values():
         spine.set_visible(False)

@@ -14,7 +14,7 @@ from deepstone.report.figure import Marker, Panel
 from deepstone.report.labels import PointName, Sizes
 from deepstone.report.legend import Entry, legend
 from deepstone.report.scales import Scale
-from deepstone.report.wording import wrapped_name
+from deepstone.report.wording import shortened, wrapped_name
 
 INK: Final = "#1B1F24"
 FAINT_INK: Final = "#57606A"
@@ -27,6 +27,7 @@ _GRID: Final = "#D8DCE1"
 _TITLE_IN: Final = 0.27
 _LEGEND_LINE_IN: Final = 0.2
 _SWATCH_IN: Final = 0.14
+_LABEL_ROOM: Final = 40  # letters
 
 
 class FillStyle(TypedDict):
@@ -147,6 +148,12 @@ def draw_frame(axes: Axes, x: Scale, y: Scale, *, grid: Literal["both", "y"], ro
     axes.set_ylabel(y.title, fontsize=SIZE, color=FAINT_INK)
     axes.tick_params(axis="both", length=0, colors=FAINT_INK)
     show_frame(axes, grid, ("left", "bottom"))
+
+
+def row_labels(names: Iterable[str]) -> tuple[list[str], float]:
+    """The names as they stand beside rows, and how wide they are, in inches."""
+    labels = [shortened(name, _LABEL_ROOM) for name in names]
+    return labels, max((len(label) for label in labels), default=0) * SIZE * LETTER + 0.13
 
 
 def show_frame(axes: Axes, grid: Literal["both", "x", "y"], sides: tuple[str, ...]) -> None:
