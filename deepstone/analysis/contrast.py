@@ -27,7 +27,7 @@ from deepstone.measure.statistics import ratio_of_bounds, ratio_of_rounds
 from deepstone.measure.training import DECIDE_THE_TRAINING, disagreement, same_training
 from deepstone.results.parts import Json
 from deepstone.results.quantity import Quantity
-from deepstone.results.record import Record, Training
+from deepstone.results.record import Record
 from deepstone.setups.axes import AXES
 
 FEWEST_ROUNDS: Final = 2
@@ -138,13 +138,8 @@ def not_the_same_training(a: Sequence[Record], b: Sequence[Record]) -> str:
     if isinstance(one.cost.flops, Absent) or one.graph_sha != other.graph_sha or not same_training(*asked):
         return ""
     precisions = (str(value_of(one, "precision")), str(value_of(other, "precision")))
-    apart = disagreement(_training(one), _training(other), precisions)
+    apart = disagreement(one.training, other.training, precisions)
     return f"runs {one.id} (A) and {other.id} (B) do not do the same training: {apart}" if apart else ""
-
-
-def _training(record: Record) -> dict[str, Json]:
-    """Empty where it is absent, and in early records."""
-    return record.training.to_json() if isinstance(record.training, Training) else {}
 
 
 def _refusal(a: Case, b: Case, found: Differences, differ_in: Collection[str] | None) -> str:

@@ -13,15 +13,17 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from deepstone.absent import Absent
 from deepstone.results.record import Training
 from deepstone.units import percent
 
 Values: TypeAlias = Mapping[str, NDArray[np.float64]]
+AxisValues: TypeAlias = Mapping[str, str | int | float | bool]
 
 EARLY_STEPS: Final = 2  # after the first step
 LATE_STEPS: Final = 2  # after the last timed one
@@ -107,16 +109,17 @@ class Evidence:
             return Span(steps=0, change={})
         return span(self.first, self.early) if self.phase == "train" else Span(steps=1, change=self.early.values)
 
-    def to_json(self) -> dict[str, Any]:
+    @property
+    def training(self) -> Training | Absent:
         """What a later comparison of records needs: the trajectory of the loss, and how far parameters went."""
-        finite = [[steps, loss] for steps, loss in self.losses if math.isfinite(loss)]
+        finite = [(steps, loss) for steps, loss in self.losses if math.isfinite(loss)]
         if len(finite) < len(self.losses) or not finite:
-            return {"absent": "the run ended before it was looked at, or its loss became no number"}
+            return Absent("the run ended before it was looked at, or its loss became no number")
         early = self.early_span
         if not early.change or not math.isfinite(early.norm):
-            return {"losses": finite}
-        moved = sum(change.any() for change in early.change.values())
-        return {"losses": finite, "early_change": early.norm, "arrays": len(early.change), "moved": int(moved)}
+            return Training(losses=finite)
+        moved = sum(bool(change.any()) for change in early.change.values())
+        return Training(losses=finite, early_change=early.norm, arrays=len(early.change), moved=moved)
 
 
 def fault(evidence: Evidence) -> str:
@@ -168,9 +171,9 @@ def _loss_stood_still(losses: Sequence[tuple[int, float]], precision: str) -> st
 
 def fault_in_record(training: Training, *, phase: str, precision: str) -> str:
     """As `fault`, as far as a record tells: it may know less, and never more."""
-    losses = sorted((steps, float(loss)) for steps, loss in training.losses)
-    if phase != "train" or not losses:
+    if phase != "train" or not training.losses:
         return ""
+    losses = sorted(training.losses)
     rounds_or_skips = precision in (*_ROUNDS_UPDATES_AWAY, *_SKIPS_FIRST_UPDATES)
     if training.moved == 0 and losses[0][1] > _LEARNT and not rounds_or_skips:
         return "the first steps of the timed program changed no parameter"
@@ -194,19 +197,19 @@ def _other_number_of_steps(evidence: Evidence, late: Look, after: Look) -> str:
     return f"{timed.steps} timed steps changed the parameters only as far as {worth:.1f} steps of the program go"
 
 
-def same_training(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+def same_training(a: AxisValues, b: AxisValues) -> bool:
     """Whether two requests for one network ask for the same training; what dropout drops is chance."""
-    asked = [[_SAME_UPDATE.get(each[axis], each[axis]) for axis in DECIDE_THE_TRAINING] for each in (a, b)]
+    asked = [[_SAME_UPDATE.get(str(each[axis]), each[axis]) for axis in DECIDE_THE_TRAINING] for each in (a, b)]
     return asked[0] == asked[1] and a["dropout"] == "off"
 
 
-def disagreement(a: Mapping[str, Any], b: Mapping[str, Any], precisions: tuple[str, str]) -> str:
-    """Why two processes do not do the same training, by what their records say (`Evidence.to_json`); empty where
-    nothing speaks against it. Ask only where `same_training` says that they should."""
-    if "losses" not in a or "losses" not in b:
+def disagreement(a: Training | Absent | None, b: Training | Absent | None, precisions: tuple[str, str]) -> str:
+    """Why two processes do not do the same training, by what their records say; empty where nothing speaks against it.
+    Ask only where `same_training` says that they should."""
+    if not isinstance(a, Training) or not isinstance(b, Training):
         return ""
     kind = max(map(_kind, precisions), key=list(_LOSS_APART).index)
-    of_a, of_b = dict[int, float](map(tuple, a["losses"])), dict[int, float](map(tuple, b["losses"]))
+    of_a, of_b = dict(a.losses), dict(b.losses)
     # The first loss is the measure also for the third, which may have fallen to a part of it.
     allowed = max(_LOSS_APART[kind] * max(abs(of_a.get(1, 0.0)), abs(of_b.get(1, 0.0))), _LOSS_APART_AT_LEAST)
     for steps in (1, 1 + EARLY_STEPS):
@@ -223,10 +226,10 @@ def _kind(precision: str) -> str:
     return "mixed" if precision.endswith("-mixed") else "full"
 
 
-def _changes_apart(a: Mapping[str, Any], b: Mapping[str, Any], most: float) -> str:
-    if "early_change" not in a or "early_change" not in b or not (a["arrays"] == b["arrays"] > 0):
+def _changes_apart(a: Training, b: Training, most: float) -> str:
+    one, other = a.early_change, b.early_change
+    if one is None or other is None or a.arrays != b.arrays:
         return ""
-    one, other = a["early_change"], b["early_change"]
     if one <= most * other and other <= most * one:
         return ""
     return f"the size of the early updates (of the gradients, without update) is {one:.3g} in A and {other:.3g} in B"

@@ -20,7 +20,6 @@ from deepstone.measure.energy.window import energy_of_all
 from deepstone.measure.roofline import REMEDY, product_precision
 from deepstone.measure.statistics import across_launches, median_of
 from deepstone.measure.training import fault
-from deepstone.results import codec
 from deepstone.results.doubt import Doubt
 from deepstone.results.environment import Environment
 from deepstone.results.parts import Json
@@ -120,10 +119,7 @@ def _draft(
 def _training(launches: Sequence[Launched]) -> Training | Absent:
     """Of the first launch: the others do the same."""
     evidence = next((launched.evidence for launched in launches if launched.evidence is not None), None)
-    if evidence is None:
-        return Absent("the run ended before it was looked at")
-    told = evidence.to_json()
-    return Absent(str(told["absent"])) if "absent" in told else codec.convert(told, Training)
+    return Absent("the run ended before it was looked at") if evidence is None else evidence.training
 
 
 def _samples(launches: Sequence[Launched]) -> Samples:
@@ -223,7 +219,7 @@ def _energy(last: Launched, launches: Sequence[Launched]) -> Energy | Absent:
     """Over the windows of all launches that had one; else why the last had none."""
     windows = [launched.energy for launched in launches if not isinstance(launched.energy, Absent)]
     if windows:
-        return codec.convert(energy_of_all(windows).to_json(), Energy)
+        return energy_of_all(windows)
     return last.energy if isinstance(last.energy, Absent) else Absent("the run ended before it was measured")
 
 

@@ -21,12 +21,13 @@ from deepstone.absent import Absent
 from deepstone.hardware.noise import Noise
 from deepstone.measure.doubts import RoundTrip
 from deepstone.measure.effort import Effort
-from deepstone.measure.energy.window import Energy, energy_over, find_meters, read_meters
+from deepstone.measure.energy.window import energy_over, find_meters, read_meters
 from deepstone.measure.noise import NoiseReading, noise_doubts
 from deepstone.measure.statistics import Quantity, difference_of_medians, median_of, rough_relative_half_width
 from deepstone.measure.steady_state import settled, warmup_end
 from deepstone.measure.training import EARLY_STEPS, LATE_STEPS, Evidence, Look
 from deepstone.results.doubt import Doubt
+from deepstone.results.record import Energy
 from deepstone.runner.conversation import Conversation, JobFailed
 from deepstone.runner.gpu_around import GpuAround
 from deepstone.runner.job import Job

@@ -21,7 +21,7 @@ def not_the_same_training(a: tuple[Job, Sequence[Launched]], b: tuple[Job, Seque
         if of_a.evidence is None or of_b.evidence is None:
             continue
         precisions = (of_a.evidence.precision, of_b.evidence.precision)
-        reason = disagreement(of_a.evidence.to_json(), of_b.evidence.to_json(), precisions)
+        reason = disagreement(of_a.evidence.training, of_b.evidence.training, precisions)
         if reason := reason or left_alone(of_a.evidence, of_b.evidence):
             return f"A and B do not do the same training: {reason}"
     return ""

@@ -6,7 +6,8 @@ import pytest
 
 from deepstone.absent import Absent
 from deepstone.measure.energy.base import Meter
-from deepstone.measure.energy.window import Energy, EnergyReading, MeterReading, energy_of_all, energy_over, read_meters
+from deepstone.measure.energy.window import EnergyReading, MeterReading, energy_of_all, energy_over, read_meters
+from deepstone.results.record import Energy
 
 # An H200 under a matrix product: its counter after each of its 100 ms periods.
 RECORDED_J = [4564.434, 4596.554, 4630.334, 4662.944, 4699.054, 4730.774, 4765.564, 4801.724, 4834.1, 4868.9, 4902.3]

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deepstone.absent import Absent
 from deepstone.measure.training import Evidence, Look, disagreement, fault, left_alone, same_training
+from deepstone.results.record import Training
 
 STEADY = {"a/weight": 1e-4, "b/weight": -2e-4}
 FULL = ("fp32", "fp32")
@@ -86,7 +88,7 @@ class TestOneProcess:
 
     def test_a_run_that_ended_early_says_nothing(self):
         assert not fault(Evidence(phase="train", precision="fp32"))
-        assert "absent" in Evidence(phase="train", precision="fp32").to_json()
+        assert isinstance(Evidence(phase="train", precision="fp32").training, Absent)
 
     @given(st.floats(0.7, 1.5), st.floats(1e-7, 1.0))
     def test_momentum_and_the_size_of_updates_do_not_matter(self, worth: float, size: float):
@@ -96,7 +98,7 @@ class TestOneProcess:
 class TestTwoProcesses:
     def test_the_same(self):
         a, b = course(), course()
-        assert not disagreement(a.to_json(), b.to_json(), FULL)
+        assert not disagreement(a.training, b.training, FULL)
         assert not left_alone(a, b)
 
     @pytest.mark.parametrize(
@@ -111,21 +113,22 @@ class TestTwoProcesses:
         ids=str,
     )
     def test_another_way_on_either_side(self, other: dict[str, Any]):
-        a, b = course().to_json(), course(**other).to_json()
+        a, b = course().training, course(**other).training
         assert disagreement(a, b, FULL)
         assert disagreement(b, a, FULL)
 
     def test_losses_may_swing_on_their_way_down(self):
         """As AlexNet's do with two images; what swings is not the same after so many steps."""
-        a = {"losses": [[1, 22.131], [3, 7.0659], [7, 0.0083], [15, 1.69], [31, 0.00029]]}
-        b = {"losses": [[1, 22.131], [3, 7.0659], [10, 3.1], [20, 0.9], [40, 0.004]]}
+        a = Training(losses=[(1, 22.131), (3, 7.0659), (7, 0.0083), (15, 1.69), (31, 0.00029)])
+        b = Training(losses=[(1, 22.131), (3, 7.0659), (10, 3.1), (20, 0.9), (40, 0.004)])
         assert not disagreement(a, b, FULL)
 
     def test_a_slower_side_may_have_been_looked_at_less_often(self):
-        quick = {"losses": [[1, 3.0], [3, 2.95], [30, 1.0], [400, 0.1]]}
-        for slow in ([[1, 3.0], [3, 2.95], [25, 2.8]], [[1, 3.0], [3, 2.95], [300, 0.2]]):
-            assert not disagreement(quick, {"losses": slow}, FULL)
-            assert not disagreement({"losses": slow}, quick, FULL)
+        quick = Training(losses=[(1, 3.0), (3, 2.95), (30, 1.0), (400, 0.1)])
+        for end in ((25, 2.8), (300, 0.2)):
+            slow = Training(losses=[(1, 3.0), (3, 2.95), end])
+            assert not disagreement(quick, slow, FULL)
+            assert not disagreement(slow, quick, FULL)
 
     def test_an_array_that_one_side_leaves_alone(self):
         a, b = course(), course(moves={**STEADY, "a/weight": 0.0})
@@ -138,12 +141,12 @@ class TestTwoProcesses:
         assert left_alone(b, a) == "A has no gradient of b/weight"
 
     def test_few_bits_are_forgiven_more(self):
-        a, b = course().to_json(), course(losses=(3.1, 3.0, 1.6, 1.5, 1.4)).to_json()
+        a, b = course().training, course(losses=(3.1, 3.0, 1.6, 1.5, 1.4)).training
         assert disagreement(a, b, FULL)
         assert not disagreement(a, b, ("fp32", "bf16-mixed"))
 
     def test_what_records_of_before_do_not_say_is_held_against_nobody(self):
-        assert not disagreement({}, course().to_json(), FULL)
+        assert not disagreement(None, course().training, FULL)
 
     def test_which_requests_ask_for_one_training(self):
         asked = {"batch": 8, "phase": "train", "seed": 0, "optimizer": "momentum", "dropout": "off"}

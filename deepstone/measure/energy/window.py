@@ -10,14 +10,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
+
+from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.measure.energy.base import Meter
 from deepstone.measure.energy.nvml import open_nvml_meter
 from deepstone.measure.energy.rapl import POWERCAP, open_rapl_meters
+from deepstone.results.record import Energy
+from deepstone.results.record import Meter as MeterShare
 
 # A reading may be one update period old, so ten of them bound the error at a tenth.
 SHORTEST_WINDOW_PERIODS = 10
@@ -39,49 +43,6 @@ class EnergyReading:
 
     at_s: float
     meters: tuple[MeterReading, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MeterEnergy:
-    """The share of one meter in the energy of a window."""
-
-    name: str
-    covers: str
-    joules: float
-    update_period_s: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Energy:
-    """What a device used over a window: the whole device, other processes and its idle power included."""
-
-    joules: float
-    joules_per_step: float
-    samples_per_j: float
-    average_power_w: float
-    window_s: float
-    resolution_share: float
-    """How far the joules may be off because the counters move in steps, as a share of them at even power."""
-    meters: tuple[MeterEnergy, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "joules": self.joules,
-            "joules_per_step": self.joules_per_step,
-            "samples_per_j": self.samples_per_j,
-            "average_power_w": self.average_power_w,
-            "window_s": self.window_s,
-            "resolution_share": self.resolution_share,
-            "meters": [
-                {
-                    "name": meter.name,
-                    "covers": meter.covers,
-                    "joules": meter.joules,
-                    "update_period_s": meter.update_period_s,
-                }
-                for meter in self.meters
-            ],
-        }
 
 
 def find_meters(
@@ -116,7 +77,7 @@ def energy_over(start: EnergyReading, end: EnergyReading, *, steps: int, samples
     move or fell, or when the window is shorter than ten update periods (one second for NVML).
     """
     window_s = end.at_s - start.at_s
-    shares: list[MeterEnergy] = []
+    shares: list[MeterShare] = []
     for first, last in zip(start.meters, end.meters, strict=True):
         share = _meter_energy(first, last, window_s=window_s)
         if isinstance(share, Absent):
@@ -132,7 +93,7 @@ def energy_over(start: EnergyReading, end: EnergyReading, *, steps: int, samples
         average_power_w=joules / window_s,
         window_s=window_s,
         resolution_share=max(share.update_period_s for share in shares) / window_s,
-        meters=tuple(shares),
+        meters=shares,
     )
 
 
@@ -147,14 +108,14 @@ def energy_of_all(windows: Sequence[Energy]) -> Energy:
         average_power_w=joules / window_s,
         window_s=window_s,
         resolution_share=sum(window.resolution_share * window.window_s for window in windows) / window_s,
-        meters=tuple(
+        meters=[
             replace(same[0], joules=sum(meter.joules for meter in same))
             for same in zip(*(window.meters for window in windows), strict=True)
-        ),
+        ],
     )
 
 
-def _meter_energy(first: MeterReading, last: MeterReading, *, window_s: float) -> MeterEnergy | Absent:
+def _meter_energy(first: MeterReading, last: MeterReading, *, window_s: float) -> MeterShare | Absent:
     shortest_s = SHORTEST_WINDOW_PERIODS * first.update_period_s
     if window_s < shortest_s:
         return Absent(
@@ -168,4 +129,4 @@ def _meter_energy(first: MeterReading, last: MeterReading, *, window_s: float) -
     joules = last.energy_j - first.energy_j
     if joules <= 0:
         return Absent(f"the {first.name} counter {'stood still' if joules == 0 else 'fell'} over {window_s:.3g} s")
-    return MeterEnergy(name=first.name, covers=first.covers, joules=joules, update_period_s=first.update_period_s)
+    return MeterShare(name=first.name, covers=first.covers, joules=joules, update_period_s=first.update_period_s)
