@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from deepstone.absent import Absent
 from deepstone.graph.ops import Conv, Dense, Op
 
 # Relative errors of one layer on given inputs, by the precision it ran in: a few times what rounding alone gives.
@@ -29,32 +27,6 @@ def layer_tolerance(precision: str, *, on_gpu: bool = False, op: Op | None = Non
     if precision in ("fp32", *_IN_TF32) and on_gpu and (op is None or isinstance(op, Conv)):
         return _CONVOLUTION_ON_GPU
     return _TOLERANCE.get(precision, _TOLERANCE["fp32"])
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Distance:
-    """One array of one layer against the reference. `relative_error` is infinite where the array cannot be compared."""
-
-    layer: str
-    what: str
-    relative_error: float
-    tolerance: float
-
-    @property
-    def ok(self) -> bool:
-        return self.relative_error <= self.tolerance
-
-    @property
-    def badness(self) -> float:
-        return self.relative_error / self.tolerance
-
-    def to_json(self) -> dict[str, Any]:
-        finite = math.isfinite(self.relative_error)
-        error = self.relative_error if finite else Absent("not finite, or of another shape").to_json()
-        return {"layer": self.layer, "what": self.what, "relative_error": error, "tolerance": self.tolerance}
-
-    def __str__(self) -> str:
-        return f"layer {self.layer}, {self.what}: off by {self.relative_error:.2g}, allowed {self.tolerance:.2g}"
 
 
 def relative_error(given: NDArray[Any] | None, expected: NDArray[Any], *, floor: float = 0.0) -> float:

@@ -8,13 +8,16 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
+from msgspec import structs
+
 from deepstone.absent import Absent
 from deepstone.backends.registry import YARDSTICK
-from deepstone.checks.agreement import Distance, layer_tolerance
+from deepstone.checks.agreement import layer_tolerance
 from deepstone.checks.sameness import FrameworkSameness
 from deepstone.checks.whole_step import ReferenceSteps, reference_steps, worst_gradient, worst_loss
 from deepstone.checks.workers import begin, failing_into, loaded, seed_of, without_update
 from deepstone.errors import MissingError
+from deepstone.results.sameness import Distance
 from deepstone.runner.conversation import Conversation, JobFailed
 from deepstone.runner.job import Job
 from deepstone.runner.measurement import OnProgress
@@ -37,7 +40,7 @@ def judge_as_measured(
         return
     bound = _bound(jobs, yardstick, distances, steps, timeout_s, on_progress)
     for name, distance in distances.items():
-        found[name].measured = bound if isinstance(bound, Absent) else replace(distance, tolerance=bound)
+        found[name].measured = bound if isinstance(bound, Absent) else structs.replace(distance, tolerance=bound)
     _try_other_seeds(jobs, yardstick, found, timeout_s, on_progress)
 
 
@@ -101,4 +104,4 @@ def _try_other_seeds(
         bound = _bound(again, by, distances, steps, timeout_s, on_progress)
         for name, distance in distances.items():
             if not isinstance(bound, Absent):
-                found[name].try_seed(replace(distance, tolerance=bound))
+                found[name].try_seed(structs.replace(distance, tolerance=bound))

@@ -13,18 +13,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 import deepstone
 from deepstone.absent import Absent
 from deepstone.backends.registry import YARDSTICK
-from deepstone.checks.agreement import Distance
 from deepstone.checks.as_measured import distance_of, judge_as_measured
 from deepstone.checks.layers import LayerCheck
 from deepstone.checks.sameness import FrameworkSameness
@@ -32,40 +29,16 @@ from deepstone.checks.whole_step import ReferenceSteps, reference_steps
 from deepstone.checks.workers import check_every_layer, check_job, failing_into, seed_of, start_all
 from deepstone.durable import write_whole
 from deepstone.environments.find import find_environment
-from deepstone.errors import MissingError
+from deepstone.errors import MissingError, RefusedInputError
 from deepstone.launchers.local import telling
+from deepstone.results import codec
+from deepstone.results.sameness import Comparable, Distance
 from deepstone.runner.conversation import cache_folder, variables_of
 from deepstone.runner.job import Job
 from deepstone.runner.measurement import OnProgress, no_progress
 from deepstone.setups.axes import AXES
 
 _SCHEMA = 2  # of a cached check
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Comparable:
-    """What was found of one framework."""
-
-    layers: LayerCheck
-    whole_step: Distance | Absent
-    seeds: int = 1  # with which the whole step was tried; one within its bound is enough
-
-    @property
-    def failure(self) -> str:
-        return self.layers.failure
-
-    @property
-    def ok(self) -> bool:
-        return self.layers.ok and (isinstance(self.whole_step, Absent) or self.whole_step.ok)
-
-    def why_not(self) -> str:
-        """One clause about what is wrong."""
-        if not self.layers.ok:
-            return self.layers.why_not()
-        return f"every layer alone agrees, but not the whole step: {self.whole_step}"
-
-    def to_json(self) -> dict[str, Any]:
-        return {**self.layers.to_json(), "ok": self.ok, "whole_step": self.whole_step.to_json(), "seeds": self.seeds}
 
 
 def comparable(
@@ -123,7 +96,17 @@ def _yardstick(job: Job) -> Job | None:
 def _comparable(found: FrameworkSameness) -> Comparable:
     layers = found.layers or LayerCheck(precision="not started")
     layers.failure = layers.failure or found.failure
-    return Comparable(layers=layers, whole_step=found.measured, seeds=max(1, len(found.seeds)))
+    told, whole = layers.result, found.measured
+    return Comparable(
+        ok=layers.ok and (isinstance(whole, Absent) or whole.ok),
+        precision=told.precision,
+        checked=told.checked,
+        worst=told.worst,
+        first_disagreement=told.first_disagreement,
+        failure=told.failure,
+        whole_step=whole,
+        seeds=max(1, len(found.seeds)),
+    )
 
 
 def _checked_as(job: Job) -> Job:
@@ -162,29 +145,9 @@ def _code(job: Job) -> str:
 
 def _read(path: Path) -> Comparable | None:
     try:
-        content: Any = json.loads(path.read_text(encoding="utf-8"))
-        layers = LayerCheck(
-            precision=str(content["precision"]),
-            checked=int(content["checked"]),
-            worst=_distance(content["worst"]),
-            first_disagreement=_distance(content["first_disagreement"]),
-        )
-        whole_step = _distance(content["whole_step"]) or Absent(str(content["whole_step"]["absent"]))
-        return Comparable(layers=layers, whole_step=whole_step, seeds=int(content["seeds"]))
-    except (OSError, ValueError, KeyError, TypeError):
+        return codec.convert(json.loads(path.read_text(encoding="utf-8")), Comparable)
+    except (OSError, ValueError, RefusedInputError):
         return None
-
-
-def _distance(content: Any) -> Distance | None:
-    if "absent" in content:
-        return None
-    error = content["relative_error"]
-    return Distance(
-        layer=str(content["layer"]),
-        what=str(content["what"]),
-        relative_error=float(error) if isinstance(error, float | int) else math.inf,
-        tolerance=float(content["tolerance"]),
-    )
 
 
 def _write(path: Path, check: Comparable) -> None:

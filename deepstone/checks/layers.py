@@ -6,9 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from deepstone.checks.agreement import Distance, layer_tolerance, relative_error
+from deepstone.absent import Absent
+from deepstone.checks.agreement import layer_tolerance, relative_error
 from deepstone.checks.cases import Case, Key
 from deepstone.graph.graph import Graph
+from deepstone.results.sameness import Distance, LayersChecked
 from deepstone.runner.conversation import Conversation, JobFailed
 from deepstone.runner.measurement import OnProgress
 
@@ -43,25 +45,18 @@ class LayerCheck:
         tolerance = layer_tolerance(self.precision, on_gpu=self.on_gpu, op=case.layer.op)
         for key, expected in case.expected.items():
             error = relative_error(given.get(key), expected.value, floor=expected.scale)
-            yield Distance(layer=case.layer.name, what=_in_words(key), relative_error=error, tolerance=tolerance)
+            yield Distance.of(layer=case.layer.name, what=_in_words(key), relative_error=error, tolerance=tolerance)
 
-    def why_not(self) -> str:
-        """One clause about what is wrong."""
-        if self.failure:
-            return self.failure
-        return str(self.first_disagreement) if self.first_disagreement else "no layer was checked"
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "ok": self.ok,
-            "precision": self.precision,
-            "checked": self.checked,
-            "worst": self.worst.to_json() if self.worst else {"absent": self.failure or "no layer was checked"},
-            "first_disagreement": (
-                self.first_disagreement.to_json() if self.first_disagreement else {"absent": "no layer disagrees"}
-            ),
-            **({"failure": self.failure} if self.failure else {}),
-        }
+    @property
+    def result(self) -> LayersChecked:
+        return LayersChecked(
+            ok=self.ok,
+            precision=self.precision,
+            checked=self.checked,
+            worst=self.worst or Absent(self.failure or "no layer was checked"),
+            first_disagreement=self.first_disagreement or Absent("no layer disagrees"),
+            failure=self.failure or None,
+        )
 
 
 def check_layers(

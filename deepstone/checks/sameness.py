@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+
+import msgspec
 
 from deepstone.absent import Absent
-from deepstone.checks.agreement import Distance
 from deepstone.checks.layers import LayerCheck
 from deepstone.checks.whole_step import ReferenceSteps, Sensitivity
+from deepstone.results.parts import Json
+from deepstone.results.sameness import Distance
 
 
 @dataclass(kw_only=True, slots=True)
@@ -63,25 +65,23 @@ class FrameworkSameness:
         if self.failure:
             return self.failure
         if self.layers is not None and not self.layers.ok:
-            return self.layers.why_not()
+            return self.layers.result.why_not()
         return "; ".join(str(distance) for distance in self.distances if not distance.ok)
 
-    def to_json(self) -> dict[str, Any]:
-        nothing = Absent(self.failure or "nothing was compared").to_json()
-        return {
-            "ok": self.ok,
-            "loss": [loss if math.isfinite(loss) else Absent(str(loss)).to_json() for loss in self.losses],
-            "worst": self.worst.to_json() if self.worst else nothing,
-            "layers": self.layers.to_json() if self.layers else nothing,
-            "float64": (
-                self.float64.to_json()
-                if isinstance(self.float64, Absent)
-                else [distance.to_json() for distance in self.float64]
-            ),
-            "measured": self.measured.to_json(),
-            "seeds": [distance.to_json() for distance in self.seeds],
-            **({"failure": self.failure} if self.failure else {}),
-        }
+    def to_json(self) -> dict[str, Json]:
+        nothing = Absent(self.failure or "nothing was compared")
+        found: dict[str, Json] = msgspec.to_builtins(
+            {
+                "ok": self.ok,
+                "loss": [loss if math.isfinite(loss) else Absent(str(loss)) for loss in self.losses],
+                "worst": self.worst or nothing,
+                "layers": self.layers.result if self.layers else nothing,
+                "float64": self.float64,
+                "measured": self.measured,
+                "seeds": self.seeds,
+            }
+        )
+        return {**found, "failure": self.failure} if self.failure else found
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,7 +15,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from deepstone.absent import Absent
-from deepstone.checks.agreement import Distance
 from deepstone.checks.as_measured import distance_of, judge_as_measured
 from deepstone.checks.sameness import FrameworkSameness, Sameness
 from deepstone.checks.whole_step import (
@@ -32,6 +31,7 @@ from deepstone.checks.whole_step import (
 )
 from deepstone.checks.workers import begin, check_every_layer, check_job, failing_into, loaded, seed_of, start_all
 from deepstone.errors import MissingError
+from deepstone.results.sameness import Distance
 from deepstone.runner.conversation import JobFailed
 from deepstone.runner.job import Job
 from deepstone.runner.measurement import OnProgress, no_progress

@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from deepstone.checks.agreement import Distance, norm, relative_error
+from deepstone.checks.agreement import norm, relative_error
 from deepstone.graph import reference
 from deepstone.graph.graph import Graph
 from deepstone.graph.weights import initial_parameters, synthetic_batch
+from deepstone.results.sameness import Distance
 from deepstone.runner.measurement import OnProgress
 
 STEPS = 5
@@ -70,7 +71,7 @@ def worst_gradient(given: Mapping[str, NDArray[Any]], expected: ReferenceSteps, 
     errors = {name: relative_error(given.get(name), array, floor=floor) for name, array in expected.gradients.items()}
     name = max(errors, key=lambda name: errors[name])
     layer, _, parameter = name.rpartition("/")
-    return Distance(layer=layer, what=f"gradient of {parameter}", relative_error=errors[name], tolerance=tolerance)
+    return Distance.of(layer=layer, what=f"gradient of {parameter}", relative_error=errors[name], tolerance=tolerance)
 
 
 def worst_loss(given: list[float], expected: ReferenceSteps, tolerance: float, layer: str) -> Distance:
@@ -78,7 +79,7 @@ def worst_loss(given: list[float], expected: ReferenceSteps, tolerance: float, l
     errors = loss_errors(given, expected)
     number = errors.index(max(errors))
     what = f"loss of step {number + 1}" if len(errors) > 1 else "loss"
-    return Distance(layer=layer, what=what, relative_error=float(errors[number]), tolerance=tolerance)
+    return Distance.of(layer=layer, what=what, relative_error=float(errors[number]), tolerance=tolerance)
 
 
 def loss_errors(given: list[float], expected: ReferenceSteps) -> list[float]:
@@ -131,7 +132,7 @@ class Sensitivity:
     def worst_of(self, errors: Sequence[float], least: float, layer: str) -> Distance | None:
         """The step furthest beyond what rounding does, among those that tell something."""
         compared = [
-            Distance(layer=layer, what=f"loss of step {number}", relative_error=error, tolerance=tolerance)
+            Distance.of(layer=layer, what=f"loss of step {number}", relative_error=error, tolerance=tolerance)
             for number, (error, tolerance) in enumerate(zip(errors, self.tolerances(least), strict=True), 1)
         ][: self.steps_that_tell]
         return max(compared, key=lambda distance: distance.badness, default=None)

@@ -32,11 +32,11 @@ from deepstone.errors import InternalError, UsageError
 from deepstone.units import digits
 
 if TYPE_CHECKING:
-    from deepstone.checks.comparable import Comparable
     from deepstone.measure.effort import Effort
     from deepstone.results.parts import Json as JsonValue
     from deepstone.results.quantity import Quantity
     from deepstone.results.record import Draft, Record
+    from deepstone.results.sameness import Comparable, SidesChecked
     from deepstone.runner.job import Job
     from deepstone.runner.measurement import OnProgress
     from deepstone.runner.quiet import QuietMachine
@@ -231,10 +231,12 @@ def _checks(job_a: Job, job_b: Job, effort: Effort, on_progress: OnProgress) -> 
     return comparable({"a": job_a, "b": job_b}, timeout_s=effort.timeout_s, on_progress=on_progress)
 
 
-def _sameness(checks: Mapping[str, Comparable]) -> dict[str, JsonValue]:
+def _sameness(checks: Mapping[str, Comparable]) -> SidesChecked | Absent:
+    from deepstone.results.sameness import SidesChecked
+
     if not checks:
-        return as_json(Absent("both sides run the same framework"))
-    return {"ok": all(check.ok for check in checks.values()), **{side: checks[side].to_json() for side in ("a", "b")}}
+        return Absent("both sides run the same framework")
+    return SidesChecked(ok=all(check.ok for check in checks.values()), a=checks["a"], b=checks["b"])
 
 
 def _refused(checks: Mapping[str, Comparable]) -> _Answer:
@@ -257,7 +259,7 @@ def _lines(answer: _Answer) -> Iterator[str]:
         for number, line in enumerate(record_lines(side)):
             yield f"{name if number == 0 else ' '}  {line}"
     if answer.checks:
-        layers = f"{answer.checks['a'].layers.checked} layers checked against the float64 reference"
+        layers = f"{answer.checks['a'].checked} layers checked against the float64 reference"
         yield f"both compute the same: {layers}; `deepstone verify` tells more"
     if isinstance(answer.ratio, Absent):
         yield answer.ratio.reason

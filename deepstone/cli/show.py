@@ -15,7 +15,7 @@ from deepstone.setups.effective import LEFT_TO_FRAMEWORKS
 from deepstone.units import digits
 
 if TYPE_CHECKING:
-    from deepstone.checks.comparable import Comparable
+    from deepstone.results.sameness import Comparable
     from deepstone.runner.job import Job
 
 _PHASES = ("phase_forward_s", "phase_backward_s", "phase_update_s")

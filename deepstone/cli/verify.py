@@ -14,9 +14,9 @@ from deepstone.cli.progress import progress_bar
 from deepstone.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
-    from deepstone.checks.agreement import Distance
     from deepstone.checks.sameness import FrameworkSameness, Sameness
     from deepstone.models.load import LoadedModel
+    from deepstone.results.sameness import Distance
     from deepstone.runner.job import Job
     from deepstone.setups.axes import Value
     from deepstone.setups.request import Choices

@@ -27,6 +27,7 @@ from deepstone.results.parts import (
     Value,
 )
 from deepstone.results.quantity import Quantity
+from deepstone.results.sameness import SidesChecked
 
 SCHEMA: Final = 1
 PROGRAM: Final = "deepstone"  # the first word of every recorded command
@@ -189,7 +190,7 @@ class Comparison(Part, frozen=True, kw_only=True):
     verdict: str
     pairs: Count
     pairing: str
-    sameness: OrAbsent[Table[Json]]
+    sameness: OrAbsent[SidesChecked]
 
 
 class Training(Part, frozen=True, kw_only=True):

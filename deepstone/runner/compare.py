@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -24,8 +24,8 @@ from deepstone.measure.ratios import Ratio, verdict_of
 from deepstone.measure.statistics import Quantity, ratio_of_pairs
 from deepstone.measure.steady_state import settled
 from deepstone.results import record as records
-from deepstone.results.parts import Json
 from deepstone.results.record import Draft
+from deepstone.results.sameness import SidesChecked
 from deepstone.runner.assemble import draft, now
 from deepstone.runner.conversation import Conversation, JobFailed, talking_to_worker
 from deepstone.runner.gpu_around import GpuAround, watching_gpu
@@ -45,6 +45,7 @@ from deepstone.runner.same_training import not_the_same_training
 
 FEWEST_PAIRS: Final = 8
 ROUNDS: Final = 6
+_SAME_FRAMEWORK: Final = Absent("both sides run the same framework")
 _LEAD_IN_S: Final = 0.02  # untimed steps after the other side ran: its data is still in the caches
 _OVERHEAD_BYTES: Final = 3 * 2**29  # a framework's own memory, generously
 _NEED_MARGIN: Final = 1.5  # workspaces, fragmentation
@@ -98,7 +99,7 @@ def compare_jobs(
     pairs: int = FEWEST_PAIRS,
     on_progress: OnProgress = no_progress,
     seed: int | None = None,
-    sameness: Mapping[str, Json] | None = None,
+    sameness: SidesChecked | Absent = _SAME_FRAMEWORK,
 ) -> Comparison:
     """Measure both and judge. `effort.budget_s` is the timed time of each side over all pairs. Raises MissingError.
 
@@ -126,7 +127,7 @@ def compare_jobs(
     except _SideFailed as failed:
         failed.side.failure = failed.failure
         return _failed(sides, effort, started_at, together)
-    return _judged(sides, effort, started_at, together, sameness or {"absent": "both sides run the same framework"})
+    return _judged(sides, effort, started_at, together, sameness)
 
 
 def fit_together(a: Job, b: Job) -> bool:
@@ -222,7 +223,7 @@ def _end(side: _Side) -> None:
 
 
 def _judged(
-    sides: tuple[_Side, _Side], effort: Effort, started_at: str, together: bool, sameness: Mapping[str, Json]
+    sides: tuple[_Side, _Side], effort: Effort, started_at: str, together: bool, sameness: SidesChecked | Absent
 ) -> Comparison:
     a, b = sides
     pairing = "together" if together else "alternating processes"
@@ -250,7 +251,7 @@ def _judged(
                 verdict=verdict,
                 pairs=time_ratio.n,
                 pairing=pairing,
-                sameness=Absent(str(sameness["absent"])) if "absent" in sameness else sameness,
+                sameness=sameness,
             ),
         )
         for name, side, other in both

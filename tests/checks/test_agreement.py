@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from deepstone.checks.agreement import Distance, layer_tolerance, relative_error
+from deepstone.checks.agreement import layer_tolerance, relative_error
 from deepstone.graph.ops import Conv, Dense, Relu
+from deepstone.results.sameness import Distance
 
 numbers = st.floats(-1e6, 1e6, allow_subnormal=False)
 vectors = arrays(np.float64, st.integers(1, 20), elements=numbers)
@@ -58,7 +59,7 @@ def test_narrow_numbers_are_compared_in_double_precision():
 
 @given(st.floats(0, 1e300) | st.just(math.inf), st.floats(1e-15, 1))
 def test_a_distance_can_always_be_written(error: float, tolerance: float):
-    distance = Distance(layer="a", what="output", relative_error=error, tolerance=tolerance)
+    distance = Distance.of(layer="a", what="output", relative_error=error, tolerance=tolerance)
     written = json.loads(json.dumps(distance.to_json(), allow_nan=False))
     assert set(written) == {"layer", "what", "relative_error", "tolerance"}
     assert distance.ok == (error <= tolerance) == (distance.badness <= 1)

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 from check_jobs import PLANTED, check_job
 
-from deepstone.checks.agreement import Distance
 from deepstone.checks.as_measured import SEEDS
 from deepstone.checks.comparable import comparable
 from deepstone.checks.verify import verify
 from deepstone.environments.environment import Environment
 from deepstone.environments.find import find_environment
+from deepstone.results.sameness import Distance
 
 TIMEOUT_S = 1800.0
 
@@ -50,11 +50,11 @@ def test_the_layer_check_names_the_layer(error: str, phase: str):
     assert checks["right"].ok
     assert isinstance(checks["right"].whole_step, Distance)
     assert not checks["wrong"].ok
-    wrong = checks["wrong"].layers
+    wrong = checks["wrong"]
     assert not wrong.failure
-    assert wrong.first_disagreement is not None
+    assert isinstance(wrong.first_disagreement, Distance)
     assert wrong.first_disagreement.layer == ERRORS[error]
-    assert wrong.checked == checks["right"].layers.checked
+    assert wrong.checked == checks["right"].checked
 
 
 def test_a_comparison_looks_at_a_whole_step_too():
@@ -63,7 +63,7 @@ def test_a_comparison_looks_at_a_whole_step_too():
     for _ in ("done", "kept"):
         checks = comparable(jobs, timeout_s=TIMEOUT_S)
         assert checks["right"].ok
-        assert checks["wrong"].layers.ok
+        assert checks["wrong"].layers_agree
         assert not checks["wrong"].ok
         assert checks["wrong"].seeds == SEEDS
         assert "not the whole step" in checks["wrong"].why_not()

@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepstone.absent import Absent
-from deepstone.checks.agreement import Distance
 from deepstone.checks.layers import LayerCheck
 from deepstone.checks.sameness import FrameworkSameness
 from deepstone.checks.verify import verify
@@ -22,6 +21,7 @@ from deepstone.checks.whole_step import (
     reference_steps,
 )
 from deepstone.graph.graph import Graph
+from deepstone.results.sameness import Distance
 
 LEAST = LOSS_TOLERANCE
 
@@ -74,7 +74,7 @@ def test_room_is_never_narrower_than_the_bound_nor_wider_than_what_tells(moved: 
 
 
 def distance(*, ok: bool) -> Distance:
-    return Distance(layer="x", what="it", relative_error=1e-12 if ok else 1.0, tolerance=1e-9)
+    return Distance.of(layer="x", what="it", relative_error=1e-12 if ok else 1.0, tolerance=1e-9)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,8 @@ from check_jobs import check_job
 
 from deepstone.checks import comparable as cache
 from deepstone.checks import workers
-from deepstone.checks.comparable import Comparable
 from deepstone.graph.builder import Builder
+from deepstone.results.sameness import Comparable
 from deepstone.runner.job import Job
 
 TIMEOUT_S = 1800.0

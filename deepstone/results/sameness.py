@@ -1,0 +1,82 @@
+"""Whether frameworks compute the same: how far each is from the float64 reference, and how far it may be."""
+
+from __future__ import annotations
+
+import math
+
+from deepstone.absent import Absent
+from deepstone.results.parts import Count, Number, OrAbsent, Part, Positive
+
+
+class Distance(Part, frozen=True, kw_only=True, rename={"error": "relative_error"}):
+    """One array of one layer against the reference. `error` is absent where the array cannot be compared."""
+
+    layer: str
+    what: str
+    error: OrAbsent[Number]
+    tolerance: Number
+
+    @staticmethod
+    def of(*, layer: str, what: str, relative_error: float, tolerance: float) -> Distance:
+        error = relative_error if math.isfinite(relative_error) else Absent("not finite, or of another shape")
+        return Distance(layer=layer, what=what, error=error, tolerance=tolerance)
+
+    @property
+    def relative_error(self) -> float:
+        """Infinite where it is absent."""
+        return math.inf if isinstance(self.error, Absent) else self.error
+
+    @property
+    def ok(self) -> bool:
+        return self.relative_error <= self.tolerance
+
+    @property
+    def badness(self) -> float:
+        return self.relative_error / self.tolerance
+
+    def __str__(self) -> str:
+        return f"layer {self.layer}, {self.what}: off by {self.relative_error:.2g}, allowed {self.tolerance:.2g}"
+
+
+class LayersChecked(Part, frozen=True, kw_only=True):
+    """How one framework did over all layers. `worst`: of all arrays of all layers, by its share of what is allowed.
+    `first_disagreement`: in the disagreeing layer nearest to the network's input. `failure`: why it was not finished."""
+
+    ok: bool
+    precision: str  # in which it ran
+    checked: Count  # layers
+    worst: OrAbsent[Distance]
+    first_disagreement: OrAbsent[Distance]
+    failure: str | None = None
+
+    @property
+    def layers_agree(self) -> bool:
+        return not self.failure and isinstance(self.first_disagreement, Absent) and self.checked > 0
+
+    def why_not(self) -> str:
+        """One clause about what is wrong."""
+        if self.failure:
+            return self.failure
+        first = self.first_disagreement
+        return "no layer was checked" if isinstance(first, Absent) else str(first)
+
+
+class Comparable(LayersChecked, frozen=True, kw_only=True):
+    """Whether speeds may be compared: every layer, and one whole step as it is measured. `seeds`: with which the whole
+    step was tried; one within its bound is enough."""
+
+    whole_step: OrAbsent[Distance]
+    seeds: Positive
+
+    def why_not(self) -> str:
+        if not self.layers_agree:
+            return super().why_not()
+        return f"every layer alone agrees, but not the whole step: {self.whole_step}"
+
+
+class SidesChecked(Part, frozen=True, kw_only=True):
+    """Of the two sides of a comparison."""
+
+    ok: bool
+    a: Comparable
+    b: Comparable
