@@ -269,14 +269,13 @@ class TestAnswers:
         effective = busy_life(subject.name, phase).prepared.effective
         assert set(effective) == set(AXES)
         for value in effective.values():
-            assert set(value) == {"value", "source"}
-            assert value["source"] in ("observed", "set")
-            assert isinstance(value["value"], str | int)
+            assert value.source in ("observed", "set")
+            assert isinstance(value.value, str | int)
         assert contradiction(contract_job(subject.name, phase=phase).request, effective) is None
 
     def test_effective_leaves_nothing_to_auto(self, subject: Subject):
         effective = busy_life(subject.name).prepared.effective
-        assert {name for name, value in effective.items() if value["value"] == "auto"} == set()
+        assert {name for name, value in effective.items() if value.value == "auto"} == set()
 
     @every_phase
     def test_a_block_has_the_samples_that_were_asked_for(self, subject: Subject, phase: str):

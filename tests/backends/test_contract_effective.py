@@ -90,7 +90,7 @@ def test_what_was_done_is_what_was_asked_or_was_refused(name: str):
         if isinstance(done, JobFailed):
             assert done.outcome == "unsupported", (axis, value, done.reason)
         elif axis == "engine":  # whether a library has kernels for a network shows when it runs
-            assert reason in (None, f"asked for engine={value}, but got {done['engine']['value']}")
+            assert reason in (None, f"asked for engine={value}, but got {done['engine'].value}")
         else:
             assert reason is None, (axis, value)
 
@@ -108,7 +108,7 @@ def test_what_can_be_read_back_is(name: str):
     for axis, value, done, _ in asked_and_done(name):
         if isinstance(done, JobFailed):
             continue
-        read_back = {axis for axis, effect in done.items() if effect["source"] == "observed"}
+        read_back = {axis for axis, effect in done.items() if effect.source == "observed"}
         assert expected <= read_back, (axis, value)
 
 
@@ -119,5 +119,5 @@ def test_what_was_not_read_back_does_not_claim_to_be(name: str):
     may_be = READ_BACK[name] | {"framework", "algorithm"}
     for axis, value, done, _ in asked_and_done(name):
         if not isinstance(done, JobFailed):
-            read_back = {axis for axis, effect in done.items() if effect["source"] == "observed"}
+            read_back = {axis for axis, effect in done.items() if effect.source == "observed"}
             assert read_back <= may_be, (axis, value)
