@@ -10,6 +10,7 @@ from deepstone.measure.statistics import Quantity, median_of
 from deepstone.results import codec
 from deepstone.results import record as results
 from deepstone.results.identity import canonical_json, canonical_sha256, run_id
+from deepstone.results.plain import parse_json
 from deepstone.results.redact import PrivateNames, redact_record
 
 WARMUP = 5
@@ -157,6 +158,10 @@ def typed_record(**settings: Any) -> results.Record:
 def typed_records(records: Iterable[Any]) -> list[results.Record]:
     """Without the checks of a record from elsewhere: tests change single values of theirs."""
     return [codec.convert(record, results.Record) for record in records]
+
+
+def decode_record(data: bytes) -> results.Record:
+    return codec.as_record(parse_json(data))
 
 
 def typed(content: Any) -> results.Record:

@@ -34,7 +34,6 @@ Bound: TypeAlias = Literal["up to", "more than", "about"]  # how a paper states 
 UP_TO: Final = "up to"
 MORE_THAN: Final = "more than"
 ABOUT: Final = "about"
-BOUNDS: Final[tuple[Bound, ...]] = (UP_TO, MORE_THAN, ABOUT)
 
 BAND: Final = (0.95, 1.05)  # a ratio whose interval lies in it no longer matters
 REACH: Final = 0.8  # "up to x" holds when the best case reaches this part of x

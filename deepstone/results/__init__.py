@@ -12,10 +12,9 @@
 
 How to use it:
 
-    record = codec.decode_record(data)          # bytes; RefusedInputError says what is wrong, and where
-    record = codec.as_record(content)           # JSON that is parsed already
+    record = codec.as_record(parse_json(data))  # RefusedInputError says what is wrong, and where
     finding = codec.as_finding(content)         # `finding.content` is a LayerTable, ConvolutionLab, MemoryUse, Ceilings
-    codec.to_json(record)                       # dictionaries and lists, for `--json` and for code not yet converted
+    record.to_json()                            # dictionaries and lists, for `--json`
     codec.encode(record)                        # the one text that is hashed and stored
 
 A value that may be absent has the type `Quantity | Absent` (written `OrAbsent[Quantity]` in a definition). Ask with

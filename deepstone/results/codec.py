@@ -18,7 +18,7 @@ from deepstone.results.chart import Chart
 from deepstone.results.claim import JudgedPaper
 from deepstone.results.findings import KINDS, PARTS, Finding, FindingHead
 from deepstone.results.identity import canonical_json
-from deepstone.results.plain import check_plain, is_object, parse_json, shown
+from deepstone.results.plain import check_plain, is_object, shown
 from deepstone.results.parts import Json, Part, from_builtins
 from deepstone.results.record import SCHEMA, Record
 from deepstone.results.refusal import in_our_words
@@ -26,10 +26,6 @@ from deepstone.results.refusal import in_our_words
 S = TypeVar("S", bound=msgspec.Struct)
 
 _RECORDS: Final = msgspec.json.Decoder(Record, dec_hook=from_builtins)
-
-
-def decode_record(data: bytes) -> Record:
-    return as_record(parse_json(data))
 
 
 def decode_known_record(data: bytes) -> Record:
@@ -102,10 +98,6 @@ def convert(content: object, kind: type[S]) -> S:
         return msgspec.convert(content, kind, dec_hook=from_builtins)
     except msgspec.ValidationError as error:
         raise RefusedInputError(in_our_words(error, content, kind, whole="record")) from None
-
-
-def to_json(result: Part) -> dict[str, Json]:
-    return result.to_json()
 
 
 def encode(result: Part) -> bytes:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeAlias, TypeVar, cast, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeAlias, TypeGuard, TypeVar, get_args, get_origin
 
 import msgspec
 from msgspec import Meta
@@ -56,12 +56,15 @@ AT: Final = " - at `$"  # as msgspec tells a place
 def from_builtins(kind: Any, content: object) -> Any:
     """What `msgspec.convert` should do with the types above: its `dec_hook`. The place in an error is kept."""
     origin, (inner,) = get_origin(kind), get_args(kind)
-    items = cast(Mapping[str, object], content) if isinstance(content, Mapping) else None
     if origin is OrAbsent:
-        return _convert(cast(object, content), inner) if items is None or "absent" not in items else _absent(items)
-    if items is None:
-        raise ValueError(f"Expected `object`, got `{type(cast(object, content)).__name__}`")
-    return {key: _convert(value, inner, f"{AT}.{key}`") for key, value in items.items()}
+        return _absent(content) if _is_object(content) and "absent" in content else _convert(content, inner)
+    if not _is_object(content):
+        raise ValueError(f"Expected `object`, got `{type(content).__name__}`")
+    return {key: _convert(value, inner, f"{AT}.{key}`") for key, value in content.items()}
+
+
+def _is_object(content: object) -> TypeGuard[Mapping[str, object]]:
+    return isinstance(content, Mapping)
 
 
 def _absent(content: Mapping[str, object]) -> Absent:

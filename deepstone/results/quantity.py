@@ -8,8 +8,8 @@ which reads as certainty. So both ends are absent, with the reason. Two samples 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 import msgspec
 
@@ -45,12 +45,6 @@ class Quantity(Part, frozen=True, kw_only=True, rename={"lower": "low", "upper":
     def alone(median: float, *, n: int = 1, why: str = ONE_SAMPLE) -> Quantity:
         """A number without an interval."""
         return Quantity(median=median, lower=Absent(why), upper=Absent(why), n=n)
-
-    @staticmethod
-    def from_json(value: Mapping[str, Any]) -> Quantity:
-        """What `to_json` wrote, for code that has not an object yet."""
-        median, low, high = value["median"], _end(value["low"]), _end(value["high"])
-        return Quantity(median=float(median), lower=low, upper=high, n=int(value["n"]))
 
     @property
     def no_interval(self) -> str:
@@ -114,7 +108,3 @@ class Quantity(Part, frozen=True, kw_only=True, rename={"lower": "low", "upper":
     def time_in_words(self) -> str:
         """As in 12.3 ms; a difference that may be negative is not resolved, and has its interval beside it."""
         return seconds(self.median) if self.is_resolved else f"not resolved ({self.span_in_words(seconds)})"
-
-
-def _end(value: Any) -> float | Absent:
-    return float(value) if isinstance(value, (int, float)) else Absent(str(value["absent"]))

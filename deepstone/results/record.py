@@ -33,9 +33,8 @@ SCHEMA: Final = 1
 PROGRAM: Final = "deepstone"  # the first word of every recorded command
 
 Outcome: TypeAlias = Literal["ok", "unsupported", "oom", "timeout", "crashed", "diverged"]
-WorkloadPhase: TypeAlias = Literal["forward", "gradient", "train"]
+WorkloadPhase: TypeAlias = Literal["forward", "gradient", "train"]  # how much of a step a job runs
 OUTCOMES: Final[tuple[Outcome, ...]] = ("ok", "unsupported", "oom", "timeout", "crashed", "diverged")
-WORKLOAD_PHASES: Final[tuple[WorkloadPhase, ...]] = ("forward", "gradient", "train")  # how much of a step a job runs
 STEP_PHASES: Final = ("data", "forward", "backward", "communication", "update")  # what a step is made of
 
 

@@ -17,7 +17,7 @@ from deepstone.runner.convolutions.lab import equal_convolutions, passes_of
 from deepstone.setups.request import Request
 from deepstone.store.rows import Row
 from deepstone.store.store import Store
-from deepstone.studies.task import Task
+from deepstone.studies.state import Task
 
 THIS_STUDY: Final = "this study"
 STORE: Final = "a run in the store"

@@ -26,7 +26,7 @@ from deepstone.runner.measurement import Launched, OnProgress
 from deepstone.runner.run import run_job
 from deepstone.store.rows import Row
 from deepstone.store.store import Store
-from deepstone.studies.task import Task
+from deepstone.studies.state import Task
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

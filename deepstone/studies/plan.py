@@ -21,8 +21,8 @@ from deepstone.runner.job import Job, Machine
 from deepstone.runner.new_job import make_job
 from deepstone.setups.axes import AUTO, AXES, Value
 from deepstone.setups.request import as_words, changed, complete
+from deepstone.studies.state import Task, names_of
 from deepstone.studies.study import Measure, Study, Sweep
-from deepstone.studies.task import Task, names_of
 from deepstone.studies.values import EVERY_VERSION, FRAMEWORK_WORDS, INSTALLED, Here, Listed, count, resolve
 
 MOST_TASKS: Final = 10_000

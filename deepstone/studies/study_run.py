@@ -19,9 +19,8 @@ from deepstone.studies.durations import duration
 from deepstone.studies.estimate import Estimator
 from deepstone.studies.perform import Known, Performed
 from deepstone.studies.plan import Plan
-from deepstone.studies.state import Earlier, State, TaskStatus
+from deepstone.studies.state import Earlier, State, Task, TaskStatus
 from deepstone.studies.study import Rerun, Rules
-from deepstone.studies.task import Task
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

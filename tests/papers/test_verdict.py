@@ -10,7 +10,6 @@ from deepstone.measure.statistics import Quantity
 from deepstone.papers.verdict import (
     ABOUT,
     BAND,
-    BOUNDS,
     HOLDS,
     MORE_THAN,
     NO_LONGER,
@@ -33,6 +32,7 @@ from deepstone.papers.verdict import (
 )
 
 ratios = st.floats(0.01, 100)
+BOUNDS = (UP_TO, MORE_THAN, ABOUT)
 bounds = st.sampled_from(BOUNDS)
 
 

@@ -9,13 +9,12 @@ from contextlib import suppress
 
 import pytest
 from depth import examples
-from factory import make_record
+from factory import decode_record, make_record
 from hypothesis import given
 from hypothesis import strategies as st
 
 from deepstone.errors import RefusedInputError
 from deepstone.results.identity import canonical_json
-from deepstone.results.codec import decode_record
 from deepstone.results.plain import check_structure, parse_json
 
 GOOD = canonical_json(make_record()).encode()

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from study_kit import planned
 
+from deepstone.studies.state import Task
 from deepstone.studies.study import Rules
 from deepstone.studies.study_run import in_order, most_informative
-from deepstone.studies.task import Task
 
 BATCHES = list(range(1, 13))
 

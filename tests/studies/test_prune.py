@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from study_kit import planned
 
+from deepstone.studies.state import Task
 from deepstone.studies.study_run import Pruner
-from deepstone.studies.task import Task
 
 
 def task(*, round: int = 1, **axes: object) -> Task:

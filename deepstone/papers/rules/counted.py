@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from deepstone.algorithms.catalog import ALGORITHMS, DIRECT
 from deepstone.algorithms.problem import Pass, Problem
@@ -122,15 +122,15 @@ class NotTestable(Rule, frozen=True, kw_only=True):
 def caffe_layers(model: str, implied: list[str]) -> int:
     """As Caffe counts them: with the splits that it inserts."""
     net = parse(prototxt(ZOO[model].make(), batch=1).encode(), f"{model}.prototxt")
-    layers = [layer for layer in cast(list[Message], net.fields["layer"]) if _texts(layer, "type")[0] not in implied]
-    return len(layers) + _splits(net)
+    layers = [layer for layer in net.fields["layer"] if isinstance(layer, Message)]
+    return sum(_texts(layer, "type")[0] not in implied for layer in layers) + _splits(layers)
 
 
-def _splits(net: Message) -> int:
+def _splits(layers: list[Message]) -> int:
     """One for each array that several layers read. A layer that works in place makes a new array of the same name."""
     version: Counter[str] = Counter()
     readers: Counter[tuple[str, int]] = Counter()
-    for layer in cast(list[Message], net.fields["layer"]):
+    for layer in layers:
         for blob in _texts(layer, "bottom"):
             readers[blob, version[blob]] += 1
         for blob in _texts(layer, "top"):
@@ -139,7 +139,7 @@ def _splits(net: Message) -> int:
 
 
 def _texts(layer: Message, field: str) -> list[str]:
-    return [cast(Scalar, value).text for value in layer.fields.get(field, [])]
+    return [value.text for value in layer.fields.get(field, []) if isinstance(value, Scalar)]
 
 
 def _saved(problem: Problem, formula: str) -> float:
