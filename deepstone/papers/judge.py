@@ -10,7 +10,7 @@ from deepstone.absent import Absent
 from deepstone.papers.answer import Answer, not_testable
 from deepstone.papers.evidence import Evidence
 from deepstone.papers.paper import Claim, Paper, RuleUse, Scale
-from deepstone.papers.verdict import NOT_TESTABLE, UNDECIDED
+from deepstone.papers.verdict import UNDECIDED
 from deepstone.results.chart import Chart
 from deepstone.results.claim import JudgedClaim, JudgedPaper, Verdict
 
@@ -18,7 +18,6 @@ COUNTED: Final = "none, counted"
 NONE: Final = "none"
 SEVERAL: Final = "several"
 NOTHING_MEASURED: Final = "nothing that could test it was measured"
-_LEAST_DECIDED: Final = (UNDECIDED, NOT_TESTABLE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,8 +53,8 @@ def charts(paper: Paper, evidence: Evidence) -> list[Chart]:
 
 
 def judged_claim(claim: Claim, evidence: Evidence) -> list[PlaceVerdict]:
-    """At least one. Decided verdicts come first, then undecided ones, then what cannot be tested; among equals the kind
-    of device that the claim is about, then the places in their own order, whatever the order of files."""
+    """At least one. What cannot be tested comes last; the kind of device that the claim is about comes before others,
+    and there decided verdicts before undecided ones. Equals keep the order of places, whatever the order of files."""
     found: list[PlaceVerdict] = []
     scopes = {use.rule.scope for use in claim.rules}
     if scopes & {"counted", "all"}:
@@ -73,11 +72,14 @@ def judged_claim(claim: Claim, evidence: Evidence) -> list[PlaceVerdict]:
         ]
     if not found:
         found.append(PlaceVerdict(claim=claim, machine="", kind="", answer=not_testable(NOTHING_MEASURED)))
-    return sorted(found, key=lambda verdict: (_openness(verdict.answer), verdict.kind not in (claim.about, "")))
-
-
-def _openness(answer: Answer) -> int:
-    return _LEAST_DECIDED.index(answer.word) if answer.word in _LEAST_DECIDED else -1
+    return sorted(
+        found,
+        key=lambda verdict: (
+            not verdict.answer.is_verdict,
+            verdict.kind not in (claim.about, ""),
+            verdict.answer.word == UNDECIDED,
+        ),
+    )
 
 
 def claim_with(claim: Claim, verdicts: Sequence[PlaceVerdict]) -> JudgedClaim:
