@@ -48,14 +48,18 @@ _LONGEST_QUOTE: Final = 300
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Interpreter:
+    """A Python that was found; `version` is as in 3.11."""
+
     path: Path
     version: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Probed:
-    version: str  # of the framework
-    lock: Mapping[str, str]  # Python and every distribution
+    """What an interpreter tells: the version of the framework, and those of Python and every distribution."""
+
+    version: str
+    lock: Mapping[str, str]
 
 
 class _Answer(msgspec.Struct, frozen=True):

@@ -59,6 +59,8 @@ class Unusable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Survey:
+    """The environments in a folder, and the folders in it that hold none."""
+
     made: tuple[Manifest, ...]
     unusable: tuple[Unusable, ...]
 

@@ -10,7 +10,9 @@ import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar, cast
+from typing import Any, Final, Literal, TypeVar
+
+import msgspec
 
 from deepstone.backends.registry import BACKENDS
 from deepstone.environments.environment import NAME, names_version
@@ -158,10 +160,8 @@ def _kind(given: Any) -> Literal["venv", "chroot"] | None:
 
 
 def _steps(given: Any) -> tuple[Step, ...] | None:
-    if not isinstance(given, list) or not given:
-        return None
-    tables = cast(list[Any], given)
-    if not all(isinstance(table, dict) for table in tables):
+    tables = _as(list[dict[str, Any]], given)
+    if not tables:
         return None
     return tuple(_step(_Fields(table, f"steps {number}: ")) for number, table in enumerate(tables, 1))
 
@@ -178,9 +178,10 @@ def _step(fields: _Fields) -> Step:
 
 
 def _links(given: Any) -> tuple[Link, ...] | None:
-    if not isinstance(given, list) or not all(isinstance(table, dict) for table in cast(list[Any], given)):
+    tables = _as(list[dict[str, Any]], given)
+    if tables is None:
         return None
-    return tuple(_link(_Fields(table, f"links {number}: ")) for number, table in enumerate(cast(list[Any], given), 1))
+    return tuple(_link(_Fields(table, f"links {number}: ")) for number, table in enumerate(tables, 1))
 
 
 def _link(fields: _Fields) -> Link:
@@ -203,11 +204,19 @@ def _option(given: Any) -> str | None:
 
 
 def _variables(given: Any) -> dict[str, str] | None:
-    if not isinstance(given, dict):
+    table = _as(dict[str, str], given)
+    if table is None:
         return None
-    table = cast(dict[str, Any], given)
     fits = all(_VARIABLE.fullmatch(name) and _text(value) is not None for name, value in table.items())
     return table if fits else None
+
+
+def _as(kind: type[_Value], given: Any) -> _Value | None:
+    """What is given, where it is of this type."""
+    try:
+        return msgspec.convert(given, kind)
+    except msgspec.ValidationError:
+        return None
 
 
 def _text(given: Any) -> str | None:
@@ -240,10 +249,9 @@ def _matching(pattern: re.Pattern[str]) -> Callable[[Any], str | None]:
 
 def _list_of(check: Callable[[Any], str | None]) -> Callable[[Any], tuple[str, ...] | None]:
     def check_all(given: Any) -> tuple[str, ...] | None:
-        if not isinstance(given, list) or not given:
-            return None
-        checked = [check(entry) for entry in cast(list[Any], given)]
-        return None if None in checked else tuple(cast(list[str], checked))
+        checked = [check(entry) for entry in _as(list[Any], given) or ()]
+        good = tuple(entry for entry in checked if entry is not None)
+        return good if good and len(good) == len(checked) else None
 
     return check_all
 

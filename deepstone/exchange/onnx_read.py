@@ -6,13 +6,14 @@ at once. A loss is put on every output.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final
+
+import msgspec
 
 from deepstone.errors import GraphError
 from deepstone.exchange import onnx_sizes
@@ -247,26 +248,30 @@ class _Reader:
         return found
 
 
+class _ToldLoss(msgspec.Struct, frozen=True, kw_only=True):
+    """A loss, as a file that Deepstone wrote tells it: `output` is the output of the file that it is of."""
+
+    name: str
+    weight: int | float
+    output: str
+
+
 def _losses(properties: Mapping[str, str], logits: Mapping[str, str]) -> list[Layer]:
     """Names and weights of the losses, which a file that Deepstone wrote tells."""
     if LOSSES not in properties:
         return []
     try:
-        told = cast(list[dict[str, Any]], json.loads(properties[LOSSES], parse_constant=_no_number))
+        told = msgspec.json.decode(properties[LOSSES], type=list[_ToldLoss])
         return [
             Layer(
-                name=str(each["name"]),
-                op=cast(ops.SoftmaxCrossEntropy, make_op(ops.SoftmaxCrossEntropy.kind, {"weight": each["weight"]})),
-                inputs=(logits[str(each["output"])],),
+                name=each.name,
+                op=make_op(ops.SoftmaxCrossEntropy.kind, {"weight": each.weight}),
+                inputs=(logits[each.output],),
             )
             for each in told
         ]
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (msgspec.DecodeError, ValueError, TypeError, KeyError, RecursionError):
         raise Refused(f"its property {LOSSES} is not what `deepstone models --export` writes") from None
-
-
-def _no_number(text: str) -> None:
-    raise ValueError(text)
 
 
 # ---- one handler for each kind of node

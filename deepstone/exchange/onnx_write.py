@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 
@@ -31,6 +31,8 @@ from deepstone.graph.weights import Float32s, initial_buffers, initial_parameter
 _BATCH: Final = "N"
 _FLOAT: Final = 1  # as ONNX numbers the types of arrays
 _SPARE_BYTES: Final = 2**24  # for everything but weights
+
+NodeAttributes: TypeAlias = Mapping[str, int | float | str | Sequence[int]]
 
 
 def write(graph: Graph, *, seed: int = 0) -> bytes:
@@ -139,7 +141,7 @@ class _Writer:
             case _:
                 raise AssertionError(f"no ONNX node for {op.kind}")
 
-    def _window(self, layer: Layer, op: ops.MaxPool | ops.AveragePool) -> dict[str, Any]:
+    def _window(self, layer: Layer, op: ops.MaxPool | ops.AveragePool) -> NodeAttributes:
         if op.ceil_mode and _drops_a_window(op, self._graph.input_shapes(layer)[0]):
             raise UsageError(
                 f"{self._graph.name}: layer {layer.name!r} leaves out a last window that would start in the padding; "
@@ -157,7 +159,7 @@ class _Writer:
         layer: Layer,
         kind: str,
         arrays: tuple[str, ...] = (),
-        attributes: Mapping[str, Any] | None = None,
+        attributes: NodeAttributes | None = None,
         *,
         more: list[str] | None = None,
         domain: str = "",

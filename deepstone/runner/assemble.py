@@ -22,6 +22,7 @@ from deepstone.measure.statistics import across_launches, median_of
 from deepstone.measure.training import fault
 from deepstone.results.doubt import Doubt
 from deepstone.results.environment import Environment
+from deepstone.results.findings import Content, Finding
 from deepstone.results.parts import Json
 from deepstone.results.quantity import Quantity
 from deepstone.results.record import (
@@ -265,6 +266,12 @@ def environment_of(job: Job, launched: Launched) -> Environment:
         year=year_of(job.environment),
         deepstone=deepstone.__version__,
     )
+
+
+def bare_finding(kind: str, job: Job, content: Content) -> Finding:
+    """With what every finding of a job tells."""
+    command = [storable(word) for word in job.command]
+    return Finding(schema=SCHEMA, kind=kind, model=job.model.name, command=command, content=content)
 
 
 def _failure(failure: JobFailed) -> Failure:

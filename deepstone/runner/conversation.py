@@ -20,7 +20,7 @@ from deepstone.measure.doubts import RoundTrip
 from deepstone.results import codec
 from deepstone.results.findings import FindingFailure
 from deepstone.results.layers import KernelTrace
-from deepstone.results.parts import Part
+from deepstone.results.parts import Json, Part
 from deepstone.results.plain import shown
 from deepstone.results.record import Outcome
 from deepstone.runner.job import Job
@@ -237,7 +237,7 @@ class Conversation:
     def _ask(self, what: str, kind: type[R], /, **content: object) -> R:
         return self._typed(self._reply(what, **content), kind)
 
-    def _reply(self, what: str, /, **content: object) -> Mapping[str, object]:
+    def _reply(self, what: str, /, **content: object) -> Mapping[str, Json]:
         """What the worker sent, once it is known that it did not fail."""
         self._stage = what
         try:
@@ -265,7 +265,7 @@ class Conversation:
             raise self._violated(f"the worker replied {shown(event)} to {what}")
         return reply
 
-    def _typed(self, reply: Mapping[str, object], kind: type[R]) -> R:
+    def _typed(self, reply: Mapping[str, Json], kind: type[R]) -> R:
         try:
             return codec.convert(reply, kind)
         except RefusedInputError as error:

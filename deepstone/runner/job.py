@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import get_args
 
 from deepstone.absent import Absent
 from deepstone.backends.registry import BACKENDS, backend_of
@@ -67,11 +67,12 @@ class Job:
 
     @property
     def batch(self) -> int:
-        return cast(int, self.request["batch"])
+        return int(self.request["batch"])
 
     @property
     def phase(self) -> WorkloadPhase:
-        return cast(WorkloadPhase, self.request["phase"])
+        phases: tuple[WorkloadPhase, ...] = get_args(WorkloadPhase)
+        return next(phase for phase in phases if phase == self.request["phase"])
 
     @property
     def identity(self) -> Identity:

@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from deepstone.absent import Absent
 from deepstone.graph import memory as graph
 from deepstone.graph.cost import COST_UNKNOWN
 from deepstone.graph.memory import StepMemory
 from deepstone.results.findings import Finding
 from deepstone.results.memory import LayerMemory, MeasuredMemory, MemoryUse, PredictedMemory
-from deepstone.results.record import SCHEMA
-from deepstone.runner.assemble import setup_of
+from deepstone.runner.assemble import bare_finding, setup_of
 from deepstone.runner.conversation import Conversation, JobFailed, talking_to_worker
 from deepstone.runner.examine import probe_job
-from deepstone.runner.job import Job, storable
+from deepstone.runner.job import Job
 from deepstone.runner.measurement import Launched, OnProgress, no_progress, start
 from deepstone.runner.replies import MemoryOfLayer, MemoryPeak
 
@@ -73,30 +74,14 @@ def memory_report(job: Job, found: MemoryFound) -> Finding:
         measured=_measured(found, predicted),
         layers=[] if isinstance(predicted, Absent) else [_layer(each, found.layers) for each in predicted.layers],
     )
-    return Finding(
-        schema=SCHEMA,
-        kind="memory",
-        model=job.model.name,
-        outcome="ok",
-        command=[storable(word) for word in job.command],
-        workload=job.workload,
-        setup=setup_of(job, found.launched),
-        content=content,
-    )
+    finding = bare_finding("memory", job, content)
+    return replace(finding, outcome="ok", workload=job.workload, setup=setup_of(job, found.launched))
 
 
 def failure_report(job: Job, failure: JobFailed) -> Finding:
     """The same where the job did not run."""
-    return Finding(
-        schema=SCHEMA,
-        kind="memory",
-        model=job.model.name,
-        outcome=failure.outcome,
-        command=[storable(word) for word in job.command],
-        workload=job.workload,
-        failure=failure.in_finding,
-        content=MemoryUse(batch=job.batch, phase=job.phase),
-    )
+    finding = bare_finding("memory", job, MemoryUse(batch=job.batch, phase=job.phase))
+    return replace(finding, outcome=failure.outcome, workload=job.workload, failure=failure.in_finding)
 
 
 def _predicted(memory: StepMemory) -> PredictedMemory:

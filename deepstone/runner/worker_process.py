@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final, Self, cast
 
 from deepstone.errors import DeepstoneError, MissingError, out_of_descriptors
+from deepstone.results.parts import Json
 from deepstone.supervise import Ending, LineTooLong, ProcessTimeout, Supervised
 
 # Once a worker has answered, the file of what it printed holds no more than this; else it begins anew with the end.
@@ -90,7 +91,7 @@ class WorkerProcess:
                 if self._process.stream.full:
                     raise ProtocolError("the worker sends replies without end and reads no request") from None
 
-    def receive(self, *, deadline_s: float | None) -> dict[str, object]:
+    def receive(self, *, deadline_s: float | None) -> dict[str, Json]:
         """The next reply; sleeps until it is there or time.monotonic() passes the deadline.
 
         Raises ProcessTimeout, WorkerEnded once there is nothing left to read, or ProtocolError.
@@ -165,14 +166,14 @@ def _open_output(path: Path) -> int:
         raise DeepstoneError(f"cannot write the worker's output to {path}: {error.strerror}") from error
 
 
-def _parse_reply(line: bytes) -> dict[str, object]:
+def _parse_reply(line: bytes) -> dict[str, Json]:
     try:
         reply: Any = json.loads(line)
     except (ValueError, RecursionError) as error:
         raise ProtocolError(f"the worker sent a line that is not JSON ({error}): {_quote(line)}") from error
     if not isinstance(reply, dict):
         raise ProtocolError(f"the worker sent JSON that is not an object: {_quote(line)}")
-    return cast("dict[str, object]", reply)
+    return cast("dict[str, Json]", reply)
 
 
 def _quote(line: bytes) -> str:

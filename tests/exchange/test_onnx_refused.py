@@ -173,10 +173,7 @@ def test_arrays_that_are_not_what_they_say() -> None:
 def test_losses_that_we_did_not_write(text: str) -> None:
     whole = onnx.load_from_string(model(*head("x", FLAT), arrays=ENDS))
     helper.set_model_props(whole, {"deepstone.losses": text})
-    if text == "{}":
-        assert [loss.name for loss in read(PATH, whole.SerializeToString()).losses] == ["loss"]
-    else:
-        assert "its property deepstone.losses is not what" in refusal(whole.SerializeToString())
+    assert "its property deepstone.losses is not what" in refusal(whole.SerializeToString())
 
 
 def test_a_file_beyond_what_protobuf_holds(tmp_path: Path) -> None:

@@ -22,24 +22,19 @@ from deepstone.models.by_hand import BY_HAND
 from deepstone.results.convolutions import ConvolutionLab, ConvolutionRow, ConvolutionShape, Mix
 from deepstone.results.doubt import Doubt
 from deepstone.results.findings import Finding
-from deepstone.results.record import SCHEMA
-from deepstone.runner.assemble import environment_of
+from deepstone.runner.assemble import bare_finding, environment_of
 from deepstone.runner.convolutions.results import Convolution, Lab
-from deepstone.runner.job import Job, storable
+from deepstone.runner.job import Job
 from deepstone.runner.measurement import Launched
 
 
 def lab_report(job: Job, lab: Lab) -> Finding:
     """The result of `deepstone conv` for one batch, complete or not."""
-    return Finding(
-        schema=SCHEMA,
-        kind="conv",
-        model=job.model.name,
+    return replace(
+        bare_finding("conv", job, _content(job, lab)),
         started_at=lab.started_at,
-        command=[storable(word) for word in job.command],
         graph_sha=job.model.graph.sha,
         environment=environment_of(job, Launched(hello=lab.hello)),
-        content=_content(job, lab),
     )
 
 

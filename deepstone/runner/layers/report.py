@@ -33,9 +33,8 @@ from deepstone.results.layers import (
     Passes,
     PassRates,
 )
-from deepstone.results.record import SCHEMA
-from deepstone.runner.assemble import environment_of, setup_of
-from deepstone.runner.job import Job, storable
+from deepstone.runner.assemble import bare_finding, environment_of, setup_of
+from deepstone.runner.job import Job
 from deepstone.runner.layers.measure import LayersFound
 from deepstone.runner.peaks import known_peaks
 from deepstone.runner.replies import InPlaceTimes
@@ -59,18 +58,14 @@ _REPLICATES = 200  # there are hundreds of layers, and each interval needs its o
 
 def layers_report(job: Job, found: LayersFound, *, started_at: str) -> Finding:
     """The result of `deepstone layers` for one framework."""
-    return Finding(
-        schema=SCHEMA,
-        kind="layers",
-        model=job.model.name,
+    return msgspec.structs.replace(
+        bare_finding("layers", job, _table(job, found)),
         outcome="ok",
         started_at=started_at,
-        command=[storable(word) for word in job.command],
         graph_sha=job.model.graph.sha,
         workload=job.workload,
         setup=setup_of(job, found.launched),
         environment=environment_of(job, found.launched),
-        content=_table(job, found),
     )
 
 
