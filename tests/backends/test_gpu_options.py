@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from gpu_options import DROPPABLE, OPTIONS, Option, fault_of
 
+from deepstone.results.codec import decode_record
+from deepstone.results.record import Record
 from deepstone.setups.effective import contradiction
 
 RESULTS = Path(__file__).resolve().parents[2] / "results" / "h200"
 RECORDS = [
-    json.loads(line) for name in ("runs", "jax") for line in (RESULTS / f"{name}.jsonl").read_text().splitlines()
+    decode_record(line) for name in ("runs", "jax") for line in (RESULTS / f"{name}.jsonl").read_bytes().splitlines()
 ]
 
 on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -34,19 +34,16 @@ def test_dropped_it_is_unsupported(option: Option) -> None:
     assert fault_of(option, dropped=True) == ""
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record["id"])
-def test_records_from_a_gpu_contradict_nothing_that_was_asked(record: dict[str, Any]) -> None:
-    setup = record["setup"]
-    assert contradiction(setup["requested"], setup["effective"]) is None
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record.id)
+def test_records_from_a_gpu_contradict_nothing_that_was_asked(record: Record) -> None:
+    assert contradiction(record.setup.requested, record.setup.effective) is None
 
 
-@pytest.mark.parametrize("record", RECORDS[:3], ids=lambda record: record["id"])
+@pytest.mark.parametrize("record", RECORDS[:3], ids=lambda record: record.id)
 @pytest.mark.parametrize(
     ("axis", "asked"), [("device", "cpu"), ("precision", "fp64"), ("layout", "other"), ("algorithm", "other")]
 )
-def test_the_same_records_would_have_been_refused_for_another_request(
-    record: dict[str, Any], axis: str, asked: str
-) -> None:
-    setup = record["setup"]
-    found = contradiction({**setup["requested"], axis: asked}, setup["effective"])
-    assert found == f"asked for {axis}={asked}, but got {setup['effective'][axis]['value']}"
+def test_the_same_records_would_have_been_refused_for_another_request(record: Record, axis: str, asked: str) -> None:
+    setup = record.setup
+    found = contradiction({**setup.requested, axis: asked}, setup.effective)
+    assert found == f"asked for {axis}={asked}, but got {setup.effective[axis].value}"
