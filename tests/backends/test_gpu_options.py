@@ -8,13 +8,15 @@ import pytest
 import torch
 from gpu_options import DROPPABLE, OPTIONS, Option, fault_of
 
-from deepstone.results.codec import decode_record
+from deepstone.results.codec import decode_known_record
 from deepstone.results.record import Record
 from deepstone.setups.effective import contradiction
 
 RESULTS = Path(__file__).resolve().parents[2] / "results" / "h200"
 RECORDS = [
-    decode_record(line) for name in ("runs", "jax") for line in (RESULTS / f"{name}.jsonl").read_bytes().splitlines()
+    decode_known_record(line)
+    for name in ("runs", "jax")
+    for line in (RESULTS / f"{name}.jsonl").read_bytes().splitlines()
 ]
 
 on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
