@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from deepstone.absent import Absent
+from deepstone.cli.help import Commands, HelpfulCommand
 from deepstone.cli.jobs import first_look, quiet_machine
 from deepstone.cli.options import Axes, Json, Timeout, WaitUntilQuiet, changed, examples
 from deepstone.cli.output import note, print_json, write
@@ -35,16 +35,15 @@ EXAMPLES = examples(
 ENGINES = {"CAFFE": "native", "MKL2017": "onednn", "MKLDNN": "onednn"}
 
 
-class CaffeCommand(TyperCommand):
+class CaffeCommand(HelpfulCommand):
     """Takes options as Caffe does, with one dash or two, so that a slip is told by its whole name."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, [f"-{word}" if re.match("-[a-z]{2}", word) else word for word in args])
 
 
-app = typer.Typer(
+app = Commands(
     help="Caffe's own commands, for its networks, on any framework.",
-    rich_markup_mode=None,
     epilog=EXAMPLES,
 )
 

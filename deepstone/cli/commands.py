@@ -29,16 +29,16 @@ from deepstone.cli import (
     study,
     verify,
 )
+from deepstone.cli.help import Commands
 from deepstone.cli.options import examples
 from deepstone.cli.output import note, write
 from deepstone.cli.stopped import Stopped, on_signal, raise_stopped, raise_swallowed
 from deepstone.errors import DeepstoneError, UsageError, out_of_descriptors
 
-app = typer.Typer(
+app = Commands(
     name="deepstone",
     help="How fast a deep network trains here, where the time goes, and the proof.",
     epilog=examples("deepstone doctor", "deepstone models", "deepstone run alexnet-owt batch=16"),
-    rich_markup_mode=None,  # plain help keeps the lines of examples, and needs no import of rich
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -147,7 +147,9 @@ def _invoke(command: Any) -> int:
 
 
 def _explained(error: typer.BadParameter) -> str:
-    message = _one_line(error.format_message()).rstrip(".").replace(" (env var: 'None')", "")  # a slip of some typers
+    message = _one_line(error.format_message()).rstrip(".")
+    for slip in (" (env var: 'None')", "Value error, "):  # of some versions of typer
+        message = message.replace(slip, "")
     about = "deepstone" if error.ctx is None else error.ctx.command_path
     mark = "" if message.endswith("?") else ";"
     return f"{message[:1].lower()}{message[1:]}{mark} see `{about} --help`"

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from deepstone.absent import Absent, as_json
+from deepstone.cli.help import HelpfulCommand
 from deepstone.cli.jobs import first_look, print_plan, quiet_machine, refuse_opaque
 from deepstone.cli.options import (
     Axes,
@@ -53,7 +53,7 @@ EXAMPLES = examples(
 SIDE_B = "deepstone.compare.b"
 
 
-class TwoSidedCommand(TyperCommand):
+class TwoSidedCommand(HelpfulCommand):
     """Keeps the setup that follows `--` apart; options may stand on either side of it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

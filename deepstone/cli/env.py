@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepstone.cli.completion import complete_addable, complete_made
+from deepstone.cli.help import Commands
 from deepstone.cli.options import Json, examples
 from deepstone.cli.output import Column, Data, note, print_json, print_lines, print_table
 from deepstone.cli.progress import progress_bar
@@ -23,9 +24,8 @@ if TYPE_CHECKING:
     from deepstone.environments.recipe import Recipe
     from deepstone.runner.checkup import Checkup
 
-app = typer.Typer(
+app = Commands(
     help="The environments that frameworks live in, each with its own Python and exact versions.",
-    rich_markup_mode=None,
     epilog=examples(
         "deepstone env add tensorflow jax",
         "deepstone env add torch --python /opt/cluster/torch/bin/python",

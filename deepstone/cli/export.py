@@ -38,7 +38,13 @@ class Format(StrEnum):
 def export(
     filters: Filter = None,
     format: Annotated[
-        Format | None, typer.Option("--format", help="A table, whole records, or lines of a log.", show_default="jsonl")
+        Format | None,
+        typer.Option(
+            "--format",
+            help="A table, whole records, or lines of a log.",
+            metavar=f"[{'|'.join(Format)}]",
+            show_default="jsonl",
+        ),
     ] = None,
     output: Annotated[Path | None, file("-o", "--output", help="A file instead of standard output.")] = None,
     private: Annotated[bool, flag("--private", "Keep host, user and paths, which are otherwise taken out.")] = False,

@@ -9,6 +9,7 @@ import typer
 
 from deepstone.cli import compare_stored, export, gate
 from deepstone.cli.compare import TwoSidedCommand
+from deepstone.cli.help import Commands
 from deepstone.cli.options import (
     Filter,
     Json,
@@ -25,9 +26,8 @@ from deepstone.errors import StoreError
 if TYPE_CHECKING:
     from deepstone.store.rows import Row
 
-app = typer.Typer(
+app = Commands(
     help="The runs in a store: list, show, compare, gate, export, import, delete, rebuild.",
-    rich_markup_mode=None,
     epilog=examples(
         "deepstone results list model=resnet50 outcome=ok",
         "deepstone results show 3f2a",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 from cli_kit import Cli
@@ -75,4 +76,20 @@ def test_asking_imports_nothing_heavy(reader: Cli, words: list[str], heavy: set[
     code, *imported = done.stderr.split()
     assert code == "0"
     assert "typer" in imported
-    assert heavy & set(imported) == set()
+    assert heavy & set(imported) <= _imported_by_typer()
+    assert "click" not in imported or "click" in _imported_by_typer()
+
+
+def test_help_has_no_escapes(reader: Cli) -> None:
+    done = reader("run", "--help").assert_ok()
+    assert done.out.startswith("Usage: deepstone run [OPTIONS] MODEL [AXIS=VALUE]...\n")
+    assert "[required]" in done.out
+    assert "\\" not in done.out
+
+
+@cache
+def _imported_by_typer() -> frozenset[str]:
+    """Old versions import rich, or click, or both; newer ones neither."""
+    program = "import sys, typer.main; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    return frozenset(done.stdout.split())
