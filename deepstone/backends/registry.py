@@ -1,4 +1,4 @@
-"""The backends by name. Modules are named by strings: reading this imports no framework."""
+"""The backends by name, those of plug-ins included. Modules are named by strings: reading this imports no framework."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from deepstone import plugins
 from deepstone.backends import before_import
+from deepstone.plugins import WithPlugins
 from deepstone.setups.axes import (
     CAFFE,
     CHAINER,
@@ -69,7 +71,7 @@ def _backend(
     )
 
 
-BACKENDS: dict[str, BackendInfo] = {
+_OWN: dict[str, BackendInfo] = {
     TORCH: _backend(
         "torch",
         3.0,
@@ -94,6 +96,8 @@ BACKENDS: dict[str, BackendInfo] = {
     ONNXRUNTIME: _backend("onnxruntime", 2.0, before_import.nothing),
     FAKE: replace(_backend("fake", 0.4, before_import.fake, distribution="deepstone"), package="", remedy=""),
 }
+
+BACKENDS = WithPlugins(_OWN, plugins.BACKENDS, BackendInfo)
 
 YARDSTICK = TORCH  # whose own distance from float64 bounds that of the others
 BEST_FIRST = (TORCH, JAX, TENSORFLOW)  # the order in which framework=auto looks

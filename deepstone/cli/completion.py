@@ -20,7 +20,7 @@ _BREAKS: Final = ("=", ":")  # where bash, unlike other shells, breaks a word in
 def complete_model(incomplete: str) -> list[str]:
     from deepstone.models.zoo import ZOO
 
-    return [name for name in ZOO if name.startswith(incomplete)]
+    return [name for name in ZOO.names() if name.startswith(incomplete)]
 
 
 def complete_axis(incomplete: str) -> list[str]:

@@ -93,9 +93,16 @@ def _described_layer(graph: Graph, layer: Layer) -> dict[str, Data]:
 
 
 def _list(*, as_json: bool) -> None:
-    from deepstone.models.zoo import ZOO
+    from deepstone.models.zoo import ZOO, make
 
-    graphs = {name: entry.make() for name, entry in ZOO.items()}
+    graphs: dict[str, Graph] = {}
+    for name in ZOO:
+        try:
+            graphs[name] = make(name)
+        except UsageError as error:  # a model of a plug-in; the others are listed
+            note(f"deepstone: {error}")
+    for why in ZOO.broken():
+        note(f"deepstone: {why}")
     if as_json:
         print_json([{**described(graph, layers=False), "source": ZOO[name].source} for name, graph in graphs.items()])
         return

@@ -15,6 +15,8 @@ from deepstone.environments.environment import AS_ROOT, Environment, base_versio
 from deepstone.environments.manifest import survey
 from deepstone.environments.places import environments_root
 from deepstone.errors import MissingError
+from deepstone.plugins import BACKENDS as PLUGIN_BACKENDS
+from deepstone.plugins import declared
 from deepstone.setups.axes import AUTO, CURRENT
 
 
@@ -48,6 +50,8 @@ def own_environment(framework: str) -> Environment | None:
     if version is None:
         return None
     lock = {"python": platform.python_version(), framework: version, "numpy": _pip_version("numpy") or "absent"}
+    if framework not in BACKENDS.own:
+        lock["plugin"] = declared(PLUGIN_BACKENDS)[framework].distribution
     return Environment(framework=framework, version=version, python=Path(sys.executable), lock=lock)
 
 

@@ -15,7 +15,7 @@ from deepstone.errors import GraphError, UsageError, nearest
 from deepstone.graph.graph import Graph
 from deepstone.models.program import call
 from deepstone.models.reading import FORMS, absolute, one_line, read_file, sha256_of
-from deepstone.models.zoo import ZOO
+from deepstone.models.zoo import ZOO, make
 
 FRAMEWORK = "torch"  # whose own modules a file may make instead of a graph
 
@@ -37,7 +37,7 @@ class ForeignModelError(UsageError):
 def load_in_process(reference: str) -> LoadedModel:
     """The model that `reference` means, or a UsageError of one line that says why there is none. Runs a Python file."""
     if reference in ZOO:
-        return LoadedModel(graph=ZOO[reference].make(), name=reference, source="zoo", file_sha256="")
+        return LoadedModel(graph=make(reference), name=reference, source="zoo", file_sha256="")
     path, _, function = reference.rpartition(":")
     if path.endswith(".py"):
         return _load_python(absolute(path), function)
@@ -51,7 +51,7 @@ def load_in_process(reference: str) -> LoadedModel:
         raise UsageError(f"{reference!r} does not say which function makes the graph; write FILE.py:FUNCTION")
     if any(character in reference for character in "/:."):
         raise UsageError(f"{reference!r} is no model; {FORMS}")
-    raise UsageError(f"no model {reference!r} in the zoo; {nearest(reference, ZOO)}")
+    raise UsageError(f"no model {reference!r} in the zoo; {nearest(reference, ZOO.names())}")
 
 
 def describe(path: Path, function: str) -> dict[str, Any]:

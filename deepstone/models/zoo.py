@@ -1,17 +1,22 @@
-"""The model zoo: every network by name, with the source of its structure. Importing it builds nothing."""
+"""The model zoo: every network by name, with the source of its structure, and what plug-ins add to it. Importing it
+builds nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
+from typing import cast
 
+from deepstone import plugins
+from deepstone.errors import UsageError
 from deepstone.graph.graph import Graph
 from deepstone.models.chains import alexnet, alexnet_kim, alexnet_owt, cifarnet, overfeat, vgg
 from deepstone.models.googlenet import googlenet
 from deepstone.models.inception import inception_v3, inception_v4
 from deepstone.models.resnet import resnet, resnet110, resnet1001, resnet5000
+from deepstone.plugins import PluginError, WithPlugins
 
 _SAMPLE = "image"
 
@@ -97,9 +102,27 @@ _MODELS = (
     ),
 )
 
-ZOO: Mapping[str, ZooModel] = MappingProxyType({model.name: model for model in _MODELS})
+ZOO = WithPlugins(MappingProxyType({model.name: model for model in _MODELS}), plugins.MODELS, ZooModel)
+
+
+def make(name: str) -> Graph:
+    """The graph of a model of the zoo. UsageError where a plug-in's model cannot be made."""
+    if name in ZOO.own:
+        return ZOO[name].make()
+    function = cast("Callable[[], object]", ZOO[name].make)
+    try:
+        made = function()
+    except Exception as error:  # whatever it is, it is the plug-in's
+        told = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UsageError(f"model {name} of a plug-in cannot be made: {told}") from error
+    if not isinstance(made, Graph):
+        raise UsageError(f"model {name} of a plug-in cannot be made: it returned {type(made).__name__}, not a Graph")
+    return made
 
 
 def sample_of(model: str) -> str:
     """What people call a sample of this model: an image, where it does not say otherwise."""
-    return ZOO[model].sample if model in ZOO else _SAMPLE
+    try:
+        return ZOO[model].sample if model in ZOO else _SAMPLE
+    except PluginError:  # of a stored run, whose model is no longer there
+        return _SAMPLE

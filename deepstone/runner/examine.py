@@ -97,6 +97,7 @@ def examine(on_progress: OnProgress = no_progress) -> Examination:
     frameworks = {
         name: _framework(name, environment, machine, missing, on_progress) for name, environment in installed().items()
     }
+    missing += [Missing(what=each.what, why=each.why, remedy=each.remedy) for each in BACKENDS.broken()]
     return Examination(
         machine=machine.description,
         devices=_devices(machine, missing),

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from deepstone import plugins
 from deepstone.errors import UsageError, nearest, shown
 
 Value: TypeAlias = str | int
@@ -111,8 +112,9 @@ def _parse_framework(text: str) -> Value:
     name, at, version = text.partition("@")
     if name == AUTO and not at:
         return AUTO
-    if name not in FRAMEWORKS:
-        raise UsageError(f"framework={shown(text)}: no such framework; {nearest(name, OFFERED)}")
+    if name not in FRAMEWORKS and name not in plugins.declared(plugins.BACKENDS):
+        known = (*OFFERED, *plugins.declared(plugins.BACKENDS))
+        raise UsageError(f"framework={shown(text)}: no such framework; {nearest(name, known)}")
     if at and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9.+_-]*", version):
         raise UsageError(f"framework={shown(text)}: after @ comes a version, as in {name}@1.2.3")
     return text

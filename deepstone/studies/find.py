@@ -136,7 +136,7 @@ def with_words(study: Study, words: Sequence[str]) -> Study:
 def _model(reference: str) -> str:
     """Files are looked at when they are loaded; a name is either in the zoo or wrong."""
     if reference not in ZOO and not any(character in reference for character in "/:."):
-        raise UsageError(f"no model {reference!r} in the zoo; {nearest(reference, ZOO)}")
+        raise UsageError(f"no model {reference!r} in the zoo; {nearest(reference, ZOO.names())}")
     return reference
 
 

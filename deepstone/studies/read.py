@@ -173,7 +173,7 @@ class _Reader:
         if given in ZOO:
             return given
         if not any(character in given for character in "/:."):
-            raise self._source.refused(place, f"no model {given!r} in the zoo; {nearest(given, ZOO)}")
+            raise self._source.refused(place, f"no model {given!r} in the zoo; {nearest(given, ZOO.names())}")
         if self._source.folder is not None and not Path(given).is_absolute():
             beside = self._source.folder / given
             if Path(str(beside).rpartition(":")[0] if ".py:" in given else beside).exists():
