@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from deepstone.checks.agreement import norm
 from deepstone.graph.graph import Graph, Layer
-from deepstone.graph.ops import Dropout, Input, MaxPool, SoftmaxCrossEntropy
+from deepstone.graph.ops import Dropout, Input, MaxPool, SoftmaxCrossEntropy, Tanh
 from deepstone.graph.reference import Array, Gradients, Output, forward, tied_windows
 from deepstone.graph.weights import initial_buffers, initial_parameters, synthetic_batch
 
@@ -91,7 +91,7 @@ class Trajectory:
         for name, gradient in zip(layer.inputs, gradients.inputs, strict=True):
             before = expected.get(("input", name))
             total = gradient if before is None else before.value + gradient
-            expected["input", name] = Expected(value=total, scale=_input_scale(layer, len(total)))
+            expected["input", name] = Expected(value=total, scale=_input_scale(layer, len(total), upstream))
         for name, gradient in gradients.parameters.items():
             # One number per channel is a sum over all its pixels, which may nearly cancel: its rounding is measured by
             # what was summed, not by what is left.
@@ -122,8 +122,13 @@ class Trajectory:
         return {name: self._outputs[name] for name in layer.inputs}
 
 
-def _input_scale(layer: Layer, batch: int) -> float:
-    """The gradient of a loss is a probability less 1 where the label is, however sure the network may be of it."""
+def _input_scale(layer: Layer, batch: int, upstream: NDArray[Any]) -> float:
+    """The gradient of a loss is a probability less 1 where the label is, however sure the network may be of it.
+
+    The slope of tanh is 1 less the square of its output: where that is near 1, little is left but its rounding.
+    """
+    if isinstance(layer.op, Tanh):
+        return norm(upstream)
     return abs(layer.op.weight) / math.sqrt(batch) if isinstance(layer.op, SoftmaxCrossEntropy) else 0.0
 
 

@@ -74,6 +74,24 @@ class Builder:
     def relu(self, name: str, source: str) -> str:
         return self._put("relu", name, (source,))
 
+    def clip(self, name: str, source: str, *, low: float = 0.0, high: float = 6.0) -> str:
+        return self._put("clip", name, (source,), low=low, high=high)
+
+    def sigmoid(self, name: str, source: str) -> str:
+        return self._put("sigmoid", name, (source,))
+
+    def tanh(self, name: str, source: str) -> str:
+        return self._put("tanh", name, (source,))
+
+    def silu(self, name: str, source: str) -> str:
+        return self._put("silu", name, (source,))
+
+    def hard_sigmoid(self, name: str, source: str) -> str:
+        return self._put("hard_sigmoid", name, (source,))
+
+    def hard_swish(self, name: str, source: str) -> str:
+        return self._put("hard_swish", name, (source,))
+
     def batch_norm(self, name: str, source: str, *, epsilon: float = 1e-5, momentum: float = 0.1) -> str:
         return self._put("batch_norm", name, (source,), epsilon=epsilon, momentum=momentum)
 
@@ -95,6 +113,9 @@ class Builder:
 
     def add(self, name: str, *sources: str) -> str:
         return self._put("add", name, sources)
+
+    def multiply(self, name: str, first: str, second: str) -> str:
+        return self._put("multiply", name, (first, second))
 
     def concat(self, name: str, *sources: str) -> str:
         return self._put("concat", name, sources)

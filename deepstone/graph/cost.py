@@ -152,8 +152,9 @@ def _backward_values(op: Op, inputs: int, output: int, parameters: int, needs_da
     if not needs_data_gradient or isinstance(op, (ops.Add, ops.Concat)):
         return 0
     read_again = 0
-    if isinstance(op, (ops.Relu, ops.MaxPool)):  # which values it let through, or chose: a mark per output
+    # A max pool: which values it chose, a mark per output. An activation: its input or output, which are as large.
+    if isinstance(op, (ops.Activation, ops.MaxPool)):
         read_again = output
-    elif isinstance(op, (ops.Lrn, ops.SoftmaxCrossEntropy)):
+    elif isinstance(op, (ops.Lrn, ops.Multiply, ops.SoftmaxCrossEntropy)):
         read_again = inputs
     return output + read_again + inputs

@@ -11,9 +11,9 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "dense layers": ("dense",),
     "batch norms": ("batch_norm",),
     "response norms": ("lrn",),
-    "activations": ("relu", "dropout"),
+    "activations": ("relu", "clip", "sigmoid", "tanh", "silu", "hard_sigmoid", "hard_swish", "dropout"),
     "pools": ("max_pool", "average_pool", "global_pool"),
-    "sums and joins": ("add", "concat", "flatten"),
+    "sums and joins": ("add", "multiply", "concat", "flatten"),
     "loss": ("softmax_cross_entropy",),
     "modules": ("module",),
 }

@@ -11,16 +11,37 @@ from deepstone.graph.graph import Graph, Layer
 from deepstone.graph.ops import (
     Add,
     BatchNorm,
+    Clip,
     Conv,
     Dense,
     Dropout,
     Flatten,
+    HardSigmoid,
+    HardSwish,
     Lrn,
     MaxPool,
+    Multiply,
     Relu,
+    Sigmoid,
+    Silu,
     SoftmaxCrossEntropy,
+    Tanh,
 )
 from deepstone.graph.segments import split
+
+_READ_INPUTS = (
+    Conv,
+    Dense,
+    BatchNorm,
+    MaxPool,
+    Lrn,
+    SoftmaxCrossEntropy,
+    Silu,
+    HardSigmoid,
+    HardSwish,
+    Multiply,
+)
+_READ_OUTPUT = (Relu, Clip, Sigmoid, Tanh, Lrn)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,8 +119,8 @@ def step_memory(
 def array_owners(graph: Graph) -> dict[str, str]:
     """For each layer, the layer that made the array its output lies in: itself, unless no new array is needed.
 
-    Flatten, and dropout when off, hand on their input's array. A ReLU that alone follows a convolution, dense, batch
-    norm or add layer writes over that layer's output, which no gradient reads.
+    Flatten, and dropout when off, hand on their input's array. A ReLU or clip that alone follows a convolution,
+    dense, batch norm or add layer writes over that layer's output, which no gradient reads.
     """
     owners: dict[str, str] = {}
     for layer in graph.layers:
@@ -109,7 +130,7 @@ def array_owners(graph: Graph) -> dict[str, str]:
 
 
 def _overwrites_input(graph: Graph, layer: Layer) -> bool:
-    if not isinstance(layer.op, Relu):
+    if not isinstance(layer.op, (Relu, Clip)):
         return False
     before = graph.layer(layer.inputs[0])
     return isinstance(before.op, (Conv, Dense, BatchNorm, Add)) and len(graph.consumers[before.name]) == 1
@@ -118,14 +139,15 @@ def _overwrites_input(graph: Graph, layer: Layer) -> bool:
 def kept_for_backward(graph: Graph) -> list[Layer]:
     """The layers that made the arrays backward reads again; each array once, however many layers read it.
 
-    A convolution, dense, batch norm, max pool, LRN or loss layer reads its input again; a ReLU or LRN its output.
-    The gradients of average pools, additions, joins and reshapes depend on shapes alone.
+    A convolution, dense, batch norm, max pool, LRN or loss layer reads its input again, as do a product and the
+    activations whose slope their output does not tell; ReLU, clip, sigmoid, tanh and LRN read their output. The
+    gradients of average pools, additions, joins and reshapes depend on shapes alone.
     """
     read: set[str] = set()
     for layer in graph.layers:
-        if isinstance(layer.op, (Conv, Dense, BatchNorm, MaxPool, Lrn, SoftmaxCrossEntropy)):
+        if isinstance(layer.op, _READ_INPUTS):
             read.update(layer.inputs)
-        if isinstance(layer.op, (Relu, Lrn)):
+        if isinstance(layer.op, _READ_OUTPUT):
             read.add(layer.name)
     owners = array_owners(graph)
     kept = {owners[name] for name in read}

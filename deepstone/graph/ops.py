@@ -169,8 +169,57 @@ class Dense(Op):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Relu(Op):
+class Activation(Op):
+    """A function of each value by itself: whatever the shape, the output has it too."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Relu(Activation):
     kind = "relu"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Clip(Activation):
+    """Keeps values between `low` and `high`; ReLU6 unless told otherwise."""
+
+    kind = "clip"
+    low: float = 0.0
+    high: float = 6.0
+
+    def check(self) -> None:
+        if not self.low < self.high:
+            raise OpError(f"low must be below high, not {self.low} and {self.high}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sigmoid(Activation):
+    kind = "sigmoid"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tanh(Activation):
+    kind = "tanh"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Silu(Activation):
+    """x · sigmoid(x), also called swish."""
+
+    kind = "silu"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HardSigmoid(Activation):
+    """ReLU6(x + 3) / 6."""
+
+    kind = "hard_sigmoid"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HardSwish(Activation):
+    """x · ReLU6(x + 3) / 6."""
+
+    kind = "hard_swish"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -252,6 +301,25 @@ class Add(Op):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Multiply(Op):
+    """The product of two inputs of one shape, or of an image and a gate: one number per channel, for all pixels."""
+
+    kind = "multiply"
+    arity = (2, 2)
+
+    def output(self, inputs: list[Shape]) -> Shape:
+        first, second = inputs
+        if first == second or is_gate(second, first):
+            return first
+        if is_gate(first, second):
+            return second
+        raise OpError(
+            "inputs must have one shape, or be an image and one number per channel, "
+            f"not {list(first)} and {list(second)}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Concat(Op):
     """Joins images along the channels, in the order of the inputs."""
 
@@ -323,10 +391,17 @@ OPS: dict[str, type[Op]] = {
         GlobalPool,
         Dense,
         Relu,
+        Clip,
+        Sigmoid,
+        Tanh,
+        Silu,
+        HardSigmoid,
+        HardSwish,
         BatchNorm,
         Lrn,
         Dropout,
         Add,
+        Multiply,
         Concat,
         Flatten,
         SoftmaxCrossEntropy,
@@ -344,6 +419,11 @@ def pooled(side: str, size: int, pad: Pair, kernel: int, stride: int, ceil_mode:
     if ceil_mode and (count - 1) * stride >= size + pad[0]:
         count -= 1
     return count
+
+
+def is_gate(shape: Shape, image: Shape) -> bool:
+    """Whether an array of this shape has one number for each channel of that image, flat or as pixels of their own."""
+    return len(image) == 3 and shape in (image[:1], (image[0], 1, 1))
 
 
 def _windows(side: str, size: int, kernel: int, stride: int, dilation: int) -> int:

@@ -180,6 +180,18 @@ def forward(
             return _dense(xs[0], held["weight"], held.get("bias"))
         case ops.Relu():
             return _relu(xs[0])
+        case ops.Clip():
+            return _clip(op, xs[0])
+        case ops.Sigmoid():
+            return _sigmoid(xs[0])
+        case ops.Tanh():
+            return _tanh(xs[0])
+        case ops.Silu():
+            return _silu(xs[0])
+        case ops.HardSigmoid():
+            return _hard_sigmoid(xs[0])
+        case ops.HardSwish():
+            return _hard_swish(xs[0])
         case ops.BatchNorm():
             _check_held("buffer", kept, op.buffers(shapes))
             return _batch_norm(op, xs[0], held["weight"], held["bias"], kept, training=training)
@@ -189,6 +201,8 @@ def forward(
             return _dropout(op, xs[0], drop_mask)
         case ops.Add():
             return _add(xs)
+        case ops.Multiply():
+            return _multiply(xs[0], xs[1])
         case ops.Concat():
             return _concat(xs)
         case ops.SoftmaxCrossEntropy():
@@ -399,6 +413,41 @@ def _relu(x: Array) -> Output:
     return _output(np.maximum(x, 0.0), lambda upstream: [np.where(x > 0, upstream, 0.0)])
 
 
+def _clip(op: ops.Clip, x: Array) -> Output:
+    inside = (x > op.low) & (x < op.high)
+    return _output(np.clip(x, op.low, op.high), lambda upstream: [np.where(inside, upstream, 0.0)])
+
+
+def _logistic(x: Array) -> Array:
+    return 0.5 * (1.0 + np.tanh(0.5 * x))  # 1 / (1 + exp(-x)), and exp cannot overflow
+
+
+def _sigmoid(x: Array) -> Output:
+    value = _logistic(x)
+    return _output(value, lambda upstream: [upstream * value * (1.0 - value)])
+
+
+def _tanh(x: Array) -> Output:
+    value = np.tanh(x)
+    return _output(value, lambda upstream: [upstream * (1.0 - np.square(value))])
+
+
+def _silu(x: Array) -> Output:
+    share = _logistic(x)
+    return _output(x * share, lambda upstream: [upstream * share * (1.0 + x * (1.0 - share))])
+
+
+def _hard_sigmoid(x: Array) -> Output:
+    inside = (x > -3.0) & (x < 3.0)
+    return _output(np.clip(x + 3.0, 0.0, 6.0) / 6.0, lambda upstream: [np.where(inside, upstream / 6.0, 0.0)])
+
+
+def _hard_swish(x: Array) -> Output:
+    share = np.clip(x + 3.0, 0.0, 6.0) / 6.0
+    inside = (x > -3.0) & (x < 3.0)
+    return _output(x * share, lambda upstream: [upstream * (share + np.where(inside, x / 6.0, 0.0))])
+
+
 def _per_channel(values: Array) -> Array:
     return values[:, None, None]
 
@@ -477,6 +526,19 @@ def _dropout(op: ops.Dropout, x: Array, mask: NDArray[Any] | None) -> Output:
 
 def _add(xs: list[Array]) -> Output:
     return _output(sum(xs, start=np.zeros(())), lambda upstream: [upstream for _ in xs])
+
+
+def _multiply(first: Array, second: Array) -> Output:
+    """A gate is one number per channel: its gradient is the sum over the pixels that it multiplied."""
+    sides = max(first.ndim, second.ndim)
+    wide = [x.reshape(*x.shape, *[1] * (sides - x.ndim)) for x in (first, second)]
+
+    def gradient(x: Array, product: Array) -> Array:
+        return (product if x.shape == product.shape else product.sum(axis=(2, 3))).reshape(x.shape)
+
+    return _output(
+        wide[0] * wide[1], lambda upstream: [gradient(first, upstream * wide[1]), gradient(second, upstream * wide[0])]
+    )
 
 
 def _concat(xs: list[Array]) -> Output:

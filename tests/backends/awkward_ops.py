@@ -7,17 +7,24 @@ from deepstone.graph.ops import (
     Add,
     AveragePool,
     BatchNorm,
+    Clip,
     Concat,
     Conv,
     Dense,
     Flatten,
     GlobalPool,
+    HardSigmoid,
+    HardSwish,
     Input,
     Lrn,
     MaxPool,
+    Multiply,
     Op,
     Relu,
+    Sigmoid,
+    Silu,
     SoftmaxCrossEntropy,
+    Tanh,
 )
 
 OPS: dict[str, Op] = {
@@ -55,6 +62,17 @@ OPS: dict[str, Op] = {
     "relu": Relu(),
 }
 
+# Of networks after 2017; legacy frameworks and some others do not have them.
+LATER_OPS: dict[str, Op] = {
+    "relu6": Clip(),
+    "clip": Clip(low=-0.5, high=0.75),  # limits that values of any precision meet
+    "sigmoid": Sigmoid(),
+    "tanh": Tanh(),
+    "silu": Silu(),
+    "hard sigmoid": HardSigmoid(),
+    "hard swish": HardSwish(),
+}
+
 
 def awkward() -> Graph:
     """Odd sizes, more columns than rows, so that whatever is turned or shifted shows."""
@@ -64,12 +82,49 @@ def awkward() -> Graph:
     joined = ("relu", "batch norm", "lrn")
     layers.append(Layer(name="add the same twice", op=Add(), inputs=("relu", "lrn", "relu")))
     layers.append(Layer(name="concat", op=Concat(), inputs=(*joined, "batch norm")))
+    return _ended("awkward", layers)
+
+
+def gated() -> Graph:
+    """The later operations on odd sizes; values both within and beyond their limits, and on them."""
+    layers = [
+        Layer(name="image", op=Input(shape=(4, 9, 12))),
+        Layer(name="wide", op=Conv(channels=4, kernel=(3, 3)), inputs=("image",)),
+        Layer(name="wider", op=Add(), inputs=("wide", "wide", "wide")),
+    ]
+    layers += [Layer(name=name, op=op, inputs=("wider",)) for name, op in LATER_OPS.items()]
+    layers += [
+        Layer(name="relu", op=Relu(), inputs=("wider",)),
+        Layer(name="relu6 in place", op=Clip(), inputs=("own",)),
+        Layer(name="multiply", op=Multiply(), inputs=("silu", "tanh")),
+        Layer(name="square", op=Multiply(), inputs=("wider", "wider")),
+        Layer(name="squeeze", op=GlobalPool(), inputs=("wider",)),
+        Layer(name="gate", op=Sigmoid(), inputs=("squeeze",)),
+        Layer(name="multiply by a gate", op=Multiply(), inputs=("hard swish", "gate")),
+        Layer(name="gate first", op=Multiply(), inputs=("gate", "wider")),
+        Layer(name="flat", op=Flatten(), inputs=("squeeze",)),
+        Layer(name="flat gate", op=HardSigmoid(), inputs=("flat",)),
+        Layer(name="multiply by a flat gate", op=Multiply(), inputs=("clip", "flat gate")),
+        Layer(name="flat gate first", op=Multiply(), inputs=("flat gate", "sigmoid")),
+        Layer(name="flat image", op=Flatten(), inputs=("relu6",)),
+        Layer(name="flat activation", op=Silu(), inputs=("flat image",)),
+    ]
+    layers.insert(-13, Layer(name="own", op=Conv(channels=3, kernel=(1, 1)), inputs=("image",)))
+    return _ended("gated", layers, flats=("flat activation",))
+
+
+def _ended(name: str, layers: list[Layer], *, flats: tuple[str, ...] = ()) -> Graph:
+    """With scores and a loss for every layer that no other reads; `flats` are flat already."""
     used = {name for layer in layers for name in layer.inputs}
     for layer in [layer for layer in layers if layer.name not in used]:
         flat, scores = f"{layer.name}/flat", f"{layer.name}/scores"
+        bias = len(layers) % 2 == 0
+        if layer.name in flats:
+            flat = layer.name
+        else:
+            layers.append(Layer(name=flat, op=Flatten(), inputs=(layer.name,)))
         layers += [
-            Layer(name=flat, op=Flatten(), inputs=(layer.name,)),
-            Layer(name=scores, op=Dense(features=3, bias=len(layers) % 2 == 0), inputs=(flat,)),
+            Layer(name=scores, op=Dense(features=3, bias=bias), inputs=(flat,)),
             Layer(name=f"{layer.name}/loss", op=SoftmaxCrossEntropy(weight=0.5), inputs=(scores,)),
         ]
-    return Graph("awkward", layers)
+    return Graph(name, layers)

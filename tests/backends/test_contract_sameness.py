@@ -6,7 +6,7 @@ import functools
 from contextlib import ExitStack
 
 import pytest
-from awkward_ops import OPS, awkward
+from awkward_ops import LATER_OPS, OPS, awkward, gated
 from frameworks import FORWARD_ONLY, environment_of
 from graph_examples import branching
 from shared_workers import checks_sharing_workers
@@ -37,6 +37,7 @@ SETUPS: dict[str, dict[str, Value]] = {
     "bf16-mixed": {"precision": "bf16-mixed"},
     "evaluation": {"phase": "forward"},
 }
+LATER = ("torch", "tensorflow", "jax")  # have what networks after 2017 need
 NO_DOUBLE = ("tensorflow@1.2.1", "caffe", "onnxruntime")  # no convolution in float64, or float32 alone
 UNABLE = {
     ("torch", "xla"): "torch_xla",
@@ -118,15 +119,16 @@ def able(framework: str) -> dict[str, Value]:
 
 @functools.cache
 def whole_step(framework: str, graph_name: str) -> FrameworkSameness:
-    graph = {"awkward": awkward, "branching": branching}[graph_name]()
+    graph = {"awkward": awkward, "gated": gated, "branching": branching}[graph_name]()
     one, yardstick = job(framework, graph, **able(framework)), job("torch", graph, **able(framework))
     with checks_sharing_workers():
         return verify({"it": one}, yardstick=yardstick, timeout_s=TIMEOUT_S).frameworks["it"]
 
 
 @functools.cache
-def layers(framework: str, setup: str) -> LayerCheck:
-    one, found = job(framework, awkward(), **{**able(framework), **SETUPS[setup]}), FrameworkSameness()
+def layers(framework: str, setup: str, graph_name: str = "awkward") -> LayerCheck:
+    graph = {"awkward": awkward, "gated": gated}[graph_name]()
+    one, found = job(framework, graph, **{**able(framework), **SETUPS[setup]}), FrameworkSameness()
     with checks_sharing_workers(), ExitStack() as stack:
         workers = start_all(stack, {"it": one}, {"it": found}, TIMEOUT_S, no_progress)
         check_every_layer(workers, one, {"it": found}, no_progress)
@@ -146,6 +148,29 @@ def test_every_operation_alone(subject: Subject, setup: str):
     assert check.checked == len(awkward().layers) - 1 > len(OPS)
     assert check.worst is not None
     assert check.worst.relative_error > 0
+
+
+@every_setup
+def test_every_later_operation_alone(subject: Subject, setup: str):
+    """Right, or unsupported with the names of the operations."""
+    if (subject.name, setup) in UNABLE or (subject.name not in LATER and setup != "as it comes"):
+        pytest.skip("test_every_operation_alone has it")
+    check = layers(subject.name, setup, "gated")
+    if subject.name not in LATER:
+        assert check.failure.startswith("unsupported: ")
+        for kind in ("multiply", *(op.kind for op in LATER_OPS.values())):
+            assert kind in check.failure
+        return
+    assert check.ok, check.why_not()
+    assert check.checked == len(gated().layers) - 1 > len(LATER_OPS)
+
+
+@pytest.mark.parametrize("framework", LATER)
+def test_whole_steps_with_later_operations(framework: str):
+    found = whole_step(framework, "gated")
+    assert found.ok, found.why_not
+    assert isinstance(found.float64, list)
+    assert all(distance.ok for distance in found.float64)
 
 
 @every_real_backend

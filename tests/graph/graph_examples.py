@@ -10,6 +10,7 @@ from deepstone.graph.ops import (
     Add,
     AveragePool,
     BatchNorm,
+    Clip,
     Concat,
     Conv,
     Dense,
@@ -19,10 +20,12 @@ from deepstone.graph.ops import (
     Input,
     Lrn,
     MaxPool,
+    Multiply,
     Op,
     OpError,
     Relu,
     Shape,
+    Silu,
     SoftmaxCrossEntropy,
 )
 
@@ -107,7 +110,7 @@ def random_graphs(draw: st.DrawFn) -> Graph:
         batch_norms,
         lrns,
         dropouts,
-        st.sampled_from([GlobalPool(), Relu(), Add(), Concat()]),
+        st.sampled_from([GlobalPool(), Relu(), Silu(), Clip(), Add(), Multiply(), Concat()]),
     )
     for op in draw(st.lists(steps, max_size=8)):
         sources = draw(st.lists(st.sampled_from(list(shapes)), min_size=op.arity[0], max_size=op.arity[1] or 3))

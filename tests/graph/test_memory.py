@@ -138,3 +138,15 @@ def test_forward_need_is_the_most_alive_at_once(graph):
     parts = (memory.parameters_bytes, memory.gradients_bytes, memory.optimizer_bytes, memory.activations_bytes)
     assert memory.total_bytes == sum(parts)
     assert memory.activations_bytes == 2 * 4 * sum(math.prod(graph.shapes[name]) for name in kept)
+
+
+def test_later_operations_keep_what_their_gradients_read():
+    b = Builder("gated")
+    x = b.conv("conv", b.input("data", (3, 8, 8)), channels=4, kernel=3)
+    x = b.clip("relu6", x)  # writes over the convolution's array
+    gate = b.sigmoid("gate", b.conv("squeeze", b.global_pool("pool", x), channels=4, kernel=1))
+    x = b.silu("silu", b.conv("last", b.multiply("scaled", x, gate), channels=2, kernel=1))
+    graph = b.build_classifier("scores", b.flatten("flat", x), classes=3)
+    assert array_owners(graph)["relu6"] == "conv"
+    kept = [layer.name for layer in kept_for_backward(graph)]
+    assert kept == ["data", "conv", "pool", "gate", "scaled", "last", "silu", "scores"]

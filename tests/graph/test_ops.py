@@ -14,6 +14,7 @@ from deepstone.graph.ops import (
     Add,
     AveragePool,
     BatchNorm,
+    Clip,
     Concat,
     Conv,
     Dense,
@@ -23,8 +24,10 @@ from deepstone.graph.ops import (
     Input,
     Lrn,
     MaxPool,
+    Multiply,
     OpError,
     Relu,
+    Silu,
     SoftmaxCrossEntropy,
 )
 
@@ -47,6 +50,11 @@ from deepstone.graph.ops import (
         (Dense(features=10), [(64,)], (10,)),
         (Relu(), [(4, 5, 6)], (4, 5, 6)),
         (Relu(), [(7,)], (7,)),
+        (Clip(low=-1, high=1), [(4, 5, 6)], (4, 5, 6)),
+        (Silu(), [(7,)], (7,)),
+        (Multiply(), [(4, 5, 6), (4, 5, 6)], (4, 5, 6)),
+        (Multiply(), [(4, 5, 6), (4, 1, 1)], (4, 5, 6)),
+        (Multiply(), [(4,), (4, 5, 6)], (4, 5, 6)),
         (BatchNorm(), [(4, 5, 6)], (4, 5, 6)),
         (Lrn(), [(4, 5, 6)], (4, 5, 6)),
         (Dropout(), [(9,)], (9,)),
@@ -63,7 +71,7 @@ def test_output_shape(op, inputs, output):
 
 def test_every_op_has_a_kind_of_its_own():
     assert {kind: op.kind for kind, op in OPS.items()} == {kind: kind for kind in OPS}
-    assert len(OPS) == 15
+    assert len(OPS) == 22
 
 
 @pytest.mark.parametrize(
@@ -106,6 +114,7 @@ def test_only_batch_norm_has_buffers():
         (Lrn(size=4), "size must be odd and positive, not 4"),
         (Lrn(k=0.0), "k must be above 0, not 0.0"),
         (Lrn(alpha=-1.0), "alpha must not be negative, not -1.0"),
+        (Clip(low=1.0, high=1.0), "low must be below high, not 1.0 and 1.0"),
         (Dropout(rate=1.0), "rate must be at least 0 and below 1, not 1.0"),
     ],
 )
@@ -129,6 +138,8 @@ def test_senseless_attribute(op, says):
         (Flatten(), [(5,)], "needs an image"),
         (SoftmaxCrossEntropy(), [(3, 1, 1)], "put a flatten layer before it"),
         (Add(), [(3, 5, 5), (3, 5, 4)], "inputs differ in shape: [[3, 5, 5], [3, 5, 4]]"),
+        (Multiply(), [(3, 5, 5), (2, 1, 1)], "inputs must have one shape, or be an image and one number per channel"),
+        (Multiply(), [(3, 5, 5), (3, 5, 1)], "not [3, 5, 5] and [3, 5, 1]"),
         (Concat(), [(3, 5, 5), (3, 4, 5)], "inputs differ in height or width"),
     ],
 )

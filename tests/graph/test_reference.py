@@ -32,19 +32,26 @@ from deepstone.graph.ops import (
     Add,
     AveragePool,
     BatchNorm,
+    Clip,
     Concat,
     Conv,
     Dense,
     Dropout,
     Flatten,
     GlobalPool,
+    HardSigmoid,
+    HardSwish,
     Input,
     Lrn,
     MaxPool,
+    Multiply,
     Op,
     OpError,
     Relu,
+    Sigmoid,
+    Silu,
     SoftmaxCrossEntropy,
+    Tanh,
 )
 from deepstone.graph.reference import Output, forward, forward_all, sgd_momentum_update, step
 from deepstone.graph.weights import initial_parameters, synthetic_batch
@@ -166,6 +173,16 @@ def test_dropout_backward(op, shape, seed):
         (Dense(features=4), [(5,)]),
         (Dense(features=1, bias=False), [(3,)]),
         (Relu(), [(3, 2, 2)]),
+        (Clip(low=-0.4, high=0.3), [(3, 2, 2)]),
+        (Sigmoid(), [(3, 2, 2)]),
+        (Tanh(), [(3, 2, 2)]),
+        (Silu(), [(3, 2, 2)]),
+        (HardSigmoid(), [(3, 2, 2)]),
+        (HardSwish(), [(3, 2, 2)]),
+        (Multiply(), [(2, 3, 2), (2, 3, 2)]),
+        (Multiply(), [(2, 3, 2), (2, 1, 1)]),
+        (Multiply(), [(2,), (2, 3, 2)]),
+        (Multiply(), [(5,), (5,)]),
         (Add(), [(2, 3, 2)] * 3),
         (Concat(), [(2, 3, 2), (1, 3, 2), (3, 3, 2)]),
         (Flatten(), [(2, 3, 2)]),
@@ -195,6 +212,22 @@ def torch_forward(op: Op, xs: list[Tensor], p: Mapping[str, Tensor], labels: Ten
             return F.linear(x, p["weight"], p.get("bias"))
         case Relu():
             return F.relu(x)
+        case Clip():
+            return F.hardtanh(x, op.low, op.high)
+        case Sigmoid():
+            return F.sigmoid(x)
+        case Tanh():
+            return F.tanh(x)
+        case Silu():
+            return F.silu(x)
+        case HardSigmoid():
+            return F.relu6(x + 3) / 6  # hardsigmoid's backward has the 1/6 of a float32
+        case HardSwish():
+            return F.hardswish(x)
+        case Multiply():
+            sides = max(len(each.shape) for each in xs)
+            first, second = (each.reshape(*each.shape, *[1] * (sides - len(each.shape))) for each in xs)
+            return first * second
         case BatchNorm():
             return F.batch_norm(x, None, None, p["weight"], p["bias"], training=True, eps=op.epsilon)
         case Lrn(within_channel=True):
@@ -288,6 +321,16 @@ def test_normalization_against_torch(op, shape, seed):
         (GlobalPool(), [(3, 4, 2)]),
         (Dense(features=4), [(5,)]),
         (Relu(), [(3, 2, 2)]),
+        (Clip(low=-0.4, high=0.3), [(3, 2, 2)]),
+        (Sigmoid(), [(3, 2, 2)]),
+        (Tanh(), [(3, 2, 2)]),
+        (Silu(), [(3, 2, 2)]),
+        (HardSigmoid(), [(3, 2, 2)]),
+        (HardSwish(), [(3, 2, 2)]),
+        (Multiply(), [(2, 3, 2), (2, 3, 2)]),
+        (Multiply(), [(2, 3, 2), (2, 1, 1)]),
+        (Multiply(), [(2,), (2, 3, 2)]),
+        (Multiply(), [(5,), (5,)]),
         (Add(), [(2, 3, 2)] * 3),
         (Concat(), [(2, 3, 2), (1, 3, 2)]),
         (Flatten(), [(2, 3, 2)]),
@@ -394,6 +437,24 @@ def test_not_a_number_is_not_hidden():
 def test_relu_gradient_at_zero_is_zero():
     output = forward(Relu(), [np.array([[-1.0, 0.0, 2.0]])])
     np.testing.assert_array_equal(output.backward(np.ones((1, 3))).inputs[0], [[0.0, 0.0, 1.0]])
+
+
+@pytest.mark.parametrize(
+    ("op", "slopes"),
+    [
+        (Clip(low=-3, high=3), [0.0, 1.0, 0.0]),
+        (HardSigmoid(), [0.0, 1 / 6, 0.0]),
+        (HardSwish(), [0.0, 0.5, 1.0]),
+    ],
+)
+def test_gradients_at_the_limits(op, slopes):
+    gradients = forward(op, [np.array([[-3.0, 0.0, 3.0]])]).backward(np.ones((1, 3)))
+    assert gradients.inputs[0].tolist() == [slopes]
+
+
+def test_sigmoid_of_large_numbers_does_not_overflow():
+    assert forward(Sigmoid(), [np.array([[-1e4, 1e4]])]).value.tolist() == [[0.0, 1.0]]
+    assert forward(Silu(), [np.array([[-1e4, 1e4]])]).value.tolist() == [[0.0, 1e4]]
 
 
 def test_lrn_by_hand():

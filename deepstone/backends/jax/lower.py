@@ -53,6 +53,18 @@ class Lowering:
                 return self._dense(op, x, given.parameters), {}
             case ops.Relu():
                 return jax.nn.relu(x), {}
+            case ops.Clip():
+                return _clip(x, op.low, op.high), {}
+            case ops.Sigmoid():
+                return jax.nn.sigmoid(x), {}
+            case ops.Tanh():
+                return jnp.tanh(x), {}
+            case ops.Silu():
+                return jax.nn.silu(x), {}
+            case ops.HardSigmoid():
+                return _hard_sigmoid(x), {}
+            case ops.HardSwish():
+                return x * _hard_sigmoid(x), {}
             case ops.MaxPool():
                 return max_pool(x, self._windows(op, x)), {}
             case ops.AveragePool():
@@ -66,6 +78,8 @@ class Lowering:
                 return self._dropout(op, x, given.key), {}
             case ops.Add():
                 return sum(given.inputs[1:], start=x), {}
+            case ops.Multiply():
+                return self._multiply(x, given.inputs[1]), {}
             case ops.Concat():
                 return lax.concatenate(given.inputs, settings.order.channel_axis), {}
             case ops.Flatten():
@@ -98,6 +112,14 @@ class Lowering:
         passed = jax.random.bernoulli(key, 1 - op.rate, x.shape)
         return jnp.where(passed, x / (1 - op.rate), 0)
 
+    def _multiply(self, first: Any, second: Any) -> Any:
+        """A gate's product in the wide type, so that its gradient, a sum over all pixels, is added up in it, too."""
+        if first.shape == second.shape:
+            return first * second
+        order, wide = self.settings.order, self.settings.wide
+        sides = [x if x.ndim == 4 else jnp.expand_dims(x, order.image_axes) for x in (first, second)]
+        return (sides[0].astype(wide) * sides[1].astype(wide)).astype(first.dtype)
+
     def _flatten(self, x: Any) -> Any:
         """Channels slowest, so NHWC is transposed; it costs nothing that shows, and nothing at all for one pixel."""
         first = x.transpose(0, 3, 1, 2) if self.settings.order.is_last else x
@@ -106,3 +128,13 @@ class Lowering:
     def _loss(self, op: ops.SoftmaxCrossEntropy, x: Any, labels: Any) -> Any:
         log_softmax = jax.nn.log_softmax(x.astype(self.settings.wide))
         return -op.weight * jnp.take_along_axis(log_softmax, labels[:, None], axis=1).mean()
+
+
+def _clip(x: Any, low: float, high: float) -> Any:
+    """Not jax.nn.relu6, whose gradient at the limits is a half."""
+    return lax.clamp(jnp.asarray(low, x.dtype), x, jnp.asarray(high, x.dtype))
+
+
+def _hard_sigmoid(x: Any) -> Any:
+    """Clipped first: x + 3 in a narrow type may round to a limit that x itself does not reach."""
+    return _clip(x, -3.0, 3.0) / 6 + 0.5

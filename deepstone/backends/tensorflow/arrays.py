@@ -15,7 +15,7 @@ import tensorflow as tf
 from deepstone.backends.layouts import channels_first, channels_last, kernel_first, kernel_last
 from deepstone.backends.tensorflow.settings import Settings
 from deepstone.graph.graph import Graph, Layer
-from deepstone.graph.ops import Conv, Dense, Dropout, Flatten, Relu, Shape
+from deepstone.graph.ops import Activation, Conv, Dense, Dropout, Flatten, Shape
 
 Variable: TypeAlias = Any
 
@@ -47,13 +47,13 @@ class Arrangement:
             shape = self._graph.input_shapes(layer)[0]
             if shape[0] > 1 and shape[1] * shape[2] > 1 and self._dense_layers_alone_read(layer.name):
                 self._unmoved[layer.name] = shape
-        elif isinstance(layer.op, Relu | Dropout) and layer.inputs[0] in self._unmoved:
+        elif isinstance(layer.op, Activation | Dropout) and layer.inputs[0] in self._unmoved:
             self._unmoved[layer.name] = self._unmoved[layer.inputs[0]]
 
     def _dense_layers_alone_read(self, name: str) -> bool:
         return all(
             isinstance(reader.op, Dense)
-            or (isinstance(reader.op, Relu | Dropout) and self._dense_layers_alone_read(reader.name))
+            or (isinstance(reader.op, Activation | Dropout) and self._dense_layers_alone_read(reader.name))
             for reader in self._graph.consumers[name]
         )
 

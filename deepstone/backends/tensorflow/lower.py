@@ -50,6 +50,7 @@ class Lowering:
         op = layer.op
         settings = self._settings
         axis = settings.channel_axis
+        hard_sigmoid = _narrow_hard_sigmoid if settings.narrow else _hard_sigmoid
         match op:
             case ops.Conv():
                 return self._conv(layer, op)
@@ -59,6 +60,18 @@ class Lowering:
                 return self._batch_norm(layer, op)
             case ops.Relu():
                 return lambda xs, _arrays, _pass: tf.nn.relu(xs[0])
+            case ops.Clip():
+                return _clip(op)
+            case ops.Sigmoid():
+                return lambda xs, _arrays, _pass: tf.sigmoid(xs[0])
+            case ops.Tanh():
+                return lambda xs, _arrays, _pass: tf.tanh(xs[0])
+            case ops.Silu():
+                return lambda xs, _arrays, _pass: tf.nn.silu(xs[0])
+            case ops.HardSigmoid():
+                return lambda xs, _arrays, _pass: hard_sigmoid(xs[0])
+            case ops.HardSwish():
+                return lambda xs, _arrays, _pass: xs[0] * hard_sigmoid(xs[0])
             case ops.MaxPool():
                 return max_pool(op, self._graph.input_shapes(layer)[0], settings)
             case ops.AveragePool():
@@ -75,6 +88,8 @@ class Lowering:
                 if len(layer.inputs) == 2:
                     return lambda xs, _arrays, _pass: tf.add(xs[0], xs[1])
                 return lambda xs, _arrays, _pass: tf.add_n(xs)
+            case ops.Multiply():
+                return self._multiply(layer)
             case ops.Concat():
                 return lambda xs, _arrays, _pass: tf.concat(xs, axis)
             case ops.Flatten():
@@ -140,6 +155,16 @@ class Lowering:
             return lambda xs, _arrays, _pass: tf.reshape(tf.transpose(xs[0], [0, 3, 1, 2]), [-1, features])
         return lambda xs, _arrays, _pass: tf.reshape(xs[0], [-1, features])
 
+    def _multiply(self, layer: Layer) -> LayerFunction:
+        """A flat gate gets a height and a width of 1."""
+        first, second = self._graph.input_shapes(layer)
+        if len(first) == len(second):
+            return lambda xs, _arrays, _pass: xs[0] * xs[1]
+        channels = min(first, second, key=len)[0]
+        shape = [-1, 1, 1, channels] if self._settings.channels_last else [-1, channels, 1, 1]
+        gate = 0 if len(first) == 1 else 1
+        return lambda xs, _arrays, _pass: xs[1 - gate] * tf.reshape(xs[gate], shape)
+
     def _loss(self, op: ops.SoftmaxCrossEntropy) -> LayerFunction:
         """The mean over the batch; narrow scores are widened first, or the loss would hardly move."""
         narrow = self._settings.narrow
@@ -151,6 +176,27 @@ class Lowering:
             return mean if op.weight == 1.0 else mean * op.weight
 
         return function
+
+
+def _clip(op: ops.Clip) -> LayerFunction:
+    if (op.low, op.high) == (0.0, 6.0):
+        return lambda xs, _arrays, _pass: tf.nn.relu6(xs[0])
+
+    def function(xs: Sequence[Tensor], _arrays: Arrays, _pass: Pass) -> Tensor:
+        """clip_by_value lets the gradient through at the limits themselves; relu6 and the graph do not."""
+        x = xs[0]
+        return tf.where((x > op.low) & (x < op.high), x, tf.stop_gradient(tf.clip_by_value(x, op.low, op.high)))
+
+    return function
+
+
+def _hard_sigmoid(x: Tensor) -> Tensor:
+    return tf.nn.relu6(x + 3.0) / 6.0
+
+
+def _narrow_hard_sigmoid(x: Tensor) -> Tensor:
+    """In a narrow type x + 3 may round to a limit that x itself does not reach."""
+    return tf.cast(_hard_sigmoid(tf.cast(x, tf.float32)), x.dtype)
 
 
 def _bias_adder(side: Side, *, narrow: bool) -> Callable[[Tensor, Tensor], Tensor]:

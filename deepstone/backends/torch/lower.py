@@ -7,7 +7,7 @@ activation after its last use.
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any
 
@@ -76,6 +76,13 @@ class Lowering:
                 return self._call(layer, nn.BatchNorm2d(channels, eps=op.epsilon, momentum=op.momentum), x)
             case ops.Relu():
                 return self._fx.call_function(F.relu, (x,), {"inplace": self._may_overwrite(layer.inputs[0])})
+            case ops.Clip():
+                overwrite: dict[str, Any] = {"inplace": self._may_overwrite(layer.inputs[0])}
+                if (op.low, op.high) == (0.0, 6.0):
+                    return self._fx.call_function(F.relu6, (x,), overwrite)
+                return self._fx.call_function(F.hardtanh, (x, op.low, op.high), overwrite)
+            case ops.Activation():
+                return self._fx.call_function(_ACTIVATIONS[type(op)], (x,))
             case ops.MaxPool() | ops.AveragePool():
                 return self._pool(layer, op, x)
             case ops.GlobalPool():
@@ -88,6 +95,8 @@ class Lowering:
                 return self._call(layer, nn.Dropout(op.rate), x) if self._dropout else x
             case ops.Add():
                 return self._add(layer)
+            case ops.Multiply():
+                return self._fx.call_function(operator.mul, (self._factor(layer, 0), self._factor(layer, 1)))
             case ops.Concat():
                 return self._fx.call_function(torch.cat, ([self._nodes[name] for name in layer.inputs], 1))
             case ops.Flatten():
@@ -140,6 +149,14 @@ class Lowering:
             overwrite = True  # the sum so far is ours
         return total
 
+    def _factor(self, layer: Layer, number: int) -> fx.Node:
+        """One side of a product; a flat gate gets a height and a width of 1."""
+        name = layer.inputs[number]
+        sides, node = self._graph.shapes[name], self._nodes[name]
+        if len(sides) == len(self._graph.shapes[layer.name]):
+            return node
+        return self._fx.call_method("unflatten", (node, 1, (sides[0], 1, 1)))
+
     def _loss(self, layer: Layer, op: ops.SoftmaxCrossEntropy, labels: fx.Node) -> fx.Node:
         logits = self._nodes[layer.inputs[0]]
         loss = self._fx.call_function(cross_entropy, (logits, labels))
@@ -179,9 +196,23 @@ def pixel_response_norm(x: Tensor, size: int, alpha: float, beta: float, k: floa
     return x / mean.mul(alpha).add(k).pow(beta)
 
 
+def hard_sigmoid(x: Tensor) -> Tensor:
+    """torch's own backward multiplies by the 1/6 of a float32, in float64 too."""
+    return F.relu6(x + 3) / 6 if x.dtype == torch.float64 else F.hardsigmoid(x)
+
+
 # Traced by name, so that the generated code calls them instead of looking inside.
 fx.wrap("cross_entropy")
 fx.wrap("pixel_response_norm")
+fx.wrap("hard_sigmoid")
+
+_ACTIVATIONS: dict[type[ops.Op], Callable[[Tensor], Tensor]] = {
+    ops.Sigmoid: torch.sigmoid,
+    ops.Tanh: torch.tanh,
+    ops.Silu: F.silu,
+    ops.HardSigmoid: hard_sigmoid,
+    ops.HardSwish: F.hardswish,
+}
 
 
 def _torch_takes(pad: Pad, kernel: tuple[int, int]) -> bool:
