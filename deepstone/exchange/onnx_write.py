@@ -30,6 +30,7 @@ from deepstone.graph.weights import Float32s, initial_buffers, initial_parameter
 
 _BATCH: Final = "N"
 _FLOAT: Final = 1  # as ONNX numbers the types of arrays
+_INT64: Final = 7
 _SPARE_BYTES: Final = 2**24  # for everything but weights
 
 NodeAttributes: TypeAlias = Mapping[str, int | float | str | Sequence[int]]
@@ -114,6 +115,22 @@ class _Writer:
                 self._node(layer, "Gemm", ("weight", "bias"), {"transB": 1})
             case ops.Relu():
                 self._node(layer, "Relu")
+            case ops.Clip():
+                limits = [
+                    self._array(layer, name, np.array(limit, dtype=np.float32))
+                    for name, limit in (("min", op.low), ("max", op.high))
+                ]
+                self._node(layer, "Clip", more=limits)
+            case ops.Sigmoid():
+                self._node(layer, "Sigmoid")
+            case ops.Tanh():
+                self._node(layer, "Tanh")
+            case ops.Silu():
+                self._silu(layer)
+            case ops.HardSigmoid():
+                self._node(layer, "HardSigmoid", (), {"alpha": 1 / 6, "beta": 0.5})
+            case ops.HardSwish():
+                self._node(layer, "HardSwish")
             case ops.BatchNorm():
                 arrays = ("weight", "bias", "running_mean", "running_var")
                 attributes = {"epsilon": op.epsilon, "momentum": 1 - op.momentum}
@@ -134,12 +151,38 @@ class _Writer:
                 self._node(layer, "Dropout", more=[ratio])
             case ops.Add():
                 self._node(layer, "Add" if len(layer.inputs) == 2 else "Sum")
+            case ops.Multiply():
+                self._multiply(layer)
             case ops.Concat():
                 self._node(layer, "Concat", (), {"axis": 1})
             case ops.Flatten():
                 self._node(layer, "Flatten", (), {"axis": 1})
             case _:
                 raise AssertionError(f"no ONNX node for {op.kind}")
+
+    def _silu(self, layer: Layer) -> None:
+        """ONNX has no such node in this opset; others write x · sigmoid(x) too."""
+        gate = self._free(f"{layer.name}.sigmoid")
+        make = self._onnx.helper.make_node
+        self._nodes += [
+            make("Sigmoid", layer.inputs, [gate], name=gate),
+            make("Mul", [layer.inputs[0], gate], [layer.name], name=layer.name),
+        ]
+
+    def _multiply(self, layer: Layer) -> None:
+        """A flat gate gets a height and a width of 1, since ONNX would spread it over the last sides."""
+        make = self._onnx.helper.make_node
+        sides = len(self._graph.shapes[layer.name])
+        factors: list[str] = []
+        for name in layer.inputs:
+            if len(self._graph.shapes[name]) == sides:
+                factors.append(name)
+                continue
+            axes, gate = self._free(f"{layer.name}.axes"), self._free(f"{layer.name}.gate")
+            self._initializers.append(self._onnx.helper.make_tensor(axes, _INT64, [2], [2, 3]))
+            self._nodes.append(make("Unsqueeze", [name, axes], [gate], name=gate))
+            factors.append(gate)
+        self._nodes.append(make("Mul", factors, [layer.name], name=layer.name))
 
     def _window(self, layer: Layer, op: ops.MaxPool | ops.AveragePool) -> NodeAttributes:
         if op.ceil_mode and _drops_a_window(op, self._graph.input_shapes(layer)[0]):
@@ -179,12 +222,15 @@ class _Writer:
         )
 
     def _array(self, layer: Layer, name: str, values: Float32s) -> str:
-        full = f"{layer.name}.{name}"
-        while full in self._graph.shapes:
-            full += "_"
+        full = self._free(f"{layer.name}.{name}")
         raw = values.astype("<f4", copy=False).tobytes()
         self._initializers.append(self._onnx.helper.make_tensor(full, _FLOAT, values.shape, raw, raw=True))
         return full
+
+    def _free(self, name: str) -> str:
+        while name in self._graph.shapes:
+            name += "_"
+        return name
 
 
 def _pads(pad: Pad) -> tuple[int, int, int, int]:

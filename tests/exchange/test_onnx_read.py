@@ -17,13 +17,21 @@ from deepstone.graph.graph import Graph
 from deepstone.graph.ops import (
     AveragePool,
     BatchNorm,
+    Clip,
     Conv,
     Dense,
     Dropout,
+    HardSigmoid,
+    HardSwish,
     Lrn,
     MaxPool,
+    Multiply,
     Op,
+    Relu,
+    Sigmoid,
+    Silu,
     SoftmaxCrossEntropy,
+    Tanh,
 )
 
 
@@ -174,6 +182,84 @@ def test_branches_meet() -> None:
 
 
 FLAT = math.prod(IMAGE)
+SIX = {"low": np.array(0, dtype=np.float32), "high": np.array(6, dtype=np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "arrays", "op"),
+    [
+        ([node("Sigmoid", "x", "a")], {}, Sigmoid()),
+        ([node("Tanh", "x", "a")], {}, Tanh()),
+        ([node("HardSwish", "x", "a")], {}, HardSwish()),
+        ([node("HardSigmoid", "x", "a", alpha=1 / 6)], {}, HardSigmoid()),
+        ([node("Clip", "x low high", "a")], SIX, Clip()),
+        ([node("Clip", "x low", "a")], SIX, Relu()),
+        ([node("Clip", "x", "a", min=-1.0, max=2.5)], {}, Clip(low=-1.0, high=2.5)),
+        ([node("Sigmoid", "x", "s"), node("Mul", "x s", "a")], {}, Silu()),
+        ([node("Sigmoid", "x", "s"), node("Mul", "s x", "a")], {}, Silu()),
+        ([node("HardSigmoid", "x", "s", alpha=1 / 6), node("Mul", "x s", "a")], {}, HardSwish()),
+    ],
+)
+def test_activations(nodes: list[Any], arrays: dict[str, Any], op: Op) -> None:
+    graph = with_head(*nodes, source="a", features=FLAT, arrays=arrays)
+    assert [layer.op for layer in graph.layers[1:-3]] == [op]
+
+
+def test_a_sigmoid_that_others_read_stays_a_layer() -> None:
+    nodes = [node("Sigmoid", "x", "s"), node("Mul", "x s", "p"), node("Add", "p s", "a")]
+    graph = with_head(*nodes, source="a", features=FLAT)
+    assert kinds(graph)[1:4] == ["sigmoid", "multiply", "add"]
+
+
+@pytest.mark.parametrize(
+    "spread",
+    [
+        [node("Reshape", "f s", "g", allowzero=1)],
+        [node("Unsqueeze", "f axes", "g")],
+        [node("Unsqueeze", "f axis", "h"), node("Unsqueeze", "h axis3", "g")],
+        [node("Reshape", "f s", "h"), node("Shape", "x", "size"), node("Expand", "h size", "g")],
+    ],
+)
+def test_every_way_to_a_gate_of_flat_numbers(spread: list[Any]) -> None:
+    """Squeeze-and-excite with dense layers: the gate is one number per channel."""
+    arrays = {"d": (4, 4), "s": np.array([-1, 4, 1, 1]), "axes": np.array([2, 3]), "axis": np.array([2])}
+    graph = with_head(
+        node("ReduceMean", "x", "m", axes=[2, 3], keepdims=0),
+        node("Gemm", "m d", "e"),
+        node("Sigmoid", "e", "f"),
+        *spread,
+        node("Mul", "x g", "a", name="scaled"),
+        source="a",
+        features=FLAT,
+        arrays={**arrays, "axis3": np.array([3])},
+    )
+    assert graph.layer("scaled").op == Multiply()
+    assert graph.shapes["scaled"] == IMAGE
+    assert [graph.shapes[name] for name in graph.layer("scaled").inputs] == [IMAGE, (4,)]
+
+
+def test_a_gate_of_convolutions() -> None:
+    nodes = [node("GlobalAveragePool", "x", "m"), node("Conv", "m k", "c"), node("Sigmoid", "c", "g")]
+    graph = with_head(
+        *nodes, node("Mul", "g x", "a", name="scaled"), source="a", features=FLAT, arrays={"k": (4, 4, 1, 1)}
+    )
+    assert [graph.shapes[name] for name in graph.layer("scaled").inputs] == [(4, 1, 1), IMAGE]
+
+
+def test_statistics_of_a_batch_norm_in_training_are_no_outputs_of_the_network() -> None:
+    graph = read_model(
+        node("BatchNormalization", "x s b m v", "n mean variance", training_mode=1),
+        node("Flatten", "n", "flat"),
+        node("Gemm", "flat w", "y", transB=1),
+        arrays={**dict.fromkeys("sbmv", (4,)), "w": (CLASSES, FLAT)},
+        outputs=("y", "mean", "variance"),
+    )
+    assert kinds(graph) == ["input", "batch_norm", "flatten", "dense", "softmax_cross_entropy"]
+
+
+def test_a_join_of_one() -> None:
+    graph = with_head(node("Concat", "x", "j", axis=1), source="j", features=FLAT)
+    assert kinds(graph) == ["input", "flatten", "dense", "softmax_cross_entropy"]
 
 
 @pytest.mark.parametrize(
@@ -181,6 +267,7 @@ FLAT = math.prod(IMAGE)
     [
         ([node("Reshape", "x s", "flat")], {"s": [-1, FLAT]}),
         ([node("Reshape", "x s", "flat")], {"s": [0, -1]}),
+        ([node("Reshape", "x s", "flat", allowzero=1)], {"s": [-1, FLAT]}),
         ([node("Reshape", "x s", "flat")], {"s": [3, -1]}),  # the batch with which it was exported
         ([node("Reshape", "x s", "i"), node("Flatten", "i", "flat")], {"s": [0, 4, 9, 8]}),
         ([node("Flatten", "x", "i", axis=-3), node("Flatten", "i", "flat")], {}),

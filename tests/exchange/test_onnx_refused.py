@@ -72,17 +72,18 @@ def _length(content: bytes) -> bytes:
 
 def test_all_kinds_of_nodes_without_a_layer_are_told_at_once() -> None:
     content = model(
-        node("Sigmoid", "x", "a", name="gate"),
-        node("Sigmoid", "a", "b", name="gate2"),
+        node("Gelu", "x", "a", name="gate"),
+        node("Gelu", "a", "b", name="gate2"),
         node("Relu", "b", "c"),
         helper.make_node("Magic", ["c"], ["d"], name="wand", domain="my.own"),
-        node("Tanh", "d", "e"),
+        node("Erf", "d", "e"),
         *head("e", FLAT),
         arrays=ENDS,
     )
     message = refusal(content)
     assert message == (
-        f"{PATH}: 3 kinds of nodes have no layer here: Sigmoid (gate, gate2), my.own.Magic (wand), Tanh (Tanh5)"
+        f"{PATH}: 3 kinds of nodes have no layer here: Gelu (gate, gate2), my.own.Magic (wand), Erf (Erf5); "
+        "if it comes from torch, measure the module itself: FILE.py:FUNCTION"
     )
 
 
@@ -135,6 +136,29 @@ def test_everything_that_is_wrong_with_nodes_is_told_at_once() -> None:
         ([node("BatchNormalization", "x k k k k", "c", momentum=math.nan)], {"k": (4,)}, "not a finite number"),
         ([node("BatchNormalization", "x k k k k", "c")], {"k": (3,)}, "its scale does not fit 4 channels"),
         ([node("Transpose", "x", "c", perm=[0, 2, 3, 1])], {}, "does more than compute a shape"),
+        ([node("Mul", "x k", "c")], {"k": (1,)}, "node 'Mul1' (Mul): multiplies by a constant"),
+        ([node("Clip", "x k", "c")], {"k": np.array(1.0, np.float32)}, "(Clip): clips from 1.0 to None"),
+        ([node("HardSigmoid", "x", "c")], {}, "(HardSigmoid): alpha=0.2 and beta=0.5 have no layer here"),
+        (
+            [node("ReduceMean", "x", "m", axes=[2, 3], keepdims=0), node("Mul", "x m", "c")],
+            {},
+            "(Mul): multiplies an image by flat numbers, which are not one for each of its channels",
+        ),
+        (
+            [
+                node("ReduceMean", "x", "m", axes=[2, 3], keepdims=0),
+                node("Reshape", "m s", "g"),
+                node("Relu", "g", "c"),
+            ],
+            {"s": np.array([-1, 4, 1, 1])},
+            "(Reshape): makes one number per channel an image; only a product can use that here",
+        ),
+        (
+            [node("Flatten", "x", "f"), node("Unsqueeze", "f s", "c")],
+            {"s": np.array([1])},
+            "(Unsqueeze): only one number per channel can get a height and a width of 1",
+        ),
+        ([node("Expand", "x s", "c")], {"s": np.array([1, 4, 9, 8])}, "can be spread over an image"),
         ([node("Relu", "nothing", "c")], {}, "its input 'nothing' is not made by any node before it"),
         ([node("Gather", "s i", "c")], {"s": np.array([1]), "i": np.array(7)}, "takes number 7 of 1"),
     ],

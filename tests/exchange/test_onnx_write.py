@@ -36,7 +36,19 @@ def normed_within_channels() -> Graph:
     return b.build()
 
 
-@pytest.mark.parametrize("make", [branching, normed_within_channels])
+def gated() -> Graph:
+    b = Builder("gated")
+    data = b.input("data", (4, 7, 6))
+    x = b.hard_swish("hard", b.silu("silu", b.clip("clip", data, low=-0.5, high=0.75)))
+    x = b.multiply("product", x, b.tanh("tanh", data))
+    own = b.multiply("no silu", x, b.sigmoid("sigmoid", x))  # the same, and yet two layers
+    squeezed = b.global_pool("squeeze", own)
+    x = b.multiply("gate first", b.hard_sigmoid("gate", squeezed), own)
+    x = b.multiply("flat gate", x, b.dense("excite", b.flatten("flat squeeze", squeezed), features=4))
+    return b.build_classifier("scores", b.flatten("flat", x), classes=3)
+
+
+@pytest.mark.parametrize("make", [branching, normed_within_channels, gated])
 def test_the_file_is_valid_and_computes_what_the_reference_does(make: Any) -> None:
     graph: Graph = make()
     content = write(graph, seed=3)
@@ -65,6 +77,10 @@ def test_models_of_the_zoo_come_back_as_they_were(name: str, monkeypatch: pytest
     graph = ZOO[name].make()
     again = read(PATH, write(graph))
     assert again.to_json() == graph.to_json()
+
+
+def test_later_operations_come_back_as_they_were() -> None:
+    assert read(PATH, write(gated())).to_json() == gated().to_json()
 
 
 @examples(60)
