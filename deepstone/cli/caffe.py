@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deepstone.absent import Absent
+from deepstone.cli.findings import FindingStore
 from deepstone.cli.help import Commands, HelpfulCommand
 from deepstone.cli.jobs import first_look, quiet_machine
-from deepstone.cli.options import Axes, Json, Timeout, WaitUntilQuiet, changed, examples
+from deepstone.cli.options import Axes, Json, StorePath, Timeout, WaitUntilQuiet, changed, examples
 from deepstone.cli.output import note, print_json, write
 from deepstone.cli.progress import progress_bar
 from deepstone.errors import UsageError, nearest
@@ -83,11 +84,13 @@ def time(
     ] = "TRAIN",
     timeout: Timeout = 1800.0,
     wait_until_quiet: WaitUntilQuiet = None,
+    store: StorePath = None,
     json: Json = False,
 ) -> None:
     """Print what `caffe time` prints: each iteration, each layer forward and backward, and the totals.
 
-    The batch is the file's own unless batch= is given. Exit codes: 0 ok, 1 it failed, 4 framework or device missing.
+    The batch is the file's own unless batch= is given. The layers are stored. Exit codes: 0 ok, 1 it failed, 3 it
+    could not be stored, 4 framework or device missing.
     """
     from deepstone.models.caffe.network import load_prototxt
     from deepstone.setups.request import complete
@@ -106,8 +109,9 @@ def time(
     options = [*(["-phase", which] if which != "TRAIN" else []), *changed(("--timeout", timeout, 1800.0))]
     command = ("deepstone", "caffe", "time", "-model", model, "-iterations", str(iterations), *words, *options)
     job = make_job(loaded, complete(asked), Machine.here(), command)
+    kept = FindingStore.open(store)
     try:
-        finding, numbers = _timed(job, iterations, timeout, quiet_machine(begin, wait_until_quiet))
+        finding, numbers = _timed(job, iterations, timeout, quiet_machine(begin, wait_until_quiet), kept)
     except JobFailed as failed:
         if json:
             failure = {"reason": failed.reason, "stderr_tail": failed.stderr_tail}
@@ -117,10 +121,11 @@ def time(
         raise typer.Exit(1) from None
     if json:
         print_json({**finding.to_json(), "caffe_time": numbers})
-        return
-    write("".join(f"{line}\n" for line in caffe_lines(finding, numbers)))
-    for doubt in _table(finding).doubts:
-        note(f"doubt: {doubt.code}: {doubt.detail}")
+    else:
+        write("".join(f"{line}\n" for line in caffe_lines(finding, numbers)))
+        for doubt in _table(finding).doubts:
+            note(f"doubt: {doubt.code}: {doubt.detail}")
+    kept.leave_if_failed()
 
 
 def _phase(text: str) -> Phase:
@@ -167,8 +172,10 @@ def _fitting(batch: int) -> Value:
         raise UsageError(f"the file's own batch of {batch} is too large; give batch=N") from None
 
 
-def _timed(job: Job, iterations: int, timeout_s: float, quiet: QuietMachine) -> tuple[Finding, CaffeTime]:
-    """Raises JobFailed when the job does not run."""
+def _timed(
+    job: Job, iterations: int, timeout_s: float, quiet: QuietMachine, store: FindingStore
+) -> tuple[Finding, CaffeTime]:
+    """Measured and stored. Raises JobFailed when the job does not run."""
     from deepstone.runner.assemble import now
     from deepstone.runner.job import title
     from deepstone.runner.layers.caffe_time import caffe_summary, time_iterations
@@ -180,7 +187,9 @@ def _timed(job: Job, iterations: int, timeout_s: float, quiet: QuietMachine) -> 
         started_at = now()
         found = time_iterations(job, iterations, timeout_s=timeout_s, on_progress=bar.tell)
         bar.end()
-    return layers_report(job, found, started_at=started_at), caffe_summary(job, found)
+    report = layers_report(job, found, started_at=started_at)
+    stored = store.keep(report, job, started_at=started_at, say=note, method="caffe-time")
+    return stored, caffe_summary(job, found)
 
 
 def caffe_lines(finding: Finding, numbers: CaffeTime) -> Iterator[str]:

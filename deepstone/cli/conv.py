@@ -12,8 +12,9 @@ from deepstone.absent import Absent
 from deepstone.cli import options
 from deepstone.cli.completion import complete_axis, complete_model
 from deepstone.cli.draw import FigureFile, check_figure, draw_figure
+from deepstone.cli.findings import FindingStore
 from deepstone.cli.jobs import first_look, plan, quiet_machine, refuse_opaque
-from deepstone.cli.options import Json, Timeout, WaitUntilQuiet, argument, changed, examples
+from deepstone.cli.options import Json, StorePath, Timeout, WaitUntilQuiet, argument, changed, examples
 from deepstone.cli.output import Column, print_json, print_lines, print_table
 from deepstone.cli.progress import Bar, progress_bar
 from deepstone.cli.stopped import Stopped
@@ -78,11 +79,13 @@ def conv(
     timeout: Timeout = 1800.0,
     wait_until_quiet: WaitUntilQuiet = None,
     output: FigureFile = None,
+    store: StorePath = None,
     json: Json = False,
 ) -> None:
     """Try every algorithm on every convolution, forward and both gradients, and say what the best mix would save.
 
-    Exit codes: 0 ok, 1 a pass or a batch failed or the framework cannot, 4 framework or device missing.
+    What was found is stored batch by batch, and `results show` prints it again. Exit codes: 0 ok, 1 a pass or a batch
+    failed or the framework cannot, 3 it could not be stored, 4 framework or device missing.
     """
     from deepstone.setups.request import expand, parse_words
 
@@ -100,9 +103,10 @@ def conv(
     other = changed(("--budget", budget, 0.5), ("--timeout", timeout, 1800.0))
     jobs = plan(loaded, expand(choices), ("deepstone", "conv", *named), other)
     found: dict[int, Finding] = {}
+    kept = FindingStore.open(store)
     try:
         quiet = quiet_machine(begin, wait_until_quiet)
-        _try_all(jobs, LabEffort(budget_s=budget, timeout_s=timeout), found, quiet)
+        _try_all(jobs, LabEffort(budget_s=budget, timeout_s=timeout), found, quiet, kept)
     except (BusyMachineError, Stopped) as ended:
         if isinstance(ended, Stopped):
             ended.kept = "what was found until then is printed" if found else "nothing was found until then"
@@ -113,6 +117,7 @@ def conv(
         from deepstone.runner.convolutions.report import joined_reports
 
         draw_figure(joined_reports(found), output)
+    kept.leave_if_failed()
     if len(found) < len(jobs) or any(_lab(finding).failures for finding in found.values()):
         raise typer.Exit(1)
 
@@ -181,14 +186,16 @@ def _refuse_without_convolutions(loaded: LoadedModel) -> None:
         raise UsageError(f"{loaded.name}: has no convolution layer")
 
 
-def _try_all(jobs: list[Job], effort: LabEffort, found: dict[int, Finding], quiet: QuietMachine) -> None:
+def _try_all(
+    jobs: list[Job], effort: LabEffort, found: dict[int, Finding], quiet: QuietMachine, store: FindingStore
+) -> None:
     """A finding for each batch, also of one that is cut short. One that fails spares the others."""
     with progress_bar(len(jobs)) as bar:
         for job in jobs:
             bar.begin(f"{job.model.name} batch={job.batch}")
             quiet.before([job], bar.say)
             try:
-                _try(job, effort, bar, found)
+                _try(job, effort, bar, found, store)
             except BatchFailed as error:
                 if len(jobs) == 1:
                     raise
@@ -200,17 +207,23 @@ class BatchFailed(DeepstoneError):
     """Nothing could be tried with this batch."""
 
 
-def _try(job: Job, effort: LabEffort, bar: Bar, found: dict[int, Finding]) -> None:
+def _try(job: Job, effort: LabEffort, bar: Bar, found: dict[int, Finding], store: FindingStore) -> None:
+    from msgspec.structs import replace
+
+    from deepstone.runner.assemble import now
     from deepstone.runner.convolutions.lab import new_lab
     from deepstone.runner.convolutions.report import lab_report
     from deepstone.runner.findings import lab_finding
 
-    lab = new_lab()
+    lab, started_at = new_lab(), now()
     try:
         tried = lab_finding(job, effort, lab, bar.tell)
     finally:  # cut short, it still has something to tell
         if not lab.is_empty:
             found[job.batch] = lab_report(job, lab)
+    if not lab.is_empty:
+        stored = store.keep(tried, job, started_at=started_at, say=bar.say)
+        found[job.batch] = replace(found[job.batch], id=stored.id)
     if tried.failure is not None:
         framework = f"{job.environment.framework} {job.environment.version}"
         raise BatchFailed(f"{framework}: {tried.outcome}: {tried.failure.reason}")
@@ -224,12 +237,16 @@ def _print(found: Mapping[int, Finding], *, as_json: bool) -> None:
 
         print_json(joined_reports(found))
         return
-    for finding in found.values():
-        _show(finding, _lab(finding))
-    print_lines(_legend(), hang=0)
+    show_lab(*found.values())
     if len(found) > 1:
         print_lines([""])
         _show_batches({batch: _lab(finding) for batch, finding in found.items()})
+
+
+def show_lab(*findings: Finding) -> None:
+    for finding in findings:
+        _show(finding, _lab(finding))
+    print_lines(_legend(), hang=0)
 
 
 def _lab(finding: Finding) -> ConvolutionLab:

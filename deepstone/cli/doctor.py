@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepstone.absent import Absent
+from deepstone.cli.findings import FindingStore
 from deepstone.cli.jobs import first_look, quiet_machine
-from deepstone.cli.options import Json, WaitUntilQuiet, examples
+from deepstone.cli.options import Json, StorePath, WaitUntilQuiet, examples
 from deepstone.cli.output import Column, print_json, print_lines, print_table
 from deepstone.cli.progress import Bar, progress_bar
 from deepstone.errors import UsageError
@@ -27,61 +28,85 @@ _INDENT = 11  # of what follows the name of a thing
 
 
 def doctor(
+    ctx: typer.Context,
     peaks: Annotated[
         bool, typer.Option("--peaks", help="Also measure this machine's ceilings, and keep them for later runs.")
     ] = False,
     wait_until_quiet: WaitUntilQuiet = None,
+    store: StorePath = None,
     json: Json = False,
 ) -> None:
     """What this machine has, which frameworks run, what can be measured and what cannot and why.
 
     Features that can crash a framework are tried in processes of their own. With --peaks every framework that runs
-    also measures the fastest matrix product of each precision and the fastest copy, which takes a minute or two.
+    also measures the fastest matrix product of each precision and the fastest copy, which takes a minute or two; the
+    store keeps them.
     """
     from deepstone.runner.examine import examine
 
     if wait_until_quiet is not None and not peaks:
         raise UsageError("--wait-until-quiet: only --peaks measures; give it as well")
+    source = ctx.get_parameter_source("store")
+    if source is not None and source.name == "COMMANDLINE" and not peaks:  # not where a variable names the store
+        raise UsageError("--store: only --peaks measures; give it as well")
+    kept = FindingStore.open(store) if peaks else None
 
     with progress_bar(2 if peaks else 1) as bar:
         bar.begin("examining")
         found = examine(bar.tell)
         bar.end()
-        ceilings: list[Ceiling] = []
-        if peaks:
+        ceilings: list[tuple[Ceiling, str]] = []
+        if kept is not None:
             bar.begin("measuring ceilings")
-            ceilings = _measure_peaks(found, bar, quiet_machine(first_look(), wait_until_quiet))
+            ceilings = _measure_peaks(found, bar, quiet_machine(first_look(), wait_until_quiet), kept)
     if json:
-        print_json({**found.to_json(), "peaks": ceilings} if peaks else found)
-        return
-    print_lines(_lines(found), hang=_INDENT)
-    if peaks:
-        _show_peaks(ceilings)
+        measured = {"peaks": [entry for entry, _ in ceilings], "findings": [id for _, id in ceilings if id]}
+        print_json({**found.to_json(), **measured} if peaks else found)
+    else:
+        print_lines(_lines(found), hang=_INDENT)
+        if peaks:
+            print_lines([""])
+            show_peaks([entry for entry, _ in ceilings])
+            print_lines(["Kept for `run` and `layers`, which hold what they measure against the highest of each."])
+    if kept is not None:
+        kept.leave_if_failed()
 
 
-def _measure_peaks(found: Examination, bar: Bar, quiet: QuietMachine) -> list[Ceiling]:
-    """One for each framework and device, kept as soon as it is measured."""
+def _measure_peaks(found: Examination, bar: Bar, quiet: QuietMachine, store: FindingStore) -> list[tuple[Ceiling, str]]:
+    """One for each framework and device, stored as soon as it is measured, with its id; no id where nothing was."""
+    from dataclasses import replace as changed
+
     from msgspec.structs import replace
 
     from deepstone.environments.find import installed
+    from deepstone.runner.assemble import now
     from deepstone.runner.examine import probe_job
-    from deepstone.runner.findings import peaks_finding
+    from deepstone.runner.findings import ceilings_finding, peaks_finding
     from deepstone.runner.job import Machine
 
     machine = Machine.here()
     running = {name: environment for name, environment in installed().items() if found.frameworks[name].runs}
-    ceilings: list[Ceiling] = []
+    ceilings: list[tuple[Ceiling, str]] = []
     for name, environment in running.items():
         assert environment is not None
         for device in found.devices:
             where = str(device.name)
-            quiet.before([probe_job(environment, machine, {"framework": name, "device": where})], bar.say)
+            job = changed(
+                probe_job(environment, machine, {"framework": name, "device": where}),
+                command=("deepstone", "doctor", "--peaks"),
+            )
+            quiet.before([job], bar.say)
+            started_at = now()
             entry = peaks_finding(environment, machine, where, bar.tell)
-            ceilings.append(entry if entry.absent is None else replace(entry, framework=name))
+            if entry.absent is not None:
+                ceilings.append((replace(entry, framework=name), ""))
+                continue
+            stored = store.keep(ceilings_finding(entry), job, started_at=started_at, say=bar.say)
+            ceilings.append((entry, stored.id or ""))
     return ceilings
 
 
-def _show_peaks(ceilings: Sequence[Ceiling]) -> None:
+def show_peaks(ceilings: Sequence[Ceiling]) -> None:
     columns = [
         Column(heading="device"),
         Column(heading="framework", rank=1),
@@ -91,12 +116,11 @@ def _show_peaks(ceilings: Sequence[Ceiling]) -> None:
         Column(heading="95 % interval", right=True, rank=1),
         Column(heading="why not", rank=1, wraps=20),
     ]
-    print_lines([""])
     print_table(columns, [row for each in ceilings for row in _rows(each)])
     doubts = [
         f"doubt: {each.framework}: {doubt.code}: {doubt.detail}" for each in ceilings for doubt in each.doubts or []
     ]
-    print_lines(["", *doubts, "Kept for `run` and `layers`, which hold what they measure against the highest of each."])
+    print_lines(["", *doubts])
 
 
 def _rows(found: Ceiling) -> Iterator[list[str]]:

@@ -20,6 +20,7 @@ from deepstone.errors import BusyMachineError, InternalError, MissingError, Usag
 from deepstone.units import bytes_, count
 
 if TYPE_CHECKING:
+    from deepstone.cli.findings import FindingStore
     from deepstone.graph.graph import Graph
     from deepstone.measure.effort import Effort
     from deepstone.measure.noise import NoiseReading
@@ -153,25 +154,38 @@ def measure_all(
     return records, failed
 
 
-def findings_of(jobs: Sequence[Job], find: Callable[[Job, Bar], Finding]) -> dict[str, Finding]:
-    """What was found in each framework, by name; one that fails spares the others."""
+def findings_of(
+    jobs: Sequence[Job], find: Callable[[Job, Bar], Finding], store: FindingStore, *, method: str = ""
+) -> dict[str, Finding]:
+    """What was found in each framework, by name, and stored; one that fails spares the others."""
+    from deepstone.runner.assemble import now
     from deepstone.runner.job import title
 
     found: dict[str, Finding] = {}
     with progress_bar(len(jobs)) as bar:
         for job in jobs:
             bar.begin(f"{title(job)} {job.environment.framework}")
+            started_at = now()
             try:
-                found[str(job.request["framework"])] = find(job, bar)
+                finding = find(job, bar)
             finally:
                 bar.end()
+            found[str(job.request["framework"])] = store.keep(
+                finding, job, started_at=started_at, say=bar.say, method=method
+            )
     return found
 
 
 def present(
-    found: Mapping[str, Finding], *, show: Callable[[Mapping[str, Finding]], None], output: Path | None, json: bool
+    found: Mapping[str, Finding],
+    *,
+    show: Callable[[Mapping[str, Finding]], None],
+    output: Path | None,
+    json: bool,
+    store: FindingStore,
 ) -> None:
-    """Print what was found, draw what went well, and leave with 1 where a framework failed."""
+    """Print what was found, draw what went well, and leave with 1 where a framework failed, with 3 where something
+    could not be stored."""
     if json:
         print_json(_joined(found))
     else:
@@ -179,6 +193,7 @@ def present(
     good = {name: each for name, each in found.items() if each.outcome == "ok"}
     if good:
         draw_figure(_joined(good), output)
+    store.leave_if_failed()
     if len(good) < len(found):
         raise typer.Exit(1)
 

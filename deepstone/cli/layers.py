@@ -10,8 +10,21 @@ import typer
 
 from deepstone.absent import Absent
 from deepstone.cli.draw import FigureFile, check_figure, check_folder
+from deepstone.cli.findings import FindingStore
 from deepstone.cli.jobs import findings_of, first_look, plan, present, quiet_machine, refuse_lists
-from deepstone.cli.options import Axes, Budget, Json, Model, Timeout, WaitUntilQuiet, changed, examples, file, flag
+from deepstone.cli.options import (
+    Axes,
+    Budget,
+    Json,
+    Model,
+    StorePath,
+    Timeout,
+    WaitUntilQuiet,
+    changed,
+    examples,
+    file,
+    flag,
+)
 from deepstone.cli.output import Column, print_lines, print_table
 from deepstone.errors import UsageError
 from deepstone.units import count, digits, percent, seconds
@@ -51,11 +64,13 @@ def layers(
     budget: Budget = 20.0,
     timeout: Timeout = 1800.0,
     wait_until_quiet: WaitUntilQuiet = None,
+    store: StorePath = None,
     json: Json = False,
 ) -> None:
     """Time each layer, forward and backward: in place, inside whole steps, where the framework lets it, and isolated.
 
-    Only framework may list several values. Exit codes: 0 all ok, 1 some framework failed, 4 framework missing.
+    Only framework may list several values. What was found is stored, and `results show` prints it again. Exit codes:
+    0 all ok, 1 some framework failed, 3 it could not be stored, 4 framework missing.
     """
     from deepstone.exchange.load import load_model
     from deepstone.setups.request import expand, parse_words
@@ -88,16 +103,18 @@ def layers(
     options += ["--kernels"] if kernels else []
     jobs = plan(loaded, requests, ("deepstone", "layers", model), options)
     quiet = quiet_machine(begin, wait_until_quiet)
+    kept = FindingStore.open(store)
 
     def find(job: Job, bar: Bar) -> Finding:
         quiet.before([job], bar.say)
         return layers_finding(job, effort, bar.tell)
 
     present(
-        findings_of(jobs, find),
+        findings_of(jobs, find, kept, method=method),
         show=lambda reports: show_layers(reports, everything=everything),
         output=output,
         json=json,
+        store=kept,
     )
 
 

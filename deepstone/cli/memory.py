@@ -10,8 +10,9 @@ import typer
 
 from deepstone.absent import Absent
 from deepstone.cli.draw import FigureFile, check_figure
+from deepstone.cli.findings import FindingStore
 from deepstone.cli.jobs import findings_of, plan, present, refuse_lists
-from deepstone.cli.options import Axes, Json, Model, Timeout, changed, examples, flag
+from deepstone.cli.options import Axes, Json, Model, StorePath, Timeout, changed, examples, flag
 from deepstone.cli.output import Column, print_lines, print_table
 from deepstone.errors import UsageError, shown
 from deepstone.units import bytes_, percent
@@ -62,11 +63,13 @@ def memory(
     output: FigureFile = None,
     everything: Annotated[bool, flag("--all", "Every layer, not only the large ones.")] = False,
     timeout: Timeout = 900.0,
+    store: StorePath = None,
     json: Json = False,
 ) -> None:
     """Parameters, gradients, optimizer state and activations of each layer, and the peak that a step really has.
 
-    Only framework may list several values. Exit codes: 0 all ok, 1 some framework failed, 4 something is missing.
+    Only framework may list several values. What was found is stored, and `results show` prints it again. Exit codes:
+    0 all ok, 1 some framework failed, 3 it could not be stored, 4 something is missing.
     """
     from deepstone.exchange.load import load_model
     from deepstone.setups.request import expand, parse_words
@@ -92,15 +95,17 @@ def memory(
             job, timeout_s=timeout, largest=largest_batch, limit_bytes=limit_bytes, on_progress=bar.tell
         )
 
+    kept = FindingStore.open(store)
     present(
-        findings_of(jobs, find),
-        show=lambda reports: _show_memory(reports, everything=everything),
+        findings_of(jobs, find, kept),
+        show=lambda reports: show_memory(reports, everything=everything),
         output=output,
         json=json,
+        store=kept,
     )
 
 
-def _show_memory(findings: Mapping[str, Finding], *, everything: bool) -> None:
+def show_memory(findings: Mapping[str, Finding], *, everything: bool) -> None:
     from deepstone.results.memory import MemoryUse
 
     for number, (name, finding) in enumerate(findings.items()):

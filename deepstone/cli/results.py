@@ -38,26 +38,44 @@ app = Commands(
 
 _UNTOLD = ("sha256", "canonical_job")  # columns of the index that are no part of a run
 
-RunId = Annotated[str, typer.Argument(help="A run's id, or enough of its beginning.", metavar="ID")]
+RunId = Annotated[str, typer.Argument(help="The id of a run or finding, or enough of its beginning.", metavar="ID")]
 
 
-@app.command("list")
+@app.command("list", short_help="The runs and findings in the store, oldest first.")
 def list_runs(filters: Filter = None, store: StorePath = None, json: Json = False) -> None:
-    """The runs in the store, oldest first."""
-    listing = open_store(store).list(filters_in(filters or []))
+    """The runs in the store, oldest first, and then the findings of `layers`, `conv`, `memory` and `doctor --peaks`."""
+    from deepstone.cli.findings import finding_facts, list_findings
+    from deepstone.store.export.jsonl import matching
+
+    opened, wanted = open_store(store), filters_in(filters or [])
+    listing = opened.list(wanted)
+    damaged = list(listing.damaged)
+    findings = list(matching(opened.findings.list(damaged=damaged), wanted))
     if json:
-        print_json_items(_described(row) for row in listing.rows)
+        print_json_items([*map(_described, listing.rows), *map(finding_facts, findings)])
     else:
-        _show(listing.rows)
-    warn(listing.damaged)
+        if listing.rows or not findings:
+            _show(listing.rows)
+        if listing.rows and findings:
+            print_lines([""])
+        if findings:
+            list_findings(findings)
+    warn(damaged)
 
 
-@app.command("show", short_help="One run: what was measured and how to repeat it.")
+@app.command("show", short_help="One run or finding: what was measured and how to repeat it.")
 def show(run: RunId, store: StorePath = None, json: Json = False) -> None:
-    """One run: what was measured, what it rests on, and the command that gives it again."""
-    record = open_store(store).get(run)
+    """One run or finding: what was measured, what it rests on, and the command that gives it again."""
+    from deepstone.results.findings import Finding
+
+    record = open_store(store).get_any(run)
     if json:
         print_json(record)
+        return
+    if isinstance(record, Finding):
+        from deepstone.cli.findings import show_finding
+
+        show_finding(record)
         return
     from deepstone.cli.show import record_lines
     from deepstone.results.view import words
@@ -102,9 +120,9 @@ def import_runs(
 def delete(
     runs: Annotated[list[str], typer.Argument(metavar="ID")], store: StorePath = None, json: Json = False
 ) -> None:
-    """Remove runs for good."""
+    """Remove runs or findings for good."""
     opened = open_store(store)
-    found = [opened.resolve(run) for run in runs]  # all of them before any is gone
+    found = [opened.resolve_any(run) for run in runs]  # all of them before any is gone
     deleted = [opened.delete(run) for run in dict.fromkeys(found)]
     if json:
         print_json({"deleted": deleted})

@@ -5,21 +5,21 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from deepstone.environments.environment import Environment
-from deepstone.results.ceilings import Ceiling
-from deepstone.results.findings import Finding
+from deepstone.results.ceilings import Ceiling, Ceilings
+from deepstone.results.findings import Finding, FindingFailure
 from deepstone.results.memory import MemoryUse
-from deepstone.results.record import SCHEMA
-from deepstone.runner.assemble import now
+from deepstone.results.record import OUTCOMES, SCHEMA, Setup
+from deepstone.runner.assemble import environment_of, now
 from deepstone.runner.ceilings import measure_ceilings
 from deepstone.runner.conversation import JobFailed
 from deepstone.runner.convolutions.lab import LabEffort, run_lab
 from deepstone.runner.convolutions.report import lab_report
 from deepstone.runner.convolutions.results import Lab
-from deepstone.runner.job import Job, Machine
+from deepstone.runner.job import Job, Machine, storable
 from deepstone.runner.largest_batch import find_largest_batch
 from deepstone.runner.layers.measure import LayersEffort, find_layers
 from deepstone.runner.layers.report import layers_report
-from deepstone.runner.measurement import OnProgress, no_progress
+from deepstone.runner.measurement import Launched, OnProgress, no_progress
 from deepstone.runner.memory import failure_report, find_memory, memory_report
 from deepstone.runner.peaks import keep_peaks
 
@@ -75,6 +75,38 @@ def peaks_finding(
     if entry.absent is None:
         keep_peaks(entry, machine, environment)
     return entry
+
+
+def ceilings_finding(entry: Ceiling) -> Finding:
+    """One entry of `doctor --peaks` as a finding of its own."""
+    found = Finding(schema=SCHEMA, kind="peaks", outcome="ok", content=Ceilings(peaks=[entry]))
+    if entry.absent is None:
+        return found
+    outcome, _, reason = entry.absent.partition(": ")
+    known = next((each for each in OUTCOMES if each == outcome), "unsupported")
+    return replace(found, outcome=known, failure=FindingFailure(reason=reason or outcome, stderr_tail=""))
+
+
+def storable_finding(found: Finding, job: Job, *, task: str, started_at: str) -> Finding:
+    """A finding as a store takes it: what the command prints, its task, and what every finding has."""
+    about_model = found.kind != "peaks"
+    finding = replace(
+        found,
+        task=task,
+        model=found.model or (job.model.name if about_model else ""),
+        started_at=found.started_at or started_at,
+        command=found.command or [storable(word) for word in job.command],
+        identity=job.identity,
+        environment=found.environment or environment_of(job, Launched()),
+    )
+    if not about_model:
+        return finding
+    return replace(
+        finding,
+        graph_sha=job.model.graph.sha,
+        workload=job.workload,
+        setup=found.setup or Setup(requested=job.request),
+    )
 
 
 def failed_finding(kind: str, job: Job, failure: JobFailed) -> Finding:

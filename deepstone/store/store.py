@@ -8,7 +8,7 @@ from __future__ import annotations
 import builtins
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -16,6 +16,7 @@ from typing import Final
 from deepstone.durable import make_folder
 from deepstone.errors import RefusedInputError, StoreError, UsageError, reason
 from deepstone.results import codec
+from deepstone.results.findings import Finding
 from deepstone.results.identity import JOB_PATTERN, RUN_PATTERN, attempt_of, run_id
 from deepstone.results.plain import MAX_BYTES, is_object, parse_json
 from deepstone.results.record import Draft, Record
@@ -100,20 +101,28 @@ class Store:
 
     def resolve(self, prefix: str) -> str:
         """The one id that is, or begins with, this; UsageError when there is none or more than one."""
+        return self._resolve(prefix, "run", lambda: scan(self.layout).runs)
+
+    def resolve_any(self, prefix: str) -> str:
+        """The same among runs and findings."""
+        return self._resolve(prefix, "run or finding", lambda: scan(self.layout).runs | {*self.findings.ids()})
+
+    def _resolve(self, prefix: str, what: str, known: Callable[[], Iterable[str]]) -> str:
         wanted = prefix.lower()
         with as_store_error("read", self.root):
             if RUN_PATTERN.fullmatch(wanted) and self.layout.run_file(wanted).exists():
                 return wanted
-            known = scan(self.layout).runs if _PREFIX.fullmatch(wanted) else frozenset[str]()
-        found = sorted(run for run in known if run.startswith(wanted))
+            ids = known() if _PREFIX.fullmatch(wanted) else ()
+        found = sorted(id for id in ids if id == wanted) or sorted(id for id in ids if id.startswith(wanted))
         if len(found) == 1:
             return found[0]
         if not found:
             raise UsageError(
-                f"no run {prefix[:80]!r} in the store {self.root}; `deepstone results list` shows those there are"
+                f"no {what} {prefix[:80]!r} in the store {self.root}; `deepstone results list` shows those there are"
             )
         some = ", ".join(found[:5]) + (", …" if len(found) > 5 else "")
-        raise UsageError(f"{prefix!r} begins {len(found)} runs: {some}; give more of the id")
+        whats = "runs" if what == "run" else "runs or findings"
+        raise UsageError(f"{prefix!r} begins {len(found)} {whats}: {some}; give more of the id")
 
     def get(self, prefix: str) -> Record:
         """The record of the run with this id or unique beginning of one; StoreError when its file is damaged."""
@@ -125,6 +134,11 @@ class Store:
             raise _damaged(path, str(error)) from error
         except OSError as error:
             raise StoreError(f"cannot read {path}: {reason(error)}; {remedy(error)}") from error
+
+    def get_any(self, prefix: str) -> Record | Finding:
+        """The same of a run or a finding."""
+        id = self.resolve_any(prefix)
+        return self.get(id) if self.layout.run_file(id).exists() else self.findings.get(id)
 
     def records(self, rows: Iterable[Row], *, damaged: builtins.list[Damage] | None = None) -> Iterator[Record]:
         """The records of rows of a listing, one in memory at a time; those deleted since are left out.
@@ -143,11 +157,12 @@ class Store:
             return catalog.listing(self.layout, filters or Filters())
 
     def delete(self, prefix: str) -> str:
-        """Removes a run for good, damaged or not; gives its id."""
-        run = self.resolve(prefix)
+        """Removes a run or finding for good, damaged or not; gives its id."""
+        id = self.resolve_any(prefix)
         with as_store_error("write to", self.root):
-            self.layout.run_file(run).unlink(missing_ok=True)
-        return run
+            self.layout.run_file(id).unlink(missing_ok=True)
+            self.layout.finding_file(id).unlink(missing_ok=True)
+        return id
 
     def rebuild(self) -> Listing:
         """Verifies every file, makes the index anew, and removes what killed processes left behind."""

@@ -7,22 +7,25 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
-from msgspec.structs import replace
-
 from deepstone.absent import Absent
 from deepstone.durable import signals_blocked
 from deepstone.errors import StoreError
 from deepstone.measure.effort import Effort
-from deepstone.results.ceilings import Ceilings
-from deepstone.results.findings import Finding, FindingFailure
+from deepstone.results.findings import Finding
 from deepstone.results.identity import canonical_task
-from deepstone.results.record import OUTCOMES, SCHEMA, Record, Setup
-from deepstone.runner.assemble import environment_of, now
+from deepstone.results.record import Record
+from deepstone.runner.assemble import now
 from deepstone.runner.convolutions.lab import LabEffort, new_lab
-from deepstone.runner.findings import lab_finding, layers_finding, memory_finding, peaks_finding
-from deepstone.runner.job import storable
+from deepstone.runner.findings import (
+    ceilings_finding,
+    lab_finding,
+    layers_finding,
+    memory_finding,
+    peaks_finding,
+    storable_finding,
+)
 from deepstone.runner.layers.measure import LayersEffort
-from deepstone.runner.measurement import Launched, OnProgress
+from deepstone.runner.measurement import OnProgress
 from deepstone.runner.run import run_job
 from deepstone.store.rows import Row
 from deepstone.store.store import Store
@@ -73,26 +76,8 @@ def of_finding(finding: Finding) -> Performed:
 
 
 def _finding(task: Task, on_progress: OnProgress) -> Finding:
-    """As the command prints it, with what a finding has at any rate."""
-    started_at, job = now(), task.job
-    found = _found(task, on_progress)
-    finding = replace(
-        found,
-        task=task.id,
-        model=found.model or task.model,
-        started_at=found.started_at or started_at,
-        command=found.command or [storable(word) for word in job.command],
-        identity=job.identity,
-        environment=found.environment or environment_of(job, Launched()),
-    )
-    if task.kind == "peaks":
-        return finding
-    return replace(
-        finding,
-        graph_sha=job.model.graph.sha,
-        workload=job.workload,
-        setup=found.setup or Setup(requested=job.request),
-    )
+    started_at = now()
+    return storable_finding(_found(task, on_progress), task.job, task=task.id, started_at=started_at)
 
 
 def _found(task: Task, on_progress: OnProgress) -> Finding:
@@ -109,13 +94,7 @@ def _found(task: Task, on_progress: OnProgress) -> Finding:
         return memory_finding(job, timeout_s=effort.timeout_s, on_progress=on_progress)
     if task.kind == "conv":
         return lab_finding(job, LabEffort(budget_s=task.budget_s, timeout_s=effort.timeout_s), new_lab(), on_progress)
-    entry = peaks_finding(job.environment, job.machine, str(job.request["device"]), on_progress)
-    found = Finding(schema=SCHEMA, kind="peaks", outcome="ok", content=Ceilings(peaks=[entry]))
-    if entry.absent is None:
-        return found
-    outcome, _, reason = entry.absent.partition(": ")
-    known = next((each for each in OUTCOMES if each == outcome), "unsupported")
-    return replace(found, outcome=known, failure=FindingFailure(reason=reason or outcome, stderr_tail=""))
+    return ceilings_finding(peaks_finding(job.environment, job.machine, str(job.request["device"]), on_progress))
 
 
 class Known:

@@ -61,6 +61,7 @@ def joined_reports(reports: Mapping[int, Finding]) -> Finding:
     content = {} if first.content is None else first.content.to_json()
     return replace(
         first,
+        id=None,
         command=None,
         content=None,
         shared={key: content[key] for key in ("device", "precision", "layout")},

@@ -39,11 +39,14 @@ def matching(findings: Iterable[Finding], filters: Filters) -> Iterator[Finding]
     asked = {name: str(value) for name in _COLUMNS if (value := getattr(filters, name)) is not None}
     asked |= filters.axes
     for finding in findings:
-        if filters.job is None and all(_value(finding, name) == value for name, value in asked.items()):
+        if filters.job is None and all(_fits(finding, name, value) for name, value in asked.items()):
             yield finding
 
 
-def _value(finding: Finding, name: str) -> str:
+def _fits(finding: Finding, name: str, value: str) -> bool:
     if name in ("model", "outcome"):
-        return str(getattr(finding, name))
-    return "" if finding.setup is None else finding.setup.value(name)
+        return str(getattr(finding, name)) == value
+    if finding.setup is None:
+        return False
+    found = {finding.setup.value(name), str(finding.setup.requested.get(name, ""))}
+    return value in (found if name != "framework" else found | {each.partition("@")[0] for each in found})
