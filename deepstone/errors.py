@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import ClassVar, Final
 
 _NAMES_SHOWN: Final = 30
+_LEAST_BEGINNING: Final = 3  # characters of a name by which one may mean it
 # What to do about what the operating system refuses.
 _REMEDIES: Final = {
     errno.ENOSPC: "make room, or {elsewhere}",
@@ -72,9 +73,11 @@ def shown(text: str) -> str:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The tail of an unknown-name message: the nearest known names, or the first of them all when none is near."""
+    """The tail of an unknown-name message: the nearest known names, or the first of them all when none is near. Names
+    that begin with the word come first."""
     names = sorted(known)
-    close = get_close_matches(word.lower(), names, n=3, cutoff=0.5)
+    begun = [name for name in names if len(word) >= _LEAST_BEGINNING and name.startswith(word.lower())]
+    close = list(dict.fromkeys([*begun, *get_close_matches(word.lower(), names, n=3, cutoff=0.5)]))[:3]
     if close:
         return "did you mean " + " or ".join(close) + "?"
     shown = names[:_NAMES_SHOWN]

@@ -56,7 +56,7 @@ class Results:
         try:
             pandas: Any = import_module("pandas")
         except ImportError as error:
-            raise MissingError("pandas is missing; pip install 'deepstone[notebook]'") from error
+            raise MissingError("pandas is missing; from the clone: pip install -e '.[notebook]'") from error
         rows = self._tidy(filters)
         frame = pandas.DataFrame({name: of_one_type([row.get(name) for row in rows]) for name in columns_of(rows)})
         if rows:

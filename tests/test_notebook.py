@@ -116,13 +116,13 @@ def test_no_store_there(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("package", "call", "line"),
-    [("pandas", "to_pandas", "deepstone[notebook]"), ("pyarrow", "to_arrow", "deepstone[parquet]")],
+    [("pandas", "to_pandas", ".[notebook]"), ("pyarrow", "to_arrow", ".[parquet]")],
 )
 def test_without_the_package(results: Results, monkeypatch: pytest.MonkeyPatch, package: str, call: str, line: str):
     monkeypatch.setitem(sys.modules, package, None)
     with pytest.raises(MissingError) as refused:
         getattr(results, call)()
-    assert f"pip install '{line}'" in str(refused.value)
+    assert f"pip install -e '{line}'" in str(refused.value)
 
 
 def run_python(*words: str) -> Any:

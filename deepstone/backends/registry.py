@@ -76,7 +76,7 @@ _OWN: dict[str, BackendInfo] = {
         "torch",
         3.0,
         before_import.torch,
-        remedy="pip install 'deepstone[torch]'",
+        remedy="from the clone: pip install -e '.[torch]'",
         own_modules="deepstone.backends.torch.own_module",
         legacy=Legacy(before=2, module="deepstone.backends.legacy.torch1"),
     ),

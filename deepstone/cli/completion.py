@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import glob
 import io
 import os
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from deepstone.errors import DeepstoneError, UsageError
 from deepstone.setups.axes import AXES, Axis
 
 VARIABLE: Final = "_DEEPSTONE_COMPLETE"  # the shell asks for completions by setting it
 
+_MOST_RUNS: Final = 100  # that a shell offers
 _BREAKS: Final = ("=", ":")  # where bash, unlike other shells, breaks a word in two
 
 
@@ -31,6 +34,23 @@ def complete_axis(incomplete: str) -> list[str]:
     words = [f"{axis.name}=" for axis in found]
     # A shell ends a word with a space once it is the only one left, so the values go with the last axis.
     return words + _values(found[0], "") if len(found) == 1 else words
+
+
+def complete_run(ctx: Any, incomplete: str) -> list[str]:
+    """Ids of the store that the command line names, newest first."""
+    from deepstone.store.layout import default_folder
+
+    named: Path | str | None = ctx.params.get("store")
+    folder = default_folder() if named is None else Path(named).expanduser()
+    found = sorted((folder / "runs").glob(f"*/{glob.escape(incomplete)}*.json"), key=_changed_at, reverse=True)
+    return [path.stem for path in found[:_MOST_RUNS]]
+
+
+def _changed_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:  # deleted since
+        return 0.0
 
 
 def complete_study(incomplete: str) -> list[str]:

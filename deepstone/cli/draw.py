@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepstone.cli.options import Json, examples, file
+from deepstone.cli.completion import complete_run
+from deepstone.cli.options import Json, StorePath, examples, file, open_store
 from deepstone.cli.output import note, print_json
 from deepstone.errors import UsageError
 
@@ -19,6 +20,7 @@ EXAMPLES = examples(
     "deepstone draw layers.json -o layers.svg",
     "deepstone draw layers.json -o roofline.png --figure roofline",
     "deepstone draw layers.json -o layers.html",
+    "deepstone draw 3f2a -o run.svg",
 )
 FigureFile = Annotated[Path | None, file("-o", "--output", help="Draw a figure: .svg, .png or .html.")]
 
@@ -26,7 +28,11 @@ FigureFile = Annotated[Path | None, file("-o", "--output", help="Draw a figure: 
 def draw(
     result: Annotated[
         Path,
-        typer.Argument(help="What `deepstone layers`, `conv` or another printed with --json.", metavar="RESULT.json"),
+        typer.Argument(
+            help="What `deepstone layers`, `conv` or another printed with --json, or an id of the store.",
+            metavar="RESULT.json|RUN",
+            autocompletion=complete_run,
+        ),
     ],
     output: Annotated[
         Path,
@@ -41,24 +47,35 @@ def draw(
             show_default="the first, or all in HTML",
         ),
     ] = None,
+    store: StorePath = None,
     json: Json = False,
 ) -> None:
-    """A saved result as SVG, PNG or HTML. The file is overwritten; HTML needs nothing but itself."""
-    from deepstone.report.files import as_result, check_path, read_json
+    """A saved result, or a run with its phases and timing samples, as SVG, PNG or HTML. The file is overwritten; HTML
+    needs nothing but itself."""
+    from deepstone.report.files import check_path
     from deepstone.report.files import draw as draw_result
 
     target = output.expanduser()
     check_path(target)
-    content = read_json(result)
     try:
-        names = draw_result(as_result(content), target, figure)
+        names = draw_result(_result(result, store), target, figure)
     except UsageError as error:
         told = str(error)
-        raise type(error)(told if str(target) in told else f"{result}: {told}") from error
+        named = str(target) in told or str(result) in told
+        raise type(error)(told if named else f"{result}: {told}") from error
     if json:
         print_json({"file": str(output), "figures": list(names)})
     else:
         note(f"{output}: {', '.join(names)}")
+
+
+def _result(given: Path, store: Path | None) -> Result:
+    """A file where it is one; else a run, if it can be an id."""
+    from deepstone.report.files import as_result, read_json
+
+    if given.suffix or given.exists() or len(given.parts) != 1:
+        return as_result(read_json(given))
+    return open_store(store).get_any(str(given))
 
 
 def check_folder(path: Path | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -15,7 +15,7 @@ from deepstone.cli.options import Json, examples
 from deepstone.cli.output import Column, Data, note, print_json, print_lines, print_table
 from deepstone.cli.progress import progress_bar
 from deepstone.cli.stopped import Stopped
-from deepstone.errors import UsageError, nearest, shown
+from deepstone.errors import DeepstoneError, UsageError, nearest, shown
 
 if TYPE_CHECKING:
     from deepstone.cli.progress import Bar
@@ -97,15 +97,20 @@ def add(
 ) -> None:
     """Make environments from their recipes, or adopt an interpreter that has the framework already.
 
-    Exit codes: 3 no room or no permission, 4 an interpreter or a package is not to be had.
+    Of several, those that fail are told at the end, and the others are made. Exit codes, of the first that failed: 3 no
+    room or no permission, 4 an interpreter or a package is not to be had.
     """
     wanted = list(dict.fromkeys(names))
     if called and (python is None or len(wanted) > 1):
         raise UsageError("--name goes with --python and one framework")
     with _keeping_what_is_made():
-        added = _make(wanted, again=again) if python is None else _adopt(wanted, python, called, again=again)
+        added, failed = _make(wanted, again=again) if python is None else _adopt(wanted, python, called, again=again)
     if json:
         print_json([_described(manifest) for manifest in added])
+    if failed:
+        there = f"{len(added)} of {len(added) + len(failed)}"
+        note(f"deepstone: not made: {', '.join(failed)}; made or there already: {there}")
+        raise typer.Exit(next(iter(failed.values())).exit_code)
 
 
 @app.command("remove", short_help="Remove environments; what was adopted is only forgotten.")
@@ -171,18 +176,30 @@ def _keeping_what_is_made() -> Generator[None]:
         raise
 
 
-def _make(names: Sequence[str], *, again: bool) -> list[Manifest]:
+_Added: TypeAlias = "tuple[list[Manifest], dict[str, DeepstoneError]]"  # and by name what failed
+
+
+def _make(names: Sequence[str], *, again: bool) -> _Added:
     from deepstone.environments.add import build
     from deepstone.environments.cookbook import find_recipe
     from deepstone.environments.places import environments_root
 
     recipes = {recipe.name: recipe for recipe in map(find_recipe, names)}  # all of them before any is made
     added: list[Manifest] = []
+    failed: dict[str, DeepstoneError] = {}
     with progress_bar(len(recipes)) as bar:
         for recipe in recipes.values():
             bar.begin(recipe.name)
-            built = build(recipe, environments_root(), _Shown(bar, recipe.name), again=again)
-            bar.end()
+            try:
+                built = build(recipe, environments_root(), _Shown(bar, recipe.name), again=again)
+            except DeepstoneError as error:
+                if len(recipes) == 1:
+                    raise
+                failed[recipe.name] = error
+                bar.say(f"deepstone: {error}")
+                continue
+            finally:
+                bar.end()
             added.append(built.manifest)
             if built.is_new:
                 bar.say(_made(built.manifest))
@@ -190,7 +207,7 @@ def _make(names: Sequence[str], *, again: bool) -> list[Manifest]:
                 bar.say(f"{recipe.name} is there, made from another version of its recipe; --again makes it anew")
             else:
                 bar.say(f"{recipe.name} is there already")
-    return added
+    return added, failed
 
 
 def _made(manifest: Manifest) -> str:
@@ -200,7 +217,7 @@ def _made(manifest: Manifest) -> str:
     return f"made {environment.name} with Python {environment.python_version}, {bytes_(manifest.size_bytes)}"
 
 
-def _adopt(names: Sequence[str], python: Path, name: str, *, again: bool) -> list[Manifest]:
+def _adopt(names: Sequence[str], python: Path, name: str, *, again: bool) -> _Added:
     from deepstone.environments.add import adopt
     from deepstone.environments.places import environments_root
 
@@ -215,7 +232,7 @@ def _adopt(names: Sequence[str], python: Path, name: str, *, again: bool) -> lis
             environment = manifest.environment
             about = f"Python {environment.python_version}, {environment.python}"
             bar.say(f"adopted {environment.name}: {about}; framework={environment.name} runs it")
-    return added
+    return added, {}
 
 
 def _check_up(names: Sequence[str]) -> list[Checkup]:

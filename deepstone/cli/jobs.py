@@ -14,7 +14,7 @@ import typer
 
 from deepstone.absent import Absent
 from deepstone.cli.draw import draw_figure
-from deepstone.cli.output import Column, Data, print_json, print_table
+from deepstone.cli.output import Column, Data, note, print_json, print_table
 from deepstone.cli.progress import Bar, progress_bar
 from deepstone.errors import BusyMachineError, InternalError, MissingError, UsageError
 from deepstone.units import bytes_, count
@@ -120,18 +120,20 @@ def _described(jobs: Sequence[Job]) -> list[dict[str, Data]]:
 
 
 def measure_all(
-    jobs: Sequence[Job], effort: Effort, store_path: Path, quiet: QuietMachine
-) -> tuple[list[Record], list[MissingError | InternalError | BusyMachineError]]:
-    """Measure and store one job after the other. What is missing, or a fault of our own, fails its own job and spares
-    the others; a machine that does not become quiet ends it."""
+    jobs: Sequence[Job], effort: Effort, store_path: Path, quiet: QuietMachine, records: list[Record]
+) -> list[MissingError | InternalError | BusyMachineError]:
+    """Measure and store one job after the other; `records` has those that are stored, also where a signal ends it. What
+    is missing, or a fault of our own, fails its own job and spares the others; a machine that does not become quiet
+    ends it."""
     from deepstone.runner.job import title
     from deepstone.runner.run import run_job
     from deepstone.store.store import Store
 
     store = Store.open(store_path)
     store.probe()
-    records: list[Record] = []
     failed: list[MissingError | InternalError | BusyMachineError] = []
+    if len(jobs) * effort.launches > 1:
+        note(_time_needed(jobs, effort))
     with progress_bar(len(jobs)) as bar:
         for job in jobs:
             bar.begin(title(job))
@@ -150,8 +152,35 @@ def measure_all(
                     bar.say(f"deepstone: {error}")
                 continue
             bar.end()
-            bar.say(f"stored {records[-1].id}")
-    return records, failed
+            bar.say(f"stored {records[-1].id}" + (f": {_result(job, jobs, records[-1])}" if len(jobs) > 1 else ""))
+    return failed
+
+
+def _time_needed(jobs: Sequence[Job], effort: Effort) -> str:
+    """Told before anything is measured. A run whose interval is narrow before its budget is spent takes less."""
+    from deepstone.backends.registry import backend_of
+    from deepstone.results.view import counted
+    from deepstone.studies.durations import duration
+
+    startup_s = sum(backend_of(job.environment.framework, job.environment.version).startup_s for job in jobs)
+    launches = len(jobs) * effort.launches
+    total_s = launches * effort.budget_s + effort.launches * startup_s
+    each = counted(effort.launches, "launch", "launches")
+    return (
+        f"{counted(len(jobs), 'job')}, {each} each: about {duration(total_s)} on a quiet machine if all budgets are "
+        f"spent ({launches} × {effort.budget_s:g} s), start-up included"
+    )
+
+
+def _result(job: Job, jobs: Sequence[Job], record: Record) -> str:
+    """What came of one job of several, by the axes in which they differ."""
+    from deepstone.results.view import words
+
+    varying = [axis for axis in job.request if len({str(each.request[axis]) for each in jobs}) > 1]
+    setup = " ".join(f"{axis}={job.request[axis]}" for axis in varying)
+    speed = words(record, "samples_per_s")
+    told = f"{speed} images/s ({words(record, 'span')})" if speed else words(record, "failure") or record.outcome
+    return f"{setup}: {told}"
 
 
 def findings_of(

@@ -9,6 +9,7 @@ import typer
 
 from deepstone.cli import compare_stored, export, gate
 from deepstone.cli.compare import TwoSidedCommand
+from deepstone.cli.completion import complete_run
 from deepstone.cli.help import Commands
 from deepstone.cli.options import (
     Filter,
@@ -20,7 +21,7 @@ from deepstone.cli.options import (
     store_folder,
     warn,
 )
-from deepstone.cli.output import Data, note, print_json, print_json_items, print_lines, print_table
+from deepstone.cli.output import Column, Data, note, print_json, print_json_items, print_lines, print_table
 from deepstone.errors import StoreError
 
 if TYPE_CHECKING:
@@ -38,12 +39,18 @@ app = Commands(
 
 _UNTOLD = ("sha256", "canonical_job")  # columns of the index that are no part of a run
 
-RunId = Annotated[str, typer.Argument(help="The id of a run or finding, or enough of its beginning.", metavar="ID")]
+RunId = Annotated[
+    str,
+    typer.Argument(
+        help="The id of a run or finding, or enough of its beginning.", metavar="ID", autocompletion=complete_run
+    ),
+]
 
 
 @app.command("list", short_help="The runs and findings in the store, oldest first.")
 def list_runs(filters: Filter = None, store: StorePath = None, json: Json = False) -> None:
-    """The runs in the store, oldest first, and then the findings of `layers`, `conv`, `memory` and `doctor --peaks`."""
+    """The runs in the store, oldest first, and then the findings of `layers`, `conv`, `memory` and `doctor --peaks`. An
+    axis that is not shown has its default value."""
     from deepstone.cli.findings import finding_facts, list_findings
     from deepstone.store.export.jsonl import matching
 
@@ -118,7 +125,9 @@ def import_runs(
 
 @app.command("delete")
 def delete(
-    runs: Annotated[list[str], typer.Argument(metavar="ID")], store: StorePath = None, json: Json = False
+    runs: Annotated[list[str], typer.Argument(metavar="ID", autocompletion=complete_run)],
+    store: StorePath = None,
+    json: Json = False,
 ) -> None:
     """Remove runs or findings for good."""
     opened = open_store(store)
@@ -154,6 +163,15 @@ def _described(row: Row) -> dict[str, Data]:
     return {**known, "requested": loads(row.requested)}
 
 
+def _setup(row: Row) -> str:
+    """The axes that were not left at their default, without those that have columns of their own."""
+    from deepstone.setups.axes import AXES
+
+    shown = ("framework", "device", "batch", "phase")
+    asked = ((name, row.asked.get(name, axis.default)) for name, axis in AXES.items() if name not in shown)
+    return " ".join(f"{name}={value}" for name, value in asked if value != AXES[name].default)
+
+
 def _show(rows: tuple[Row, ...]) -> None:
     from deepstone.cli.show import field_column
     from deepstone.units import digits, seconds
@@ -166,6 +184,7 @@ def _show(rows: tuple[Row, ...]) -> None:
         field_column("device", rank=3),
         field_column("batch", right=True),
         field_column("phase", rank=2),
+        Column(heading="setup", wraps=12),
         field_column("samples_per_s", right=True),
         field_column("step_s", right=True, rank=6),
         field_column("outcome"),
@@ -180,6 +199,7 @@ def _show(rows: tuple[Row, ...]) -> None:
             row.device,
             str(row.batch),
             row.phase,
+            _setup(row),
             "" if row.samples_per_s is None else digits(row.samples_per_s),
             "" if row.step_s_median is None else seconds(row.step_s_median),
             row.outcome,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from deepstone.cli.jobs import first_look, measure_all, plan, print_plan, quiet_machine
 from deepstone.cli.options import (
     Axes,
-    Budget,
     DryRun,
     Json,
     Model,
@@ -19,9 +18,14 @@ from deepstone.cli.options import (
     WaitUntilQuiet,
     changed,
     examples,
+    seconds,
     store_folder,
 )
 from deepstone.cli.output import print_json
+from deepstone.cli.stopped import Stopped
+
+if TYPE_CHECKING:
+    from deepstone.results.record import Record
 
 EXAMPLES = examples(
     "deepstone run alexnet-owt batch=16",
@@ -34,7 +38,14 @@ def run(
     model: Model,
     axes: Axes = None,
     target: Target = 2.0,
-    budget: Budget = 20.0,
+    budget: Annotated[
+        float,
+        seconds(
+            "--budget",
+            "Stop each launch after so many seconds of timed steps, though the interval is not within --target yet. "
+            "Start-up, warm-up and the phases come on top.",
+        ),
+    ] = 20.0,
     launches: Annotated[
         int,
         typer.Option(
@@ -53,7 +64,8 @@ def run(
 ) -> None:
     """Measure a model: images per second with an interval, step time, phases, memory, energy.
 
-    Lists of values span several runs. Exit codes: 0 all ok, 1 some run failed, 4 framework or device missing.
+    Lists of values span several runs; each is stored and told as it comes. Exit codes: 0 all ok, 1 some run failed, 4
+    framework or device missing.
     """
     from deepstone.exchange.load import load_model
     from deepstone.setups.request import expand, parse_words
@@ -76,7 +88,13 @@ def run(
     if dry_run:
         print_plan(jobs, as_json=json)
         return
-    records, failed = measure_all(jobs, effort, store_folder(store), quiet_machine(begin, wait_until_quiet))
+    records: list[Record] = []
+    try:
+        failed = measure_all(jobs, effort, store_folder(store), quiet_machine(begin, wait_until_quiet), records)
+    except Stopped:
+        if len(jobs) > 1 and records:
+            _show_stopped(records, as_json=json)
+        raise
     if failed and len(jobs) == 1:
         raise failed[0]
     if json:
@@ -93,3 +111,13 @@ def run(
         raise typer.Exit(max(error.exit_code for error in failed))
     if any(record.outcome != "ok" for record in records):
         raise typer.Exit(1)
+
+
+def _show_stopped(records: list[Record], *, as_json: bool) -> None:
+    """What was measured before a signal."""
+    if as_json:
+        print_json(records)
+        return
+    from deepstone.cli.show import show_table
+
+    show_table(records)

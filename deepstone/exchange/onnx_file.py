@@ -66,7 +66,7 @@ def onnx_package() -> ModuleType:
         import onnx
     except ImportError as error:
         why = "is not installed" if isinstance(error, ModuleNotFoundError) else f"does not import: {error}"
-        raise MissingError(f"the package onnx {why}; pip install 'deepstone[onnx]'") from error
+        raise MissingError(f"the package onnx {why}; from the clone: pip install -e '.[onnx]'") from error
     return onnx
 
 

@@ -13,13 +13,15 @@ from deepstone.report.figure import Figure, NothingToDrawError
 from deepstone.report.figures import CHART, KINDS, Drawable, Result, make_figure, make_figures
 from deepstone.report.markdown import render_markdown
 from deepstone.report.wording import distinct, file_name
+from deepstone.results.chart import Chart
 from deepstone.results.codec import as_bare_finding, as_chart
+from deepstone.results.findings import Finding
 from deepstone.results.plain import MAX_BYTES, parse_json, shown
 from deepstone.results.record import SCHEMA
 from deepstone.store.files import open_regular
 
 FORMATS: Final = ("svg", "png", "html")
-_INSTALL: Final = "pip install 'deepstone[figures]'"
+_INSTALL: Final = "from the clone: pip install -e '.[figures]'"
 
 
 def draw(result: Result, path: Path, figure: str | None = None) -> tuple[str, ...]:
@@ -46,7 +48,7 @@ def check_path(path: Path) -> str:
     return kind
 
 
-def as_result(content: Mapping[str, object]) -> Result:
+def as_result(content: Mapping[str, object]) -> Finding | Chart:
     """A finding or a chart from JSON as a command prints it. UsageError for what cannot be drawn."""
     kind, outcome = content.get("kind"), content.get("outcome", "ok")
     if kind is None and outcome != "ok":

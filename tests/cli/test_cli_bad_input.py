@@ -19,6 +19,7 @@ USAGE, STORE, MISSING = 2, 3, 4
         (("run", "cifarnet", "bach=8"), ("bach", "batch")),
         (("run", "cifarnet", "layout=nwhc"), ("layout=nwhc", "nhwc")),
         (("run", "cifarnet", "precision=fp23"), ("fp32",)),
+        (("run", "cifarnet", "precision=fp16"), ("did you mean fp16-mixed",)),
         (("run", "cifarnet", "framework=pytorch"), ("framework=pytorch", "torch")),
         (("run", "cifarnet", "batch=0"), ("batch=0", "whole number")),
         (("run", "cifarnet", "batch=-1"), ("batch=-1", "whole number")),

@@ -78,3 +78,15 @@ def test_environments_that_are_there(reader: Cli, tmp_path: Path) -> None:
 def test_the_script_to_install_names_the_command(reader: Cli) -> None:
     done = reader("--show-completion", "bash", _TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1").assert_ok()
     assert "_DEEPSTONE_COMPLETE=complete_bash" in done.out
+
+
+def test_ids_of_runs(cli: Cli) -> None:
+    folder = cli.store / "runs" / "ab"
+    folder.mkdir(parents=True)
+    for name in ("ab12-1", "ab34-1"):
+        (folder / f"{name}.json").write_text("{}")
+    assert sorted(bash(cli, "deepstone results show ab")) == ["ab12-1", "ab34-1"]
+    assert bash(cli, "deepstone results show ab3") == ["ab34-1"]
+    assert bash(cli, "deepstone results delete zz") == []
+    elsewhere = f"deepstone results show --store {cli.home} ab"
+    assert fish(cli, elsewhere) == []

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cli_kit import Cli, without
+from cli_kit import Cli, script, without
 from report.made_up import conv_result, layers_result, memory_result
 
 MISSING, USAGE = 4, 2
@@ -126,5 +126,25 @@ def without_drawers(tmp_path_factory: pytest.TempPathFactory, reader: Cli) -> Cl
 def test_without_the_libraries_that_draw(without_drawers: Cli, name: str, library: str) -> None:
     result = saved(without_drawers, layers_result("cifarnet"))
     without_drawers("models").assert_ok()
-    told = (library, "pip install 'deepstone[figures]'")
+    told = (library, "from the clone: pip install -e '.[figures]'")
     without_drawers("draw", result, "-o", name).assert_error(MISSING, *told)
+
+
+@pytest.mark.parametrize("kind", ["svg", "html"])
+def test_a_run_of_the_store(cli: Cli, kind: str) -> None:
+    done = cli("run", "cifarnet", "framework=fake", "batch=8", "--launches", 2, "--budget", 0.3, "--json").assert_ok()
+    target = cli.home / f"run.{kind}"
+    drawn = cli("draw", done.json["id"][:6], "-o", target, "--json").assert_ok().json
+    assert drawn["figures"] == ["run"]
+    text = target.read_text()
+    for word in ("cifarnet", "forward", "backward", "update", "launch 2", "Timing samples"):
+        assert word in text
+
+
+def test_runs_that_cannot_be_drawn(cli: Cli) -> None:
+    cli("draw", "abc", "-o", "run.svg").assert_error(3, "no store")
+    fault = script(fault={"at": "build", "kind": "error"})
+    failed = cli("run", "cifarnet", "framework=fake", "--json", DEEPSTONE_FAKE=fault).json
+    cli("draw", failed["id"], "-o", "run.svg").assert_error(2, failed["id"], "nothing was measured", "crashed")
+    cli("draw", "abc", "-o", "run.svg").assert_error(2, "no run or finding 'abc' in the store")
+    cli("draw", "abc.json", "-o", "run.svg").assert_error(2, "abc.json")

@@ -233,3 +233,14 @@ def test_doctor_shows_further_environments_under_their_names(reader: Cli, tmp_pa
     assert found["torch"]["runs"]
     assert found[name]["runs"]
     assert found[name]["version"] == own["version"]
+
+
+def test_one_that_fails_spares_the_rest(cook: Cli, kitchen: Kitchen) -> None:
+    """The first cannot be made, the second can: what is missing is told at the end, with the first's exit code."""
+    kitchen.recipe("8.8.8", python=["3.5"])
+    done = cook("env", "add", "torch@8.8.8", NAME)
+    assert done.code == 4
+    lines = done.err.splitlines()
+    assert lines[-1] == "deepstone: not made: torch@8.8.8; made or there already: 1 of 2"
+    assert sum(line.startswith("deepstone: ") and "no Python 3.5 found" in line for line in lines) == 1
+    assert (kitchen.root / NAME / "environment.json").exists()

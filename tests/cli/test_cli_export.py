@@ -75,7 +75,7 @@ def test_without_the_onnx_package(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "onnx.py").write_text("raise ModuleNotFoundError('No module named onnx')\n")
     (cli.home / "net.onnx").write_text("no")
     for words in (("run", "net.onnx"), ("models", "cifarnet", "--export", "x.onnx")):
-        cli(*words, PYTHONPATH=str(tmp_path)).assert_error(MISSING, "pip install 'deepstone[onnx]'")
+        cli(*words, PYTHONPATH=str(tmp_path)).assert_error(MISSING, "from the clone: pip install -e '.[onnx]'")
 
 
 def test_the_list_of_models_needs_no_package(reader: Cli) -> None:

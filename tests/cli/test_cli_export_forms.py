@@ -44,7 +44,7 @@ def test_parquet_is_not_printed(filled: Cli) -> None:
 def test_without_pyarrow(filled: Cli, tmp_path: Path) -> None:
     (tmp_path / "pyarrow.py").write_text("raise ModuleNotFoundError('No module named pyarrow')\n")
     done = filled("results", "export", "--format", "parquet", "-o", "runs.parquet", PYTHONPATH=str(tmp_path))
-    done.assert_error(MISSING, "pip install 'deepstone[parquet]'")
+    done.assert_error(MISSING, "from the clone: pip install -e '.[parquet]'")
     assert not (filled.home / "runs.parquet").exists()
 
 

@@ -45,7 +45,9 @@ def test_it_is_not_compared_across_frameworks(reader: Cli) -> None:
 
 
 def test_without_torch(torchless: Cli) -> None:
-    torchless("run", MODEL).assert_error(MISSING, "framework torch is not installed", "deepstone[torch]")
+    torchless("run", MODEL).assert_error(
+        MISSING, "framework torch is not installed", "from the clone: pip install -e '.[torch]'"
+    )
 
 
 def test_a_mistake_in_the_file_is_told_with_its_line(cli: Cli) -> None:

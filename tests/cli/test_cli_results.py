@@ -175,3 +175,14 @@ class TestHostile:
     def test_what_is_no_file(self, cli: Cli, place: str) -> None:
         cli("results", "import", place).assert_error(2, place)
         assert cli.runs() == []
+
+
+def test_the_list_tells_the_setup_that_is_not_default(cli: Cli) -> None:
+    cli("run", "cifarnet", "framework=fake", "batch=8", "layout=auto,nhwc", "seed=3", "--budget", 0.2).assert_ok()
+    plain, nhwc = cli.on_terminal("results", "list", columns=200).out.splitlines()[2:4]
+    assert "seed=3" in plain
+    assert "layout=" not in plain
+    assert "layout=nhwc seed=3" in nhwc
+    narrow = cli.on_terminal("results", "list", columns=60).out
+    assert all(path.stem in narrow for path in cli.runs())  # an id is never cut
+    assert "layout=nhwc" in narrow

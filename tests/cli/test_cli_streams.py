@@ -56,13 +56,18 @@ def test_a_signal_ends_the_run_and_keeps_what_is_stored(cli: Cli, number: int, c
         text=True,
     )
     assert process.stderr is not None
-    assert first_line(process.stderr).startswith("stored ")
+    assert first_line(process.stderr).startswith("2 jobs, 1 launch each: about ")
+    stored = first_line(process.stderr)
+    assert stored.startswith("stored ")
+    assert ": batch=8: " in stored
+    assert " images/s (" in stored
     time.sleep(0.5)  # well into the second
     process.send_signal(number)
     out, err = process.communicate(timeout=30)
     assert process.returncode == code
     assert err == f"deepstone: {word}; runs already stored are kept\n"
-    assert out == ""
+    assert "cifarnet · framework=fake" in out
+    assert cli.runs()[0].stem in out.splitlines()[-1]  # the table of what was measured so far
     assert [json.loads(path.read_text())["record"]["workload"]["batch"] for path in cli.runs()] == [8]
 
 
@@ -73,3 +78,10 @@ def test_a_model_file_that_prints_does_not_spoil_the_data(cli: Cli) -> None:
     done = cli("models", "loud.py:make", "--json").assert_ok()
     assert done.json["parameters"] == 89_578
     assert done.err == "hello\n"
+
+
+def test_the_time_is_stated_before_several_launches(cli: Cli) -> None:
+    done = cli("run", "cifarnet", "framework=fake", "batch=8,16", "--launches", 2, "--budget", 3).assert_ok()
+    assert done.err.splitlines()[0] == (
+        "2 jobs, 2 launches each: about 14 s on a quiet machine if all budgets are spent (4 × 3 s), start-up included"
+    )

@@ -180,7 +180,7 @@ def without_drawers(tmp_path_factory: pytest.TempPathFactory, measured: tuple[Cl
 
 
 def test_without_the_libraries_that_draw(without_drawers: Cli, tmp_path: Path) -> None:
-    install = "pip install 'deepstone[figures]'"
+    install = "from the clone: pip install -e '.[figures]'"
     without_drawers("report", "-o", tmp_path / "out.html").assert_error(MISSING, "jinja2", install)
     without_drawers("report", "--figures", tmp_path / "out").assert_error(MISSING, "matplotlib", install)
     without_drawers("report", "--markdown", tmp_path / "out.md").assert_ok()

@@ -16,11 +16,13 @@ from deepstone.report.figures.chart import chart
 from deepstone.report.figures.layers import groups_bars, layers_bars
 from deepstone.report.figures.memory import memory
 from deepstone.report.figures.roofline import roofline
+from deepstone.report.figures.run import run
 from deepstone.report.wording import made_harmless
 from deepstone.results.chart import Chart
 from deepstone.results.findings import Finding
+from deepstone.results.record import Record
 
-Result: TypeAlias = Finding | Chart
+Result: TypeAlias = Finding | Chart | Record
 
 # The first of each kind is drawn where there is room for one.
 CATALOG: Final[Mapping[str, Mapping[str, Callable[[Finding], Figure]]]] = {
@@ -69,6 +71,8 @@ def make_figures(result: Result, name: str | None) -> Drawable:
 def _makers(result: Result) -> Mapping[str, Callable[[], Figure]]:
     if isinstance(result, Chart):
         return {CHART: partial(chart, result)}
+    if isinstance(result, Record):
+        return {"run": partial(run, result)}
     if result.outcome not in (None, "ok"):
         raise NothingToDrawError("; ".join(["nothing was measured", *failures(result)]))
     return {name: partial(make, result) for name, make in CATALOG[result.kind].items()}

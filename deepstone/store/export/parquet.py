@@ -39,4 +39,4 @@ def _module(name: str) -> ModuleType:
     try:
         return import_module(name)
     except ImportError as error:
-        raise MissingError("pyarrow is missing; pip install 'deepstone[parquet]'") from error
+        raise MissingError("pyarrow is missing; from the clone: pip install -e '.[parquet]'") from error
