@@ -59,8 +59,8 @@ class Job:
     ) -> None:
         self.graph = graph  # as Graph.to_worker_json() gives it
         self.weights = weights  # layer -> parameter -> float32 array (read-only)
-        self.samples = samples  # float32, N C H W
-        self.labels = labels  # int64
+        self.samples = samples  # float32, N C H W; None where a user's file says what the inputs are
+        self.labels = labels  # int64; None with samples
         self.request = request  # every axis
         self.scratch = scratch  # a folder of this job's own
 

@@ -11,7 +11,7 @@ from deepstone.cli.output import Column, Data, note, print_json, print_lines, pr
 from deepstone.errors import UsageError
 from deepstone.graph.cost import COST_UNKNOWN, FP32_BYTES, graph_cost, layer_cost
 from deepstone.graph.graph import Graph, Layer
-from deepstone.graph.ops import Module
+from deepstone.graph.ops import Module, ModuleLoss, Tensors
 from deepstone.units import bytes_, count
 
 EXAMPLES = examples(
@@ -182,7 +182,7 @@ def _described_module(graph: Graph) -> dict[str, Data]:
                 "op": layer.op.kind,
                 "inputs": layer.inputs,
                 "output": graph.shapes[layer.name],
-                "parameters": layer.op.weights if isinstance(layer.op, Module) else 0,
+                "parameters": layer.op.weights if isinstance(layer.op, Module | ModuleLoss) else 0,
             }
             for layer in graph.layers
         ],
@@ -191,19 +191,29 @@ def _described_module(graph: Graph) -> dict[str, Data]:
 
 def _show_module(graph: Graph) -> None:
     module, weights = _module(graph), _weights(graph)
-    shape = "×".join(map(str, graph.shapes[graph.input.name]))
     print_lines(
         [
             f"{graph.name}: the torch module that {module.function} in {module.path} returns",
-            f"images {shape}, {graph.classes} classes, {weights:,} parameters ({bytes_(weights * FP32_BYTES)})",
+            f"{_inputs(graph)}, {weights:,} parameters ({bytes_(weights * FP32_BYTES)})",
             "What is inside, and its FLOPs, only torch knows; `deepstone layers` times its parts.",
         ]
     )
 
 
-def _module(graph: Graph) -> Module:
-    return next(layer.op for layer in graph.opaque if isinstance(layer.op, Module))
+def _inputs(graph: Graph) -> str:
+    """What goes into a module, and what is known of what comes out."""
+    op, step = graph.input.op, graph.own_step
+    if not isinstance(op, Tensors) or step is None:
+        shape = "×".join(map(str, graph.shapes[graph.input.name]))
+        return f"images {shape}, {graph.classes} classes"
+    unit = f", {step.units_per_sample:,} {step.unit}s a sample" if step.unit else ""
+    optimizer = ", an optimizer of its own (optimizer=own)" if step.own_optimizer else ""
+    return f"{op.spec}{unit}{optimizer}"
+
+
+def _module(graph: Graph) -> Module | ModuleLoss:
+    return next(layer.op for layer in graph.opaque if isinstance(layer.op, Module | ModuleLoss))
 
 
 def _weights(graph: Graph) -> int:
-    return sum(layer.op.weights for layer in graph.opaque if isinstance(layer.op, Module))
+    return sum(layer.op.weights for layer in graph.opaque if isinstance(layer.op, Module | ModuleLoss))

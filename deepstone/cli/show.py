@@ -43,11 +43,13 @@ def _result_lines(record: Record) -> list[str]:
     if not isinstance(summary, Absent):
         warm_up = f"after {counted(record.samples.warmup_steps, 'step')} of warm-up"
         operations = words(record, "cost")
+        rate = f"{record.workload.samples}/s"
         lines += [
-            f"{words(record, 'samples_per_s')} images/s    {summary.samples_per_s.interval_in_words(digits)} "
+            f"{words(record, 'samples_per_s')} {rate}    {summary.samples_per_s.interval_in_words(digits)} "
             f"({summary.interval}, {counted(summary.step_s.n, 'sample')} {warm_up}; {summary.stopped})",
+            *([units] if (units := words(record, "units")) else []),
             f"step {words(record, 'step_s')}    {words(record, 'phases')}",
-            f"sustained {words(record, 'sustained_samples_per_s')} images/s{'    ' if operations else ''}{operations}",
+            f"sustained {words(record, 'sustained_samples_per_s')} {rate}{'    ' if operations else ''}{operations}",
         ]
     parts = ("startup", "memory", "energy") if measured else ("startup", "memory")
     lines += [f"{label(name)}: {told}" for name in parts if (told := words(record, name))]
@@ -82,7 +84,7 @@ def show_table(records: Sequence[Record], *, extra: tuple[str, Mapping[str, str]
     columns = [field_column("model")] if len(models) > 1 else []
     columns += [Column(heading=axis) for axis in varying]
     columns += [
-        field_column("samples_per_s", right=True),
+        Column(heading=_rate_label(records), right=True),
         field_column("span", right=True),
         *([Column(heading=extra[0], right=True)] if extra else []),
         field_column("outcome", rank=1),
@@ -107,6 +109,12 @@ def show_table(records: Sequence[Record], *, extra: tuple[str, Mapping[str, str]
         for record in records
     ]
     print_table(columns, rows)
+
+
+def _rate_label(records: Sequence[Record]) -> str:
+    """What is counted in a second: images, unless some run has other samples."""
+    kinds = {record.workload.samples for record in records}
+    return f"{kinds.pop() if len(kinds) == 1 else 'samples'}/s"
 
 
 def _common_in_words(records: Sequence[Record]) -> str:

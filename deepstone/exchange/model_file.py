@@ -24,7 +24,7 @@ from deepstone.backends.registry import BACKENDS, backend_of
 from deepstone.environments.find import find_environment
 from deepstone.errors import GraphError, MissingError, UsageError, reason
 from deepstone.graph.graph import Graph, Layer
-from deepstone.graph.ops import Input, Module, SoftmaxCrossEntropy
+from deepstone.graph.ops import Input, Module, ModuleLoss, SoftmaxCrossEntropy, Tensors
 from deepstone.models.load import FRAMEWORK, ForeignModelError
 from deepstone.models.reading import FILE_LIMIT_BYTES, sha256_of
 from deepstone.supervise import OutputFlood, ProcessTimeout, run_program
@@ -48,6 +48,12 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
     features: int = 0
     weights: int = 0
     input_shape: tuple[int, ...] = ()
+    # Of a module whose file says what its inputs are:
+    inputs: str = ""
+    values: int = 0
+    unit: str = ""
+    units_per_sample: int = 0
+    own_optimizer: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,6 +95,11 @@ class ModelFile:
         answer = self._ask(environment.command, module, environment.variables_over(os.environ))
         if answer.graph is not None:  # the file uses the framework for something else
             return Graph.from_json(answer.graph)
+        layers = self._step_layers(answer) if answer.inputs else self._classifier_layers(answer)
+        return Graph(f"{self.path.stem}:{self.function}", layers)
+
+    def _classifier_layers(self, answer: _Answer) -> list[Layer]:
+        """A module from images to classes."""
         op = Module(
             path=str(self.path),
             function=self.function,
@@ -96,12 +107,27 @@ class ModelFile:
             features=answer.features,
             weights=answer.weights,
         )
-        layers = [
+        return [
             Layer(name="data", op=Input(shape=answer.input_shape)),
             Layer(name="module", op=op, inputs=("data",)),
             Layer(name="loss", op=SoftmaxCrossEntropy(), inputs=("module",)),
         ]
-        return Graph(f"{self.path.stem}:{self.function}", layers)
+
+    def _step_layers(self, answer: _Answer) -> list[Layer]:
+        """A module with inputs and a loss of its own."""
+        op = ModuleLoss(
+            path=str(self.path),
+            function=self.function,
+            sha256=answer.sha256,
+            weights=answer.weights,
+            unit=answer.unit,
+            units_per_sample=answer.units_per_sample,
+            own_optimizer=answer.own_optimizer,
+        )
+        return [
+            Layer(name="data", op=Tensors(spec=answer.inputs, values=answer.values)),
+            Layer(name="module", op=op, inputs=("data",)),
+        ]
 
     def _ask(
         self, command: Sequence[str], module: str, variables: Mapping[str, str], folder: Path | None = None

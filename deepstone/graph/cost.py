@@ -40,7 +40,7 @@ def layer_cost(graph: Graph, layer: Layer, *, input_grad: bool = False) -> Layer
 
 @lru_cache(maxsize=4096)  # deep networks repeat a few layers thousands of times
 def _cost(op: Op, inputs: tuple[Shape, ...], output: Shape, needs_data_gradient: bool) -> LayerCost:
-    if isinstance(op, ops.Module):
+    if isinstance(op, ops.Module | ops.ModuleLoss):
         raise ValueError("what a module costs is not known; ask graph.opaque first")
     arrays = op.parameters(list(inputs))
     parameters = sum(math.prod(shape) for shape in arrays.values())

@@ -13,10 +13,14 @@ from functools import cache, cached_property, lru_cache
 from typing import Any, cast
 
 from deepstone.errors import GraphError, nearest
-from deepstone.graph.ops import OPS, Input, Module, Op, OpError, Shape, SoftmaxCrossEntropy
+from deepstone.graph.ops import OPS, Input, Module, ModuleLoss, Op, OpError, Shape, SoftmaxCrossEntropy, Tensors
 
 GRAPH_SCHEMA = 1
 LONGEST_NAME = 200  # of a graph or a layer: it becomes a key of results, a column of tables, a label of figures
+
+
+_INPUTS = (Input, Tensors)
+_LOSSES = (SoftmaxCrossEntropy, ModuleLoss)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,16 +64,21 @@ class Graph:
 
     @cached_property
     def input(self) -> Layer:
-        return next(layer for layer in self.layers if isinstance(layer.op, Input))
+        return next(layer for layer in self.layers if isinstance(layer.op, _INPUTS))
 
     @cached_property
     def losses(self) -> tuple[Layer, ...]:
-        return tuple(layer for layer in self.layers if isinstance(layer.op, SoftmaxCrossEntropy))
+        return tuple(layer for layer in self.layers if isinstance(layer.op, _LOSSES))
 
     @cached_property
     def opaque(self) -> tuple[Layer, ...]:
         """Layers inside which we do not see: they have no reference, and their cost is not known."""
-        return tuple(layer for layer in self.layers if isinstance(layer.op, Module))
+        return tuple(layer for layer in self.layers if isinstance(layer.op, Module | ModuleLoss))
+
+    @cached_property
+    def own_step(self) -> ModuleLoss | None:
+        """The module whose file says what its inputs and its loss are, if the graph is one."""
+        return next((layer.op for layer in self.layers if isinstance(layer.op, ModuleLoss)), None)
 
     @cached_property
     def classes(self) -> int:
@@ -300,8 +309,8 @@ def _too_long(name: str) -> str:
 
 
 def _check_whole(graph_name: str, layers: tuple[Layer, ...], shapes: Mapping[str, Shape]) -> None:
-    inputs = [layer for layer in layers if isinstance(layer.op, Input)]
-    losses = [layer for layer in layers if isinstance(layer.op, SoftmaxCrossEntropy)]
+    inputs = [layer for layer in layers if isinstance(layer.op, _INPUTS)]
+    losses = [layer for layer in layers if isinstance(layer.op, _LOSSES)]
     if len(inputs) != 1:
         raise GraphError(f"graph {graph_name!r} has {len(inputs)} input layers; it needs exactly one")
     if not losses:
@@ -311,5 +320,5 @@ def _check_whole(graph_name: str, layers: tuple[Layer, ...], shapes: Mapping[str
         raise GraphError(f"graph {graph_name!r}: its losses differ in the number of classes: {classes}")
     unused = shapes.keys() - {name for layer in layers for name in layer.inputs}
     for layer in layers:
-        if layer.name in unused and not isinstance(layer.op, SoftmaxCrossEntropy):
+        if layer.name in unused and not isinstance(layer.op, _LOSSES):
             raise GraphError(f"layer {layer.name!r}: nothing uses its output")

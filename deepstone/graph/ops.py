@@ -381,6 +381,50 @@ class Module(Op):
         return (self.features,)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tensors(Op):
+    """The inputs of a user's own module, where these are not one image. Their spec is in the user's file, so a graph
+    knows only what people are told of it."""
+
+    kind = "tensors"
+    arity = (0, 0)
+    beside = ("spec",)
+    spec: str
+    values: int
+
+    def check(self) -> None:
+        _positive("values", self.values)
+
+    def output(self, inputs: list[Shape]) -> Shape:
+        return (self.values,)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModuleLoss(Op):
+    """A framework's own module with a loss of its own, made by a function in a user's file. `weights` as in Module.
+
+    `unit` is what a sample is made of, such as tokens, and `units_per_sample` how many of them; empty and 0 where the
+    file does not say.
+    """
+
+    kind = "module_loss"
+    beside = ("path",)
+    path: str
+    function: str
+    sha256: str
+    weights: int
+    unit: str = ""
+    units_per_sample: int = 0
+    own_optimizer: bool = False
+
+    def check(self) -> None:
+        _not_negative("weights", self.weights)
+        _not_negative("units_per_sample", self.units_per_sample)
+
+    def output(self, inputs: list[Shape]) -> Shape:
+        return ()
+
+
 OPS: dict[str, type[Op]] = {
     op.kind: op
     for op in (
@@ -406,6 +450,8 @@ OPS: dict[str, type[Op]] = {
         Flatten,
         SoftmaxCrossEntropy,
         Module,
+        Tensors,
+        ModuleLoss,
     )
 }
 

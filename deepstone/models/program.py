@@ -77,7 +77,14 @@ def explaining(path: Path, function: str) -> Generator[None]:
         line = _line_in(path, error)
         where = f"{path}, line {line}" if line else f"{path}:{function}"
         kind = GraphError if isinstance(error, GraphError) else UsageError
-        raise kind(f"{where}: {type(error).__name__}: {one_line(error)}") from error
+        raise kind(f"{where}: {type(error).__name__}: {one_line(error)}{_remedy(error)}") from error
+
+
+def _remedy(error: BaseException) -> str:
+    """Where a package that the file imports must be installed: the file may run in another Python than ours."""
+    if not isinstance(error, ModuleNotFoundError) or not error.name:
+        return ""
+    return f"; install what it comes from for {sys.executable}, which runs the file"
 
 
 def _line_in(path: Path, error: BaseException) -> int | None:

@@ -43,7 +43,12 @@ class RunRow:
 
     @property
     def samples_per_s(self) -> str:
-        return "" if self.speed is None else digits(self.speed.middle)
+        """A bare number is one of images."""
+        if self.speed is None:
+            return ""
+        workload, units = self.record.workload, words(self.record, "units_per_s")
+        of_other = "" if workload.sample is None else f" {workload.samples}/s"
+        return f"{digits(self.speed.middle)}{of_other}{f' ({units})' if units else ''}"
 
     @property
     def interval(self) -> str:

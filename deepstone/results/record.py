@@ -57,10 +57,18 @@ class Identity(Part, frozen=True, kw_only=True):
 
 
 class Workload(IdentityWorkload, frozen=True, kw_only=True):
-    """`source`: "zoo", or the file of the model, whose SHA-256 is `file_sha256`."""
+    """`source`: "zoo", or the file of the model, whose SHA-256 is `file_sha256`. `sample`: what people call a sample,
+    missing where it is an image; `unit`: what it is made of, such as tokens, and how many."""
 
     source: SomeText
     file_sha256: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?\Z")]
+    sample: SomeText | None = None
+    unit: SomeText | None = None
+    units_per_sample: Positive | None = None
+
+    @property
+    def samples(self) -> str:
+        return f"{self.sample or 'image'}s"
 
 
 class Effect(Part, frozen=True, kw_only=True):
@@ -126,6 +134,7 @@ class Summary(Part, frozen=True, kw_only=True):
     sustained_samples_per_s: AtLeast0
     interval: Literal["within process", "across launches"]
     stopped: SomeText
+    units_per_s: Quantity | None = None  # where the workload has a unit
 
 
 class StepPhases(Part, frozen=True, kw_only=True):

@@ -138,7 +138,25 @@ def _speed(record: Record) -> str:
     rate = summary.samples_per_s
     interval = f"{rate.interval_in_words(digits)}, {summary.interval}"
     step, sustained = seconds(summary.step_s.median), digits(summary.sustained_samples_per_s)
-    return f"{digits(rate.median)} images/s ({interval}), step {step}, sustained {sustained} images/s"
+    things, units = record.workload.samples, _rate_of_units(record)
+    whole = f"{digits(rate.median)} {things}/s ({interval}), step {step}, sustained {sustained} {things}/s"
+    return f"{whole}, {units}" if units else whole
+
+
+def _units(record: Record) -> str:
+    """The rate of what samples are made of, with its interval; empty where they are not made of something."""
+    summary = record.summary
+    if isinstance(summary, Absent) or summary.units_per_s is None:
+        return ""
+    return f"{_rate_of_units(record)}    {summary.units_per_s.interval_in_words(digits)}"
+
+
+def _rate_of_units(record: Record) -> str:
+    """As in "12,800 tokens/s"."""
+    summary = record.summary
+    if isinstance(summary, Absent) or summary.units_per_s is None:
+        return ""
+    return f"{digits(summary.units_per_s.median)} {record.workload.unit}s/s"
 
 
 def _samples(record: Record) -> str:
@@ -180,13 +198,13 @@ def _peak(record: Record) -> str:
 
 def _energy(record: Record) -> str:
     energy = record.energy
-    return f"not measured: {energy.reason}" if isinstance(energy, Absent) else _energy_words(energy)
+    return f"not measured: {energy.reason}" if isinstance(energy, Absent) else _energy_words(energy, record.workload.samples)
 
 
-def _energy_words(energy: Energy) -> str:
+def _energy_words(energy: Energy, things: str) -> str:
     covered = [f"± {percent(energy.resolution_share)}", *(meter.covers for meter in energy.meters)]
     return (
-        f"{digits(energy.joules_per_step)} J a step, {digits(energy.samples_per_j)} images/J, "
+        f"{digits(energy.joules_per_step)} J a step, {digits(energy.samples_per_j)} {things}/J, "
         f"{digits(energy.average_power_w)} W over {seconds(energy.window_s)} ({'; '.join(covered)})"
     )
 
@@ -282,10 +300,17 @@ FIELDS: Final[Mapping[str, Field]] = {
         _part("interval", "kind of interval", _summary, "interval"),
         _part("samples_per_s", "images/s", _summary, "samples_per_s", _median(digits)),
         _part("step_s", "step", _summary, "step_s", _median(seconds)),
+        _field(
+            "units_per_s",
+            "units/s",
+            lambda record: None if isinstance(record.summary, Absent) else record.summary.units_per_s,
+            _rate_of_units,
+        ),
         _part("stopped", "stopped", _summary, "stopped"),
         _part("sustained_samples_per_s", "sustained images/s", _summary, "sustained_samples_per_s", digits),
         _field("span", "95 % interval", None, _span),
         _field("speed", "speed", None, _speed),
+        _field("units", "units", None, _units),
         _field("samples", "samples", None, _samples),
         *(_part(f"phase_{key}", key.removesuffix("_s"), _phases, key, _phase_words) for key in _PHASES),
         _field("phases", "phases", None, _phases_words),

@@ -158,12 +158,14 @@ def _summary(job: Job, launches: Sequence[Launched], step: Quantity) -> Summary:
             skipped = max(0, skipped - len(block.step_s))
             steps += len(kept) * block.steps_per_sample
             total_s += sum(kept) * block.steps_per_sample
+    units = job.workload.units_per_sample
     return Summary(
         step_s=step,
         samples_per_s=step.inverse(job.batch),
         sustained_samples_per_s=job.batch * steps / total_s,
         interval="within process" if len(launches) == 1 else "across launches",
         stopped=launches[-1].stopped,
+        units_per_s=step.inverse(job.batch * units) if units else None,
     )
 
 

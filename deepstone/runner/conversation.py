@@ -122,7 +122,9 @@ class Conversation:
             kind,
             graph=graph.to_worker_json(),
             weights={"path": str(weights), "slices": parameter_slices(graph)},
-            input_shape=list(graph.shapes[graph.input.name]),
+            input_shape=[]
+            if graph.own_step
+            else list(graph.shapes[graph.input.name]),  # []: the backend makes the batch
             classes=graph.classes,
             request=dict(job.request),
             scratch=str(self._scratch),

@@ -16,7 +16,7 @@ from deepstone.models.load import LoadedModel
 from deepstone.results import environment as results
 from deepstone.results.identity import job_id, without_defaults
 from deepstone.results.record import Identity, IdentityWorkload, Workload, WorkloadPhase
-from deepstone.setups.axes import FAKE
+from deepstone.setups.axes import FAKE, OWN
 from deepstone.setups.request import Request
 from deepstone.setups.rules import broken_rule
 from deepstone.setups.widths import master_bytes, optimizer_slots, value_bytes
@@ -94,6 +94,7 @@ class Job:
 
     @property
     def workload(self) -> Workload:
+        step = self.model.graph.own_step
         return Workload(
             model=self.model.name,
             batch=self.batch,
@@ -101,6 +102,9 @@ class Job:
             input=str(self.request["input"]),
             source=self.model.source,
             file_sha256=self.model.file_sha256,
+            sample=None if step is None else "sample",
+            unit=step.unit or None if step else None,
+            units_per_sample=step.units_per_sample or None if step else None,
         )
 
     @property
@@ -137,13 +141,15 @@ class Job:
     @property
     def broken_rule(self) -> str | None:
         """Why this job cannot run, as far as one can know without trying."""
-        opaque = self.model.graph.opaque
+        opaque, step = self.model.graph.opaque, self.model.graph.own_step
         framework = self.environment.framework
         if opaque and framework != FAKE and not backend_of(framework, self.environment.version).own_modules:
             able = [name for name, backend in BACKENDS.items() if backend.own_modules]
             told, old = " or ".join(able), f", and {framework} {self.environment.version} is too old for it"
             why = f"layer {opaque[0].name!r} is a {told} module of your own; only framework={told} runs it"
             return why + old if framework in able else why
+        if self.request["optimizer"] == OWN and framework != FAKE and not (step and step.own_optimizer):
+            return "optimizer=own needs a function optimizer(parameters) in the file of a torch module with INPUTS"
         return broken_rule(self.request)
 
 

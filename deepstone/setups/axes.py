@@ -12,6 +12,7 @@ from deepstone.errors import UsageError, nearest, shown
 
 Value: TypeAlias = str | int
 
+OWN = "own"  # the optimizer of a user's own
 AUTO = "auto"
 
 TORCH = "torch"
@@ -235,9 +236,9 @@ _DECLARED = (
     _choice("dropout", ("off", "on"), "Whether dropout layers drop; off makes them the identity.", default="off"),
     _choice(
         "optimizer",
-        ("momentum", "momentum-fused", "sgd", "adam"),
+        ("momentum", "momentum-fused", "sgd", "adam", OWN),
         "momentum: SGD with momentum 0.9; momentum-fused: the same update in one kernel; sgd: without momentum; adam. "
-        "The learning rate is 0.0001.",
+        "The learning rate is 0.0001. own: the one that the file of a torch module makes.",
         default="momentum",
     ),
     _choice(

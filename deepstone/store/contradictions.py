@@ -24,7 +24,7 @@ from deepstone.measure.training import fault_in_record
 from deepstone.results.paths import PATH
 from deepstone.results.plain import shown
 from deepstone.results.quantity import Quantity
-from deepstone.results.record import Block, Comparison, Launch, Record, ShareOfPeak, Summary
+from deepstone.results.record import Block, Comparison, Launch, Record, ShareOfPeak, Summary, Workload
 from deepstone.results.redact import HOST, USER
 from deepstone.setups.axes import AUTO, AXES
 from deepstone.setups.effective import fits
@@ -58,7 +58,7 @@ def check_consistent(record: Record) -> None:
     try:
         with np.errstate(all="ignore"):  # what overflows is no time, and is refused below
             _check_step(summary.step_s, step_s)
-            _check_rates(record.workload.batch, summary, launches)
+            _check_rates(record.workload, summary, launches)
             _check_share(record, summary)
             _check_doubts(record, summary, step_s)
     except ValueError as error:  # of a quantity that cannot be
@@ -124,17 +124,25 @@ def _median_of(launches: Sequence[Times], *, seed: int = 0) -> Quantity:
     return median_of(launches, seed=seed, replicates=min(REPLICATES, max(_FEWEST_REPLICATES, _MOST_DRAWS // blocks)))
 
 
-def _check_rates(batch: int, summary: Summary, launches: Sequence[Sequence[Block]]) -> None:
-    told, rate = summary.samples_per_s, summary.step_s.inverse(batch)
-    _same("summary.samples_per_s.n", told.n, rate.n)
-    if told.has_interval != rate.has_interval:
-        _refuse("summary.samples_per_s", "must have an interval exactly where step_s has one")
-    for part in ("median", "low", "high") if rate.has_interval else ("median",):
-        _same(f"summary.samples_per_s.{part}", getattr(told, part), getattr(rate, part))
+def _check_rates(workload: Workload, summary: Summary, launches: Sequence[Sequence[Block]]) -> None:
+    batch = workload.batch
+    _check_rate("samples_per_s", summary.samples_per_s, summary.step_s.inverse(batch))
+    if (summary.units_per_s is None) != (workload.units_per_sample is None):
+        _refuse("summary.units_per_s", "must be there exactly where the workload has units_per_sample")
+    if summary.units_per_s is not None and workload.units_per_sample is not None:
+        _check_rate("units_per_s", summary.units_per_s, summary.step_s.inverse(batch * workload.units_per_sample))
     _same("summary.sustained_samples_per_s", summary.sustained_samples_per_s, batch / _mean_step_s(launches))
     interval = "within process" if len(launches) == 1 else "across launches"
     if summary.interval != interval:
         _refuse("summary.interval", f"is {summary.interval!r}, and {len(launches)} launches give {interval!r}")
+
+
+def _check_rate(name: str, told: Quantity, rate: Quantity) -> None:
+    _same(f"summary.{name}.n", told.n, rate.n)
+    if told.has_interval != rate.has_interval:
+        _refuse(f"summary.{name}", "must have an interval exactly where step_s has one")
+    for part in ("median", "low", "high") if rate.has_interval else ("median",):
+        _same(f"summary.{name}.{part}", getattr(told, part), getattr(rate, part))
 
 
 def _mean_step_s(launches: Sequence[Sequence[Block]]) -> float:

@@ -145,8 +145,11 @@ class Worker:
         for layer, name, offset, shape in request["weights"]["slices"]:
             size: int = int(np.prod(shape))  # pyright: ignore[reportUnknownArgumentType]
             weights.setdefault(layer, {})[name] = flat[offset : offset + size].reshape(shape)
-        samples, labels = synthetic_batch(request["input_shape"], request["classes"], axes["batch"], axes["seed"])
-        self._batch_bytes = samples.nbytes + labels.nbytes
+        samples: Any = None
+        labels: Any = None
+        if request["input_shape"]:  # else the model's own file says what its inputs are, and the backend makes them
+            samples, labels = synthetic_batch(request["input_shape"], request["classes"], axes["batch"], axes["seed"])
+            self._batch_bytes = samples.nbytes + labels.nbytes
         return self._base.Job(
             graph=graph, weights=weights, samples=samples, labels=labels, request=axes, scratch=request["scratch"]
         )

@@ -29,10 +29,32 @@ def test_it_is_run(cli: Cli) -> None:
     assert str(EXAMPLE) not in exported
 
 
+def test_tokens_stand_beside_samples(cli: Cli) -> None:
+    words = (f"{EXAMPLE.parent / 'gpt.py'}:make", "batch=2", "device=cpu", "threads=1")
+    record = cli("run", *words, "--budget", 1, "--json").assert_ok().json
+    assert record["outcome"] == "ok"
+    workload, summary = record["workload"], record["summary"]
+    assert (workload["sample"], workload["unit"], workload["units_per_sample"]) == ("sample", "token", 64)
+    assert summary["units_per_s"]["median"] == pytest.approx(64 * summary["samples_per_s"]["median"])
+    shown = cli("results", "show", record["id"]).assert_ok().out
+    assert " samples/s " in shown
+    assert " tokens/s " in shown
+    assert "images" not in shown
+
+
+def test_an_optimizer_that_the_file_does_not_have(cli: Cli) -> None:
+    done = cli("run", f"{EXAMPLE.parent / 'lstm.py'}:make", "batch=2", "optimizer=own", "--json")
+    record = done.json
+    assert record["outcome"] == "unsupported"
+    assert "needs a function optimizer(parameters)" in record["failure"]["reason"]
+
+
 def test_it_is_told_of(reader: Cli) -> None:
     shown = reader("models", MODEL).assert_ok().out
     assert f"my_model:make: the torch module that make in {EXAMPLE} returns" in shown
     assert "images 3×32×32, 10 classes, 112,394 parameters" in shown
+    shown = reader("models", f"{EXAMPLE.parent / 'lstm.py'}:make").assert_ok().out
+    assert "x 50×batch×32 float32, kind batch int64 below 10, 50 frames a sample, 59,018 parameters" in shown
 
 
 def test_it_is_not_verified(reader: Cli) -> None:

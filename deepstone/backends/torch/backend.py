@@ -31,10 +31,10 @@ from deepstone.backends.torch.isolated import LayerRunner, isolated_programs
 from deepstone.backends.torch.memory import memory_by_layer
 from deepstone.backends.torch.network import lowered
 from deepstone.backends.torch.onednn import primitives_by_layer
-from deepstone.backends.torch.own_module import RefusesDropout
+from deepstone.backends.torch.own_module import OwnModule, RefusesDropout
 from deepstone.backends.torch.settings import Settings, apply
 from deepstone.backends.torch.trace import Tracer
-from deepstone.backends.torch.training import Batch, Steps
+from deepstone.backends.torch.training import Batch, OwnBatch, Steps
 from deepstone.graph.graph import Graph
 
 
@@ -87,12 +87,20 @@ class TorchBackend(Backend):
         torch.manual_seed(job.request["seed"])
         self._graph = Graph.from_worker_json(job.graph)
         self._network = lowered(self._graph, job.weights, settings)
-        samples, labels = torch.from_numpy(job.samples), torch.from_numpy(job.labels)
         self._model = self._compiled()
-        self._steps = Steps(self._model, Batch(samples, labels, settings), settings)
+        self._steps = self._make_steps(job)
         self._step = self._steps.function()
         phases = self.phases()
         self._tracer = Tracer(self._network, self._graph, self._steps, settings, phases, self.synchronize)
+
+    def _make_steps(self, job: Job) -> Steps:
+        steps = [module.step for module in self._network.modules() if isinstance(module, OwnModule)]
+        if steps and (step := steps[0]) is not None:
+            tensors = step.spec.batch(job.request["batch"], job.request["seed"])
+            batch = OwnBatch(tensors, self._settings)
+            return Steps(self._model, batch, self._settings, make_optimizer=step.optimizer)
+        samples, labels = torch.from_numpy(job.samples), torch.from_numpy(job.labels)
+        return Steps(self._model, Batch(samples, labels, self._settings), self._settings)
 
     def _compiled(self) -> nn.Module:
         if self._settings.compile_mode is None:

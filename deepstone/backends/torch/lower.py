@@ -45,14 +45,17 @@ class Lowering:
         for number, source in enumerate(sources):
             self._nodes[source] = self._fx.placeholder(f"input{number}")
         losses: list[fx.Node] = []
-        has_loss = any(isinstance(layer.op, ops.SoftmaxCrossEntropy) for layer in self._layers)
+        has_loss = any(isinstance(layer.op, ops.SoftmaxCrossEntropy | ops.ModuleLoss) for layer in self._layers)
         labels = self._fx.placeholder("labels") if has_loss else None
         for layer in self._layers:
             before = len(self._fx.nodes)
             if isinstance(layer.op, ops.SoftmaxCrossEntropy):
                 assert labels is not None
                 losses.append(self._loss(layer, layer.op, labels))
-            elif not isinstance(layer.op, ops.Input):
+            elif isinstance(layer.op, ops.ModuleLoss):
+                module = own_module(layer.op, dropout=self._dropout)
+                losses.append(self._call(layer, module, self._nodes[layer.inputs[0]]))
+            elif not isinstance(layer.op, ops.Input | ops.Tensors):
                 self._nodes[layer.name] = self._lower(layer)
             for node in islice(reversed(self._fx.nodes), len(self._fx.nodes) - before):
                 node.meta[LAYER] = layer.name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, cast
 
@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from deepstone.backends.base import Unsupported
+from deepstone.backends.torch.own_step import OwnStep, read_step
 from deepstone.errors import UsageError
 from deepstone.graph import ops
 from deepstone.graph.graph import Graph
@@ -33,16 +34,22 @@ _DROPOUT_FUNCTIONS: Final = (
 
 
 class OwnModule(nn.Module):
-    """Gives the module's first output, and turns its dropout layers off where the job does."""
+    """Runs the module on what a step gives it, and turns its dropout off where the job does.
 
-    def __init__(self, inner: nn.Module, *, dropout: bool) -> None:
+    `step` is what its file says of inputs and loss; without it the module takes images, and its first output counts.
+    """
+
+    def __init__(self, inner: nn.Module, *, dropout: bool, step: OwnStep | None = None) -> None:
         super().__init__()
         self.inner = inner
+        self.step = step
         self._dropout = dropout
+        self._run: Callable[[nn.Module, Any], Tensor] = _first_output if step is None else step.runner(inner)
+        if not dropout:
+            _turn_off_inner_dropout(inner)
 
-    def forward(self, images: Tensor) -> Tensor:
-        output = self.inner(images)
-        return output[0] if isinstance(output, (tuple, list)) else output
+    def forward(self, given: Any) -> Tensor:
+        return self._run(self.inner, given)
 
     def train(self, mode: bool = True) -> OwnModule:
         super().train(mode)
@@ -51,6 +58,18 @@ class OwnModule(nn.Module):
                 if isinstance(module, _DROPOUTS):
                     module.eval()
         return self
+
+
+def _first_output(inner: nn.Module, images: Tensor) -> Tensor:
+    output = inner(images)
+    return output[0] if isinstance(output, (tuple, list)) else output
+
+
+def _turn_off_inner_dropout(module: nn.Module) -> None:
+    """Recurrent and attention layers drop inside one call of torch, by a rate of their own."""
+    for each in module.modules():
+        if isinstance(each, (nn.RNNBase, nn.MultiheadAttention)):
+            each.dropout = 0.0
 
 
 class RefusesDropout(TorchFunctionMode):
@@ -68,16 +87,16 @@ class RefusesDropout(TorchFunctionMode):
         return func(*args, **options)
 
 
-def own_module(op: ops.Module, *, dropout: bool) -> OwnModule:
+def own_module(op: ops.Module | ops.ModuleLoss, *, dropout: bool) -> OwnModule:
     """The module that the graph means, with the initial values that it sets itself."""
     path = Path(op.path)
     content = read_file(path)
     if sha256_of(content) != op.sha256:
         raise Unsupported(f"{path} is not the file that this job was planned with; it was changed since")
-    inner, _ = call_to_stay(path, content, op.function)
+    inner, program = call_to_stay(path, content, op.function)
     if not isinstance(inner, nn.Module):
         raise Unsupported(f"{path}: {op.function} returned {type(inner).__name__}, not a torch.nn.Module")
-    return OwnModule(inner, dropout=dropout)
+    return OwnModule(inner, dropout=dropout, step=read_step(path, vars(program)))
 
 
 def leaves(module: nn.Module) -> list[tuple[str, nn.Module]]:
@@ -99,13 +118,23 @@ def describe(path: Path, function: str) -> dict[str, Any]:
     parameters = list(made.parameters())
     if not any(parameter.requires_grad for parameter in parameters):
         raise UsageError(f"{path}: the module that {function} returned has nothing to train")
-    shape = _input_shape(path, getattr(made, INPUT_SHAPE.lower(), vars(program).get(INPUT_SHAPE)))
-    return {
+    known = {
         "sha256": sha256_of(content),
-        "input_shape": list(shape),
-        "features": _features(made, shape, path, function),
         "weights": sum(parameter.numel() for parameter in parameters if parameter.requires_grad),
     }
+    step = read_step(path, vars(program))
+    if step is not None:
+        step.check(made, path, function)
+        return {
+            **known,
+            "values": step.spec.values,
+            "inputs": step.spec.words,
+            "unit": step.unit,
+            "units_per_sample": step.units_per_sample,
+            "own_optimizer": step.optimizer is not None,
+        }
+    shape = _input_shape(path, getattr(made, INPUT_SHAPE.lower(), vars(program).get(INPUT_SHAPE)))
+    return {**known, "input_shape": list(shape), "features": _features(made, shape, path, function)}
 
 
 def _input_shape(path: Path, told: object) -> tuple[int, int, int]:

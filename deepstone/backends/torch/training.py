@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM
+from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, Unsupported
+from deepstone.backends.torch.own_step import MakesOptimizer, own_optimizer
 from deepstone.backends.torch.settings import Settings
 
 
@@ -16,52 +17,86 @@ class Batch:
     """The synthetic batch where the axis `input` says it lies; `get` is the data phase."""
 
     def __init__(self, samples: Tensor, labels: Tensor, settings: Settings) -> None:
-        self._device = settings.device
-        self._memory_format = torch.channels_last if settings.channels_last else torch.contiguous_format
-        self._dtype = settings.weights
+        self._labels = labels
+        self._samples = _Placing(samples, settings)
         self._resident = settings.input == "resident"
         if self._resident:
-            self._samples, self._labels = (
-                self._placed(samples).requires_grad_(settings.input_grad),
-                labels.to(self._device),
-            )
+            self._placed, self._labels = self._samples.place(), labels.to(settings.device)
+            self._placed.requires_grad_(settings.input_grad)
         elif settings.input == "pinned":
-            self._samples, self._labels = samples.pin_memory(), labels.pin_memory()
-        else:
-            self._samples, self._labels = samples, labels
-
-    def _placed(self, images: Tensor) -> Tensor:
-        return images.to(
-            self._device,
-            dtype=self._dtype,
-            memory_format=self._memory_format,
-            copy=True,
-            non_blocking=self._samples_are_pinned,
-        )
-
-    @property
-    def _samples_are_pinned(self) -> bool:
-        return not self._resident and self._samples.is_pinned()
+            self._samples, self._labels = _Placing(samples.pin_memory(), settings), labels.pin_memory()
+        self._device = settings.device
 
     def get(self) -> tuple[Tensor, Tensor]:
         if self._resident:
-            return self._samples, self._labels
-        return self._placed(self._samples), self._labels.to(self._device, non_blocking=True)
+            return self._placed, self._labels
+        return self._samples.place(), self._labels.to(self._device, non_blocking=True)
 
     def forget_gradient(self) -> None:
-        self._samples.grad = None
+        self._placed.grad = None
+
+
+class OwnBatch:
+    """As Batch, of the tensors that a user's file names. It has no labels: those are one of the tensors, if any."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], settings: Settings) -> None:
+        pinned = settings.input == "pinned"
+        self._given = {name: _Placing(t.pin_memory() if pinned else t, settings) for name, t in tensors.items()}
+        self._resident: dict[str, Tensor] | None = None
+        if settings.input == "resident":
+            self._resident = {name: given.place() for name, given in self._given.items()}
+            self._given.clear()
+        if settings.input_grad:
+            assert self._resident is not None, "a rule says so"
+            wide = [tensor for tensor in self._resident.values() if tensor.is_floating_point()]
+            if not wide:
+                raise Unsupported("input_grad=on: no input of this model is of floating-point numbers")
+            for tensor in wide:
+                tensor.requires_grad_()
+
+    def get(self) -> tuple[Any, Any]:
+        if self._resident is not None:
+            return self._resident, None
+        return {name: given.place() for name, given in self._given.items()}, None
+
+    def forget_gradient(self) -> None:
+        for tensor in (self._resident or {}).values():
+            tensor.grad = None
+
+
+class _Placing:
+    """One tensor in host memory and how the job wants it on its device."""
+
+    def __init__(self, tensor: Tensor, settings: Settings) -> None:
+        self._tensor = tensor
+        self._options: dict[str, Any] = {"copy": True, "non_blocking": tensor.is_pinned()}
+        if tensor.is_floating_point():
+            self._options["dtype"] = settings.weights
+        if tensor.dim() == 4:
+            self._options["memory_format"] = torch.channels_last if settings.channels_last else torch.contiguous_format
+        self._device = settings.device
+
+    def place(self) -> Tensor:
+        return self._tensor.to(self._device, **self._options)
 
 
 class Steps:
     """Functions that run one step each, with no work of ours beside the framework's."""
 
-    def __init__(self, model: nn.Module, batch: Batch, settings: Settings) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        batch: Batch | OwnBatch,
+        settings: Settings,
+        *,
+        make_optimizer: MakesOptimizer | None = None,
+    ) -> None:
         self.last_loss: Tensor | None = None
         self._model = model
         self._batch = batch
         self._settings = settings
         self._a_parameter = next(model.parameters(), None)
-        self._optimizer = _optimizer(model, settings) if settings.phase == "train" else None
+        self._optimizer = _optimizer(model, settings, make_optimizer) if settings.phase == "train" else None
         scales = settings.autocast is torch.float16 and settings.phase != "forward"
         self._scaler = torch.amp.GradScaler(settings.device.type) if scales else None  # pyright: ignore[reportPrivateImportUsage]
 
@@ -182,9 +217,11 @@ def _plain_loss(model: nn.Module, samples: Tensor, labels: Tensor) -> Tensor:
     return model(samples, labels)
 
 
-def _optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
+def _optimizer(model: nn.Module, settings: Settings, make_own: MakesOptimizer | None) -> torch.optim.Optimizer:
     parameters = list(model.parameters())
     match settings.optimizer:
+        case "own":
+            return own_optimizer(make_own, parameters)
         case "momentum":
             return torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=MOMENTUM)
         case "momentum-fused":
