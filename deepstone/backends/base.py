@@ -14,6 +14,7 @@ STEP_PHASES = ("data", "forward", "backward", "update")  # of a whole training s
 LEARNING_RATE = 1e-4
 MOMENTUM = 0.9
 ADAM_LEARNING_RATE = 1e-4
+ADAMW_DECAY = 0.01  # of the weights, apart from the gradient: w = w - lr * decay * w, then as Adam
 
 
 class Unsupported(Exception):

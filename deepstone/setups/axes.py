@@ -236,9 +236,10 @@ _DECLARED = (
     _choice("dropout", ("off", "on"), "Whether dropout layers drop; off makes them the identity.", default="off"),
     _choice(
         "optimizer",
-        ("momentum", "momentum-fused", "sgd", "adam", OWN),
-        "momentum: SGD with momentum 0.9; momentum-fused: the same update in one kernel; sgd: without momentum; adam. "
-        "The learning rate is 0.0001. own: the one that the file of a torch module makes.",
+        ("momentum", "momentum-fused", "sgd", "adam", "adamw", OWN),
+        "momentum: SGD with momentum 0.9; momentum-fused: the same update in one kernel; sgd: without momentum; adam; "
+        "adamw: adam with a decoupled weight decay of 0.01. The learning rate is 0.0001. own: the one that a torch "
+        "module's file makes.",
         default="momentum",
     ),
     _choice(

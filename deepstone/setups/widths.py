@@ -4,7 +4,7 @@ from __future__ import annotations
 
 _VALUE_BYTES = {"fp64": 8, "bf16": 2, "bf16-mixed": 2, "fp16-mixed": 2}
 _MASTER_BYTES = {"bf16-mixed": 4, "fp16-mixed": 4}
-_OPTIMIZER_SLOTS = {"sgd": 0, "adam": 2}
+_OPTIMIZER_SLOTS = {"sgd": 0, "adam": 2, "adamw": 2}
 
 
 def value_bytes(precision: str) -> int:

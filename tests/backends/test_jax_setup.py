@@ -262,6 +262,7 @@ CANNOT = [
     ({"algorithm": "benchmark"}, "a CPU engine has no such mode"),
     ({"algorithm": "deterministic"}, "one of its GPU compiler"),
     ({"optimizer": "momentum-fused"}, "XLA fuses every update"),
+    ({"optimizer": "own"}, "one of torch's"),
     ({"isa": "avx2"}, "it would be one in name only"),
     ({"inter_threads": 2}, "XLA runs independent operations on the threads that share the work of one"),
     ({"input": "pinned"}, "page-locked memory serves copies to a GPU"),
@@ -305,7 +306,7 @@ class TestRefused:
             "compile": {"auto", "default"},
             "input_grad": {"off", "on"},
             "dropout": {"off", "on"},
-            "optimizer": {"momentum", "sgd", "adam"},
+            "optimizer": {"momentum", "sgd", "adam", "adamw"},
             "checkpointing": {"off", "on"},
             "input": {"resident", "host"},
         }

@@ -297,6 +297,7 @@ CANNOT: list[tuple[dict[str, Value], str]] = [
     ({"layout": "nchw", "precision": "fp64"}, "kernels for fp64 take NHWC only"),
     ({"layout": "nchw", "compile": "off"}, "MaxPoolGrad takes NHWC only"),
     ({"optimizer": "momentum-fused"}, "one kernel already"),
+    ({"optimizer": "own"}, "one of torch's"),
     ({"isa": "sse41"}, "compiled for AVX"),
     ({"algorithm": "benchmark"}, "a CPU engine has no such mode"),
     ({"input": "pinned"}, "page-locked memory serves copies to a GPU"),
@@ -351,7 +352,7 @@ class TestRefused:
             "compile": {"auto", "off", "graph", "default", "reduce-overhead", "max-autotune"},
             "input_grad": {"off", "on"},
             "dropout": {"off", "on"},
-            "optimizer": {"momentum", "momentum-fused", "sgd", "adam"},
+            "optimizer": {"momentum", "momentum-fused", "sgd", "adam", "adamw", "own"},
             "checkpointing": {"off", "on"},
             "input": {"resident", "host", "pinned"},
         }

@@ -305,7 +305,7 @@ class TestRefused:
             },  # one mode is tried: each takes a minute
             "input_grad": {"off", "on"},
             "dropout": {"off", "on"},
-            "optimizer": {"momentum", "momentum-fused", "sgd", "adam"},
+            "optimizer": {"momentum", "momentum-fused", "sgd", "adam", "adamw", "own"},
             "checkpointing": {"off", "on"},
             "input": {"resident", "host", "pinned"},
         }

@@ -43,7 +43,10 @@ _REFUSED: dict[str, dict[str, str]] = {
         "max-autotune": "XLA has no such mode; jit is compile=default",
     },
     "precision": {"fp16-mixed": "JAX has no loss scaling of its own, which training in fp16 needs; use bf16-mixed"},
-    "optimizer": {"momentum-fused": "XLA fuses every update, so there is one way only; use optimizer=momentum"},
+    "optimizer": {
+        "momentum-fused": "XLA fuses every update, so there is one way only; use optimizer=momentum",
+        "own": "an optimizer of your own is one of torch's",
+    },
 }
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
-from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM
+from deepstone.backends.base import ADAM_LEARNING_RATE, ADAMW_DECAY, LEARNING_RATE, MOMENTUM
 from deepstone.backends.jax.arrays import place
 from deepstone.backends.jax.network import Network
 from deepstone.backends.jax.settings import Settings
@@ -233,8 +233,14 @@ def _adam(parameters: Sequence[Any], slots: Any, gradients: Sequence[Any]) -> tu
     return moved, (means, squares, steps)
 
 
+def _adamw(parameters: Sequence[Any], slots: Any, gradients: Sequence[Any]) -> tuple[list[Any], Any]:
+    kept = 1 - ADAM_LEARNING_RATE * ADAMW_DECAY
+    return _adam([(w * kept).astype(w.dtype) for w in parameters], slots, gradients)
+
+
 OPTIMIZERS = {
     "momentum": Optimizer(_zeros, _momentum),
     "sgd": Optimizer(lambda parameters: [], _sgd),
     "adam": Optimizer(_adam_start, _adam),
+    "adamw": Optimizer(_adam_start, _adamw),
 }

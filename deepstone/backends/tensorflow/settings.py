@@ -76,6 +76,8 @@ def apply(request: Mapping[str, Any]) -> Settings:
     compile_mode = _compile_mode(str(request["compile"]), str(request["engine"]))
     engine = _engine(str(request["engine"]), compile_mode, device)
     precision = _precision(str(request["precision"]), device)
+    if request["optimizer"] == "own":
+        raise Unsupported("an optimizer of your own is one of torch's")
     if request["optimizer"] == "momentum-fused":
         raise Unsupported("TensorFlow's momentum update is one kernel already; use optimizer=momentum")
     _check_isa(str(request["isa"]))

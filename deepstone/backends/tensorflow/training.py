@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import tensorflow as tf
 
-from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM
+from deepstone.backends.base import ADAM_LEARNING_RATE, ADAMW_DECAY, LEARNING_RATE, MOMENTUM
 from deepstone.backends.owners import UPDATE
 from deepstone.backends.tensorflow.arrays import Variables
 from deepstone.backends.tensorflow.lower import Pass
@@ -123,7 +123,7 @@ def _copied(samples: Any, labels: Any, settings: Settings) -> Callable[[], tuple
 
 def _make_update(name: str, parameters: list[Any]) -> Update:
     """Takes gradients in the order of the parameters. One kernel per parameter writes over it and its slots."""
-    return {"momentum": _momentum, "sgd": _sgd, "adam": _adam}[name](parameters)
+    return {"momentum": _momentum, "sgd": _sgd, "adam": _adam, "adamw": _adamw}[name](parameters)
 
 
 def _zeros_like(parameters: list[Any]) -> list[Any]:
@@ -179,5 +179,18 @@ def _adam(parameters: list[Any]) -> Update:
                 epsilon=tf.cast(epsilon, dtype),
                 grad=gradient,
             )
+
+    return update
+
+
+def _adamw(parameters: list[Any]) -> Update:
+    """Weights decay first, apart from the gradient, as in torch."""
+    as_adam = _adam(parameters)
+
+    def update(gradients: list[Tensor]) -> None:
+        for parameter in parameters:
+            kept = tf.constant(1.0 - ADAM_LEARNING_RATE * ADAMW_DECAY, parameter.dtype)
+            parameter.assign(parameter * kept, read_value=False)
+        as_adam(gradients)
 
     return update

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, Unsupported
+from deepstone.backends.base import ADAM_LEARNING_RATE, ADAMW_DECAY, LEARNING_RATE, MOMENTUM, Unsupported
 from deepstone.backends.torch.own_step import MakesOptimizer, own_optimizer
 from deepstone.backends.torch.settings import Settings
 
@@ -228,5 +228,7 @@ def _optimizer(model: nn.Module, settings: Settings, make_own: MakesOptimizer | 
             return torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=MOMENTUM, fused=True)
         case "sgd":
             return torch.optim.SGD(parameters, lr=LEARNING_RATE)
+        case "adamw":
+            return torch.optim.AdamW(parameters, lr=ADAM_LEARNING_RATE, weight_decay=ADAMW_DECAY)
         case _:
             return torch.optim.Adam(parameters, lr=ADAM_LEARNING_RATE)
