@@ -15,6 +15,7 @@ from deepstone.cli.jobs import findings_of, first_look, plan, present, quiet_mac
 from deepstone.cli.options import (
     Axes,
     Budget,
+    Image,
     Json,
     Model,
     StorePath,
@@ -24,6 +25,8 @@ from deepstone.cli.options import (
     examples,
     file,
     flag,
+    image_size,
+    image_words,
 )
 from deepstone.cli.output import Column, print_lines, print_table
 from deepstone.errors import UsageError
@@ -54,6 +57,7 @@ _SHOWS = 0.005  # of the step; less is not worth a sentence
 def layers(
     model: Model,
     axes: Axes = None,
+    image: Image = None,
     method: Annotated[
         str, typer.Option("--method", help="in-place, isolated or both.", metavar="METHOD", show_default=True)
     ] = "both",
@@ -83,7 +87,7 @@ def layers(
     requests = expand(choices)
     if trace is not None and len(requests) > 1:
         raise UsageError("--trace: one file holds one framework's trace; name one framework")
-    loaded = load_model(model, frameworks=choices.get("framework", ()), timeout_s=timeout)
+    loaded = load_model(model, frameworks=choices.get("framework", ()), timeout_s=timeout, image=image_size(image))
     check_folder(trace)
     check_figure(output)
     # Only now what is slow to import: a word that is wrong is told at once.
@@ -101,7 +105,7 @@ def layers(
     options = changed(("--budget", budget, 20.0), ("--timeout", timeout, 1800.0))
     options += [] if method == "both" else ["--method", method]
     options += ["--kernels"] if kernels else []
-    jobs = plan(loaded, requests, ("deepstone", "layers", model), options)
+    jobs = plan(loaded, requests, ("deepstone", "layers", model), [*image_words(image), *options])
     quiet = quiet_machine(begin, wait_until_quiet)
     kept = FindingStore.open(store)
 

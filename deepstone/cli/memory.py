@@ -12,7 +12,19 @@ from deepstone.absent import Absent
 from deepstone.cli.draw import FigureFile, check_figure
 from deepstone.cli.findings import FindingStore
 from deepstone.cli.jobs import findings_of, plan, present, refuse_lists
-from deepstone.cli.options import Axes, Json, Model, StorePath, Timeout, changed, examples, flag
+from deepstone.cli.options import (
+    Axes,
+    Image,
+    Json,
+    Model,
+    StorePath,
+    Timeout,
+    changed,
+    examples,
+    flag,
+    image_size,
+    image_words,
+)
 from deepstone.cli.output import Column, print_lines, print_table
 from deepstone.errors import UsageError, shown
 from deepstone.units import bytes_, percent
@@ -50,6 +62,7 @@ _MOST_BYTES = 2**50
 def memory(
     model: Model,
     axes: Axes = None,
+    image: Image = None,
     largest_batch: Annotated[bool, flag("--largest-batch", "Find the largest batch that fits, by running it.")] = False,
     limit: Annotated[
         str | None,
@@ -81,14 +94,14 @@ def memory(
     refuse_lists(choices, "memory")
     check_figure(output)
     requests = expand(choices)
-    loaded = load_model(model, frameworks=choices.get("framework", ()), timeout_s=timeout)
+    loaded = load_model(model, frameworks=choices.get("framework", ()), timeout_s=timeout, image=image_size(image))
     # Only now what is slow to import: a word that is wrong is told at once.
     from deepstone.runner.findings import memory_finding
 
     options = changed(("--timeout", timeout, 900.0))
     options += ["--largest-batch"] if largest_batch else []
     options += ["--memory", str(limit_bytes)] if limit_bytes is not None else []
-    jobs = plan(loaded, requests, ("deepstone", "memory", model), options)
+    jobs = plan(loaded, requests, ("deepstone", "memory", model), [*image_words(image), *options])
 
     def find(job: Job, bar: Bar) -> Finding:
         return memory_finding(

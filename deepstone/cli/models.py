@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 from deepstone.cli.completion import complete_model
-from deepstone.cli.options import MODEL_HELP, Json, Timeout, argument, examples, file, flag
+from deepstone.cli.options import MODEL_HELP, Image, Json, Timeout, argument, examples, file, flag, image_size
 from deepstone.cli.output import Column, Data, note, print_json, print_lines, print_table
 from deepstone.errors import UsageError
 from deepstone.graph.cost import COST_UNKNOWN, FP32_BYTES, graph_cost, layer_cost
@@ -28,6 +28,7 @@ def models(
         Path | None, file("--export", help="Write the model to FILE: .onnx, .json or .prototxt.")
     ] = None,
     force: Annotated[bool, flag("--force", "Let --export write over a file.")] = False,
+    image: Image = None,
     timeout: Timeout = 300.0,
     json: Json = False,
 ) -> None:
@@ -39,7 +40,7 @@ def models(
         return
     from deepstone.exchange.load import load_model
 
-    graph = load_model(name, timeout_s=timeout).graph
+    graph = load_model(name, timeout_s=timeout, image=image_size(image)).graph
     if export_to is not None:
         from deepstone.exchange.export import export
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +12,7 @@ import typer
 
 from deepstone.cli.completion import complete_axis, complete_model
 from deepstone.cli.output import note
-from deepstone.errors import StoreError, UsageError
+from deepstone.errors import StoreError, UsageError, shown
 from deepstone.setups.request import changed as changed
 
 if TYPE_CHECKING:
@@ -62,6 +63,14 @@ Axes = Annotated[
     list[str] | None,
     argument("AXIS=VALUE", "The setup, as in batch=32 layout=nchw,nhwc; `deepstone axes` lists all.", complete_axis),
 ]
+Image = Annotated[
+    str | None,
+    typer.Option(
+        "--input",
+        help="The size of an image, as 3x224x224, for a .prototxt or .onnx file that leaves it open.",
+        metavar="CxHxW",
+    ),
+]
 Filter = Annotated[
     list[str] | None,
     argument("NAME=VALUE", "Only runs with these values, as in model=resnet50 outcome=ok layout=nhwc."),
@@ -105,6 +114,21 @@ def examples(*lines: str, before: str = "") -> str:
     """The end of a command's help, its lines kept as they are."""
     listed = "\n".join(f"  {line}" for line in lines)
     return f"{before}\n\nExamples:\n\n\b\n{listed}".strip()
+
+
+def image_size(text: str | None) -> tuple[int, int, int] | None:
+    """What --input says: channels, height, width."""
+    if text is None:
+        return None
+    if not re.fullmatch(r"[1-9][0-9]{0,5}(x[1-9][0-9]{0,5}){2}", text):
+        raise UsageError(f"--input {shown(text)}: must be channels, height and width, as in 3x224x224")
+    channels, height, width = map(int, text.split("x"))
+    return channels, height, width
+
+
+def image_words(text: str | None) -> list[str]:
+    """The option again, for the command that a record keeps."""
+    return [] if text is None else ["--input", text]
 
 
 def store_folder(given: Path | None) -> Path:

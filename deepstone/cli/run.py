@@ -10,6 +10,7 @@ from deepstone.cli.jobs import first_look, measure_all, plan, print_plan, quiet_
 from deepstone.cli.options import (
     Axes,
     DryRun,
+    Image,
     Json,
     Model,
     StorePath,
@@ -18,6 +19,8 @@ from deepstone.cli.options import (
     WaitUntilQuiet,
     changed,
     examples,
+    image_size,
+    image_words,
     seconds,
     store_folder,
 )
@@ -37,6 +40,7 @@ EXAMPLES = examples(
 def run(
     model: Model,
     axes: Axes = None,
+    image: Image = None,
     target: Target = 2.0,
     budget: Annotated[
         float,
@@ -73,7 +77,7 @@ def run(
     begin = first_look()
     choices = parse_words(axes or [])
     requests = expand(choices)
-    loaded = load_model(model, frameworks=choices.get("framework", ()), timeout_s=timeout)
+    loaded = load_model(model, frameworks=choices.get("framework", ()), timeout_s=timeout, image=image_size(image))
     # Only now what is slow to import: a word that is wrong is told at once.
     from deepstone.measure.effort import Effort
 
@@ -84,7 +88,7 @@ def run(
         ("--launches", launches, 1),
         ("--timeout", timeout, 900.0),
     )
-    jobs = plan(loaded, requests, ("deepstone", "run", model), options)
+    jobs = plan(loaded, requests, ("deepstone", "run", model), [*image_words(image), *options])
     if dry_run:
         print_plan(jobs, as_json=json)
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from deepstone.cli.jobs import refuse_lists, refuse_opaque
-from deepstone.cli.options import Axes, Json, Model, Timeout, examples
+from deepstone.cli.options import Axes, Image, Json, Model, Timeout, examples, image_size, image_words
 from deepstone.cli.output import Column, Data, note, print_json, print_lines, print_table
 from deepstone.cli.progress import progress_bar
 from deepstone.errors import MissingError, UsageError
@@ -29,7 +29,7 @@ EXAMPLES = examples(
 )
 
 
-def verify(model: Model, axes: Axes = None, timeout: Timeout = 1800.0, json: Json = False) -> None:
+def verify(model: Model, axes: Axes = None, image: Image = None, timeout: Timeout = 1800.0, json: Json = False) -> None:
     """Check that frameworks compute the same: layer by layer, and whole steps, against a float64 reference.
 
     Exit codes: 0 all the same, 1 one differs or fails (the first layer that disagrees is named), 4 one is missing.
@@ -39,7 +39,7 @@ def verify(model: Model, axes: Axes = None, timeout: Timeout = 1800.0, json: Jso
 
     choices = parse_words(axes or [])
     refuse_lists(choices, "verify")
-    loaded = load_model(model, frameworks=choices.get("framework", ()), timeout_s=timeout)
+    loaded = load_model(model, frameworks=choices.get("framework", ()), timeout_s=timeout, image=image_size(image))
     refuse_opaque(loaded.graph, "verify")
     # Only now what is slow to import: a word that is wrong is told at once.
     _refuse_what_is_not_checked(choices)
@@ -47,7 +47,7 @@ def verify(model: Model, axes: Axes = None, timeout: Timeout = 1800.0, json: Jso
 
     given = {name: values[0] for name, values in choices.items() if name != "framework"}
     names = [str(name) for name in choices.get("framework") or _installed()]
-    command = ("deepstone", "verify", model, *(axes or []))
+    command = ("deepstone", "verify", model, *(axes or []), *image_words(image))
     jobs = {name: _job(loaded, {**given, "framework": name}, command) for name in names}
     if "framework" not in choices:
         jobs = _able(jobs)

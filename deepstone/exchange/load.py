@@ -5,31 +5,42 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from deepstone.errors import UsageError
 from deepstone.graph.graph import Graph
+from deepstone.graph.ops import Shape
 from deepstone.models.load import FRAMEWORK, ForeignModelError, LoadedModel, load_in_process
 from deepstone.models.reading import absolute, read_file, sha256_of
 
 
-def load_model(reference: str, *, frameworks: Iterable[object] = (), timeout_s: float | None = None) -> LoadedModel:
+def load_model(
+    reference: str,
+    *,
+    frameworks: Iterable[object] = (),
+    timeout_s: float | None = None,
+    image: Shape | None = None,
+) -> LoadedModel:
     """The model that `reference` means; UsageError in one line when there is none, MissingError when a library is.
 
     A Python file that is for torch is looked at by the first torch of the `frameworks` that the user named: it has what
     the file needs. It has `timeout_s` to make a model, which the user gave with --timeout; a usual time otherwise.
+    `image` is the size of an image, given with --input: for files that may leave it open.
     """
+    if image is not None and not reference.endswith((".onnx", ".prototxt")):
+        raise UsageError(f"--input: {reference} has its own size of images; it is for .onnx and .prototxt files")
     if reference.endswith(".onnx"):
-        return _load_onnx(absolute(reference))
+        return _load_onnx(absolute(reference), image)
     path, _, function = reference.rpartition(":")
     if path.endswith(".py"):
         return _load_python(absolute(path), function, frameworks, timeout_s)
-    return load_in_process(reference)
+    return load_in_process(reference, image=image)
 
 
-def _load_onnx(path: Path) -> LoadedModel:
+def _load_onnx(path: Path, image: Shape | None) -> LoadedModel:
     from deepstone.exchange.onnx_file import LIMIT_BYTES
     from deepstone.exchange.onnx_read import read
 
     content = read_file(path, LIMIT_BYTES)
-    return _loaded(read(path, content), path, content)
+    return _loaded(read(path, content, image=image), path, content)
 
 
 def _load_python(path: Path, function: str, frameworks: Iterable[object], timeout_s: float | None) -> LoadedModel:

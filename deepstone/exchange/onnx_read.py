@@ -16,17 +16,21 @@ from deepstone.exchange.onnx_file import PRODUCER, OnnxFile, parse, readable
 from deepstone.exchange.onnx_nodes import HANDLERS
 from deepstone.exchange.onnx_reader import REMEDY, Reader, some
 from deepstone.graph.graph import Graph
+from deepstone.graph.ops import Shape
 
 _LISTED: Final = 10  # kinds that one line holds
 _NODES_LISTED: Final = 3
 
 
-def read(path: Path, content: bytes) -> Graph:
-    """The graph in an ONNX file, or a GraphError of one line that begins with the file's name."""
+def read(path: Path, content: bytes, *, image: Shape | None = None) -> Graph:
+    """The graph in an ONNX file, or a GraphError of one line that begins with the file's name.
+
+    `image` stands for the size of images that the file says or leaves open.
+    """
     file = parse(path, content)
     try:
         _refuse_unknown(file)
-        reader = Reader(file, HANDLERS)
+        reader = Reader(file, HANDLERS, image)
         reader.take_nodes()
         name = file.name if file.producer == PRODUCER else path.stem
         return Graph(name, reader.finished())

@@ -35,7 +35,7 @@ def some(texts: Sequence[str], most: int, between: str = ", ") -> str:
 class Reader:
     """Goes through the nodes in their order, with what is known of every array so far."""
 
-    def __init__(self, file: OnnxFile, handlers: Handlers) -> None:
+    def __init__(self, file: OnnxFile, handlers: Handlers, image: Shape | None = None) -> None:
         self._file = file
         self._handlers = handlers
         self._constants: dict[str, Constant] = dict(file.constants)
@@ -51,21 +51,21 @@ class Reader:
             for name in node.inputs:
                 self._readers.setdefault(name, []).append(node)
         self._gates: set[str] = set()  # arrays that have a height and a width of 1, which their layers do not have
-        self._batch = self._take_input()
+        self._batch = self._take_input(image)
 
-    def _take_input(self) -> int | str:
+    def _take_input(self, given: Shape | None) -> int | str:
         """The one image that goes in; gives the batch as the file has it."""
         inputs = {name: sides for name, sides in self._file.inputs.items() if self._uses[name]}
         if len(inputs) != 1:
             listed = some([readable(name) for name in inputs], _LISTED) or "none"
             raise Refused(f"must have exactly one input, the images; it has {listed}")
         ((name, sides),) = inputs.items()
-        image = tuple(side for side in sides[1:] if isinstance(side, int) and side > 0)
+        image = given or tuple(side for side in sides[1:] if isinstance(side, int) and side > 0)
         if len(sides) != 4 or len(image) != 3:
             shown = readable(", ".join(map(str, sides)))
             raise Refused(
                 f"input {readable(name)!r} must be images of a known size, [batch, channels, height, width], "
-                f"not [{shown}]; export it with fixed sizes"
+                f"not [{shown}]; say their size with --input, as in --input 3x224x224"
             )
         layer = self._named(name)
         self._layers[layer] = Layer(name=layer, op=ops.Input(shape=image))

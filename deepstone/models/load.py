@@ -13,6 +13,7 @@ from typing import Any
 
 from deepstone.errors import GraphError, UsageError, nearest
 from deepstone.graph.graph import Graph
+from deepstone.graph.ops import Shape
 from deepstone.models.program import call
 from deepstone.models.reading import FORMS, absolute, one_line, read_file, sha256_of
 from deepstone.models.zoo import ZOO, make
@@ -34,7 +35,7 @@ class ForeignModelError(UsageError):
     """The file is for a framework's own Python: that framework is not in this one, or the function made its module."""
 
 
-def load_in_process(reference: str) -> LoadedModel:
+def load_in_process(reference: str, *, image: Shape | None = None) -> LoadedModel:
     """The model that `reference` means, or a UsageError of one line that says why there is none. Runs a Python file."""
     if reference in ZOO:
         return LoadedModel(graph=make(reference), name=reference, source="zoo", file_sha256="")
@@ -46,7 +47,7 @@ def load_in_process(reference: str) -> LoadedModel:
     if reference.endswith(".prototxt"):
         from deepstone.models.caffe.network import load_prototxt
 
-        return load_prototxt(reference)[0]
+        return load_prototxt(reference, image=image)[0]
     if reference.endswith(".py"):
         raise UsageError(f"{reference!r} does not say which function makes the graph; write FILE.py:FUNCTION")
     if any(character in reference for character in "/:."):

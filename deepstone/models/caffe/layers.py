@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from deepstone.graph import ops
-from deepstone.graph.ops import Pad, Pair
+from deepstone.graph.ops import Op, Pad, Pair
 from deepstone.models.caffe.fields import Fields
 from deepstone.models.caffe.layer import CaffeLayer, refuse_partial_training
 from deepstone.models.caffe.sources import PARAMETERS as SOURCE_PARAMETERS
@@ -34,7 +34,9 @@ _PARAMETERS = (
     "pooling_param",
     "relu_param",
     "scale_param",
+    "sigmoid_param",
     "softmax_param",
+    "tanh_param",
 )
 
 
@@ -106,7 +108,8 @@ def _pooling(layer: CaffeLayer) -> Part:
     method = p.choice("pool", ("MAX", "AVE", "STOCHASTIC"), "MAX")
     if method == "STOCHASTIC":
         p.error("pool: STOCHASTIC is not supported", p.line_of("pool"))
-    rounds_up = p.choice("round_mode", ("CEIL", "FLOOR"), "CEIL") == "CEIL"
+    # BVLC's Caffe has round_mode; others have ceil_mode for the same.
+    rounds_up = p.choice("round_mode", ("CEIL", "FLOOR"), "CEIL") == "CEIL" and p.truth("ceil_mode", True)
     stride = _pair(p, "stride", default=1, sided="stride")
     sides = _pair(p, "pad", default=0, sided="pad")
     if p.truth("global_pooling", False):
@@ -140,6 +143,14 @@ def _relu(layer: CaffeLayer) -> Part:
     if p.number("negative_slope", 0.0) != 0.0:
         p.error("negative_slope: only 0 is supported", p.line_of("negative_slope"))
     return Compute(op=ops.Relu())
+
+
+def _plain(parameters: str, op: Op) -> Callable[[CaffeLayer], Part]:
+    def read(layer: CaffeLayer) -> Part:
+        layer.fields.message(parameters).ignore("engine")
+        return Compute(op=op)
+
+    return read
 
 
 def _lrn(layer: CaffeLayer) -> Part:
@@ -183,11 +194,11 @@ def _eltwise(layer: CaffeLayer) -> Part:
     p = layer.fields.message("eltwise_param")
     p.ignore("stable_prod_grad", "engine")
     operation = p.choice("operation", ("PROD", "SUM", "MAX"), "SUM")
-    if operation != "SUM":
-        p.error(f"operation: {operation} is not supported, only SUM", p.line_of("operation"))
+    if operation == "MAX" or (operation == "PROD" and len(layer.bottoms) != 2):
+        p.error(f"operation: {operation} is not supported, only SUM, and PROD of two", p.line_of("operation"))
     if any(coefficient != 1.0 for coefficient in p.numbers("coeff")):
         p.error("coeff: only 1 is supported", p.line_of("coeff"))
-    return Compute(op=ops.Add())
+    return Compute(op=ops.Multiply() if operation == "PROD" else ops.Add())
 
 
 def _concat(layer: CaffeLayer) -> Part:
@@ -292,10 +303,12 @@ _TYPES = {
     "Pooling": _Type(read=_pooling),
     "ReLU": _Type(read=_relu),
     "Scale": _Type(read=_scale, has_weights=True),
+    "Sigmoid": _Type(read=_plain("sigmoid_param", ops.Sigmoid())),
     "Silence": _Type(read=_left_out, bottoms=(0, _ANY), tops=(0, 0)),
     "Softmax": _Type(read=_softmax),
     "SoftmaxWithLoss": _Type(read=_softmax_with_loss, bottoms=(2, 2), tops=(0, 2)),
     "Split": _Type(read=_hand_on, tops=(1, _ANY)),
+    "TanH": _Type(read=_plain("tanh_param", ops.Tanh())),
     **{name: _Type(read=_from_outside, bottoms=(0, 0), tops=(1, _ANY)) for name in SOURCE_TYPES},
 }
 TYPES = frozenset(_TYPES)

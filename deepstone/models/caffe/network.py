@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from deepstone.errors import GraphError
 from deepstone.graph.graph import Graph
+from deepstone.graph.ops import Shape
 from deepstone.models.caffe.fields import Fields, FileErrors
 from deepstone.models.caffe.layer import (
     CaffeLayer,
@@ -36,16 +37,21 @@ class CaffeNetwork:
     batch: int
 
 
-def load_prototxt(reference: str, phase: Phase = "TRAIN") -> tuple[LoadedModel, int]:
-    """The model, and the batch that the file itself asks for; UsageError in one line when there is none."""
+def load_prototxt(reference: str, phase: Phase = "TRAIN", *, image: Shape | None = None) -> tuple[LoadedModel, int]:
+    """The model, and the batch that the file itself asks for; UsageError in one line when there is none.
+
+    `image` is the size of an image where the user gave it: it stands for what the file says or leaves open.
+    """
     path = absolute(reference)
     content = read_file(path, LIMIT_BYTES)
-    found = network(content, file=str(path), name=Path(path).stem, phase=phase)
+    found = network(content, file=str(path), name=Path(path).stem, phase=phase, image_size=image)
     model = LoadedModel(graph=found.graph, name=found.graph.name, source=str(path), file_sha256=sha256_of(content))
     return model, found.batch
 
 
-def network(content: bytes, *, file: str, name: str, phase: Phase = "TRAIN") -> CaffeNetwork:
+def network(
+    content: bytes, *, file: str, name: str, phase: Phase = "TRAIN", image_size: Shape | None = None
+) -> CaffeNetwork:
     """The network in a .prototxt. `name` is what it is called if it does not say so itself.
 
     GraphError, in one line: the first place where the text is malformed; or else all layer types and parameters that
@@ -54,7 +60,7 @@ def network(content: bytes, *, file: str, name: str, phase: Phase = "TRAIN") -> 
     errors = FileErrors(file)
     net = Fields(parse(content, file), "", errors)
     own_name = net.text("name")
-    declared = declared_sources(net)
+    declared = declared_sources(net, given=image_size is not None)
     layers = present(layers_of(net), net_state(net, phase))
     net.ignore("debug_info")
     if net.truth("force_backward", False):
@@ -70,6 +76,8 @@ def network(content: bytes, *, file: str, name: str, phase: Phase = "TRAIN") -> 
     errors.raise_if_any()
 
     sources = declared + [source for _, part in parts if isinstance(part, FromOutside) for source in part.sources]
+    if image_size is not None:
+        sources = _sized(sources, parts, image_size)
     image = _image(sources, parts, file)
     wiring = Wiring(file, image, sources, has_loss=has_loss)
     for layer, part in parts:
@@ -89,6 +97,21 @@ def _refuse_frozen_statistics(layers: Sequence[CaffeLayer], *, has_loss: bool) -
     for layer in layers:
         if layer.type == "BatchNorm" and layer.fields.message("batch_norm_param").truth("use_global_stats", False):
             layer.fields.error("use_global_stats: true in training is not supported")
+
+
+def _sized(sources: Sequence[Source], parts: Sequence[tuple[CaffeLayer, Part]], image_size: Shape) -> list[Source]:
+    """The sources with that size for images; one more for the first blob read that nothing gives, if all are labels."""
+    sized = [
+        source if len(source.shape) == 1 else replace(source, shape=(source.batch or 1, *image_size), unknown="")
+        for source in sources
+    ]
+    if any(len(source.shape) == 4 for source in sized):
+        return sized
+    layer = next((layer for layer, part in parts if isinstance(part, Compute) and layer.bottoms), None)
+    if layer is None:
+        return sized
+    blob = layer.bottoms[0]
+    return [Source(blob=blob, name=blob, line=layer.line, shape=(1, *image_size), batch=None), *sized]
 
 
 def _image(sources: Sequence[Source], parts: Sequence[tuple[CaffeLayer, Part]], file: str) -> Source:

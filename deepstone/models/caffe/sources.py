@@ -12,8 +12,9 @@ from deepstone.models.caffe.fields import Fields
 from deepstone.models.caffe.layer import CaffeLayer
 
 REMEDY = (
-    'add transform_param { crop_size: N }, or put in its place layer { name: "data" type: "Input" top: "data" '
-    'top: "label" input_param { shape { dim: 64 dim: 3 dim: N dim: N } shape { dim: 64 } } }'
+    "say it with --input, as in --input 3x224x224, or add transform_param { crop_size: N }, or put in its place "
+    'layer { name: "data" type: "Input" top: "data" top: "label" '
+    "input_param { shape { dim: 64 dim: 3 dim: N dim: N } shape { dim: 64 } } }"
 )
 
 
@@ -29,7 +30,7 @@ class Source:
     unknown: str = ""  # why the shape is not known
 
 
-def declared_sources(net: Fields) -> list[Source]:
+def declared_sources(net: Fields, *, given: bool = False) -> list[Source]:
     """Those of the `input` fields of deploy networks: a shape for each, or four `input_dim` for each."""
     blobs = net.texts("input")
     shapes = _shapes(net.messages("input_shape"))
@@ -38,6 +39,8 @@ def declared_sources(net: Fields) -> list[Source]:
         if len(dims) != 4 * len(blobs):
             net.error(f"{len(dims)} input_dim for {len(blobs)} input; each takes four", net.line_of("input_dim"))
         shapes = [tuple(dims[start : start + 4]) for start in range(0, len(dims), 4)]
+    if given:  # whoever asks knows the size
+        shapes += [()] * (len(blobs) - len(shapes))
     if len(shapes) < len(blobs):
         net.error("each input needs an input_shape, or four input_dim", net.line_of("input"))
     line = net.line_of("input")

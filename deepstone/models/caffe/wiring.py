@@ -105,16 +105,19 @@ class Wiring:
         ]
         losses = any(isinstance(layer.op, ops.SoftmaxCrossEntropy) for layer in self._layers)
         for end in ends:
-            if losses or not isinstance(end.op, ops.Dense):
+            classes = isinstance(end.op, ops.Dense) or self._shapes[end.name][1:] == (1, 1)  # one number for each
+            if losses or not classes:
                 why = (
                     ""
                     if losses
-                    else ", and the network has no loss; let it end in InnerProduct, Softmax or SoftmaxWithLoss"
+                    else ", and the network has no loss; let it end in InnerProduct, Softmax or SoftmaxWithLoss, "
+                    "or in one pixel per class, as after a Pooling with global_pooling: true"
                 )
                 raise self._wrong_at(end.name, f"nothing in the network uses its output{why}")
         for end in ends:
             name = LOSS if len(ends) == 1 else f"{end.name}/{LOSS}"
-            self._put(self._free(name), ops.SoftmaxCrossEntropy(), (end.name,), self._lines[end.name])
+            line = self._lines[end.name]
+            self._put(self._free(name), ops.SoftmaxCrossEntropy(), (self._flat(end.name, line),), line)
         return self._named()
 
     def _compute(self, layer: CaffeLayer, op: Op) -> None:

@@ -232,6 +232,8 @@ _WRITERS: dict[type[Op], Callable[[Any, Sequence[Shape]], tuple[str, _Pairs]]] =
     ops.Lrn: _lrn,
     ops.MaxPool: _pool,
     ops.Relu: _plain("ReLU"),
+    ops.Sigmoid: _plain("Sigmoid"),
+    ops.Tanh: _plain("TanH"),
 }
 
 

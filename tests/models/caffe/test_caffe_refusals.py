@@ -90,7 +90,7 @@ def test_long_lists_end() -> None:
             layer("Dropout", "x", "data", "x", "dropout_param { dropout_ratio: 1 }"),
             "rate must be at least 0 and below 1",
         ),
-        (layer("Eltwise", "x", ["data", "data"], "x", "eltwise_param { operation: PROD }"), "PROD is not supported"),
+        (layer("Eltwise", "x", ["data", "data"], "x", "eltwise_param { operation: MAX }"), "MAX is not supported"),
         (layer("Eltwise", "x", ["data", "data"], "x", "eltwise_param { coeff: 1 coeff: -1 }"), "coeff: only 1"),
         (layer("Concat", "x", ["data", "data"], "x", "concat_param { axis: 2 }"), "axis: only 1"),
         (layer("Flatten", "x", "data", "x", "flatten_param { axis: 2 }"), "only from axis 1"),
