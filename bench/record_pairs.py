@@ -44,8 +44,9 @@ def record(pairs: int, budget_s: float) -> dict[str, Any]:
         machine=machine,
         command=("deepstone", "compare", MODEL, *(f"{name}={value}" for name, value in REQUEST.items()), "--"),
     )
-    comparison = compare_jobs(job, job, Effort(budget_s=budget_s), pairs=pairs, on_progress=on_progress)
-    if comparison.a is None or comparison.b is None or comparison.time_ratio is None:
+    comparison = compare_jobs([job, job], Effort(budget_s=budget_s), groups=pairs, on_progress=on_progress)
+    a, b = comparison.sides
+    if a is None or b is None or not comparison.ratios:
         raise SystemExit(f"a side failed: {comparison}")
     return {
         "what": "step times in seconds: pairs of launches of one setup, [a, b], each a list of blocks",
@@ -56,9 +57,9 @@ def record(pairs: int, budget_s: float) -> dict[str, Any]:
         "cpu": str(machine.cpu.model),
         "usable_cores": machine.usable_cores,
         "torch": torch.__version__,
-        "ratio": comparison.time_ratio.to_json(),
-        "doubts": sorted({doubt["code"] for draft in (comparison.a, comparison.b) for doubt in draft["doubts"]}),
-        "pairs": [list(pair) for pair in zip(rounds(comparison.a), rounds(comparison.b), strict=True)],
+        "ratio": comparison.ratios[0].time_ratio.to_json(),
+        "doubts": sorted({doubt.code for draft in (a, b) for doubt in draft.doubts}),
+        "pairs": [list(pair) for pair in zip(rounds(a), rounds(b), strict=True)],
     }
 
 

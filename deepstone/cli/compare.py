@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -30,6 +30,7 @@ from deepstone.cli.output import note, print_json, print_lines
 from deepstone.cli.progress import progress_bar
 from deepstone.errors import InternalError, UsageError
 from deepstone.units import digits
+from deepstone.units import seconds as in_seconds
 
 if TYPE_CHECKING:
     from deepstone.measure.effort import Effort
@@ -89,7 +90,17 @@ def compare(
     ctx: typer.Context,
     model: Model,
     axes: Axes = None,
-    pairs: Annotated[int, typer.Option("--pairs", help="Fresh pairs of processes.", metavar="N", min=8, max=1000)] = 8,
+    pairs: Annotated[
+        int | None,
+        typer.Option(
+            "--pairs",
+            help="So many fresh pairs of processes.",
+            metavar="N",
+            min=8,
+            max=1000,
+            show_default="3 to 12, until the answer is settled",
+        ),
+    ] = None,
     target: Annotated[
         float, percent("--target", "Doubt a side whose interval is wider than ± this many percent.")
     ] = 2.0,
@@ -102,14 +113,14 @@ def compare(
 ) -> None:
     """Compare two setups, A -- B: the ratio of their times per sample with its interval, and a verdict.
 
-    Both run in fresh pairs of processes, in turns. A winner is named only when the whole interval lies beyond 2 %.
+    Both run in fresh pairs of processes, in turns: as many pairs as it takes, 3 to 12. A winner is named only when the
+    whole interval lies beyond 2 %.
     """
     if SIDE_B not in ctx.meta:
         raise UsageError("compare needs two setups: MODEL A -- B, as in `compare alexnet-owt batch=16 -- layout=nhwc`")
     begin = first_look()
-    options = changed(
-        ("--pairs", pairs, 8), ("--target", target, 2.0), ("--budget", budget, 20.0), ("--timeout", timeout, 900.0)
-    )
+    options = ["--pairs", str(pairs)] if pairs is not None else []
+    options += changed(("--target", target, 2.0), ("--budget", budget, 20.0), ("--timeout", timeout, 900.0))
     job_a, job_b = _jobs(model, list(axes or []), list(ctx.meta[SIDE_B]), options, timeout)
     if dry_run:
         print_plan([job_a, job_b], as_json=json)
@@ -169,6 +180,7 @@ class _Answer:
     ratio: Quantity | Absent
     verdict: str | Absent
     pairing: str
+    stopped: str | Absent
     checks: Mapping[str, Comparable]
 
     @property
@@ -176,13 +188,15 @@ class _Answer:
         return not any(isinstance(part, Absent) for part in (self.a, self.b, self.ratio))
 
     def to_json(self) -> dict[str, JsonValue]:
-        parts = ("a", "b", "ratio", "verdict", "pairing")
+        parts = ("a", "b", "ratio", "verdict", "pairing", "stopped")
         return as_json({**{name: getattr(self, name) for name in parts}, "sameness": _sameness(self.checks)})
 
 
-def _measured(job_a: Job, job_b: Job, effort: Effort, pairs: int, store_path: Path, quiet: QuietMachine) -> _Answer:
+def _measured(
+    job_a: Job, job_b: Job, effort: Effort, pairs: int | None, store_path: Path, quiet: QuietMachine
+) -> _Answer:
     """Compare, and store what was measured."""
-    from deepstone.runner.compare import compare_jobs
+    from deepstone.runner.compare import compare_jobs, verdict_in_words
     from deepstone.runner.job import title
     from deepstone.store.store import Store
 
@@ -194,20 +208,54 @@ def _measured(job_a: Job, job_b: Job, effort: Effort, pairs: int, store_path: Pa
         checks = _checks(job_a, job_b, effort, bar.tell)
         if not all(check.ok for check in checks.values()):
             return _refused(checks)
-        sameness = _sameness(checks)
-        comparison = compare_jobs(job_a, job_b, effort, pairs=pairs, on_progress=bar.tell, sameness=sameness)
-    sides = [_stored(store, draft) for draft in (comparison.a, comparison.b)]
+        bar.say(_expected(effort, pairs))
+        comparison = compare_jobs(
+            [job_a, job_b],
+            effort,
+            groups=pairs,
+            on_progress=bar.tell,
+            on_group=_left_teller(bar.say, pairs),
+            sameness=_sameness(checks),
+        )
+    sides = [_stored(store, draft) for draft in comparison.sides]
     reason = Absent(
         f"no verdict: {comparison.refusal}" if comparison.refusal else "a side failed, so there is nothing to compare"
     )
     return _Answer(
         a=sides[0],
         b=sides[1],
-        ratio=reason if comparison.time_ratio is None else comparison.time_ratio,
-        verdict=reason if comparison.time_ratio is None else comparison.verdict,
+        ratio=comparison.ratios[0].time_ratio if comparison.ratios else reason,
+        verdict=verdict_in_words(comparison.ratios[0]) if comparison.ratios else reason,
         pairing=comparison.pairing,
+        stopped=comparison.stopped or reason,
         checks=checks,
     )
+
+
+def _expected(effort: Effort, pairs: int | None) -> str:
+    """Told before anything starts: how long it takes at most, as far as one can know."""
+    from deepstone.measure.sequential import LOOKS, MOST_GROUPS
+
+    count, most = (f"{LOOKS[0]} to {MOST_GROUPS}", MOST_GROUPS) if pairs is None else (f"{pairs}", pairs)
+    timed = in_seconds(2 * effort.budget_s)
+    return (
+        f"compares in {count} fresh pairs of processes: at most {timed} of timed steps, as much for warm-up, and the "
+        f"start of {2 * most} processes"
+    )
+
+
+def _left_teller(say: Callable[[str], None], pairs: int | None) -> Callable[[float], None]:
+    """Tells, after the first pair, how long the others may take."""
+    from deepstone.measure.sequential import MOST_GROUPS
+
+    left, told = (pairs or MOST_GROUPS) - 1, list[float]()
+
+    def tell(took_s: float) -> None:
+        if not told and left:
+            say(f"the first pair took {in_seconds(took_s)}; at most {left} more, {in_seconds(left * took_s)}")
+        told.append(took_s)
+
+    return tell
 
 
 def _stored(store: Store, draft: Draft | None) -> Record | Absent:
@@ -243,7 +291,7 @@ def _refused(checks: Mapping[str, Comparable]) -> _Answer:
     """No winner among things that are not shown to be the same; so they are not measured either."""
     sides = [f"{side.upper()}: {check.why_not()}" for side, check in checks.items() if not check.ok]
     reason = Absent(f"not compared, because they are not shown to compute the same; {'; '.join(sides)}")
-    return _Answer(a=reason, b=reason, ratio=reason, verdict=reason, pairing="none", checks=checks)
+    return _Answer(a=reason, b=reason, ratio=reason, verdict=reason, pairing="none", stopped=reason, checks=checks)
 
 
 def _lines(answer: _Answer) -> Iterator[str]:
@@ -266,6 +314,6 @@ def _lines(answer: _Answer) -> Iterator[str]:
         return
     yield (
         f"time per sample, A over B: {digits(answer.ratio.median)}    {answer.ratio.interval_in_words(digits)} "
-        f"({answer.ratio.n} fresh pairs of processes, {answer.pairing})"
+        f"({answer.ratio.n} fresh pairs of processes, {answer.pairing}; {answer.stopped})"
     )
     yield f"verdict: {answer.verdict}"

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from statistics import NormalDist
 from typing import TypeAlias
 
@@ -31,6 +32,7 @@ CONFIDENCE = 0.95
 FEWEST_FOR_CONFIDENCE = 6
 REPLICATES = 2000
 _LARGEST_LOG = 300.0  # of a number that a float can hold, and so can a ratio of two
+_NEARLY_NORMAL = 2000  # degrees of freedom
 _DRAWS_AT_MOST = 4_000_000  # per bootstrap; beyond it fewer steps are drawn per block, which widens, never narrows
 
 
@@ -84,7 +86,7 @@ def ratio_of_bounds(above: Quantity, below: Quantity) -> Quantity:
 
 def median_of(launches: Sequence[Launch], *, seed: int = 0, replicates: int = REPLICATES) -> Quantity:
     """The median of all steps, with the interval that the levels of the samples allow."""
-    flat = _flat(launches)
+    flat = flat_steps(launches)
     if len(flat) == 1:
         return Quantity.alone(float(flat[0]))
     draws = _resampled_medians(launches, np.random.default_rng(seed), replicates)
@@ -105,8 +107,8 @@ def rough_relative_half_width(blocks: Launch) -> float:
 
 def difference_of_medians(larger: Launch, smaller: Launch, *, seed: int = 0) -> Quantity:
     """median(larger) - median(smaller), their blocks having been interleaved. A negative value is shown as such."""
-    value = float(np.median(_flat([larger])) - np.median(_flat([smaller])))
-    n = min(len(_flat([larger])), len(_flat([smaller])))
+    value = float(np.median(flat_steps([larger])) - np.median(flat_steps([smaller])))
+    n = min(len(flat_steps([larger])), len(flat_steps([smaller])))
     if n == 1:
         return Quantity.alone(value)
     random = np.random.default_rng(seed)
@@ -115,13 +117,14 @@ def difference_of_medians(larger: Launch, smaller: Launch, *, seed: int = 0) -> 
     return Quantity.of(median=value, low=min(low, value), high=max(high, value), n=n)
 
 
-def ratio_of_pairs(pairs: Sequence[tuple[Launch, Launch]], *, seed: int = 0) -> Quantity:
+def ratio_of_pairs(pairs: Sequence[tuple[Launch, Launch]], *, seed: int = 0, error: float = 1 - CONFIDENCE) -> Quantity:
     """How many times longer A takes than B, from fresh pairs of processes: resampled pair, then block, then step.
 
     Each pair gives the ratio of its two medians; the answer is the median over pairs. `n` is the number of pairs. One
-    pair tells nothing about the next one, so it has no interval.
+    pair tells nothing about the next one, so it has no interval. `error`: how often the interval may miss. Where pairs
+    are so few that even the smallest and the largest ratio miss more often, it reaches as far as Student's t does.
     """
-    ratios = np.array([np.median(_flat([a])) / np.median(_flat([b])) for a, b in pairs])
+    ratios = np.array([np.median(flat_steps([a])) / np.median(flat_steps([b])) for a, b in pairs])
     if len(pairs) == 1:
         return Quantity.alone(float(ratios[0]), why="one pair has no interval")
     random = np.random.default_rng(seed)
@@ -132,7 +135,10 @@ def ratio_of_pairs(pairs: Sequence[tuple[Launch, Launch]], *, seed: int = 0) -> 
     # Each time a pair is chosen it brings a fresh resampling of its own blocks and steps.
     replicate = random.integers(0, REPLICATES, size=chosen.shape)
     draws = np.median(inner[chosen, replicate], axis=1)
-    low, high = _tails(draws, len(pairs))
+    low, high = _tails(draws, len(pairs), 1 - error)
+    if 2.0 ** (1 - len(pairs)) > error:
+        by_t = _mean_of_logs([math.log(ratio) for ratio in ratios], 1 - error)
+        low, high = min(low, by_t.low), max(high, by_t.high)
     median = float(np.median(ratios))
     return Quantity.of(median=median, low=min(low, median), high=max(high, median), n=len(pairs))
 
@@ -176,7 +182,7 @@ class JointMedians:
 def joint_medians(series: Sequence[Launch], *, seed: int = 0, replicates: int = REPLICATES) -> JointMedians:
     """Each series has a block for every round; drawn is the round, then the step, the same for all series."""
     random = np.random.default_rng(seed)
-    flat = [_flat([blocks]) for blocks in series]
+    flat = [flat_steps([blocks]) for blocks in series]
     sizes = np.array([[len(block) for block in blocks] for blocks in series])  # series x rounds
     starts = np.cumsum(sizes, axis=1) - sizes
     rounds = len(series[0])
@@ -193,19 +199,19 @@ def joint_medians(series: Sequence[Launch], *, seed: int = 0, replicates: int = 
     return JointMedians(medians=medians, draws=draws, rounds=rounds, n=min(len(values) for values in flat))
 
 
-def _mean_of_logs(logs: Sequence[float]) -> Quantity:
+def _mean_of_logs(logs: Sequence[float], confidence: float = CONFIDENCE) -> Quantity:
     if len(logs) < 2:
         raise ValueError(f"{len(logs)} round gives no interval across rounds")
     mean = math.fsum(logs) / len(logs)
     spread = math.sqrt(math.fsum((log - mean) ** 2 for log in logs) / (len(logs) - 1))
-    reach = student_t((1 + CONFIDENCE) / 2, len(logs) - 1) * spread / math.sqrt(len(logs))
+    reach = student_t((1 + confidence) / 2, len(logs) - 1) * spread / math.sqrt(len(logs))
     low, middle, high = (
         math.exp(max(-_LARGEST_LOG, min(log, _LARGEST_LOG))) for log in (mean - reach, mean, mean + reach)
     )
     return Quantity.of(median=middle, low=low, high=high, n=len(logs))
 
 
-def _flat(launches: Sequence[Launch]) -> Array:
+def flat_steps(launches: Sequence[Launch]) -> Array:
     values = [np.asarray(block, dtype=np.float64) for launch in launches for block in launch]
     return np.concatenate(values) if values else np.empty(0)
 
@@ -220,7 +226,7 @@ def _top_units(launches: Sequence[Launch]) -> int:
 
 def _resampled_medians(launches: Sequence[Launch], random: np.random.Generator, replicates: int) -> Array:
     """Medians of resampled steps: launch, then block, then step, with replacement at every level."""
-    steps = _flat(launches)
+    steps = flat_steps(launches)
     sizes = np.array([len(block) for launch in launches for block in launch])
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
     blocks = _draw_blocks(launches, sizes, random, replicates)  # replicates x blocks
@@ -254,8 +260,8 @@ def _draw_blocks(
     return rows.reshape(replicates, -1)
 
 
-def _tails(draws: Array, units: int) -> tuple[float, float]:
-    tail = expanded_tail(units)
+def _tails(draws: Array, units: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    tail = expanded_tail(units, confidence)
     low, high = np.quantile(draws, [tail, 1 - tail])
     return float(low), float(high)
 
@@ -268,16 +274,29 @@ def expanded_tail(units: int, confidence: float = CONFIDENCE) -> float:
     return NormalDist().cdf(-reach)
 
 
+@cache
 def student_t(probability: float, freedom: int) -> float:
-    """Quantile of Student's t: exact for 1 and 2 degrees of freedom, a series in 1/freedom beyond."""
-    if freedom == 1:
-        return math.tan(math.pi * (probability - 0.5))
-    if freedom == 2:
-        alpha = 4 * probability * (1 - probability)
-        return 2 * (probability - 0.5) * math.sqrt(2 / alpha)
-    z, v = NormalDist().inv_cdf(probability), float(freedom)
-    first = (z**3 + z) / 4
-    second = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    third = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    fourth = (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160
-    return z + first / v + second / v**2 + third / v**3 + fourth / v**4
+    """Quantile of Student's t, for a probability above one half."""
+    low, high = 0.0, 1.0
+    while _student_cdf(high, freedom) < probability:
+        low, high = high, 2 * high
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _student_cdf(middle, freedom) < probability else (low, middle)
+    return high
+
+
+def _student_cdf(t: float, freedom: int) -> float:
+    """The finite series for whole degrees of freedom (Abramowitz and Stegun, 26.7.3 and 26.7.4); the normal curve for
+    so many that it makes no difference."""
+    if freedom > _NEARLY_NORMAL:
+        return NormalDist().cdf(t)
+    angle = math.atan(t / math.sqrt(freedom))
+    cosine2 = math.cos(angle) ** 2
+    odd = freedom % 2
+    term, total = (math.cos(angle) if odd else 1.0), 0.0
+    for number in range(odd, freedom - 1, 2):
+        total += term
+        term *= cosine2 * (number + 1) / (number + 2)
+    within = 2 / math.pi * (angle + math.sin(angle) * total) if odd else math.sin(angle) * total
+    return (1 + within) / 2

@@ -190,15 +190,17 @@ class ShareOfPeak(Part, frozen=True, kw_only=True):
 
 
 class Comparison(Part, frozen=True, kw_only=True):
-    """`ratio`: time per sample of A over that of B."""
+    """`ratio`: time per sample of A over that of B; in the record of a further side, over that of this one, and `other_job`
+    is that of A. `stopped`: why there are no more pairs; early records lack it."""
 
-    side: Literal["a", "b"]
+    side: Annotated[str, Meta(pattern=r"^[a-z]\Z")]
     other_job: Sha
     ratio: Quantity
     verdict: str
     pairs: Count
     pairing: str
     sameness: OrAbsent[SidesChecked]
+    stopped: str | None = None
 
 
 class Training(Part, frozen=True, kw_only=True):

@@ -1,27 +1,28 @@
-"""Two setups against each other in one interleaved run, so that a noisy machine cannot fake a winner.
+"""Setups against each other in one interleaved run, so that a noisy machine cannot fake a winner.
 
-    pair 1   A and B started fresh   A B · B A · A B · …    blocks in random order
-    pair 2   B and A started fresh   B A · A B · B A · …    start order alternates
-    …        at least eight pairs: launches of one setup differ by more than steps within a launch do
+    group 1   A, B, C started fresh   A C B · B A C · C B A · …    blocks in random order
+    group 2   B, A, C started fresh   B A C · A B C · C A B · …    another start order
+    …         as many groups as the noise asks for: launches of one setup differ by more than steps within a launch do
 
-Where two workers do not fit in memory together, whole processes alternate instead, and the records say so.
+Of two sides a group is a pair. Where the workers do not fit in memory together, whole processes alternate instead, and
+the records say so.
 """
 
 from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 import psutil
 
 from deepstone.absent import Absent
 from deepstone.measure.effort import Effort
-from deepstone.measure.ratios import Ratio, verdict_of
-from deepstone.measure.statistics import Quantity, ratio_of_pairs
+from deepstone.measure.sequential import LOOKS, MOST_GROUPS, Group, SidesRatio, ranking, ratios_of_sides
 from deepstone.measure.steady_state import settled
 from deepstone.results import record as records
 from deepstone.results.record import Draft
@@ -43,25 +44,30 @@ from deepstone.runner.measurement import (
 )
 from deepstone.runner.same_training import not_the_same_training
 
-FEWEST_PAIRS: Final = 8
-ROUNDS: Final = 6
 _SAME_FRAMEWORK: Final = Absent("both sides run the same framework")
-_LEAD_IN_S: Final = 0.02  # untimed steps after the other side ran: its data is still in the caches
+SIDES: Final = "abcdefghijklmnopqrstuvwxyz"  # their names, in the order in which they are given
+FEWEST_PAIRS: Final = 8  # where their number is fixed
+ROUNDS: Final = 6
+_LEAD_IN_S: Final = 0.02  # untimed steps after another side ran: its data is still in the caches
 _OVERHEAD_BYTES: Final = 3 * 2**29  # a framework's own memory, generously
 _NEED_MARGIN: Final = 1.5  # workspaces, fragmentation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """`time_ratio`: time per sample of A over that of B; None when a side failed or did not do what was timed, and
-    then there is no verdict."""
+    """`ratios`: of every two sides; none when a side failed or did not do what was timed, and then there is no verdict.
+    `ranks`: the sides from the fastest on, those that are not shown to differ together."""
 
-    a: Draft | None
-    b: Draft | None
-    time_ratio: Quantity | None
-    verdict: str
+    sides: tuple[Draft | None, ...]
+    ratios: tuple[SidesRatio, ...] = ()
+    ranks: Sequence[Sequence[int]] = ()
     pairing: str
-    refusal: str = ""  # why there is no ratio though both sides were measured
+    stopped: str = ""  # why there are no more groups
+    refusal: str = ""  # why there is no ratio though all sides were measured
+
+
+def verdict_in_words(ratio: SidesRatio) -> str:
+    return "no difference shown" if ratio.winner is None else f"{SIDES[ratio.winner]} faster"
 
 
 @dataclass(kw_only=True, slots=True)
@@ -92,66 +98,102 @@ class _SideFailed(Exception):
 
 
 def compare_jobs(
-    a: Job,
-    b: Job,
+    jobs: Sequence[Job],
     effort: Effort,
     *,
-    pairs: int = FEWEST_PAIRS,
+    groups: int | None = None,
     on_progress: OnProgress = no_progress,
+    on_group: Callable[[float], None] = lambda _took_s: None,
     seed: int | None = None,
     sameness: SidesChecked | Absent = _SAME_FRAMEWORK,
 ) -> Comparison:
-    """Measure both and judge. `effort.budget_s` is the timed time of each side over all pairs. Raises MissingError.
+    """Measure all and judge. `effort.budget_s` is the timed time of each side over all groups. Raises MissingError.
 
-    `sameness` goes into the records: what shows that both sides compute the same.
+    `groups`: a fixed number; else as many as it takes. `on_group` is told how long each took. `sameness` goes into the
+    records: what shows that all sides compute the same.
     """
     started_at = now()
-    sides = (_Side(job=a), _Side(job=b))
-    together = fit_together(a, b)
+    sides = tuple(_Side(job=job) for job in jobs)
+    together = fit_together(*jobs)
+    pairing = "together" if together else "alternating processes"
     order = random.Random(seed)
+    most = groups or MOST_GROUPS
+    share_s = effort.budget_s / most
+    found: tuple[SidesRatio, ...] = ()
     try:
         for side in sides:
             reason = side.job.broken_rule
             if reason:
                 raise _SideFailed(side, JobFailed("unsupported", reason, stage="plan"))
-        for pair in range(pairs):
-            turn = sides if pair % 2 == 0 else sides[::-1]
-            told = _pair_teller(on_progress, pair, pairs)
-            with watching_gpu(a if a.request["device"] != "cpu" else b) as gpu:
+        for group in range(most):
+            began = time.monotonic()
+            turn = _turn(sides, group, order)
+            told = _group_teller(on_progress, group, most, "pair" if len(sides) == 2 else "group")
+            with watching_gpu(next((job for job in jobs if job.request["device"] != "cpu"), jobs[0])) as gpu:
                 for side in sides:
                     side.gpu = gpu
                 if together:
-                    _pair_together(turn, effort, pairs, order, told)
+                    _group_together(turn, effort, share_s, order, told)
                 else:
-                    _pair_apart(turn, effort, pairs, told)
+                    _group_apart(turn, effort, share_s, told)
+            on_group(time.monotonic() - began)
+            if (group + 1 in LOOKS and groups is None) or group + 1 == most:
+                found = ratios_of_sides(_groups(sides), looks=1 if groups else len(LOOKS))
+                if groups is None and all(ratio.is_settled for ratio in found):
+                    break
     except _SideFailed as failed:
         failed.side.failure = failed.failure
-        return _failed(sides, effort, started_at, together)
-    return _judged(sides, effort, started_at, together, sameness)
+        return Comparison(sides=_failed(sides, effort, started_at), pairing=pairing)
+    stopped = _why_stopped(len(sides[0].launches), found, fixed=groups is not None)
+    return _judged(sides, found, effort, started_at, pairing, stopped, sameness)
 
 
-def fit_together(a: Job, b: Job) -> bool:
-    """Whether both workers can be in memory at once, by their analytic need; not where that is not known."""
-    needs = [job.need_bytes for job in (a, b)]
+def fit_together(*jobs: Job) -> bool:
+    """Whether all workers can be in memory at once, by their analytic need; not where that is not known."""
+    needs = [job.need_bytes for job in jobs]
     known = [need for need in needs if not isinstance(need, Absent)]
     if len(known) < len(needs):
         return False
     need = sum(_NEED_MARGIN * need + _OVERHEAD_BYTES for need in known)
     room: list[float] = [psutil.virtual_memory().available]
-    if any(job.request["device"] != "cpu" for job in (a, b)):
-        room += a.machine.gpu_memory_bytes
+    if any(job.request["device"] != "cpu" for job in jobs):
+        room += jobs[0].machine.gpu_memory_bytes
     return need <= 0.9 * min(room)
 
 
-def _pair_together(
-    turn: Sequence[_Side], effort: Effort, pairs: int, order: random.Random, on_progress: OnProgress
+def _turn(sides: Sequence[_Side], group: int, order: random.Random) -> Sequence[_Side]:
+    """The order in which workers start: of two sides each is first in turn."""
+    if len(sides) > 2:
+        return order.sample(list(sides), len(sides))
+    return sides if group % 2 == 0 else sides[::-1]
+
+
+def _why_stopped(groups: int, found: Sequence[SidesRatio], *, fixed: bool) -> str:
+    what = "pairs" if len(found) == 1 else "groups"
+    if fixed:
+        return f"{groups} {what}, as asked for"
+    if all(ratio.is_settled for ratio in found):
+        return f"settled after {groups} of at most {MOST_GROUPS} {what}"
+    return f"not settled after {groups} {what}, the most that are taken"
+
+
+def _groups(sides: Sequence[_Side]) -> list[Group]:
+    """By group: what each side took per sample."""
+    return [
+        [_per_sample(side.launches[number], side.job.batch) for side in sides]
+        for number in range(len(sides[0].launches))
+    ]
+
+
+def _group_together(
+    turn: Sequence[_Side], effort: Effort, share_s: float, order: random.Random, on_progress: OnProgress
 ) -> None:
     with ExitStack() as stack:
         for side in turn:
             _begin(side, stack, effort, on_progress)
         with closing(noise_around([side.launched for side in turn])) as noise:
             for side in turn:
-                _warm_up(side, effort, pairs)
+                _warm_up(side, effort, share_s)
             before = noise.now()
             for number in range(ROUNDS):
                 on_progress("measuring", number / ROUNDS)
@@ -163,12 +205,12 @@ def _pair_together(
             _end(side)
 
 
-def _pair_apart(turn: Sequence[_Side], effort: Effort, pairs: int, on_progress: OnProgress) -> None:
+def _group_apart(turn: Sequence[_Side], effort: Effort, share_s: float, on_progress: OnProgress) -> None:
     for side in turn:
         with ExitStack() as stack:
             _begin(side, stack, effort, on_progress)
             with closing(noise_around([side.launched])) as noise:
-                _warm_up(side, effort, pairs)
+                _warm_up(side, effort, share_s)
                 before = noise.now()
                 for number in range(ROUNDS):
                     on_progress("measuring", number / ROUNDS)
@@ -186,9 +228,8 @@ def _begin(side: _Side, stack: ExitStack, effort: Effort, on_progress: OnProgres
         raise _SideFailed(side, failure) from None
 
 
-def _warm_up(side: _Side, effort: Effort, pairs: int) -> None:
-    """Blocks until the samples have settled, for no longer than the pair's own measuring takes."""
-    share_s = effort.budget_s / pairs
+def _warm_up(side: _Side, effort: Effort, share_s: float) -> None:
+    """Blocks until the samples have settled, for no longer than the group's own measuring takes."""
     part = Effort(target_share=effort.target_share, budget_s=share_s)
     try:
         side.steps_per_sample, per_block = calibrate(side.talk(), side.launched, part)
@@ -214,7 +255,7 @@ def _round(side: _Side, *, last: bool) -> None:
 
 def _end(side: _Side) -> None:
     side.launched.stopped = f"{ROUNDS} rounds"
-    side.launched.energy = Absent("not measured in a comparison, where both sides share the device")
+    side.launched.energy = Absent("not measured in a comparison, where all sides share the device")
     try:
         look_at_the_end(side.talk(), side.launched)
         finish(side.talk(), side.launched)
@@ -223,48 +264,52 @@ def _end(side: _Side) -> None:
 
 
 def _judged(
-    sides: tuple[_Side, _Side], effort: Effort, started_at: str, together: bool, sameness: SidesChecked | Absent
+    sides: Sequence[_Side],
+    found: tuple[SidesRatio, ...],
+    effort: Effort,
+    started_at: str,
+    pairing: str,
+    stopped: str,
+    sameness: SidesChecked | Absent,
 ) -> Comparison:
-    a, b = sides
-    pairing = "together" if together else "alternating processes"
-    refusal = not_the_same_training((a.job, a.launches), (b.job, b.launches))
+    names = [name.upper() for name in SIDES]
+    refusal = not_the_same_training([(name, side.job, side.launches) for name, side in zip(names, sides, strict=False)])
     if refusal:
         drafts = [draft(side.job, side.launches, started_at=started_at, effort=effort) for side in sides]
-        return Comparison(a=drafts[0], b=drafts[1], time_ratio=None, verdict="", pairing=pairing, refusal=refusal)
-    per_sample = [
-        (_per_sample(launched_a, a.job.batch), _per_sample(launched_b, b.job.batch))
-        for launched_a, launched_b in zip(a.launches, b.launches, strict=True)
-    ]
-    time_ratio = ratio_of_pairs(per_sample)
-    verdict = verdict_of(Ratio.of_times(time_ratio))
-    both: tuple[tuple[Literal["a", "b"], _Side, _Side], ...] = (("a", a, b), ("b", b, a))
-    drafts = [
-        draft(
-            side.job,
-            side.launches,
-            started_at=started_at,
-            effort=effort,
-            comparison=records.Comparison(
-                side=name,
-                other_job=other.job.id,
-                ratio=time_ratio,
-                verdict=verdict,
-                pairs=time_ratio.n,
-                pairing=pairing,
-                sameness=sameness,
-            ),
+        return Comparison(sides=tuple(drafts), pairing=pairing, stopped=stopped, refusal=refusal)
+    drafts: list[Draft] = []
+    for number, side in enumerate(sides):
+        other = 0 if number else 1
+        ratio = next(each for each in found if {each.a, each.b} == {number, other})
+        drafts.append(
+            draft(
+                side.job,
+                side.launches,
+                started_at=started_at,
+                effort=effort,
+                comparison=records.Comparison(
+                    side=SIDES[number],
+                    other_job=sides[other].job.id,
+                    ratio=ratio.time_ratio,
+                    verdict=verdict_in_words(ratio),
+                    pairs=ratio.time_ratio.n,
+                    pairing=pairing,
+                    sameness=sameness,
+                    stopped=stopped,
+                ),
+            )
         )
-        for name, side, other in both
-    ]
-    return Comparison(a=drafts[0], b=drafts[1], time_ratio=time_ratio, verdict=verdict, pairing=pairing)
+    return Comparison(
+        sides=tuple(drafts), ratios=found, ranks=ranking(_groups(sides), found), pairing=pairing, stopped=stopped
+    )
 
 
 def _per_sample(launched: Launched, batch: int) -> list[list[float]]:
     return [[step_s / batch for step_s in block] for block in launched.steady()]
 
 
-def _failed(sides: Sequence[_Side], effort: Effort, started_at: str, together: bool) -> Comparison:
-    """What was measured before the failure is kept on both sides."""
+def _failed(sides: Sequence[_Side], effort: Effort, started_at: str) -> tuple[Draft | None, ...]:
+    """What was measured before the failure is kept on every side."""
     drafts: list[Draft | None] = []
     for side in sides:
         complete = [launched for launched in side.launches if launched.stopped]
@@ -274,9 +319,8 @@ def _failed(sides: Sequence[_Side], effort: Effort, started_at: str, together: b
             drafts.append(draft(side.job, complete, started_at=started_at, effort=effort))
         else:
             drafts.append(None)
-    pairing = "together" if together else "alternating processes"
-    return Comparison(a=drafts[0], b=drafts[1], time_ratio=None, verdict="", pairing=pairing)
+    return tuple(drafts)
 
 
-def _pair_teller(on_progress: OnProgress, pair: int, pairs: int) -> OnProgress:
-    return lambda stage, share: on_progress(f"pair {pair + 1} of {pairs}, {stage}", (pair + share) / pairs)
+def _group_teller(on_progress: OnProgress, group: int, most: int, what: str) -> OnProgress:
+    return lambda stage, share: on_progress(f"{what} {group + 1} of {most}, {stage}", (group + share) / most)

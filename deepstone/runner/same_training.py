@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import combinations
+from typing import TypeAlias
 
 from deepstone.measure.training import disagreement, fault, left_alone, same_training
 from deepstone.runner.job import Job
 from deepstone.runner.measurement import Launched
 
+Timed: TypeAlias = tuple[str, Job, Sequence[Launched]]  # the name of a side, and what it did
 
-def not_the_same_training(a: tuple[Job, Sequence[Launched]], b: tuple[Job, Sequence[Launched]]) -> str:
+
+def not_the_same_training(sides: Sequence[Timed]) -> str:
     """Why no speed may be compared, by what the timed processes did; empty where nothing speaks against it."""
-    for name, (_, launches) in (("A", a), ("B", b)):
+    for name, _, launches in sides:
         for launched in launches:
             if launched.evidence is not None and (reason := fault(launched.evidence)):
                 return f"{name} is not shown to train: {reason}"
-    if not _comparable(a[0], b[0]):
+    return next((reason for a, b in combinations(sides, 2) if (reason := _differ(a, b))), "")
+
+
+def _differ(a: Timed, b: Timed) -> str:
+    if not _comparable(a[1], b[1]):
         return ""
-    for of_a, of_b in zip(a[1], b[1], strict=False):
+    for of_a, of_b in zip(a[2], b[2], strict=False):
         if of_a.evidence is None or of_b.evidence is None:
             continue
         precisions = (of_a.evidence.precision, of_b.evidence.precision)
         reason = disagreement(of_a.evidence.training, of_b.evidence.training, precisions)
         if reason := reason or left_alone(of_a.evidence, of_b.evidence):
-            return f"A and B do not do the same training: {reason}"
+            return f"{a[0]} and {b[0]} do not do the same training: {reason}"
     return ""
 
 

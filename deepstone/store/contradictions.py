@@ -18,7 +18,7 @@ from deepstone.absent import Absent
 from deepstone.errors import RefusedInputError
 from deepstone.measure.doubts import ABOVE_PEAK, DERIVED, DIVERGING, derived_doubts
 from deepstone.measure.effort import DEFAULT_TARGET_SHARE
-from deepstone.measure.ratios import Ratio, verdict_of
+from deepstone.measure.ratios import B_FASTER, Ratio, verdict_of
 from deepstone.measure.statistics import REPLICATES, median_of
 from deepstone.measure.training import fault_in_record
 from deepstone.results.paths import PATH
@@ -77,9 +77,11 @@ def _check_effective(record: Record) -> None:
 
 def _check_comparison(comparison: Comparison) -> None:
     try:
-        follows = verdict_of(Ratio.of_times(comparison.ratio))
+        follows: str = verdict_of(Ratio.of_times(comparison.ratio))
     except (ArithmeticError, ValueError):
         _refuse("comparison.ratio", "is no ratio of two times")
+    if comparison.side not in ("a", "b") and follows == B_FASTER:
+        follows = f"{comparison.side} faster"
     if comparison.verdict != follows:
         _refuse("comparison.verdict", f"is {shown(comparison.verdict)}, and its ratio gives {follows!r}")
 

@@ -58,10 +58,11 @@ def test_answer_in_json(cli: Cli) -> None:
     words = ("compare", "cifarnet", "framework=fake", "batch=8", "--", "layout=nhwc", "--budget", 0.5, "--json")
     done = cli(*words, DEEPSTONE_FAKE=SLOWER).assert_ok()
     answer = done.json
-    assert set(answer) == {"a", "b", "ratio", "verdict", "pairing", "sameness"}
+    assert set(answer) == {"a", "b", "ratio", "verdict", "pairing", "stopped", "sameness"}
     ratio = answer["ratio"]
     assert set(ratio) == {"median", "low", "high", "n"}
-    assert ratio["n"] == 8
+    assert 3 <= ratio["n"] <= 12
+    assert str(ratio["n"]) in answer["stopped"]
     assert 1.2 < ratio["low"] <= ratio["median"] <= ratio["high"] < 1.3  # 10 ms over 8 ms
     assert answer["verdict"] == "b faster"
     for name, other in (("a", "b"), ("b", "a")):
@@ -69,9 +70,12 @@ def test_answer_in_json(cli: Cli) -> None:
         assert side["outcome"] == "ok"
         assert side["comparison"]["side"] == name
         assert side["comparison"]["other_job"] == answer[other]["job"]
-        assert len(side["samples"]["launches"]) == 8
+        assert len(side["samples"]["launches"]) == ratio["n"]
     assert sorted(path.stem for path in cli.runs()) == sorted([answer["a"]["id"], answer["b"]["id"]])
-    assert done.err == f"stored {answer['a']['id']}\nstored {answer['b']['id']}\n"
+    expected, first, *stored = done.err.splitlines()
+    assert expected.startswith("compares in 3 to 12 fresh pairs of processes: at most ")
+    assert first.startswith("the first pair took ")
+    assert stored == [f"stored {answer['a']['id']}", f"stored {answer['b']['id']}"]
     command = answer["b"]["command"]
     assert " ".join(command) == "deepstone compare cifarnet framework=fake batch=8 --budget 0.5 -- layout=nhwc"
     again = cli(*command[1:], "--dry-run", "--json").assert_ok().json

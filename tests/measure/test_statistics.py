@@ -281,9 +281,10 @@ class TestVerdict:
 
 
 def test_few_pairs_are_careful():
-    """Two pairs that agree to a hair: Student's t with one degree of freedom still takes the whole range."""
+    """Two pairs that agree to a hair: Student's t with one degree of freedom takes more than the whole range."""
     found = ratio_of_pairs([([[1.0]], [[1.0]]), ([[1.1]], [[1.0]])])
-    assert (found.low, found.high) == (1.0, 1.1)
+    assert found.low <= 1.0
+    assert found.high >= 1.1
 
 
 def test_quantities_of_several_launches_reach_over_all_of_them():

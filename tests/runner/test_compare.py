@@ -10,6 +10,7 @@ import pytest
 from factory import is_absent
 from fake_jobs import SOON_S, Script, carrying, fake_job, seconds_until_gone
 
+from deepstone.absent import Absent
 from deepstone.errors import MissingError
 from deepstone.measure.effort import Effort
 from deepstone.measure.ratios import A_FASTER, B_FASTER, NO_DIFFERENCE
@@ -22,6 +23,7 @@ from deepstone.runner.compare import (
     Comparison,
     compare_jobs,
     fit_together,
+    verdict_in_words,
 )
 from deepstone.runner.conversation import Conversation, talking_to_worker
 from deepstone.runner.job import Job
@@ -32,8 +34,18 @@ A = {"layout": "nchw"}
 B = {"layout": "nhwc"}
 
 
-def compared(a: dict[str, Any], b: dict[str, Any], *, pairs: int = 2, **options: Any) -> Comparison:
-    return compare_jobs(fake_job(**a), fake_job(**b), EFFORT, pairs=pairs, seed=1, **options)
+def compared(a: dict[str, Any], b: dict[str, Any], *, pairs: int | None = 2, **options: Any) -> Both:
+    return Both(compare_jobs([fake_job(**a), fake_job(**b)], EFFORT, groups=pairs, seed=1, **options))
+
+
+class Both:
+    """A comparison of two sides, and what it says of them."""
+
+    def __init__(self, found: Comparison) -> None:
+        self.a, self.b = found.sides
+        self.time_ratio = found.ratios[0].time_ratio if found.ratios else None
+        self.verdict = verdict_in_words(found.ratios[0]) if found.ratios else ""
+        self.pairing, self.refusal, self.stopped = found.pairing, found.refusal, found.stopped
 
 
 class Starts:
@@ -81,6 +93,7 @@ class TestVerdict:
             "pairs": FEWEST_PAIRS,
             "pairing": "together",
             "sameness": {"absent": "both sides run the same framework"},
+            "stopped": f"{FEWEST_PAIRS} pairs, as asked for",
         }
         assert b["comparison"]["side"] == "b"
         assert len(a["samples"]["launches"]) == len(b["samples"]["launches"]) == FEWEST_PAIRS
@@ -100,6 +113,30 @@ class TestVerdict:
         assert found.time_ratio is not None
         assert found.time_ratio.median == pytest.approx(2.0, rel=0.03)
         assert found.verdict == B_FASTER
+
+    def test_pairs_that_agree_are_few(self, script: Script):
+        script(noise=0.002, launch_noise=0.0003)
+        found = compared({}, {}, pairs=None)
+        assert found.time_ratio is not None
+        assert found.time_ratio.n <= 4
+        assert found.stopped == f"settled after {found.time_ratio.n} of at most 12 pairs"
+        assert found.verdict == NO_DIFFERENCE
+
+    def test_pairs_that_disagree_are_many(self, script: Script):
+        script(noise=0.01, launch_noise=0.06)
+        found = compared({}, {}, pairs=None)
+        assert found.time_ratio is not None
+        assert found.time_ratio.n > 4
+        assert str(found.time_ratio.n) in found.stopped
+
+    def test_three_sides_are_judged_pair_by_pair_and_ranked(self, script: Script):
+        script(noise=0.002, launch_noise=0.0003, by={"layout=nhwc": {"step_s": 0.008}})
+        jobs = [fake_job(**A), fake_job(**B), fake_job(**A, seed=3)]
+        found = compare_jobs(jobs, EFFORT, seed=1)
+        assert [verdict_in_words(ratio) for ratio in found.ratios] == ["b faster", NO_DIFFERENCE, "b faster"]
+        assert [sorted(rank) for rank in found.ranks] == [[1], [0, 2]]
+        records = [draft.comparison for draft in found.sides if draft is not None]
+        assert [record.side for record in records if not isinstance(record, Absent)] == ["a", "b", "c"]
 
     def test_warmup_does_not_count(self, script: Script):
         """One side takes its time to get going, but in the end both are alike."""
