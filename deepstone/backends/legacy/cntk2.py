@@ -162,7 +162,7 @@ class CntkBackend(CpuBackend):
         if request["threads"] != "auto":
             C.cntk_py.set_max_num_cputhreads(int(request["threads"]))
         self._dtype = np.float64 if request["precision"] == "fp64" else np.float32
-        self._samples = len(job.labels)
+        self._batch_size = len(job.labels)
         self._arrays, lowering = self._lowered(graph.layers)
         refuse_other_ops(graph, lowering.ops, NAME)
         self._samples = self._input(graph.input.output, request["input_grad"] == "on")
@@ -180,7 +180,7 @@ class CntkBackend(CpuBackend):
     def _lowered(self, layers: Sequence[WireLayer], trained: bool = True) -> Tuple[Arrays, Lowering]:
         own_arrays = Arrays(layers, self._job.weights, self._dtype, trained)
         dropout = self._job.request["dropout"] == "on"
-        return own_arrays, Lowering(self._graph, own_arrays, self._dtype, self._samples, dropout)
+        return own_arrays, Lowering(self._graph, own_arrays, self._dtype, self._batch_size, dropout)
 
     def _input(self, shape: Sequence[int], needs_gradient: bool) -> Any:
         return C.input_variable(tuple(shape), dtype=self._dtype, needs_gradient=needs_gradient)
@@ -206,12 +206,12 @@ class CntkBackend(CpuBackend):
         kind, parameters = self._job.request["optimizer"], list(self._arrays.parameters.values())
         if kind == "adam":
             rate = C.learning_parameter_schedule_per_sample(ADAM_LEARNING_RATE)
-            decays = [C.momentum_schedule(decay, minibatch_size=self._samples) for decay in (0.9, 0.999)]
+            decays = [C.momentum_schedule(decay, minibatch_size=self._batch_size) for decay in (0.9, 0.999)]
             return C.adam(parameters, rate, decays[0], variance_momentum=decays[1])
         rate = C.learning_parameter_schedule_per_sample(LEARNING_RATE)
         if kind == "sgd":
             return C.sgd(parameters, rate)
-        momentum = C.momentum_schedule(MOMENTUM, minibatch_size=self._samples)
+        momentum = C.momentum_schedule(MOMENTUM, minibatch_size=self._batch_size)
         return C.momentum_sgd(parameters, rate, momentum, unit_gain=False)
 
     def step(self, program: str) -> Callable[[], None]:
@@ -262,7 +262,7 @@ class CntkBackend(CpuBackend):
 
     def loss(self) -> float:
         if isinstance(self._losses, C.Trainer):
-            return float(self._losses.previous_minibatch_loss_average * self._samples)
+            return float(self._losses.previous_minibatch_loss_average * self._batch_size)
         return float(np.sum(_array(self._losses)))
 
     def arrays(self, kind: str) -> Dict[str, Any]:
@@ -310,14 +310,14 @@ class CntkBackend(CpuBackend):
         return lowering.lower(layer, *arguments), given, own_arrays, feed
 
     def _of_each_sample(self, upstream: Any, output: Any) -> Any:
-        shape = (self._samples,) + tuple(output.shape)
+        shape = (self._batch_size,) + tuple(output.shape)
         return np.ascontiguousarray(np.broadcast_to(np.asarray(upstream, dtype=self._dtype), shape))
 
     def isolated_layer(self, name: str) -> IsolatedLayer:
         """Backward with a forward pass, which CNTK wants anew each time. It copies what a function is given: the inputs
         in forward, the gradient of the output in backward. So does every program here, also for what in a step comes
         from the layer before."""
-        isolation = Isolation(self._graph, name, self._job.request, self._samples)
+        isolation = Isolation(self._graph, name, self._job.request, self._batch_size)
 
         def ready(sources: Sequence[str], trained: bool) -> Tuple[Any, Dict[Any, Any], Any, Set[Any]]:
             function, given, own_arrays, feed = self._single_function(isolation.layer, sources, trained)
