@@ -71,7 +71,7 @@ WORKER_SIDE = {
         "backends",
         "trace",
         "models",
-        "records",
+        "plugins",
         "algorithms",
         "graph",
         "setups",

@@ -220,7 +220,7 @@ def test_what_is_no_file(tmp_path: Path, make: Any) -> None:
 def test_without_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "net.onnx").write_bytes(b"")
     monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(MissingError, match=r"pip install 'deepstone\[onnx\]'"):
+    with pytest.raises(MissingError, match=r"from the clone: pip install -e '\.\[onnx\]'"):
         load_model(str(tmp_path / "net.onnx"))
 
 

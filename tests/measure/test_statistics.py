@@ -27,6 +27,7 @@ from deepstone.measure.statistics import (
     ratio_of_pairs,
     student_t,
 )
+from deepstone.results.codec import convert
 from deepstone.runner.compare import FEWEST_PAIRS
 
 STEP_S = 0.01
@@ -84,15 +85,15 @@ class TestOneSample:
         written = found.to_json()
         assert set(written["low"]) == set(written["high"]) == {"absent"}
         assert written["low"]["absent"]
-        assert Quantity.from_json(written) == found
+        assert convert(written, Quantity) == found
         assert found.relative_half_width == math.inf
 
     def test_two_have_one(self):
         assert median_of([[[0.7, 0.9]]]).to_json() == {"median": pytest.approx(0.8), "low": 0.7, "high": 0.9, "n": 2}
 
     def test_what_an_earlier_version_wrote_of_it_is_read_as_none(self):
-        assert not Quantity.from_json({"median": 2.0, "low": 2.0, "high": 2.0, "n": 1}).has_interval
-        assert Quantity.from_json({"median": 2.0, "low": 2.0, "high": 2.0, "n": 2}).has_interval
+        assert not convert({"median": 2.0, "low": 2.0, "high": 2.0, "n": 1}, Quantity).has_interval
+        assert convert({"median": 2.0, "low": 2.0, "high": 2.0, "n": 2}, Quantity).has_interval
 
     def test_nor_has_what_is_computed_from_it(self):
         alone, known = median_of([[[0.5]]]), Quantity.of(median=1.0, low=0.9, high=1.1, n=9)

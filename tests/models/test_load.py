@@ -247,7 +247,9 @@ def test_function_that_makes_a_malformed_graph(write) -> None:
 def test_file_that_fails_while_it_is_read(write) -> None:
     path = write("net.py", "\nimport no_such_module_anywhere\n")
     message = refusal(f"{path}:make")
-    assert message == f"{path}, line 2: ModuleNotFoundError: No module named 'no_such_module_anywhere'"
+    told, _, remedy = message.partition("; ")
+    assert told == f"{path}, line 2: ModuleNotFoundError: No module named 'no_such_module_anywhere'"
+    assert sys.executable in remedy
 
 
 def test_file_that_is_not_python(write) -> None:
