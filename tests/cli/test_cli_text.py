@@ -109,7 +109,7 @@ class TestInAWindow:
         cli, done = measured
         lines = cli("results", "list").assert_ok().out.splitlines()
         assert len(lines) == 2 + len(done.json)
-        headings = "run started model framework device batch phase images/s step outcome"
+        headings = "run started model framework device batch phase setup images/s step outcome"
         assert " ".join(lines[0].split()).removesuffix(" doubts") == headings
 
 
