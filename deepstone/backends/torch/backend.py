@@ -205,6 +205,8 @@ class TorchBackend(Backend):
             raise Unsupported("with checkpointing=on backward makes again what forward did not keep")
         if self._settings.compile_mode is not None:
             raise Unsupported("a compiled step keeps what its compiler chose, not what layers do; use compile=off")
+        if self._graph.own_step:
+            raise Unsupported("of a module with inputs of its own only the peak of a whole step is measured")
         assert isinstance(self._network, fx.GraphModule)
         return memory_by_layer(self._network, self._graph, self._steps, self._settings.device)
 
