@@ -1,7 +1,7 @@
 """One worker for many suites: it takes seconds to start, and may serve every job that would start it the same way.
 
 What holds for a whole process decides which worker a job gets: its command, its variables, and the axes of threads,
-CPUs, instructions and algorithm. tests/conftest.py sends the suites of one framework to one process of pytest.
+CPUs, instructions, algorithm and engine. tests/conftest.py sends the suites of one framework to one process of pytest.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from deepstone.runner.job import Job
 
 MOST_IDLE = 3  # workers; each has a framework in memory
 LONGEST_S = 3600.0  # of a worker's life
-WHOLE_PROCESS = ("threads", "inter_threads", "affinity", "isa", "algorithm")
+WHOLE_PROCESS = ("threads", "inter_threads", "affinity", "isa", "algorithm", "engine")
 # A variable that keeps JAX off a GPU keeps it off nothing where there is none.
 _NO_MATTER = ("PYTEST_", "DEEPSTONE_CACHE", *(() if Path("/dev/nvidiactl").exists() else ("JAX_PLATFORMS",)))
 

@@ -553,7 +553,7 @@ class TestOldPythons:
         if probe.returncode != 0:
             pytest.skip("this interpreter has no NumPy")
         info = replace(registry.BACKENDS["fake"], module="plain_backend")
-        monkeypatch.setitem(registry.BACKENDS, "fake", info)
+        monkeypatch.setitem(registry.BACKENDS.own, "fake", info)
         monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
         environment = Environment(framework="fake", version="1", python=python, lock={})
         with talking_to_worker(tiny_job("fake", environment=environment), timeout_s=TIMEOUT_S) as talk:

@@ -101,7 +101,7 @@ def shortest_alone(talk: Conversation, layer: str) -> dict[str, float]:
     shortest_s = dict.fromkeys(programs, math.inf)
     for _ in range(8):
         for program in programs:
-            shortest_s[program] = min(shortest_s[program], *talk.isolated_block(program, samples=3).step_s)
+            shortest_s[program] = min(shortest_s[program], fmean(talk.isolated_block(program, samples=3).step_s))
     taken_off_s = {program: shortest_s["forward"] if program.startswith("forward+") else 0.0 for program in programs}
     return {program.removeprefix("forward+"): shortest_s[program] - taken_off_s[program] for program in programs}
 

@@ -162,7 +162,7 @@ def test_input_grad_gives_the_image_a_gradient():
             )
         )
         backend.first_step()
-        image = backend._steps._batch._samples
+        image = backend._steps._batch._placed
         assert (image.grad is not None) == expected
         assert image.requires_grad == expected
         assert backend.observe()["input_grad"]["value"] == asked

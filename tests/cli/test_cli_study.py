@@ -184,7 +184,7 @@ def test_a_store_of_another_version_is_refused(cli: Cli, file: Path) -> None:
 
 def test_help_and_completion(reader: Cli) -> None:
     helped = reader("study", "--help").assert_ok()
-    assert helped.out.startswith("Usage: deepstone study [OPTIONS] [FILE|NAME] [AXIS=VALUE]\n")
+    assert helped.out.startswith("Usage: deepstone study [OPTIONS] [FILE|NAME] [AXIS=VALUE]...\n")
     assert "Examples:" in helped.out
     offered = reader(_DEEPSTONE_COMPLETE="complete_bash", COMP_WORDS="deepstone\nstudy\nqui", COMP_CWORD="2")
     assert offered.out.split() == ["quick"]

@@ -152,8 +152,8 @@ def test_places_that_will_not_do(measured: tuple[Cli, Result], tmp_path: Path) -
     refused("--study", "nosuch", "--json", told=["nosuch", "no such study"])
 
 
-def test_no_store(reader: Cli) -> None:
-    reader("report", "-o", "out.html").assert_error(STORE, "no-store")
+def test_no_store(reader: Cli, tmp_path: Path) -> None:
+    reader("report", "-o", "out.html", "--store", tmp_path / "no-store").assert_error(STORE, "no-store")
 
 
 def test_a_damaged_run_is_told_and_the_others_come(cli: Cli) -> None:

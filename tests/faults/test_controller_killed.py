@@ -30,7 +30,7 @@ from deepstone.absent import Absent
 from deepstone.backends.before_import import FAKE_SCRIPT
 from deepstone.store.store import Store
 
-STORED = re.compile(r"^stored ([0-9a-f]{20}-[0-9]+)\n", re.MULTILINE)
+STORED = re.compile(r"^stored ([0-9a-f]{20}-[0-9]+)(?:: .*)?\n", re.MULTILINE)
 # Steps that take real time, little of it; and a grandchild in a session of its own that ignores SIGTERM.
 WITH_DAEMON = {"step_s": 0.002, "sleep": True, "warmup": [], "fault": {"at": "build", "kind": "daemon"}}
 TINY = ("--budget", "0.05", "--target", "50")
