@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, field
+from statistics import fmean
 
 import pytest
 from frameworks import FURTHER, LEGACY, environment_of
