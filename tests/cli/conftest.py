@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +27,21 @@ def reader(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Cli:
     """For commands that change nothing; its store is never made."""
     home = tmp_path_factory.mktemp("reader")
     return Cli(store=home / "no-store", cache=cache, home=home)
+
+
+@pytest.fixture(autouse=True)
+def readers_change_nothing(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Told of the test that made the store, not of a later one that finds it."""
+    yield
+    if "reader" in request.fixturenames:
+        assert not request.getfixturevalue("reader").store.exists()
+
+
+@pytest.fixture(scope="session")
+def measurer(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> Cli:
+    """For commands that keep what they measured, in tests that do not look at what is kept."""
+    home = tmp_path_factory.mktemp("measurer")
+    return Cli(store=home / "store", cache=cache, home=home)
 
 
 @pytest.fixture(scope="session")

@@ -41,8 +41,8 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def timed(reader: Cli, tiny: Path) -> Result:
-    return reader("caffe", "time", "-model", tiny, "-iterations", 3, "threads=1", "framework=torch").assert_ok()
+def timed(measurer: Cli, tiny: Path) -> Result:
+    return measurer("caffe", "time", "-model", tiny, "-iterations", 3, "threads=1", "framework=torch").assert_ok()
 
 
 def numbers(**changes: Any) -> CaffeTime:
@@ -125,9 +125,9 @@ def test_sums_add_up(timed: Result) -> None:
     assert all(taken > 0 for taken in iterations)
 
 
-def test_json_in_phase_test(reader: Cli, tiny: Path) -> None:
+def test_json_in_phase_test(measurer: Cli, tiny: Path) -> None:
     words = ("caffe", "time", f"-model={tiny}", "--iterations=2", "-phase", "TEST", "-engine", "CAFFE", "batch=2")
-    found = reader(*words, "framework=torch", "threads=1", "--json").assert_ok().json
+    found = measurer(*words, "framework=torch", "threads=1", "--json").assert_ok().json
     assert (found["outcome"], found["kind"], found["model"]) == ("ok", "layers", "tiny")
     assert (found["workload"]["batch"], found["workload"]["phase"]) == (2, "forward")
     assert found["setup"]["requested"]["engine"] == "native"
@@ -142,9 +142,9 @@ def test_json_in_phase_test(reader: Cli, tiny: Path) -> None:
     assert {"-phase", "TEST", "engine=native", "batch=2", "-iterations", "2"} <= set(command)
 
 
-def test_layers_by_themselves_where_a_step_cannot_be_looked_into(reader: Cli, tiny: Path) -> None:
+def test_layers_by_themselves_where_a_step_cannot_be_looked_into(measurer: Cli, tiny: Path) -> None:
     words = ("caffe", "time", "-model", tiny, "-iterations", 1, "checkpointing=on", "threads=1", "framework=torch")
-    lines = reader(*words).assert_ok().out.splitlines()
+    lines = measurer(*words).assert_ok().out.splitlines()
     assert "each layer isolated (with checkpointing=on" in lines[-1]
     assert re.fullmatch(f" *conv1\tbackward: {NUMBER} ms\\.", lines[5])
     assert float(lines[5].split()[2]) > 0
@@ -169,25 +169,25 @@ def test_layers_by_themselves_where_a_step_cannot_be_looked_into(reader: Cli, ti
     ],
     ids=lambda value: " ".join(value),
 )
-def test_what_is_wrong_is_told_in_a_line(reader: Cli, tiny: Path, words: list[str], told: list[str]) -> None:
-    reader("caffe", "time", *[str(tiny) if word == "TINY" else word for word in words]).assert_error(2, *told)
+def test_what_is_wrong_is_told_in_a_line(measurer: Cli, tiny: Path, words: list[str], told: list[str]) -> None:
+    measurer("caffe", "time", *[str(tiny) if word == "TINY" else word for word in words]).assert_error(2, *told)
 
 
-def test_a_file_that_is_no_network(reader: Cli, tmp_path: Path) -> None:
+def test_a_file_that_is_no_network(measurer: Cli, tmp_path: Path) -> None:
     path = tmp_path / "net.prototxt"
     path.write_text('layer { name: "x"\n type: "Crop" bottom: "y"')
-    reader("caffe", "time", "-model", path).assert_error(2, f"{path}, line 2: expected a field's name or '}}'")
-    reader("models", path).assert_error(2, f"{path}, line 2:")
+    measurer("caffe", "time", "-model", path).assert_error(2, f"{path}, line 2: expected a field's name or '}}'")
+    measurer("models", path).assert_error(2, f"{path}, line 2:")
 
 
-def test_a_job_that_cannot_run_is_told(reader: Cli, tiny: Path) -> None:
-    done = reader("caffe", "time", "-model", tiny, "-engine", "MKLDNN", "device=gpu")
+def test_a_job_that_cannot_run_is_told(measurer: Cli, tiny: Path) -> None:
+    done = measurer("caffe", "time", "-model", tiny, "-engine", "MKLDNN", "device=gpu")
     assert done.code == 1
     assert done.out == ""
     assert done.err.startswith("deepstone: unsupported: engine onednn runs on a CPU only")
 
 
-def test_without_a_command_there_is_help(reader: Cli) -> None:
-    done = reader("caffe")
+def test_without_a_command_there_is_help(measurer: Cli) -> None:
+    done = measurer("caffe")
     assert (done.code, done.out) == (2, "")
     assert "Usage: deepstone caffe" in done.err

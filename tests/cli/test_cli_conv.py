@@ -17,8 +17,8 @@ QUICK = ("threads=1", "--budget", 0.02)
 FAKE = script(algorithms={"slow": 0.004, "quick": 0.001, "never": "not today"}, noise=0.001)
 
 
-def test_a_shape_by_hand_on_torch(reader: Cli) -> None:
-    answer = reader(*BY_HAND, *QUICK, "--json").assert_ok().json
+def test_a_shape_by_hand_on_torch(measurer: Cli) -> None:
+    answer = measurer(*BY_HAND, *QUICK, "--json").assert_ok().json
     assert (answer["schema"], answer["kind"], answer["batch"]) == (1, "conv", 4)
     assert (answer["device"], answer["precision"]) == ("cpu", "fp32")
     assert answer["command"][:7] == ["deepstone", "conv", "--shape", "8x10x10", "--filters", "16", "--kernel"]
@@ -44,7 +44,7 @@ def test_a_shape_by_hand_on_torch(reader: Cli) -> None:
     assert answer["mix"]["picked_s"]["median"] > 0
 
 
-def test_the_command_in_a_result_gives_it_again(reader: Cli) -> None:
+def test_the_command_in_a_result_gives_it_again(measurer: Cli) -> None:
     words = (
         "conv",
         "--shape",
@@ -60,15 +60,15 @@ def test_the_command_in_a_result_gives_it_again(reader: Cli) -> None:
         "--groups",
         2,
     )
-    first = reader(*words, "batch=2", "framework=fake", "--json", DEEPSTONE_FAKE=FAKE).assert_ok().json
-    again = reader(*first["command"][1:], "--json", DEEPSTONE_FAKE=FAKE).assert_ok().json
+    first = measurer(*words, "batch=2", "framework=fake", "--json", DEEPSTONE_FAKE=FAKE).assert_ok().json
+    again = measurer(*first["command"][1:], "--json", DEEPSTONE_FAKE=FAKE).assert_ok().json
     assert first["layers"][0]["shape"] == again["layers"][0]["shape"]
     assert first["command"] == again["command"]
     assert first["graph_sha"] == again["graph_sha"]
 
 
-def test_a_table_per_layer_and_what_the_mix_saves(reader: Cli) -> None:
-    done = reader("conv", "cifarnet", "batch=2", "framework=fake", "phase=forward", DEEPSTONE_FAKE=FAKE).assert_ok()
+def test_a_table_per_layer_and_what_the_mix_saves(measurer: Cli) -> None:
+    done = measurer("conv", "cifarnet", "batch=2", "framework=fake", "phase=forward", DEEPSTONE_FAKE=FAKE).assert_ok()
     assert "conv1  3x32x32 → 32x32x32, kernel 5x5, pad 2" in done.out
     assert "quick" in done.out
     assert "not never: not today" in done.out
@@ -77,24 +77,24 @@ def test_a_table_per_layer_and_what_the_mix_saves(reader: Cli) -> None:
     assert "75 %" in done.out
 
 
-def test_several_batches(reader: Cli) -> None:
+def test_several_batches(measurer: Cli) -> None:
     words = ("conv", "cifarnet", "batch=2,4", "framework=fake", "phase=forward")
-    answer = reader(*words, "--json", DEEPSTONE_FAKE=FAKE).assert_ok().json
+    answer = measurer(*words, "--json", DEEPSTONE_FAKE=FAKE).assert_ok().json
     assert list(answer["batches"]) == ["2", "4"]
     assert answer["batches"]["4"]["command"][-1] == "phase=forward"
     assert "batch=4" in answer["batches"]["4"]["command"]
-    told = reader(*words, DEEPSTONE_FAKE=FAKE).assert_ok().out
+    told = measurer(*words, DEEPSTONE_FAKE=FAKE).assert_ok().out
     assert "as picked  best of each" in told
 
 
-def test_a_batch_that_does_not_run_spares_the_others(reader: Cli) -> None:
+def test_a_batch_that_does_not_run_spares_the_others(measurer: Cli) -> None:
     full = script(algorithms={"one": 0.001}, memory={"base": 0, "per_sample": 1, "limit": 3})
     words = ("conv", "cifarnet", "framework=fake", "phase=forward")
-    done = reader(*words, "batch=2,4", "--json", DEEPSTONE_FAKE=full)
+    done = measurer(*words, "batch=2,4", "--json", DEEPSTONE_FAKE=full)
     assert done.code == 1
     assert done.json["batch"] == 2
     assert "deepstone: batch 4: fake 1: oom: " in done.err
-    reader(*words, "batch=4", DEEPSTONE_FAKE=full).assert_error(1, "oom: MemoryError: scripted: the device is full")
+    measurer(*words, "batch=4", DEEPSTONE_FAKE=full).assert_error(1, "oom: MemoryError: scripted: the device is full")
 
 
 def test_a_heat_map(cli: Cli) -> None:
@@ -105,23 +105,23 @@ def test_a_heat_map(cli: Cli) -> None:
     assert "quick" in drawn
 
 
-def test_it_fits_the_window(reader: Cli) -> None:
-    done = reader.on_terminal(*BY_HAND, "framework=fake", columns=60, DEEPSTONE_FAKE=FAKE)
+def test_it_fits_the_window(measurer: Cli) -> None:
+    done = measurer.on_terminal(*BY_HAND, "framework=fake", columns=60, DEEPSTONE_FAKE=FAKE)
     assert done.code == 0
     assert max(map(len, done.out.splitlines())) <= 60
     assert "Not shown in a window this narrow" in done.out
 
 
-def test_equal_layers_are_measured_once_and_said_to_be(reader: Cli) -> None:
+def test_equal_layers_are_measured_once_and_said_to_be(measurer: Cli) -> None:
     words = ("conv", "resnet110", "batch=1", "framework=fake", "phase=forward", "--budget", 0.02)
-    done = reader(*words, DEEPSTONE_FAKE=FAKE).assert_ok()
+    done = measurer(*words, DEEPSTONE_FAKE=FAKE).assert_ok()
     assert " more, measured once" in done.out
     assert done.out.count("the same as") < 10
 
 
-def test_an_algorithm_that_crashes_is_a_finding_and_no_failure_of_the_lab(reader: Cli) -> None:
+def test_an_algorithm_that_crashes_is_a_finding_and_no_failure_of_the_lab(measurer: Cli) -> None:
     faulty = script(algorithms={"one": 0.001, "two": 0.002}, fault={"at": "attempt one", "kind": "exit"})
-    done = reader(*BY_HAND, "framework=fake", "phase=forward", "--json", DEEPSTONE_FAKE=faulty).assert_ok()
+    done = measurer(*BY_HAND, "framework=fake", "phase=forward", "--json", DEEPSTONE_FAKE=faulty).assert_ok()
     results = done.json["layers"][0]["results"]
     assert results[0]["time_s"]["absent"].startswith("crashed")
     assert "median" in results[1]["time_s"]
@@ -155,16 +155,16 @@ def test_an_algorithm_that_crashes_is_a_finding_and_no_failure_of_the_lab(reader
     ],
     ids=lambda value: " ".join(map(str, value)) if isinstance(value, tuple) else "",
 )
-def test_words_that_make_no_sense(reader: Cli, words: tuple[str, ...], code: int, told: str) -> None:
-    reader("conv", *words).assert_error(code, told)
+def test_words_that_make_no_sense(measurer: Cli, words: tuple[str, ...], code: int, told: str) -> None:
+    measurer("conv", *words).assert_error(code, told)
 
 
-def test_a_gpu_that_is_not_there(reader: Cli) -> None:
+def test_a_gpu_that_is_not_there(measurer: Cli) -> None:
     import torch
 
     if torch.cuda.is_available():
         pytest.skip("there is one")
-    reader("conv", "cifarnet", "device=gpu").assert_error(4, "device gpu:0")
+    measurer("conv", "cifarnet", "device=gpu").assert_error(4, "device gpu:0")
 
 
 @given(numbers=st.lists(st.integers(1, 2**20), min_size=3, max_size=3), mark=st.sampled_from("xX×,"))

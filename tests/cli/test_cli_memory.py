@@ -14,8 +14,8 @@ MIB = 2**20
 GPU = {"effective": {"device": "gpu:0"}, "memory": {"base": 100 * MIB, "per_sample": MIB, "limit": 1000 * MIB}}
 
 
-def test_json_holds_every_layer_and_the_measured_peak(reader: Cli):
-    result = reader("memory", "cifarnet", "framework=fake", "batch=16", "--json", DEEPSTONE_FAKE=script(**GPU))
+def test_json_holds_every_layer_and_the_measured_peak(measurer: Cli):
+    result = measurer("memory", "cifarnet", "framework=fake", "batch=16", "--json", DEEPSTONE_FAKE=script(**GPU))
     report = result.assert_ok().json
     assert {"schema", "kind", "model", "command", "batch", "phase", "setup", "predicted", "layers"} <= set(report)
     assert (report["kind"], report["model"], report["batch"]) == ("memory", "cifarnet", 16)
@@ -29,8 +29,8 @@ def test_json_holds_every_layer_and_the_measured_peak(reader: Cli):
     )
 
 
-def test_a_table_fits_the_window_and_says_what_was_measured(reader: Cli):
-    result = reader.on_terminal(
+def test_a_table_fits_the_window_and_says_what_was_measured(measurer: Cli):
+    result = measurer.on_terminal(
         "memory", "resnet50", "framework=fake", columns=70, DEEPSTONE_FAKE=script(**GPU)
     ).assert_ok()
     lines = result.out.splitlines()
@@ -40,30 +40,30 @@ def test_a_table_fits_the_window_and_says_what_was_measured(reader: Cli):
     assert "predicted" in result.out
 
 
-def test_all_layers_when_asked(reader: Cli):
-    result = reader("memory", "resnet50", "framework=fake", "--all", DEEPSTONE_FAKE=script(**GPU)).assert_ok()
+def test_all_layers_when_asked(measurer: Cli):
+    result = measurer("memory", "resnet50", "framework=fake", "--all", DEEPSTONE_FAKE=script(**GPU)).assert_ok()
     assert "others" not in result.out
     assert len(result.out.splitlines()) > 170
 
 
-def test_the_largest_batch(reader: Cli):
+def test_the_largest_batch(measurer: Cli):
     words = ("memory", "cifarnet", "framework=fake", "batch=16", "--largest-batch")
-    result = reader(*words, DEEPSTONE_FAKE=script(**GPU)).assert_ok()
+    result = measurer(*words, DEEPSTONE_FAKE=script(**GPU)).assert_ok()
     assert "largest batch 900 (predicted 900); 901 does not fit" in result.out
     assert "901 oom" in result.out
-    report = reader(*words, "--memory", "200MiB", "--json", DEEPSTONE_FAKE=script(**GPU)).assert_ok().json
+    report = measurer(*words, "--memory", "200MiB", "--json", DEEPSTONE_FAKE=script(**GPU)).assert_ok().json
     assert report["largest_batch"]["confirmed"] == 100
     assert report["largest_batch"]["limit_bytes"] == 200 * MIB
     assert report["command"][-3:] == ["--largest-batch", "--memory", str(200 * MIB)]
 
 
-def test_a_batch_that_does_not_fit_is_an_outcome(reader: Cli):
+def test_a_batch_that_does_not_fit_is_an_outcome(measurer: Cli):
     words = ("memory", "cifarnet", "framework=fake", "batch=1000")
-    failed = reader(*words, "--json", DEEPSTONE_FAKE=script(**GPU))
+    failed = measurer(*words, "--json", DEEPSTONE_FAKE=script(**GPU))
     assert failed.code == 1
     assert failed.json["outcome"] == "oom"
     assert "full" in failed.json["failure"]["reason"]
-    searched = reader(*words, "--largest-batch", "--json", DEEPSTONE_FAKE=script(**GPU))
+    searched = measurer(*words, "--largest-batch", "--json", DEEPSTONE_FAKE=script(**GPU))
     assert searched.json["largest_batch"]["confirmed"] == 900
     assert searched.json["largest_batch"]["tried"][0]["outcome"] == "oom"
 
@@ -78,13 +78,13 @@ def test_a_batch_that_does_not_fit_is_an_outcome(reader: Cli):
         (("batch=none",), "batch=none"),
     ],
 )
-def test_bad_words_are_told_in_one_line(reader: Cli, words: tuple[str, ...], said: str):
-    reader("memory", "cifarnet", "framework=fake", *words).assert_error(2, said)
+def test_bad_words_are_told_in_one_line(measurer: Cli, words: tuple[str, ...], said: str):
+    measurer("memory", "cifarnet", "framework=fake", *words).assert_error(2, said)
 
 
-def test_more_than_the_host_has_is_refused(reader: Cli):
+def test_more_than_the_host_has_is_refused(measurer: Cli):
     words = ("memory", "cifarnet", "framework=fake", "--largest-batch", "--memory", "1000TiB")
-    reader(*words).assert_error(2, "is not tried", "give at most")
+    measurer(*words).assert_error(2, "is not tried", "give at most")
 
 
 @pytest.mark.parametrize(
