@@ -12,7 +12,18 @@ from deepstone.absent import Absent
 from deepstone.cli.findings import FindingStore
 from deepstone.cli.help import Commands, HelpfulCommand
 from deepstone.cli.jobs import first_look, quiet_machine
-from deepstone.cli.options import Axes, Json, StorePath, Timeout, WaitUntilQuiet, changed, examples
+from deepstone.cli.options import (
+    Axes,
+    Image,
+    Json,
+    StorePath,
+    Timeout,
+    WaitUntilQuiet,
+    changed,
+    examples,
+    image_size,
+    image_words,
+)
 from deepstone.cli.output import note, print_json, write
 from deepstone.cli.progress import progress_bar
 from deepstone.errors import UsageError, nearest
@@ -82,6 +93,7 @@ def time(
             metavar="NAME",
         ),
     ] = "TRAIN",
+    image: Image = None,
     timeout: Timeout = 1800.0,
     wait_until_quiet: WaitUntilQuiet = None,
     store: StorePath = None,
@@ -98,7 +110,7 @@ def time(
     begin = first_look()
     which = _phase(phase)
     given = _given(axes or [], engine=engine, gpu=gpu)
-    loaded, batch = load_prototxt(model, which)
+    loaded, batch = load_prototxt(model, which, image=image_size(image))
     # Only now what is slow to import: a word that is wrong is told at once.
     from deepstone.runner.conversation import JobFailed
     from deepstone.runner.job import Machine
@@ -106,7 +118,8 @@ def time(
 
     asked = {"batch": _fitting(batch), **given, "phase": "gradient" if which == "TRAIN" else "forward"}
     words = [f"{name}={value}" for name, value in asked.items() if name != "phase"]
-    options = [*(["-phase", which] if which != "TRAIN" else []), *changed(("--timeout", timeout, 1800.0))]
+    options = [*(["-phase", which] if which != "TRAIN" else []), *image_words(image)]
+    options += changed(("--timeout", timeout, 1800.0))
     command = ("deepstone", "caffe", "time", "-model", model, "-iterations", str(iterations), *words, *options)
     job = make_job(loaded, complete(asked), Machine.here(), command)
     kept = FindingStore.open(store)

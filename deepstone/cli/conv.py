@@ -14,7 +14,18 @@ from deepstone.cli.completion import complete_axis, complete_model
 from deepstone.cli.draw import FigureFile, check_figure, draw_figure
 from deepstone.cli.findings import FindingStore
 from deepstone.cli.jobs import first_look, plan, quiet_machine, refuse_opaque
-from deepstone.cli.options import Json, StorePath, Timeout, WaitUntilQuiet, argument, changed, examples
+from deepstone.cli.options import (
+    Image,
+    Json,
+    StorePath,
+    Timeout,
+    WaitUntilQuiet,
+    argument,
+    changed,
+    examples,
+    image_size,
+    image_words,
+)
 from deepstone.cli.output import Column, print_json, print_lines, print_table
 from deepstone.cli.progress import Bar, progress_bar
 from deepstone.cli.stopped import Stopped
@@ -72,6 +83,7 @@ def conv(
     ] = "0",
     dilation: Annotated[str, typer.Option("--dilation", metavar="HxW")] = "1",
     groups: Annotated[int, typer.Option("--groups", metavar="N", min=1, max=2**20)] = 1,
+    image: Image = None,
     budget: Annotated[
         float,
         options.seconds("--budget", "Seconds of timing for one algorithm on one pass of one convolution.", most=3600),
@@ -94,7 +106,7 @@ def conv(
     choices = parse_words(axes)
     _refuse(choices)
     by_hand = {"kernel": kernel, "stride": stride, "pad": pad, "dilation": dilation, "groups": groups}
-    loaded, named = _loaded(model, shape, filters, by_hand, timeout)
+    loaded, named = _loaded(model, shape, filters, by_hand, image, timeout)
     check_figure(output)
     # Only now what is slow to import: a word that is wrong is told at once.
     from deepstone.runner.convolutions.lab import LabEffort
@@ -145,7 +157,12 @@ def _refuse(choices: Choices) -> None:
 
 
 def _loaded(
-    model: str | None, shape: str | None, filters: int | None, given: Mapping[str, str | int], timeout_s: float
+    model: str | None,
+    shape: str | None,
+    filters: int | None,
+    given: Mapping[str, str | int],
+    image: str | None,
+    timeout_s: float,
 ) -> tuple[LoadedModel, list[str]]:
     """The model, and the words that name it on a command line."""
     if shape is None:
@@ -156,9 +173,11 @@ def _loaded(
         from deepstone.exchange.load import load_model
 
         assert model is not None
-        loaded = load_model(model, timeout_s=timeout_s)
+        loaded = load_model(model, timeout_s=timeout_s, image=image_size(image))
         refuse_opaque(loaded.graph, "conv")
-        return loaded, [model]
+        return loaded, [model, *image_words(image)]
+    if image is not None:
+        raise UsageError("--input: is for a model's file; --shape has the size of images already")
     if filters is None:
         raise UsageError("--shape needs --filters, as in --shape 64x56x56 --filters 128 --kernel 3x3")
     from deepstone.models.by_hand import convolution_by_hand

@@ -150,6 +150,21 @@ def test_layers_by_themselves_where_a_step_cannot_be_looked_into(measurer: Cli, 
     assert float(lines[5].split()[2]) > 0
 
 
+def test_the_size_of_images_is_given_where_the_file_leaves_it_open(measurer: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "open.prototxt"
+    path.write_text(
+        'layer { name: "data" type: "Data" top: "data" top: "label" data_param { batch_size: 4 } }\n'
+        'layer { name: "fc" type: "InnerProduct" bottom: "data" top: "fc" inner_product_param { num_output: 5 } }\n'
+        'layer { name: "loss" type: "SoftmaxWithLoss" bottom: "fc" bottom: "label" }\n'
+    )
+    words = ("caffe", "time", "-model", path, "-iterations", 1, "framework=fake")
+    measurer(*words).assert_error(2, f"{path}, line 1:", "--input 3x224x224")
+    measurer(*words, "-input", "28x28").assert_error(2, "--input 28x28", "3x224x224")
+    found = measurer(*words, "-input", "1x6x7", "--json").assert_ok().json
+    command = found["command"]
+    assert command[command.index("--input") + 1] == "1x6x7"
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from cli_kit import Cli, script
@@ -65,6 +66,22 @@ def test_the_command_in_a_result_gives_it_again(measurer: Cli) -> None:
     assert first["layers"][0]["shape"] == again["layers"][0]["shape"]
     assert first["command"] == again["command"]
     assert first["graph_sha"] == again["graph_sha"]
+
+
+def test_the_size_of_images_is_given_where_a_file_leaves_it_open(measurer: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "open.prototxt"
+    path.write_text(
+        'layer { name: "conv" type: "Convolution" bottom: "data" top: "conv"\n'
+        "  convolution_param { num_output: 4 kernel_size: 3 } }\n"
+        'layer { name: "fc" type: "InnerProduct" bottom: "conv" top: "fc" inner_product_param { num_output: 5 } }\n'
+    )
+    words = ("conv", path, "batch=2", "framework=fake", "--json")
+    found = measurer(*words, "--input", "2x9x8", DEEPSTONE_FAKE=FAKE).assert_ok().json
+    assert found["layers"][0]["shape"]["input"] == [2, 9, 8]
+    again = measurer(*found["command"][1:], "--json", DEEPSTONE_FAKE=FAKE).assert_ok().json
+    assert again["graph_sha"] == found["graph_sha"]
+    measurer("conv", "cifarnet", "--input", "3x8x8").assert_error(2, "--input", "its own size")
+    measurer(*BY_HAND, "--input", "3x8x8").assert_error(2, "--input", "--shape")
 
 
 def test_a_table_per_layer_and_what_the_mix_saves(measurer: Cli) -> None:
