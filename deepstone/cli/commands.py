@@ -87,9 +87,9 @@ app.command("axes", short_help="Everything in which two runs can differ.", epilo
 app.command("run", short_help="Measure a model.", epilog=run.EXAMPLES)(run.run)
 app.command(
     "compare",
-    short_help="Two setups against each other, with a verdict.",
+    short_help="Setups against each other, with a verdict.",
     epilog=compare.EXAMPLES,
-    cls=compare.TwoSidedCommand,
+    cls=compare.SidesCommand,
 )(compare.compare)
 app.command("layers", short_help="Where the time goes, layer by layer.", epilog=layers.EXAMPLES)(layers.layers)
 app.command("memory", short_help="What a step takes of memory, layer by layer.", epilog=memory.EXAMPLES)(memory.memory)

@@ -1,11 +1,12 @@
-"""`deepstone compare`: two setups interleaved in one run, and a verdict only where the interval supports one."""
+"""`deepstone compare`: setups interleaved in one run, and a verdict only where the interval supports one."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import string
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -15,6 +16,7 @@ from deepstone.cli.jobs import first_look, print_plan, quiet_machine, refuse_opa
 from deepstone.cli.options import (
     Axes,
     DryRun,
+    Image,
     Json,
     Model,
     StorePath,
@@ -22,6 +24,8 @@ from deepstone.cli.options import (
     WaitUntilQuiet,
     changed,
     examples,
+    image_size,
+    image_words,
     percent,
     seconds,
     store_folder,
@@ -34,10 +38,11 @@ from deepstone.units import seconds as in_seconds
 
 if TYPE_CHECKING:
     from deepstone.measure.effort import Effort
+    from deepstone.measure.sequential import SidesRatio
     from deepstone.results.parts import Json as JsonValue
     from deepstone.results.quantity import Quantity
     from deepstone.results.record import Draft, Record
-    from deepstone.results.sameness import Comparable, SidesChecked
+    from deepstone.results.sameness import AllSidesChecked, Comparable, SidesChecked
     from deepstone.runner.job import Job
     from deepstone.runner.measurement import OnProgress
     from deepstone.runner.quiet import QuietMachine
@@ -48,38 +53,40 @@ if TYPE_CHECKING:
 EXAMPLES = examples(
     "deepstone compare alexnet-owt batch=16 engine=onednn -- engine=native",
     "deepstone compare cifarnet batch=32 -- layout=nhwc --json",
-    before="What stands before -- holds for both sides; what follows overrides it for B.",
+    "deepstone compare cifarnet batch=32 -- batch=64 -- batch=128",
+    before="Before the first -- stands A, which holds for all sides; what follows overrides it for B, C, and so on.",
 )
 
-SIDE_B = "deepstone.compare.b"
+OTHER_SIDES = "deepstone.compare.others"
+_NAMES: Final = string.ascii_uppercase  # of sides
 
 
-class TwoSidedCommand(HelpfulCommand):
-    """Keeps the setup that follows `--` apart; options may stand on either side of it."""
+class SidesCommand(HelpfulCommand):
+    """Keeps the setups that follow each `--` apart; options may stand on any side of it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         if "--" in args:
             split = args.index("--")
-            setup, options = self._sorted(args[split + 1 :])
-            ctx.meta[SIDE_B] = setup
+            setups, options = self._sorted(args[split + 1 :])
+            ctx.meta[OTHER_SIDES] = setups
             args = args[:split] + options
         return super().parse_args(ctx, args)
 
-    def _sorted(self, words: Sequence[str]) -> tuple[list[str], list[str]]:
-        """What is the setup, and what are options with their values."""
-        setup: list[str] = []
+    def _sorted(self, words: Sequence[str]) -> tuple[list[list[str]], list[str]]:
+        """What are the setups, and what are options with their values."""
+        setups: list[list[str]] = [[]]
         options: list[str] = []
         rest = iter(words)
         for word in rest:
             if word == "--":
-                raise UsageError("compare takes two setups, so one --")
-            if not word.startswith("-"):
-                setup.append(word)
-                continue
-            options.append(word)
-            if self._takes_value(word):
-                options += [value for value in (next(rest, None),) if value is not None]
-        return setup, options
+                setups.append([])
+            elif not word.startswith("-"):
+                setups[-1].append(word)
+            else:
+                options.append(word)
+                if self._takes_value(word):
+                    options += [value for value in (next(rest, None),) if value is not None]
+        return setups, options
 
     def _takes_value(self, word: str) -> bool:
         options: list[Any] = [parameter for parameter in self.params if word in parameter.opts]
@@ -90,11 +97,12 @@ def compare(
     ctx: typer.Context,
     model: Model,
     axes: Axes = None,
+    image: Image = None,
     pairs: Annotated[
         int | None,
         typer.Option(
             "--pairs",
-            help="So many fresh pairs of processes.",
+            help="So many fresh pairs of processes, or groups of more than two.",
             metavar="N",
             min=8,
             max=1000,
@@ -111,57 +119,76 @@ def compare(
     dry_run: DryRun = False,
     json: Json = False,
 ) -> None:
-    """Compare two setups, A -- B: the ratio of their times per sample with its interval, and a verdict.
+    """Compare setups, A -- B: the ratio of their times per sample with its interval, and a verdict. Of more than two,
+    A -- B -- C, their ranking.
 
-    Both run in fresh pairs of processes, in turns: as many pairs as it takes, 3 to 12. A winner is named only when the
+    All run in fresh groups of processes, in turns: as many groups as it takes, 3 to 12. A winner is named only when the
     whole interval lies beyond 2 %.
     """
-    if SIDE_B not in ctx.meta:
-        raise UsageError("compare needs two setups: MODEL A -- B, as in `compare alexnet-owt batch=16 -- layout=nhwc`")
+    others = _other_sides(ctx)
     begin = first_look()
     options = ["--pairs", str(pairs)] if pairs is not None else []
     options += changed(("--target", target, 2.0), ("--budget", budget, 20.0), ("--timeout", timeout, 900.0))
-    job_a, job_b = _jobs(model, list(axes or []), list(ctx.meta[SIDE_B]), options, timeout)
+    jobs = _jobs(model, list(axes or []), others, [*image_words(image), *options], timeout, image_size(image))
     if dry_run:
-        print_plan([job_a, job_b], as_json=json)
+        print_plan(jobs, as_json=json)
         return
     from deepstone.measure.effort import Effort
 
     effort = Effort(target_share=target / 100, budget_s=budget, timeout_s=timeout)
     quiet = quiet_machine(begin, wait_until_quiet)
-    answer = _measured(job_a, job_b, effort, pairs, store_folder(store), quiet)
+    answer = _measured(jobs, effort, pairs, store_folder(store), quiet)
     if json:
         print_json(answer)
-    else:
+    elif len(jobs) == 2 or not answer.is_whole:
         print_lines(_lines(answer), hang=4)
+    else:
+        _show_ranking(answer)
     if not answer.is_whole:
         raise typer.Exit(1)
 
 
-def _jobs(model: str, words: list[str], overrides: list[str], options: list[str], timeout_s: float) -> tuple[Job, Job]:
+def _other_sides(ctx: typer.Context) -> list[list[str]]:
+    """The words of B, C and so on."""
+    others: list[list[str]] = ctx.meta.get(OTHER_SIDES, [])
+    if not others:
+        raise UsageError("compare needs two setups: MODEL A -- B, as in `compare alexnet-owt batch=16 -- layout=nhwc`")
+    if not all(others):
+        raise UsageError("nothing follows a --; say what is different there, as in `-- layout=nhwc`")
+    if len(others) >= len(_NAMES):
+        raise UsageError(f"compare takes at most {len(_NAMES)} setups, and {len(others) + 1} are given")
+    return others
+
+
+def _jobs(
+    model: str,
+    words: list[str],
+    others: Sequence[list[str]],
+    options: list[str],
+    timeout_s: float,
+    image: tuple[int, int, int] | None,
+) -> list[Job]:
     from deepstone.exchange.load import load_model
     from deepstone.setups.request import complete, parse_words
 
     given = _single(parse_words(words))
-    changed_for_b = _single(parse_words(overrides))
-    loaded = load_model(
-        model,
-        frameworks=[side["framework"] for side in (given, changed_for_b) if "framework" in side],
-        timeout_s=timeout_s,
-    )
+    sides = [given, *({**given, **_single(parse_words(other))} for other in others)]
+    frameworks = [side["framework"] for side in sides if "framework" in side]
+    loaded = load_model(model, frameworks=frameworks, timeout_s=timeout_s, image=image)
     # Only now what is slow to import: a word that is wrong is told at once.
     from deepstone.runner.job import Machine
     from deepstone.runner.new_job import make_job
 
     machine = Machine.here()
-    command = ("deepstone", "compare", model, *words, *options, "--", *overrides)
-    jobs = (
-        make_job(loaded, complete(given), machine, command),
-        make_job(loaded, complete({**given, **changed_for_b}), machine, command),
-    )
-    if jobs[0].environment.sha != jobs[1].environment.sha:
+    command = ("deepstone", "compare", model, *words, *options, *(word for other in others for word in ("--", *other)))
+    jobs = [make_job(loaded, complete(side), machine, command) for side in sides]
+    if not _is_one_framework(jobs):
         refuse_opaque(loaded.graph, "compare across frameworks")
     return jobs
+
+
+def _is_one_framework(jobs: Sequence[Job]) -> bool:
+    return len({job.environment.sha for job in jobs}) == 1
 
 
 def _single(choices: Choices) -> dict[str, Value]:
@@ -173,78 +200,99 @@ def _single(choices: Choices) -> dict[str, Value]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Answer:
-    """`ratio` is of times per sample. Where a side, the ratio or the verdict is absent, it says why."""
+    """`ratios` are of times per sample, of every two sides. Where a side or the ratios are absent, they say why."""
 
-    a: Record | Absent
-    b: Record | Absent
-    ratio: Quantity | Absent
-    verdict: str | Absent
+    sides: Sequence[Record | Absent]
+    ratios: Sequence[SidesRatio] | Absent
+    ranks: Sequence[Sequence[int]] = ()
     pairing: str
     stopped: str | Absent
-    checks: Mapping[str, Comparable]
+    checks: Sequence[Comparable]
 
     @property
     def is_whole(self) -> bool:
-        return not any(isinstance(part, Absent) for part in (self.a, self.b, self.ratio))
+        return not any(isinstance(part, Absent) for part in (*self.sides, self.ratios))
 
     def to_json(self) -> dict[str, JsonValue]:
-        parts = ("a", "b", "ratio", "verdict", "pairing", "stopped")
-        return as_json({**{name: getattr(self, name) for name in parts}, "sameness": _sameness(self.checks)})
+        """Two sides are `a` and `b` with one `ratio`; more are a list, with a ratio of every two."""
+        how = {"pairing": self.pairing, "stopped": self.stopped}
+        if len(self.sides) > 2:
+            ratios = self.ratios if isinstance(self.ratios, Absent) else [_ratio_json(ratio) for ratio in self.ratios]
+            ranks = [[_NAMES[side].lower() for side in rank] for rank in self.ranks]
+            return as_json({"sides": self.sides, "ratios": ratios, "ranks": ranks, **how, "sameness": self._sameness()})
+        a, b = self.sides
+        ratio, verdict = self.ratios, self.ratios
+        if not isinstance(self.ratios, Absent):
+            ratio, verdict = self.ratios[0].time_ratio, self.ratios[0].verdict
+        return as_json({"a": a, "b": b, "ratio": ratio, "verdict": verdict, **how, "sameness": self._sameness()})
+
+    def _sameness(self) -> SidesChecked | AllSidesChecked | Absent:
+        from deepstone.results.sameness import AllSidesChecked, SidesChecked
+
+        if not self.checks:
+            return Absent(f"{'both' if len(self.sides) == 2 else 'all'} sides run the same framework")
+        ok = all(check.ok for check in self.checks)
+        if len(self.checks) > 2:
+            return AllSidesChecked(ok=ok, sides=list(self.checks))
+        return SidesChecked(ok=ok, a=self.checks[0], b=self.checks[1])
 
 
-def _measured(
-    job_a: Job, job_b: Job, effort: Effort, pairs: int | None, store_path: Path, quiet: QuietMachine
-) -> _Answer:
+def _ratio_json(ratio: SidesRatio) -> dict[str, JsonValue]:
+    a, b = _NAMES[ratio.a].lower(), _NAMES[ratio.b].lower()
+    return {"a": a, "b": b, **ratio.time_ratio.to_json(), "verdict": ratio.verdict}
+
+
+def _measured(jobs: Sequence[Job], effort: Effort, pairs: int | None, store_path: Path, quiet: QuietMachine) -> _Answer:
     """Compare, and store what was measured."""
-    from deepstone.runner.compare import compare_jobs, verdict_in_words
+    from deepstone.runner.compare import compare_jobs
     from deepstone.runner.job import title
     from deepstone.store.store import Store
 
     store = Store.open(store_path)
     store.probe()
     with progress_bar(1) as bar:
-        bar.begin(title(job_a))
-        quiet.before([job_a, job_b], bar.say)
-        checks = _checks(job_a, job_b, effort, bar.tell)
-        if not all(check.ok for check in checks.values()):
+        bar.begin(title(jobs[0]))
+        quiet.before(jobs, bar.say)
+        checks = _checks(jobs, effort, bar.tell)
+        if not all(check.ok for check in checks):
             return _refused(checks)
-        bar.say(_expected(effort, pairs))
+        bar.say(_expected(len(jobs), effort, pairs))
         comparison = compare_jobs(
-            [job_a, job_b],
+            jobs,
             effort,
             groups=pairs,
             on_progress=bar.tell,
-            on_group=_left_teller(bar.say, pairs),
-            sameness=_sameness(checks),
+            on_group=_left_teller(bar.say, pairs, "pair" if len(jobs) == 2 else "group"),
+            checks=checks,
         )
     sides = [_stored(store, draft) for draft in comparison.sides]
     reason = Absent(
         f"no verdict: {comparison.refusal}" if comparison.refusal else "a side failed, so there is nothing to compare"
     )
     return _Answer(
-        a=sides[0],
-        b=sides[1],
-        ratio=comparison.ratios[0].time_ratio if comparison.ratios else reason,
-        verdict=verdict_in_words(comparison.ratios[0]) if comparison.ratios else reason,
+        sides=sides,
+        ratios=comparison.ratios or reason,
+        ranks=comparison.ranks,
         pairing=comparison.pairing,
         stopped=comparison.stopped or reason,
         checks=checks,
     )
 
 
-def _expected(effort: Effort, pairs: int | None) -> str:
+def _expected(sides: int, effort: Effort, pairs: int | None) -> str:
     """Told before anything starts: how long it takes at most, as far as one can know."""
     from deepstone.measure.sequential import LOOKS, MOST_GROUPS
 
     count, most = (f"{LOOKS[0]} to {MOST_GROUPS}", MOST_GROUPS) if pairs is None else (f"{pairs}", pairs)
-    timed = in_seconds(2 * effort.budget_s)
+    groups = "pairs of processes" if sides == 2 else f"groups of {sides} processes"
+    timed = in_seconds(sides * effort.budget_s)
     return (
-        f"compares in {count} fresh pairs of processes: at most {timed} of timed steps, as much for warm-up, and the "
-        f"start of {2 * most} processes"
+        f"compares in {count} fresh {groups}: at most {timed} of timed steps, as much for warm-up, and the "
+        f"start of {sides * most} processes"
     )
 
 
-def _left_teller(say: Callable[[str], None], pairs: int | None) -> Callable[[float], None]:
+def _left_teller(say: Callable[[str], None], pairs: int | None, group: str) -> Callable[[float], None]:
     """Tells, after the first pair, how long the others may take."""
     from deepstone.measure.sequential import MOST_GROUPS
 
@@ -252,7 +300,7 @@ def _left_teller(say: Callable[[str], None], pairs: int | None) -> Callable[[flo
 
     def tell(took_s: float) -> None:
         if not told and left:
-            say(f"the first pair took {in_seconds(took_s)}; at most {left} more, {in_seconds(left * took_s)}")
+            say(f"the first {group} took {in_seconds(took_s)}; at most {left} more, {in_seconds(left * took_s)}")
         told.append(took_s)
 
     return tell
@@ -270,50 +318,91 @@ def _stored(store: Store, draft: Draft | None) -> Record | Absent:
     return record
 
 
-def _checks(job_a: Job, job_b: Job, effort: Effort, on_progress: OnProgress) -> dict[str, Comparable]:
-    """Across frameworks no speed is compared before both are shown to compute the same. Nothing within one."""
-    if job_a.environment.sha == job_b.environment.sha:
-        return {}
+def _checks(jobs: Sequence[Job], effort: Effort, on_progress: OnProgress) -> list[Comparable]:
+    """Across frameworks no speed is compared before all are shown to compute the same. Nothing within one."""
+    if _is_one_framework(jobs):
+        return []
     from deepstone.checks.comparable import comparable
 
-    return comparable({"a": job_a, "b": job_b}, timeout_s=effort.timeout_s, on_progress=on_progress)
+    found = comparable(dict(zip(_NAMES, jobs, strict=False)), timeout_s=effort.timeout_s, on_progress=on_progress)
+    return list(found.values())
 
 
-def _sameness(checks: Mapping[str, Comparable]) -> SidesChecked | Absent:
-    from deepstone.results.sameness import SidesChecked
-
-    if not checks:
-        return Absent("both sides run the same framework")
-    return SidesChecked(ok=all(check.ok for check in checks.values()), a=checks["a"], b=checks["b"])
-
-
-def _refused(checks: Mapping[str, Comparable]) -> _Answer:
+def _refused(checks: Sequence[Comparable]) -> _Answer:
     """No winner among things that are not shown to be the same; so they are not measured either."""
-    sides = [f"{side.upper()}: {check.why_not()}" for side, check in checks.items() if not check.ok]
+    sides = [f"{name}: {check.why_not()}" for name, check in zip(_NAMES, checks, strict=False) if not check.ok]
     reason = Absent(f"not compared, because they are not shown to compute the same; {'; '.join(sides)}")
-    return _Answer(a=reason, b=reason, ratio=reason, verdict=reason, pairing="none", stopped=reason, checks=checks)
+    return _Answer(sides=[reason] * len(checks), ratios=reason, pairing="none", stopped=reason, checks=checks)
 
 
 def _lines(answer: _Answer) -> Iterator[str]:
+    """Side by side, and the verdict on two."""
     from deepstone.cli.show import record_lines
 
-    if isinstance(answer.ratio, Absent) and answer.a == answer.ratio == answer.b:
-        yield answer.ratio.reason
+    if isinstance(answer.ratios, Absent) and all(side == answer.ratios for side in answer.sides):
+        yield answer.ratios.reason
         return
-    for name, side in (("A", answer.a), ("B", answer.b)):
+    for name, side in zip(_NAMES, answer.sides, strict=False):
         if isinstance(side, Absent):
             yield f"{name}  {side.reason}"
             continue
         for number, line in enumerate(record_lines(side)):
             yield f"{name if number == 0 else ' '}  {line}"
-    if answer.checks:
-        layers = f"{answer.checks['a'].checked} layers checked against the float64 reference"
-        yield f"both compute the same: {layers}; `deepstone verify` tells more"
-    if isinstance(answer.ratio, Absent):
-        yield answer.ratio.reason
+    yield from _checked_in_words(answer.checks)
+    if isinstance(answer.ratios, Absent):
+        yield answer.ratios.reason
         return
+    ratio = answer.ratios[0].time_ratio
     yield (
-        f"time per sample, A over B: {digits(answer.ratio.median)}    {answer.ratio.interval_in_words(digits)} "
-        f"({answer.ratio.n} fresh pairs of processes, {answer.pairing}; {answer.stopped})"
+        f"time per sample, A over B: {digits(ratio.median)}    {ratio.interval_in_words(digits)} "
+        f"({ratio.n} fresh pairs of processes, {answer.pairing}; {answer.stopped})"
     )
-    yield f"verdict: {answer.verdict}"
+    yield f"verdict: {answer.ratios[0].verdict}"
+
+
+def _checked_in_words(checks: Sequence[Comparable]) -> Iterator[str]:
+    if checks:
+        who = "both" if len(checks) == 2 else "all"
+        layers = f"{checks[0].checked} layers checked against the float64 reference"
+        yield f"{who} compute the same: {layers}; `deepstone verify` tells more"
+
+
+def _show_ranking(answer: _Answer) -> None:
+    """A line for every side, the fastest first, with its time over that of the fastest."""
+    from deepstone.cli.show import show_table
+
+    assert not isinstance(answer.ratios, Absent)
+    first = answer.ranks[0][0]
+    ranked = [(place, side) for place, rank in enumerate(answer.ranks, start=1) for side in rank]
+    records = {side: record for _, side in ranked if not isinstance(record := answer.sides[side], Absent)}
+    ratios = {side: _over(first, side, answer.ratios) for _, side in ranked if side != first}
+    show_table(
+        list(records.values()),
+        first=("rank", {records[side].id: f"{place}. {_NAMES[side]}" for place, side in ranked}),
+        extra=(
+            f"time per sample\nover {_NAMES[first]}'s",
+            {records[side].id: _with_interval(ratios[side]) if side in ratios else "1" for _, side in ranked},
+        ),
+    )
+    print_lines(["", *_ranking_lines(answer)])
+
+
+def _over(first: int, side: int, ratios: Sequence[SidesRatio]) -> Quantity:
+    """Time of a side over that of the fastest."""
+    found = next(ratio for ratio in ratios if {ratio.a, ratio.b} == {first, side})
+    return found.time_ratio if found.a == side else found.time_ratio.inverse(1)
+
+
+def _with_interval(ratio: Quantity) -> str:
+    return f"{digits(ratio.median)} ({digits(ratio.low)} – {digits(ratio.high)})" if ratio.has_interval else "–"
+
+
+def _ranking_lines(answer: _Answer) -> Iterator[str]:
+    yield from _checked_in_words(answer.checks)
+    assert not isinstance(answer.ratios, Absent)
+    groups = answer.ratios[0].time_ratio.n
+    yield f"{groups} fresh groups of processes, {answer.pairing}; {answer.stopped}"
+    ranks = [" and ".join(_NAMES[side] for side in rank) for rank in answer.ranks]
+    yield f"verdict: {ranks[0]} fastest{''.join(f', then {rank}' for rank in ranks[1:])}"
+    if any(len(rank) > 1 for rank in answer.ranks):
+        yield "no difference is shown between the first of a rank and the others of that rank"

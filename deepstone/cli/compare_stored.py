@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepstone.absent import Absent
-from deepstone.cli.compare import SIDE_B
+from deepstone.cli.compare import OTHER_SIDES
 from deepstone.cli.options import Json, StorePath, examples, filters_in, open_store, records_in
 from deepstone.cli.output import Data, print_json, print_lines
 from deepstone.errors import UsageError
@@ -43,7 +43,7 @@ def compare_stored(
     """
     from deepstone.analysis.contrast import contrast_sides, differences
 
-    a, b = _sides(open_store(store), list(words or []), ctx.meta.get(SIDE_B))
+    a, b = _sides(open_store(store), list(words or []), ctx.meta.get(OTHER_SIDES, []))
     differ_in = differences(a.record, b.record).axes
     found = contrast_sides(a, b, never_in={"phase"})  # which is another question, not another way to do the same
     if json:
@@ -54,11 +54,14 @@ def compare_stored(
         raise typer.Exit(1)
 
 
-def _sides(store: Store, words: list[str], overrides: list[str] | None) -> tuple[Case, Case]:
-    if overrides is None:
+def _sides(store: Store, words: list[str], others: Sequence[list[str]]) -> tuple[Case, Case]:
+    if not others:
         if len(words) != 2 or any("=" in word for word in words):
             raise UsageError(f"results compare takes two sides: {_HOW}")
         return _case([store.get(words[0])], "A"), _case([store.get(words[1])], "B")
+    overrides, *further = others
+    if further:
+        raise UsageError(f"results compare takes two sides, so one --: {_HOW}")
     if not overrides:
         raise UsageError(f"nothing follows --: {_HOW}")
     changed = {word.partition("=")[0] for word in overrides}

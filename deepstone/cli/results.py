@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepstone.cli import compare_stored, export, gate
-from deepstone.cli.compare import TwoSidedCommand
+from deepstone.cli.compare import SidesCommand
 from deepstone.cli.completion import complete_run
 from deepstone.cli.help import Commands
 from deepstone.cli.options import (
@@ -95,7 +95,7 @@ app.command(
     "compare",
     short_help="Two runs, or two setups, that were measured apart.",
     epilog=compare_stored.EXAMPLES,
-    cls=TwoSidedCommand,
+    cls=SidesCommand,
 )(compare_stored.compare_stored)
 app.command("gate", short_help="Fail where runs are slower than a baseline.", epilog=gate.EXAMPLES)(gate.gate)
 app.command("export", short_help="Runs in a form to give away.", epilog=export.EXAMPLES)(export.export)

@@ -77,11 +77,17 @@ def field_column(name: str, *, right: bool = False, rank: int = 0, wraps: int = 
     return Column(heading=label(name), right=right, rank=rank, wraps=wraps)
 
 
-def show_table(records: Sequence[Record], *, extra: tuple[str, Mapping[str, str]] | None = None) -> None:
-    """One line per run, with a column for every axis in which they differ, and a further one by run if given."""
+def show_table(
+    records: Sequence[Record],
+    *,
+    first: tuple[str, Mapping[str, str]] | None = None,
+    extra: tuple[str, Mapping[str, str]] | None = None,
+) -> None:
+    """One line per run, with a column for every axis in which they differ, and further ones by run if given."""
     varying = [axis for axis in AXES if len({str(record.setup.requested.get(axis)) for record in records}) > 1]
     models = {record.workload.model for record in records}
-    columns = [field_column("model")] if len(models) > 1 else []
+    columns = [Column(heading=first[0])] if first else []
+    columns += [field_column("model")] if len(models) > 1 else []
     columns += [Column(heading=axis) for axis in varying]
     columns += [
         Column(heading=_rate_label(records), right=True),
@@ -98,6 +104,7 @@ def show_table(records: Sequence[Record], *, extra: tuple[str, Mapping[str, str]
         print_lines([_common_in_words(records), ""])
     rows = [
         [
+            *([first[1][record.id]] if first else []),
             *([record.workload.model] if len(models) > 1 else []),
             *(str(record.setup.requested.get(axis, "")) for axis in varying),
             *(words(record, name) or "–" for name in ("samples_per_s", "span")),
@@ -135,7 +142,7 @@ def show_with_ratios(records: Sequence[Record], jobs: Sequence[Job], *, timeout_
     checks = _checks(records, jobs, timeout_s)
     base = str(records[0].setup.requested["framework"])
     ratios = {record.id: _ratio(record, _counterpart(record, records, base), checks) for record in records}
-    show_table(records, extra=(f"images/s\nagainst {base}", ratios))
+    show_table(records, extra=(f"{_rate_label(records)}\nagainst {base}", ratios))
     print_lines(["", *_remarks(checks), *_training_remarks(records, base)], hang=4)
 
 

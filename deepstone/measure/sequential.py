@@ -11,6 +11,7 @@ looks hold together in 95 % of comparisons, wherever it ends.
 from __future__ import annotations
 
 import math
+import string
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -23,6 +24,7 @@ from deepstone.measure.statistics import CONFIDENCE, Launch, Quantity, flat_step
 
 LOOKS: Final = (3, 4, 6, 8, 12)
 MOST_GROUPS: Final = LOOKS[-1]
+SIDES: Final = string.ascii_lowercase  # their names, in the order in which they are given
 NARROW: Final = 0.01  # an interval of ± this tells enough, wherever it lies
 
 Group = Sequence[Launch]  # one launch of every side: times per sample
@@ -39,6 +41,10 @@ class SidesRatio:
     @property
     def winner(self) -> int | None:
         return {A_FASTER: self.a, B_FASTER: self.b, NO_DIFFERENCE: None}[verdict_of(Ratio.of_times(self.time_ratio))]
+
+    @property
+    def verdict(self) -> str:
+        return NO_DIFFERENCE if self.winner is None else f"{SIDES[self.winner]} faster"
 
     @property
     def is_settled(self) -> bool:

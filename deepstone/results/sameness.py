@@ -80,3 +80,10 @@ class SidesChecked(Part, frozen=True, kw_only=True):
     ok: bool
     a: Comparable
     b: Comparable
+
+
+class AllSidesChecked(Part, frozen=True, kw_only=True):
+    """Of more than two."""
+
+    ok: bool
+    sides: list[Comparable]

@@ -22,11 +22,11 @@ import psutil
 
 from deepstone.absent import Absent
 from deepstone.measure.effort import Effort
-from deepstone.measure.sequential import LOOKS, MOST_GROUPS, Group, SidesRatio, ranking, ratios_of_sides
+from deepstone.measure.sequential import LOOKS, MOST_GROUPS, SIDES, Group, SidesRatio, ranking, ratios_of_sides
 from deepstone.measure.steady_state import settled
 from deepstone.results import record as records
 from deepstone.results.record import Draft
-from deepstone.results.sameness import SidesChecked
+from deepstone.results.sameness import Comparable, SidesChecked
 from deepstone.runner.assemble import draft, now
 from deepstone.runner.conversation import Conversation, JobFailed, talking_to_worker
 from deepstone.runner.gpu_around import GpuAround, watching_gpu
@@ -44,8 +44,6 @@ from deepstone.runner.measurement import (
 )
 from deepstone.runner.same_training import not_the_same_training
 
-_SAME_FRAMEWORK: Final = Absent("both sides run the same framework")
-SIDES: Final = "abcdefghijklmnopqrstuvwxyz"  # their names, in the order in which they are given
 FEWEST_PAIRS: Final = 8  # where their number is fixed
 ROUNDS: Final = 6
 _LEAD_IN_S: Final = 0.02  # untimed steps after another side ran: its data is still in the caches
@@ -64,10 +62,6 @@ class Comparison:
     pairing: str
     stopped: str = ""  # why there are no more groups
     refusal: str = ""  # why there is no ratio though all sides were measured
-
-
-def verdict_in_words(ratio: SidesRatio) -> str:
-    return "no difference shown" if ratio.winner is None else f"{SIDES[ratio.winner]} faster"
 
 
 @dataclass(kw_only=True, slots=True)
@@ -105,12 +99,12 @@ def compare_jobs(
     on_progress: OnProgress = no_progress,
     on_group: Callable[[float], None] = lambda _took_s: None,
     seed: int | None = None,
-    sameness: SidesChecked | Absent = _SAME_FRAMEWORK,
+    checks: Sequence[Comparable] = (),
 ) -> Comparison:
     """Measure all and judge. `effort.budget_s` is the timed time of each side over all groups. Raises MissingError.
 
-    `groups`: a fixed number; else as many as it takes. `on_group` is told how long each took. `sameness` goes into the
-    records: what shows that all sides compute the same.
+    `groups`: a fixed number; else as many as it takes. `on_group` is told how long each took. `checks` goes into the
+    records: what shows, across frameworks, that all sides compute the same.
     """
     started_at = now()
     sides = tuple(_Side(job=job) for job in jobs)
@@ -145,7 +139,7 @@ def compare_jobs(
         failed.side.failure = failed.failure
         return Comparison(sides=_failed(sides, effort, started_at), pairing=pairing)
     stopped = _why_stopped(len(sides[0].launches), found, fixed=groups is not None)
-    return _judged(sides, found, effort, started_at, pairing, stopped, sameness)
+    return _judged(sides, found, effort, started_at, pairing, stopped, checks)
 
 
 def fit_together(*jobs: Job) -> bool:
@@ -270,10 +264,11 @@ def _judged(
     started_at: str,
     pairing: str,
     stopped: str,
-    sameness: SidesChecked | Absent,
+    checks: Sequence[Comparable],
 ) -> Comparison:
-    names = [name.upper() for name in SIDES]
-    refusal = not_the_same_training([(name, side.job, side.launches) for name, side in zip(names, sides, strict=False)])
+    refusal = not_the_same_training(
+        [(name, side.job, side.launches) for name, side in zip(SIDES.upper(), sides, strict=False)]
+    )
     if refusal:
         drafts = [draft(side.job, side.launches, started_at=started_at, effort=effort) for side in sides]
         return Comparison(sides=tuple(drafts), pairing=pairing, stopped=stopped, refusal=refusal)
@@ -291,10 +286,10 @@ def _judged(
                     side=SIDES[number],
                     other_job=sides[other].job.id,
                     ratio=ratio.time_ratio,
-                    verdict=verdict_in_words(ratio),
+                    verdict=ratio.verdict,
                     pairs=ratio.time_ratio.n,
                     pairing=pairing,
-                    sameness=sameness,
+                    sameness=_sameness(checks, number, other),
                     stopped=stopped,
                 ),
             )
@@ -302,6 +297,14 @@ def _judged(
     return Comparison(
         sides=tuple(drafts), ratios=found, ranks=ranking(_groups(sides), found), pairing=pairing, stopped=stopped
     )
+
+
+def _sameness(checks: Sequence[Comparable], number: int, other: int) -> SidesChecked | Absent:
+    """What a side's record keeps: of itself and of the side that its ratio is with."""
+    if not checks:
+        return Absent("both sides run the same framework")
+    a, b = (checks[side] for side in sorted((number, other)))
+    return SidesChecked(ok=a.ok and b.ok, a=a, b=b)
 
 
 def _per_sample(launched: Launched, batch: int) -> list[list[float]]:

@@ -24,6 +24,16 @@ def test_options_may_follow_in_any_order(reader: Cli) -> None:
     assert (b["batch"], b["seed"]) == (8, 1)
 
 
+def test_every_later_side_overrides_what_holds_for_all(reader: Cli) -> None:
+    words = ("cifarnet", "framework=fake", "layout=nhwc", "--", "batch=64", "--", "layout=nchw", "--budget", "2")
+    sides = plan(reader, *words)
+    assert [(side["batch"], side["layout"]) for side in sides] == [(32, "nhwc"), (64, "nhwc"), (32, "nchw")]
+
+
+def test_nothing_before_the_first_means_the_defaults(reader: Cli) -> None:
+    assert [side["batch"] for side in plan(reader, "cifarnet", "--", "batch=64", "--", "batch=128")] == [32, 64, 128]
+
+
 def test_both_sides_may_be_the_same(reader: Cli) -> None:
     a, b = plan(reader, "cifarnet", "framework=fake", "batch=8", "--", "batch=8")
     assert a == b
@@ -33,7 +43,11 @@ def test_both_sides_may_be_the_same(reader: Cli) -> None:
     ("words", "told"),
     [
         (("cifarnet", "batch=8"), ("two setups", " -- ")),
-        (("cifarnet", "--", "batch=8", "--", "batch=9"), ("one --",)),
+        (("cifarnet", "batch=8", "--"), ("nothing follows",)),
+        (("cifarnet", "--", "batch=8", "--", "--json"), ("nothing follows",)),
+        (("cifarnet", *(word for seed in range(26) for word in ("--", f"seed={seed}"))), ("at most 26",)),
+        (("cifarnet", "--", "batch=8", "--input", "224"), ("--input", "3x224x224")),
+        (("cifarnet", "--", "batch=8", "--input", "3x8x8"), ("--input", "own size")),
         (("cifarnet", "batch=8,9", "--", "batch=8"), ("batch", "one value")),
         (("cifarnet", "--", "batch=8,9"), ("batch", "one value")),
         (("cifarnet", "--", "bach=8"), ("bach", "batch")),
@@ -80,6 +94,45 @@ def test_answer_in_json(cli: Cli) -> None:
     assert " ".join(command) == "deepstone compare cifarnet framework=fake batch=8 --budget 0.5 -- layout=nhwc"
     again = cli(*command[1:], "--dry-run", "--json").assert_ok().json
     assert [job["job"] for job in again] == [answer["a"]["job"], answer["b"]["job"]]
+
+
+THREE = ("compare", "cifarnet", "framework=fake", "batch=8", "--", "layout=nhwc", "--", "seed=3", "--budget", 0.5)
+
+
+def test_three_sides_in_json(cli: Cli) -> None:
+    done = cli(*THREE, "--json", DEEPSTONE_FAKE=SLOWER).assert_ok()
+    answer = done.json
+    assert set(answer) == {"sides", "ratios", "ranks", "pairing", "stopped", "sameness"}
+    assert [side["comparison"]["side"] for side in answer["sides"]] == ["a", "b", "c"]
+    assert [(ratio["a"], ratio["b"]) for ratio in answer["ratios"]] == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert [ratio["verdict"] for ratio in answer["ratios"]] == ["b faster", "no difference shown", "b faster"]
+    for ratio in answer["ratios"]:
+        assert set(ratio) == {"a", "b", "median", "low", "high", "n", "verdict"}
+        assert ratio["low"] <= ratio["median"] <= ratio["high"]
+    assert answer["ranks"][0] == ["b"]
+    assert sorted(answer["ranks"][1]) == ["a", "c"]
+    assert sorted(path.stem for path in cli.runs()) == sorted(side["id"] for side in answer["sides"])
+    command = answer["sides"][2]["command"]
+    assert command[-4:] == ["--", "layout=nhwc", "--", "seed=3"]
+    again = cli(*command[1:], "--dry-run", "--json").assert_ok().json
+    assert [job["job"] for job in again] == [side["job"] for side in answer["sides"]]
+
+
+def test_three_sides_are_ranked_in_words(cli: Cli) -> None:
+    done = cli(*THREE, DEEPSTONE_FAKE=SLOWER).assert_ok()
+    rows = [line for line in done.out.splitlines() if line.startswith(("1. ", "2. "))]
+    assert rows[0].startswith("1. B")
+    assert {rows[1][:4], rows[2][:4]} == {"2. A", "2. C"}
+    assert "1.25 (1.2" in rows[1]
+    assert "verdict: B fastest, then " in done.out
+    assert "fresh groups of 3 processes" in done.err
+
+
+def test_one_of_three_that_fails_leaves_no_ranking(cli: Cli) -> None:
+    done = cli("compare", "cifarnet", "framework=fake", "device=cpu", "--", "seed=3", "--", "precision=tf32", "--json")
+    assert done.code == 1
+    assert done.json["sides"][2]["outcome"] == "unsupported"
+    assert set(done.json["ratios"]) == {"absent"}
 
 
 def test_answer_in_words_when_there_is_no_difference(cli: Cli) -> None:

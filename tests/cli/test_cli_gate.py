@@ -254,6 +254,7 @@ class TestCompare:
             (("model=cifarnet",), "two sides"),
             (("layout=nchw", "--", "layout=nope"), "side B has no run"),
             (("model=cifarnet", "--", "layout=nhwc"), "side A holds 2 setups"),
+            (("layout=nchw", "--", "layout=nhwc", "--", "batch=8"), "one --"),
             (("zzzz", "yyyy"), "no run 'zzzz'"),
         ],
     )

@@ -15,6 +15,7 @@ from typer.main import get_command
 
 from deepstone.analysis.facts import value_of, version_of
 from deepstone.cli.commands import app
+from deepstone.cli.compare import OTHER_SIDES
 from deepstone.environments.cookbook import find_recipe
 from deepstone.errors import UsageError
 from deepstone.exchange.load import load_model
@@ -107,7 +108,8 @@ def test_commands_can_be_typed(page: str, call: str) -> None:
         load_once(model if model in ZOO else str(ROOT / model))
     parse_words(given.get("axes") or [])
     if name == "compare":
-        parse_words(meta["deepstone.compare.b"])
+        for side in meta[OTHER_SIDES]:
+            parse_words(side)
     if name == "add" and given["python"] is None:
         for wanted in given["names"]:
             find_recipe(wanted)

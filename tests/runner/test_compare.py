@@ -23,7 +23,6 @@ from deepstone.runner.compare import (
     Comparison,
     compare_jobs,
     fit_together,
-    verdict_in_words,
 )
 from deepstone.runner.conversation import Conversation, talking_to_worker
 from deepstone.runner.job import Job
@@ -44,7 +43,7 @@ class Both:
     def __init__(self, found: Comparison) -> None:
         self.a, self.b = found.sides
         self.time_ratio = found.ratios[0].time_ratio if found.ratios else None
-        self.verdict = verdict_in_words(found.ratios[0]) if found.ratios else ""
+        self.verdict = found.ratios[0].verdict if found.ratios else ""
         self.pairing, self.refusal, self.stopped = found.pairing, found.refusal, found.stopped
 
 
@@ -133,7 +132,7 @@ class TestVerdict:
         script(noise=0.002, launch_noise=0.0003, by={"layout=nhwc": {"step_s": 0.008}})
         jobs = [fake_job(**A), fake_job(**B), fake_job(**A, seed=3)]
         found = compare_jobs(jobs, EFFORT, seed=1)
-        assert [verdict_in_words(ratio) for ratio in found.ratios] == ["b faster", NO_DIFFERENCE, "b faster"]
+        assert [ratio.verdict for ratio in found.ratios] == ["b faster", NO_DIFFERENCE, "b faster"]
         assert [sorted(rank) for rank in found.ranks] == [[1], [0, 2]]
         records = [draft.comparison for draft in found.sides if draft is not None]
         assert [record.side for record in records if not isinstance(record, Absent)] == ["a", "b", "c"]
