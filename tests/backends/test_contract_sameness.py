@@ -85,8 +85,12 @@ UNABLE = {
 
 real = [subject for subject in SUBJECTS if subject.computes]
 every_real_backend = pytest.mark.parametrize("subject", real, ids=str)
-# What these do anyhow: every layer would be compiled again to the same program.
-AS_IT_COMES = (("jax", "nhwc"), ("jax", "xla"), ("tensorflow", "nhwc"))
+# What these do anyhow, so that every layer would be compiled again to the same program; and what takes long to compile
+# though it differs from a setup that is always tried by casts or transposes alone.
+LEFT_TO_TEST_ALL = (
+    *(("jax", setup) for setup in ("nhwc", "xla", "nchw", "bf16-mixed")),
+    *(("tensorflow", setup) for setup in ("nhwc", "nchw", "native")),
+)
 every_setup = pytest.mark.parametrize(
     ("subject", "setup"),
     [
@@ -94,7 +98,7 @@ every_setup = pytest.mark.parametrize(
             subject,
             setup,
             id=f"{setup}-{subject}",
-            marks=[pytest.mark.deep] * ((subject.name, setup) in AS_IT_COMES),
+            marks=[pytest.mark.deep] * ((subject.name, setup) in LEFT_TO_TEST_ALL),
         )
         for setup in SETUPS
         for subject in real

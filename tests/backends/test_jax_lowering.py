@@ -83,6 +83,7 @@ class TestWholeSteps:
     def test_branches_joins_and_weighted_losses_agree(self, talk: Conversation, layout: str) -> None:
         assert_step_agrees(talk, "jax", branching(), layout=layout)
 
+    @pytest.mark.deep  # test_contract_sameness.py has it in whole steps
     def test_every_awkward_layer_at_once_agrees(self, talk: Conversation) -> None:
         assert_step_agrees(talk, "jax", awkward())
 
@@ -111,6 +112,7 @@ class TestWholeSteps:
 class TestChains:
     """Graphs of more than a thousand layers are run as a chain of programs, of which equal segments share one."""
 
+    @pytest.mark.deep  # the next one computes it from the same programs
     def test_the_gradient_agrees(self, talk: Conversation) -> None:
         assert_step_agrees(talk, "jax", deep())
 

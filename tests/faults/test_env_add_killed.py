@@ -117,8 +117,10 @@ def listed_environments(kitchen: Kitchen) -> list[str]:
 
 @pytest.mark.parametrize(
     ("number", "code", "says"),
-    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
-    ids=["SIGINT", "SIGTERM"],
+    [
+        pytest.param(signal.SIGINT, 130, "interrupted", id="SIGINT"),
+        pytest.param(signal.SIGTERM, 143, "terminated", id="SIGTERM", marks=pytest.mark.deep),
+    ],
 )
 def test_stopped_in_the_middle_of_a_download(kitchen: Kitchen, stall: Stall, add, number: int, code: int, says: str):
     adding = add("torch")
@@ -139,6 +141,7 @@ def test_stopped_in_the_middle_of_a_download(kitchen: Kitchen, stall: Stall, add
     assert_works(kitchen)
 
 
+@pytest.mark.deep
 def test_impatience_leaves_nothing_that_is_used(kitchen: Kitchen, stall: Stall, add):
     """A second Ctrl-C does not wait for the cleaning up, so a folder may be left; the next one clears it."""
     adding = add("torch")
@@ -223,6 +226,7 @@ def test_two_at_once_make_it_once(kitchen: Kitchen, stall: Stall, add):
     assert_works(kitchen)
 
 
+@pytest.mark.deep
 def test_when_the_first_is_killed_the_second_makes_it(kitchen: Kitchen, stall: Stall, add):
     first = add("torch")
     first.wait_for(stall.reached.is_set)
@@ -235,6 +239,7 @@ def test_when_the_first_is_killed_the_second_makes_it(kitchen: Kitchen, stall: S
     assert_works(kitchen)
 
 
+@pytest.mark.deep
 def test_different_ones_do_not_wait_for_each_other(kitchen: Kitchen, stall: Stall, add):
     kitchen.torch("9.9.8")
     first = add("torch")
