@@ -74,7 +74,11 @@ def compare(setup: list[str], budget_s: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as store:
         command = [sys.executable, "-m", "deepstone", "compare", *setup, "--budget", str(budget_s)]
         ran = subprocess.run(
-            [*command, "--json", "--store", store, "--"], check=False, capture_output=True, text=True, cwd=ROOT
+            [*command, "--json", "--store", store, "--", *setup[1:]],
+            check=False,
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
         )
     try:
         answer = json.loads(ran.stdout)
