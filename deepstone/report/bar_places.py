@@ -10,6 +10,8 @@ from deepstone.report.figure import BarChart, BarRow, Segment
 from deepstone.report.scales import Scale, axis_scale
 
 _FILLED: Final = 0.78  # how much of a row's height its bars take
+_WITHIN: Final = 0.86  # how much of a bar's thickness its whiskers may take
+_BESIDE: Final = 0.006  # of the axis: what whiskers in one line keep between them, for their caps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,6 +34,16 @@ class Piece:
         """How far to the right it and its interval go."""
         high = self.segment.value.high
         return self.end if high is None else max(self.end, self.start + high)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Whisker:
+    """The interval of a piece, from `low` to `high` along the axis; `middle` is its height in rows."""
+
+    piece: Piece
+    low: float
+    high: float
+    middle: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,14 +79,47 @@ def pieces(bars: BarChart) -> tuple[Piece, ...]:
     )
 
 
-def measured(found: Sequence[Piece], least: float | None) -> list[tuple[Piece, float, float]]:
-    """Those with an interval, and how far it reaches below and above; not below the least that an axis can show."""
-    known = [(piece, piece.segment.value) for piece in found]
-    return [
-        (piece, value.middle - (value.low if least is None else max(least, value.low)), value.high - value.middle)
-        for piece, value in known
-        if value.low is not None and value.high is not None
-    ]
+def whiskers(bars: BarChart) -> list[Whisker]:
+    """The intervals of all pieces that have one, none below the least that the axis can show.
+
+    Those of one stacked bar that would cover each other lie side by side within its thickness.
+    """
+    scale = bars_scale(bars)
+    beside = _BESIDE * (scale.high - scale.low)
+    by_bar: dict[tuple[int, int], list[tuple[Piece, float, float]]] = {}
+    for piece in pieces(bars):
+        value = piece.segment.value
+        if value.low is None or value.high is None:
+            continue
+        low, high = piece.start + value.low, piece.start + value.high
+        low = max(scale.low, low) if scale.log else low
+        by_bar.setdefault((piece.row, piece.bar), []).append((piece, low, high))
+    found: list[Whisker] = []
+    for known in by_bar.values():
+        lanes = _lanes([(low, high) for _, low, high in known], beside)
+        count = max(lanes) + 1
+        for (piece, low, high), lane in zip(known, lanes, strict=True):
+            middle = piece.middle + ((lane + 0.5) / count - 0.5) * piece.thickness * _WITHIN
+            found.append(Whisker(piece=piece, low=low, high=high, middle=middle))
+    return found
+
+
+def _lanes(spans: Sequence[tuple[float, float]], beside: float) -> list[int]:
+    """For each span the first lane in which it touches none before it."""
+    taken: list[list[tuple[float, float]]] = []
+    lanes: list[int] = []
+    for low, high in spans:
+        free = (
+            at
+            for at, others in enumerate(taken)
+            if all(low > end + beside or high < start - beside for start, end in others)
+        )
+        lane = next(free, len(taken))
+        if lane == len(taken):
+            taken.append([])
+        taken[lane].append((low, high))
+        lanes.append(lane)
+    return lanes
 
 
 def words_behind(bars: BarChart) -> list[Words]:

@@ -133,7 +133,7 @@ def _result_page(drawable: Drawable) -> bytes:
 
 
 def _no_html(error: ImportError) -> MissingError:
-    return MissingError(f"HTML is drawn by plotly and jinja2, which are missing ({error}); {_INSTALL}")
+    return MissingError(f"HTML is written by jinja2, which is missing ({error}); {_INSTALL}")
 
 
 def _write(content: bytes, path: Path) -> None:

@@ -1,7 +1,7 @@
 """Pages: a report, or the figures of one result, as one HTML file that needs nothing else.
 
-Plotly's script is inside, and the browser may ask for nothing. Whatever a result holds is text: Jinja escapes it in
-the page, `inert` in plotly's texts, and a content security policy lets only the two scripts run whose hashes it names.
+The script that draws is inside, and the browser may ask for nothing. Whatever a result holds is text: Jinja escapes it
+in the page, the script only ever sets it as text, and a content security policy lets no other script run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Final
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup
-from plotly import offline
 
 import deepstone
 from deepstone.absent import Absent
@@ -25,7 +24,7 @@ from deepstone.report.figure import BarChart, Figure, HeatMap, LineChart, Panel
 from deepstone.report.figures import Drawable
 from deepstone.report.html.bars import bars_plot
 from deepstone.report.html.heat import heat_plot
-from deepstone.report.html.plot import Plot
+from deepstone.report.html.plot import Plot, encoded
 from deepstone.report.html.points import lines_plot, scatter_plot
 from deepstone.report.runs import RunRow
 from deepstone.report.wording import distinct, file_name, table_text
@@ -130,8 +129,7 @@ class _Document:
 
     def render(self, template: str, **data: object) -> bytes:
         """The file's content."""
-        plotly = offline.get_plotlyjs()
-        script = _part("page.js")
+        script = _part("draw.js") + _part("page.js")
         environment = Environment(
             loader=FunctionLoader(_part),
             autoescape=True,
@@ -142,10 +140,9 @@ class _Document:
         text = environment.get_template(template).render(
             **data,
             version=deepstone.__version__,
-            policy=_policy(plotly, script),
+            policy=_policy(script),
             style=Markup(_part("page.css")),
-            plots=_in_script([plot.for_script() for plot in self._plots]),
-            plotly=Markup(plotly),
+            plots=_as_data(encoded(self._plots)),
             script=Markup(script),
         )
         return text.encode("utf-8")
@@ -160,8 +157,11 @@ def ratio_words(statement: Statement) -> str:
 
 
 def _in_script(data: object) -> Markup:
+    return _as_data(json.dumps(data, allow_nan=False, separators=(",", ":")))
+
+
+def _as_data(text: str) -> Markup:
     """JSON as it can stand in a script element: nothing in it can end the element."""
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
@@ -169,11 +169,10 @@ def _part(name: str) -> str:
     return _PAGE.joinpath(name).read_text(encoding="utf-8")
 
 
-def _policy(*scripts: str) -> str:
-    hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
-    # Styles may stand inline since plotly sets them all over; without scripts and requests they can do no harm.
+def _policy(script: str) -> str:
+    # Styles may stand inline: the page has one, and colours in its legends. Without requests they can do no harm.
     rest = "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
-    return f"default-src 'none'; script-src {hashes}; {rest}"
+    return f"default-src 'none'; script-src 'sha256-{_hash(script)}'; {rest}"
 
 
 def _hash(script: str) -> str:

@@ -118,7 +118,7 @@ def test_places_that_cannot_be_written(cli: Cli) -> None:
 def without_drawers(tmp_path_factory: pytest.TempPathFactory, reader: Cli) -> Cli:
     """A machine that has all packages but those for figures."""
     folder = tmp_path_factory.mktemp("no-figures") / "packages"
-    start, variables = without(folder, "matplotlib", "plotly", "jinja2")
+    start, variables = without(folder, "matplotlib", "jinja2")
     return replace(reader, start=start, more=variables)
 
 

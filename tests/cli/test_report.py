@@ -175,7 +175,7 @@ def test_a_damaged_run_is_told_and_the_others_come(cli: Cli) -> None:
 def without_drawers(tmp_path_factory: pytest.TempPathFactory, measured: tuple[Cli, Result]) -> Cli:
     """The same user on a machine that has all packages but those for figures."""
     folder = tmp_path_factory.mktemp("no-figures") / "packages"
-    start, variables = without(folder, "matplotlib", "plotly", "jinja2")
+    start, variables = without(folder, "matplotlib", "jinja2")
     return replace(measured[0], start=start, more=variables)
 
 

@@ -34,9 +34,8 @@ class Visit:
         plots = self.page.query_selector_all(".plot")
         assert plots
         for plot in plots:
-            marks = ".bars path, .scatterlayer .point, .heatmaplayer image"
-            assert plot.query_selector_all(marks), plot.get_attribute("id")
-            assert plot.query_selector_all(".ytick text")
+            assert plot.query_selector_all(".box, .dot"), plot.get_attribute("id")
+            assert plot.query_selector_all(".ytick")
 
 
 def visit(browser: Any, path: Path, *, width: int = 1400, scheme: str = "light") -> Visit:

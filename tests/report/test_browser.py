@@ -47,7 +47,7 @@ def test_every_plot_is_drawn_and_nothing_is_asked_for(
 def test_labels_stand_within_the_window(browser: Any, pages: dict[str, Path], width: int) -> None:
     seen = visit(browser, pages["layers"], width=width)
     boxes = seen.page.evaluate(
-        "[...document.querySelectorAll('.ytick text, .xtick text, .textpoint text, .annotation-text')]"
+        "[...document.querySelectorAll('.ytick, .xtick, .words')]"
         ".map(e => e.getBoundingClientRect()).map(b => [b.left, b.right])"
     )
     assert len(boxes) > 50
@@ -58,7 +58,7 @@ def test_labels_stand_within_the_window(browser: Any, pages: dict[str, Path], wi
 def test_names_of_rows_do_not_overlap(browser: Any, pages: dict[str, Path]) -> None:
     seen = visit(browser, pages["bars"], width=390)
     tops = seen.page.evaluate(
-        "[...document.querySelectorAll('#plot-1 .ytick text')].map(e => e.getBoundingClientRect())"
+        "[...document.querySelectorAll('#plot-1 .ytick')].map(e => e.getBoundingClientRect())"
         ".map(b => [b.top, b.bottom])"
     )
     ordered = sorted(map(tuple, tops))
@@ -70,7 +70,7 @@ def test_names_of_rows_do_not_overlap(browser: Any, pages: dict[str, Path]) -> N
 def test_the_keyboard_shows_and_hides_and_opens(browser: Any, pages: dict[str, Path]) -> None:
     seen = visit(browser, pages["bars"])
     page = seen.page
-    count = "document.querySelectorAll('#plot-1 .bars .point path').length"
+    count = "document.querySelectorAll('#plot-1 .box').length"
     before = page.evaluate(count)
     button = page.locator("button.key[data-plot='1']").first
     button.focus()
@@ -90,7 +90,7 @@ def test_the_keyboard_shows_and_hides_and_opens(browser: Any, pages: dict[str, P
 
 def test_colours_follow_the_scheme(browser: Any, pages: dict[str, Path]) -> None:
     seen = visit(browser, pages["bars"], scheme="light")
-    ink = "getComputedStyle(document.querySelector('.ytick text')).fill"
+    ink = "getComputedStyle(document.querySelector('.ytick')).fill"
     light = seen.page.evaluate(ink)
     seen.page.emulate_media(color_scheme="dark")
     until(seen.page, f"{ink} !== '{light}'")
@@ -102,7 +102,7 @@ def test_colours_follow_the_scheme(browser: Any, pages: dict[str, Path]) -> None
 def test_a_changed_window_is_drawn_anew(browser: Any, pages: dict[str, Path]) -> None:
     seen = visit(browser, pages["bars"])
     seen.page.set_viewport_size({"width": 390, "height": 800})
-    until(seen.page, "document.querySelector('#plot-0 .main-svg').getBoundingClientRect().width < 390")
+    until(seen.page, "document.querySelector('#plot-0 .drawing').getBoundingClientRect().width < 390")
     assert seen.page.evaluate("document.documentElement.scrollWidth") == 390
     seen.page.close()
 
@@ -134,9 +134,9 @@ def test_hostile_names_do_nothing(browser: Any, tmp_path: Path, make: Any) -> No
     seen = visit(browser, path)
     assert seen.page.evaluate("document.querySelectorAll('main img, main iframe, main script').length") == 0
     assert seen.page.evaluate("document.querySelectorAll('.plot a').length") == 0
-    for row in seen.page.query_selector_all(".plot .nsewdrag")[:3]:
+    for row in seen.page.query_selector_all(".plot .drawing")[:3]:
         row.hover()
-    shown = seen.page.evaluate("[...document.querySelectorAll('.ytick text')].map(e => e.textContent)")
+    shown = seen.page.evaluate("[...document.querySelectorAll('.ytick')].map(e => e.textContent)")
     assert any(text.startswith("<script>alert(1)") for text in shown)
     assert any(text.startswith("$") for text in shown)
     seen.assert_quiet()

@@ -18,6 +18,7 @@ from deepstone.report.bar_places import bars_scale, words_behind
 from deepstone.report.figure import BarChart, Figure, LineChart, NothingToDrawError
 from deepstone.report.figures.chart import chart as chart_figure
 from deepstone.report.html.bars import bars_plot
+from deepstone.report.html.plot import Box, Dot, Path, Whisker
 from deepstone.report.html.points import lines_plot
 from deepstone.report.page import render_result
 from deepstone.report.scales import ratio_scale, titled
@@ -65,8 +66,9 @@ class TestBars:
             ("2 cores", False),
             ("K40, published", True),
         ]
-        trace = bars_plot(bars).traces[2]
-        assert trace["marker"]["pattern"]["bgcolor"] == "rgba(0,0,0,0)"
+        bar = bars_plot(bars).groups[2][0]
+        assert isinstance(bar, Box)
+        assert bar.style == "hatched"
         assert bars_plot(bars).keys[2][0].hollow
 
     def test_a_gap_tells_its_reason_where_the_bar_would_be(self) -> None:
@@ -89,7 +91,9 @@ class TestBars:
         figure = chart_figure(as_chart(result), {RUN: "alexnet-kim · batch 128 · nhwc"})
         panel = figure.panels[0]
         assert isinstance(panel, BarChart)
-        told = bars_plot(panel).traces[0]["hovertext"][0]
+        bar = bars_plot(panel).groups[0][0]
+        assert isinstance(bar, Box)
+        told = "\n".join(bar.told)
         for words in ("900 images/s (864 images/s – 954 images/s)", "batch 128 · nhwc", "n = 3", "trend", RUN):
             assert words in told
 
@@ -97,9 +101,8 @@ class TestBars:
         result = bars_chart()
         result["y"]["scale"] = "log"
         plot = bars_plot(bars_in(result))
-        assert {trace["type"] for trace in plot.traces} == {"scatter"}
-        assert plot.across is not None
-        assert plot.across.log
+        assert not any(isinstance(mark, Box) for group in plot.groups for mark in group)
+        assert plot.x.log
 
     def test_every_number_is_in_the_table_with_its_runs(self) -> None:
         table = drawn(bars_chart()).table
@@ -118,30 +121,36 @@ class TestLines:
         assert [stop.x for stop in curves.curves[0].points] == [1, 2, 4, 8, 16, 32]
         assert curves.curves[0].gaps == ((64, "oom: no memory left"),)
         assert curves.curves[1].gaps == ()  # a published curve has none
-        holes = lines_plot(curves).traces[2]
-        assert holes["x"] == [64]
-        assert "oom" in holes["hovertext"][0]
+        hole = lines_plot(curves).groups[2][0]
+        assert isinstance(hole, Dot)
+        assert hole.x == 64
+        assert any("oom" in line for line in hole.told)
 
     def test_few_intervals_are_whiskers_and_many_a_band(self) -> None:
         few, many = (lines_plot(curves_in(lines_chart(points))) for points in (6, 12))
-        assert "error_y" in few.traces[1]
-        assert few.traces[0]["x"] == []
-        assert "error_y" not in many.traces[1]
-        assert len(many.traces[0]["x"]) == 24
+        assert sum(isinstance(mark, Whisker) for mark in few.groups[1]) == 6
+        assert few.groups[0] == ()
+        assert not any(isinstance(mark, Whisker) for mark in many.groups[1])
+        (band,) = many.groups[0]
+        assert isinstance(band, Path)
+        assert len(band.points) == 24
 
     def test_published_lines_are_dashed_and_share_the_colour(self) -> None:
         curves = curves_in(lines_chart())
         measured, published = (curve.series for curve in curves.curves)
         assert published.name == "nchw, published"
         assert published.colour == measured.colour
-        line = lines_plot(curves).traces[4]
-        assert line["line"]["dash"] == "dash"
-        assert line["marker"]["symbol"] == "diamond-open"
+        plot = lines_plot(curves)
+        marks = [mark for place in plot.keys[1][1] for mark in plot.groups[place]]
+        assert all(mark.dashed for mark in marks if isinstance(mark, Path))
+        dots = [mark for mark in marks if isinstance(mark, Dot)]
+        assert dots
+        assert all(dot.symbol == "diamond" and dot.hollow for dot in dots)
 
     def test_ticks_stand_at_the_sizes_that_were_measured(self) -> None:
-        ruler = lines_plot(curves_in(lines_chart())).for_script()["ruler"]
-        assert ruler["texts"] == ["1", "2", "4", "8", "16", "32", "64"]
-        assert ruler["log"]
+        ruler = lines_plot(curves_in(lines_chart())).x
+        assert ruler.texts == tuple((text,) for text in ("1", "2", "4", "8", "16", "32", "64"))
+        assert ruler.log
 
     def test_names_along_x(self) -> None:
         result = chart("lines", x={"label": "layout", "scale": "category"}, gaps=[])

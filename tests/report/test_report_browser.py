@@ -98,6 +98,48 @@ def test_a_statement_leads_to_its_runs_and_keys_open_things(browser: Any, report
     page.close()
 
 
+def test_all_runs_are_one_touch_away_on_a_telephone(browser: Any, report: Path) -> None:
+    seen = visit(browser, report, width=390)
+    link = seen.page.locator("a.to-runs")
+    box = link.bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= 390
+    # Nothing lies over its middle, so a finger reaches it, wherever the page is scrolled to.
+    seen.page.evaluate("window.scrollTo(0, 2000)")
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    assert seen.page.evaluate(f"document.elementFromPoint({x}, {y}).textContent") == "All runs"
+    link.click()
+    until(seen.page, "document.getElementById('runs').getBoundingClientRect().top < 200")
+    assert seen.page.locator("#run-table").is_visible()
+    seen.page.close()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_sentences_begin_where_their_heading_does(browser: Any, report: Path, width: int) -> None:
+    seen = visit(browser, report, width=width)
+    left = "[...document.querySelectorAll('.statements h2, .statements > ul > li > div')]"
+    edges = seen.page.evaluate(f"{left}.map((each) => each.getBoundingClientRect().left)")
+    assert len(edges) > 3
+    assert len(set(edges)) == 1
+    seen.page.close()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_who_points_at_a_bar_or_point_is_told_about_it(browser: Any, report: Path, width: int) -> None:
+    seen = visit(browser, report, width=width)
+    tip = seen.page.locator(".tip")
+    assert tip.is_hidden()
+    seen.page.locator("#results .box, #results .dot").first.hover(force=True)
+    assert "images/s" in tip.inner_text()
+    box = tip.bounding_box()
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= width
+    seen.page.locator("#results h2").hover()
+    assert tip.is_hidden()
+    seen.assert_quiet()
+    seen.page.close()
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_text_can_be_read_in_both_schemes(browser: Any, report: Path, scheme: str) -> None:
     seen = visit(browser, report, scheme=scheme)
@@ -149,7 +191,7 @@ def test_hostile_names_do_nothing(browser: Any, tmp_path: Path) -> None:
         seen = visit(browser, written(tmp_path / f"{number}.html", hostile_sources(name)), width=390)
         for button in seen.page.query_selector_all("tr.run button"):
             button.click()
-        for plot in seen.page.query_selector_all(".plot .nsewdrag"):
+        for plot in seen.page.query_selector_all(".plot .drawing"):
             plot.hover()
         assert (
             seen.page.evaluate("document.querySelectorAll('main img, main iframe, main script, .plot a').length") == 0

@@ -11,6 +11,7 @@ from made_up_charts import point, years_chart
 
 from deepstone.errors import UsageError
 from deepstone.report.figure import Figure, LineChart, Point
+from deepstone.report.html.plot import Dot, Path
 from deepstone.report.html.points import lines_plot
 from deepstone.report.labels import PointName, Sizes, point_names
 from deepstone.report.page import render_result
@@ -69,11 +70,12 @@ def test_years_have_ticks_of_their_own_and_room_at_both_ends() -> None:
 
 def test_a_line_leads_past_a_variant() -> None:
     plot = lines_plot(panels()[0])
-    tensorflow = [trace for trace in plot.traces if trace.get("name") == "tensorflow"]
-    joined, apart = tensorflow
-    assert (joined["mode"], len(joined["x"])) == ("lines+markers+text", 3)
-    assert (apart["mode"], len(apart["x"])) == ("markers+text", 1)
-    assert {place for _, traces in plot.keys for place in traces} == set(range(len(plot.traces)))
+    (own,) = [groups for entry, groups in plot.keys if entry.name == "tensorflow"]
+    _, joined, _, apart, _ = (plot.groups[place] for place in own)
+    assert [len(mark.points) for mark in joined if isinstance(mark, Path)] == [3]
+    assert not any(isinstance(mark, Path) for mark in apart)
+    assert [sum(isinstance(mark, Dot) for mark in marks) for marks in (joined, apart)] == [3, 1]
+    assert {place for _, groups in plot.keys for place in groups} == set(range(len(plot.groups)))
 
 
 @pytest.mark.parametrize("panel", [0, 1])

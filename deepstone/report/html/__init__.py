@@ -1,1 +1,1 @@
-"""How plotly draws each kind of panel."""
+"""How each kind of panel is drawn on the page."""

@@ -1,14 +1,26 @@
-"""Heat maps for plotly."""
+"""Heat maps for the page."""
 
 from __future__ import annotations
 
-import math
+from collections.abc import Iterator
 from typing import Final
 
 from deepstone.absent import Absent
 from deepstone.report.figure import Cell, HeatMap
-from deepstone.report.html.plot import LABEL_ROOM, Plot, PlotlyObject, keys, labels, lines, scatter
-from deepstone.report.palette import FRAME, HEAT, HEAT_ENDS_AT, NOTHING, heat, readable_on
+from deepstone.report.html.plot import (
+    LABEL_ROOM,
+    Box,
+    Margin,
+    Plot,
+    Ruler,
+    Texts,
+    Words,
+    keys,
+    labels,
+    lines,
+    rows_ruler,
+)
+from deepstone.report.palette import FRAME, NOTHING, heat, readable_on
 from deepstone.report.wording import wrapped_name
 from deepstone.units import digits
 
@@ -18,127 +30,75 @@ _HEAD_LINE_PX: Final = 15
 _COLUMN_ROOM: Final = 13
 _LETTER_PX: Final = 6.6
 _NARROW_ROOM: Final = 24  # enough for the name of a pass, which comes last
+_HALF_WIDTH: Final = 0.49
+_HALF_HEIGHT: Final = 0.47
 
 
 def heat_plot(heat_map: HeatMap) -> Plot:
     heads = [wrapped_name(column, _COLUMN_ROOM) for column in heat_map.columns]
     head_px = max(map(len, heads)) * _HEAD_LINE_PX + 10
     names = labels(heat_map.rows, LABEL_ROOM)
-    least = int(max(map(len, names)) * _LETTER_PX + len(heads) * _COLUMN_PX)
+    cells = tuple(_cells(heat_map))
     return Plot(
         title=heat_map.title,
-        traces=(_timed(heat_map), _empty(heat_map), _texts(heat_map)),
-        layout={
-            "margin": {"t": head_px, "b": 6, "r": 8},
-            "xaxis": {
-                "range": [-0.5, len(heads) - 0.5],
-                "side": "top",
-                "tickvals": list(range(len(heads))),
-                "ticktext": [lines(*head) for head in heads],
-                "tickangle": 0,
-                "tickfont": {"size": 11},
-                "showgrid": False,
-            },
-            "yaxis": {
-                "range": [len(names) - 0.5, -0.5],
-                "tickvals": list(range(len(names))),
-                "showgrid": False,
-            },
-            "shapes": _frames(heat_map),
-        },
+        groups=(
+            tuple(_box(heat_map, row, column, cell) for row, column, cell in cells),
+            tuple(_words(row, column, cell) for row, column, cell in cells),
+            tuple(_frame(row, column) for row, column, cell in cells if cell.marked),
+        ),
+        x=Ruler(
+            low=-0.5,
+            high=len(heads) - 0.5,
+            at=tuple(float(at) for at in range(len(heads))),
+            texts=tuple(lines(*head) for head in heads),
+            grid=False,
+            on_top=True,
+        ),
+        y=rows_ruler(len(names)),
+        margin=Margin(top=head_px, bottom=6, left=0, right=8),
         keys=keys(heat_map, lambda _: ()),
         height_px=len(names) * _ROW_PX + head_px + 6,
-        least_px=least,
+        least_px=int(max(len(name) for (name,) in names) * _LETTER_PX + len(heads) * _COLUMN_PX),
         labels=names,
         narrow_labels=labels(heat_map.rows, _NARROW_ROOM),
     )
 
 
-def _timed(heat_map: HeatMap) -> PlotlyObject:
-    """Gaps where there is no time."""
-    scale = [[at / (len(HEAT) - 1), colour] for at, colour in enumerate(HEAT)]
-    return {
-        **_base(heat_map),
-        "z": [
-            [None if isinstance(cell.ratio, Absent) else math.log(cell.ratio) for cell in row] for row in heat_map.cells
-        ],
-        "zmin": 0.0,
-        "zmax": math.log(HEAT_ENDS_AT),
-        "colorscale": scale,
-    }
+def _cells(heat_map: HeatMap) -> Iterator[tuple[int, int, Cell]]:
+    for row, cells in enumerate(heat_map.cells):
+        for column, cell in enumerate(cells):
+            yield row, column, cell
 
 
-def _empty(heat_map: HeatMap) -> PlotlyObject:
-    """Where there is no time."""
-    return {
-        **_base(heat_map),
-        "z": [[0.0 if isinstance(cell.ratio, Absent) else None for cell in row] for row in heat_map.cells],
-        "zmin": 0.0,
-        "zmax": 1.0,
-        "colorscale": [[0, NOTHING], [1, NOTHING]],
-    }
-
-
-def _texts(heat_map: HeatMap) -> PlotlyObject:
-    """Over the cells, in whatever can be read on their colour; a letter where there is no time."""
-    cells = [(column, row, cell) for row, cells in enumerate(heat_map.cells) for column, cell in enumerate(cells)]
-    return scatter(
-        [column for column, _, _ in cells],
-        [row for _, row, _ in cells],
-        "text",
-        None,
-        meta="own colours",
-        text=[_words(cell) for _, _, cell in cells],
-        textfont={"size": 11, "color": [readable_on(_colour(cell)) for _, _, cell in cells]},
+def _box(heat_map: HeatMap, row: int, column: int, cell: Cell) -> Box:
+    return Box(
+        x0=column - _HALF_WIDTH,
+        x1=column + _HALF_WIDTH,
+        y0=row - _HALF_HEIGHT,
+        y1=row + _HALF_HEIGHT,
+        colour=_colour(cell),
+        told=_told(heat_map, row, column, cell),
     )
 
 
-def _words(cell: Cell) -> str:
-    if isinstance(cell.ratio, Absent):
-        return f"<i>{lines(*cell.text)}</i>"
-    return f"<b>{lines(*cell.text)}</b>" if cell.ratio == 1 else lines(*cell.text)
+def _frame(row: int, column: int) -> Box:
+    return Box(x0=column - 0.47, x1=column + 0.47, y0=row - 0.44, y1=row + 0.44, colour=FRAME, style="framed")
+
+
+def _words(row: int, column: int, cell: Cell) -> Words:
+    """In whatever can be read on its colour; a letter where there is no time."""
+    face = "italic" if isinstance(cell.ratio, Absent) else "bold" if cell.ratio == 1 else "plain"
+    return Words(x=column, y=row, lines=lines(*cell.text), side="center", colour=readable_on(_colour(cell)), face=face)
 
 
 def _colour(cell: Cell) -> str:
     return NOTHING if isinstance(cell.ratio, Absent) else heat(cell.ratio)
 
 
-def _base(heat_map: HeatMap) -> PlotlyObject:
-    return {
-        "type": "heatmap",
-        "showscale": False,
-        "xgap": 2,
-        "ygap": 2,
-        "hovertext": [
-            [_told(heat_map, row, column) for column in range(len(heat_map.columns))]
-            for row in range(len(heat_map.rows))
-        ],
-        "hoverinfo": "text",
-        "hoverongaps": False,
-    }
-
-
-def _told(heat_map: HeatMap, row: int, column: int) -> str:
-    cell = heat_map.cells[row][column]
+def _told(heat_map: HeatMap, row: int, column: int, cell: Cell) -> Texts:
     if isinstance(cell.ratio, Absent):
         words = (cell.ratio.reason,)
     else:
         words = (*cell.text, f"{digits(cell.ratio)} {heat_map.ratio_means}")
     marked = heat_map.marked_means if cell.marked else ""
     return lines(heat_map.rows[row], heat_map.columns[column], *words, marked)
-
-
-def _frames(heat_map: HeatMap) -> list[PlotlyObject]:
-    return [
-        {
-            "type": "rect",
-            "x0": column - 0.47,
-            "x1": column + 0.47,
-            "y0": row - 0.44,
-            "y1": row + 0.44,
-            "line": {"color": FRAME, "width": 2.5},
-        }
-        for row, cells in enumerate(heat_map.cells)
-        for column, cell in enumerate(cells)
-        if cell.marked
-    ]

@@ -1,11 +1,16 @@
-"""What the page's script needs to draw a panel: plotly's traces and layout, and what depends on the width."""
+"""What the page's script needs to draw a panel: marks in the units of its axes, and what depends on the width.
+
+A mark is a shape or some words. The script turns it into SVG. All its texts are texts, so no name can become markup.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from html import escape
-from typing import Any, Final, TypeAlias
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import Struct
 
 from deepstone.report.figure import Panel
 from deepstone.report.labels import PointName
@@ -13,116 +18,197 @@ from deepstone.report.legend import Entry, legend
 from deepstone.report.scales import Scale
 from deepstone.report.wording import shortened
 
-PlotlyObject: TypeAlias = dict[str, Any]  # plotly's JSON: a trace, a layout, or a part of one
+Texts: TypeAlias = tuple[str, ...]  # lines, one below the other
+Symbol: TypeAlias = Literal["circle", "diamond", "cross"]
+Side: TypeAlias = Literal["left", "center", "right"]
 
 LABEL_ROOM: Final = 34
 NARROW_LABEL_ROOM: Final = 20
+INK: Final = "ink"  # colours by meaning, which follow the scheme of the page
+FAINT: Final = "faint"
 _TICK_ROOM: Final = 22
+
+
+class Box(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="is", tag="box"):
+    """A bar or a cell. `told` is for who points at it, here and in other marks."""
+
+    x0: float
+    x1: float
+    y0: float
+    y1: float
+    colour: str
+    style: Literal["filled", "hatched", "framed"] = "filled"
+    told: Texts = ()
+
+
+class Dot(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="is", tag="dot"):
+    x: float
+    y: float
+    colour: str
+    symbol: Symbol = "circle"
+    hollow: bool = False
+    size_px: int = 8
+    told: Texts = ()
+
+
+class Whisker(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="is", tag="whisker"):
+    """An interval: along the horizontal axis, or `upright` along the other one. `at` is its place on the other."""
+
+    at: float
+    low: float
+    high: float
+    colour: str = INK
+    upright: bool = False
+
+
+class Path(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="is", tag="path"):
+    """From point to point; an `area` is filled, and has no outline."""
+
+    points: tuple[tuple[float, float], ...]
+    colour: str
+    dashed: bool = False
+    area: bool = False
+    width_px: float = 2.0
+    told: Texts = ()
+
+
+class Words(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="is", tag="words"):
+    """Lines at a place: beside it, or `above` it. `side` is the end of the text that stands there.
+
+    `shift` goes right and up, in pixels. `wide` needs a wide window, and is left out elsewhere.
+    """
+
+    x: float
+    y: float
+    lines: Texts
+    side: Side = "left"
+    shift: tuple[float, float] = (0.0, 0.0)
+    above: bool = False
+    colour: str = FAINT
+    face: Literal["plain", "bold", "italic"] = "plain"
+    wide: bool = False
+
+
+Mark: TypeAlias = Box | Dot | Whisker | Path | Words
+
+
+class Ruler(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An axis: what it shows, and what stands at its ticks. `letters` is what words behind bars need beyond its end."""
+
+    low: float
+    high: float
+    log: bool = False
+    at: tuple[float, ...] = ()
+    texts: tuple[Texts, ...] = ()
+    title: str = ""
+    letters: int | None = None
+    grid: bool = True
+    line: bool = False
+    on_top: bool = False
+
+
+class Margin(Struct, frozen=True, kw_only=True):
+    """In pixels. The left one grows with the names of rows, where there are any."""
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+
+
+class _Drawing(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    groups: tuple[tuple[Mark, ...], ...]
+    x: Ruler
+    y: Ruler
+    margin: Margin
+    height_px: int
+    least_px: int
+    labels: tuple[Texts, ...]
+    narrow_labels: tuple[Texts, ...]
+    reference: float | None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plot:
-    """`labels` stand left of the rows, shorter ones in a narrow window; `wide_only` are notes that need a wide one.
+    """`labels` stand left of the rows, shorter ones in a narrow window. `reference` is a line across.
 
-    `keys` is the legend. Each entry shows and hides its traces; one without traces only explains a colour. `across` is
-    an axis that the script sets; `letters` is what words behind the bars need beyond its end.
+    `keys` is the legend. Each entry shows and hides its groups of marks; one without only explains a colour.
     """
 
     title: str
-    traces: tuple[PlotlyObject, ...]
-    layout: PlotlyObject
+    groups: tuple[tuple[Mark, ...], ...]
     keys: tuple[tuple[Entry, tuple[int, ...]], ...]
+    x: Ruler
+    y: Ruler
+    margin: Margin
     height_px: int
     least_px: int = 0
-    labels: tuple[str, ...] = ()
-    narrow_labels: tuple[str, ...] = ()
-    across: Scale | None = None
-    letters: int | None = None
-    wide_only: tuple[PlotlyObject, ...] = ()
-
-    def for_script(self) -> PlotlyObject:
-        """Without what the page itself shows."""
-        return {
-            "traces": self.traces,
-            "layout": self.layout,
-            "height_px": self.height_px,
-            "least_px": self.least_px,
-            "labels": self.labels,
-            "narrow_labels": self.narrow_labels,
-            "wide_only": self.wide_only,
-            "ruler": self._ruler(),
-        }
-
-    def _ruler(self) -> PlotlyObject | None:
-        scale = self.across
-        return scale and {
-            "low": scale.low,
-            "high": scale.high,
-            "at": list(scale.ticks),
-            "texts": [inert(shortened(text, _TICK_ROOM)) for text in scale.ticks.values()],
-            "title": inert(scale.title),
-            "letters": self.letters or 0,
-            "log": scale.log,
-            "room": self.letters is not None,
-        }
+    labels: tuple[Texts, ...] = ()
+    narrow_labels: tuple[Texts, ...] = ()
+    reference: float | None = None
 
 
-def keys(panel: Panel, traces: Callable[[int], Iterable[int]]) -> tuple[tuple[Entry, tuple[int, ...]], ...]:
-    """`traces` are those of an entry, by its place in the legend."""
+def encoded(plots: Sequence[Plot]) -> str:
+    """As JSON for the script, without what the page itself shows."""
+    drawings = [
+        _Drawing(
+            groups=plot.groups,
+            x=plot.x,
+            y=plot.y,
+            margin=plot.margin,
+            height_px=plot.height_px,
+            least_px=plot.least_px,
+            labels=plot.labels,
+            narrow_labels=plot.narrow_labels,
+            reference=plot.reference,
+        )
+        for plot in plots
+    ]
+    return msgspec.json.encode(drawings).decode("utf-8")
+
+
+def keys(panel: Panel, groups: Callable[[int], Iterable[int]]) -> tuple[tuple[Entry, tuple[int, ...]], ...]:
+    """`groups` are those of an entry, by its place in the legend."""
     entries = enumerate(legend(panel))
-    return tuple((entry, () if entry.series is None else tuple(traces(place))) for place, entry in entries)
+    return tuple((entry, () if entry.series is None else tuple(groups(place))) for place, entry in entries)
 
 
-def inert(text: str) -> str:
-    """For plotly, which reads a little HTML, and formulas between dollars, in all its texts: here nothing is markup."""
-    return escape(text, quote=False).replace("$", "&#36;")
+def lines(*parts: str) -> Texts:
+    """Those that say something."""
+    return tuple(part for part in parts if part)
 
 
-def lines(*parts: str) -> str:
-    """Several lines in a text of plotly's."""
-    return "<br>".join(inert(part) for part in parts if part)
+def labels(names: Sequence[str], room: int) -> tuple[Texts, ...]:
+    return tuple((shortened(name, room),) for name in names)
 
 
-def labels(names: Sequence[str], room: int) -> tuple[str, ...]:
-    return tuple(inert(shortened(name, room)) for name in names)
+def ruler(scale: Scale, *, letters: int | None = None, grid: bool = True, line: bool = False) -> Ruler:
+    return Ruler(
+        low=scale.low,
+        high=scale.high,
+        log=scale.log,
+        at=tuple(scale.ticks),
+        texts=tuple((shortened(text, _TICK_ROOM),) for text in scale.ticks.values()),
+        title=scale.title,
+        letters=letters,
+        grid=grid,
+        line=line,
+    )
 
 
-def axis(scale: Scale) -> PlotlyObject:
-    """For an axis that is the same in every window."""
-    return {
-        "type": "log" if scale.log else "linear",
-        "range": [scale.place(scale.low), scale.place(scale.high)],
-        "tickvals": list(scale.ticks),
-        "ticktext": [inert(text) for text in scale.ticks.values()],
-        "title": {"text": inert(scale.title), "standoff": 8, "font": {"size": 12}},
-    }
+def rows_ruler(count: int) -> Ruler:
+    """Rows from the top; their names are the labels of the plot."""
+    return Ruler(low=count - 0.5, high=-0.5, at=tuple(float(at) for at in range(count)), grid=False, line=True)
 
 
-def note(scales: tuple[Scale, Scale], at: tuple[float, float], text: str, side: str) -> PlotlyObject:
-    """A text at a place, above it, held at that side."""
-    return {
-        "x": scales[0].place(at[0]),
-        "y": scales[1].place(at[1]),
-        "text": inert(text),
-        "showarrow": False,
-        "xanchor": side,
-        "yanchor": "bottom",
-        "font": {"size": 11},
-    }
-
-
-def point_note(scales: tuple[Scale, Scale], name: PointName) -> PlotlyObject:
-    shift = {"xshift": name.shift[0], "yshift": name.shift[1]}
-    return {**note(scales, (name.point.x, name.point.y.middle), name.label, name.pin.side), **shift}
-
-
-def whiskers(below: Sequence[float], above: Sequence[float], **style: float | str) -> PlotlyObject:
-    return {"type": "data", "symmetric": False, "array": list(above), "arrayminus": list(below), **style}
-
-
-def scatter(
-    x: Sequence[float], y: Sequence[float], mode: str, told: Sequence[str] | None, **style: Any
-) -> PlotlyObject:
-    """A trace of points; `told` is for who points at them."""
-    hover = {"hoverinfo": "skip"} if told is None else {"hovertext": list(told), "hoverinfo": "text"}
-    return {"type": "scatter", "mode": mode, "x": list(x), "y": list(y), **hover, **style}
+def point_words(name: PointName, colour: str) -> Words:
+    return Words(
+        x=name.point.x,
+        y=name.point.y.middle,
+        lines=(name.label,),
+        side=name.pin.side,
+        shift=name.shift,
+        above=True,
+        colour=colour,
+        wide=True,
+    )

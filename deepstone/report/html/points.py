@@ -1,4 +1,4 @@
-"""Line charts and scatter plots for plotly: points and lines between two axes."""
+"""Line charts and scatter plots for the page: points and lines between two axes."""
 
 from __future__ import annotations
 
@@ -8,27 +8,32 @@ from typing import Final
 
 from deepstone.report.figure import Line, LineChart, Point, PointGroup, ScatterPlot, Unit
 from deepstone.report.html.plot import (
+    FAINT,
+    INK,
+    Dot,
+    Margin,
+    Mark,
+    Path,
     Plot,
-    PlotlyObject,
-    axis,
-    inert,
+    Texts,
+    Whisker,
+    Words,
     keys,
     lines,
-    note,
-    point_note,
-    scatter,
-    whiskers,
+    point_words,
+    ruler,
 )
-from deepstone.report.labels import Sizes, line_names, point_names, scatter_names
+from deepstone.report.labels import PointName, Sizes, line_names, point_names, scatter_names
 from deepstone.report.scales import Scale, has_band, line_scales, scatter_scales
 from deepstone.report.wording import SHOWN, cut, value_words
 from deepstone.units import count, digits
 
 _LINES_PX: Final = 360
 _SCATTER_PX: Final = 460
-_LINES_MARGIN: Final = {"t": 14, "b": 48, "l": 66, "r": 14}
-_SCATTER_MARGIN: Final = {"t": 8, "b": 44, "l": 62, "r": 10}
+_LINES_MARGIN: Final = Margin(top=14, bottom=48, left=66, right=14)
+_SCATTER_MARGIN: Final = Margin(top=8, bottom=44, left=62, right=10)
 _WHY_ROOM: Final = 20
+_BESIDE_PX: Final = 5.0
 # Names are placed for the narrowest window that shows them; a wider one has more room.
 _LINES_NAMES: Final = Sizes(width=600.0, height=_LINES_PX - 62.0, letter=6.2, line=14.0)
 _SCATTER_NAMES: Final = Sizes(width=560.0, height=_SCATTER_PX - 60.0, letter=6.2, line=14.0)
@@ -37,123 +42,140 @@ _SCATTER_NAMES: Final = Sizes(width=560.0, height=_SCATTER_PX - 60.0, letter=6.2
 def lines_plot(curves: LineChart) -> Plot:
     x, y = scales = line_scales(curves)
     named = {at: curve for curve in reversed(curves.curves) for at, _ in curve.gaps}  # one name where several are
-    traces = [_traces(curves, curve, y, named) for curve in curves.curves]
-    starts = list(accumulate(map(len, traces), initial=0))
+    names = list(point_names(curves, scales, _LINES_NAMES))
+    own = [_groups(curves, curve, y, named, names) for curve in curves.curves]
+    starts = list(accumulate(map(len, own), initial=0))
     return Plot(
         title=curves.title,
-        traces=tuple(trace for several in traces for trace in several),
-        layout={
-            "margin": _LINES_MARGIN,
-            "xaxis": {"type": "log" if x.log else "linear", "showgrid": False, "showline": True, "tickangle": 0},
-            "yaxis": axis(y),
-            "annotations": [],
-        },
+        groups=tuple(group for several in own for group in several),
+        x=ruler(x, grid=False, line=True),
+        y=ruler(y),
+        margin=_LINES_MARGIN,
         keys=keys(curves, lambda place: range(starts[place], starts[place + 1])),
         height_px=_LINES_PX,
-        across=x,
-        wide_only=tuple(point_note(scales, name) for name in point_names(curves, scales, _LINES_NAMES)),
     )
 
 
 def scatter_plot(plane: ScatterPlot) -> Plot:
     x, y = scales = scatter_scales(plane)
-    drawn = [_straight(line) for line in plane.lines]
+    drawn = tuple(_straight(line) for line in plane.lines)
+    of_lines = tuple(
+        Words(
+            x=name.end[0],
+            y=name.end[1],
+            lines=(name.line.label,),
+            side=name.side,
+            shift=(0.0, name.lines_up * _SCATTER_NAMES.line),
+            above=True,
+            colour=INK,
+        )
+        for name in line_names(plane, x)
+    )
     names = scatter_names(plane, scales, _SCATTER_NAMES)
     return Plot(
         title=plane.title,
-        traces=(*drawn, *(_group(group) for group in plane.groups)),
-        layout={
-            "margin": _SCATTER_MARGIN,
-            "xaxis": axis(x),
-            "yaxis": axis(y),
-            "annotations": [
-                {
-                    **note(scales, name.end, name.line.label, name.side),
-                    "yshift": name.lines_up * _SCATTER_NAMES.line,
-                }
-                for name in line_names(plane, x)
-            ],
-        },
-        keys=keys(plane, lambda place: (len(drawn) + place,)),
+        groups=(drawn, *(_dots(group, names) for group in plane.groups), of_lines),
+        x=ruler(x),
+        y=ruler(y),
+        margin=_SCATTER_MARGIN,
+        keys=keys(plane, lambda place: (1 + place,)),
         height_px=_SCATTER_PX,
-        wide_only=tuple(
-            {**point_note(scales, name), "font": {"size": 11, "color": name.series.colour}} for name in names
-        ),
     )
 
 
-def _traces(curves: LineChart, curve: PointGroup, y: Scale, named: Mapping[float, PointGroup]) -> list[PlotlyObject]:
-    """Its band, itself, its gaps, and what its line leads past, if anything."""
-    found = [_band(curve, y.low), _line(curves, curve, y.low, apart=False), _gaps(curves, curve, y, named)]
-    return [*found, *([_line(curves, curve, y.low, apart=True)] if any(point.apart for point in curve.points) else [])]
+def _groups(
+    curves: LineChart, curve: PointGroup, y: Scale, named: Mapping[float, PointGroup], names: Sequence[PointName]
+) -> tuple[tuple[Mark, ...], ...]:
+    """Its band, itself, its gaps, what its line leads past, and the names of its points."""
+    return (
+        _band(curve, y.low),
+        _line(curves, curve, y.low, apart=False),
+        _gaps(curves, curve, y, named),
+        _line(curves, curve, y.low, apart=True),
+        tuple(point_words(name, INK) for name in names if name.series is curve.series),
+    )
 
 
-def _band(curve: PointGroup, least: float) -> PlotlyObject:
-    """Around the curve and back again; empty where whiskers do it."""
+def _band(curve: PointGroup, least: float) -> tuple[Path, ...]:
+    """Around the curve and back again; nothing where whiskers do it."""
     known = [(point.x, point.y.low, point.y.high) for point in curve.points if has_band(len(curve.points))]
     spans = [(x, max(least, low), high) for x, low, high in known if low is not None and high is not None]
-    x = [x for x, _, _ in spans] + [x for x, _, _ in reversed(spans)]
-    y = [high for _, _, high in spans] + [low for _, low, _ in reversed(spans)]
-    return scatter(x, y, "lines", None, fill="toself", fillcolor=_faded(curve.series.colour), line={"width": 0})
+    around = (*((x, high) for x, _, high in spans), *((x, low) for x, low, _ in reversed(spans)))
+    return (Path(points=around, colour=curve.series.colour, area=True),) if around else ()
 
 
-def _faded(colour: str) -> str:
-    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return f"rgba({red},{green},{blue},0.2)"
-
-
-def _line(curves: LineChart, curve: PointGroup, least: float, *, apart: bool) -> PlotlyObject:
+def _line(curves: LineChart, curve: PointGroup, least: float, *, apart: bool) -> tuple[Mark, ...]:
+    """The points with their intervals, and the line from one to the next unless they are apart from it."""
     series = curve.series
     points = [point for point in curve.points if point.apart == apart]
-    bare = has_band(len(curve.points)) or all(point.y.low is None for point in points)
-    trace = scatter(
-        [point.x for point in points],
-        [point.y.middle for point in points],
-        "markers+text" if apart else "lines+markers+text",
-        [_told(curves, series.name, point) for point in points],
-        name=inert(series.name),
-        text=["†" if point.doubtful else "" for point in points],
-        textposition=["top left" if point.label else "top right" for point in points],
-        marker={
-            "color": series.colour,
-            "symbol": f"{series.marker}-open" if series.published else series.marker,
-            "size": 8,
-            "line": {"width": 1.5, "color": series.colour},
-        },
-        line={"color": series.colour, "width": 2, "dash": "dash" if series.published else "solid"},
-        cliponaxis=False,
-    )
-    return trace if bare else {**trace, "error_y": _intervals(points, series.colour, least, thickness=1.2, width=3)}
-
-
-def _intervals(points: Sequence[Point], colour: str, least: float, **style: float) -> PlotlyObject:
-    """None reaches below the least that the axis can show."""
-    ends = [
-        (0.0, 0.0)
-        if point.y.low is None or point.y.high is None
-        else (point.y.middle - max(least, point.y.low), point.y.high - point.y.middle)
+    places = tuple((point.x, point.y.middle) for point in points)
+    joined = (Path(points=places, colour=series.colour, dashed=series.published),) if len(points) > 1 else ()
+    intervals = () if has_band(len(curve.points)) else _intervals(points, series.colour, least)
+    dots = (
+        Dot(
+            x=point.x,
+            y=point.y.middle,
+            colour=series.colour,
+            symbol=series.marker,
+            hollow=series.published,
+            told=_told(curves, series.name, point),
+        )
         for point in points
-    ]
-    return whiskers([below for below, _ in ends], [above for _, above in ends], color=colour, **style)
+    )
+    doubts = (
+        Words(
+            x=point.x,
+            y=point.y.middle,
+            lines=("†",),
+            side="right" if point.label else "left",
+            shift=(-_BESIDE_PX if point.label else _BESIDE_PX, _BESIDE_PX),
+            above=True,
+        )
+        for point in points
+        if point.doubtful
+    )
+    return (*(() if apart else joined), *intervals, *dots, *doubts)
 
 
-def _gaps(curves: LineChart, curve: PointGroup, y: Scale, named: Mapping[float, PointGroup]) -> PlotlyObject:
-    """At the foot of the axis, with the beginning of the reason; all of it for who points there."""
-    return scatter(
-        [x for x, _ in curve.gaps],
-        [y.low] * len(curve.gaps),
-        "markers+text",
-        [lines(curve.series.name, f"{_x_told(curves, x)}: no number", why) for x, why in curve.gaps],
-        meta="gap",
-        text=[inert(cut(why, _WHY_ROOM)) if named[x] is curve else "" for x, why in curve.gaps],
-        textposition="top left",
-        textfont={"size": 11},
-        marker={"symbol": "x", "size": 9, "color": curve.series.colour},
-        cliponaxis=False,
+def _intervals(points: Sequence[Point], colour: str, least: float) -> tuple[Whisker, ...]:
+    """None reaches below the least that the axis can show."""
+    return tuple(
+        Whisker(at=point.x, low=max(least, point.y.low), high=point.y.high, colour=colour, upright=True)
+        for point in points
+        if point.y.low is not None and point.y.high is not None
     )
 
 
-def _told(curves: LineChart, series: str, point: Point) -> str:
+def _gaps(curves: LineChart, curve: PointGroup, y: Scale, named: Mapping[float, PointGroup]) -> tuple[Mark, ...]:
+    """At the foot of the axis, with the beginning of the reason; all of it for who points there."""
+    crosses = (
+        Dot(
+            x=x,
+            y=y.low,
+            colour=curve.series.colour,
+            symbol="cross",
+            size_px=9,
+            told=lines(curve.series.name, f"{_x_told(curves, x)}: no number", why),
+        )
+        for x, why in curve.gaps
+    )
+    reasons = (
+        Words(
+            x=x,
+            y=y.low,
+            lines=(cut(why, _WHY_ROOM),),
+            side="right",
+            shift=(-_BESIDE_PX, _BESIDE_PX),
+            above=True,
+            colour=FAINT,
+        )
+        for x, why in curve.gaps
+        if named[x] is curve
+    )
+    return (*crosses, *reasons)
+
+
+def _told(curves: LineChart, series: str, point: Point) -> Texts:
     return lines(
         f"{point.label or series}, {_x_told(curves, point.x)}",
         value_words(point.y, SHOWN[curves.y.unit]),
@@ -169,24 +191,26 @@ def _x_told(curves: LineChart, x: float) -> str:
     return f"{curves.x.label} {SHOWN[curves.x.unit](x) if x != int(x) else f'{x:,.0f}'}"
 
 
-def _straight(line: Line) -> PlotlyObject:
-    x, y = [x for x, _ in line.points], [y for _, y in line.points]
-    return scatter(x, y, "lines", [inert(line.label)] * len(line.points), meta="ink", line={"width": 1.5})
+def _straight(line: Line) -> Path:
+    return Path(points=line.points, colour=INK, width_px=1.5)
 
 
-def _group(group: PointGroup) -> PlotlyObject:
+def _dots(group: PointGroup, names: Sequence[PointName]) -> tuple[Mark, ...]:
     series = group.series
-    return scatter(
-        [point.x for point in group.points],
-        [point.y.middle for point in group.points],
-        "markers",
-        [_of_layer(point, series.name) for point in group.points],
-        name=inert(series.name),
-        marker={"color": series.colour, "symbol": series.marker, "size": 8},
-        error_y=_intervals(group.points, series.colour, 0.0, thickness=1, width=0),
+    dots = (
+        Dot(
+            x=point.x,
+            y=point.y.middle,
+            colour=series.colour,
+            symbol=series.marker,
+            told=_of_layer(point, series.name),
+        )
+        for point in group.points
     )
+    words = (point_words(name, series.colour) for name in names if name.series is series)
+    return (*_intervals(group.points, series.colour, 0.0), *dots, *words)
 
 
-def _of_layer(point: Point, part: str) -> str:
+def _of_layer(point: Point, part: str) -> Texts:
     rate = value_words(point.y, lambda value: count(value, "FLOP/s"))
     return lines(f"{point.label}, {part}", rate, f"{digits(point.x)} FLOP/byte")

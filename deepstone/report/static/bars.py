@@ -7,7 +7,7 @@ from typing import Final
 
 from matplotlib.axes import Axes
 
-from deepstone.report.bar_places import Piece, bars_per_row, bars_scale, measured, pieces, words_behind
+from deepstone.report.bar_places import Piece, bars_per_row, bars_scale, pieces, whiskers, words_behind
 from deepstone.report.figure import BarChart, Series
 from deepstone.report.scales import Scale
 from deepstone.report.static.sheet import (
@@ -74,7 +74,7 @@ def _draw_pieces(axes: Axes, bars: BarChart, scale: Scale) -> None:
     if bars.reference is not None:
         axes.axvline(bars.reference, color=FAINT_INK, linewidth=1, zorder=1.5)
     if scale.log:
-        _draw_whiskers(axes, found, least=scale.low)
+        _draw_whiskers(axes, bars)
     for at, series in enumerate(bars.series):
         own = [piece for piece in found if piece.segment.series == at]
         if scale.log:
@@ -82,7 +82,7 @@ def _draw_pieces(axes: Axes, bars: BarChart, scale: Scale) -> None:
         else:
             _draw_bars_of(axes, series, own)
     if not scale.log:
-        _draw_whiskers(axes, found, least=None)
+        _draw_whiskers(axes, bars)
 
 
 def _draw_bars_of(axes: Axes, series: Series, own: Sequence[Piece]) -> None:
@@ -108,14 +108,18 @@ def _draw_points(axes: Axes, series: Series, own: Sequence[Piece]) -> None:
     )
 
 
-def _draw_whiskers(axes: Axes, found: Sequence[Piece], *, least: float | None) -> None:
-    known = measured(found, least)
+def _draw_whiskers(axes: Axes, bars: BarChart) -> None:
+    known = whiskers(bars)
     if not known:
         return
+    ends = [each.piece.end for each in known]
     axes.errorbar(
-        [piece.end for piece, _, _ in known],
-        [piece.middle for piece, _, _ in known],
-        xerr=[[below for _, below, _ in known], [above for _, _, above in known]],
+        ends,
+        [each.middle for each in known],
+        xerr=[
+            [max(0.0, end - each.low) for end, each in zip(ends, known, strict=True)],
+            [max(0.0, each.high - end) for end, each in zip(ends, known, strict=True)],
+        ],
         fmt="none",
         ecolor=INK,
         elinewidth=0.8,

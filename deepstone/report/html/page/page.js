@@ -1,90 +1,15 @@
-"use strict";
-// Draws the plots of the page for the width of the window and the colours of the scheme, again when either changes.
+// The page around the plots: draws them for the width of the window, again when it changes; and its buttons and tables.
 (() => {
-  const LETTER_PX = 6.9;
-  const NARROW_PX = 560;
-  const WIDE_PX = 720;
   const PAPER_PX = 680;
   const AT_ONCE = 8;
-  const FONT = 'system-ui, "Segoe UI", "DejaVu Sans", sans-serif';
   const plots = JSON.parse(document.getElementById("plots").textContent);
   const elements = plots.map((_, number) => document.getElementById(`plot-${number}`));
-  const config = { displayModeBar: false, doubleClick: false, showTips: false, responsive: false };
-
-  const colours = () => {
-    const style = getComputedStyle(document.documentElement);
-    const named = (name) => style.getPropertyValue(`--${name}`).trim();
-    return { ink: named("ink"), faint: named("faint"), grid: named("grid"), paper: named("paper"), raised: named("raised") };
-  };
-
-  const coloured = (trace, colour) => {
-    const changed = { ...trace, showlegend: false };
-    if (trace.meta === "ink") changed.line = { ...trace.line, color: colour.ink };
-    if (trace.error_x) changed.error_x = { ...trace.error_x, color: colour.ink };
-    if ((trace.mode || "").endsWith("text") && trace.meta !== "own colours") changed.textfont = { ...trace.textfont, color: colour.faint };
-    if (trace.meta === "gap") changed.marker = { color: colour.faint, ...trace.marker, line: { width: trace.marker.color ? 0 : 1.5, color: colour.faint } };
-    else if (trace.mode === "markers" && !trace.error_x && trace.meta !== "point") changed.marker = { ...trace.marker, line: { width: 0.5, color: colour.paper } };
-    return changed;
-  };
-
-  // Every second or third tick where all would touch each other, always with the one at 0.
-  const thinned = (ruler, width) => {
-    const longest = Math.max(1, ...ruler.texts.map((text) => text.length));
-    const fit = Math.max(2, Math.floor(width / ((longest + 2) * LETTER_PX)));
-    const every = Math.ceil(ruler.at.length / fit);
-    const zero = Math.max(0, ruler.at.indexOf(ruler.log ? 1 : 0));
-    const kept = ruler.at.map((_, place) => place).filter((place) => (place - zero) % every === 0);
-    return { tickvals: kept.map((place) => ruler.at[place]), ticktext: kept.map((place) => ruler.texts[place]) };
-  };
-
-  const layoutFor = (plot, window_px, colour) => {
-    const width = Math.max(window_px, plot.least_px);
-    const axis = { gridcolor: colour.grid, linecolor: colour.faint, zeroline: false, fixedrange: true, ticks: "", ticklabelstandoff: 3, automargin: false };
-    const layout = {
-      ...plot.layout,
-      width,
-      height: plot.height_px,
-      paper_bgcolor: "rgba(0,0,0,0)",
-      plot_bgcolor: "rgba(0,0,0,0)",
-      font: { color: colour.ink, size: 12, family: FONT },
-      hovermode: "closest",
-      dragmode: false,
-      showlegend: false,
-      hoverlabel: { bgcolor: colour.raised, bordercolor: colour.faint, font: { color: colour.ink, size: 12, family: FONT }, align: "left" },
-      xaxis: { ...axis, ...plot.layout.xaxis },
-      yaxis: { ...axis, ...plot.layout.yaxis },
-      margin: { ...plot.layout.margin },
-    };
-    if (plot.labels.length) {
-      const labels = window_px < NARROW_PX ? plot.narrow_labels : plot.labels;
-      layout.yaxis = { ...layout.yaxis, ticktext: labels, showgrid: false, showline: true };
-      const longest = Math.max(...labels.flatMap((text) => text.split("<br>")).map((line) => line.length));
-      layout.margin.l = Math.ceil(longest * LETTER_PX) + 16;
-    }
-    if (plot.ruler) {
-      const { letters, title, log } = plot.ruler;
-      const [low, high] = [plot.ruler.low, plot.ruler.high].map((end) => (log ? Math.log10(end) : end));
-      const room = width - layout.margin.l - layout.margin.r;
-      const share = plot.ruler.room ? Math.min(0.6, (letters * 6.2 + 12) / room) : 0;
-      layout.xaxis = {
-        ...layout.xaxis,
-        ...thinned(plot.ruler, room * (1 - share)),
-        range: [low, low + (high - low) / (1 - share)],
-        title: { text: title, standoff: 6, font: { size: 12 } },
-      };
-    }
-    if (plot.wide_only.length && width >= WIDE_PX) {
-      layout.annotations = [...(layout.annotations || []), ...plot.wide_only];
-    }
-    return layout;
-  };
+  const hidden = plots.map(() => new Set());
+  const tip = makeTip();
 
   const draw = (number, width_px = 0) => {
-    const plot = plots[number];
     const element = elements[number];
-    const colour = colours();
-    const traces = plot.traces.map((trace) => coloured(trace, colour));
-    Plotly.react(element, traces, layoutFor(plot, width_px || element.parentElement.clientWidth, colour), config);
+    drawPlot(element, plots[number], width_px || element.parentElement.clientWidth, hidden[number], tip);
   };
 
   // The first few at once, the others one after the other, so that a long page can be read and scrolled meanwhile.
@@ -111,7 +36,7 @@
       const shown = button.getAttribute("aria-pressed") !== "true";
       button.setAttribute("aria-pressed", String(shown));
       const number = Number(button.dataset.plot);
-      for (const place of button.dataset.traces.split(" ")) plots[number].traces[Number(place)].visible = shown;
+      for (const place of button.dataset.groups.split(" ")) hidden[number][shown ? "delete" : "add"](Number(place));
       draw(number);
     });
   }
@@ -131,9 +56,8 @@
   const scheme = document.querySelector("button.scheme");
   const isDark = () => (root.dataset.scheme || (system.matches ? "dark" : "light")) === "dark";
   const offer = () => { scheme.textContent = isDark() ? "Light" : "Dark"; };
-  const change = () => { offer(); drawAll(); };
-  system.addEventListener("change", change);
-  scheme.addEventListener("click", () => { root.dataset.scheme = isDark() ? "light" : "dark"; change(); });
+  system.addEventListener("change", offer);
+  scheme.addEventListener("click", () => { root.dataset.scheme = isDark() ? "light" : "dark"; offer(); });
   scheme.hidden = false;
   offer();
 
