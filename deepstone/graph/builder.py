@@ -120,6 +120,12 @@ class Builder:
     def concat(self, name: str, *sources: str) -> str:
         return self._put("concat", name, sources)
 
+    def slice(self, name: str, source: str, *, first: int, channels: int) -> str:
+        return self._put("slice", name, (source,), first=first, channels=channels)
+
+    def shuffle(self, name: str, source: str, *, groups: int) -> str:
+        return self._put("shuffle", name, (source,), groups=groups)
+
     def flatten(self, name: str, source: str) -> str:
         return self._put("flatten", name, (source,))
 

@@ -127,13 +127,16 @@ def layer_work(
 
     Forward reads inputs and weights and writes the output. Backward reads the gradient of the output and what else the
     formula needs, and writes the gradients of weights and, where something trained lies before the layer, of inputs.
-    What a framework can do by handing on an array (flatten, dropout when off, backward of add and concat) is nothing.
+    What a framework can do by handing on an array or a part of it is nothing: flatten, slice, dropout when off, and
+    backward of add and concat.
     """
     cost = layer_cost(graph, layer, input_grad=input_grad)
     needs_data_gradient = input_grad or layer.name in graph.after_parameters
     inputs = batch * sum(math.prod(shape) for shape in graph.input_shapes(layer))
     output = batch * math.prod(graph.shapes[layer.name])
-    idle = isinstance(layer.op, (ops.Input, ops.Flatten)) or (isinstance(layer.op, ops.Dropout) and not dropout)
+    idle = isinstance(layer.op, (ops.Input, ops.Flatten, ops.Slice)) or (
+        isinstance(layer.op, ops.Dropout) and not dropout
+    )
     forward = 0 if idle else inputs + cost.parameters + output
     backward = 0 if idle else _backward_values(layer.op, inputs, output, cost.parameters, needs_data_gradient)
     trains = phase != "forward"

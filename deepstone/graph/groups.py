@@ -13,7 +13,7 @@ GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
     "response norms": ("lrn",),
     "activations": ("relu", "clip", "sigmoid", "tanh", "silu", "hard_sigmoid", "hard_swish", "dropout"),
     "pools": ("max_pool", "average_pool", "global_pool"),
-    "sums and joins": ("add", "multiply", "concat", "flatten"),
+    "sums and joins": ("add", "multiply", "concat", "slice", "shuffle", "flatten"),
     "loss": ("softmax_cross_entropy",),
     "modules": ("module",),
 }

@@ -334,6 +334,43 @@ class Concat(Op):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Slice(Op):
+    """So many `channels` of an image, from the one with the number `first` on; the others are left out."""
+
+    kind = "slice"
+    first: int
+    channels: int
+
+    def check(self) -> None:
+        _not_negative("first", self.first)
+        _positive("channels", self.channels)
+
+    def output(self, inputs: list[Shape]) -> Shape:
+        channels, height, width = _image(inputs[0])
+        if self.first + self.channels > channels:
+            last = self.first + self.channels - 1
+            raise OpError(f"takes channels {self.first} to {last} of an image that has {channels}")
+        return (self.channels, height, width)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shuffle(Op):
+    """The channels in another order: the first of each of `groups` groups of equal size, then the second of each, …"""
+
+    kind = "shuffle"
+    groups: int
+
+    def check(self) -> None:
+        _positive("groups", self.groups)
+
+    def output(self, inputs: list[Shape]) -> Shape:
+        channels, _, _ = image = _image(inputs[0])
+        if channels % self.groups:
+            raise OpError(f"{channels} channels cannot be split into {self.groups} groups")
+        return image
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Flatten(Op):
     """(channels, height, width) to (features,), channels slowest, whatever the layout in memory."""
 
@@ -447,6 +484,8 @@ OPS: dict[str, type[Op]] = {
         Add,
         Multiply,
         Concat,
+        Slice,
+        Shuffle,
         Flatten,
         SoftmaxCrossEntropy,
         Module,

@@ -205,6 +205,10 @@ def forward(
             return _multiply(xs[0], xs[1])
         case ops.Concat():
             return _concat(xs)
+        case ops.Slice():
+            return _slice(op, xs[0])
+        case ops.Shuffle():
+            return _shuffle(op, xs[0])
         case ops.SoftmaxCrossEntropy():
             return _softmax_cross_entropy(op, xs[0], _check_labels(labels, xs[0]))
         case _:
@@ -544,6 +548,29 @@ def _multiply(first: Array, second: Array) -> Output:
 def _concat(xs: list[Array]) -> Output:
     ends = np.cumsum([x.shape[1] for x in xs])[:-1]
     return _output(np.concatenate(xs, axis=1), lambda upstream: np.split(upstream, ends, axis=1))
+
+
+def _slice(op: ops.Slice, x: Array) -> Output:
+    taken = slice(op.first, op.first + op.channels)
+
+    def input_gradients(upstream: Array) -> list[Array]:
+        gradient = np.zeros_like(x)
+        gradient[:, taken] = upstream
+        return [gradient]
+
+    return _output(x[:, taken], input_gradients)
+
+
+def _shuffle(op: ops.Shuffle, x: Array) -> Output:
+    size = x.shape[1] // op.groups
+    order = [group * size + place for place in range(size) for group in range(op.groups)]
+
+    def input_gradients(upstream: Array) -> list[Array]:
+        gradient = np.empty_like(x)
+        gradient[:, order] = upstream
+        return [gradient]
+
+    return _output(x[:, order], input_gradients)
 
 
 def _reshape(x: Array, shape: Shape) -> Output:

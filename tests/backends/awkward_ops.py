@@ -21,8 +21,10 @@ from deepstone.graph.ops import (
     Multiply,
     Op,
     Relu,
+    Shuffle,
     Sigmoid,
     Silu,
+    Slice,
     SoftmaxCrossEntropy,
     Tanh,
 )
@@ -95,6 +97,13 @@ def gated() -> Graph:
     layers += [Layer(name=name, op=op, inputs=("wider",)) for name, op in LATER_OPS.items()]
     layers += [
         Layer(name="relu", op=Relu(), inputs=("wider",)),
+        Layer(name="first channels", op=Slice(first=0, channels=1), inputs=("wider",)),
+        Layer(name="other channels", op=Slice(first=1, channels=3), inputs=("wider",)),
+        Layer(name="middle", op=Slice(first=1, channels=2), inputs=("silu",)),
+        Layer(name="relu of a slice", op=Relu(), inputs=("middle",)),
+        Layer(name="six", op=Concat(), inputs=("other channels", "relu of a slice", "first channels")),
+        Layer(name="shuffle in twos", op=Shuffle(groups=2), inputs=("six",)),
+        Layer(name="shuffle in threes", op=Shuffle(groups=3), inputs=("six",)),
         Layer(name="relu6 in place", op=Clip(), inputs=("own",)),
         Layer(name="multiply", op=Multiply(), inputs=("silu", "tanh")),
         Layer(name="square", op=Multiply(), inputs=("wider", "wider")),

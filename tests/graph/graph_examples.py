@@ -25,7 +25,9 @@ from deepstone.graph.ops import (
     OpError,
     Relu,
     Shape,
+    Shuffle,
     Silu,
+    Slice,
     SoftmaxCrossEntropy,
 )
 
@@ -110,7 +112,19 @@ def random_graphs(draw: st.DrawFn) -> Graph:
         batch_norms,
         lrns,
         dropouts,
-        st.sampled_from([GlobalPool(), Relu(), Silu(), Clip(), Add(), Multiply(), Concat()]),
+        st.sampled_from(
+            [
+                GlobalPool(),
+                Relu(),
+                Silu(),
+                Clip(),
+                Add(),
+                Multiply(),
+                Concat(),
+                Slice(first=1, channels=1),
+                Shuffle(groups=2),
+            ]
+        ),
     )
     for op in draw(st.lists(steps, max_size=8)):
         sources = draw(st.lists(st.sampled_from(list(shapes)), min_size=op.arity[0], max_size=op.arity[1] or 3))

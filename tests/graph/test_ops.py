@@ -27,7 +27,9 @@ from deepstone.graph.ops import (
     Multiply,
     OpError,
     Relu,
+    Shuffle,
     Silu,
+    Slice,
     SoftmaxCrossEntropy,
 )
 
@@ -60,6 +62,9 @@ from deepstone.graph.ops import (
         (Dropout(), [(9,)], (9,)),
         (Add(), [(4, 5, 6)] * 3, (4, 5, 6)),
         (Concat(), [(4, 5, 6), (1, 5, 6), (2, 5, 6)], (7, 5, 6)),
+        (Slice(first=1, channels=2), [(4, 5, 6)], (2, 5, 6)),
+        (Slice(first=0, channels=4), [(4, 5, 6)], (4, 5, 6)),
+        (Shuffle(groups=2), [(4, 5, 6)], (4, 5, 6)),
         (Flatten(), [(4, 5, 6)], (120,)),
         (SoftmaxCrossEntropy(), [(10,)], ()),
     ],
@@ -71,7 +76,7 @@ def test_output_shape(op, inputs, output):
 
 def test_every_op_has_a_kind_of_its_own():
     assert {kind: op.kind for kind, op in OPS.items()} == {kind: kind for kind in OPS}
-    assert len(OPS) == 24
+    assert len(OPS) == 26
 
 
 @pytest.mark.parametrize(
@@ -138,6 +143,9 @@ def test_senseless_attribute(op, says):
         (Flatten(), [(5,)], "needs an image"),
         (SoftmaxCrossEntropy(), [(3, 1, 1)], "put a flatten layer before it"),
         (Add(), [(3, 5, 5), (3, 5, 4)], "inputs differ in shape: [[3, 5, 5], [3, 5, 4]]"),
+        (Slice(first=2, channels=3), [(4, 5, 6)], "takes channels 2 to 4 of an image that has 4"),
+        (Slice(first=0, channels=1), [(4,)], "needs an image"),
+        (Shuffle(groups=3), [(4, 5, 6)], "4 channels cannot be split into 3 groups"),
         (Multiply(), [(3, 5, 5), (2, 1, 1)], "inputs must have one shape, or be an image and one number per channel"),
         (Multiply(), [(3, 5, 5), (3, 5, 1)], "not [3, 5, 5] and [3, 5, 1]"),
         (Concat(), [(3, 5, 5), (3, 4, 5)], "inputs differ in height or width"),

@@ -48,8 +48,10 @@ from deepstone.graph.ops import (
     Op,
     OpError,
     Relu,
+    Shuffle,
     Sigmoid,
     Silu,
+    Slice,
     SoftmaxCrossEntropy,
     Tanh,
 )
@@ -185,6 +187,9 @@ def test_dropout_backward(op, shape, seed):
         (Multiply(), [(5,), (5,)]),
         (Add(), [(2, 3, 2)] * 3),
         (Concat(), [(2, 3, 2), (1, 3, 2), (3, 3, 2)]),
+        (Slice(first=1, channels=2), [(4, 3, 2)]),
+        (Shuffle(groups=2), [(6, 3, 2)]),
+        (Shuffle(groups=3), [(6, 3, 2)]),
         (Flatten(), [(2, 3, 2)]),
         (SoftmaxCrossEntropy(weight=0.3), [(4,)]),
         (SoftmaxCrossEntropy(), [(1,)]),
@@ -241,6 +246,10 @@ def torch_forward(op: Op, xs: list[Tensor], p: Mapping[str, Tensor], labels: Ten
             return torch.stack(xs).sum(0)
         case Concat():
             return torch.cat(xs, 1)
+        case Slice():
+            return x[:, op.first : op.first + op.channels]
+        case Shuffle():
+            return torch.cat([x[:, start :: x.shape[1] // op.groups] for start in range(x.shape[1] // op.groups)], 1)
         case Flatten():
             return x.flatten(1)
         case SoftmaxCrossEntropy():
@@ -333,6 +342,9 @@ def test_normalization_against_torch(op, shape, seed):
         (Multiply(), [(5,), (5,)]),
         (Add(), [(2, 3, 2)] * 3),
         (Concat(), [(2, 3, 2), (1, 3, 2)]),
+        (Slice(first=1, channels=2), [(4, 3, 2)]),
+        (Shuffle(groups=2), [(6, 3, 2)]),
+        (Shuffle(groups=3), [(6, 3, 2)]),
         (Flatten(), [(2, 3, 2)]),
         (Dropout(rate=0.3), [(2, 3, 2)]),
         (SoftmaxCrossEntropy(weight=0.3), [(4,)]),

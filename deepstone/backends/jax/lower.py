@@ -82,6 +82,11 @@ class Lowering:
                 return self._multiply(x, given.inputs[1]), {}
             case ops.Concat():
                 return lax.concatenate(given.inputs, settings.order.channel_axis), {}
+            case ops.Slice():
+                axis = settings.order.channel_axis
+                return lax.slice_in_dim(x, op.first, op.first + op.channels, axis=axis), {}
+            case ops.Shuffle():
+                return self._shuffle(op, x), {}
             case ops.Flatten():
                 return self._flatten(x), {}
             case ops.SoftmaxCrossEntropy():
@@ -119,6 +124,11 @@ class Lowering:
         order, wide = self.settings.order, self.settings.wide
         sides = [x if x.ndim == 4 else jnp.expand_dims(x, order.image_axes) for x in (first, second)]
         return (sides[0].astype(wide) * sides[1].astype(wide)).astype(first.dtype)
+
+    def _shuffle(self, op: ops.Shuffle, x: Any) -> Any:
+        axis = self.settings.order.channel_axis
+        apart = x.reshape(*x.shape[:axis], op.groups, -1, *x.shape[axis + 1 :])
+        return apart.swapaxes(axis, axis + 1).reshape(x.shape)
 
     def _flatten(self, x: Any) -> Any:
         """Channels slowest, so NHWC is transposed; it costs nothing that shows, and nothing at all for one pixel."""

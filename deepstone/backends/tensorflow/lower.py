@@ -92,6 +92,10 @@ class Lowering:
                 return self._multiply(layer)
             case ops.Concat():
                 return lambda xs, _arrays, _pass: tf.concat(xs, axis)
+            case ops.Slice():
+                return self._slice(op)
+            case ops.Shuffle():
+                return self._shuffle(layer, op)
             case ops.Flatten():
                 return self._flatten(layer)
             case ops.SoftmaxCrossEntropy():
@@ -154,6 +158,21 @@ class Lowering:
         if self._arrangement.moves(layer):
             return lambda xs, _arrays, _pass: tf.reshape(tf.transpose(xs[0], [0, 3, 1, 2]), [-1, features])
         return lambda xs, _arrays, _pass: tf.reshape(xs[0], [-1, features])
+
+    def _slice(self, op: ops.Slice) -> LayerFunction:
+        taken = slice(op.first, op.first + op.channels)
+        if self._settings.channels_last:
+            return lambda xs, _arrays, _pass: xs[0][..., taken]
+        return lambda xs, _arrays, _pass: xs[0][:, taken]
+
+    def _shuffle(self, layer: Layer, op: ops.Shuffle) -> LayerFunction:
+        channels, height, width = self._graph.shapes[layer.name]
+        groups = [op.groups, channels // op.groups]
+        if self._settings.channels_last:
+            apart, order, whole = [-1, height, width, *groups], [0, 1, 2, 4, 3], [-1, height, width, channels]
+        else:
+            apart, order, whole = [-1, *groups, height, width], [0, 2, 1, 3, 4], [-1, channels, height, width]
+        return lambda xs, _arrays, _pass: tf.reshape(tf.transpose(tf.reshape(xs[0], apart), order), whole)
 
     def _multiply(self, layer: Layer) -> LayerFunction:
         """A flat gate gets a height and a width of 1."""

@@ -102,6 +102,10 @@ class Lowering:
                 return self._fx.call_function(operator.mul, (self._factor(layer, 0), self._factor(layer, 1)))
             case ops.Concat():
                 return self._fx.call_function(torch.cat, ([self._nodes[name] for name in layer.inputs], 1))
+            case ops.Slice():
+                return self._fx.call_method("narrow", (x, 1, op.first, op.channels))
+            case ops.Shuffle():
+                return self._fx.call_function(torch.channel_shuffle, (x, op.groups))
             case ops.Flatten():
                 return self._fx.call_function(torch.flatten, (x, 1))
             case ops.Module():
