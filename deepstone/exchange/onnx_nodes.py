@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from deepstone.exchange import onnx_sizes
+from deepstone.exchange import onnx_channels, onnx_sizes
 from deepstone.exchange.onnx_attributes import Attributes, Refused, read_average_pool, read_conv, read_max_pool
 from deepstone.exchange.onnx_file import WITHIN_CHANNEL, Constant, Node
 from deepstone.exchange.onnx_reader import Handlers, Reader
@@ -243,6 +243,8 @@ def _reshape(reader: Reader, node: Node) -> None:
     before = (onnx_sizes.BATCH, *shape)
     kept = [before[place] if side == 0 and place < len(before) else side for place, side in enumerate(wanted)]
     if kept and reader.is_batch(kept[0]) and kept.count(-1) <= 1:
+        if onnx_channels.reshape_groups(reader, node, kept):
+            return
         if len(kept) == 2 and kept[1] in (-1, math.prod(shape)):
             _make_flat(reader, node)
             return
@@ -324,6 +326,9 @@ HANDLERS: Final[Handlers] = {
     "Add": _add,
     "Sum": _add,
     "Concat": _concat,
+    "Split": onnx_channels.split,
+    "Slice": onnx_channels.slice_,
+    "Transpose": onnx_channels.transpose,
     "Flatten": _flatten,
     "Reshape": _reshape,
     "Squeeze": _squeeze,

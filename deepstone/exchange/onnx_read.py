@@ -20,6 +20,8 @@ from deepstone.graph.ops import Shape
 
 _LISTED: Final = 10  # kinds that one line holds
 _NODES_LISTED: Final = 3
+_RANDOM: Final = ("Bernoulli", "RandomUniform", "RandomUniformLike")
+DROPS: Final = "if it drops branches at random, set its drop path (stochastic depth) to 0 and export it again"
 
 
 def read(path: Path, content: bytes, *, image: Shape | None = None) -> Graph:
@@ -48,4 +50,6 @@ def _refuse_unknown(file: OnnxFile) -> None:
         kinds = [f"{readable(op)} ({some(nodes, _NODES_LISTED)})" for op, nodes in unknown.items()]
         one = len(kinds) == 1
         what = f"{len(kinds)} {'kind' if one else 'kinds'} of nodes {'has' if one else 'have'} no layer here"
-        raise Refused(f"{what}: {some(kinds, _LISTED)}; {REMEDY}")
+        drops = not unknown.keys().isdisjoint(_RANDOM)
+        remedy = f"{DROPS}; {REMEDY}" if drops else REMEDY
+        raise Refused(f"{what}: {some(kinds, _LISTED)}; {remedy}")

@@ -50,6 +50,7 @@ class Reader:
         for node in file.nodes:
             for name in node.inputs:
                 self._readers.setdefault(name, []).append(node)
+        self._grouped: dict[str, tuple[int, bool]] = {}  # arrays whose channels a shuffle keeps in groups
         self._gates: set[str] = set()  # arrays that have a height and a width of 1, which their layers do not have
         self._batch = self._take_input(image)
 
@@ -93,13 +94,16 @@ class Reader:
                 raise Refused(f"its input {readable(name)!r} is not made by any node before it")
         if not node.outputs:
             raise Refused("gives nothing")
-        if any(name and self._uses[name] for name in node.outputs[1:]) and node.op != "BatchNormalization":
+        several = ("BatchNormalization", "Split")
+        if any(name and self._uses[name] for name in node.outputs[1:]) and node.op not in several:
             raise Refused("more than its first output is used")
         if all(name in self._constants for name in inputs) and node.op in onnx_sizes.COMPUTES:
             self._constants[node.outputs[0]] = onnx_sizes.computed(node, [self._constants[name] for name in inputs])
             return
         if node.op not in self._handlers or not any(name in self._layer_of for name in inputs):
             raise Refused("has no layer here, where it does more than compute a shape")
+        if node.op not in ("Reshape", "Transpose") and not self._grouped.keys().isdisjoint(inputs):
+            raise Refused("takes channels in groups, which only the shuffle of channels does here")
         self._handlers[node.op](self, node)
 
     # ---- what handlers ask for and give
@@ -135,14 +139,14 @@ class Reader:
             raise Refused(f"its {what} must be a constant")
         return self._constants[name] if name else None
 
-    def put(self, node: Node, op: Op, *sources: str, part: str = "") -> str:
-        """A layer for the node; the node's output is the layer's."""
+    def put(self, node: Node, op: Op, *sources: str, part: str = "", output: int = 0) -> str:
+        """A layer for the node; that output of the node is the layer's."""
         op.check()
         given = sources or (self.source(node),)
         name = self._named(node.name + part)
         self._shapes[name] = op.output([self._shapes[source] for source in given])
         self._layers[name] = Layer(name=name, op=op, inputs=given)
-        self._layer_of[node.outputs[0]] = name
+        self._layer_of[node.outputs[output]] = name
         return name
 
     def hand_on(self, node: Node) -> None:
@@ -150,6 +154,14 @@ class Reader:
         self._layer_of[node.outputs[0]] = self.source(node)
         if node.inputs[0] in self._gates:
             self._gates.add(node.outputs[0])
+
+    def grouped(self, node: Node) -> tuple[int, bool]:
+        """How many groups of channels its input has, 0 if none, and whether they were swapped with what is in them."""
+        return self._grouped.get(node.inputs[0], (0, False))
+
+    def hand_on_grouped(self, node: Node, groups: int, *, swapped: bool) -> None:
+        self.hand_on(node)
+        self._grouped[node.outputs[0]] = (groups, swapped)
 
     def is_gate(self, name: str) -> bool:
         return name in self._gates

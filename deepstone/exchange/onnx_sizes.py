@@ -5,6 +5,7 @@ In a computed shape 0 stands for the batch, as it does in a Reshape: "as it was"
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 
 from deepstone.exchange.onnx_attributes import Attributes, Refused
@@ -106,6 +107,21 @@ def _transpose(node: Node, inputs: Sequence[Constant]) -> Constant:
     return Constant(shape=tuple(shape[side] for side in order))
 
 
+def _arithmetic(compute: Callable[[int, int], int]) -> Callable[[Node, Sequence[Constant]], Constant]:
+    """Of two whole numbers, as in half of the channels."""
+
+    def computed(node: Node, inputs: Sequence[Constant]) -> Constant:
+        Attributes(node).finish()
+        left, right = (whole_numbers(_at(inputs, number), "what it computes with") for number in (0, 1))
+        if BATCH in (*left, *right):
+            raise Refused("computes with the batch")
+        if (len(left), len(right)) != (1, 1):
+            raise Refused("computes with more than two numbers")
+        return Constant(shape=inputs[0].shape, values=(compute(left[0], right[0]),))
+
+    return computed
+
+
 def _vector(values: Sequence[Number]) -> Constant:
     return Constant(shape=(len(values),), values=tuple(values))
 
@@ -121,6 +137,10 @@ def _at(inputs: Sequence[Constant], number: int) -> Constant:
 
 
 _COMPUTED: Mapping[str, Callable[[Node, Sequence[Constant]], Constant]] = {
+    "Add": _arithmetic(operator.add),
+    "Sub": _arithmetic(operator.sub),
+    "Mul": _arithmetic(operator.mul),
+    "Div": _arithmetic(lambda left, right: left // right),
     "Constant": _given,
     "Identity": _same,
     "Cast": _same,

@@ -155,6 +155,11 @@ class _Writer:
                 self._multiply(layer)
             case ops.Concat():
                 self._node(layer, "Concat", (), {"axis": 1})
+            case ops.Slice():
+                ends = {"starts": op.first, "ends": op.first + op.channels, "axes": 1}
+                self._node(layer, "Slice", more=[self._whole(layer, *end) for end in ends.items()])
+            case ops.Shuffle():
+                self._shuffle(layer, op)
             case ops.Flatten():
                 self._node(layer, "Flatten", (), {"axis": 1})
             case _:
@@ -183,6 +188,24 @@ class _Writer:
             self._nodes.append(make("Unsqueeze", [name, axes], [gate], name=gate))
             factors.append(gate)
         self._nodes.append(make("Mul", factors, [layer.name], name=layer.name))
+
+    def _shuffle(self, layer: Layer, op: ops.Shuffle) -> None:
+        """As others write it: the groups apart, swapped with what is in them, and together again."""
+        channels, *sides = self._graph.shapes[layer.name]
+        make = self._onnx.helper.make_node
+        apart, swapped = (self._free(f"{layer.name}.{name}") for name in ("apart", "swapped"))
+        groups = self._whole(layer, "groups", 0, op.groups, channels // op.groups, *sides)
+        whole = self._whole(layer, "whole", 0, channels, *sides)
+        self._nodes += [
+            make("Reshape", [layer.inputs[0], groups], [apart], name=apart),
+            make("Transpose", [apart], [swapped], name=swapped, perm=[0, 2, 1, 3, 4]),
+            make("Reshape", [swapped, whole], [layer.name], name=layer.name),
+        ]
+
+    def _whole(self, layer: Layer, name: str, *values: int) -> str:
+        full = self._free(f"{layer.name}.{name}")
+        self._initializers.append(self._onnx.helper.make_tensor(full, _INT64, [len(values)], values))
+        return full
 
     def _window(self, layer: Layer, op: ops.MaxPool | ops.AveragePool) -> NodeAttributes:
         if op.ceil_mode and _drops_a_window(op, self._graph.input_shapes(layer)[0]):

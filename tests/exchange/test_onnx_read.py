@@ -28,8 +28,10 @@ from deepstone.graph.ops import (
     Multiply,
     Op,
     Relu,
+    Shuffle,
     Sigmoid,
     Silu,
+    Slice,
     SoftmaxCrossEntropy,
     Tanh,
 )
@@ -255,6 +257,74 @@ def test_statistics_of_a_batch_norm_in_training_are_no_outputs_of_the_network() 
         outputs=("y", "mean", "variance"),
     )
     assert kinds(graph) == ["input", "batch_norm", "flatten", "dense", "softmax_cross_entropy"]
+
+
+@pytest.mark.parametrize(
+    ("split", "arrays", "parts"),
+    [
+        (node("Split", "x", "p q", axis=1), {}, [(0, 2), (2, 2)]),
+        (node("Split", "x", "p q", axis=1, num_outputs=2), {}, [(0, 2), (2, 2)]),
+        (node("Split", "x", "p q", axis=-3, split=[1, 3]), {}, [(0, 1), (1, 3)]),
+        (node("Split", "x sizes", "p q", axis=1), {"sizes": np.array([3, 1])}, [(0, 3), (3, 1)]),
+        (node("Split", "x", "p q r", axis=1, split=[1, 1, 2]), {}, [(0, 1), (1, 1)]),  # nothing uses the last
+    ],
+)
+def test_a_split_is_a_slice_for_each_output_that_is_used(
+    split: Any, arrays: dict[str, Any], parts: list[tuple[int, int]]
+) -> None:
+    features = sum(channels for _, channels in parts) * IMAGE[1] * IMAGE[2]
+    graph = with_head(split, node("Concat", "q p", "a", axis=1), source="a", features=features, arrays=arrays)
+    slices = [layer.op for layer in graph.layers if isinstance(layer.op, Slice)]
+    assert slices == [Slice(first=first, channels=channels) for first, channels in parts]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "first", "channels"),
+    [
+        ([node("Slice", "x", "a", starts=[1], ends=[3], axes=[1])], 1, 2),
+        ([node("Slice", "x one three one", "a")], 1, 2),
+        ([node("Slice", "x two far one", "a")], 2, 2),
+        ([node("Slice", "x last far minus", "a")], 3, 1),
+        # Half of the channels, as exporters compute it.
+        (
+            [
+                node("Shape", "x", "s"),
+                node("Gather", "s one", "c"),
+                node("Add", "c one", "more"),
+                node("Div", "more two", "half"),
+                node("Mul", "half one", "end"),
+                node("Slice", "x zero end one", "a"),
+            ],
+            0,
+            2,
+        ),
+    ],
+)
+def test_a_slice_of_channels(nodes: list[Any], first: int, channels: int) -> None:
+    numbers = {"zero": 0, "one": 1, "two": 2, "three": 3, "far": 2**62, "last": -1, "minus": -3}
+    arrays = {name: np.array([number]) for name, number in numbers.items()}
+    graph = with_head(*nodes, source="a", features=channels * IMAGE[1] * IMAGE[2], arrays=arrays)
+    assert [layer.op for layer in graph.layers][1] == Slice(first=first, channels=channels)
+
+
+@pytest.mark.parametrize(
+    ("apart", "together"),
+    [
+        ([0, 2, 2, 9, 8], [0, 4, 9, 8]),
+        ([-1, 2, 2, 9, 8], [-1, 4, 9, 8]),
+        ([0, 2, -1, 9, 8], [0, -1, 9, 8]),
+    ],
+)
+def test_a_channel_shuffle_is_one_layer(apart: list[int], together: list[int]) -> None:
+    arrays = {"apart": np.array(apart), "together": np.array(together)}
+    nodes = [
+        node("Reshape", "x apart", "b"),
+        node("Transpose", "b", "c", perm=[0, 2, 1, 3, 4]),
+        node("Reshape", "c together", "a", name="shuffled"),
+    ]
+    graph = with_head(*nodes, source="a", features=FLAT, arrays=arrays)
+    assert graph.layer("shuffled").op == Shuffle(groups=2)
+    assert kinds(graph)[1:3] == ["shuffle", "flatten"]
 
 
 def test_a_join_of_one() -> None:

@@ -70,6 +70,25 @@ def _length(content: bytes) -> bytes:
     return bytes([*coded, size])
 
 
+@pytest.mark.parametrize(
+    ("nodes", "why"),
+    [
+        ([node("Split", "x", "a b", axis=2)], "axis"),
+        ([node("Split", "x", "a b", axis=1, split=[1, 1])], "splits 4 channels into [1, 1]"),
+        ([node("Slice", "x", "a", starts=[1], ends=[3], axes=[2])], "only channels"),
+        ([node("Slice", "x", "a", starts=[0, 0], ends=[1, 1], axes=[1, 2])], "only one range"),
+        ([node("Transpose", "x", "a", perm=[0, 1, 3, 2])], "only the shuffle of channels"),
+        ([node("Reshape", "x groups", "g"), node("Relu", "g", "a")], "takes channels in groups"),
+        ([node("Reshape", "x groups", "g"), node("Reshape", "g whole", "a")], "only the shuffle of channels"),
+        ([node("Shape", "x", "s"), node("Mul", "s two", "a")], "computes with the batch"),
+        ([node("RandomUniformLike", "x", "a")], "stochastic depth"),
+    ],
+)
+def test_what_is_done_with_channels_and_has_no_layer(nodes: list[Any], why: str) -> None:
+    arrays = {"groups": np.array([0, 2, 2, 9, 8]), "whole": np.array([0, 4, 9, 8]), "two": np.array([2])}
+    assert why in refusal(model(*nodes, *head("a", FLAT), arrays={**ENDS, **arrays}))
+
+
 def test_all_kinds_of_nodes_without_a_layer_are_told_at_once() -> None:
     content = model(
         node("Gelu", "x", "a", name="gate"),
@@ -135,7 +154,7 @@ def test_everything_that_is_wrong_with_nodes_is_told_at_once() -> None:
         ([node("Dropout", "x r", "c")], {"r": np.array(1.5, dtype=np.float32)}, "rate must be at least 0"),
         ([node("BatchNormalization", "x k k k k", "c", momentum=math.nan)], {"k": (4,)}, "not a finite number"),
         ([node("BatchNormalization", "x k k k k", "c")], {"k": (3,)}, "its scale does not fit 4 channels"),
-        ([node("Transpose", "x", "c", perm=[0, 2, 3, 1])], {}, "does more than compute a shape"),
+        ([node("Gather", "x i", "c")], {"i": np.array(0)}, "does more than compute a shape"),
         ([node("Mul", "x k", "c")], {"k": (1,)}, "node 'Mul1' (Mul): multiplies by a constant"),
         ([node("Clip", "x k", "c")], {"k": np.array(1.0, np.float32)}, "(Clip): clips from 1.0 to None"),
         ([node("HardSigmoid", "x", "c")], {}, "(HardSigmoid): alpha=0.2 and beta=0.5 have no layer here"),

@@ -48,7 +48,15 @@ def gated() -> Graph:
     return b.build_classifier("scores", b.flatten("flat", x), classes=3)
 
 
-@pytest.mark.parametrize("make", [branching, normed_within_channels, gated])
+def shuffled() -> Graph:
+    b = Builder("shuffled")
+    data = b.input("data", (6, 5, 4))
+    left, right = b.slice("left", data, first=0, channels=2), b.slice("right", data, first=2, channels=4)
+    x = b.shuffle("threes", b.concat("join", b.tanh("tanh", right), left), groups=3)
+    return b.build_classifier("scores", b.flatten("flat", b.shuffle("twos", x, groups=2)), classes=3)
+
+
+@pytest.mark.parametrize("make", [branching, normed_within_channels, gated, shuffled])
 def test_the_file_is_valid_and_computes_what_the_reference_does(make: Any) -> None:
     graph: Graph = make()
     content = write(graph, seed=3)
@@ -80,7 +88,8 @@ def test_models_of_the_zoo_come_back_as_they_were(name: str, monkeypatch: pytest
 
 
 def test_later_operations_come_back_as_they_were() -> None:
-    assert read(PATH, write(gated())).to_json() == gated().to_json()
+    for graph in (gated(), shuffled()):
+        assert read(PATH, write(graph)).to_json() == graph.to_json()
 
 
 @examples(60)
