@@ -19,6 +19,7 @@ _Read = TypeVar("_Read")
 _LARGEST = 2**31 - 1
 _TRUTHS = {"true": True, "True": True, "t": True, "1": True, "false": False, "False": False, "f": False, "0": False}
 _MOST_TOLD = 25
+OTHERWISE = "write the network as a torch module and measure FILE.py:FUNCTION"
 _MOST_KEPT = 1000
 
 
@@ -28,7 +29,7 @@ class FileErrors:
     def __init__(self, file: str) -> None:
         self.file = file
         self._lines: set[tuple[int, str]] = set()
-        self._types: dict[str, list[int]] = {}
+        self._types: dict[tuple[str, str], list[int]] = {}
 
     @property
     def enough(self) -> bool:
@@ -39,15 +40,19 @@ class FileErrors:
         if not self.enough:
             self._lines.add((line, what))
 
-    def add_type(self, line: int, name: str) -> None:
-        """A layer type that we do not have."""
-        self._types.setdefault(name, []).append(line)
+    def add_type(self, line: int, name: str, remedy: str = "") -> None:
+        """A layer type that we do not have, and what to do about it if that is known."""
+        self._types.setdefault((name, remedy), []).append(line)
 
     def raise_if_any(self) -> None:
         told = [f"line {line}: {what}" for line, what in sorted(self._lines)]
         if self._types:
-            types = [f"{shown(name)} ({_lines(lines)})" for name, lines in self._types.items()]
+            types = [f"{shown(name)} ({_lines(lines)})" for (name, _), lines in self._types.items()]
             told.insert(0, f"layer types that Deepstone does not have: {', '.join(_first(types))}")
+            by_remedy: dict[str, list[str]] = {}
+            for name, remedy in self._types:
+                by_remedy.setdefault(remedy or OTHERWISE, []).append(shown(name))
+            told += [f"{', '.join(_first(names))}: {remedy}" for remedy, names in by_remedy.items()]
         if told:
             separator = ", " if len(told) == 1 and not self._types else ": "
             raise GraphError(f"{self.file}{separator}{'; '.join(_first(told))}")

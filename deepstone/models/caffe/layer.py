@@ -185,7 +185,11 @@ def refuse_shared_weights(layers: Sequence[CaffeLayer]) -> None:
     for layer in layers:
         fields = layer.fields
         names = fields.texts("param") if layer.v1 else [spec.text("name") for spec in fields.messages("param")]
-        for name in filter(None, names):
-            owner = owners.setdefault(name, layer)
-            if owner is not layer:
-                fields.error(f"shares its weights {name!r} with layer {owner.name!r}, which is not supported")
+        given = {name: owners.setdefault(name, layer) for name in filter(None, names)}
+        shared = [name for name, owner in given.items() if owner is not layer]
+        if shared:
+            owner = given[shared[0]].name
+            fields.error(
+                f"shares its weights ({', '.join(shared)}) with layer {owner!r}, which is not supported: every layer "
+                "here trains its own; take the names of its param away, or the layer"
+            )

@@ -14,8 +14,8 @@ from deepstone.graph.ops import Op, Pad, Pair
 from deepstone.models.caffe.fields import Fields
 from deepstone.models.caffe.layer import CaffeLayer, refuse_partial_training
 from deepstone.models.caffe.sources import PARAMETERS as SOURCE_PARAMETERS
-from deepstone.models.caffe.sources import SOURCE_TYPES, layer_sources
-from deepstone.models.caffe.wiring import Compute, FromOutside, Loss, Part, Role
+from deepstone.models.caffe.sources import SOURCE_TYPES, layer_sources, unknown_sources
+from deepstone.models.caffe.wiring import Compute, FromOutside, Loss, Part, Reshape, Role, Slices
 
 _ANY = 2**31
 _FILLERS = ("weight_filler", "bias_filler", "filler")
@@ -33,8 +33,11 @@ _PARAMETERS = (
     "lrn_param",
     "pooling_param",
     "relu_param",
+    "reshape_param",
     "scale_param",
+    "shuffle_channel_param",
     "sigmoid_param",
+    "slice_param",
     "softmax_param",
     "tanh_param",
 )
@@ -50,14 +53,19 @@ class _Type:
     has_weights: bool = False  # that are trained
 
 
-def read_layer(layer: CaffeLayer) -> Part:
-    """What this layer means; whatever is wrong with it goes to its errors."""
+def read_layer(layer: CaffeLayer, *, sized: bool = False) -> Part:
+    """What this layer means; whatever is wrong with it goes to its errors.
+
+    `sized`: the user gave the size of images. Then where they come from does not matter.
+    """
     known = _TYPES.get(layer.type)
     if known is None:
-        if layer.type:
-            layer.fields.errors.add_type(layer.line, layer.type)
-        else:
+        if not layer.type:
             layer.fields.error("needs a type")
+        elif sized and layer.tops and not layer.bottoms:
+            return FromOutside(sources=tuple(unknown_sources(layer)))
+        else:
+            layer.fields.errors.add_type(layer.line, layer.type, _remedy(layer))
         return Role.LEFT_OUT
     layer.fields.ignore("phase", "engine")
     _refuse_blobs(layer, "bottom", len(layer.bottoms), known.bottoms)
@@ -70,6 +78,14 @@ def read_layer(layer: CaffeLayer) -> Part:
     return part
 
 
+def _remedy(layer: CaffeLayer) -> str:
+    if layer.tops and not layer.bottoms:
+        return "if it gives the images, say their size with --input, as in --input 3x224x224"
+    if layer.type.endswith("Loss"):
+        return "put a SoftmaxWithLoss in its place"
+    return _REMEDIES.get(layer.type, "")
+
+
 def _refuse_blobs(layer: CaffeLayer, what: str, count: int, allowed: tuple[int, int]) -> None:
     fewest, most = allowed
     if not fewest <= count <= most:
@@ -77,7 +93,7 @@ def _refuse_blobs(layer: CaffeLayer, what: str, count: int, allowed: tuple[int, 
         layer.fields.error(f"number of {what}s: {layer.type} takes {wanted} here, not {count}")
 
 
-def _convolution(layer: CaffeLayer) -> Part:
+def _convolution(layer: CaffeLayer, *, groups: int | None = None) -> Part:
     p = layer.fields.message("convolution_param")
     p.ignore("engine", "force_nd_im2col", *_FILLERS)
     if p.whole("axis", 1, least=-_ANY) not in (1, -3):
@@ -89,10 +105,15 @@ def _convolution(layer: CaffeLayer) -> Part:
             stride=_pair(p, "stride", default=1, sided="stride", listed=True),
             pad=_padding(_pair(p, "pad", default=0, sided="pad", listed=True)),
             dilation=_pair(p, "dilation", default=1, listed=True),
-            groups=p.whole("group", 1, least=1),
+            groups=p.whole("group", groups or 1, least=1),
             bias=p.truth("bias_term", True),
         )
     )
+
+
+def _depthwise(layer: CaffeLayer) -> Part:
+    """Of other Caffes: a convolution with a group for each channel."""
+    return _convolution(layer, groups=layer.fields.message("convolution_param").whole("num_output", 1, least=1))
 
 
 def _needed(layer: CaffeLayer, parameters: str, name: str) -> int:
@@ -181,6 +202,8 @@ def _batch_norm(layer: CaffeLayer) -> Part:
 def _scale(layer: CaffeLayer) -> Part:
     p = layer.fields.message("scale_param")
     p.ignore(*_FILLERS)
+    if len(layer.bottoms) == 2:
+        return _scale_by_bottom(p)
     if p.whole("axis", 1, least=-_ANY) not in (1, -3):
         p.error("axis: only 1, the channels, is supported", p.line_of("axis"))
     if p.whole("num_axes", 1, least=-_ANY) != 1:
@@ -190,12 +213,23 @@ def _scale(layer: CaffeLayer) -> Part:
     return Role.SCALE_AND_SHIFT
 
 
+def _scale_by_bottom(p: Fields) -> Part:
+    """The second bottom holds the factors: of every value, or one for each channel."""
+    p.ignore("num_axes")
+    if p.whole("axis", 1, least=-_ANY) != 0:
+        p.error("axis: with two bottoms only 0, where the second has the batch too, is supported", p.line_of("axis"))
+    if p.truth("bias_term", False):
+        p.error("bias_term: only false is supported with two bottoms", p.line_of("bias_term"))
+    return Compute(op=ops.Multiply())
+
+
 def _eltwise(layer: CaffeLayer) -> Part:
     p = layer.fields.message("eltwise_param")
     p.ignore("stable_prod_grad", "engine")
     operation = p.choice("operation", ("PROD", "SUM", "MAX"), "SUM")
     if operation == "MAX" or (operation == "PROD" and len(layer.bottoms) != 2):
-        p.error(f"operation: {operation} is not supported, only SUM, and PROD of two", p.line_of("operation"))
+        told = f"operation: {operation} is not supported, only SUM, and PROD of two; SUM does nearly the same work"
+        p.error(told, p.line_of("operation"))
     if any(coefficient != 1.0 for coefficient in p.numbers("coeff")):
         p.error("coeff: only 1 is supported", p.line_of("coeff"))
     return Compute(op=ops.Multiply() if operation == "PROD" else ops.Add())
@@ -208,6 +242,33 @@ def _concat(layer: CaffeLayer) -> Part:
         if p.whole(name, 1, least=-_ANY) not in (1, -3):
             p.error(f"{name}: only 1, the channels, is supported", p.line_of(name))
     return Compute(op=ops.Concat())
+
+
+def _slice(layer: CaffeLayer) -> Part:
+    p = layer.fields.message("slice_param")
+    p.ignore("engine")
+    for name in ("axis", "slice_dim"):
+        if p.whole(name, 1, least=-_ANY) not in (1, -3):
+            p.error(f"{name}: only 1, the channels, is supported", p.line_of(name))
+    points = p.wholes("slice_point", least=1)
+    if points and len(points) != len(layer.tops) - 1:
+        p.error(f"slice_point: {len(layer.tops)} tops need {len(layer.tops) - 1}, not {len(points)}")
+    return Slices(points=tuple(points))
+
+
+def _shuffle(layer: CaffeLayer) -> Part:
+    return Compute(op=ops.Shuffle(groups=_needed(layer, "shuffle_channel_param", "group")))
+
+
+def _scale_and_add(layer: CaffeLayer) -> Part:
+    return Role.SCALE_AND_ADD
+
+
+def _reshape(layer: CaffeLayer) -> Part:
+    p = layer.fields.message("reshape_param")
+    if p.whole("axis", 0, least=-_ANY) != 0 or p.whole("num_axes", -1, least=-_ANY) != -1:
+        p.error("only all sides from axis 0 on are supported")
+    return Reshape(sides=tuple(p.message("shape").wholes("dim", least=-1)))
 
 
 def _dropout(layer: CaffeLayer) -> Part:
@@ -290,11 +351,19 @@ def _padding(sides: Pair) -> Pad:
     return high, high, wide, wide
 
 
+_PER_PIXEL = "networks here have one label per image; if it makes scores per pixel, end the network before it"
+_REMEDIES = {
+    **dict.fromkeys(("Crop", "Deconvolution", "Interp", "Upsample"), _PER_PIXEL),
+    **dict.fromkeys(("ELU", "PReLU"), "a ReLU does nearly the same work"),
+}
 _TYPES = {
     "Accuracy": _Type(read=_left_out, bottoms=(0, _ANY), tops=(0, _ANY)),
+    "Axpy": _Type(read=_scale_and_add, bottoms=(3, 3)),
     "BatchNorm": _Type(read=_batch_norm),
     "Concat": _Type(read=_concat, bottoms=(2, _ANY)),
     "Convolution": _Type(read=_convolution, has_weights=True),
+    "ConvolutionDepthwise": _Type(read=_depthwise, has_weights=True),
+    "DepthwiseConvolution": _Type(read=_depthwise, has_weights=True),
     "Dropout": _Type(read=_dropout),
     "Eltwise": _Type(read=_eltwise, bottoms=(2, _ANY)),
     "Flatten": _Type(read=_flatten),
@@ -302,9 +371,12 @@ _TYPES = {
     "LRN": _Type(read=_lrn),
     "Pooling": _Type(read=_pooling),
     "ReLU": _Type(read=_relu),
-    "Scale": _Type(read=_scale, has_weights=True),
+    "Reshape": _Type(read=_reshape),
+    "Scale": _Type(read=_scale, bottoms=(1, 2), has_weights=True),
+    "ShuffleChannel": _Type(read=_shuffle),
     "Sigmoid": _Type(read=_plain("sigmoid_param", ops.Sigmoid())),
     "Silence": _Type(read=_left_out, bottoms=(0, _ANY), tops=(0, 0)),
+    "Slice": _Type(read=_slice, tops=(1, _ANY)),
     "Softmax": _Type(read=_softmax),
     "SoftmaxWithLoss": _Type(read=_softmax_with_loss, bottoms=(2, 2), tops=(0, 2)),
     "Split": _Type(read=_hand_on, tops=(1, _ANY)),

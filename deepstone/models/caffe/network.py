@@ -22,7 +22,7 @@ from deepstone.models.caffe.layer import (
 from deepstone.models.caffe.layers import read_layer
 from deepstone.models.caffe.sources import Source, declared_sources
 from deepstone.models.caffe.text import LIMIT_BYTES, parse
-from deepstone.models.caffe.wiring import Compute, FromOutside, Loss, Part, Role, Wiring
+from deepstone.models.caffe.wiring import FromOutside, Loss, Part, Wiring, computes
 from deepstone.models.load import LoadedModel
 from deepstone.models.reading import absolute, read_file, sha256_of
 
@@ -69,7 +69,7 @@ def network(
     refuse_names_used_twice(layers, errors)
     if not layers or len(layers) > MOST_LAYERS:
         errors.add(1, f"the network has {len(layers):,} layers in phase {phase}; is this a network's file?")
-    parts = [(layer, read_layer(layer)) for layer in layers[:MOST_LAYERS]]
+    parts = [(layer, read_layer(layer, sized=image_size is not None)) for layer in layers[:MOST_LAYERS]]
     has_loss = any(isinstance(part, Loss) for _, part in parts)
     _refuse_frozen_statistics(layers, has_loss=has_loss and phase == "TRAIN")
     refuse_shared_weights(layers)
@@ -107,7 +107,7 @@ def _sized(sources: Sequence[Source], parts: Sequence[tuple[CaffeLayer, Part]], 
     ]
     if any(len(source.shape) == 4 for source in sized):
         return sized
-    layer = next((layer for layer, part in parts if isinstance(part, Compute) and layer.bottoms), None)
+    layer = next((layer for layer, part in parts if computes(part) and layer.bottoms), None)
     if layer is None:
         return sized
     blob = layer.bottoms[0]
@@ -116,8 +116,7 @@ def _sized(sources: Sequence[Source], parts: Sequence[tuple[CaffeLayer, Part]], 
 
 def _image(sources: Sequence[Source], parts: Sequence[tuple[CaffeLayer, Part]], file: str) -> Source:
     """The one blob from outside that is computed with. All others are labels."""
-    computing = (Role.GLOBAL_MAXIMUM, Role.SCALE_AND_SHIFT, Role.HAND_ON)
-    read = {blob for layer, part in parts if isinstance(part, Compute) or part in computing for blob in layer.bottoms}
+    read = {blob for layer, part in parts if computes(part) for blob in layer.bottoms}
     read |= {layer.bottoms[0] for layer, part in parts if isinstance(part, Loss)}
     images = [source for source in sources if source.blob in read]
     images = images or [source for source in sources if len(source.shape) == 4][:1]  # who misses it will be told

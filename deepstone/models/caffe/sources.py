@@ -55,6 +55,12 @@ def layer_sources(layer: CaffeLayer) -> list[Source]:
     return _READERS[layer.type](layer)
 
 
+def unknown_sources(layer: CaffeLayer) -> list[Source]:
+    """Those of a layer that reads we know not what: the first top is the image, any other holds labels."""
+    shapes = [(), *[(1,)] * (len(layer.tops) - 1)]
+    return [_source(layer, top, shape) for top, shape in zip(layer.tops, shapes, strict=True)]
+
+
 def _input(layer: CaffeLayer) -> list[Source]:
     parameters = layer.fields.message("input_param")
     return _one_each(layer, _shapes(parameters.messages("shape")), parameters)

@@ -6,6 +6,7 @@ layer means for a graph, before all are joined to one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
@@ -39,9 +40,24 @@ class FromOutside:
     sources: tuple[Source, ...]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Slices:
+    """Parts of the channels, one for each top. `points` are where one ends and the next begins; none: equal parts."""
+
+    points: tuple[int, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reshape:
+    """Other sides for the same numbers, the batch first. 0: as it was; -1: what is left."""
+
+    sides: tuple[int, ...]
+
+
 class Role(Enum):
     """A layer that is not one layer of the graph."""
 
+    SCALE_AND_ADD = "a · x + y, where a has one number per channel: a product and a sum"
     GLOBAL_MAXIMUM = "a max pool whose kernel is the whole image, whatever its size"
     SCALE_AND_SHIFT = "the second half of a batch norm"
     SOFTMAX = "the end of a network that has no loss: a loss is put in its place"
@@ -49,7 +65,12 @@ class Role(Enum):
     LEFT_OUT = "not part of training"
 
 
-Part: TypeAlias = Compute | Loss | FromOutside | Role
+Part: TypeAlias = Compute | Slices | Reshape | Loss | FromOutside | Role
+
+
+def computes(part: Part) -> bool:
+    """Whether it computes with its bottoms, and is not the end."""
+    return not isinstance(part, Loss | FromOutside) and part not in (Role.SOFTMAX, Role.LEFT_OUT)
 
 
 class Wiring:
@@ -78,6 +99,12 @@ class Wiring:
                 self._give(layer, self._inputs(layer)[0])
             case Compute(op=op):
                 self._compute(layer, op)
+            case Slices(points=points):
+                self._slices(layer, points)
+            case Reshape(sides=sides):
+                self._reshape(layer, sides)
+            case Role.SCALE_AND_ADD:
+                self._scale_and_add(layer)
             case Role.GLOBAL_MAXIMUM:
                 self._compute(layer, ops.MaxPool(kernel=self._sides(layer), stride=(1, 1)))
             case Role.SCALE_AND_SHIFT:
@@ -127,11 +154,58 @@ class Wiring:
             return
         if isinstance(op, ops.Dense):
             inputs = (self._flat(inputs[0], layer.line),)
+        if isinstance(op, ops.BatchNorm) and len(self._shapes[inputs[0]]) == 1:
+            raise self._wrong(
+                layer.line,
+                f"layer {layer.name!r}: a BatchNorm after an InnerProduct is not supported; take it and its Scale away",
+            )
         if isinstance(op, (ops.MaxPool, ops.AveragePool)):
             self._refuse_windows_outside(layer, op, inputs[0])
         self._put(layer.name, op, inputs, layer.line)
         if isinstance(op, ops.BatchNorm):
             self._unscaled.add(layer.name)
+        self._give(layer, layer.name)
+
+    def _slices(self, layer: CaffeLayer, points: tuple[int, ...]) -> None:
+        (source,) = self._inputs(layer)
+        channels, parts = self._shapes[source][0], len(layer.tops)
+        if not points and channels % parts:
+            raise self._wrong(
+                layer.line, f"layer {layer.name!r}: {channels} channels cannot be split into {parts} equal parts"
+            )
+        ends = (0, *(points or range(channels // parts, channels, channels // parts)), channels)
+        if list(ends) != sorted(set(ends)):
+            raise self._wrong(
+                layer.line,
+                f"layer {layer.name!r}: slice_point must grow and lie between 0 and its {channels} channels, "
+                f"not {', '.join(map(str, points))}",
+            )
+        if parts == 1:
+            self._give(layer, source)
+            return
+        for top, first, end in zip(layer.tops, ends, ends[1:], strict=False):
+            name = f"{layer.name}/{top}"
+            self._put(name, ops.Slice(first=first, channels=end - first), (source,), layer.line)
+            self._give(layer, name, top)
+
+    def _reshape(self, layer: CaffeLayer, sides: tuple[int, ...]) -> None:
+        """Only to flat: a layer of its own, or nothing where the input is flat already."""
+        (source,) = self._inputs(layer)
+        shape = self._shapes[source]
+        flat = (-1, math.prod(shape), *([0] if math.prod(shape) == shape[0] else []))
+        if len(sides) != 2 or sides[0] != 0 or sides[1] not in flat:
+            raise self._wrong(
+                layer.line,
+                f"layer {layer.name!r}: turns {list(shape)} into {list(sides)}; only making each image flat, "
+                "shape { dim: 0 dim: -1 }, is supported",
+            )
+        self._compute(layer, ops.Flatten())
+
+    def _scale_and_add(self, layer: CaffeLayer) -> None:
+        gate, scaled, added = self._inputs(layer)
+        product = self._free(f"{layer.name}/product")
+        self._put(product, ops.Multiply(), (gate, scaled), layer.line)
+        self._put(layer.name, ops.Add(), (product, added), layer.line)
         self._give(layer, layer.name)
 
     def _scale(self, layer: CaffeLayer) -> None:
@@ -156,7 +230,10 @@ class Wiring:
         shape = self._shapes[scores]
         if len(shape) == 3 and shape[1:] != (1, 1):
             raise self._wrong(
-                layer.line, f"layer {layer.name!r}: one label per image is supported, not one per pixel {list(shape)}"
+                layer.line,
+                f"layer {layer.name!r}: one label per image is supported, not one per pixel {list(shape)}; give "
+                '--input a size that leaves one pixel, or put layer { type: "Pooling" pooling_param { pool: AVE '
+                "global_pooling: true } … } before it",
             )
         self._put(layer.name, ops.SoftmaxCrossEntropy(weight=weight), (self._flat(scores, layer.line),), layer.line)
         self._hide_tops(layer, "the network's loss")
@@ -192,8 +269,8 @@ class Wiring:
             why = f"is of no layer before it; {nearest(bottom, self._giver)}"
         raise self._wrong(layer.line, f"layer {layer.name!r}: its bottom {bottom!r} {why}")
 
-    def _give(self, layer: CaffeLayer, giver: str) -> None:
-        for top in layer.tops:
+    def _give(self, layer: CaffeLayer, giver: str, *tops: str) -> None:
+        for top in tops or layer.tops:
             if top not in layer.bottoms and (top in self._giver or top in self._not_images):
                 raise self._wrong(layer.line, f"layer {layer.name!r}: its top {top!r} is another layer's already")
             self._giver[top] = giver

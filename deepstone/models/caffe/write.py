@@ -94,6 +94,8 @@ class _Writer:
     def _batch_norm(self, layer: Layer, op: ops.BatchNorm, bottoms: _Pairs) -> Iterator[_Pairs]:
         """Two layers in Caffe: one normalizes, the other scales and shifts in place."""
         kept = 1 - Decimal(repr(op.momentum))
+        if float(1 - kept) != op.momentum:
+            raise _CannotWriteError(f"it keeps 1 - momentum, in which a momentum of {op.momentum} is lost")
         statistics: _Pairs = [("moving_average_fraction", Word(f"{kept:f}")), ("eps", op.epsilon)]
         top: _Pairs = [("top", layer.name)]
         yield [("name", layer.name), ("type", "BatchNorm"), *bottoms, *top, ("batch_norm_param", statistics)]

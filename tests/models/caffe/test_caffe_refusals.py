@@ -38,10 +38,10 @@ def test_unknown_types_are_listed_all_at_once_with_their_lines() -> None:
 def test_unknown_types_of_the_form_before_today_s() -> None:
     message = refusal(
         'input: "data" input_dim: [1, 3, 8, 8]',
-        'layers { name: "a" type: SLICE bottom: "data" top: "a" }',
+        'layers { name: "a" type: DECONVOLUTION bottom: "data" top: "a" }',
         'layers { name: "b" type: POOLNG bottom: "a" top: "b" }',
     )
-    assert "Slice (line 2)" in message
+    assert "Deconvolution (line 2)" in message
     assert "line 3: layer 'b': type POOLNG is none of `layers`" in message
 
 
@@ -167,7 +167,7 @@ def test_what_is_wrong_with_a_layer(line: str, words: str) -> None:
                     end="b",
                 )
             ],
-            "shares its weights 'w' with layer 'a'",
+            "shares its weights (w) with layer 'a'",
         ),
         (
             [tiny(layer("BatchNorm", "n", "data", "n"), layer("ReLU", "r", "n"), end="n")],
