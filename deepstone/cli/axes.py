@@ -22,7 +22,7 @@ def axes(json: Json = False) -> None:
         Column(heading="what it is", rank=1, wraps=30),
     ]
     rows = [
-        (axis.name, " ".join(axis.values), str(axis.default), ", ".join(_honoured_by(axis)), axis.help)
+        (axis.name, " ".join(axis.offered()), str(axis.default), ", ".join(_honoured_by(axis)), axis.help)
         for axis in AXES.values()
     ]
     print_table(columns, rows)
@@ -32,7 +32,7 @@ def _described(axis: Axis) -> dict[str, Data]:
     return {
         "name": axis.name,
         "type": axis.type,
-        "values": list(axis.values),
+        "values": list(axis.offered()),
         "default": axis.default,
         "honoured_by": _honoured_by(axis),
         "help": axis.help,

@@ -82,7 +82,7 @@ def complete_made(incomplete: str) -> list[str]:
 
 def _values(axis: Axis, typed: str) -> list[str]:
     before, comma, last = typed.rpartition(",")
-    words = [word for word in dict.fromkeys([*axis.values, str(axis.default)]) if word not in before.split(",")]
+    words = [word for word in dict.fromkeys([*axis.offered(), str(axis.default)]) if word not in before.split(",")]
     return [f"{axis.name}={before}{comma}{word}" for word in words if word.startswith(last) and _is_value(axis, word)]
 
 

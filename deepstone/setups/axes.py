@@ -67,6 +67,10 @@ class Axis:
     help: str
     parse: Callable[[str], Value]
 
+    def offered(self) -> tuple[str, ...]:
+        """`values`, and the frameworks that plug-ins add."""
+        return (*self.values, *plugins.declared(plugins.BACKENDS)) if self.name == "framework" else self.values
+
 
 def _unknown(axis: str, text: str, values: tuple[str, ...]) -> UsageError:
     return UsageError(f"{axis}={shown(text)}: not a value of {axis}; {nearest(text, values)}")

@@ -62,6 +62,8 @@ def test_the_example_refuses_what_it_does_not_honour(cli: Cli, installed: Path) 
 def test_names_of_plugins_are_known(reader: Cli, installed: Path) -> None:
     user = with_packages(reader, installed)
     assert [each["name"] for each in user("models", "--json").assert_ok().json][-1] == "example-net"
+    axes = {axis["name"]: axis for axis in user("axes", "--json").assert_ok().json}
+    assert axes["framework"]["values"][-1] == "example"
     user("run", "cifarnet", "framework=exampel").assert_error(2, "did you mean example")
     reader("run", "cifarnet", "framework=example").assert_error(2, "no such framework")
 
