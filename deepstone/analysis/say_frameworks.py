@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from deepstone.absent import Absent
+from deepstone.analysis.advice import advise
 from deepstone.analysis.cases import Case
 from deepstone.analysis.contrast import WIDE, Contrast, contrast_cases
 from deepstone.analysis.facts import (
@@ -72,6 +73,7 @@ def _compared(star: Star, against: Contrast, where: str) -> Statement:
         runs=against.runs,
         ratio=against.speed_ratio,
         how=against.how,
+        advice=advise(star, star.base, ["framework"], against),
     )
 
 

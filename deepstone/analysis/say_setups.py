@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from deepstone.absent import Absent
+from deepstone.analysis.advice import KEEP, advise
 from deepstone.analysis.cases import Case, rate_of
 from deepstone.analysis.contrast import WIDE, Contrast, contrast_cases
 from deepstone.analysis.one_factor import Star
@@ -177,6 +178,7 @@ def _change(star: Star, axes: Sequence[str], case: Case, contrast: Contrast, whe
         runs=contrast.runs,
         ratio=contrast.speed_ratio,
         how=_how(case, star.base, contrast),
+        advice=advise(star, case, axes, contrast),
     )
 
 
@@ -231,6 +233,7 @@ def _best(star: Star, axes: Sequence[str], case: Case, contrast: Contrast, where
         runs=contrast.runs,
         ratio=contrast.speed_ratio,
         how=_how(case, star.base, contrast),
+        advice=advise(star, case, axes, contrast),
     )
 
 
@@ -243,4 +246,5 @@ def _none_better(star: Star, against: Sequence[_Entry], where: str) -> Iterator[
         rank=_NONE_BETTER,
         runs=[run for _, _, contrast in against for run in contrast.runs],
         how="each against the base; a winner's 95 % interval must lie beyond 2 %, or more where measured apart",
+        advice=KEEP if star.in_main_phase and not chosen_axes(star) else None,
     )

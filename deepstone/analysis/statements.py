@@ -1,4 +1,4 @@
-"""What records and findings mean, in plain sentences, the most important first.
+"""What records and findings mean, in plain sentences: the strongest finding first, then by importance.
 
 A sentence that says something is faster stands here only when the interval of the ratio supports it; where none does,
 one sentence says that no difference was shown.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from deepstone.analysis.advice import strongest_first
 from deepstone.analysis.cases import cases
 from deepstone.analysis.facts import machine_names
 from deepstone.analysis.one_factor import stars
@@ -49,4 +50,4 @@ def statements(
         *say_energy(found),
         *say_limitations(measured, study),
     ]
-    return sorted(said, key=lambda statement: -statement.rank)[:MOST]
+    return strongest_first(said)[:MOST]

@@ -28,6 +28,7 @@ def statement(
     findings: Iterable[str] = (),
     ratio: Quantity | Absent = NO_RATIO,
     how: str = "",
+    advice: str | None = None,
 ) -> Statement:
     """A sentence with everything it rests on, each run and finding once."""
     return Statement(
@@ -37,6 +38,7 @@ def statement(
         findings=list(dict.fromkeys(findings)),
         ratio=ratio,
         how=how,
+        advice=advice,
     )
 
 

@@ -238,10 +238,14 @@ def _show_results(state: State) -> None:
         print_lines([f"For what was left out: {state.resume}"])
 
 
+def _told(statement: Statement) -> str:
+    return f"{statement.text} {statement.advice}" if statement.advice else statement.text
+
+
 def _show_statements(statements: Sequence[Statement]) -> None:
     """What was found, the most important first."""
     if statements:
         shown = statements[:_MOST_STATEMENTS]
-        print_lines(["", "What was found:", *(f"  · {statement.text}" for statement in shown)], hang=4)
+        print_lines(["", "What was found:", *(f"  · {_told(statement)}" for statement in shown)], hang=4)
     if len(statements) > _MOST_STATEMENTS:
         print_lines([f"  … and {len(statements) - _MOST_STATEMENTS} more, on the page: --report FILE"])

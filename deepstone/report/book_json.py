@@ -49,7 +49,7 @@ def _machine(machine: MachineFacts) -> JsonObject:
 
 def _statement(statement: Statement) -> JsonObject:
     told = statement.to_json()
-    return {key: told[key] for key in ("text", "ratio", "how", "runs", "findings")}
+    return {key: told[key] for key in ("text", "advice", "ratio", "how", "runs", "findings") if key in told}
 
 
 def _chapter(chapter: Chapter) -> JsonObject:

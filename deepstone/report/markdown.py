@@ -49,7 +49,11 @@ def _lead(book: Book) -> list[str]:
 def _statements(statements: Sequence[Statement]) -> list[str]:
     if not statements:
         return []
-    listed = [f"- {plain(each.text)}{f' ({plain(each.how)})' if each.how else ''}" for each in statements]
+    listed = [
+        f"- {plain(each.text)}{f' **{plain(each.advice)}**' if each.advice else ''}"
+        f"{f' ({plain(each.how)})' if each.how else ''}"
+        for each in statements
+    ]
     return ["## In short", "", *listed, ""]
 
 

@@ -12,7 +12,8 @@ NO_RATIO: Final = Absent("the sentence is not about one ratio")
 
 
 class Statement(Part, frozen=True, kw_only=True):
-    """`rank`: the higher, the more it matters to a reader. `how`: what its interval means."""
+    """`rank`: the higher, the more it matters to a reader. `how`: what its interval means. `advice`: what to do about it,
+    where that is the first thing to say."""
 
     text: str
     runs: list[str]
@@ -20,3 +21,4 @@ class Statement(Part, frozen=True, kw_only=True):
     ratio: OrAbsent[Quantity]
     how: str
     rank: Number
+    advice: str | None = None
