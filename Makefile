@@ -1,4 +1,4 @@
-# make quick     sets everything up, measures this machine for some minutes, and writes quick.html about it
+# make quick     sets everything up, measures this machine for five minutes, and writes quick.html about it
 # make test      sets everything up, TensorFlow, JAX and two legacy frameworks included; checks, and tests for some minutes
 # make test-all  the same tests in depth, on every framework that is installed, and the zoo; takes hours
 # make legacy    also makes legacy frameworks and further ones of today, and tests them

@@ -148,6 +148,8 @@ def _plan_lines(plan: Plan, study_run: StudyRun, call: Call) -> list[str]:
     order = "in random order within each round" if rules.order == "random" else "in the order written"
     lines = [f"{len(plan.tasks)} tasks: {task_counts(study_run.state.tasks, waiting='to measure')}, {order}."]
     lines.append(f"About {duration(study_run.left_s)} in all." if study_run.left_s else "Nothing is left to measure.")
+    if study_run.left_s and study_run.sameness_s:
+        lines.append(f"Then about {duration(study_run.sameness_s)} to check that the frameworks compute the same.")
     if call.time_s is not None:
         lines.append(f"Limited to {duration(call.time_s)}: the most informative first, what does not fit is left out.")
     if plan.excluded:

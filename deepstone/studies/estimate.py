@@ -14,9 +14,11 @@ from deepstone.errors import StoreError
 from deepstone.results.identity import canonical_json, without_defaults
 from deepstone.results.record import Record
 from deepstone.runner.convolutions.lab import equal_convolutions, passes_of
+from deepstone.setups.axes import AUTO, JAX
 from deepstone.setups.request import Request
 from deepstone.store.rows import Row
 from deepstone.store.store import Store
+from deepstone.studies.busy import can_use_gpu
 from deepstone.studies.state import Task
 
 THIS_STUDY: Final = "this study"
@@ -33,6 +35,13 @@ _PHASE_STEPS: Final = 5
 _UNKNOWN_STEP_S: Final = 0.2
 _ALGORITHMS: Final = 6  # of a convolution, in a library
 _PEAKS_S: Final = 25.0
+# What a GPU adds before the first step that counts, as seen on an H200 (results/h200): its context and libraries; the
+# timing of convolution algorithms; compiling, by XLA and by torch.
+_GPU_STARTUP_S: Final = 5.0
+_BENCHMARK_S: Final = 10.0
+_COMPILE_S: Final = 25.0
+_XLA_ON_GPU_S: Final = 15.0
+_CHECK_STEPS: Final = 25  # what it costs a framework to show that it computes the same, beside its start
 _RECENT: Final = 20  # tasks that make up the pace
 _LIKE_BEFORE: Final = (0.2, 5.0)  # a pace beyond these is an accident
 
@@ -76,6 +85,19 @@ class Estimator:
         least, most = _LIKE_BEFORE
         return Estimate(seconds=known.seconds * min(most, max(least, median(pace))), basis=PACED)
 
+    def sameness_s(self, tasks: Iterable[Task]) -> float:
+        """For the check in the end that frameworks compute the same, of every network that runs in several."""
+        found: dict[str, dict[str, Task]] = {}
+        for task in tasks:
+            if task.kind == "run" and not task.hopeless:
+                found.setdefault(task.model, {}).setdefault(task.job.environment.name, task)
+        return sum(
+            _startup_s(task) + _CHECK_STEPS * self._step_s(task)
+            for several in found.values()
+            if len(several) > 1
+            for task in several.values()
+        )
+
     def _from_store(self, task: Task) -> Estimate | None:
         if self._store is None or task.kind != "run":
             return None
@@ -92,7 +114,7 @@ class Estimator:
         return Estimate(seconds=_wall_s(record, task), basis=STORE)
 
     def _rough(self, task: Task) -> float:
-        startup_s = BACKENDS[task.job.environment.framework].startup_s + _AROUND_S
+        startup_s = _startup_s(task)
         step_s = self._step_s(task)
         if task.kind == "peaks":
             return startup_s + _PEAKS_S
@@ -112,12 +134,30 @@ class Estimator:
         flops = task.job.flops
         if isinstance(flops, Absent):
             return _UNKNOWN_STEP_S
-        on_gpu = str(task.job.request["device"]).startswith("gpu") or (
-            task.job.request["device"] == "auto" and bool(task.job.machine.gpus)
-        )
+        on_gpu = _on_gpu(task)
         threads = task.job.request["threads"]
         cores = self._cores if isinstance(threads, str) else min(threads, self._cores)
         return flops / (_GPU_FLOPS_PER_S if on_gpu else _CORE_FLOPS_PER_S * cores)
+
+
+def _on_gpu(task: Task) -> bool:
+    """As far as one can tell before it runs."""
+    device = task.job.request["device"]
+    if device == AUTO:
+        return bool(task.job.machine.gpus) and can_use_gpu(task.job.environment)
+    return str(device).startswith("gpu")
+
+
+def _startup_s(task: Task) -> float:
+    """Until the first step that counts."""
+    request, framework = task.job.request, task.job.environment.framework
+    seconds = BACKENDS[framework].startup_s + _AROUND_S
+    if request["compile"] not in (AUTO, "off"):
+        seconds += _COMPILE_S
+    if not _on_gpu(task):
+        return seconds
+    seconds += _BENCHMARK_S if request["algorithm"] == "benchmark" else 0.0
+    return seconds + (_XLA_ON_GPU_S if framework == JAX else _GPU_STARTUP_S)
 
 
 def _measuring_s(task: Task, step_s: float) -> float:

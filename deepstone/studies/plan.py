@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import product
 from math import prod
 from pathlib import Path
@@ -15,15 +16,17 @@ from deepstone.environments.find import environments, find_environment, installe
 from deepstone.errors import MissingError, UsageError
 from deepstone.exchange.load import load_model
 from deepstone.models.load import LoadedModel
+from deepstone.results.environment import Gpu
 from deepstone.runner.convolutions.lab import equal_convolutions
 from deepstone.runner.examine import probe_job
 from deepstone.runner.job import Job, Machine
 from deepstone.runner.new_job import make_job
 from deepstone.setups.axes import AUTO, AXES, Value
 from deepstone.setups.request import as_words, changed, complete
+from deepstone.studies.busy import Device, busy_batch, can_use_gpu
 from deepstone.studies.state import Task, names_of
 from deepstone.studies.study import Measure, Study, Sweep
-from deepstone.studies.values import EVERY_VERSION, FRAMEWORK_WORDS, INSTALLED, Here, Listed, count, resolve
+from deepstone.studies.values import EVERY_VERSION, FRAMEWORK_WORDS, INSTALLED, Here, Listed, count, names_busy, resolve
 
 MOST_TASKS: Final = 10_000
 ROUNDS: Final = 3
@@ -64,7 +67,11 @@ class _Planner:
         self._made = 0
 
     def plan(self) -> Plan:
-        sweeps = [_spelt_out(sweep, self._machine) for sweep in self._study.sweeps]
+        sweeps = [_spelt_out(sweep, self._machine) for sweep in self._study.sweeps if self._is_for_here(sweep)]
+        if not sweeps:
+            raise UsageError(
+                f"{self._study.name}: nothing to measure on this machine: all its jobs are for a {self._other_device}"
+            )
         self._refuse_too_much(sweeps)
         tasks: dict[str, Task] = {}
         for number, sweep in enumerate(sweeps):
@@ -108,12 +115,44 @@ class _Planner:
 
     def _tasks(self, number: int, sweep: Sweep) -> Iterator[Task]:
         for model in sweep.models or ("",):
-            for point in _points(sweep, self._here):
+            for point in _points(sweep, self._here_for(sweep, model)):
                 if _is_excluded(sweep, model, point.given, self._here):
                     self._excluded += 1
                     continue
                 for round in range(1, rounds_of(sweep) + 1):
                     yield self._task(number, sweep, model, point, round)
+
+    def _is_for_here(self, sweep: Sweep) -> bool:
+        return sweep.on in ("any", "cpu" if self._gpu is None else "gpu")
+
+    @property
+    def _other_device(self) -> str:
+        return "GPU" if self._gpu is None else "CPU"
+
+    @cached_property
+    def _gpu(self) -> Gpu | None:
+        """The one that device=auto takes in the framework that framework=auto takes."""
+        environment, _ = self._environment(AUTO)
+        return next(iter(self._machine.gpus), None) if can_use_gpu(environment) else None
+
+    def _here_for(self, sweep: Sweep, model: str) -> Here:
+        """With the batch that keeps the device busy with this network, where the study asks for it."""
+        batch = sweep.axes.get("batch")
+        if batch is None or not names_busy(batch) or not model:
+            return self._here
+        graph = self._model(sweep, model).graph
+        if graph.opaque:
+            where = sweep.where or self._study.name
+            raise UsageError(f"{where}: batch=busy needs to know the layers, and {model} is a module; give a number")
+        return replace(self._here, busy=busy_batch(graph, self._device(sweep)))
+
+    def _device(self, sweep: Sweep) -> Device:
+        asked = sweep.axes.get("device")
+        on_cpu = isinstance(asked, Listed) and asked.values == ("cpu",)
+        if self._gpu is not None and not on_cpu:
+            return Device.of_gpu(self._gpu)
+        memory = self._machine.description.memory_bytes
+        return Device.of_cpu(self._machine.usable_cores, memory if isinstance(memory, int) else None)
 
     def _task(self, number: int, sweep: Sweep, model: str, point: _Point, round: int) -> Task:
         environment, missing = self._environment(str(point.given.get("framework", AUTO)))
@@ -180,7 +219,8 @@ class _Planner:
     def _base(self, sweeps: list[Sweep]) -> dict[str, Value]:
         """Of the first sweep of runs: what its setups are held against."""
         first = next((sweep for sweep in sweeps if sweep.measure == "run"), None)
-        point = None if first is None else next(_points(first, self._here), None)
+        model = "" if first is None or not first.models else first.models[0]
+        point = None if first is None else next(_points(first, self._here_for(first, model)), None)
         return {} if point is None else dict(point.given)
 
 

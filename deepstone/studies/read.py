@@ -16,14 +16,14 @@ from deepstone.results.parts import Json
 from deepstone.results.plain import is_list, is_object
 from deepstone.setups.axes import AXES, Value
 from deepstone.studies.durations import parse_duration
-from deepstone.studies.study import MEASURES, NAME, ORDERS, RERUNS, VARIES, Effort, Rules, Study, Sweep
+from deepstone.studies.study import MEASURES, NAME, ONS, ORDERS, RERUNS, VARIES, Effort, Rules, Study, Sweep
 from deepstone.studies.toml_lines import Place
 from deepstone.studies.values import Listed, Values, brief, parse_range, parse_value
 
 STUDY_KEYS: Final = ("title", "description", "effort", "plan", "jobs", "figures")
 EFFORT_KEYS: Final = ("repetitions", "target", "budget", "timeout", "phases")
 PLAN_KEYS: Final = ("order", "seed", "time", "rerun")
-SWEEP_KEYS: Final = ("measure", "model", "vary", "exclude", "priority", "method", *EFFORT_KEYS)
+SWEEP_KEYS: Final = ("measure", "model", "vary", "exclude", "priority", "method", "on", *EFFORT_KEYS)
 METHODS: Final = ("both", "in-place", "isolated")
 OF_PEAKS: Final = ("framework", "device")
 MOST_REPETITIONS: Final = 1000
@@ -139,6 +139,7 @@ class _Reader:
             # What is held against ceilings needs them first.
             tier=self._whole((*place, "priority"), table.get("priority", -1 if measure == "peaks" else 0), -99, 99),
             method=self._one_of((*place, "method"), table.get("method", "both"), METHODS),
+            on=self._one_of((*place, "on"), table.get("on", "any"), ONS),
             where=self._source.at(place),
         )
 

@@ -61,7 +61,7 @@ class _Runner:
     ) -> None:
         self._run = study_run
         self._store = store
-        self._time_s = call.time_s
+        self._time_s = study_run.tasks_time_s
         self._progress = progress
         self._before = before
         self._begin_s = time.monotonic()

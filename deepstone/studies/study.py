@@ -15,11 +15,13 @@ from deepstone.studies.values import Values
 Measure: TypeAlias = Literal["run", "layers", "memory", "conv", "peaks"]
 Vary: TypeAlias = Literal["grid", "one"]
 Order: TypeAlias = Literal["random", "written"]
+On: TypeAlias = Literal["any", "cpu", "gpu"]
 Rerun: TypeAlias = Literal["never", "failed", "always"]
 
 MEASURES: Final[tuple[Measure, ...]] = ("run", "layers", "memory", "conv", "peaks")
 VARIES: Final[tuple[Vary, ...]] = ("grid", "one")
 ORDERS: Final[tuple[Order, ...]] = ("random", "written")
+ONS: Final[tuple[On, ...]] = ("any", "cpu", "gpu")
 RERUNS: Final[tuple[Rerun, ...]] = ("never", "failed", "always")
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")  # the wall between a name and the file system
@@ -58,6 +60,7 @@ class Sweep:
     effort: Effort
     tier: int = 0  # a lower one is measured first, all its rounds, when time is short
     method: str = "both"  # of layers
+    on: On = "any"  # which device `auto` takes, for these jobs to be planned
     where: str = ""  # the place in the file, for messages
 
 

@@ -63,6 +63,17 @@ class StudyRun:
         """About how long what waits will take."""
         return sum(status.estimate_s for status in self.state.tasks if status.state == "waiting")
 
+    @property
+    def sameness_s(self) -> float:
+        """About how long the check in the end will take; at most half of the time that there is."""
+        needed_s = self._estimator.sameness_s(status.task for status in self.state.tasks)
+        return needed_s if self._call.time_s is None else min(needed_s, self._call.time_s / 2)
+
+    @property
+    def tasks_time_s(self) -> float | None:
+        """What the limit leaves for the tasks; None without a limit."""
+        return None if self._call.time_s is None else self._call.time_s - self.sameness_s
+
     def queue(self) -> list[TaskStatus]:
         """What fits into the time in its order, and after it the rest by priority, should there be time after all."""
         left = [status for status in self.state.tasks if not status.is_settled]
@@ -112,10 +123,11 @@ class StudyRun:
             self._estimate()
 
     def _chosen(self, left: list[TaskStatus]) -> set[str]:
-        if self._call.time_s is None:
+        time_s = self.tasks_time_s
+        if time_s is None:
             return {status.task.id for status in left}
         estimates_s = {status.task.id: status.estimate_s for status in left}
-        return most_informative([status.task for status in left], estimates_s, self._call.time_s)
+        return most_informative([status.task for status in left], estimates_s, time_s)
 
     def _settle_known(self, earlier: Earlier) -> None:
         """By what the store has, as far as the policy lets it count."""

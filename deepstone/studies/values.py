@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from deepstone.errors import UsageError, nearest, shown
-from deepstone.setups.axes import AXES, Value
+from deepstone.setups.axes import AXES, MOST_BATCH, Value
 
-CORES: Final = "cores"  # of a count: as many as this process may keep busy
+CORES: Final = "cores"  # of a count: as many as this process may keep busy; also a part or a multiple: cores/2
 INSTALLED: Final = "installed"  # of framework: each of today whose environment is there
 EVERY_VERSION: Final = "every-version"  # of framework: each environment that is there, those of legacy frameworks too
+BUSY: Final = "busy"  # of batch: the smallest that keeps the device busy; also busy/8 or busy*4
 FRAMEWORK_WORDS: Final = (INSTALLED, EVERY_VERSION)
 RANGE_KEYS: Final = ("from", "to", "step", "times")
 _MOST: Final = 2**31 - 1
+_WORD_FORM: Final = re.compile(rf"({CORES}|{BUSY})(?:([*/])([1-9][0-9]{{0,3}}))?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,11 +28,12 @@ class Here:
     cores: int
     frameworks: tuple[str, ...]
     versions: tuple[str, ...] = ()
+    busy: int = 1024  # for the network in question
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listed:
-    """Checked values, with `cores`, `installed` and `every-version` still as words."""
+    """Checked values, with `cores`, `busy`, `installed` and `every-version` still as words."""
 
     values: tuple[Value, ...]
 
@@ -75,14 +79,33 @@ class Range:
 Values: TypeAlias = Listed | Range
 
 
+def names_busy(values: Values) -> bool:
+    return isinstance(values, Listed) and any(_word_of(value) == BUSY for value in values.values)
+
+
+def _word_of(value: Value) -> str:
+    """`cores` or `busy`, where the value is one of them, a part or a multiple of it; else nothing."""
+    match = _WORD_FORM.fullmatch(str(value))
+    return "" if match is None else match[1]
+
+
+def _number(value: Value, here: Here) -> Value:
+    match = _WORD_FORM.fullmatch(str(value))
+    if match is None:
+        return value
+    whole, factor = here.cores if match[1] == CORES else here.busy, int(match[3] or 1)
+    return max(1, whole // factor) if match[2] == "/" else min(MOST_BATCH, whole * factor)
+
+
 def parse_value(axis: str, given: object) -> Value:
     """One value of an axis; UsageError in one line when it is none."""
     if isinstance(given, bool) or not isinstance(given, str | int):
         raise UsageError(f"{axis}: a value is text or a whole number, not {brief(given)}")
     if given in FRAMEWORK_WORDS and axis == "framework":
         return given
-    if given == CORES and AXES[axis].type == "count":
-        return CORES
+    word = _word_of(given)
+    if (word == CORES and AXES[axis].type == "count") or (word == BUSY and axis == "batch"):
+        return given
     return AXES[axis].parse(str(given))
 
 
@@ -125,7 +148,7 @@ def resolve(values: Values, here: Here) -> tuple[Value, ...]:
         elif value == EVERY_VERSION:
             found |= dict.fromkeys(here.versions)
         else:
-            found[here.cores if value == CORES else value] = None
+            found[_number(value, here)] = None
     return tuple(found)
 
 
