@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from threading import Thread
 
 from msgspec.structs import replace
 
@@ -91,11 +95,16 @@ class Examination(Part, frozen=True, kw_only=True):
     missing: list[Missing]
 
 
-def examine(on_progress: OnProgress = no_progress) -> Examination:
+def examine(on_progress: OnProgress = no_progress, *, at_once: int | None = None) -> Examination:
+    """Tries as many things at once as there are cores, or `at_once`: most of a try is waiting for a framework."""
     machine = Machine.here()
     missing: list[Missing] = []
+    found = installed()
+    tries = [one for name, environment in found.items() if environment for one in _tries(name, environment, machine)]
+    answers = dict(zip(tries, _all_tried(tries, machine, at_once or machine.usable_cores, on_progress), strict=True))
     frameworks = {
-        name: _framework(name, environment, machine, missing, on_progress) for name, environment in installed().items()
+        name: _framework(name, environment, {one: why for one, why in answers.items() if one.name == name}, missing)
+        for name, environment in found.items()
     }
     missing += [Missing(what=each.what, why=each.why, remedy=each.remedy) for each in BACKENDS.broken()]
     return Examination(
@@ -107,25 +116,83 @@ def examine(on_progress: OnProgress = no_progress) -> Examination:
     )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _Try:
+    """Of a feature, or of the framework itself where that is empty."""
+
+    name: str
+    environment: Environment
+    request: dict[str, Value]
+    feature: str = ""
+    remedy: str = ""
+
+    @property
+    def title(self) -> str:
+        return f"{self.name}, {self.feature}" if self.feature else self.name
+
+
+def _tries(name: str, environment: Environment, machine: Machine) -> Iterator[_Try]:
+    asked: dict[str, Value] = {"framework": environment.framework}
+    yield _Try(name=name, environment=environment, request=asked)
+    for feature, request, remedy in _features(machine):
+        both = {**asked, **request}
+        yield _Try(name=name, environment=environment, request=both, feature=feature, remedy=remedy)
+
+
+def _all_tried(tries: Sequence[_Try], machine: Machine, at_once: int, on_progress: OnProgress) -> list[str]:
+    """Why each failed, in their order, or nothing. Frameworks themselves go first.
+
+    Threads die with this process, whatever they wait for, and their workers with it: nothing outlives an interrupt.
+    """
+    answers: dict[int, str | BaseException] = {}
+    to_do: SimpleQueue[int] = SimpleQueue()
+    done: SimpleQueue[tuple[int, str | BaseException]] = SimpleQueue()
+    for number in sorted(range(len(tries)), key=lambda number: bool(tries[number].feature)):
+        to_do.put(number)
+
+    def work() -> None:
+        with suppress(Empty):
+            while True:
+                number = to_do.get_nowait()
+                one = tries[number]
+                try:
+                    done.put((number, try_request(one.environment, machine, one.request)))
+                except BaseException as error:  # noqa: BLE001 - raised again by who waits for it
+                    done.put((number, error))
+
+    for _ in range(min(at_once, len(tries))):
+        Thread(target=work, daemon=True).start()
+    while len(answers) < len(tries):
+        on_progress(f"tried {len(answers)} of {len(tries)}", len(answers) / len(tries))
+        number, answer = done.get()
+        answers[number] = answer
+        on_progress(f"tried {tries[number].title}", len(answers) / len(tries))
+    return [_answered(answers[number]) for number in range(len(tries))]
+
+
+def _answered(answer: str | BaseException) -> str:
+    if isinstance(answer, BaseException):
+        raise answer
+    return answer
+
+
 def _framework(
-    name: str, environment: Environment | None, machine: Machine, missing: list[Missing], on_progress: OnProgress
+    name: str, environment: Environment | None, answers: Mapping[_Try, str], missing: list[Missing]
 ) -> Framework:
     if environment is None:
         missing.append(Missing(what=f"framework {name}", why="not installed", remedy=BACKENDS[name].remedy))
         return Framework(version="", runs=False, why="not installed")
-    framework = environment.framework
-    on_progress(f"trying {name}", 0.1)
-    why = try_request(environment, machine, {"framework": framework})
+    why = next(why for one, why in answers.items() if not one.feature)
     if why:
         missing.append(Missing(what=f"framework {name}", why=why, remedy=_remedy(environment)))
         return Framework(version=environment.version, runs=False, why=why)
     features: dict[str, Feature] = {}
-    for number, (feature, request, remedy) in enumerate(_features(machine)):
-        on_progress(f"trying {name}, {feature}", (number + 1) / (len(_FEATURES) + 2))
-        why = try_request(environment, machine, {"framework": framework, **request})
-        features[feature] = Feature(works=not why, why=why)
+    for one, why in answers.items():
+        if not one.feature:
+            continue
+        features[one.feature] = Feature(works=not why, why=why)
         if why and not why.startswith("unsupported"):  # which is how this framework is, not what this machine lacks
-            missing.append(Missing(what=f"{name}: {feature}", why=why, remedy=remedy))
+            missing.append(Missing(what=f"{name}: {one.feature}", why=why, remedy=one.remedy))
     return Framework(version=environment.version, runs=True, why="", features=features)
 
 
@@ -144,6 +211,8 @@ def _features(machine: Machine) -> Iterable[tuple[str, dict[str, Value], str]]:
 def try_request(environment: Environment, machine: Machine, request: dict[str, Value]) -> str:
     """Run one step of a tiny network, training it where the framework can; why it failed, or nothing."""
     job = probe_job(environment, machine, request)
+    if job.broken_rule:
+        return f"unsupported: {job.broken_rule}"
     try:
         with talking_to_worker(job, timeout_s=_PROBE_TIMEOUT_S) as conversation:
             conversation.hello()
