@@ -122,6 +122,17 @@ class StepAccount:
         self.other = other or {}  # what belongs to no single layer, by what it is
 
 
+class ModulePart:
+    """A part of a user's own module: an innermost submodule, or a function that is called outside of these."""
+
+    def __init__(self, name: str, op: str, path: str, parameters: int, flops: Dict[str, Any]) -> None:
+        self.name = name  # as StepAccount.layers calls it
+        self.op = op  # its class, or the function with ()
+        self.path = path  # of the submodule, or of the one whose forward calls the function; "" is the whole module
+        self.parameters = parameters
+        self.flops = flops  # "forward" and "backward" -> a number, or {"absent": reason}
+
+
 class InPlace:
     """What layers took inside whole steps, and how that was found out."""
 
@@ -129,6 +140,8 @@ class InPlace:
         self.method = method  # in a few words
         self.rule = rule  # how time that several layers have in common is shared among them, in a sentence
         self.steps = steps
+        self.parts: List[ModulePart] = []  # where the model is a user's own module and the framework can look inside
+        self.containers: Dict[str, str] = {}  # the class of each submodule that has parts, by its path
 
 
 class IsolatedLayer:

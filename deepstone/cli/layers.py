@@ -12,6 +12,7 @@ from deepstone.absent import Absent
 from deepstone.cli.draw import FigureFile, check_figure, check_folder
 from deepstone.cli.findings import FindingStore
 from deepstone.cli.jobs import findings_of, first_look, plan, present, quiet_machine, refuse_lists
+from deepstone.cli.layer_groups import show_groups
 from deepstone.cli.options import (
     Axes,
     Budget,
@@ -142,7 +143,7 @@ def _show_one(finding: Finding, table: LayerTable, everything: bool) -> None:
     shown, rest = _costly(table.layers, everything)
     columns = [
         Column(heading="layer"),
-        Column(heading="op", rank=4),
+        Column(heading="op", rank=4) if table.blocks is None else Column(heading="class"),
         Column(heading="forward", right=True),
         Column(heading="backward", right=True),
         Column(heading="share", right=True),
@@ -158,7 +159,12 @@ def _show_one(finding: Finding, table: LayerTable, everything: bool) -> None:
     if rest:
         rows.append(_rest_row(rest, len(columns)))
     print_table(columns, rows)
-    print_lines(["", *_totals(table), *_group_lines(table), *_kernel_lines(table), *_doubt_lines(table)], hang=4)
+    print_lines(["", *_totals(table)], hang=4)
+    if table.blocks is None:
+        print_lines(_group_lines(table), hang=4)
+    else:
+        show_groups(table)
+    print_lines([*_kernel_lines(table), *_doubt_lines(table)], hang=4)
 
 
 def _headline(finding: Finding) -> str:
@@ -196,7 +202,7 @@ def _row(layer: LayerRow) -> list[str]:
     )
     return [
         layer.name,
-        layer.op,
+        "function" if layer.op.endswith("()") else layer.op,  # its name has it already
         _time(layer.forward_s),
         _time(layer.backward_s),
         percent(layer.share) if layer.share >= 0 else "–",

@@ -141,9 +141,19 @@ def _show(finding: Finding, use: MemoryUse, everything: bool) -> None:
         if rest:
             rows.append(_row(f"{len(rest)} others", "", rest))
         rows.append(_row("all layers", "", use.layers))
-        print_table(_COLUMNS, rows)
+        columns, rows = _columns(use, rows)
+        print_table(columns, rows)
         print_lines([""])
     print_lines(_totals(use), hang=4)
+
+
+def _columns(use: MemoryUse, rows: list[list[str]]) -> tuple[list[Column], list[list[str]]]:
+    """Of a user's own module nothing is predicted: its activations are what was kept."""
+    if not isinstance(use.predicted, Absent):
+        return list(_COLUMNS), rows
+    kept = next(at for at, column in enumerate(_COLUMNS) if column.heading.startswith("kept"))
+    columns = [*_COLUMNS[:-1], Column(heading="together", right=True)]
+    return columns[:kept] + columns[kept + 1 :], [row[:kept] + row[kept + 1 :] for row in rows]
 
 
 def _headline(finding: Finding, use: MemoryUse) -> str:
@@ -197,7 +207,7 @@ def _totals(use: MemoryUse) -> list[str]:
         lines.append(f"measured  {bytes_(peak)} at its peak, {how}{share}")
     if isinstance(measured.kept_bytes, Absent):
         lines.append(f"  layer by layer nothing was measured: {measured.kept_bytes.reason}")
-    elif not isinstance(predicted, Absent):
+    else:
         lines.append(f"  kept for backward: {bytes_(measured.kept_bytes)} measured")
     if isinstance(measured.workspace_bytes, Absent) and not isinstance(measured.kept_bytes, Absent):
         lines.append(f"  workspace: {measured.workspace_bytes.reason}")

@@ -56,11 +56,14 @@ class LayerRow(Part, frozen=True, kw_only=True):
 
 
 class LayerGroup(Part, frozen=True, kw_only=True):
+    """Layers that a reader calls by one name. `flops`: of groups of a user's own module; absent where one has none."""
+
     name: str
     layers: int
     forward_s: Number
     backward_s: Number
     share: Number
+    flops: OrAbsent[Passes] | None = None
 
 
 class OtherPart(Part, frozen=True, kw_only=True):
@@ -102,7 +105,12 @@ class KernelTrace(Part, frozen=True, kw_only=True, forbid_unknown_fields=False):
 
 
 class LayerTable(Part, frozen=True, kw_only=True):
-    """`isolated_sum_s` and `fusion_saved_s` are bare numbers in early findings, and some parts are missing there."""
+    """`isolated_sum_s` and `fusion_saved_s` are bare numbers in early findings, and some parts are missing there.
+
+    Of a user's own module, `layers` are its innermost submodules and the functions() that are called outside of these,
+    and `groups` their classes. `blocks` are the same by where they are in it: each is in one. `classes` are those of
+    submodules with others inside, with all of their time: one may be in another.
+    """
 
     KIND: ClassVar = "layers"
 
@@ -124,6 +132,8 @@ class LayerTable(Part, frozen=True, kw_only=True):
     fusion_saved_s: OrAbsent[Quantity | Number]
     layers: list[LayerRow]
     groups: list[LayerGroup]
+    blocks: list[LayerGroup] | None = None
+    classes: list[LayerGroup] | None = None
     peaks: OrAbsent[LayerPeaks]
     kernels: OrAbsent[KernelTrace]
     doubts: list[Doubt]

@@ -27,6 +27,8 @@ class MeasuredMemory(Part, frozen=True, kw_only=True):
 
 
 class LayerMemory(Part, frozen=True, kw_only=True):
+    """Of a user's own module nothing is predicted: these sizes are those of a step, and `activations_bytes` are kept."""
+
     name: str
     op: str
     parameters_bytes: int

@@ -72,7 +72,9 @@ def memory_report(job: Job, found: MemoryFound) -> Finding:
         predicted=predicted if isinstance(predicted, Absent) else _predicted(predicted),
         measured_peak_bytes=found.peak.step_bytes,
         measured=_measured(found, predicted),
-        layers=[] if isinstance(predicted, Absent) else [_layer(each, found.layers) for each in predicted.layers],
+        layers=_seen_layers(job, found.layers)
+        if isinstance(predicted, Absent)
+        else [_layer(each, found.layers) for each in predicted.layers],
     )
     finding = bare_finding("memory", job, content)
     return replace(finding, outcome="ok", workload=job.workload, setup=setup_of(job, found.launched))
@@ -120,6 +122,27 @@ def _together(sizes: Iterable[int | Absent], function: Callable[[list[int]], int
             return size
         known.append(size)
     return function(known)
+
+
+def _seen_layers(job: Job, seen: Mapping[str, MemoryOfLayer] | Absent) -> list[LayerMemory]:
+    """Of a user's own module, of which only its framework knows the layers: all of it was seen in a step."""
+    ops = {layer.name: layer.op.kind for layer in job.model.graph.layers}
+    return (
+        [] if isinstance(seen, Absent) else [_seen_layer(name, ops.get(name, ""), each) for name, each in seen.items()]
+    )
+
+
+def _seen_layer(name: str, op: str, seen: MemoryOfLayer) -> LayerMemory:
+    return LayerMemory(
+        name=name,
+        op=seen.op or op,
+        parameters_bytes=seen.parameters_bytes,
+        gradients_bytes=seen.gradients_bytes,
+        optimizer_bytes=seen.optimizer_bytes,
+        activations_bytes=0 if isinstance(seen.kept_bytes, Absent) else seen.kept_bytes,
+        kept_bytes=seen.kept_bytes,
+        workspace_bytes=seen.workspace_bytes,
+    )
 
 
 def _layer(layer: graph.LayerMemory, seen: Mapping[str, MemoryOfLayer] | Absent) -> LayerMemory:

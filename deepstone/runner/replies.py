@@ -121,6 +121,16 @@ class LayerFiles(Reply, frozen=True, kw_only=True):
     files: list[tuple[str, str, str]]
 
 
+class ModulePart(Reply, frozen=True, kw_only=True):
+    """Of a user's own module: a submodule, or a function that one calls. `path`: of the submodule, or of the caller."""
+
+    name: str
+    op: str
+    path: str
+    parameters: int
+    flops: Table[OrAbsent[int]]
+
+
 class InPlaceTimes(Reply, frozen=True, kw_only=True, dict=True, rename={"other_s": "other", "passes": "layers"}):
     """What layers took inside whole steps; each list has one entry per step."""
 
@@ -132,6 +142,8 @@ class InPlaceTimes(Reply, frozen=True, kw_only=True, dict=True, rename={"other_s
     gaps_s: list[float]
     other_s: Table[list[float]]
     passes: list[tuple[str, str, list[float]]]
+    parts: tuple[ModulePart, ...] = ()
+    containers: tuple[tuple[str, str], ...] = ()  # path and class of a user's submodules that have parts
 
     @cached_property
     def layers_s(self) -> dict[tuple[str, str], list[float]]:
@@ -191,10 +203,17 @@ class MemoryPeak(MemoryTold, frozen=True, kw_only=True):
 
 
 class MemoryOfLayer(Reply, frozen=True, kw_only=True):
-    """`kept_bytes`: what the layer leaves for backward. `workspace_bytes`: what it took, and gave back."""
+    """`kept_bytes`: what the layer leaves for backward. `workspace_bytes`: what it took, and gave back.
+
+    The others are told of the parts of a user's own module, which no graph knows.
+    """
 
     kept_bytes: OrAbsent[int]
     workspace_bytes: OrAbsent[int]
+    op: str = ""
+    parameters_bytes: int = 0
+    gradients_bytes: int = 0
+    optimizer_bytes: int = 0
 
 
 class MemoryByLayer(Reply, frozen=True, kw_only=True):

@@ -253,6 +253,9 @@ class Worker:
             for name, direction in passes
         ]
         reply["method"], reply["rule"] = found.method, found.rule
+        if found.parts:
+            reply["parts"] = [vars(part) for part in found.parts]
+            reply["containers"] = [list(entry) for entry in found.containers.items()]
         return reply
 
     def _isolate(self, request: Dict[str, Any]) -> Dict[str, Any]:

@@ -273,14 +273,6 @@ class TestTrained:
             bench.prepare(input_grad="on")
         assert caught.value.outcome == "unsupported"
 
-    def test_memory_is_that_of_the_whole_step(self, bench: Bench, write: Write) -> None:
-        use(bench, write(GPT))
-        bench.prepare()
-        with pytest.raises(JobFailed, match="only the peak of a whole step") as caught:
-            bench.talk.memory_by_layer()
-        assert caught.value.outcome == "unsupported"
-        assert bench.talk.memory_peak(1).memory
-
     def test_an_optimizer_that_is_none(self, bench: Bench, write: Write) -> None:
         use(bench, write(GPT.replace("return torch.optim.AdamW(parameters, lr=0.01)", "return 3")))
         with pytest.raises(JobFailed, match=r"returned int, not a torch\.optim\.Optimizer"):

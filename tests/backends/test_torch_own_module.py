@@ -18,7 +18,7 @@ from torch import nn
 from workbench import Bench
 
 from deepstone.backends.base import Unsupported
-from deepstone.backends.torch.own_module import describe, leaves, own_module
+from deepstone.backends.torch.own_module import describe, own_module
 from deepstone.errors import UsageError
 from deepstone.graph.graph import Graph, Layer
 from deepstone.graph.ops import Input, Module, SoftmaxCrossEntropy
@@ -155,28 +155,13 @@ class TestDescribed:
             describe(write(PLAIN.replace("INPUT_SHAPE", "_").replace("Conv2d(3,", "Conv2d(5,")), "make")
 
 
-class TestLeaves:
-    def test_the_layers_of_a_module_are_its_innermost_modules(self, write: Write) -> None:
-        module = own_module(op_of(write(PLAIN)), dropout=False)
-        assert [(name, type(leaf).__name__) for name, leaf in leaves(module)] == [
-            ("body.0", "Conv2d"),
-            ("body.1", "BatchNorm2d"),
-            ("body.2", "ReLU"),
-            ("drop", "Dropout"),
-            ("head", "Linear"),
-        ]
-
-    def test_a_single_layer_goes_by_its_kind(self) -> None:
-        assert [name for name, _ in leaves(nn.Linear(2, 2))] == ["Linear"]
-
-
 class TestPlaced:
     def test_dropout_layers_follow_the_axis(self, write: Write) -> None:
         for dropout in (False, True):
             module = own_module(op_of(write(PLAIN)), dropout=dropout).train()
-            states = {name: leaf.training for name, leaf in leaves(module)}
+            states = {name: each.training for name, each in module.inner.named_modules()}
             assert (states["body.1"], states["drop"]) == (True, dropout)
-            assert not any(leaf.training for _, leaf in leaves(module.eval()))
+            assert not any(each.training for each in module.eval().modules())
 
     def test_a_file_that_was_changed_is_not_run(self, write: Write) -> None:
         op = op_of(write(PLAIN))

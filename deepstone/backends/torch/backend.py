@@ -29,6 +29,7 @@ from deepstone.backends.torch.effective import Effects, Observed, observing
 from deepstone.backends.torch.in_place import InPlaceTimer
 from deepstone.backends.torch.isolated import LayerRunner, isolated_programs
 from deepstone.backends.torch.memory import memory_by_layer
+from deepstone.backends.torch.module_facts import ModuleFacts
 from deepstone.backends.torch.network import lowered
 from deepstone.backends.torch.onednn import primitives_by_layer
 from deepstone.backends.torch.own_module import OwnModule, RefusesDropout
@@ -62,6 +63,7 @@ class TorchBackend(Backend):
     _steps: Steps
     _tracer: Tracer
     _in_place: InPlaceTimer | None = None
+    _facts: ModuleFacts | None = None
 
     def __init__(self) -> None:
         self._seen = Observed()
@@ -185,9 +187,16 @@ class TorchBackend(Backend):
                 "with checkpointing=on a layer's forward runs again inside backward; use checkpointing=off"
             )
         if self._in_place is None:
-            assert isinstance(self._network, fx.GraphModule)
-            self._in_place = InPlaceTimer(self._network, self._graph, self._steps, self._settings.device)
-        return self._in_place.run(steps, self.synchronize)
+            self._in_place = self._make_timer()
+            opaque = bool(self._graph.opaque)
+            facts = (self._network, self._graph, self._make_timer, self.synchronize)
+            self._facts = ModuleFacts(*facts) if opaque else None
+        found = self._in_place.run(steps, self.synchronize)
+        return found if self._facts is None else self._facts.add_to(found, self._in_place)
+
+    def _make_timer(self, clock: Callable[[], float] | None = None) -> InPlaceTimer:
+        assert isinstance(self._network, fx.GraphModule)
+        return InPlaceTimer(self._network, self._graph, self._steps, self._settings.device, clock)
 
     def isolated_layer(self, name: str) -> IsolatedLayer:
         programs = isolated_programs(self._job, self._graph, self._graph.layer(name), self._settings)
@@ -205,8 +214,6 @@ class TorchBackend(Backend):
             raise Unsupported("with checkpointing=on backward makes again what forward did not keep")
         if self._settings.compile_mode is not None:
             raise Unsupported("a compiled step keeps what its compiler chose, not what layers do; use compile=off")
-        if self._graph.own_step:
-            raise Unsupported("of a module with inputs of its own only the peak of a whole step is measured")
         assert isinstance(self._network, fx.GraphModule)
         return memory_by_layer(self._network, self._graph, self._steps, self._settings.device)
 

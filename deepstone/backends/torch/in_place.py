@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from itertools import pairwise
 from typing import Any
 
@@ -21,7 +21,8 @@ from torch import Tensor, fx, nn
 
 from deepstone.backends.base import InPlace, StepAccount
 from deepstone.backends.torch.lower import LAYER
-from deepstone.backends.torch.own_module import OwnModule, leaves
+from deepstone.backends.torch.module_parts import Handlers, Part, tensors_in, watching
+from deepstone.backends.torch.own_module import OwnModule
 from deepstone.backends.torch.training import Steps
 from deepstone.graph.graph import Graph
 
@@ -36,20 +37,23 @@ RULE_GPU = (
     f"{_SUMS_AND_UPDATE}"
 )
 RULE_PARTS = (
-    "nothing is shared: each part of your module has the time between its own timestamps; what your forward does "
-    "between two parts is named, and its backward counts to the later of them"
+    "nothing is shared: each innermost submodule, and each function() that is called outside of these, has the time "
+    "between its own timestamps; gaps include sums of gradients; update includes forgetting the gradients"
 )
 SUMS = "sums of gradients"
-BETWEEN = "between the module's parts"
+BETWEEN = "Python between the module's parts"
+HOOKS = "Deepstone's own hooks"
 
 _START, _DATA, _FORWARD, _BACKWARD, _UPDATE = range(-1, 4)  # the ends of phases, as step_in_phases numbers them
+_HOOKED = 4  # autograd nodes of a part have their hooks
 
 
 class Timestamps:
     """What happened when: (layer, pass, whether it begins) or the number of a phase that ended."""
 
-    def __init__(self, device: torch.device, *, sparse: bool) -> None:
-        self.on_gpu = device.type == "cuda"
+    def __init__(self, device: torch.device, *, sparse: bool, clock: Callable[[], float] | None = None) -> None:
+        self.on_gpu = device.type == "cuda" and clock is None
+        self._clock = clock or time.perf_counter
         self.sparse = sparse  # no timestamp where a layer begins
         self.sums_pending = False  # gradients have been added up since the last timestamp
         self._pool: list[torch.cuda.Event] = []
@@ -60,7 +64,7 @@ class Timestamps:
         """A function that timestamps `what`, whatever it is given."""
         add_what, add_when = self.what.append, self._when.append
         if not self.on_gpu:
-            clock = time.perf_counter
+            clock = self._clock
 
             def stamp(*_: Any) -> None:
                 add_when(clock())
@@ -110,6 +114,7 @@ class _End(nn.Module):
         begin, end = (timestamps.stamper((layer, "backward", begins)) for begins in (True, False))
         self._begin_backward = _after_sums(timestamps, begin) if timestamps.sparse else begin
         self._end_backward = _before_sums(timestamps, end) if timestamps.sparse and adds_up else end
+        self._hooked = timestamps.stamper(_HOOKED)
         self._owned = owned
 
     def forward(self, output: Tensor) -> Tensor:
@@ -130,12 +135,12 @@ class _End(nn.Module):
             node.register_hook(self._end_backward)
             new += [before for before, _ in node.next_functions]
 
-    def after_module(self, _module: nn.Module, _inputs: Any, output: Any) -> None:
-        """As a hook of a module, which may give several tensors, or none."""
+    def after(self, output: Any) -> None:
+        """As the end of a part of a user's module, which may give several tensors, or none."""
         self._stamp()
-        for tensor in output if isinstance(output, (tuple, list)) else (output,):
-            if isinstance(tensor, Tensor):
-                self.own(tensor)
+        for tensor in tensors_in(output):
+            self.own(tensor)
+        self._hooked()
 
 
 def _before_sums(timestamps: Timestamps, stamp: Callable[..., None]) -> Callable[..., None]:
@@ -158,9 +163,12 @@ def _after_sums(timestamps: Timestamps, stamp: Callable[..., None]) -> Callable[
 class StampedNetwork:
     """A second forward function over the same modules and weights, with timestamps."""
 
-    def __init__(self, network: fx.GraphModule, graph: Graph, device: torch.device) -> None:
+    def __init__(
+        self, network: fx.GraphModule, graph: Graph, device: torch.device, clock: Callable[[], float] | None
+    ) -> None:
         # What lies between the parts of a user's own module is no part of them, so there both ends have one.
-        self.timestamps = Timestamps(device, sparse=device.type == "cuda" and not graph.opaque)
+        self.timestamps = Timestamps(device, sparse=device.type == "cuda" and not graph.opaque, clock=clock)
+        self.parts: dict[str, Part] = {}  # of users' own modules, in the order in which they first ran
         self._graph = graph
         self._owned: set[Any] = set()
         self.module = self._stamped(network)
@@ -198,16 +206,20 @@ class StampedNetwork:
     @contextmanager
     def watching_parts(self) -> Generator[None]:
         """Timestamps at the parts of users' own modules, for as long as it is entered."""
-        handles: list[Any] = []
-        own = [module for module in self.module.modules() if isinstance(module, OwnModule)]
-        for name, part in (entry for module in own for entry in leaves(module)):
-            begin, end = self.timestamps.stamper((name, "forward", True)), _End(name, self.timestamps, self._owned)
-            handles += [part.register_forward_pre_hook(begin), part.register_forward_hook(end.after_module)]
-        try:
+        with ExitStack() as watched:
+            for module in self.module.modules():
+                if isinstance(module, OwnModule):
+                    watched.enter_context(watching(module, self))
             yield
-        finally:
-            for handle in handles:
-                handle.remove()
+
+    def part(self, part: Part) -> Handlers:
+        """As a Watcher."""
+        name = part.name
+        self.parts[name] = part
+        return self.timestamps.stamper((name, "forward", True)), _End(name, self.timestamps, self._owned).after
+
+    def container(self, path: str, module: nn.Module) -> None:
+        """Its time is that of its parts."""
 
     def forget(self) -> None:
         """Let go of the last step's autograd nodes."""
@@ -217,31 +229,49 @@ class StampedNetwork:
 class InPlaceTimer:
     """Runs stamped steps of one job."""
 
-    def __init__(self, network: fx.GraphModule, graph: Graph, steps: Steps, device: torch.device) -> None:
+    def __init__(
+        self,
+        network: fx.GraphModule,
+        graph: Graph,
+        steps: Steps,
+        device: torch.device,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        """`clock` may count something else than seconds."""
         self._graph = graph
         self._steps = steps
-        self._stamped = StampedNetwork(network, graph, device)
+        self._stamped = StampedNetwork(network, graph, device, clock)
         self._stamped.module.train(network.training)
         self._warm = False
         self._start = self._stamped.timestamps.stamper(_START)
         self._phase_ends = [self._stamped.timestamps.stamper(phase) for phase in range(4)]
+        self.stamped = self._stamped.timestamps.what
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        return self._stamped.parts
 
     def run(self, count: int, synchronize: Callable[[], None]) -> InPlace:
         """`count` steps, the first time after one that is not looked at."""
         timestamps = self._stamped.timestamps
-        with self._stamped.watching_parts():
-            if not self._warm:
-                self._step()
-                self._warm = True
-            synchronize()
-            timestamps.clear()
-            for _ in range(count):
-                self._step()
-            synchronize()
-        found = list(accounts(timestamps.what, timestamps.times_s(), self._graph))
-        timestamps.clear()
+        if not self._warm:
+            self.look(1, synchronize)
+            self._warm = True
+        found = list(accounts(*self.look(count, synchronize), self._graph))
         rule = RULE_PARTS if self._graph.opaque else RULE_GPU if timestamps.sparse else RULE_CPU
         return InPlace(METHOD, rule, found)
+
+    def look(self, count: int, synchronize: Callable[[], None]) -> tuple[list[Any], list[float]]:
+        """What was passed in so many steps, and when."""
+        timestamps = self._stamped.timestamps
+        synchronize()
+        with self._stamped.watching_parts():
+            for _ in range(count):
+                self._step()
+        synchronize()
+        found = list(timestamps.what), timestamps.times_s()
+        timestamps.clear()
+        return found
 
     def _step(self) -> None:
         self._start()
@@ -271,6 +301,8 @@ def _account(what: list[Any], times_s: list[float], graph: Graph) -> StepAccount
             phases["data"] += passed
         elif after == _UPDATE:
             phases["update"] += passed
+        elif after == _HOOKED:
+            other[HOOKS] = other.get(HOOKS, 0.0) + passed
         elif isinstance(after, tuple) and not after[2]:
             key = after[:2]
             layers[key] = layers.get(key, 0.0) + passed
@@ -281,7 +313,7 @@ def _account(what: list[Any], times_s: list[float], graph: Graph) -> StepAccount
             and _adds_up(graph, before[0], met)
         ):
             other[SUMS] = other.get(SUMS, 0.0) + passed
-        elif isinstance(before, tuple) and before[1] == "forward" and graph.opaque:
+        elif before == _HOOKED:
             other[BETWEEN] = other.get(BETWEEN, 0.0) + passed
         else:
             gaps_s += passed

@@ -1,12 +1,14 @@
 """Which layer takes which memory, in one step of its own: arrays kept for backward, and workspace on a GPU.
 
 Kept arrays are those that autograd saves in forward, each storage once, where it was made. Workspace is what torch's
-allocator had beyond both ends of a layer's call or autograd node; the CPU's allocator keeps no such account.
+allocator had beyond both ends of a layer's call or autograd node; the CPU's allocator keeps no such account. In a
+user's own module its parts stand for layers, and what they hold besides is told, too: the graph does not know it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
 from typing import Any, cast
 
 import torch
@@ -14,6 +16,9 @@ from torch import Tensor, fx, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from deepstone.backends.torch.lower import LAYER
+from deepstone.backends.torch.module_memory import NOTHING, counting_gradients, held
+from deepstone.backends.torch.module_parts import Handlers, Part, tensors_in, watching
+from deepstone.backends.torch.own_module import OwnModule
 from deepstone.backends.torch.training import Steps
 from deepstone.graph.graph import Graph
 
@@ -26,18 +31,30 @@ def memory_by_layer(
     """Runs one step. The allocator's peak counts from somewhere inside it afterwards."""
     account = _Account(network, graph)
     watch = _Watch(device)
-    watched = _Watched(network, account, watch)
-    steps.step_in_phases(lambda _phase: None, model=watched)
-    return [
-        (
-            layer.name,
-            {
-                "kept_bytes": account.kept_bytes.get(layer.name, 0),
-                "workspace_bytes": watch.workspace_bytes.get(layer.name, 0) if watch.active else _NO_WORKSPACE,
-            },
-        )
-        for layer in graph.layers
-    ]
+    opaque = {layer.name for layer in graph.opaque}
+    watched = _Watched(network, account, watch, opaque)
+    with counting_gradients(network) as gradients:
+        steps.step_in_phases(lambda _phase: None, model=watched)
+
+    def taken(name: str) -> dict[str, Any]:
+        return {
+            "kept_bytes": account.kept_bytes.get(name, 0),
+            "workspace_bytes": watch.workspace_bytes.get(name, 0) if watch.active else _NO_WORKSPACE,
+        }
+
+    rows: list[tuple[str, dict[str, Any]]] = []
+    for layer in graph.layers:
+        if layer.name not in opaque or account.kept_bytes.get(layer.name):  # the latter: kept outside its parts
+            rows.append((layer.name, taken(layer.name)))
+        if layer.name in opaque:
+            own = next(module for module in network.modules() if isinstance(module, OwnModule))
+            holding = held(own, gradients, steps.optimizer_bytes)
+            for name, part in watched.parts.items():
+                sizes = NOTHING if part.module is None else holding.pop(part.path, NOTHING)
+                rows.append((name, {**taken(name), "op": part.op, **sizes}))
+            # The rest have parameters of their own and parts besides, or others use their parameters.
+            rows += [(path or sizes["op"], {**taken(path), **sizes}) for path, sizes in holding.items()]
+    return rows
 
 
 class _Account:
@@ -57,11 +74,12 @@ class _Account:
     def arrived(self, tensor: Tensor) -> None:
         self._makers[_address(tensor)] = self._image
 
-    def ran(self, layer: str, inputs: list[Tensor], output: object) -> None:
+    def ran(self, layer: str, inputs: Iterable[Tensor], outputs: Iterable[Tensor]) -> None:
         """One node of a layer ran: what it saved is an input's, or its own."""
         taken = {_address(tensor) for tensor in inputs}
-        if isinstance(output, Tensor) and _address(output) not in taken:  # else it wrote over an input, or views one
-            self._makers[_address(output)] = layer
+        for output in outputs:
+            if _address(output) not in taken:  # else it wrote over an input, or views one
+                self._makers[_address(output)] = layer
         for tensor in self._saved:
             address = _address(tensor)
             if address in self._counted:
@@ -98,38 +116,86 @@ class _Watch:
 class _Watched(nn.Module):
     """Runs the network's own nodes one by one, with the account and the watch around each."""
 
-    def __init__(self, network: fx.GraphModule, account: _Account, watch: _Watch) -> None:
+    def __init__(self, network: fx.GraphModule, account: _Account, watch: _Watch, opaque: set[str]) -> None:
         super().__init__()
-        self._interpreter = _Interpreter(network, account, watch)
+        self._interpreter = _Interpreter(network, account, watch, opaque)
 
-    def forward(self, samples: Tensor, labels: Tensor) -> Tensor:
+    @property
+    def parts(self) -> dict[str, Part]:
+        """Of a user's own module, in the order in which they ran."""
+        return self._interpreter.parts
+
+    def forward(self, samples: Any, labels: Any) -> Tensor:
         return cast(Tensor, self._interpreter.run(samples, labels))
 
 
 class _Interpreter(fx.Interpreter):
-    def __init__(self, network: fx.GraphModule, account: _Account, watch: _Watch) -> None:
+    def __init__(self, network: fx.GraphModule, account: _Account, watch: _Watch, opaque: set[str]) -> None:
         super().__init__(network)
+        self.parts: dict[str, Part] = {}
         self._account = account
         self._watch = watch
+        self._opaque = opaque
+        self._around = ""  # the layer that is a user's own module, while it runs
         self._known: set[Any] = set()  # autograd nodes that have their hooks
 
     def run_node(self, n: fx.Node) -> Any:
         layer = str(n.meta.get(LAYER, ""))
         if n.op == "placeholder":
             arriving = super().run_node(n)
-            self._account.arrived(arriving)
+            for tensor in tensors_in(arriving):
+                self._account.arrived(tensor)
             return arriving
         if not layer:
             return super().run_node(n)
-        inputs = [value for source in n.all_input_nodes if isinstance(value := self.env[source], Tensor)]
-        self._watch.begin()
         with saved_tensors_hooks(self._account.save, lambda tensor: tensor):
-            output = super().run_node(n)
+            return self._run_parts(n, layer) if layer in self._opaque else self._run_layer(n, layer)
+
+    def _run_layer(self, n: fx.Node, layer: str) -> Any:
+        self._watch.begin()
+        output = super().run_node(n)
         self._watch.end(layer)
-        self._account.ran(layer, inputs, output)
-        if self._watch.active and isinstance(output, Tensor):
-            self._follow(output, layer)
+        self._ran(layer, self._inputs(n), output)
         return output
+
+    def _run_parts(self, n: fx.Node, layer: str) -> Any:
+        self._around = layer
+        with ExitStack() as watched:
+            for module in self.module.modules():
+                if isinstance(module, OwnModule):
+                    watched.enter_context(watching(module, self))
+            output = super().run_node(n)
+        self._ran(layer, self._inputs(n), ())
+        return output
+
+    def _inputs(self, n: fx.Node) -> Iterator[Tensor]:
+        return tensors_in([self.env[source] for source in n.all_input_nodes])
+
+    def part(self, part: Part) -> Handlers:
+        """As a Watcher."""
+        name, given = part.name, list[Any]()
+
+        def begin(inputs: Any) -> None:
+            self._account.ran(self._around, (), ())  # what was saved since the part before
+            self.parts.setdefault(name, part)
+            given.append(inputs)
+            self._watch.begin()
+
+        def end(output: Any) -> None:
+            self._watch.end(name)
+            self._ran(name, tensors_in(given.pop()), output)
+
+        return begin, end
+
+    def container(self, path: str, module: nn.Module) -> None:
+        """What it takes is what its parts take."""
+
+    def _ran(self, layer: str, inputs: Iterable[Tensor], output: Any) -> None:
+        outputs = list(tensors_in(output))
+        self._account.ran(layer, inputs, outputs)
+        if self._watch.active:
+            for tensor in outputs:
+                self._follow(tensor, layer)
 
     def _follow(self, output: Tensor, layer: str) -> None:
         """Have the autograd nodes that the layer has just made watched when backward comes to them."""

@@ -99,12 +99,6 @@ def own_module(op: ops.Module | ops.ModuleLoss, *, dropout: bool) -> OwnModule:
     return OwnModule(inner, dropout=dropout, step=read_step(path, vars(program)))
 
 
-def leaves(module: nn.Module) -> list[tuple[str, nn.Module]]:
-    """The submodules that have none themselves, by dotted name, in the order in which they were made: its layers."""
-    root = module.inner if isinstance(module, OwnModule) else module
-    return [(name or type(each).__name__, each) for name, each in root.named_modules() if not any(each.children())]
-
-
 def describe(path: Path, function: str) -> dict[str, Any]:
     """What the controller must know to plan jobs; UsageError in one line when the file makes nothing that can run."""
     content = read_file(path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Generator, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeAlias, TypeGuard, TypeVar
@@ -19,6 +19,8 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from deepstone.backends.base import Unsupported
 from deepstone.backends.torch.lower import LAYER
+from deepstone.backends.torch.module_parts import Handlers, Part, watching
+from deepstone.backends.torch.own_module import OwnModule
 
 Label = TypeVar("Label")
 Kind: TypeAlias = Literal["operator", "range", "call", "kernel", "copy", "set"]
@@ -193,15 +195,43 @@ def _kind(found: Any) -> Kind | None:
 
 @contextmanager
 def layer_ranges(network: nn.Module) -> Generator[None, None, None]:
-    """Inside, the network's generated code opens a range around each layer's calls. Not for compiled networks."""
+    """Inside, the network's generated code opens a range around each layer's calls, and a user's own module around each
+    of its submodules and the functions that they call. Not for compiled networks."""
     originals = {module: module.graph for module in network.modules() if _is_ours(module)}
     try:
         for module, graph in originals.items():
             module.graph = _with_ranges(graph)
-        yield
+        with ExitStack() as watched:
+            for module in network.modules():
+                if isinstance(module, OwnModule):
+                    watched.enter_context(watching(module, _PartRanges()))
+            yield
     finally:
         for module, graph in originals.items():
             module.graph = graph
+
+
+class _PartRanges:
+    """Ranges lie in each other as forward functions do: block, submodule, function."""
+
+    def part(self, part: Part) -> Handlers:
+        return _range_handlers(LAYER_RANGE + part.name)
+
+    def container(self, path: str, module: nn.Module) -> Handlers:
+        kind = type(module).__name__
+        return _range_handlers(f"{path} ({kind})" if path else kind)
+
+
+def _range_handlers(name: str) -> Handlers:
+    opened: list[record_function] = []  # a module may call itself
+
+    def begin(_inputs: Any) -> None:
+        opened.append(_begin_range(name))
+
+    def end(_output: Any) -> None:
+        _end_range(opened.pop())
+
+    return begin, end
 
 
 def _is_ours(module: nn.Module) -> TypeGuard[fx.GraphModule]:

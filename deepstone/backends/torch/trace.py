@@ -6,7 +6,7 @@ that made it have the same sequence number, so the node's layer is known in back
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -192,11 +192,16 @@ def _in_steps(recording: Recording) -> list[Event]:
     return [event for event in recording.events if start_s <= event.start_s < end_s]
 
 
+def _named(owners: Iterable[Layers | None]) -> Iterator[str]:
+    """The parts of a user's own module are in no graph."""
+    return (layer for owner in owners for layer in owner or ())
+
+
 def _rows(
     events: Sequence[Event], times_s: Sequence[float], owners: Sequence[Layers | None], order: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """One row for each kernel, the longest first; its layers in the order of the graph."""
-    place = {layer: number for number, layer in enumerate(order)}
+    """One row for each kernel, the longest first; its layers in the order of the graph, then as they ran."""
+    place = {layer: number for number, layer in enumerate(dict.fromkeys([*order, *_named(owners)]))}
     counts: dict[tuple[str, str], int] = {}
     totals_s: dict[tuple[str, str], float] = {}
     layers: dict[tuple[str, str], set[str]] = {}

@@ -143,6 +143,12 @@ class Steps:
 
         return step
 
+    def optimizer_bytes(self, parameter: Tensor) -> int:
+        """What the optimizer keeps for a parameter, after a first step."""
+        state = {} if self._optimizer is None else self._optimizer.state.get(parameter, {})
+        tensors = [value for value in state.values() if isinstance(value, Tensor)]
+        return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
     def step_in_phases(self, mark: Callable[[int], None], model: nn.Module | None = None) -> None:
         """The same step with a mark at the end of data, forward, backward and update; `model` stands in for our own.
 

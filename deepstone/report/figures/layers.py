@@ -132,7 +132,7 @@ def _row(name: str, found: Mapping[str, Mapping[str, LayerTimes]], legend: _Lege
         kinds = dict.fromkeys(bar for bar, _ in legend)
         times = {"in the step": layer.in_step, "isolated": layer.isolated}
         bars = tuple(_segments(times[bar], bar, places) for bar in kinds)
-        return BarRow(label=name, bars=bars, note=_note(layer))
+        return BarRow(label=layer.label, bars=bars, note=_note(layer))
     layers = {framework: each.get(name) for framework, each in found.items()}
     bars = tuple(_segments(_both_passes(layer), framework, places) for framework, layer in layers.items())
     return BarRow(label=name, bars=bars)
@@ -260,6 +260,7 @@ class LayerTimes:
 
     name: str
     op: str
+    label: str
     in_step: tuple[tuple[str, Time], ...]
     isolated: tuple[tuple[str, Time], ...]
     share: float
@@ -284,7 +285,7 @@ class LayerTimes:
 def _layer_times(table: LayerTable) -> list[LayerTimes]:
     """Where layers were timed isolated only, a result repeats those times as its own; they are not of the step."""
     in_step = not isinstance(table.sum_s, Absent)
-    return [_layer(row, in_step=in_step) for row in table.layers]
+    return [_layer(row, in_step=in_step, of_module=table.blocks is not None) for row in table.layers]
 
 
 def _total_s(times: Iterable[Time]) -> float | None:
@@ -293,11 +294,14 @@ def _total_s(times: Iterable[Time]) -> float | None:
     return sum(known) if known else None
 
 
-def _layer(row: LayerRow, *, in_step: bool) -> LayerTimes:
+def _layer(row: LayerRow, *, in_step: bool, of_module: bool) -> LayerTimes:
+    """A submodule of a user's own module is labelled with its class, too."""
+    with_class = of_module and not row.op.endswith("()")
     times = {"forward": value_of(row.forward_s), "backward": value_of(row.backward_s)}
     return LayerTimes(
         name=row.name,
         op=row.op,
+        label=f"{row.name} ({row.op})" if with_class else row.name,
         in_step=tuple((name, time if in_step else _NOT_IN_STEP) for name, time in times.items()),
         isolated=() if isinstance(row.isolated, Absent) else _isolated(row.isolated),
         share=row.share,

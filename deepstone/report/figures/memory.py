@@ -50,7 +50,7 @@ def memory(finding: Finding) -> Figure:
         predicted, layers = _by_layer(use, name or "this result")
         shown, others = costliest(layers, _total)
         begin = f"{name}: " if name else ""
-        panels += [_whole(begin, use, predicted, others), _layers(begin, shown, some=bool(others))]
+        panels += [_whole(begin, use, predicted, layers, others), _layers(begin, shown, some=bool(others))]
         told += [f"{begin}{line}" for line in [*others_in_words(shown, others), *_compared(use, predicted, layers)]]
         rows[name] = [(layer.name, layer.op, *_kinds(layer), _total(layer)) for layer in layers]
     columns = (*name_columns("layer", "op"), *number_columns(Unit.BYTES, *_KINDS, "total"))
@@ -59,21 +59,20 @@ def memory(finding: Finding) -> Figure:
         "memory",
         "what memory is used for",
         panels=panels,
-        caption=(
-            *told,
-            *captions.failures(finding),
-            "Predicted from the layer graph; activations are those kept for the backward pass.",
-        ),
+        caption=(*told, *captions.failures(finding)),
         table=captions.table_by_framework(columns, rows),
     )
 
 
-def _by_layer(use: MemoryUse, who: str) -> tuple[PredictedMemory, Sequence[LayerMemory]]:
+def _by_layer(use: MemoryUse, who: str) -> tuple[PredictedMemory | None, Sequence[LayerMemory]]:
+    """None for the prediction of a user's own module: its layers are as they were seen in a step."""
     if use.predicted is None or (not use.layers and not isinstance(use.predicted, Absent)):
         raise NothingToDrawError(f"{who} does not hold memory by layer; {_HOW_TO}")
-    if isinstance(use.predicted, Absent):
+    if not isinstance(use.predicted, Absent):
+        return use.predicted, use.layers or ()
+    if not use.layers:
         raise NothingToDrawError(f"{who} has no prediction by layer: {use.predicted.reason}")
-    return use.predicted, use.layers or ()
+    return None, use.layers
 
 
 def _kinds(sizes: LayerMemory | PredictedMemory) -> tuple[int | Absent, ...]:
@@ -99,17 +98,30 @@ def _stack(kinds: Sequence[int | Absent]) -> tuple[Segment, ...]:
     )
 
 
-def _whole(begin: str, use: MemoryUse, predicted: PredictedMemory, others: Sequence[LayerMemory]) -> BarChart:
-    rows = [BarRow(label="predicted", bars=(_stack(_kinds(predicted)),), note=bytes_(predicted.total_bytes))]
+def _whole(
+    begin: str,
+    use: MemoryUse,
+    predicted: PredictedMemory | None,
+    layers: Sequence[LayerMemory],
+    others: Sequence[LayerMemory],
+) -> BarChart:
+    if predicted is None:
+        rows = [_together("all layers", layers)]
+    else:
+        rows = [BarRow(label="predicted", bars=(_stack(_kinds(predicted)),), note=bytes_(predicted.total_bytes))]
     measured = use.measured_peak_bytes
     if isinstance(measured, int):
         bar = (Segment(series=len(_SERIES), value=Value(middle=float(measured))),)
         rows.append(BarRow(label="measured peak", bars=(bar,), note=bytes_(measured)))
     if others:
-        kinds = [_kinds(layer)[:-1] for layer in others]  # workspaces follow each other, so they have no sum
-        summed = [sum(part for part in each if not isinstance(part, Absent)) for each in zip(*kinds, strict=True)]
-        rows.append(BarRow(label=f"the other {len(others):,} layers", bars=(_stack(summed),), note=bytes_(sum(summed))))
+        rows.append(_together(f"the other {len(others):,} layers", others))
     return BarChart(title=f"{begin}All layers together", axis=_AXIS, series=(*_SERIES, _MEASURED), rows=tuple(rows))
+
+
+def _together(label: str, layers: Sequence[LayerMemory]) -> BarRow:
+    kinds = [_kinds(layer)[:-1] for layer in layers]  # workspaces follow each other, so they have no sum
+    summed = [sum(part for part in each if not isinstance(part, Absent)) for each in zip(*kinds, strict=True)]
+    return BarRow(label=label, bars=(_stack(summed),), note=bytes_(sum(summed)))
 
 
 def _layers(begin: str, shown: Sequence[LayerMemory], *, some: bool) -> BarChart:
@@ -118,16 +130,17 @@ def _layers(begin: str, shown: Sequence[LayerMemory], *, some: bool) -> BarChart
     return BarChart(title=f"{begin}{title}, in the order of the network", axis=_AXIS, series=_SERIES, rows=tuple(rows))
 
 
-def _compared(use: MemoryUse, predicted: PredictedMemory, layers: Sequence[LayerMemory]) -> list[str]:
+def _compared(use: MemoryUse, predicted: PredictedMemory | None, layers: Sequence[LayerMemory]) -> list[str]:
     """The prediction against what was measured, and what is missing for it."""
     lines: list[str] = []
     measured = use.measured_peak_bytes
     if isinstance(measured, Absent):
         lines.append(f"The peak was not measured: {measured.reason}.")
-    elif measured:
+    elif measured and predicted is not None:
         lines.append(f"Predicted is {percent(predicted.total_bytes / measured)} of the measured peak.")
     if not all(isinstance(layer.workspace_bytes, Absent) for layer in layers):
         lines.append("Workspace was measured while each layer ran; the prediction and sums of layers leave it out.")
-    elif isinstance(predicted.workspace_bytes, Absent):
+    elif predicted is not None and isinstance(predicted.workspace_bytes, Absent):
         lines.append(f"Workspace is not known: {predicted.workspace_bytes.reason}.")
-    return lines
+    how = "Seen in a step of the module" if predicted is None else "Predicted from the layer graph"
+    return [*lines, f"{how}; activations are those kept for the backward pass."]

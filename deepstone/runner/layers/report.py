@@ -36,6 +36,7 @@ from deepstone.results.layers import (
 from deepstone.runner.assemble import bare_finding, environment_of, setup_of
 from deepstone.runner.job import Job
 from deepstone.runner.layers.measure import LayersFound
+from deepstone.runner.layers.modules import ModuleLayers
 from deepstone.runner.peaks import known_peaks
 from deepstone.runner.replies import InPlaceTimes
 from deepstone.setups.widths import value_bytes
@@ -78,6 +79,7 @@ def _table(job: Job, found: LayersFound) -> LayerTable:
     rows = _with_shares(_rows(job, found, times, peaks, prepared.value("precision")))
     parts = _parts(found)
     isolated_s = _isolated_sum(found)
+    module = ModuleLayers.of(found.rounds)
     return LayerTable(
         method=found.rounds[0].method if found.rounds else ISOLATED,
         rule=found.rounds[0].rule if found.rounds else _isolated_rule(found),
@@ -86,7 +88,9 @@ def _table(job: Job, found: LayersFound) -> LayerTable:
         isolated_sum_s=isolated_s,
         fusion_saved_s=_saved(isolated_s, parts["sum_s"]),
         layers=rows,
-        groups=list(_groups(rows)),
+        groups=module.by_class(rows) if module.parts else list(_groups(rows)),
+        blocks=module.by_block(rows) if module.parts else None,
+        classes=module.by_container(rows) if module.parts else None,
         peaks=peaks,
         kernels=found.trace,
         doubts=_doubts(found, step),
@@ -116,7 +120,7 @@ def _rows(
 ) -> list[LayerRow]:
     graph = job.model.graph
     if graph.opaque:
-        return _module_rows(graph, times)
+        return ModuleLayers.of(found.rounds).rows(times, {layer.name: layer.op.kind for layer in graph.layers})
     assert found.launched.prepared is not None
     primitives = dict(found.launched.prepared.known.onednn_by_layer)
     return [
@@ -171,30 +175,6 @@ def _row(
         primitives=primitives,
         share=0.0,
     )
-
-
-def _module_rows(graph: Graph, times: Mapping[tuple[str, str], Quantity]) -> list[LayerRow]:
-    """A user's own module: its parts by their own names, and no more is known of them."""
-    unknown = Absent("not known of a module of your own")
-    known = {layer.name: layer.op.kind for layer in graph.layers}
-    return [
-        LayerRow(
-            name=name,
-            op=known.get(name, "module"),
-            shape=unknown,
-            parameters=unknown,
-            flops=unknown,
-            bytes=unknown,
-            forward_s=_or_none(times.get((name, "forward")), "forward"),
-            backward_s=_or_none(times.get((name, "backward")), "backward"),
-            flops_per_s=unknown,
-            isolated=unknown,
-            bound=unknown,
-            primitives=[],
-            share=0.0,
-        )
-        for name in dict.fromkeys(name for name, _ in times)
-    ]
 
 
 def _with_shares(rows: Sequence[LayerRow]) -> list[LayerRow]:
