@@ -18,6 +18,7 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
@@ -162,6 +163,7 @@ class Supervised:
         self._stream_fd = stream_fd
         self._request_fd = request_fd
         self._status = LineBuffer()
+        self._closing = threading.Lock()  # so that nobody asks through a descriptor that is closed already
 
     @staticmethod
     def start(
@@ -246,7 +248,7 @@ class Supervised:
         if self.ending is None:
             ending = _UNKNOWN_ENDING
             try:
-                self._ask_to_stop(grace_s)
+                self.ask_to_stop(grace_s)
                 ending = self._await_ending(time.monotonic() + grace_s + KILL_PATIENCE_S + KEEPER_PATIENCE_S)
             except ProcessTimeout:
                 self._keeper.kill()  # the process dies with it
@@ -296,13 +298,16 @@ class Supervised:
                 self._status.feed(data)
         return line
 
-    def _ask_to_stop(self, grace_s: float) -> None:
-        with suppress(BrokenPipeError):  # the keeper is gone; the status pipe holds what it had to say
-            os.write(self._control_fd, f"stop {grace_s:f} {KILL_PATIENCE_S:f}\n".encode())
+    def ask_to_stop(self, grace_s: float = 2.0) -> None:
+        """Have the keeper end the tree, and do not wait for that. Any thread may ask, while another one reads."""
+        with self._closing, suppress(BrokenPipeError):  # the keeper is gone; the status pipe holds what it had to say
+            if self.ending is None:
+                os.write(self._control_fd, f"stop {grace_s:f} {KILL_PATIENCE_S:f}\n".encode())
 
     def _finish(self, ending: Ending) -> None:
         """Note the ending, take the rest of the stream, close all descriptors, collect the keeper."""
-        self.ending = ending
+        with self._closing:
+            self.ending = ending
         try:
             with suppress(BlockingIOError):  # one that could not be killed still holds the pipe
                 os.set_blocking(self._stream_fd, False)

@@ -46,6 +46,18 @@ def memory_on_cpu() -> Dict[str, Any]:
     return {"device_allocated_bytes": absent, "device_reserved_bytes": absent}
 
 
+class Group:
+    """The processes that train together, as one of them knows them."""
+
+    def __init__(self, rank: int, world: int, transport: str, interface: str, address: str, port: int) -> None:
+        self.rank = rank
+        self.world = world  # how many there are
+        self.transport = transport  # as the request has it, `auto` included
+        self.interface = interface
+        self.address = address  # where rank 0 waits for the others
+        self.port = port
+
+
 class Job:
     """What one worker is to run."""
 
@@ -57,6 +69,7 @@ class Job:
         labels: Any,
         request: Dict[str, Any],
         scratch: str,
+        group: Optional[Group] = None,
     ) -> None:
         self.graph = graph  # as Graph.to_worker_json() gives it
         self.weights = weights  # layer -> parameter -> float32 array (read-only)
@@ -64,6 +77,7 @@ class Job:
         self.labels = labels  # int64; None with samples
         self.request = request  # every axis
         self.scratch = scratch  # a folder of this job's own
+        self.group = group  # None where one process trains alone; else `batch` of the request is this process' share
 
 
 class LayerResult:
@@ -188,6 +202,20 @@ class Backend:
         """Facts about the framework for the record: `version` at least."""
         raise NotImplementedError
 
+    def open_rendezvous(self, address: str) -> int:
+        """Rank 0 waits for the others; the port at which they find it."""
+        raise Unsupported("this backend trains in one process only")
+
+    def join(self, group: Group) -> Dict[str, Any]:
+        """Meet the other processes. `world`: how many there are, read back from the library; `transport`."""
+        raise Unsupported("this backend trains in one process only")
+
+    def barrier(self) -> None:
+        """Wait until all processes are here. Only called after `join`."""
+
+    def restore(self) -> None:
+        """Have all processes take the parameters, buffers and optimizer state of rank 0."""
+
     def build(self, job: Job) -> None:
         """Lower the graph, load the weights, place the batch. May raise Unsupported or Missing."""
         raise NotImplementedError
@@ -195,7 +223,9 @@ class Backend:
     def step(self, program: str) -> Callable[[], None]:
         """The function that runs one step of `forward`, `gradient` or `train`, without waiting for the device.
 
-        The job's own phase is always there; the others only where `phases` is None, to time phases by difference.
+        The job's own phase is always there; the others only where `phases` is None, to time phases by difference. In a
+        group there are also `local`, the step without any communication, and `meet`, in which processes only wait for
+        each other.
         """
         raise NotImplementedError
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from deepstone.backends.base import Unsupported
 from deepstone.setups.rules import broken_rule
+from deepstone.setups.world import World
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -21,6 +22,7 @@ class StepSettings:
     checkpointing: bool
     input: str
     seed: int
+    accumulate: int
 
     @property
     def training(self) -> bool:
@@ -38,11 +40,13 @@ def step_settings(request: Mapping[str, Any]) -> dict[str, Any]:
         "checkpointing": request["checkpointing"] == "on",
         "input": str(request["input"]),
         "seed": int(request["seed"]),
+        "accumulate": int(request["accumulate"]),
     }
 
 
 def refuse_broken_rules(request: Mapping[str, Any], device: str) -> None:
-    """Rules are checked once more with the device that `auto` became."""
-    reason = broken_rule({**request, "device": device})
+    """Rules are checked once more with the device that `auto` became. They are about the batch of the whole job."""
+    whole = int(request["batch"]) * World.of(request).processes
+    reason = broken_rule({**request, "device": device, "batch": whole})
     if reason:
         raise Unsupported(reason)

@@ -11,7 +11,7 @@ import typer
 from deepstone.absent import Absent
 from deepstone.cli.findings import FindingStore
 from deepstone.cli.help import Commands, HelpfulCommand
-from deepstone.cli.jobs import first_look, quiet_machine
+from deepstone.cli.jobs import first_look, quiet_machine, refuse_several_processes
 from deepstone.cli.options import (
     Axes,
     Image,
@@ -121,6 +121,7 @@ def time(
     options = [*(["-phase", which] if which != "TRAIN" else []), *image_words(image)]
     options += changed(("--timeout", timeout, 1800.0))
     command = ("deepstone", "caffe", "time", "-model", model, "-iterations", str(iterations), *words, *options)
+    refuse_several_processes([complete(asked)], "caffe time")
     job = make_job(loaded, complete(asked), Machine.here(), command)
     kept = FindingStore.open(store)
     try:

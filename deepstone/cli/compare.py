@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import string
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -254,8 +254,10 @@ def _measured(jobs: Sequence[Job], effort: Effort, pairs: int | None, store_path
         bar.begin(title(jobs[0]))
         quiet.before(jobs, bar.say)
         checks = _checks(jobs, effort, bar.tell)
-        if not all(check.ok for check in checks):
-            return _refused(checks)
+        wrong = {name: each.why_not() for name, each in zip(_NAMES, checks, strict=False) if not each.ok}
+        wrong |= _wrong_in_parallel(jobs, effort, bar.tell)
+        if wrong:
+            return _refused(len(jobs), wrong, checks)
         bar.say(_expected(len(jobs), effort, pairs))
         comparison = compare_jobs(
             jobs,
@@ -328,11 +330,26 @@ def _checks(jobs: Sequence[Job], effort: Effort, on_progress: OnProgress) -> lis
     return list(found.values())
 
 
-def _refused(checks: Sequence[Comparable]) -> _Answer:
+def _wrong_in_parallel(jobs: Sequence[Job], effort: Effort, on_progress: OnProgress) -> dict[str, str]:
+    """Of the sides with several processes, those that are not shown to train as one process does, and why not."""
+    from deepstone.checks.parallel import as_checked, check_scheme
+    from deepstone.setups.axes import FAKE
+    from deepstone.setups.world import World
+
+    found: dict[str, str] = {}
+    for name, job in zip(_NAMES, jobs, strict=False):
+        if World.of(job.request).is_parallel and not job.broken_rule and job.environment.framework != FAKE:
+            on_progress(f"does {name} train as one process does?", 0.0)
+            scheme = check_scheme(as_checked(job), timeout_s=effort.timeout_s)
+            found |= {name: scheme.why_not()} if scheme.is_wrong else {}
+    return found
+
+
+def _refused(sides: int, wrong: Mapping[str, str], checks: Sequence[Comparable]) -> _Answer:
     """No winner among things that are not shown to be the same; so they are not measured either."""
-    sides = [f"{name}: {check.why_not()}" for name, check in zip(_NAMES, checks, strict=False) if not check.ok]
-    reason = Absent(f"not compared, because they are not shown to compute the same; {'; '.join(sides)}")
-    return _Answer(sides=[reason] * len(checks), ratios=reason, pairing="none", stopped=reason, checks=checks)
+    told = "; ".join(f"{name}: {why}" for name, why in wrong.items())
+    reason = Absent(f"not compared, because they are not shown to compute the same; {told}")
+    return _Answer(sides=[reason] * sides, ratios=reason, pairing="none", stopped=reason, checks=checks)
 
 
 def _lines(answer: _Answer) -> Iterator[str]:

@@ -13,7 +13,7 @@ from deepstone.cli import options
 from deepstone.cli.completion import complete_axis, complete_model
 from deepstone.cli.draw import FigureFile, check_figure, draw_figure
 from deepstone.cli.findings import FindingStore
-from deepstone.cli.jobs import first_look, plan, quiet_machine, refuse_opaque
+from deepstone.cli.jobs import first_look, plan, quiet_machine, refuse_opaque, refuse_several_processes
 from deepstone.cli.options import (
     Image,
     Json,
@@ -113,7 +113,9 @@ def conv(
 
     _refuse_without_convolutions(loaded)
     other = changed(("--budget", budget, 0.5), ("--timeout", timeout, 1800.0))
-    jobs = plan(loaded, expand(choices), ("deepstone", "conv", *named), other)
+    requests = expand(choices)
+    refuse_several_processes(requests, "conv")
+    jobs = plan(loaded, requests, ("deepstone", "conv", *named), other)
     found: dict[int, Finding] = {}
     kept = FindingStore.open(store)
     try:

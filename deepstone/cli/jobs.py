@@ -6,7 +6,7 @@ What is slow to import is imported where it is used: every command imports this 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,6 +38,13 @@ def refuse_lists(choices: Choices, command: str) -> None:
     for name, values in choices.items():
         if name != "framework" and len(values) > 1:
             raise UsageError(f"{name}: {command} takes one value; only framework may list several")
+
+
+def refuse_several_processes(requests: Iterable[Request], command: str) -> None:
+    from deepstone.setups.world import World
+
+    if any(World.of(request).is_parallel for request in requests):
+        raise UsageError(f"{command} looks into one process; leave out processes and nodes, or use `deepstone run`")
 
 
 def refuse_opaque(graph: Graph, what: str) -> None:

@@ -11,7 +11,15 @@ import typer
 from deepstone.absent import Absent
 from deepstone.cli.draw import FigureFile, check_figure, check_folder
 from deepstone.cli.findings import FindingStore
-from deepstone.cli.jobs import findings_of, first_look, plan, present, quiet_machine, refuse_lists
+from deepstone.cli.jobs import (
+    findings_of,
+    first_look,
+    plan,
+    present,
+    quiet_machine,
+    refuse_lists,
+    refuse_several_processes,
+)
 from deepstone.cli.layer_groups import show_groups
 from deepstone.cli.options import (
     Axes,
@@ -86,6 +94,7 @@ def layers(
     choices = parse_words(axes or [])
     refuse_lists(choices, "layers")
     requests = expand(choices)
+    refuse_several_processes(requests, "layers")
     if trace is not None and len(requests) > 1:
         raise UsageError("--trace: one file holds one framework's trace; name one framework")
     loaded = load_model(model, frameworks=choices.get("framework", ()), timeout_s=timeout, image=image_size(image))

@@ -11,7 +11,7 @@ import typer
 from deepstone.absent import Absent
 from deepstone.cli.draw import FigureFile, check_figure
 from deepstone.cli.findings import FindingStore
-from deepstone.cli.jobs import findings_of, plan, present, refuse_lists
+from deepstone.cli.jobs import findings_of, plan, present, refuse_lists, refuse_several_processes
 from deepstone.cli.options import (
     Axes,
     Image,
@@ -94,6 +94,7 @@ def memory(
     refuse_lists(choices, "memory")
     check_figure(output)
     requests = expand(choices)
+    refuse_several_processes(requests, "memory")
     loaded = load_model(model, frameworks=choices.get("framework", ()), timeout_s=timeout, image=image_size(image))
     # Only now what is slow to import: a word that is wrong is told at once.
     from deepstone.runner.findings import memory_finding

@@ -16,8 +16,9 @@ from deepstone.errors import MissingError, UsageError
 if TYPE_CHECKING:
     from deepstone.checks.sameness import FrameworkSameness, Sameness
     from deepstone.models.load import LoadedModel
-    from deepstone.results.sameness import Distance
+    from deepstone.results.sameness import Distance, SchemeSameness
     from deepstone.runner.job import Job
+    from deepstone.runner.measurement import OnProgress
     from deepstone.setups.axes import Value
     from deepstone.setups.request import Choices
 
@@ -25,6 +26,7 @@ EXAMPLES = examples(
     "deepstone verify alexnet framework=torch,tensorflow,jax",
     "deepstone verify resnet50 framework=torch,jax layout=nhwc --json",
     "deepstone verify resnet1001 phase=forward",
+    "deepstone verify resnet50 framework=torch processes=2",
     before="Without framework= every installed framework that can do it is checked; without batch= on two samples.",
 )
 
@@ -45,7 +47,8 @@ def verify(model: Model, axes: Axes = None, image: Image = None, timeout: Timeou
     _refuse_what_is_not_checked(choices)
     from deepstone.checks.verify import verify as check
 
-    given = {name: values[0] for name, values in choices.items() if name != "framework"}
+    asked = {name: values[0] for name, values in choices.items() if name != "framework"}
+    given = _of_one_process(asked)
     names = [str(name) for name in choices.get("framework") or _installed()]
     command = ("deepstone", "verify", model, *(axes or []), *image_words(image))
     jobs = {name: _job(loaded, {**given, "framework": name}, command) for name in names}
@@ -54,13 +57,84 @@ def verify(model: Model, axes: Axes = None, image: Image = None, timeout: Timeou
     with progress_bar(1) as bar:
         bar.begin(f"{loaded.graph.name} {', '.join(jobs)}")
         sameness = check(jobs, yardstick=_yardstick(loaded, given, command), timeout_s=timeout, on_progress=bar.tell)
+        parallel = _check_in_parallel(loaded, asked, jobs, command, timeout, bar.tell) if asked != given else {}
         bar.end()
     if json:
-        print_json(_as_json(sameness, jobs))
+        print_json(_as_json(sameness, jobs) | ({"parallel": _parallel_json(parallel)} if parallel else {}))
     else:
         _show(sameness, jobs)
-    if not sameness.ok:
+        print_lines(_parallel_lines(parallel, asked), hang=4)
+    if not sameness.ok or not all(
+        isinstance(each, str) or each.ok or not each.equivalent for each in parallel.values()
+    ):
         raise typer.Exit(1)
+
+
+def _of_one_process(asked: Mapping[str, Value]) -> dict[str, Value]:
+    """What is asked for of each process by itself, which the reference is compared with."""
+    from deepstone.setups.request import complete
+    from deepstone.setups.world import BETWEEN_PROCESSES, World
+
+    others = ("processes", "nodes", "launcher", "accumulate", *BETWEEN_PROCESSES)
+    if not World.of(complete(asked)).is_parallel and "accumulate" not in asked:
+        return dict(asked)
+    return {name: value for name, value in asked.items() if name not in others}
+
+
+def _check_in_parallel(
+    loaded: LoadedModel,
+    asked: Mapping[str, Value],
+    jobs: Mapping[str, Job],
+    command: tuple[str, ...],
+    timeout_s: float,
+    on_progress: OnProgress,
+) -> dict[str, SchemeSameness | str]:
+    """By framework; as text, why it has no such scheme."""
+    from deepstone.checks.parallel import check_scheme
+    from deepstone.setups.axes import AXES
+    from deepstone.setups.request import complete
+    from deepstone.setups.world import World
+
+    request = complete(asked)
+    parts = World.of(request).processes * int(request["accumulate"])
+    found: dict[str, SchemeSameness | str] = {}
+    for name, job in jobs.items():
+        on_progress(f"{name} in {World.of(request).processes} processes", 0.0)
+        if job.environment.framework not in AXES["processes"].honoured_by:
+            found[name] = f"unsupported: {job.environment.framework} trains in one process only"
+            continue
+        whole = {"batch": max(2, parts), **asked, "framework": name}
+        found[name] = check_scheme(_job(loaded, whole, command), timeout_s=timeout_s)
+    return found
+
+
+def _parallel_json(parallel: Mapping[str, SchemeSameness | str]) -> dict[str, Data]:
+    """By scheme: the worst of the frameworks that have it, and all of them."""
+    by_framework: dict[str, Data] = {
+        name: {"ok": True, "unsupported": each} if isinstance(each, str) else each.to_json()
+        for name, each in parallel.items()
+    }
+    checked = [each for each in parallel.values() if not isinstance(each, str)]
+    worst = min(checked, key=lambda each: each.ok, default=None)
+    return {"data": {**({"ok": False} if worst is None else worst.to_json()), "frameworks": by_framework}}
+
+
+def _parallel_lines(parallel: Mapping[str, SchemeSameness | str], asked: Mapping[str, Value]) -> Iterator[str]:
+    from deepstone.absent import Absent
+
+    for name, found in parallel.items():
+        if isinstance(found, str):
+            yield f"{name}: {found}"
+            continue
+        far = [each for each in (found.gradient, found.update) if not isinstance(each, Absent)]
+        errors = " · ".join(f"{each.what} {each.relative_error:.0e}" for each in far)
+        if found.ok:
+            yield f"{name} in several processes: the same training as in one, in float64 ({errors})"
+        elif not found.equivalent and not found.failure:
+            kind = asked.get("compression", "compressed")
+            yield f"{name} in several processes: {kind} gradients are not those of one process ({errors})"
+        else:
+            yield f"{name} in several processes does NOT train as one process does: {found.why_not()}"
 
 
 def _refuse_what_is_not_checked(choices: Choices) -> None:

@@ -31,6 +31,7 @@ MOST_DRIFT_SHARE: Final = 0.02
 TREND_P_VALUE: Final = 0.01
 LEAST_CLOCK_COSTS: Final = 1000
 MOST_ENQUEUE_SHARE: Final = 0.9
+MOST_WAITING_SHARE = 0.1
 FEWEST_SAMPLES: Final = 10
 MOST_LAUNCH_SPREAD: Final = 3.0
 LEAST_LAUNCH_SPREAD_SHARE: Final = 0.02
@@ -104,6 +105,26 @@ def too_short_to_time(sample_s: float, *, clock_cost_s: float) -> Doubt | None:
         code="too_short_to_time",
         detail=f"a sample takes {units.seconds(sample_s)} and reading the clock {units.seconds(clock_cost_s)}: "
         "use a larger batch",
+    )
+
+
+def replicas_differ(names: Sequence[str]) -> Doubt | None:
+    """Processes that train one network have the same parameters after every step."""
+    if not names:
+        return None
+    more = f" and {len(set(names)) - 1} more" if len(set(names)) > 1 else ""
+    return Doubt(code="replicas_differ", detail=f"{names[0]}{more} differ between processes")
+
+
+def straggler(waiting: Sequence[Quantity], step: Quantity) -> Doubt | None:
+    """Some process surely waits for more than a tenth of every step: another one is slower."""
+    longest = max(waiting, key=lambda each: each.median)
+    if not longest.has_interval or longest.low <= MOST_WAITING_SHARE * step.median:
+        return None
+    slow = min(range(len(waiting)), key=lambda rank: waiting[rank].median)
+    return Doubt(
+        code="straggler",
+        detail=f"others wait for rank {slow} for up to {units.seconds(longest.median)} of {units.seconds(step.median)}",
     )
 
 

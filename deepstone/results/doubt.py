@@ -27,6 +27,8 @@ DOUBT_CODES: Final = {
     "phases_disagree": "the step takes far more or less time than its phases together",
     "clocks_disagree": "the worker's clock and the controller's disagree about how long the same steps took",
     "not_training": "the steps that were timed are not shown to train the network",
+    "replicas_differ": "the processes did not keep the same parameters, so they did not train one network",
+    "straggler": "one process is slower than the others, which wait for it in every step",
     "profiler_overhead": "the profiler changed the step, so its parts do not add up to the untraced step",
 }
 _EARLIER_CODES: Final = {"changed_by_looking": "profiler_overhead"}

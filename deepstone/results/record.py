@@ -10,6 +10,7 @@ from msgspec import Meta
 from deepstone.absent import Absent
 from deepstone.results.doubt import Doubt
 from deepstone.results.environment import Environment
+from deepstone.results.parallel import Parallel
 from deepstone.results.parts import (
     AtLeast0,
     Command,
@@ -237,6 +238,7 @@ class Draft(Part, frozen=True, kw_only=True):
     environment: Environment
     comparison: OrAbsent[Comparison]
     training: OrAbsent[Training] | None = None  # early records lack it
+    parallel: OrAbsent[Parallel] | None = None  # where there are several processes
     doubts: list[Doubt]
 
     def to_json(self) -> dict[str, Json]:

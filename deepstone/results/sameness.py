@@ -82,6 +82,48 @@ class SidesChecked(Part, frozen=True, kw_only=True):
     b: Comparable
 
 
+class SchemeSameness(Part, frozen=True, kw_only=True):
+    """Several processes against one that does the same, in float64. `ok`: they are equal; never with gradients that are
+    compressed with loss, whose distances are told all the same. `failure`: why it was not finished."""
+
+    ok: bool
+    equivalent: bool
+    gradient: OrAbsent[Distance]
+    update: OrAbsent[Distance]
+    replicas_equal: bool
+    loss: list[Number]
+    loss_of_one_process: list[Number]
+    failure: str | None = None
+
+    @staticmethod
+    def failed(reason: str, *, compression: str) -> SchemeSameness:
+        absent = Absent(reason)
+        return SchemeSameness(
+            ok=False,
+            equivalent=compression == "none",
+            gradient=absent,
+            update=absent,
+            replicas_equal=False,
+            loss=[],
+            loss_of_one_process=[],
+            failure=reason,
+        )
+
+    @property
+    def is_wrong(self) -> bool:
+        """Whether it should be the same and is not, or could not be checked."""
+        return not self.ok and (self.equivalent or self.failure is not None)
+
+    def why_not(self) -> str:
+        """One clause about what is wrong."""
+        if self.failure:
+            return self.failure
+        far = [each for each in (self.gradient, self.update) if not isinstance(each, Absent) and not each.ok]
+        if far:
+            return str(far[0])
+        return "replicas differ" if not self.replicas_equal else "compressed gradients are not those of one process"
+
+
 class AllSidesChecked(Part, frozen=True, kw_only=True):
     """Of more than two."""
 

@@ -23,6 +23,7 @@ from deepstone.measure.training import fault
 from deepstone.results.doubt import Doubt
 from deepstone.results.environment import Environment
 from deepstone.results.findings import Content, Finding
+from deepstone.results.parallel import Bucket, Launcher, Parallel, Rates
 from deepstone.results.parts import Json
 from deepstone.results.quantity import Quantity
 from deepstone.results.record import (
@@ -47,6 +48,7 @@ from deepstone.runner.conversation import JobFailed, variables_of
 from deepstone.runner.job import Job, storable
 from deepstone.runner.measurement import Launched, clock_cost_s
 from deepstone.runner.peaks import known_peaks
+from deepstone.setups.world import World
 from deepstone.store.rescue import save_refused
 
 _MEMORY: Final = ("host_peak_bytes", "device_allocated_bytes", "device_reserved_bytes")
@@ -113,6 +115,7 @@ def _draft(
         environment=environment_of(job, last),
         comparison=comparison or Absent("measured by itself"),
         training=_training(launches),
+        parallel=_parallel(job, launches, step),
         doubts=_doubts(job, measured, step, effort) if step else [],
     )
 
@@ -121,6 +124,31 @@ def _training(launches: Sequence[Launched]) -> Training | Absent:
     """Of the first launch: the others do the same."""
     evidence = next((launched.evidence for launched in launches if launched.evidence is not None), None)
     return Absent("the run ended before it was looked at") if evidence is None else evidence.training
+
+
+def _parallel(job: Job, launches: Sequence[Launched], step: Quantity | None) -> Parallel | Absent | None:
+    """Of the last launch; None where there is one process."""
+    world, last = World.of(job.request), launches[-1] if launches else Launched()
+    if not world.is_parallel:
+        return None
+    if not last.ranks:
+        return Absent("the run ended before its processes were described")
+    rates = Absent("nothing was measured to the end") if step is None else rates_of(world, job.batch / step.median)
+    sizes = () if last.prepared is None else last.prepared.known.bucket_bytes
+    return Parallel(
+        world=world.processes,
+        nodes=world.nodes,
+        local_batch=job.batch // world.processes,
+        launcher=Launcher(name="local", version=deepstone.__version__, argv=[]),
+        ranks=last.ranks,
+        buckets=[Bucket(bytes=size) for size in sizes] or Absent("the framework does not tell its buckets"),
+        communication=last.communication or Absent("not measured in a comparison"),
+        rates=rates,
+    )
+
+
+def rates_of(world: World, total_per_s: float) -> Rates:
+    return Rates(per_process=total_per_s / world.processes, per_node=total_per_s / world.nodes, total=total_per_s)
 
 
 def _samples(launches: Sequence[Launched]) -> Samples:
@@ -188,7 +216,8 @@ def _phases(job: Job, launches: Sequence[Launched]) -> StepPhases | Absent:
 
 def _why_no_phase(job: Job, name: str) -> Absent:
     if name == "communication":
-        return Absent("one process does not communicate")
+        several = World.of(job.request).is_parallel
+        return Absent("not measured in this run" if several else "one process does not communicate")
     if name in _IN_PHASE[job.phase]:
         return Absent("not apart from the rest in a step that is one program")
     return Absent(f"phase={job.phase} has none")
@@ -292,6 +321,9 @@ def _doubts(job: Job, launches: Sequence[Launched], step: Quantity, effort: Effo
         if launched.evidence is not None and (reason := fault(launched.evidence)):
             found.append(Doubt(code="not_training", detail=reason))
         found.extend(launched.noise_doubts)
+        found.append(doubts.replicas_differ(launched.differing))
+        if launched.communication is not None:
+            found.append(doubts.straggler(launched.communication.waiting_s, step))
         last = launched.blocks[-1]
         sample_s = min(last.step_s) * last.steps_per_sample
         if launched.on_gpu:

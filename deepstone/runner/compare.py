@@ -28,7 +28,7 @@ from deepstone.results import record as records
 from deepstone.results.record import Draft
 from deepstone.results.sameness import Comparable, SidesChecked
 from deepstone.runner.assemble import draft, now
-from deepstone.runner.conversation import Conversation, JobFailed, talking_to_worker
+from deepstone.runner.conversation import JobFailed
 from deepstone.runner.gpu_around import GpuAround, watching_gpu
 from deepstone.runner.job import Job
 from deepstone.runner.measurement import (
@@ -43,6 +43,7 @@ from deepstone.runner.measurement import (
     start,
 )
 from deepstone.runner.same_training import not_the_same_training
+from deepstone.runner.team import Talk, talking_to
 
 FEWEST_PAIRS: Final = 8  # where their number is fixed
 ROUNDS: Final = 6
@@ -69,7 +70,7 @@ class _Side:
     job: Job
     launches: list[Launched] = field(default_factory=list[Launched])
     failure: JobFailed | None = None
-    conversation: Conversation | None = None
+    conversation: Talk | None = None
     gpu: GpuAround = field(default_factory=GpuAround)
     steps_per_sample: int = 1
     samples: int = 1
@@ -79,7 +80,7 @@ class _Side:
     def launched(self) -> Launched:
         return self.launches[-1]
 
-    def talk(self) -> Conversation:
+    def talk(self) -> Talk:
         assert self.conversation is not None
         return self.conversation
 
@@ -216,7 +217,7 @@ def _group_apart(turn: Sequence[_Side], effort: Effort, share_s: float, on_progr
 def _begin(side: _Side, stack: ExitStack, effort: Effort, on_progress: OnProgress) -> None:
     side.launches.append(Launched(gpu=side.gpu))
     try:
-        side.conversation = stack.enter_context(talking_to_worker(side.job, timeout_s=effort.timeout_s))
+        side.conversation = stack.enter_context(talking_to(side.job, timeout_s=effort.timeout_s))
         start(side.conversation, side.job, side.launched, on_progress)
     except JobFailed as failure:
         raise _SideFailed(side, failure) from None

@@ -33,6 +33,7 @@ from deepstone.runner.replies import (
     Hello,
     InPlaceTimes,
     IsolatedPrograms,
+    Joined,
     KnownDetails,
     LayerFiles,
     Losses,
@@ -43,17 +44,20 @@ from deepstone.runner.replies import (
     Observed,
     PhaseTimes,
     Prepared,
+    Rendezvous,
     Reply,
     SampledValues,
 )
 from deepstone.runner.scratch import scratch_folder
 from deepstone.runner.worker_process import ProtocolError, WorkerEnded, WorkerProcess
 from deepstone.setups.axes import AUTO, cpu_list
+from deepstone.setups.request import Request
 from deepstone.supervise import Ending, ProcessTimeout
 
 R = TypeVar("R", bound=Part)
 
 PROTOCOL = 1
+FROZEN = "it is stopped: a signal or a debugger holds its process"
 
 
 class JobFailed(Exception):
@@ -92,6 +96,7 @@ class Conversation:
         self._deadline_s = deadline_s
         self._stage = "hello"
         self._scripted_clock = False
+        self._limit_s: float | None = None  # of the request that is under way
         self._ready = set[str]()  # programs that ran before
         self.round_trips: list[RoundTrip] = []  # every timed block so far, by both clocks
         self.steps = 0  # asked for so far, of the network that was prepared last
@@ -102,6 +107,32 @@ class Conversation:
         hello = self._ask("hello", Hello, protocol=PROTOCOL, affinity=cpus)
         self._scripted_clock = hello.framework.get("clock") == "scripted"
         return hello
+
+    @property
+    def request(self) -> Request:
+        return self._job.request
+
+    @property
+    def has_scripted_clock(self) -> bool:
+        return self._scripted_clock
+
+    def rendezvous(self, address: str) -> int:
+        """Have rank 0 wait for the others; the port at which they find it."""
+        return self._ask("rendezvous", Rendezvous, address=address).port
+
+    def join(self, *, rank: int, world: int, address: str, port: int) -> Joined:
+        """Have the worker meet the others of its group."""
+        transport, interface = self._job.request["transport"], self._job.request["interface"]
+        about = {"transport": transport, "interface": interface, "address": address, "port": port}
+        return self._ask("group", Joined, rank=rank, world=world, **about)
+
+    def restore(self) -> None:
+        """Have the worker take the parameters of rank 0."""
+        self._ask("restore", Reply)
+
+    def ask_to_stop(self) -> None:
+        """Have the worker ended, without waiting for it. Another thread may be waiting for its answer."""
+        self._worker.ask_to_stop()
 
     def prepare(self, job: Job | None = None) -> Prepared:
         """Up to and including the first step; of another job in the same environment if one is given."""
@@ -131,8 +162,19 @@ class Conversation:
             first_step=first_step,
         )
 
-    def block(self, *, samples: int, steps_per_sample: int = 1, lead: int = 0, program: str = "") -> BlockTimes:
+    def block(
+        self,
+        *,
+        samples: int,
+        steps_per_sample: int = 1,
+        lead: int = 0,
+        program: str = "",
+        patience_s: float | None = None,
+    ) -> BlockTimes:
+        """`patience_s`: how long this block may take, where that is known better than for the whole job."""
+        self._limit_s = None if patience_s is None else time.monotonic() + patience_s
         times = self._ask_timed("block", program, samples, steps_per_sample, lead)
+        self._limit_s = None
         self.steps += lead + samples * steps_per_sample
         return times
 
@@ -243,13 +285,18 @@ class Conversation:
         """What the worker sent, once it is known that it did not fail."""
         self._stage = what
         try:
-            self._worker.send({"do": what, **content}, deadline_s=self._deadline_s)
-            reply = self._worker.receive(deadline_s=self._deadline_s)
+            deadline_s = self._deadline_s if self._limit_s is None else min(self._deadline_s, self._limit_s)
+            self._worker.send({"do": what, **content}, deadline_s=deadline_s)
+            reply = self._worker.receive(deadline_s=deadline_s)
         except ProcessTimeout:
+            is_frozen = self._worker.is_frozen
             self._worker.stop()
-            raise self._failed(
-                "timeout", f"no answer to {what} within the time limit; raise it with --timeout"
-            ) from None
+            if is_frozen:
+                raise self._failed("timeout", FROZEN) from None
+            remedy = "within the time limit; raise it with --timeout"
+            if self._limit_s is not None and self._limit_s < self._deadline_s:
+                remedy = "in many times what it took before"
+            raise self._failed("timeout", f"no answer to {what} {remedy}") from None
         except WorkerEnded as gone:
             ending = gone.ending
             outcome: Outcome = "oom" if ending.oom_killed else "crashed"

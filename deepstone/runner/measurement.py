@@ -27,11 +27,14 @@ from deepstone.measure.statistics import Quantity, difference_of_medians, median
 from deepstone.measure.steady_state import settled, warmup_end
 from deepstone.measure.training import EARLY_STEPS, LATE_STEPS, Evidence, Look
 from deepstone.results.doubt import Doubt
+from deepstone.results.parallel import Communication, RankFacts
 from deepstone.results.record import Energy
-from deepstone.runner.conversation import Conversation, JobFailed
+from deepstone.runner.communication import measure_communication
+from deepstone.runner.conversation import JobFailed
 from deepstone.runner.gpu_around import GpuAround
 from deepstone.runner.job import Job
 from deepstone.runner.replies import BlockTimes, Hello, Prepared
+from deepstone.runner.team import Talk, Team
 
 # A timed sample lasts at least this long, so that the timestamps at its ends cost nothing that shows: reading the
 # host's clock takes 0.1 µs, recording a CUDA event some 5 µs of the host's time.
@@ -64,6 +67,7 @@ class Launched:
     """What one launch gave so far. Filled as it comes, so that a crash loses nothing that was measured before it."""
 
     hello: Hello | None = None
+    pids: list[int] = field(default_factory=list[int])  # of all processes
     prepared: Prepared | None = None
     blocks: list[BlockTimes] = field(default_factory=list[BlockTimes])
     stopped: str = ""
@@ -75,6 +79,9 @@ class Launched:
     gpu: GpuAround = field(default_factory=GpuAround)
     round_trips: list[RoundTrip] = field(default_factory=list[RoundTrip])
     loss: float | None = None
+    communication: Communication | None = None  # where there are several processes
+    ranks: list[RankFacts] = field(default_factory=list[RankFacts])
+    differing: list[str] = field(default_factory=list[str])  # parameters that replicas do not share
     evidence: Evidence | None = None
     step: Quantity | None = None  # the interval that ended the measuring, so that it need not be computed again
     calibration_samples: int = 0  # taken to find out how long a step is; warm-up at any rate
@@ -132,7 +139,7 @@ class Launched:
 
 
 def start(
-    conversation: Conversation, job: Job, launched: Launched, on_progress: OnProgress, *, beforehand: Job | None = None
+    conversation: Talk, job: Job, launched: Launched, on_progress: OnProgress, *, beforehand: Job | None = None
 ) -> None:
     """Up to and including the first step. Raises JobFailed when what was done is not what was asked.
 
@@ -140,6 +147,7 @@ def start(
     """
     on_progress("starting the framework", 0.0)
     launched.hello = conversation.hello()
+    launched.pids = conversation.pids if isinstance(conversation, Team) else [launched.hello.pid]
     if beforehand is not None:
         conversation.prepare(beforehand)
     on_progress("building the network", 0.0)
@@ -155,7 +163,7 @@ def start(
     )
 
 
-def measure(conversation: Conversation, job: Job, launched: Launched, effort: Effort, on_progress: OnProgress) -> None:
+def measure(conversation: Talk, job: Job, launched: Launched, effort: Effort, on_progress: OnProgress) -> None:
     """A whole launch."""
     start(conversation, job, launched, on_progress)
     assert launched.hello is not None
@@ -169,21 +177,27 @@ def measure(conversation: Conversation, job: Job, launched: Launched, effort: Ef
         _phases(conversation, launched, effort)
     on_progress("energy", 1.0)
     _energy(conversation, job, launched)
+    if isinstance(conversation, Team):
+        on_progress("communication", 1.0)
+        launched.communication = measure_communication(conversation, launched.recent_step_s, effort)
+        launched.phase_s["communication"] = launched.communication.exposed_s
     finish(conversation, launched)
 
 
 def noise_around(launches: Sequence[Launched]) -> Noise:
     """What reads the noise around the workers of these launches."""
-    pids = [launched.hello.pid for launched in launches if launched.hello is not None]
+    pids = [pid for launched in launches for pid in launched.pids]
     uuid = next((launched.gpu_uuid for launched in launches if launched.on_gpu), None)
     before = {pid for launched in launches for pid in launched.gpu.pids_before}
     return Noise(pids, gpu_uuid=uuid, gpu_pids_before=before)
 
 
-def finish(conversation: Conversation, launched: Launched) -> None:
+def finish(conversation: Talk, launched: Launched) -> None:
     """The loss, which tells whether the numbers were numbers, the memory, and whether all is still as asked."""
     launched.loss = conversation.losses(0)[-1]
     launched.memory = conversation.memory()
+    if isinstance(conversation, Team):
+        launched.ranks, launched.differing = conversation.facts(), conversation.differing
     reason = conversation.contradiction()
     launched.round_trips = conversation.round_trips
     conversation.close()
@@ -193,7 +207,7 @@ def finish(conversation: Conversation, launched: Launched) -> None:
         raise JobFailed("unsupported", f"{reason} by the end of the run", stage="observe")
 
 
-def calibrate(conversation: Conversation, launched: Launched, effort: Effort) -> tuple[int, int]:
+def calibrate(conversation: Talk, launched: Launched, effort: Effort) -> tuple[int, int]:
     """How many steps a sample needs, and how many samples a block; the steps run for it count as warm-up.
 
     The first of them are looked at: their blocks are asked for as those that will be timed.
@@ -212,7 +226,7 @@ def calibrate(conversation: Conversation, launched: Launched, effort: Effort) ->
     return _sizes(launched, effort)
 
 
-def look(conversation: Conversation, launched: Launched) -> Look:
+def look(conversation: Talk, launched: Launched) -> Look:
     """The loss and some values, outside all timed time."""
     evidence = launched.evidence
     assert evidence is not None
@@ -221,20 +235,20 @@ def look(conversation: Conversation, launched: Launched) -> Look:
     return Look(steps=conversation.steps, loss=loss, values=values)
 
 
-def look_at_loss(conversation: Conversation, launched: Launched) -> float:
+def look_at_loss(conversation: Talk, launched: Launched) -> float:
     assert launched.evidence is not None
     loss = conversation.losses(0)[-1]
     launched.evidence.losses.append((conversation.steps, loss))
     return loss
 
 
-def look_before_last(conversation: Conversation, launched: Launched) -> None:
+def look_before_last(conversation: Talk, launched: Launched) -> None:
     """Before the last timed block, where it is known which one that is."""
     assert launched.evidence is not None
     launched.evidence.before_last = look(conversation, launched)
 
 
-def look_at_the_end(conversation: Conversation, launched: Launched) -> None:
+def look_at_the_end(conversation: Talk, launched: Launched) -> None:
     """After all timed blocks: one more like them where nobody looked before the last, and a few steps to hold it
     against."""
     evidence, last = launched.evidence, launched.blocks[-1]
@@ -255,7 +269,7 @@ def _sizes(launched: Launched, effort: Effort) -> tuple[int, int]:
     return steps_per_sample, max(1, round(effort.block_s / max(step_s * steps_per_sample, 1e-9)))
 
 
-def _blocks(conversation: Conversation, launched: Launched, effort: Effort, on_progress: OnProgress) -> None:
+def _blocks(conversation: Talk, launched: Launched, effort: Effort, on_progress: OnProgress) -> None:
     steps_per_sample, samples = calibrate(conversation, launched, effort)
     launched.calibration_samples = len(launched.samples)
     spent_s = sum(block.total_s for block in launched.blocks)
@@ -325,7 +339,7 @@ def _relative_half_width(launched: Launched, target_share: float) -> float:
     return step.relative_half_width
 
 
-def _phases(conversation: Conversation, launched: Launched, effort: Effort) -> None:
+def _phases(conversation: Talk, launched: Launched, effort: Effort) -> None:
     assert launched.prepared is not None
     step_s = launched.recent_step_s
     steps = int(PHASE_BUDGET_SHARE * effort.budget_s / PHASE_ROUNDS / max(step_s, 1e-9))
@@ -342,7 +356,7 @@ def _phases(conversation: Conversation, launched: Launched, effort: Effort) -> N
     launched.phase_method = f"{timer} in steps of their own"
 
 
-def _phases_by_difference(conversation: Conversation, launched: Launched, steps: int) -> None:
+def _phases_by_difference(conversation: Talk, launched: Launched, steps: int) -> None:
     """Programs that do less and less of the step, run in turn: forward, forward and backward, the whole."""
     assert launched.prepared is not None
     phase = launched.prepared.value("phase")
@@ -361,7 +375,7 @@ def _phases_by_difference(conversation: Conversation, launched: Launched, steps:
     launched.phase_method = "difference of separately compiled programs, interleaved"
 
 
-def _energy(conversation: Conversation, job: Job, launched: Launched) -> None:
+def _energy(conversation: Talk, job: Job, launched: Launched) -> None:
     """One long block of its own, since counters move slowly and pauses between blocks would count as work."""
     meters = find_meters("gpu", gpu_uuid=launched.gpu_uuid) if launched.on_gpu else find_meters("cpu")
     if isinstance(meters, Absent):

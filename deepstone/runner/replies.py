@@ -33,6 +33,19 @@ class Hello(Reply, frozen=True, kw_only=True):
     import_s: float
 
 
+class Rendezvous(Reply, frozen=True, kw_only=True):
+    """Where rank 0 waits for the others."""
+
+    port: int
+
+
+class Joined(Reply, frozen=True, kw_only=True):
+    """How many processes the library itself counts, and which one it is."""
+
+    world: int
+    transport: str
+
+
 class Observed(Reply, frozen=True, kw_only=True):
     """What is in effect, by axis."""
 
@@ -48,10 +61,12 @@ class Observed(Reply, frozen=True, kw_only=True):
 
 class KnownDetails(Reply, frozen=True, kw_only=True):
     """Those of a framework's details that decide something. `gpu_uuid`: which board it is, since the framework's
-    numbering and the driver's need not agree. `onednn_by_layer`: what of oneDNN ran, by layer."""
+    numbering and the driver's need not agree. `onednn_by_layer`: what of oneDNN ran, by layer. `bucket_bytes`: of the
+    gradients that processes exchange, in their order."""
 
     gpu_uuid: str | None = None
     onednn_by_layer: tuple[tuple[str, list[str]], ...] = ()
+    bucket_bytes: tuple[int, ...] = ()
 
 
 class Prepared(Observed, frozen=True, kw_only=True, dict=True, rename={"told_phases": "phases"}):

@@ -5,10 +5,11 @@ from __future__ import annotations
 from deepstone.measure.effort import Effort
 from deepstone.results.record import Draft
 from deepstone.runner.assemble import draft, now
-from deepstone.runner.conversation import JobFailed, talking_to_worker
+from deepstone.runner.conversation import JobFailed
 from deepstone.runner.gpu_around import watching_gpu
 from deepstone.runner.job import Job
 from deepstone.runner.measurement import Launched, OnProgress, measure, no_progress
+from deepstone.runner.team import talking_to
 
 
 def run_job(job: Job, effort: Effort, on_progress: OnProgress = no_progress) -> Draft:
@@ -20,7 +21,7 @@ def run_job(job: Job, effort: Effort, on_progress: OnProgress = no_progress) -> 
         if reason:
             raise JobFailed("unsupported", reason, stage="plan")
         for number in range(effort.launches):
-            with watching_gpu(job) as gpu, talking_to_worker(job, timeout_s=effort.timeout_s) as conversation:
+            with watching_gpu(job) as gpu, talking_to(job, timeout_s=effort.timeout_s) as conversation:
                 launches.append(Launched(gpu=gpu))
                 measure(conversation, job, launches[-1], effort, _within(on_progress, number, effort.launches))
     except JobFailed as failure:

@@ -109,6 +109,19 @@ class WorkerProcess:
         """End the whole tree if it still lives: TERM, and KILL after the grace. Says how it ended, always the same."""
         return self._process.stop(grace_s=grace_s)
 
+    @property
+    def is_frozen(self) -> bool:
+        """Whether a signal or a debugger holds the process."""
+        try:
+            stat = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return False
+        return stat.rpartition(")")[2].split()[0] in ("T", "t")
+
+    def ask_to_stop(self) -> None:
+        """Have the keeper end the tree, and do not wait for that. Any thread may ask."""
+        self._process.ask_to_stop()
+
     def output_tail(self, limit: int = 4000) -> str:
         """The last characters of what the worker wrote on its standard output and error, safe to show on a terminal."""
         try:

@@ -30,9 +30,11 @@ CURRENT = (TORCH, TENSORFLOW, JAX)
 OFFERED = (*CURRENT, PADDLE, MXNET, THEANO, CHAINER, CNTK, CAFFE, ONNXRUNTIME)
 FORWARD_ONLY = (ONNXRUNTIME,)  # they run networks and do not train them
 FRAMEWORKS = (*OFFERED, FAKE)
+IN_PARALLEL = (TORCH, FAKE)  # train in several processes
 _NOT_THE_OLD = (*CURRENT, FAKE)  # honour what frameworks did not let one choose before about 2020
 
 MOST_BATCH = 2**20
+MOST_PROCESSES = 2**16
 
 # Instruction sets from narrow to wide, as oneDNN names them.
 ISA_ORDER = (
@@ -157,6 +159,37 @@ def format_cpus(cpus: list[int]) -> str:
     return "+".join(str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs)
 
 
+def _parse_batch(text: str) -> Value:
+    per_process = re.fullmatch(r"([0-9]{1,12})/process", text.lower())
+    digits = per_process[1] if per_process else text
+    if not re.fullmatch(r"[0-9]{1,12}", digits) or not 1 <= int(digits) <= MOST_BATCH:
+        raise UsageError(
+            f"batch={shown(text)}: must be a whole number from 1 to {MOST_BATCH}, or one for each process, as 8/process"
+        )
+    return f"{int(digits)}/process" if per_process else int(digits)
+
+
+def _parse_processes(text: str) -> Value:
+    lowered = text.lower()
+    if lowered == AUTO:
+        return AUTO
+    match = re.fullmatch(r"([0-9]{1,6})(/node)?", lowered)
+    if not match or not 1 <= int(match[1]) <= MOST_PROCESSES:
+        raise UsageError(
+            f"processes={shown(text)}: must be a whole number from 1 to {MOST_PROCESSES}, as many for each node, "
+            "as 4/node, or auto"
+        )
+    return f"{int(match[1])}/node" if match[2] else int(match[1])
+
+
+def _parse_interface(text: str) -> Value:
+    if text.lower() == AUTO:
+        return AUTO
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.@-]{0,14}", text):
+        raise UsageError(f"interface={shown(text)}: must be the name of a network interface, as in eth0, or auto")
+    return text
+
+
 def _parse_affinity(text: str) -> Value:
     return AUTO if text.lower() == AUTO else format_cpus(cpu_list(text))
 
@@ -180,7 +213,15 @@ _DECLARED = (
         help="Where the step runs; auto takes the first GPU the framework can use, else the CPU.",
         parse=_parse_device,
     ),
-    _count("batch", "Samples in one step.", default=32, most=MOST_BATCH),
+    Axis(
+        name="batch",
+        type="count",
+        values=("1…", "8/process"),
+        default=32,
+        honoured_by=FRAMEWORKS,
+        help="Samples in one step of the whole job; 8/process: so many for each of its processes.",
+        parse=_parse_batch,
+    ),
     _choice(
         "phase",
         ("forward", "gradient", "train"),
@@ -259,6 +300,71 @@ _DECLARED = (
         "Where the batch lies when a step begins: on the device, in host memory, or in page-locked host memory. "
         "From host memory it is copied in every step, which is the data phase.",
         default="resident",
+    ),
+    Axis(
+        name="processes",
+        type="processes",
+        values=(AUTO, "1…", "4/node"),
+        default=AUTO,
+        honoured_by=IN_PARALLEL,
+        help="How many processes train together, each with a share of the batch; auto: one on each node.",
+        parse=_parse_processes,
+    ),
+    _count("nodes", "On how many machines the processes run.", default=1, most=MOST_PROCESSES, honoured_by=IN_PARALLEL),
+    _choice(
+        "launcher",
+        ("local", "torchrun", "mpirun", "srun"),
+        "What starts the processes: Deepstone itself on this machine, or one of these engines.",
+        honoured_by=IN_PARALLEL,
+    ),
+    _choice(
+        "scheme",
+        ("data",),
+        "How the work is shared out. data: every process has the whole network and a part of the batch.",
+        honoured_by=IN_PARALLEL,
+    ),
+    _choice(
+        "transport",
+        ("gloo", "nccl", "mpi"),
+        "The library that moves gradients between processes: gloo or MPI on CPUs, NCCL on GPUs.",
+        honoured_by=IN_PARALLEL,
+    ),
+    _choice(
+        "collective",
+        ("allreduce", "reduce-broadcast"),
+        "How gradients are summed: all at once, or at one process that sends the sum to all, as Caffe's variants did.",
+        honoured_by=IN_PARALLEL,
+    ),
+    Axis(
+        name="interface",
+        type="name",
+        values=(AUTO, "eth0"),
+        default=AUTO,
+        honoured_by=IN_PARALLEL,
+        help="The network interface that the transport uses.",
+        parse=_parse_interface,
+    ),
+    _choice(
+        "overlap",
+        ("on", "off"),
+        "on: gradients are reduced in buckets while backward computes the rest; off: in one buffer after backward.",
+        honoured_by=IN_PARALLEL,
+    ),
+    _count("bucket", "Size of a bucket of gradients in MiB.", most=2**20, honoured_by=IN_PARALLEL),
+    _choice(
+        "compression",
+        ("none", "fp16", "powersgd", "onebit"),
+        "What becomes of gradients before they are sent: 16-bit numbers, a product of two thin matrices, or signs; the "
+        "last two keep what they leave out for the next step.",
+        default="none",
+        honoured_by=IN_PARALLEL,
+    ),
+    _count(
+        "accumulate",
+        "How many parts of its batch a process computes one after the other before it updates.",
+        default=1,
+        most=2**20,
+        honoured_by=IN_PARALLEL,
     ),
     _count("seed", "Fixes the initial weights, the batch and dropout.", default=0, least=0, most=2**31 - 1),
 )

@@ -39,6 +39,8 @@ def fits(name: str, asked: Value, done: str | int | float | bool) -> bool:
         return True
     if name == "framework":  # without a version it asks for any; tag and variant were checked when it was found
         return asked == str(done).partition("@")[0] or str(asked).startswith((f"{done}+", f"{done}-"))
+    if name == "processes":  # as many on each node
+        return str(asked).endswith("/node")
     if name == "isa":  # a limit, not an order
         return done in ISA_ORDER and ISA_ORDER.index(str(done)) <= ISA_ORDER.index(str(asked))
     return False

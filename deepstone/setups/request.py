@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from deepstone.errors import UsageError, nearest, shown
 from deepstone.setups.axes import AXES, Value
+from deepstone.setups.world import resolve_batch
 
 Request: TypeAlias = Mapping[str, Value]  # every axis has a value, `auto` included
 Choices: TypeAlias = dict[str, list[Value]]
@@ -38,8 +39,9 @@ def expand(choices: Choices) -> list[Request]:
 
 
 def complete(given: Mapping[str, Value]) -> Request:
-    """All axes in their declared order, defaults filled in."""
-    return {name: given.get(name, axis.default) for name, axis in AXES.items()}
+    """All axes in their declared order, defaults filled in; `batch` is that of the whole job."""
+    request = {name: given.get(name, axis.default) for name, axis in AXES.items()}
+    return {**request, "batch": resolve_batch(request["batch"], request)}
 
 
 def as_words(request: Request) -> list[str]:

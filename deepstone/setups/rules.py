@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from deepstone.setups.axes import AUTO, AXES, FORWARD_ONLY, FRAMEWORKS, Value
 from deepstone.setups.request import Request
+from deepstone.setups.world import BETWEEN_PROCESSES, World
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,7 +28,62 @@ def _framework(request: Request) -> str:
     return str(request["framework"]).partition("@")[0]
 
 
+def _is_parallel(request: Request) -> bool:
+    return World.of(request).is_parallel
+
+
 RULES = (
+    Rule(
+        reason=f"{', '.join(BETWEEN_PROCESSES)}: they are about what processes exchange, and there is one; give "
+        "processes=2 or more",
+        broken=lambda r: not _is_parallel(r) and any(r[name] != AXES[name].default for name in BETWEEN_PROCESSES),
+    ),
+    Rule(
+        reason="processes must be a multiple of nodes, so that every node has as many",
+        broken=lambda r: World.of(r).processes % World.of(r).nodes != 0,
+    ),
+    Rule(
+        reason="batch must be a multiple of processes x accumulate, so that all parts are equal; batch=8/process gives "
+        "each process 8 samples",
+        broken=lambda r: int(r["batch"]) % (World.of(r).processes * int(r["accumulate"])) != 0,
+    ),
+    Rule(
+        reason="processes train together; use phase=train",
+        broken=lambda r: _is_parallel(r) and r["phase"] != "train",
+    ),
+    Rule(
+        reason="accumulate adds up gradients before an update; use phase=train",
+        broken=lambda r: int(r["accumulate"]) > 1 and r["phase"] != "train",
+    ),
+    Rule(
+        reason="compiling a step that several processes share is not built; use compile=off",
+        broken=lambda r: _is_parallel(r) and r["compile"] not in (AUTO, "off"),
+    ),
+    Rule(
+        reason="processes of several nodes, and those that torchrun, mpirun or srun start, are not measured yet; use "
+        "launcher=local and one node",
+        broken=lambda r: World.of(r).nodes > 1 or r["launcher"] not in (AUTO, "local"),
+    ),
+    Rule(
+        reason="NCCL moves data between GPUs; on a CPU use transport=gloo or mpi",
+        broken=lambda r: _on_cpu(r) and r["transport"] == "nccl",
+    ),
+    Rule(
+        reason="transport=mpi needs processes that mpirun or srun started, which is not measured yet; use gloo",
+        broken=lambda r: r["transport"] == "mpi",
+    ),
+    Rule(
+        reason="collective=reduce-broadcast sums one buffer after backward; use overlap=off",
+        broken=lambda r: r["collective"] == "reduce-broadcast" and r["overlap"] == "on",
+    ),
+    Rule(
+        reason="collective=reduce-broadcast sums plain gradients; use compression=none",
+        broken=lambda r: r["collective"] == "reduce-broadcast" and r["compression"] != "none",
+    ),
+    Rule(
+        reason="overlap=off sends one buffer, so there are no buckets; leave out bucket or use overlap=on",
+        broken=lambda r: r["overlap"] == "off" and r["bucket"] != AUTO,
+    ),
     Rule(
         reason="ONNX Runtime runs networks and does not train them; use phase=forward",
         broken=lambda r: _framework(r) in FORWARD_ONLY and r["phase"] != "forward",

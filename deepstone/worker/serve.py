@@ -26,6 +26,20 @@ from typing import Any, Callable, Dict, List
 
 PROTOCOL = 1
 
+# What the axes of several processes are in effect where there is one. That of `accumulate` is the backend's own.
+ALONE = {
+    "processes": 1,
+    "nodes": 1,
+    "launcher": "local",
+    "scheme": "none",
+    "transport": "none",
+    "collective": "none",
+    "interface": "none",
+    "overlap": "none",
+    "bucket": "none",
+    "compression": "none",
+}
+
 
 def borrow_package() -> None:
     """Make `deepstone` importable without putting the folder that holds it, and so its neighbours, on the path.
@@ -47,6 +61,8 @@ class Worker:
         self._backend_module = backend_module
         self._backend: Any = None
         self._base: Any = None
+        self._group: Any = None  # the processes that train together, if there are several
+        self._whole_batch = 0  # of all of them
         self._isolated: Any = None  # the layer, ceiling or convolution that `isolated_block` times
         self._level_before_bytes = 0  # of the host's memory, before the network was built
         self._batch_bytes = 0
@@ -56,10 +72,13 @@ class Worker:
         """The reply to one request. Whatever goes wrong becomes a reply too: the controller decides what it means."""
         known: Dict[str, Callable[[Dict[str, Any]], Dict[str, Any]]] = {
             "hello": self._hello,
+            "rendezvous": self._rendezvous,
+            "group": self._join_group,
             "prepare": self._prepare,
             "block": self._block,
             "phases": self._phases,
             "losses": self._losses,
+            "restore": self._restore,
             "observe": self._observe,
             "dump": self._dump,
             "sample": self._sample,
@@ -118,6 +137,18 @@ class Worker:
             "import_s": import_s,
         }
 
+    def _rendezvous(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        return {"port": self._backend.open_rendezvous(request["address"])}
+
+    def _join_group(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        fields = ("rank", "world", "transport", "interface", "address", "port")
+        self._group = self._base.Group(**{name: request[name] for name in fields})
+        return dict(self._backend.join(self._group))
+
+    def _restore(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        self._backend.restore()
+        return {}
+
     def _prepare(self, request: Dict[str, Any]) -> Dict[str, Any]:
         self._level_before_bytes = host_bytes("VmRSS")
         start = time.perf_counter()
@@ -128,7 +159,7 @@ class Worker:
             start = self._backend.clock()
             self._backend.first_step()
             reply["first_step_s"] = self._backend.clock() - start
-            reply["effective"] = self._backend.observe()
+            reply["effective"] = self._in_effect()
             reply["details"] = self._backend.details()
         phases = self._backend.phases()
         reply["phases"] = list(phases) if phases is not None else False
@@ -147,17 +178,24 @@ class Worker:
             weights.setdefault(layer, {})[name] = flat[offset : offset + size].reshape(shape)
         samples: Any = None
         labels: Any = None
+        self._whole_batch = axes["batch"]
+        if self._group is not None:
+            axes = dict(axes, batch=axes["batch"] // self._group.world)
         if request["input_shape"]:  # else the model's own file says what its inputs are, and the backend makes them
-            samples, labels = synthetic_batch(request["input_shape"], request["classes"], axes["batch"], axes["seed"])
+            shape, classes = request["input_shape"], request["classes"]
+            samples, labels = synthetic_batch(shape, classes, self._whole_batch, axes["seed"])
+            if self._group is not None:
+                first = self._group.rank * axes["batch"]
+                samples, labels = samples[first : first + axes["batch"]], labels[first : first + axes["batch"]]
             self._batch_bytes = samples.nbytes + labels.nbytes
-        return self._base.Job(
-            graph=graph, weights=weights, samples=samples, labels=labels, request=axes, scratch=request["scratch"]
-        )
+        return self._base.Job(graph, weights, samples, labels, axes, request["scratch"], self._group)
 
     def _block(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """`samples` timed groups of `steps_per_sample` steps, after `lead` untimed steps."""
         backend = self._backend
         step = backend.step(request.get("program") or backend.phase())
+        if self._group is not None:
+            backend.barrier()
         for _ in range(request.get("lead", 0)):
             step()
         timing = time_steps(backend, step, request["samples"], request["steps_per_sample"])
@@ -191,7 +229,16 @@ class Worker:
     def _observe(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """What is in effect by now: of the process' state and, where a step can be observed, of one more step."""
         self._backend.observe_again()
-        return {"effective": self._backend.observe()}
+        return {"effective": self._in_effect()}
+
+    def _in_effect(self) -> Dict[str, Any]:
+        """What the backend tells, and what the worker itself has seen to: the share of the batch, and being alone."""
+        found = dict(self._backend.observe())
+        if self._group is not None:
+            found["batch"] = self._base.as_set(self._whole_batch)
+        else:
+            found.update({axis: self._base.as_observed(value) for axis, value in ALONE.items()})
+        return found
 
     def _dump(self, request: Dict[str, Any]) -> Dict[str, Any]:
         import numpy as np

@@ -330,7 +330,7 @@ class TestUnsupported:
         def start(*_arguments: object, **_options: object) -> None:
             raise AssertionError("a worker was started")
 
-        monkeypatch.setattr(run_module, "talking_to_worker", start)
+        monkeypatch.setattr(run_module, "talking_to", start)
         record = run(device="cpu", precision="tf32")
         assert record["outcome"] == "unsupported"
         assert record["failure"]["reason"].startswith("TF32 is a format of GPU matrix units")

@@ -21,6 +21,14 @@ RESOLVED: dict[str, Value] = {
     "inter_threads": 1,
     "affinity": "0-1",
     "isa": "avx512_core",
+    "processes": 2,
+    "launcher": "local",
+    "scheme": "data",
+    "transport": "gloo",
+    "collective": "allreduce",
+    "interface": "lo",
+    "overlap": "on",
+    "bucket": 25,
 }
 
 

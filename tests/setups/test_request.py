@@ -14,6 +14,8 @@ VALUES = {
     "framework": st.sampled_from(["auto", "torch", "fake", "torch@2.6.0", "torch@2.13.0+cpu"]),
     "device": st.sampled_from(["auto", "cpu", "gpu:0", "gpu:12"]),
     "affinity": st.sampled_from(["auto", "0", "0-3", "0+2+4-5"]),
+    "processes": st.sampled_from(["auto", 1, 2, 16, "4/node"]),
+    "interface": st.sampled_from(["auto", "eth0"]),
     **{
         name: st.sampled_from(axis.values) if axis.type == "choice" else st.integers(1, 4096)
         for name, axis in AXES.items()
@@ -89,7 +91,7 @@ def test_spaces_around_values_do_no_harm():
     [
         (["batch"], "'batch' is not AXIS=VALUE"),
         (["bach=8"], "bach: no such axis; did you mean batch"),
-        (["zzz=8"], "zzz: no such axis; known: affinity"),
+        (["zzz=8"], "zzz: no such axis; known: accumulate"),
         (["=8"], "no such axis"),
         (["batch=8", "batch=16"], "batch: given twice; write batch=A,B"),
         (["batch=8,8"], "a value is listed twice"),

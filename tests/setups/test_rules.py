@@ -31,6 +31,21 @@ EXAMPLES = [
     ({"device": "cpu", "input": "pinned"}, "page-locked", {"input": "host"}),
     ({"device": "cpu", "compile": "reduce-overhead"}, "CUDA graphs", {"compile": "default"}),
     ({"compile": "default", "checkpointing": "on"}, "choose one", {"compile": "off"}),
+    ({"overlap": "off"}, "there is one", {"processes": 2}),
+    ({"compression": "fp16", "nodes": 1}, "there is one", {"compression": "none"}),
+    ({"processes": 3, "nodes": 2, "batch": 6}, "a multiple of nodes", {"nodes": 1}),
+    ({"processes": 3}, "batch=8/process", {"batch": 33}),
+    ({"processes": 2, "accumulate": 3}, "batch=8/process", {"batch": "6/process"}),
+    ({"processes": 2, "phase": "forward"}, "train together", {"phase": "train"}),
+    ({"accumulate": 2, "phase": "gradient"}, "before an update", {"phase": "train"}),
+    ({"processes": 2, "compile": "default"}, "not built", {"compile": "off"}),
+    ({"processes": 2, "nodes": 2}, "not measured yet", {"nodes": 1}),
+    ({"processes": 2, "launcher": "srun"}, "not measured yet", {"launcher": "local"}),
+    ({"processes": 2, "device": "cpu", "transport": "nccl"}, "NCCL", {"transport": "gloo"}),
+    ({"processes": 2, "transport": "mpi"}, "mpirun", {"transport": "gloo"}),
+    ({"processes": 2, "collective": "reduce-broadcast", "overlap": "on"}, "overlap=off", {"overlap": "off"}),
+    ({"processes": 2, "collective": "reduce-broadcast", "compression": "onebit"}, "plain", {"compression": "none"}),
+    ({"processes": 2, "overlap": "off", "bucket": 4}, "no buckets", {"overlap": "on"}),
 ]
 
 

@@ -12,6 +12,7 @@ The script is JSON in DEEPSTONE_FAKE; every key is optional:
     later         further overrides, from the second step on ({})
     updates       how many are made before they stop (all) update_size   how far one goes (1.0)
     details       what else the first step showed ({})
+    ranks         {"1": {…}} more keys for one process of a group       world     how many it finds there (all)
     by            {"axis=value": {…}} more keys when the request has that value
     layers        {"NAME": [forward, backward]} shares of step_s; {"absent": reason}: not timed in place (equal shares)
     timestamps    how much longer a step with timestamps at layers takes (1.0)
@@ -19,8 +20,8 @@ The script is JSON in DEEPSTONE_FAKE; every key is optional:
     ceilings      what is reached per second: {"fp32": FLOPs, …, "copy": bytes, "link": bytes}; the rest is refused
     algorithms    of a convolution: {"NAME": seconds of a run, or text: why it cannot}; the first is picked
     memory        {"base": bytes, "per_sample": bytes, "limit": bytes} of a device; a batch beyond the limit fails
-    fault         {"at": "build" | "step" | "loss" | "ceiling NAME" | "attempt NAME" | "timing NAME", "step": n,
-                  "kind": …}, kind one of _FAULTS; attempts and timings are those of a convolution's algorithm
+    fault         {"at": "join" | "build" | "step" | "loss" | "ceiling NAME" | "attempt NAME" | "timing NAME",
+                  "step": n, "kind": …}, kind one of _FAULTS; attempts and timings are of a convolution's algorithm
 """
 
 from __future__ import annotations
@@ -43,6 +44,7 @@ import numpy as np
 from deepstone.backends.base import (
     Backend,
     ConvolutionTrial,
+    Group,
     InPlace,
     IsolatedLayer,
     Job,
@@ -55,6 +57,7 @@ from deepstone.backends.before_import import FAKE_SCRIPT
 from deepstone.setups.axes import AUTO
 
 _PROGRAM_SHARE = {"forward": 0.3, "gradient": 0.9, "train": 1.0}
+_SHARE_IN_GROUP = {"local": 0.7, "meet": 0.75, "exchange": 0.5}
 _WHAT_AUTO_MEANS: dict[str, Any] = {
     "framework": "fake@1",
     "device": "cpu",
@@ -67,6 +70,14 @@ _WHAT_AUTO_MEANS: dict[str, Any] = {
     "inter_threads": 1,
     "affinity": "0",
     "isa": "avx2",
+    "processes": 1,
+    "launcher": "local",
+    "scheme": "data",
+    "transport": "gloo",
+    "collective": "allreduce",
+    "interface": "lo",
+    "overlap": "on",
+    "bucket": 25,
 }
 
 
@@ -78,11 +89,22 @@ class FakeBackend(Backend):
         self._updates = 0
         self._random = random.Random()
         self._job: Job | None = None
+        self._group: Group | None = None
 
     def versions(self) -> dict[str, Any]:
         # What a clock shows that only plays its part cannot be held against real time.
         clock = {} if self._script.get("sleep", False) else {"clock": "scripted"}
         return {"name": "fake", "version": "1", **clock}
+
+    def open_rendezvous(self, address: str) -> int:
+        return 1
+
+    def join(self, group: Group) -> dict[str, Any]:
+        self._group = group
+        keys = self._script.get("ranks", {}).get(str(group.rank), {})
+        self._script = {**self._script, **keys}
+        self._maybe_fail("join")
+        return {"world": self._script.get("world", group.world), "transport": "none"}
 
     def build(self, job: Job) -> None:
         for condition, keys in self._script.get("by", {}).items():
@@ -103,7 +125,8 @@ class FakeBackend(Backend):
         return str(self._job.request["phase"])
 
     def step(self, program: str) -> Callable[[], None]:
-        share = self._script.get("programs", _PROGRAM_SHARE)[program] / self._share_of_job()
+        shares = {**_PROGRAM_SHARE, **_SHARE_IN_GROUP, **self._script.get("programs", {})}
+        share = shares[program] / self._share_of_job()
         return lambda: self._step(share, program)
 
     def _step(self, share: float, program: str) -> None:
@@ -143,7 +166,8 @@ class FakeBackend(Backend):
         shares = {"data": 0.0, "forward": 0.3, "backward": 0.6, "update": 0.1}
         whole = sum(shares[name] for name in names)
         for position, name in enumerate(names):
-            self._advance(self._script.get("phases", 1.0) * shares[name] / whole)
+            together = 1.0 if self._group is None else _SHARE_IN_GROUP["local"]  # phases are those of computing
+            self._advance(self._script.get("phases", together) * shares[name] / whole)
             mark(position)
         self._update(self.phase())
 

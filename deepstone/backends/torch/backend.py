@@ -13,17 +13,20 @@ from torch import fx, nn
 from deepstone.backends.base import (
     Backend,
     ConvolutionTrial,
+    Group,
     InPlace,
     IsolatedLayer,
     Job,
     LayerResult,
     Timestamps,
     Unsupported,
+    as_observed,
     memory_on_cpu,
     phases_of,
 )
 from deepstone.backends.torch.arrays import network_arrays
 from deepstone.backends.torch.ceilings import ceiling_program
+from deepstone.backends.torch.communicator import Communicator, communicator, open_store
 from deepstone.backends.torch.convolutions.trial import convolution_trial
 from deepstone.backends.torch.effective import Effects, Observed, observing
 from deepstone.backends.torch.in_place import InPlaceTimer
@@ -33,6 +36,7 @@ from deepstone.backends.torch.module_facts import ModuleFacts
 from deepstone.backends.torch.network import lowered
 from deepstone.backends.torch.onednn import primitives_by_layer
 from deepstone.backends.torch.own_module import OwnModule, RefusesDropout
+from deepstone.backends.torch.parallel import Replicas
 from deepstone.backends.torch.settings import Settings, apply
 from deepstone.backends.torch.trace import Tracer
 from deepstone.backends.torch.training import Batch, OwnBatch, Steps
@@ -64,6 +68,9 @@ class TorchBackend(Backend):
     _tracer: Tracer
     _in_place: InPlaceTimer | None = None
     _facts: ModuleFacts | None = None
+    _store: Any = None  # where rank 0 waits for the others
+    _communicator: Communicator | None = None
+    _replicas: Replicas | None = None
 
     def __init__(self) -> None:
         self._seen = Observed()
@@ -82,6 +89,25 @@ class TorchBackend(Backend):
             versions["gpu"] = torch.cuda.get_device_name()
         return versions
 
+    def open_rendezvous(self, address: str) -> int:
+        self._store = open_store(address)
+        return int(self._store.port)
+
+    def join(self, group: Group) -> dict[str, Any]:
+        self._communicator = communicator(group, self._store)
+        return {"world": self._communicator.world, "transport": self._communicator.transport}
+
+    def barrier(self) -> None:
+        assert self._communicator is not None
+        self._communicator.barrier()
+
+    def restore(self) -> None:
+        self._steps.restore()
+
+    def close(self) -> None:
+        if self._communicator is not None:
+            self._communicator.close()
+
     def build(self, job: Job) -> None:
         self._job = job
         self._in_place = None
@@ -90,6 +116,9 @@ class TorchBackend(Backend):
         self._graph = Graph.from_worker_json(job.graph)
         self._network = lowered(self._graph, job.weights, settings)
         self._model = self._compiled()
+        self._replicas = (
+            None if self._communicator is None else Replicas(self._network, self._communicator, job.request)
+        )
         self._steps = self._make_steps(job)
         self._step = self._steps.function()
         phases = self.phases()
@@ -98,11 +127,12 @@ class TorchBackend(Backend):
     def _make_steps(self, job: Job) -> Steps:
         steps = [module.step for module in self._network.modules() if isinstance(module, OwnModule)]
         if steps and (step := steps[0]) is not None:
-            tensors = step.spec.batch(job.request["batch"], job.request["seed"])
-            batch = OwnBatch(tensors, self._settings)
-            return Steps(self._model, batch, self._settings, make_optimizer=step.optimizer)
-        samples, labels = torch.from_numpy(job.samples), torch.from_numpy(job.labels)
-        return Steps(self._model, Batch(samples, labels, self._settings), self._settings)
+            share = 0 if job.group is None else job.group.rank  # another part of the whole batch for each process
+            tensors = step.spec.batch(job.request["batch"], job.request["seed"] + share)
+            own = OwnBatch(tensors, self._settings)
+            return Steps(self._model, own, self._settings, make_optimizer=step.optimizer, replicas=self._replicas)
+        batch = Batch(torch.from_numpy(job.samples), torch.from_numpy(job.labels), self._settings)
+        return Steps(self._model, batch, self._settings, replicas=self._replicas)
 
     def _compiled(self) -> nn.Module:
         if self._settings.compile_mode is None:
@@ -113,11 +143,18 @@ class TorchBackend(Backend):
         return self._settings.phase
 
     def step(self, program: str) -> Callable[[], None]:
+        if self._replicas is not None and program == "exchange":
+            return self._replicas.exchange
+        if self._replicas is not None and program in ("local", "meet"):
+            return self._steps.function(program)
         assert program == self._settings.phase, "torch times phases one by one, so it has one program"
         return self._step
 
     def first_step(self) -> None:
         self._observed_step()
+        if self._replicas is not None:  # which arranges what is exchanged anew after the first step
+            self._step()
+            self._step()
         if self._settings.device.type != "cpu":
             torch.cuda.reset_peak_memory_stats()
 
@@ -159,9 +196,16 @@ class TorchBackend(Backend):
             loss=self._steps.last_loss,
             opaque=bool(self._graph.opaque),
         )
-        return effects.of_every_axis()
+        found = effects.of_every_axis()
+        if self._replicas is not None:
+            found.update({axis: as_observed(value) for axis, value in self._replicas.effective().items()})
+        return found
 
     def details(self) -> dict[str, Any]:
+        found = self._details_of_device()
+        return found if self._replicas is None else {**found, "bucket_bytes": self._replicas.buckets()}
+
+    def _details_of_device(self) -> dict[str, Any]:
         if self._settings.device.type == "cpu":
             by_layer = primitives_by_layer(self._seen.onednn_log, self._graph, self._job.request["batch"])
             # Pairs, not keys: a layer may have any name, and the keys of a record may not.

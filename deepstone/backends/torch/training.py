@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from deepstone.backends.base import ADAM_LEARNING_RATE, ADAMW_DECAY, LEARNING_RATE, MOMENTUM, Unsupported
 from deepstone.backends.torch.own_step import MakesOptimizer, own_optimizer
+from deepstone.backends.torch.parallel import Replicas
 from deepstone.backends.torch.settings import Settings
 
 
@@ -90,9 +92,11 @@ class Steps:
         settings: Settings,
         *,
         make_optimizer: MakesOptimizer | None = None,
+        replicas: Replicas | None = None,
     ) -> None:
         self.last_loss: Tensor | None = None
-        self._model = model
+        self._model = model if replicas is None else replicas.model
+        self._replicas = replicas
         self._batch = batch
         self._settings = settings
         self._a_parameter = next(model.parameters(), None)
@@ -100,8 +104,10 @@ class Steps:
         scales = settings.autocast is torch.float16 and settings.phase != "forward"
         self._scaler = torch.amp.GradScaler(settings.device.type) if scales else None  # pyright: ignore[reportPrivateImportUsage]
 
-    def function(self) -> Callable[[], None]:
-        """The step of the job's phase."""
+    def function(self, program: str = "") -> Callable[[], None]:
+        """The step of the job's phase; in a group, of the phase `train`, one of its programs."""
+        if self._replicas is not None or self._settings.accumulate > 1:
+            return self._train_in_parts_function(program or "train")
         if self._settings.phase == "forward":
             return self._forward_function()
         if self._settings.phase == "gradient":
@@ -149,6 +155,55 @@ class Steps:
         tensors = [value for value in state.values() if isinstance(value, Tensor)]
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
 
+    def _train_in_parts_function(self, program: str) -> Callable[[], None]:
+        """One process among several, or one that adds up the gradients of parts of its batch."""
+        compute, finish = self._computing_function(program), self._reducing_function(program)
+        forget, update = self._forget_function(), self._update_function()
+
+        def step() -> None:
+            forget()
+            compute()
+            finish()
+            update()
+
+        return step
+
+    def _computing_function(self, program: str) -> Callable[[], None]:
+        """Forward and backward of all parts. Only with the last one may processes begin to exchange gradients."""
+        model, get, loss_of, backward = self._model, self._batch.get, self._loss_function(), self._backward_function()
+        parts, replicas = self._settings.accumulate, self._replicas
+        apart = nullcontext if replicas is None else replicas.apart
+        together = nullcontext if program == "train" else apart
+
+        def compute_all() -> None:
+            samples, labels = get()
+            with together():
+                self.last_loss = loss = loss_of(model, samples, labels)
+                backward(loss)
+
+        def compute_parts() -> None:
+            samples, labels = get()
+            total: Tensor | None = None
+            pairs = zip(_split(samples, parts), _split(labels, parts), strict=True)
+            for number, (some, their_labels) in enumerate(pairs, start=1):
+                with together() if number == parts else apart():
+                    loss = loss_of(model, some, their_labels) / parts
+                    backward(loss)
+                total = loss.detach() if total is None else total + loss.detach()
+            self.last_loss = total
+
+        return compute_all if parts == 1 else compute_parts
+
+    def _reducing_function(self, program: str) -> Callable[[], None]:
+        if self._replicas is None or program == "local":
+            return lambda: None
+        return self._replicas.meet if program == "meet" else self._replicas.reduce
+
+    def restore(self) -> None:
+        """Take parameters, buffers and the optimizer's state from rank 0."""
+        assert self._replicas is not None
+        self._replicas.restore(self._optimizer)
+
     def step_in_phases(self, mark: Callable[[int], None], model: nn.Module | None = None) -> None:
         """The same step with a mark at the end of data, forward, backward and update; `model` stands in for our own.
 
@@ -167,9 +222,10 @@ class Steps:
             forget()
         samples, labels = self._batch.get()
         mark(0)
-        self.last_loss = loss = self._loss_function()(model, samples, labels)
-        mark(1)
-        self._backward_function()(loss)
+        with nullcontext() if self._replicas is None else self._replicas.apart():
+            self.last_loss = loss = self._loss_function()(model, samples, labels)
+            mark(1)
+            self._backward_function()(loss)
         if phase == "gradient":
             forget()
             mark(2)
@@ -217,6 +273,16 @@ class Steps:
             self._batch.forget_gradient()
 
         return forget_all
+
+
+def _split(given: Any, parts: int) -> list[Any]:
+    """A batch, or the named tensors of one, in equal parts."""
+    if given is None:
+        return [None] * parts
+    if isinstance(given, Tensor):
+        return list(given.chunk(parts))
+    by_name = {name: tensor.chunk(parts) for name, tensor in given.items()}
+    return [{name: chunks[part] for name, chunks in by_name.items()} for part in range(parts)]
 
 
 def _plain_loss(model: nn.Module, samples: Tensor, labels: Tensor) -> Tensor:

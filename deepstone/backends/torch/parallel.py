@@ -1,0 +1,148 @@
+"""Data parallelism: every process has the whole network and a part of the batch, and gradients are averaged.
+
+    overlap=on    DistributedDataParallel reduces buckets of gradients while backward computes the rest
+    overlap=off   after backward, all gradients are packed into one buffer, which is reduced and unpacked
+
+The step as it is trained is the program `train`. `local` is the same step without communication, `meet` adds only that
+processes wait for each other: four bytes are reduced. Both let the replicas drift apart; `restore` undoes that.
+`exchange` reduces as much as a step does, and computes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Final
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from deepstone.backends.base import Unsupported
+from deepstone.backends.torch.communicator import Communicator
+from deepstone.backends.torch.compression import OneBit, PowerSgd, compress_buckets
+from deepstone.setups.axes import AUTO
+
+_MIB: Final = 2**20
+
+
+class Replicas:
+    """The network of one process among those of the others."""
+
+    def __init__(self, network: nn.Module, communicator: Communicator, request: dict[str, Any]) -> None:
+        self.communicator = communicator
+        self._network = network
+        self._compression = str(request["compression"])
+        self._by_root = request["collective"] == "reduce-broadcast"
+        self.overlaps = _overlaps(request, communicator)
+        self._met = torch.zeros(1, device=next(network.parameters()).device)
+        self._packed: _Packed | None = None
+        self._zeros: list[Tensor] = []
+        self._bucket_mib = None if request["bucket"] == AUTO else int(request["bucket"])
+        if self.overlaps:
+            model = DistributedDataParallel(network, bucket_cap_mb=self._bucket_mib)
+            compress_buckets(model, self._compression, communicator)
+            self.model: nn.Module = model
+        else:
+            self.model = network
+            self._packed = _Packed(communicator, self._compression, by_root=self._by_root)
+
+    def reduce(self) -> None:
+        """What is left to do after backward."""
+        if self._packed is not None:
+            self._packed.average([p.grad for p in self._network.parameters() if p.grad is not None])
+
+    def apart(self) -> AbstractContextManager[None]:
+        """Inside, backward does not communicate."""
+        return self.model.no_sync() if isinstance(self.model, DistributedDataParallel) else nullcontext()
+
+    def meet(self) -> None:
+        self.communicator.sum(self._met)
+
+    def exchange(self) -> None:
+        """As much as a step exchanges, with nothing computed beside it; what is exchanged does not matter."""
+        if self._packed is not None:
+            self._packed.average(self._stand_ins())
+        else:
+            for stand_in in self._stand_ins():
+                self.communicator.sum(stand_in)
+
+    def _stand_ins(self) -> list[Tensor]:
+        if not self._zeros:
+            like = next(self._network.parameters())
+            if self._packed is not None:
+                self._zeros = [torch.zeros_like(p) for p in self._network.parameters() if p.requires_grad]
+            else:
+                sizes = self.buckets()
+                self._zeros = [torch.zeros(size // like.element_size()).to(like) for size in sizes]
+        return self._zeros
+
+    def restore(self, optimizer: torch.optim.Optimizer | None) -> None:
+        """Take everything from rank 0."""
+        tensors = [tensor.detach() for tensor in (*self._network.parameters(), *self._network.buffers())]
+        for state in () if optimizer is None else optimizer.state.values():
+            tensors += [value for value in state.values() if isinstance(value, Tensor) and value.dim()]
+        for tensor in tensors:
+            self.communicator.send_from_root(tensor)
+
+    def effective(self) -> dict[str, Any]:
+        """What was read back of the axes between processes."""
+        found = {
+            "processes": self.communicator.world,
+            "transport": self.communicator.transport,
+            "scheme": "data",
+            "collective": "reduce-broadcast" if self._by_root else "allreduce",
+            "overlap": "on" if self.overlaps else "off",
+            "compression": self._compression,
+        }
+        if not self.overlaps:
+            return {**found, "bucket": "none"}
+        sizes = self.buckets()
+        return {**found, "bucket": self._bucket_mib or max(1, round(max(sizes, default=0) / _MIB))}
+
+    def buckets(self) -> list[int]:
+        """Bytes of each, in the order in which they are sent. Buckets are made anew after the first step."""
+        if not isinstance(self.model, DistributedDataParallel):
+            size = sum(p.numel() * p.element_size() for p in self._network.parameters() if p.requires_grad)
+            return [size]
+        told: dict[str, Any] = self.model._get_ddp_logging_data()  # pyright: ignore[reportPrivateUsage, reportUnknownVariableType]
+        text = str(told.get("rebuilt_bucket_sizes") or told.get("bucket_sizes") or "")
+        return [int(part) for part in text.replace(",", " ").split()]
+
+
+class _Packed:
+    """One buffer for all gradients, made when the first ones are there."""
+
+    def __init__(self, communicator: Communicator, compression: str, *, by_root: bool) -> None:
+        self._communicator = communicator
+        self._compression = compression
+        self._sum: Callable[[Tensor], None] = communicator.sum_by_root if by_root else communicator.sum
+        self._onebit = OneBit(communicator)
+        self._powersgd = PowerSgd(communicator)
+
+    def average(self, gradients: Sequence[Tensor]) -> None:
+        if self._compression == "powersgd":
+            self._powersgd.mean_(gradients)
+            return
+        buffer = torch.cat([gradient.reshape(-1) for gradient in gradients])
+        if self._compression == "onebit":
+            buffer = self._onebit.mean(buffer)
+        elif self._compression == "fp16":
+            narrow = buffer.div_(self._communicator.world).half()  # before it is summed, so that the sum stays in range
+            self._sum(narrow)
+            buffer = narrow.to(buffer.dtype)
+        else:
+            self._sum(buffer)
+            buffer /= self._communicator.world
+        parts = buffer.split([gradient.numel() for gradient in gradients])
+        for gradient, part in zip(gradients, parts, strict=True):
+            gradient.copy_(part.view_as(gradient))
+
+
+def _overlaps(request: dict[str, Any], communicator: Communicator) -> bool:
+    plain = request["collective"] in (AUTO, "allreduce")
+    if request["overlap"] == AUTO:
+        return communicator.transport != "mpi" and plain
+    if request["overlap"] == "on" and communicator.transport == "mpi":
+        raise Unsupported("MPI moves data only inside its calls, so nothing overlaps with backward; use overlap=off")
+    return request["overlap"] == "on"

@@ -1,0 +1,148 @@
+"""Do several processes train the network that one process trains?
+
+    one process      the whole batch in as many parts as there are processes, whose gradients are added up
+    several          each process has one of these parts
+
+    step 1   gradient g₁ of both                       steps 1 – 3   update p₃ - p₀ of both, with momentum
+
+Parts and not the whole batch, because batch norm takes its statistics from what one process has. Both must be equal to
+1e-9 in float64, on every rank: momentum on one rank alone leaves gradients right, and a sum instead of a mean leaves
+all replicas equal. Parameters themselves prove little: they hardly move in three steps. Compressed gradients are not
+those of one process, and no tolerance makes them so: how far they are is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deepstone.checks.workers import CHECK_BATCH, check_job
+from deepstone.errors import MissingError
+from deepstone.results.sameness import Distance, SchemeSameness
+from deepstone.runner.conversation import JobFailed, talking_to_worker
+from deepstone.runner.job import Job
+from deepstone.runner.team import talking_to_team
+from deepstone.setups.axes import AXES
+from deepstone.setups.world import BETWEEN_PROCESSES, World
+
+TOLERANCE: Final = 1e-9  # in float64; correct ones stay below 1e-10, and errors begin at 1e-3
+STEPS: Final = 3
+_FLOOR: Final = 1e-6  # of the largest array's norm: an array of zeros has no relative error
+
+Arrays = Mapping[str, NDArray[Any]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trained:
+    """What three steps did, in one process."""
+
+    gradients: Arrays
+    updates: Arrays
+    losses: Sequence[float]
+
+
+def check_scheme(job: Job, *, timeout_s: float) -> SchemeSameness:
+    """The job in float64, against one process that does the same."""
+    wide = check_job(job, batch=job.batch, phase="train", precision="fp64")
+    reason = wide.broken_rule
+    if reason:
+        return SchemeSameness.failed(f"unsupported: {reason}", compression=str(job.request["compression"]))
+    try:
+        alone, ranks = _alone(wide, timeout_s), _together(wide, timeout_s)
+    except JobFailed as failure:
+        return SchemeSameness.failed(
+            f"{failure.outcome}: {failure.reason}", compression=str(job.request["compression"])
+        )
+    except MissingError as error:
+        return SchemeSameness.failed(str(error), compression=str(job.request["compression"]))
+    return judged(alone, ranks, compression=str(job.request["compression"]))
+
+
+def as_checked(job: Job) -> Job:
+    """The job on as few samples as every part can have."""
+    parts = World.of(job.request).processes * int(job.request["accumulate"])
+    return check_job(job, batch=max(CHECK_BATCH, parts))
+
+
+def judged(alone: Trained, ranks: Sequence[Trained], *, compression: str = "none") -> SchemeSameness:
+    gradient = _worst([_distance(rank.gradients, alone.gradients, "gradient", r) for r, rank in enumerate(ranks)])
+    update = _worst([_distance(rank.updates, alone.updates, "update", r) for r, rank in enumerate(ranks)])
+    mean = [float(np.mean([rank.losses[step] for rank in ranks])) for step in range(STEPS)]
+    replicas = all(_same(rank.updates, ranks[0].updates) for rank in ranks)
+    return SchemeSameness(
+        ok=compression == "none" and gradient.ok and update.ok and replicas,
+        equivalent=compression == "none",
+        gradient=gradient,
+        update=update,
+        replicas_equal=replicas,
+        loss=mean,
+        loss_of_one_process=list(alone.losses),
+    )
+
+
+def _alone(job: Job, timeout_s: float) -> Trained:
+    world, defaults = World.of(job.request), {name: AXES[name].default for name in BETWEEN_PROCESSES}
+    parts = world.processes * int(job.request["accumulate"])
+    request = {**job.request, **defaults, "processes": 1, "nodes": 1, "launcher": "auto", "accumulate": parts}
+    with talking_to_worker(replace(job, request=request), timeout_s=timeout_s) as worker:
+        worker.hello()
+        worker.build()
+        before = _loaded(worker.dump("parameters"))
+        losses = worker.losses(1)
+        gradients = _loaded(worker.dump("gradients"))
+        losses += worker.losses(STEPS - 1)
+        after = _loaded(worker.dump("parameters"))
+    return Trained(gradients=gradients, updates=_difference(after, before), losses=losses)
+
+
+def _together(job: Job, timeout_s: float) -> list[Trained]:
+    with talking_to_team(job, timeout_s=timeout_s) as team:
+        team.hello()
+        team.build()
+        before = [_loaded(files) for files in team.dump("parameters")]
+        losses = team.losses_by_rank(1)
+        gradients = [_loaded(files) for files in team.dump("gradients")]
+        later = team.losses_by_rank(STEPS - 1)
+        after = [_loaded(files) for files in team.dump("parameters")]
+    return [
+        Trained(
+            gradients=gradients[rank],
+            updates=_difference(after[rank], before[rank]),
+            losses=[*losses[rank], *later[rank]],
+        )
+        for rank in range(len(before))
+    ]
+
+
+def _loaded(files: Mapping[str, Path]) -> dict[str, NDArray[Any]]:
+    return {name: np.load(path) for name, path in files.items()}
+
+
+def _difference(after: Arrays, before: Arrays) -> dict[str, NDArray[Any]]:
+    return {name: after[name] - before[name] for name in after}
+
+
+def _distance(found: Arrays, expected: Arrays, what: str, rank: int) -> Distance:
+    """That of the array that is furthest off."""
+    norms = {name: float(np.linalg.norm(array.ravel())) for name, array in expected.items()}
+    floor = _FLOOR * max(norms.values(), default=0.0)
+    errors = {
+        name: float(np.linalg.norm((found[name] - array).ravel())) / max(norms[name], floor, 1e-300)
+        for name, array in expected.items()
+    }
+    worst = max(errors, key=lambda name: errors[name] if np.isfinite(errors[name]) else np.inf)
+    what = f"{what} on rank {rank}"
+    return Distance.of(layer=worst, what=what, relative_error=errors[worst], tolerance=TOLERANCE)
+
+
+def _worst(distances: Sequence[Distance]) -> Distance:
+    return max(distances, key=lambda each: each.badness)
+
+
+def _same(one: Arrays, other: Arrays) -> bool:
+    return all(np.array_equal(one[name], other[name]) for name in one)

@@ -1,0 +1,85 @@
+"""What communication costs a step, from programs that do less and less of it, run in turns.
+
+    train      the real step
+    meet       the step without the exchange; processes only wait for each other
+    local      the step without any communication
+    exchange   the exchange alone, bucket by bucket, with nothing computed beside it
+
+    waiting of a rank = (meet - local of that rank) - meeting        meeting = the least of (meet - local) over ranks
+    exposed           = (train - meet) + meeting
+
+Time in a collective itself proves little: it holds waiting for others, and what overlaps with computing may slow that
+down. So nothing here reads it. A difference has an interval and may come out negative.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from deepstone.absent import Absent
+from deepstone.measure.effort import Effort
+from deepstone.measure.statistics import Quantity, difference_of_medians, median_of
+from deepstone.results.parallel import Communication
+from deepstone.runner.team import Team
+
+_ROUNDS: Final = 8
+_BUDGET_SHARE: Final = 0.5
+_FEWEST_STEPS: Final = 3  # of each program in a round
+_PROGRAMS: Final = ("train", "meet", "local", "exchange")
+METHOD: Final = "steps with less and less communication, in turns"
+
+Times = dict[str, list[list[float]]]  # program → what each round's steps took
+
+
+def measure_communication(team: Team, step_s: float, effort: Effort) -> Communication:
+    """The replicas are made equal again after it."""
+    steps = int(_BUDGET_SHARE * effort.budget_s / len(_PROGRAMS) / _ROUNDS / max(step_s, 1e-9))
+    steps = max(_FEWEST_STEPS, steps)
+    of_job: Times = {program: [] for program in _PROGRAMS}
+    of_ranks: list[Times] = [{program: [] for program in _PROGRAMS} for _ in team.ranks]
+    for program in _PROGRAMS:
+        team.block(samples=1, program=program)
+    for turn in range(_ROUNDS):
+        for program in _in_turn(turn):
+            of_job[program].append(team.block(samples=steps, program=program).step_s)
+            for rank, block in zip(of_ranks, team.last_blocks, strict=True):
+                rank[program].append(block.step_s)
+    team.restore()
+    return communication_of(of_job, of_ranks)
+
+
+def communication_of(of_job: Times, of_ranks: Sequence[Times]) -> Communication:
+    longer = [difference_of_medians(rank["meet"], rank["local"]) for rank in of_ranks]
+    meeting_s = min(each.median for each in longer)
+    exposed = _shifted(difference_of_medians(of_job["train"], of_job["meet"]), meeting_s)
+    alone = median_of([of_job["exchange"]])
+    return Communication(
+        exposed_s=exposed,
+        waiting_s=[_shifted(each, -meeting_s) for each in longer],
+        meeting_s=meeting_s,
+        alone_s=alone,
+        hidden_share=_hidden(exposed.median, alone.median),
+        local_step_s=median_of([of_job["local"]]),
+        method=METHOD,
+    )
+
+
+def _hidden(exposed_s: float, alone_s: float) -> float | Absent:
+    if not math.isfinite(alone_s) or alone_s <= 0:
+        return Absent("the exchange alone takes no time that could be measured")
+    return 1 - exposed_s / alone_s
+
+
+def _in_turn(turn: int) -> tuple[str, ...]:
+    """Another program is first in every round."""
+    first = turn % len(_PROGRAMS)
+    return _PROGRAMS[first:] + _PROGRAMS[:first]
+
+
+def _shifted(quantity: Quantity, by: float) -> Quantity:
+    median = quantity.median + by
+    if not quantity.has_interval:
+        return Quantity.alone(median, n=quantity.n, why=quantity.no_interval)
+    return Quantity.of(median=median, low=quantity.low + by, high=quantity.high + by, n=quantity.n)

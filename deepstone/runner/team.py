@@ -1,0 +1,347 @@
+"""The processes of one job as the controller talks to them. Every request goes to all ranks at once, and what they
+answer becomes the answer of the job, so that a job is measured as one worker is.
+
+    block    steps of rank 0 end   ───┤────┤──────┤
+             steps of rank 1 end   ──┤──────┤────┤
+             steps of the job end  ───┤─────┤─────┤   when the last rank is done: waiting for it is part of the step
+
+A rank that fails takes the others with it, since they wait for it. The failure of the job names the one that began.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean, median
+from typing import Final, Protocol, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from deepstone.absent import Absent
+from deepstone.errors import MissingError
+from deepstone.measure.doubts import RoundTrip
+from deepstone.results.parallel import RankFacts
+from deepstone.runner.conversation import FROZEN, Conversation, JobFailed, talking_to_worker
+from deepstone.runner.job import Job
+from deepstone.runner.replies import BlockTimes, Hello, Joined, Prepared
+from deepstone.setups.axes import AUTO
+from deepstone.setups.world import World
+
+R = TypeVar("R")
+
+PEERS_PATIENCE_S: Final = 3.0  # after one rank has failed, for the others to say what they know of it
+# A block may take so many times as long as its steps took before, and so much longer, before a rank counts as lost.
+_BLOCK_PATIENCE: Final = 10.0
+_BLOCK_GRACE_S: Final = 30.0
+_HERE: Final = "127.0.0.1"
+# What a library says when another rank is gone: a consequence, and not what went wrong.
+_LOST_A_PEER: Final = re.compile(
+    r"closed by peer|reset by peer|connection (was )?(closed|refused|reset)|broken pipe|timed? ?out|peer|"
+    r"remote process|unreachable",
+    re.IGNORECASE,
+)
+
+
+class Talk(Protocol):
+    """What measuring asks of a worker, or of several that train together."""
+
+    round_trips: list[RoundTrip]
+
+    @property
+    def steps(self) -> int: ...
+
+    def hello(self) -> Hello: ...
+
+    def prepare(self, job: Job | None = None) -> Prepared: ...
+
+    def block(self, *, samples: int, steps_per_sample: int = 1, lead: int = 0, program: str = "") -> BlockTimes: ...
+
+    def phases(self, steps: int) -> Mapping[str, list[float]]: ...
+
+    def losses(self, steps: int) -> list[float]: ...
+
+    def sample(self, kind: str, *, most: int) -> dict[str, NDArray[np.float64]]: ...
+
+    def memory(self) -> Mapping[str, int | Absent]: ...
+
+    def contradiction(self) -> str | None: ...
+
+    def close(self) -> object: ...
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankFailure:
+    rank: int
+    failure: JobFailed
+    at_s: float
+
+    @property
+    def blame(self) -> tuple[int, float]:
+        """Who began: a process that ended without a word or is held, then one that says something else than that it
+        lost a peer, then the first."""
+        failure = self.failure
+        ended = failure.signal is not None or failure.exit_code is not None or failure.reason == FROZEN
+        lost_a_peer = _LOST_A_PEER.search(self.failure.reason) is not None
+        return 0 if ended else 2 if lost_a_peer else 1, self.at_s
+
+
+class Team:
+    """Talks to all ranks. Use it as a context manager, inside those of its ranks: leaving it ends what still runs."""
+
+    def __init__(self, ranks: Sequence[Conversation], job: Job) -> None:
+        self.ranks = ranks
+        self.job = job
+        self.world = World.of(job.request)
+        self.round_trips: list[RoundTrip] = []
+        self.pids: list[int] = []
+        self.prepared: list[Prepared] = []  # by rank
+        self.memories: list[Mapping[str, int | Absent]] = []  # by rank
+        self.last_blocks: list[BlockTimes] = []  # by rank
+        self.differing: list[str] = []  # parameters that are not the same in all replicas
+        self._step_s = 0.0
+        self._pool = ThreadPoolExecutor(len(ranks), thread_name_prefix="rank")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        # Threads that wait for a worker must end before it is stopped: only one of us may read what it sends.
+        for conversation in self.ranks:
+            conversation.ask_to_stop()
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+    @property
+    def steps(self) -> int:
+        return self.ranks[0].steps
+
+    def hello(self) -> Hello:
+        """Start all frameworks, and have the processes meet."""
+        hellos = self._all(Conversation.hello)
+        self.pids = [hello.pid for hello in hellos]
+        port = self.ranks[0].rendezvous(_HERE)
+        groups = self._ask_all([_joining(rank, self.world.processes, port) for rank in range(len(self.ranks))])
+        for rank, group in enumerate(groups):
+            if group.world != self.world.processes:
+                raise MissingError(
+                    f"rank {rank} finds a world of size {group.world} and not of {self.world.processes}: the launcher "
+                    "and the library that processes communicate with are not of the same kind"
+                )
+        return replace_import_s(hellos[0], max(hello.import_s for hello in hellos))
+
+    def prepare(self, job: Job | None = None) -> Prepared:
+        assert job is None, "the ranks of a job prepare that job"
+        self.prepared = self._all(Conversation.prepare)
+        for rank, (prepared, conversation) in enumerate(zip(self.prepared, self.ranks, strict=True)):
+            reason = prepared.contradiction(conversation.request)
+            if reason:
+                raise JobFailed("unsupported", f"rank {rank}: {reason}", stage="prepare")
+        return self.prepared[0]
+
+    def block(self, *, samples: int, steps_per_sample: int = 1, lead: int = 0, program: str = "") -> BlockTimes:
+        """All ranks run as many steps, after one that is not timed: processes leave a barrier one after the other."""
+        lead += 1
+        expected_s = self._step_s * (lead + samples * steps_per_sample)
+        patience_s = _BLOCK_PATIENCE * expected_s + _BLOCK_GRACE_S if expected_s else None
+        begin_s = time.perf_counter()
+        self.last_blocks = self._all(
+            lambda rank: rank.block(
+                samples=samples, steps_per_sample=steps_per_sample, lead=lead, program=program, patience_s=patience_s
+            )
+        )
+        seen_s = time.perf_counter() - begin_s
+        block = of_the_job(self.last_blocks)
+        self._step_s = median(block.step_s)
+        if not self.ranks[0].has_scripted_clock:
+            claimed_s, lead_s = sum(block.step_s) * steps_per_sample, sum(block.step_s) * lead / samples
+            self.round_trips.append(RoundTrip(claimed_s=claimed_s, lead_s=lead_s, seen_s=seen_s))
+        return block
+
+    def facts(self) -> list[RankFacts]:
+        """What a record says of each rank."""
+        return [
+            RankFacts(
+                rank=rank,
+                node=self.world.node_of(rank),
+                device=prepared.value("device"),
+                threads=int(prepared.value("threads")),
+                cpus=prepared.value("affinity"),
+                host_peak_bytes=memory["host_peak_bytes"],
+            )
+            for rank, (prepared, memory) in enumerate(zip(self.prepared, self.memories, strict=True))
+        ]
+
+    def phases(self, steps: int) -> Mapping[str, list[float]]:
+        """Of computing, without communication: the mean over ranks. The replicas are made equal again."""
+        found = self._all(lambda rank: rank.phases(steps))
+        self.restore()
+        return {name: [fmean(each) for each in zip(*(rank[name] for rank in found), strict=True)] for name in found[0]}
+
+    def build(self) -> None:
+        """Prepare without a first step."""
+        self._all(Conversation.build)
+
+    def dump(self, kind: str) -> list[dict[str, Path]]:
+        """Arrays of every rank."""
+        return self._all(lambda rank: rank.dump(kind))
+
+    def losses_by_rank(self, steps: int) -> list[list[float]]:
+        return self._all(lambda rank: rank.losses(steps))
+
+    def restore(self) -> None:
+        """Have all ranks take the parameters of rank 0."""
+        self._all(Conversation.restore)
+
+    def losses(self, steps: int) -> list[float]:
+        """That of the whole batch: all ranks have as many samples."""
+        return [fmean(each) for each in zip(*self.losses_by_rank(steps), strict=True)]
+
+    def sample(self, kind: str, *, most: int) -> dict[str, NDArray[np.float64]]:
+        """Of rank 0. Those of the other replicas must be the same."""
+        first, *others = self._all(lambda rank: rank.sample(kind, most=most))
+        for other in others:
+            self.differing += [name for name in first if not np.array_equal(first[name], other[name], equal_nan=True)]
+        return first
+
+    def memory(self) -> Mapping[str, int | Absent]:
+        """That of the rank that has most."""
+        self.memories = self._all(Conversation.memory)
+        return {name: _most([memory[name] for memory in self.memories]) for name in self.memories[0]}
+
+    def contradiction(self) -> str | None:
+        found = self._all(Conversation.contradiction)
+        return next((f"rank {rank}: {reason}" for rank, reason in enumerate(found) if reason), None)
+
+    def close(self) -> object:
+        return self._all(Conversation.close)
+
+    def _all(self, ask: Callable[[Conversation], R]) -> list[R]:
+        return self._ask_all([ask] * len(self.ranks))
+
+    def _ask_all(self, asks: Sequence[Callable[[Conversation], R]]) -> list[R]:
+        """What all ranks answer, which they do at the same time; JobFailed or MissingError as soon as one fails."""
+        futures = [self._pool.submit(ask, rank) for ask, rank in zip(asks, self.ranks, strict=True)]
+        wait(futures, return_when=FIRST_EXCEPTION)
+        if any(future.done() and future.exception() is not None for future in futures):
+            raise self._explained(futures)
+        return [future.result() for future in futures]
+
+    def _explained(self, futures: Sequence[Future[R]]) -> Exception:
+        first_s = time.monotonic()
+        failures = self._failures(futures, first_s)
+        wait(futures, timeout=PEERS_PATIENCE_S)
+        for conversation in self.ranks:
+            conversation.ask_to_stop()
+        silent = [rank for rank, future in enumerate(futures) if not future.done()]
+        late = self._failures(futures, time.monotonic())
+        wait(futures)
+        failures += [each for each in late if each.rank not in {known.rank for known in failures}]
+        unexpected = next((e for f in futures if (e := f.exception()) and not isinstance(e, JobFailed)), None)
+        if unexpected is not None:
+            assert isinstance(unexpected, Exception)
+            return unexpected
+        return blamed(failures, silent)
+
+    def _failures(self, futures: Sequence[Future[R]], at_s: float) -> list[RankFailure]:
+        found: list[RankFailure] = []
+        for rank, future in enumerate(futures):
+            error = future.exception() if future.done() else None
+            if isinstance(error, JobFailed):
+                found.append(RankFailure(rank=rank, failure=error, at_s=at_s))
+        return found
+
+
+def blamed(failures: Sequence[RankFailure], silent: Sequence[int]) -> JobFailed:
+    """The failure of the job: that of the rank that began, and what became of the others."""
+    began, *others = sorted(failures, key=lambda each: each.blame)
+    failure, rank = began.failure, began.rank
+    reason = f"rank {rank}: {failure.reason}"
+    if others:
+        reason += f"; with it went {', '.join(f'rank {each.rank}' for each in others)}"
+    waiting = [number for number in silent if number != rank]
+    if waiting:
+        reason += f"; {', '.join(f'rank {number}' for number in waiting)} waited for it and was ended"
+    return JobFailed(
+        failure.outcome,
+        reason,
+        stage=failure.stage,
+        stderr_tail=failure.stderr_tail,
+        signal=failure.signal,
+        exit_code=failure.exit_code,
+    )
+
+
+def of_the_job(ranks: Sequence[BlockTimes]) -> BlockTimes:
+    """A step of the job ends when the last rank has ended it; all ranks read one clock."""
+    ends = [_ends(block) for block in ranks]
+    latest = [max(at) for at in zip(*ends, strict=True)]
+    per_sample = ranks[0].steps_per_sample
+    step_s = [max(0.0, end - before) / per_sample for before, end in pairwise(latest)]
+    return BlockTimes(
+        start_s=max(block.start_s for block in ranks),
+        steps_per_sample=per_sample,
+        step_s=step_s,
+        enqueue_s=max(block.enqueue_s for block in ranks),
+        total_s=latest[-1] - latest[0],
+    )
+
+
+def _ends(block: BlockTimes) -> list[float]:
+    """When the block began, and when each of its samples ended."""
+    ends = [block.start_s]
+    for step_s in block.step_s:
+        ends.append(ends[-1] + step_s * block.steps_per_sample)
+    return ends
+
+
+def replace_import_s(hello: Hello, import_s: float) -> Hello:
+    return Hello(pid=hello.pid, python=hello.python, framework=hello.framework, import_s=import_s)
+
+
+def _joining(rank: int, world: int, port: int) -> Callable[[Conversation], Joined]:
+    return lambda conversation: conversation.join(rank=rank, world=world, address=_HERE, port=port)
+
+
+def _most(values: Sequence[int | Absent]) -> int | Absent:
+    known = [value for value in values if not isinstance(value, Absent)]
+    return max(known) if len(known) == len(values) else values[0]
+
+
+def rank_jobs(job: Job) -> list[Job]:
+    """What each rank is to run: the job, with its share of the cores, and a GPU of its own if it is on one."""
+    world = World.of(job.request)
+    given = dict(job.request)
+    if given["threads"] == AUTO:
+        given["threads"] = max(1, job.machine.usable_cores // world.per_node)
+    given |= {"processes": world.processes, "launcher": "local"}
+    return [
+        replace(job, request={**given, "device": _device(given["device"], rank)}) for rank in range(world.processes)
+    ]
+
+
+def _device(asked: str | int, local_rank: int) -> str:
+    return f"gpu:{local_rank}" if str(asked).startswith("gpu") else str(asked)
+
+
+@contextmanager
+def talking_to_team(job: Job, *, timeout_s: float) -> Generator[Team, None, None]:
+    with ExitStack() as stack:
+        ranks = [stack.enter_context(talking_to_worker(each, timeout_s=timeout_s)) for each in rank_jobs(job)]
+        yield stack.enter_context(Team(ranks, job))
+
+
+@contextmanager
+def talking_to(job: Job, *, timeout_s: float) -> Generator[Talk, None, None]:
+    """One worker, or as many as the job has processes."""
+    if World.of(job.request).is_parallel:
+        with talking_to_team(job, timeout_s=timeout_s) as team:
+            yield team
+    else:
+        with talking_to_worker(job, timeout_s=timeout_s) as conversation:
+            yield conversation

@@ -1,0 +1,197 @@
+"""Several processes of one job, on the scripted backend: what becomes of their answers, and who is blamed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_jobs import MARK_VARIABLE, SOON_S, Script, carrying, fake_job, seconds_until_gone
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deepstone.errors import MissingError
+from deepstone.measure.effort import Effort
+from deepstone.runner import team
+from deepstone.runner.communication import communication_of
+from deepstone.runner.replies import BlockTimes
+from deepstone.runner.run import run_job
+from deepstone.runner.team import of_the_job, rank_jobs
+from deepstone.setups.axes import Value
+from deepstone.store.store import Store
+
+QUICK = Effort(budget_s=0.5, timeout_s=120.0)
+
+
+@pytest.fixture
+def run(store: Store):
+    def run(effort: Effort = QUICK, **axes: Value) -> Any:
+        return store.get(store.add(run_job(fake_job(**{"processes": 2, **axes}), effort)).id).to_json()
+
+    return run
+
+
+def block(start_s: float, *step_s: float, steps_per_sample: int = 1) -> BlockTimes:
+    total_s = sum(step_s) * steps_per_sample
+    return BlockTimes(
+        start_s=start_s, steps_per_sample=steps_per_sample, step_s=list(step_s), enqueue_s=total_s, total_s=total_s
+    )
+
+
+class TestStepsOfTheJob:
+    def test_a_step_ends_when_the_last_rank_has_ended_it(self):
+        found = of_the_job([block(0.0, 1.0, 1.0, 1.0), block(0.0, 2.0, 0.5, 0.6)])
+        assert found.step_s == pytest.approx([2.0, 0.5, 0.6])
+        assert found.total_s == pytest.approx(3.1)
+
+    def test_jitter_that_alternates_is_not_counted_twice(self):
+        """The longest duration of each step would say 2, 2; both ranks were done after 3."""
+        assert sum(of_the_job([block(0.0, 1.0, 2.0), block(0.0, 2.0, 1.0)]).step_s) == pytest.approx(3.0)
+
+    def test_it_begins_when_all_are_there(self):
+        found = of_the_job([block(10.0, 1.0), block(10.4, 0.6)])
+        assert (found.start_s, found.step_s) == (10.4, [pytest.approx(0.6)])
+
+    @given(
+        st.integers(1, 5).flatmap(
+            lambda n: st.lists(st.lists(st.floats(1e-6, 10), min_size=n, max_size=n), min_size=1, max_size=4)
+        ),
+        st.integers(1, 3),
+    )
+    def test_the_job_takes_as_long_as_its_slowest_rank(self, ranks: list[list[float]], steps_per_sample: int):
+        found = of_the_job([block(0.0, *steps, steps_per_sample=steps_per_sample) for steps in ranks])
+        longest_s = max(sum(steps) for steps in ranks) * steps_per_sample
+        assert sum(found.step_s) * steps_per_sample == pytest.approx(longest_s)
+        assert found.total_s == pytest.approx(longest_s)
+        assert all(step_s >= 0 for step_s in found.step_s)
+
+
+class TestCommunication:
+    def test_what_is_planted_is_found(self):
+        """Rank 1 is 4 ms slower; meeting costs 1 ms, and the exchange 3 ms more."""
+
+        def times(seconds: float) -> list[list[float]]:
+            return [[seconds] * 3] * 4
+
+        of_ranks = [
+            {"local": times(0.010), "meet": times(0.015), "train": times(0.018), "exchange": times(0.006)},
+            {"local": times(0.014), "meet": times(0.015), "train": times(0.018), "exchange": times(0.006)},
+        ]
+        found = communication_of(of_ranks[1], of_ranks)
+        assert found.meeting_s == pytest.approx(0.001)
+        assert [each.median for each in found.waiting_s] == pytest.approx([0.004, 0.0])
+        assert found.exposed_s.median == pytest.approx(0.004)
+        assert found.hidden_share == pytest.approx(1 - 4 / 6)
+
+
+class TestRanks:
+    def test_cores_are_shared_out(self):
+        jobs = rank_jobs(fake_job(processes=2))
+        cores = jobs[0].machine.usable_cores
+        assert [job.request["threads"] for job in jobs] == [max(1, cores // 2)] * 2
+        assert [job.request["threads"] for job in rank_jobs(fake_job(processes=2, threads=3))] == [3, 3]
+
+    def test_every_rank_has_a_gpu_of_its_own(self):
+        assert [job.request["device"] for job in rank_jobs(fake_job(processes=3, device="gpu:0", batch=9))] == [
+            "gpu:0",
+            "gpu:1",
+            "gpu:2",
+        ]
+
+
+class TestRecord:
+    def test_what_it_holds(self, run, script: Script):
+        script(noise=0.001)
+        record = run()
+        assert record["outcome"] == "ok"
+        assert record["summary"]["step_s"]["median"] == pytest.approx(0.01, rel=0.02)
+        assert record["setup"]["effective"]["processes"]["value"] == 2
+        assert record["setup"]["effective"]["batch"]["value"] == 8
+        parallel = record["parallel"]
+        assert (parallel["world"], parallel["local_batch"], parallel["nodes"]) == (2, 4, 1)
+        assert [rank["rank"] for rank in parallel["ranks"]] == [0, 1]
+        assert parallel["rates"]["total"] == pytest.approx(8 / 0.01, rel=0.02)
+        assert parallel["rates"]["per_process"] == pytest.approx(4 / 0.01, rel=0.02)
+        assert parallel["communication"]["exposed_s"]["median"] == pytest.approx(0.003, rel=0.1)
+        assert record["phases"]["communication_s"] == parallel["communication"]["exposed_s"]
+
+    def test_one_process_has_no_such_part(self, run):
+        record = run(processes=1)
+        assert "parallel" not in record
+        assert record["setup"]["effective"]["transport"] == {"value": "none", "source": "observed"}
+
+    def test_a_slow_rank_is_found(self, run, script: Script):
+        slow = {"programs": {"local": 1.3, "meet": 1.3, "exchange": 0.5, "train": 1.3, "forward": 0.3, "gradient": 0.9}}
+        fast = {"programs": {"local": 0.7, "meet": 1.3, "exchange": 0.5, "train": 1.3, "forward": 0.3, "gradient": 0.9}}
+        script(noise=0.001, ranks={"0": fast, "1": slow})
+        record = run()
+        waiting = record["parallel"]["communication"]["waiting_s"]
+        assert waiting[0]["median"] == pytest.approx(0.6 / 1.3 * 0.01, rel=0.1)
+        assert {"straggler"} <= {doubt["code"] for doubt in record["doubts"]}
+
+    def test_replicas_that_differ_are_doubted(self, run, script: Script):
+        script(ranks={"1": {"update_size": 2.0}})
+        assert "replicas_differ" in {doubt["code"] for doubt in run()["doubts"]}
+
+
+class TestFaults:
+    @pytest.mark.parametrize(
+        ("kind", "outcome", "told"),
+        [
+            ("exit", "crashed", "exited with code 7"),
+            ("error", "crashed", "scripted failure"),
+            ("segfault", "crashed", "SIGSEGV"),
+        ],
+    )
+    def test_the_rank_that_began_is_named(self, run, script: Script, kind: str, outcome: str, told: str):
+        script(ranks={"1": {"fault": {"at": "step", "step": 6, "kind": kind}}})
+        record = run()
+        assert record["outcome"] == outcome
+        assert record["failure"]["reason"].startswith("rank 1: ")
+        assert told in record["failure"]["reason"]
+
+    def test_another_number_of_processes_than_asked_for(self, run, script: Script):
+        script(world=1)
+        with pytest.raises(MissingError, match="world of size 1 and not of 2"):
+            run()
+
+    @pytest.mark.parametrize(
+        ("number", "outcome", "told"),
+        [(signal.SIGKILL, "crashed", "ended by SIGKILL"), (signal.SIGSTOP, "timeout", "is stopped")],
+    )
+    def test_a_process_that_is_killed_or_stopped_is_named(
+        self, run, script: Script, monkeypatch: pytest.MonkeyPatch, number: int, outcome: str, told: str
+    ):
+        monkeypatch.setattr(team, "_BLOCK_GRACE_S", 1.0)
+        mark = f"team-{os.getpid()}-{number}"
+        monkeypatch.setenv(MARK_VARIABLE, mark)
+        script(sleep=True, step_s=0.02)
+        attacker = threading.Thread(target=attack_a_worker, args=(mark, number))
+        attacker.start()
+        record = run(Effort(budget_s=100.0, timeout_s=100.0))
+        attacker.join()
+        assert record["outcome"] == outcome
+        assert record["failure"]["reason"].startswith("rank ")
+        assert told in record["failure"]["reason"]
+        assert seconds_until_gone(mark) < SOON_S
+
+
+def attack_a_worker(mark: str, number: int) -> None:
+    """Once both workers have measured for a while."""
+    end_s = time.monotonic() + 60
+    while time.monotonic() < end_s:
+        workers = [pid for pid in carrying(mark) if is_worker(pid)]
+        if len(workers) == 2:
+            time.sleep(3.0)
+            os.kill(workers[-1], number)
+            return
+        time.sleep(0.05)
+
+
+def is_worker(pid: int) -> bool:
+    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    return len(words) > 1 and words[1].endswith(b"serve.py")
