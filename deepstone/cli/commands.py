@@ -28,6 +28,7 @@ from deepstone.cli import (
     report,
     results,
     run,
+    scale,
     study,
     verify,
 )
@@ -91,6 +92,7 @@ app.command(
     epilog=compare.EXAMPLES,
     cls=compare.SidesCommand,
 )(compare.compare)
+app.command("scale", short_help="How much faster several processes train.", epilog=scale.EXAMPLES)(scale.scale)
 app.command("layers", short_help="Where the time goes, layer by layer.", epilog=layers.EXAMPLES)(layers.layers)
 app.command("memory", short_help="What a step takes of memory, layer by layer.", epilog=memory.EXAMPLES)(memory.memory)
 app.command("conv", short_help="Every algorithm on every convolution.", epilog=conv.EXAMPLES)(conv.conv)

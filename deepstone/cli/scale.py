@@ -1,0 +1,374 @@
+"""`deepstone scale`: how much faster several processes train than one."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from deepstone.absent import Absent, as_json
+from deepstone.cli.draw import draw_figure
+from deepstone.cli.jobs import first_look, print_plan, quiet_machine
+from deepstone.cli.options import (
+    Axes,
+    DryRun,
+    Image,
+    Json,
+    Model,
+    StorePath,
+    Timeout,
+    WaitUntilQuiet,
+    changed,
+    examples,
+    file,
+    image_size,
+    image_words,
+    seconds,
+    store_folder,
+)
+from deepstone.cli.output import Column, print_json, print_lines, print_table
+from deepstone.cli.progress import progress_bar
+from deepstone.errors import UsageError, nearest
+from deepstone.units import digits
+from deepstone.units import seconds as in_seconds
+
+if TYPE_CHECKING:
+    from deepstone.measure.effort import Effort
+    from deepstone.measure.scaling import ScalingPoint
+    from deepstone.models.load import LoadedModel
+    from deepstone.results.chart import Chart
+    from deepstone.results.parts import Json as JsonValue
+    from deepstone.results.quantity import Quantity
+    from deepstone.results.record import Record
+    from deepstone.runner.job import Job
+    from deepstone.runner.quiet import QuietMachine
+    from deepstone.setups.axes import Value
+    from deepstone.setups.request import Choices
+    from deepstone.store.store import Store
+
+EXAMPLES = examples(
+    "deepstone scale cifarnet processes=1,2,4 mode=strong batch=96 -o scale.svg",
+    "deepstone scale alexnet-owt processes=1,2 mode=weak batch=8/process --json",
+    before="mode=strong (the default) keeps the batch of the whole job, mode=weak that of each process.",
+)
+_WORDS: Final = {"mode": ("strong", "weak"), "base": ("best", "same")}
+
+
+def scale(
+    model: Model,
+    axes: Axes = None,
+    image: Image = None,
+    rounds: Annotated[
+        int, typer.Option("--rounds", help="So often each is measured, in turns.", metavar="N", min=1, max=100)
+    ] = 3,
+    budget: Annotated[float, seconds("--budget", "Stop a run after so many seconds of timed steps.")] = 10.0,
+    timeout: Timeout = 900.0,
+    wait_until_quiet: WaitUntilQuiet = None,
+    output: Annotated[Path | None, file("-o", "--output", help="Draw it: .svg, .png or .html.", metavar="FILE")] = None,
+    store: StorePath = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Measure how much faster several processes train than one: speed-up and efficiency, with intervals.
+
+    Every round measures the base and all numbers of processes; ratios are taken within a round. base=best (the
+    default) is the fastest single process over numbers of threads, base=same one with as many threads as each of the
+    most processes has. What is stored already is not measured again.
+    """
+    begin = first_look()
+    plan = _planned(model, list(axes or []), image, rounds, budget, timeout)
+    jobs = plan.all_jobs
+    if dry_run:
+        print_plan(jobs, as_json=json)
+        return
+    from deepstone.measure.effort import Effort
+
+    effort = Effort(target_share=0.02, budget_s=budget, timeout_s=timeout)
+    records = _measured(jobs, effort, store_folder(store), quiet_machine(begin, wait_until_quiet))
+    answer = _answer(plan, records)
+    if json:
+        print_json(answer)
+    else:
+        _show(answer)
+    if answer.failed:
+        raise typer.Exit(1)
+    draw_figure(_chart(answer), output)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Plan:
+    """`points`: by number of processes, one job for each round. `bases`: the same of every candidate, by its name."""
+
+    title: str
+    command: tuple[str, ...]
+    mode: str
+    points: Mapping[int, Sequence[Job]]
+    bases: Mapping[str, Sequence[Job]]
+
+    @property
+    def all_jobs(self) -> list[Job]:
+        """Round by round, in another order each time; each job once."""
+        order = random.Random(0)
+        found: dict[str, Job] = {}
+        for number in range(len(next(iter(self.points.values())))):
+            of_round = [jobs[number] for jobs in (*self.bases.values(), *self.points.values())]
+            found |= {job.id: job for job in order.sample(of_round, len(of_round))}
+        return list(found.values())
+
+
+def _planned(model: str, words: list[str], image: str | None, rounds: int, budget_s: float, timeout_s: float) -> _Plan:
+    from deepstone.exchange.load import load_model
+    from deepstone.setups.request import parse_words
+
+    asked = _own_words(words)
+    choices = parse_words([word for word in words if word.partition("=")[0] not in _WORDS])
+    counts = _counts(choices)
+    given = {name: values[0] for name, values in choices.items() if name != "processes"}
+    if asked["mode"] == "weak" and not str(given.get("batch", "")).endswith("/process"):
+        raise UsageError("mode=weak keeps the batch of each process; give it as batch=8/process")
+    loaded = load_model(model, frameworks=choices.get("framework", ()), timeout_s=timeout_s, image=image_size(image))
+    options = [*image_words(image), *changed(("--rounds", rounds, 3), ("--budget", budget_s, 10.0))]
+    command = ("deepstone", "scale", model, *words, *options)
+    points = {count: _jobs(loaded, {**given, "processes": count}, rounds, command) for count in counts}
+    bases = {
+        name: _jobs(loaded, {**given, **threads, "processes": 1}, rounds, command)
+        for name, threads in _base_threads(given, asked["base"], max(counts)).items()
+    }
+    return _Plan(title=loaded.graph.name, command=command, mode=asked["mode"], points=points, bases=bases)
+
+
+def _own_words(words: Sequence[str]) -> dict[str, str]:
+    """What is no axis: `mode` and `base`."""
+    found = {"mode": "strong", "base": "best"}
+    for word in words:
+        name, _, value = word.partition("=")
+        if name in _WORDS:
+            if value not in _WORDS[name]:
+                raise UsageError(f"{word}: not a value of {name}; {nearest(value, _WORDS[name])}")
+            found[name] = value
+    return found
+
+
+def _counts(choices: Choices) -> list[int]:
+    for name, values in choices.items():
+        if name != "processes" and len(values) > 1:
+            raise UsageError(f"{name}: scale takes one value; only processes may list several")
+    counts = choices.get("processes", [])
+    if not counts or not all(isinstance(count, int) for count in counts):
+        raise UsageError("scale needs numbers of processes, as in processes=1,2,4")
+    return sorted(int(count) for count in counts)
+
+
+def _base_threads(given: Mapping[str, Value], base: str, most: int) -> dict[str, dict[str, Value]]:
+    """Candidates for the one process that others are compared with."""
+    from deepstone.runner.job import Machine
+
+    if "threads" in given:
+        return {f"threads={given['threads']}": {}}
+    cores = Machine.here().usable_cores
+    if base == "same":
+        threads = max(1, cores // most)
+        return {f"threads={threads}": {"threads": threads}}
+    found: dict[str, dict[str, Value]] = {"threads=auto": {}}
+    for threads in sorted({1, max(1, cores // 2)} - {cores}):
+        found[f"threads={threads}"] = {"threads": threads}
+    return found
+
+
+def _jobs(loaded: LoadedModel, given: Mapping[str, Value], rounds: int, command: Sequence[str]) -> list[Job]:
+    from deepstone.runner.job import Machine
+    from deepstone.runner.new_job import make_job
+    from deepstone.setups.request import complete
+
+    machine, request = Machine.here(), complete(given)
+    return [make_job(loaded, request, machine, command, repetition=number) for number in range(1, rounds + 1)]
+
+
+def _measured(jobs: Sequence[Job], effort: Effort, folder: Path, quiet: QuietMachine) -> dict[str, Record]:
+    """By job. A run that is stored already is taken as it is, so that what was stopped goes on."""
+    from deepstone.runner.job import title
+    from deepstone.runner.run import run_job
+    from deepstone.store.store import Store
+
+    store = Store.open(folder)
+    store.probe()
+    found: dict[str, Record] = {}
+    with progress_bar(len(jobs)) as bar:
+        for job in jobs:
+            bar.begin(f"{title(job)} processes={job.request['processes']}")
+            known = _stored(store, job)
+            if known is None:
+                quiet.before([job], bar.say)
+                known = store.add(run_job(job, effort, bar.tell))
+                bar.say(f"stored {known.id}")
+            found[job.id] = known
+            bar.end()
+    return found
+
+
+def _stored(store: Store, job: Job) -> Record | None:
+    good = [record for run in store.runs_of(job.id) if (record := store.get(run)).outcome == "ok"]
+    return good[-1] if good else None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Answer:
+    plan: _Plan
+    base: str
+    base_records: Sequence[Record]
+    points: Sequence[ScalingPoint]
+    records: Mapping[int, Sequence[Record]]
+    failed: Mapping[int, str]
+
+    def to_json(self) -> dict[str, JsonValue]:
+        base = {"setup": self.base, "samples_per_s": _rate_of(self.base_records)}
+        return as_json(
+            {
+                "schema": 1,
+                "kind": "scale",
+                "model": self.plan.title,
+                "mode": self.plan.mode,
+                "command": list(self.plan.command),
+                "base": {**base, "runs": [record.id for record in self.base_records]},
+                "points": [self._point_json(point) for point in self.points],
+                "failed": [{"processes": count, "reason": reason} for count, reason in self.failed.items()],
+            }
+        )
+
+    def _point_json(self, point: ScalingPoint) -> dict[str, object]:
+        records = self.records[point.processes]
+        return {
+            "processes": point.processes,
+            "nodes": records[0].setup.requested.get("nodes", 1),
+            "batch": records[0].workload.batch,
+            "samples_per_s": point.samples_per_s,
+            "speedup": point.speedup,
+            "efficiency": point.efficiency,
+            "exposed_s": exposed_of(records),
+            "doubts": self.doubts(point),
+            "runs": [record.id for record in records],
+        }
+
+    def doubts(self, point: ScalingPoint) -> list[str]:
+        found = {doubt.code for record in self.records[point.processes] for doubt in record.doubts}
+        return sorted(found | ({"base_too_slow"} if point.is_beyond_ideal else set()))
+
+
+def exposed_of(records: Sequence[Record]) -> Quantity | Absent:
+    """What communication adds to a step: of the round in the middle."""
+    found = [
+        record.phases.communication_s
+        for record in records
+        if not isinstance(record.phases, Absent) and not isinstance(record.phases.communication_s, Absent)
+    ]
+    return sorted(found, key=lambda each: each.median)[len(found) // 2] if found else Absent("one process")
+
+
+def _rate_of(records: Sequence[Record]) -> list[float]:
+    return [rate for record in records if (rate := _rate(record))]
+
+
+def _rate(record: Record) -> float:
+    return 0.0 if isinstance(record.summary, Absent) else record.summary.samples_per_s.median
+
+
+def _answer(plan: _Plan, records: Mapping[str, Record]) -> _Answer:
+    from statistics import median
+
+    from deepstone.measure.scaling import scaling_points
+
+    bases = {name: [records[job.id] for job in jobs] for name, jobs in plan.bases.items()}
+    usable = {name: found for name, found in bases.items() if all(record.outcome == "ok" for record in found)}
+    if not usable:
+        reason = next(iter(bases.values()))[0].failure
+        raise UsageError(f"one process could not be measured: {'' if isinstance(reason, Absent) else reason.reason}")
+    base = max(usable, key=lambda name: median(_rate_of(usable[name])))
+    of_points = {count: [records[job.id] for job in jobs] for count, jobs in plan.points.items()}
+    good = {count: found for count, found in of_points.items() if all(record.outcome == "ok" for record in found)}
+    failed = {count: _why(found) for count, found in of_points.items() if count not in good}
+    rates = {count: _rate_of(found) for count, found in good.items()}
+    return _Answer(
+        plan=plan,
+        base=base,
+        base_records=usable[base],
+        points=scaling_points(rates, _rate_of(usable[base])),
+        records=good,
+        failed=failed,
+    )
+
+
+def _why(records: Sequence[Record]) -> str:
+    found = [record.failure for record in records]
+    return next((f"{each.reason}" for each in found if not isinstance(each, Absent)), "")
+
+
+def _show(answer: _Answer) -> None:
+    columns = [
+        Column(heading="processes", right=True),
+        Column(heading="batch", right=True),
+        Column(heading="images/s", right=True),
+        Column(heading="speed-up", right=True),
+        Column(heading="efficiency", right=True),
+        Column(heading="exposed\ncommunication", right=True, rank=1),
+        Column(heading="doubts", rank=2, wraps=20),
+    ]
+    rows = [
+        (
+            str(point.processes),
+            str(answer.records[point.processes][0].workload.batch),
+            digits(point.samples_per_s.median),
+            _in_words(point.speedup),
+            _in_words(point.efficiency),
+            _seconds(exposed_of(answer.records[point.processes])),
+            ", ".join(answer.doubts(point)),
+        )
+        for point in answer.points
+    ]
+    plan = answer.plan
+    rounds = len(answer.base_records)
+    print_lines([f"{plan.title}, {plan.mode} scaling over one process with {answer.base}, {rounds} rounds", ""])
+    print_table(columns, rows)
+    print_lines([f"{count} processes failed: {reason}" for count, reason in answer.failed.items()])
+
+
+def _in_words(quantity: Quantity) -> str:
+    if not quantity.has_interval:
+        return digits(quantity.median)
+    return f"{digits(quantity.median)} ({digits(quantity.low)} – {digits(quantity.high)})"
+
+
+def _seconds(quantity: Quantity | Absent) -> str:
+    return "–" if isinstance(quantity, Absent) else in_seconds(quantity.median)
+
+
+def _chart(answer: _Answer) -> Chart:
+    from deepstone.results.chart import Chart, ChartAxis, ChartPoint, ChartSeries
+
+    def series(name: str, field: str, panel: str) -> ChartSeries:
+        points = [ChartPoint(x=point.processes, y=getattr(point, field)) for point in answer.points]
+        return ChartSeries(name=name, points=points, panel=panel)
+
+    def ideal(panel: str, *, grows: bool) -> ChartSeries:
+        points = [ChartPoint(x=point.processes, y=point.processes if grows else 1) for point in answer.points]
+        return ChartSeries(name="ideal", points=points, panel=panel)
+
+    return Chart(
+        schema=1,
+        kind="chart",
+        title=f"{answer.plan.title}: {answer.plan.mode} scaling",
+        subtitle=f"over one process with {answer.base}; {len(answer.base_records)} rounds",
+        form="lines",
+        x=ChartAxis(label="processes", scale="linear"),
+        y=ChartAxis(label="over one process", scale="linear"),
+        series=[
+            series("speed-up", "speedup", "speed-up"),
+            ideal("speed-up", grows=True),
+            series("efficiency", "efficiency", "efficiency"),
+            ideal("efficiency", grows=False),
+        ],
+        commands=[" ".join(answer.plan.command)],
+    )

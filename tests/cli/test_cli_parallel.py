@@ -1,0 +1,104 @@
+"""Several processes as a user types them: run, scale, verify, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cli_kit import Cli, script
+
+SCALE = ("scale", "cifarnet", "framework=fake", "batch=96", "processes=1,2", "--rounds", 2, "--budget", 0.3)
+FASTER = script(noise=0.001, by={"processes=2": {"step_s": 0.006}})
+
+
+def test_a_run_tells_of_communication(cli: Cli) -> None:
+    words = ("run", "cifarnet", "framework=fake", "processes=2", "batch=8/process", "--budget", 0.3)
+    done = cli(*words, DEEPSTONE_FAKE=script(noise=0.001)).assert_ok()
+    assert "batch 16" in done.out
+    assert "communication 3" in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("processes=0",), "processes"),
+        (("processes=2/nod",), "4/node"),
+        (("batch=8/proc",), "8/process"),
+        (("interface=a b",), "interface"),
+        (("overlap=maybe",), "overlap"),
+    ],
+)
+def test_wrong_words(reader: Cli, words: tuple[str, ...], told: str) -> None:
+    reader("run", "cifarnet", *words).assert_error(2, told)
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("processes=3", "batch=32"), "batch=8/process"),
+        (("processes=2", "phase=forward"), "phase=train"),
+        (("overlap=off",), "there is one"),
+        (("processes=2", "launcher=mpirun"), "not measured yet"),
+        (("processes=2", "transport=mpi"), "not measured yet"),
+        (("nodes=2",), "not measured yet"),
+        (("processes=2", "collective=reduce-broadcast", "overlap=on"), "overlap=off"),
+        (("processes=2", "collective=reduce-broadcast", "compression=onebit"), "compression=none"),
+        (("processes=2", "overlap=off", "bucket=4"), "no buckets"),
+        (("processes=2", "device=cpu", "transport=nccl"), "gloo"),
+    ],
+    ids=str,
+)
+def test_what_makes_no_sense_is_told_before_anything_starts(reader: Cli, words: tuple[str, ...], why: str) -> None:
+    (job,) = reader("run", "cifarnet", "framework=fake", *words, "--dry-run", "--json").assert_ok().json
+    assert why in job["can_run"]
+
+
+@pytest.mark.parametrize("command", ["layers", "conv", "memory"])
+def test_what_looks_into_one_process_refuses_several(reader: Cli, command: str) -> None:
+    reader(command, "cifarnet", "framework=fake", "processes=2").assert_error(2, "one process")
+
+
+class TestScale:
+    def test_in_json_and_again_without_measuring(self, cli: Cli, tmp_path: Path) -> None:
+        first = cli(*SCALE, "--json", "-o", tmp_path / "scale.svg", DEEPSTONE_FAKE=FASTER).assert_ok()
+        answer = first.json
+        assert (answer["mode"], [point["processes"] for point in answer["points"]]) == ("strong", [1, 2])
+        one, two = answer["points"]
+        assert one["speedup"]["median"] == pytest.approx(1.0, rel=0.05)
+        assert two["speedup"]["median"] == pytest.approx(10 / 6, rel=0.05)
+        assert two["efficiency"]["median"] == pytest.approx(5 / 6, rel=0.05)
+        assert two["exposed_s"]["median"] > 0
+        assert len(two["runs"]) == 2
+        assert "speed-up" in (tmp_path / "scale.svg").read_text()
+        runs = len(cli.runs())
+        again = cli(*SCALE, "--json", DEEPSTONE_FAKE=FASTER).assert_ok()
+        assert again.json["points"] == answer["points"]
+        assert len(cli.runs()) == runs
+
+    def test_in_words(self, cli: Cli) -> None:
+        weak = ("scale", "cifarnet", "framework=fake", "batch=8/process", "processes=1,2", "mode=weak", "base=same")
+        done = cli(*weak, "--rounds", 1, "--budget", 0.3, DEEPSTONE_FAKE=script(noise=0.001)).assert_ok()
+        assert "weak scaling over one process with threads=" in done.out
+        assert done.out.splitlines()[-1].split()[:2] == ["2", "16"]
+
+    @pytest.mark.parametrize(
+        ("words", "told"),
+        [
+            (("cifarnet",), "processes=1,2,4"),
+            (("cifarnet", "processes=1,2", "mode=wek"), "did you mean weak"),
+            (("cifarnet", "processes=1,2", "mode=weak", "batch=8"), "8/process"),
+            (("cifarnet", "processes=1,2", "layout=nchw,nhwc"), "one value"),
+        ],
+    )
+    def test_wrong_words(self, reader: Cli, words: tuple[str, ...], told: str) -> None:
+        reader("scale", *words).assert_error(2, told)
+
+
+@pytest.mark.slow
+def test_verify_proves_that_it_is_the_same_training(reader: Cli) -> None:
+    found = reader("verify", "cifarnet", "framework=torch", "processes=2", "threads=1", "--json").assert_ok().json
+    data = found["parallel"]["data"]
+    assert data["ok"] is True
+    assert data["gradient"]["relative_error"] <= 1e-9
+    assert data["update"]["relative_error"] <= 1e-9
+    assert len(data["loss"]) == 3
