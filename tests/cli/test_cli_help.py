@@ -18,6 +18,7 @@ COMMANDS = (
     ("axes",),
     ("run",),
     ("compare",),
+    ("scale",),
     ("verify",),
     ("layers",),
     ("memory",),
