@@ -169,6 +169,12 @@ class Wiring:
     def _slices(self, layer: CaffeLayer, points: tuple[int, ...]) -> None:
         (source,) = self._inputs(layer)
         channels, parts = self._shapes[source][0], len(layer.tops)
+        if len(self._shapes[source]) == 1:
+            raise self._wrong(
+                layer.line,
+                f"layer {layer.name!r}: slices {channels} flat numbers; only channels of images can be sliced. Take "
+                "it and what joins its tops away, or write the network as a torch module and measure FILE.py:FUNCTION",
+            )
         if not points and channels % parts:
             raise self._wrong(
                 layer.line, f"layer {layer.name!r}: {channels} channels cannot be split into {parts} equal parts"

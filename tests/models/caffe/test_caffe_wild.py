@@ -171,6 +171,10 @@ def test_where_images_come_from_does_not_matter_if_their_size_is_given() -> None
         ('layer { name: "x" type: "Wonder" bottom: "conv" top: "x" }', "FILE.py:FUNCTION"),
         ('layer { name: "x" type: "Softmax" bottom: "conv" top: "x" }', "--input a size that leaves one pixel"),
         ('layer { name: "x" type: "BatchNorm" bottom: "ip conv" top: "x" }', "take it and its Scale away"),
+        (
+            'layer { name: "x" type: "Slice" bottom: "ip conv" top: "a" top: "b" }',
+            "only channels of images can be sliced",
+        ),
     ],
 )
 def test_what_a_graph_cannot_have_is_refused_with_the_remedy(text: str, told: str) -> None:
