@@ -163,6 +163,7 @@ def test_the_size_of_images_is_given_where_the_file_leaves_it_open(measurer: Cli
     found = measurer(*words, "-input", "1x6x7", "--json").assert_ok().json
     command = found["command"]
     assert command[command.index("--input") + 1] == "1x6x7"
+    assert found["workload"]["batch"] == 4
 
 
 @pytest.mark.parametrize(

@@ -134,12 +134,13 @@ def _with_labels(layer: CaffeLayer, batch: int, image: tuple[int, ...]) -> list[
         layer.fields.error("needs a batch_size")
     first = (batch, *image) if image else ()
     shapes = [first, *[(batch,)] * (len(layer.tops) - 1)]
-    return [_source(layer, top, shape) for top, shape in zip(layer.tops, shapes, strict=False)]
+    return [_source(layer, top, shape, batch) for top, shape in zip(layer.tops, shapes, strict=False)]
 
 
-def _source(layer: CaffeLayer, top: str, shape: tuple[int, ...]) -> Source:
+def _source(layer: CaffeLayer, top: str, shape: tuple[int, ...], batch: int | None = None) -> Source:
     unknown = "" if shape else f"nothing tells the size of its images, and {layer.type} files are not opened; {REMEDY}"
-    return Source(blob=top, name=layer.name, line=layer.line, shape=shape, batch=_batch(shape), unknown=unknown)
+    batch = batch or _batch(shape)  # a file may tell the batch and no size
+    return Source(blob=top, name=layer.name, line=layer.line, shape=shape, batch=batch, unknown=unknown)
 
 
 def _shapes(shapes: Sequence[Fields]) -> list[tuple[int, ...]]:

@@ -30,6 +30,10 @@ def test_a_given_size_stands_for_what_the_file_says_or_leaves_open(begin: str) -
     assert graph.shapes["conv"] == (2, 6, 6)
 
 
+def test_the_batch_stays_the_file_s_own() -> None:
+    assert network((DATABASE + NET).encode(), file="net.prototxt", name="net", image_size=(1, 8, 8)).batch == 64
+
+
 def test_without_a_size_the_remedy_is_told() -> None:
     with pytest.raises(GraphError, match=r"line 1: 'd': nothing tells the size.*--input 3x224x224"):
         read(DATABASE + NET, None)
