@@ -85,7 +85,7 @@ def _chart(request: FigureRequest, found: Sequence[Star]) -> Chart | Absent:
         subtitle=request.subtitle,
         form=request.form,
         x=_x(request, shown),
-        y=_y(request, shown),
+        y=_y(request, shown, used),
         series=_series(shown),
         gaps=[one.gap(why) for one, why in gaps[:MOST_POINTS]],
         caption=[
@@ -154,13 +154,16 @@ def _x_scale(request: FigureRequest, points: Sequence[SeriesPoint]) -> ChartScal
     return "log" if min(numbers) > 0 and max(numbers) >= 4 * min(numbers) else "linear"
 
 
-def _y(request: FigureRequest, points: Sequence[SeriesPoint]) -> ChartAxis:
+def _y(request: FigureRequest, points: Sequence[SeriesPoint], used: Sequence[Record]) -> ChartAxis:
     if request.form == "ratios":
         return ChartAxis(label="speed against the base", unit="ratio", scale="log")
     measure = measure_named(request.y)
+    label, unit = measure.label, measure.unit
+    if unit == "images/s" and any(record.workload.sample for record in used):
+        label, unit = "samples per second", "samples/s"
     medians = [one.y.median for one in points if not isinstance(one.y, Absent)]
     wide = min(medians) > 0 and max(medians) > _LOG_FROM * min(medians)
-    return ChartAxis(label=measure.label, unit=measure.unit, scale="log" if wide else "linear")
+    return ChartAxis(label=label, unit=unit, scale="log" if wide else "linear")
 
 
 def _caption(request: FigureRequest, found: Sequence[Star], used: Sequence[Record]) -> list[str]:

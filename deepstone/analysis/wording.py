@@ -51,9 +51,12 @@ def rate(case: Case) -> str:
     """42.3 images/s (41.0 – 43.6); a few samples give no interval worth printing. Of a case that was measured."""
     speed = case.samples_per_s
     assert isinstance(speed, Quantity)
+    workload = case.record.workload
+    speed = speed.scaled(workload.things_per_sample)
+    told = f"{digits(speed.median)} {workload.things}/s"
     if case.is_thin:
-        return f"about {digits(speed.median)} images/s ({counted(speed.n, 'sample')} only)"
-    return f"{digits(speed.median)} images/s ({span(speed)})"
+        return f"about {told} ({counted(speed.n, 'sample')} only)"
+    return f"{told} ({span(speed)})"
 
 
 def span(value: Quantity, shown: Callable[[float], str] = digits) -> str:

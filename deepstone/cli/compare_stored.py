@@ -128,7 +128,10 @@ def _side_lines(name: str, case: Case) -> Iterator[str]:
     if isinstance(speed, Absent):
         yield f"   {speed.reason}"
     else:
-        yield f"   {digits(speed.median)} images/s    {speed.interval_in_words(digits)} ({case.interval})"
+        workload = case.record.workload
+        counted = speed.scaled(workload.things_per_sample)
+        rate = f"{digits(counted.median)} {workload.things}/s"
+        yield f"   {rate}    {counted.interval_in_words(digits)} ({case.interval})"
     yield f"   run {', '.join(case.runs)}"
     if case.doubts:
         yield f"   doubts: {', '.join(case.doubts)}"

@@ -42,7 +42,7 @@ EXAMPLES = examples(
 
 NOTHING_COMPARED: Final = 1
 REGRESSED: Final = 5
-_HEADINGS: Final = ("verdict", "job", "baseline\nimages/s", "now\nimages/s", "speed ratio", "why", "doubts")
+_HEADINGS: Final = ("verdict", "job", "baseline\nTHINGS/s", "now\nTHINGS/s", "speed ratio", "why", "doubts")
 _QUIET: Final = ("no change shown",)  # why there is no verdict is told by the ratio beside it
 
 
@@ -116,7 +116,7 @@ def _baseline(path: Path, wanted: Filters) -> list[Record]:
 def _show(found: Gate) -> None:
     columns = [
         Column(heading=heading, right=number in (2, 3), rank=(0, 0, 3, 4, 0, 1, 2)[number], wraps=wraps)
-        for number, (heading, wraps) in enumerate(zip(_HEADINGS, (0, 24, 0, 0, 0, 24, 16), strict=True))
+        for number, (heading, wraps) in enumerate(zip(_headings(found), (0, 24, 0, 0, 0, 24, 16), strict=True))
     ]
     if found.jobs:
         print_table(columns, _rows(found.jobs))
@@ -180,13 +180,20 @@ def _as_markdown(found: Gate) -> str:
     lines = [f"**Deepstone gate {state}**: {_inert(_summary(found))}.", ""]
     if found.jobs:
         lines += [
-            _row([heading.replace("\n", ", ") for heading in _HEADINGS]),
+            _row([heading.replace("\n", ", ") for heading in _headings(found)]),
             _row(["---", "---", "--:", "--:", "--:", "---", "---"]),
         ]
         lines += [_row([_inert(cell) for cell in row]) for row in _rows(found.jobs)]
         lines.append("")
     lines += [f"- {_inert(remark)}" for remark in _remarks(found)]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _headings(found: Gate) -> list[str]:
+    """With what is counted in a second; samples where jobs count different things."""
+    kinds = {case.record.workload.samples for job in found.jobs for case in (job.baseline, job.now) if case}
+    things = kinds.pop() if len(kinds) == 1 else "samples" if kinds else "images"
+    return [heading.replace("THINGS", things) for heading in _HEADINGS]
 
 
 def _speed(case: Case | None) -> str:

@@ -17,7 +17,7 @@ from deepstone.cli.draw import draw_figure
 from deepstone.cli.output import Column, Data, note, print_json, print_table
 from deepstone.cli.progress import Bar, progress_bar
 from deepstone.errors import BusyMachineError, InternalError, MissingError, UsageError
-from deepstone.units import bytes_, count
+from deepstone.units import bytes_, count, digits
 
 if TYPE_CHECKING:
     from deepstone.cli.findings import FindingStore
@@ -181,12 +181,14 @@ def _time_needed(jobs: Sequence[Job], effort: Effort) -> str:
 
 def _result(job: Job, jobs: Sequence[Job], record: Record) -> str:
     """What came of one job of several, by the axes in which they differ."""
-    from deepstone.results.view import words
+    from deepstone.results.view import rate, words
 
     varying = [axis for axis in job.request if len({str(each.request[axis]) for each in jobs}) > 1]
     setup = " ".join(f"{axis}={job.request[axis]}" for axis in varying)
-    speed = words(record, "samples_per_s")
-    told = f"{speed} images/s ({words(record, 'span')})" if speed else words(record, "failure") or record.outcome
+    speed = rate(record)
+    told = words(record, "failure") or record.outcome
+    if speed is not None:
+        told = f"{digits(speed.median)} {record.workload.things}/s ({speed.span_in_words(digits)})"
     return f"{setup}: {told}"
 
 

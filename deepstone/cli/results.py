@@ -37,7 +37,7 @@ app = Commands(
     ),
 )
 
-_UNTOLD = ("sha256", "canonical_job")  # columns of the index that are no part of a run
+_UNTOLD = ("sha256", "canonical_job", "things", "things_per_s")  # columns of the index that are no part of a run
 
 RunId = Annotated[
     str,
@@ -176,6 +176,8 @@ def _show(rows: tuple[Row, ...]) -> None:
     from deepstone.cli.show import field_column
     from deepstone.units import digits, seconds
 
+    kinds = {row.things for row in rows} or {"images"}
+    named = len(kinds) > 1  # each cell says what it counts
     columns = [
         field_column("id"),
         field_column("started_at", rank=5),
@@ -185,7 +187,7 @@ def _show(rows: tuple[Row, ...]) -> None:
         field_column("batch", right=True),
         field_column("phase", rank=2),
         Column(heading="setup", wraps=12),
-        field_column("samples_per_s", right=True),
+        Column(heading="speed" if named else f"{next(iter(kinds))}/s", right=True),
         field_column("step_s", right=True, rank=6),
         field_column("outcome"),
         field_column("doubts", right=True, rank=1),
@@ -200,7 +202,7 @@ def _show(rows: tuple[Row, ...]) -> None:
             str(row.batch),
             row.phase,
             _setup(row),
-            "" if row.samples_per_s is None else digits(row.samples_per_s),
+            "" if row.things_per_s is None else digits(row.things_per_s) + (f" {row.things}/s" if named else ""),
             "" if row.step_s_median is None else seconds(row.step_s_median),
             row.outcome,
             str(row.doubts or ""),

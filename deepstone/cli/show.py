@@ -9,7 +9,7 @@ from deepstone.absent import Absent
 from deepstone.cli.output import Column, print_lines, print_table
 from deepstone.cli.progress import progress_bar
 from deepstone.results.record import Record
-from deepstone.results.view import counted, headline, label, words
+from deepstone.results.view import counted, headline, label, rate, words
 from deepstone.setups.axes import AUTO, AXES
 from deepstone.setups.effective import LEFT_TO_FRAMEWORKS
 from deepstone.units import digits
@@ -86,6 +86,7 @@ def show_table(
     """One line per run, with a column for every axis in which they differ, and further ones by run if given."""
     varying = [axis for axis in AXES if len({str(record.setup.requested.get(axis)) for record in records}) > 1]
     models = {record.workload.model for record in records}
+    named = len({record.workload.things for record in records}) > 1
     columns = [Column(heading=first[0])] if first else []
     columns += [field_column("model")] if len(models) > 1 else []
     columns += [Column(heading=axis) for axis in varying]
@@ -107,7 +108,7 @@ def show_table(
             *([first[1][record.id]] if first else []),
             *([record.workload.model] if len(models) > 1 else []),
             *(str(record.setup.requested.get(axis, "")) for axis in varying),
-            *(words(record, name) or "–" for name in ("samples_per_s", "span")),
+            *_rate_cells(record, named),
             *([extra[1][record.id]] if extra else []),
             *(words(record, name) for name in ("outcome", "doubts")),
             words(record, "step_s") or "–",
@@ -119,9 +120,18 @@ def show_table(
 
 
 def _rate_label(records: Sequence[Record]) -> str:
-    """What is counted in a second: images, unless some run has other samples."""
-    kinds = {record.workload.samples for record in records}
-    return f"{kinds.pop() if len(kinds) == 1 else 'samples'}/s"
+    """What is counted in a second, where that is the same in all runs."""
+    kinds = {record.workload.things for record in records}
+    return f"{kinds.pop()}/s" if len(kinds) == 1 else "speed"
+
+
+def _rate_cells(record: Record, named: bool) -> list[str]:
+    """The rate and its interval; `named` where the heading does not say what is counted."""
+    known = rate(record)
+    if known is None:
+        return ["–", "–"]
+    things = f" {record.workload.things}/s" if named else ""
+    return [f"{digits(known.median)}{things}", known.span_in_words(digits)]
 
 
 def _common_in_words(records: Sequence[Record]) -> str:

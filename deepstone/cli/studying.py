@@ -234,7 +234,9 @@ class _ShownProgress:
 
         tasks = self._study_run.state.tasks
         settled = sum(each.state != "waiting" for each in tasks)
-        speed = "" if performed is None or performed.speed is None else f", {digits(performed.speed)} images/s"
+        speed = ""
+        if performed is not None and performed.speed is not None:
+            speed = f", {digits(performed.speed)} {performed.things}/s"
         why = f": {status.why}" if status.why else ""
         stored = "" if performed is None else f"; stored {performed.id}"
         left = f"; {duration(self._study_run.left_s)} left" if self._study_run.left_s else ""

@@ -27,6 +27,7 @@ class Unit(Enum):
     FLOPS_PER_BYTE = "flop/byte"
     BYTES_PER_S = "bytes/s"
     SAMPLES_PER_S = "images/s"  # as people read it
+    OTHER_SAMPLES_PER_S = "samples/s"  # where some samples are no images
     RATIO = "ratio"
     SHARE = "share"
     YEAR = "year"

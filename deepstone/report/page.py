@@ -26,7 +26,7 @@ from deepstone.report.html.bars import bars_plot
 from deepstone.report.html.heat import heat_plot
 from deepstone.report.html.plot import Plot, encoded
 from deepstone.report.html.points import lines_plot, scatter_plot
-from deepstone.report.runs import RunRow
+from deepstone.report.runs import RunRow, speed_heading
 from deepstone.report.wording import distinct, file_name, table_text
 from deepstone.results.parts import Json
 from deepstone.results.statement import Statement
@@ -53,6 +53,7 @@ def render_report(book: Book) -> bytes:
         runs_at_once=_RUNS_AT_ONCE,
         several_machines=len(machines) > 1,
         label=label,
+        speed_heading=speed_heading(book.runs),
         runs={row.id: row.anchor for row in book.runs},
         runs_data=_in_script(_runs_data(book.runs)),
         **{told.__name__: told for told in _TELLERS},

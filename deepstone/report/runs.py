@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -9,9 +10,10 @@ from deepstone.absent import Absent
 from deepstone.report.figure import Value, value_of
 from deepstone.report.wording import interval_words
 from deepstone.results.record import Record
-from deepstone.results.view import label, words
+from deepstone.results.view import label, rate, words
 from deepstone.units import digits
 
+_IMAGES: Final = "images"
 _TOLD: Final = (
     *("failure", "speed", "samples", "phases", "memory", "startup", "energy", "share_of_peak"),
     *("doubts", "requested", "effective", "environment", "machine", "started_at", "repetition", "id", "command"),
@@ -20,7 +22,7 @@ _TOLD: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRow:
-    """`rest` are labels and words for who wants to know more. `speed` is in images/s."""
+    """`rest` are labels and words for who wants to know more. `speed` is in samples/s."""
 
     id: str
     started_at: str
@@ -42,17 +44,22 @@ class RunRow:
         return f"run-{self.id}"
 
     @property
-    def samples_per_s(self) -> str:
+    def rate(self) -> str:
         """A bare number is one of images."""
-        if self.speed is None:
+        known, things = rate(self.record), self.record.workload.things
+        if known is None:
             return ""
-        workload, units = self.record.workload, words(self.record, "units_per_s")
-        of_other = "" if workload.sample is None else f" {workload.samples}/s"
-        return f"{digits(self.speed.middle)}{of_other}{f' ({units})' if units else ''}"
+        return digits(known.median) if things == _IMAGES else f"{digits(known.median)} {things}/s"
 
     @property
     def interval(self) -> str:
-        return "" if self.speed is None else interval_words(self.speed, digits)
+        known = value_of(rate(self.record))
+        return interval_words(known, digits) if isinstance(known, Value) else ""
+
+
+def speed_heading(rows: Iterable[RunRow]) -> str:
+    """Of the column of rates, in which a bare number is one of images."""
+    return f"{_IMAGES}/s" if {row.record.workload.things for row in rows} <= {_IMAGES} else "speed"
 
 
 def run_row(record: Record, machine: str) -> RunRow:

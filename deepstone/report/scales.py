@@ -17,6 +17,7 @@ _STEPS: Final = {
     Unit.FLOPS_PER_BYTE: ((1.0, "FLOP/byte"),),
     Unit.BYTES_PER_S: ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1.0, "B/s")),
     Unit.SAMPLES_PER_S: ((1.0, "images/s"),),
+    Unit.OTHER_SAMPLES_PER_S: ((1.0, "samples/s"),),
     Unit.RATIO: ((1.0, ""),),
     Unit.SHARE: ((0.01, "%"),),
     Unit.YEAR: ((1.0, ""),),

@@ -29,6 +29,7 @@ SHOWN: Final[Mapping[Unit, Callable[[float], str]]] = {
     Unit.FLOPS_PER_BYTE: lambda value: f"{digits(value)} FLOP/byte",
     Unit.BYTES_PER_S: lambda value: count(value, "B/s"),
     Unit.SAMPLES_PER_S: lambda value: f"{digits(value)} images/s",
+    Unit.OTHER_SAMPLES_PER_S: lambda value: f"{digits(value)} samples/s",
     Unit.RATIO: lambda value: f"{digits(value)}×",
     Unit.SHARE: percent,
     Unit.YEAR: lambda value: f"{value:.0f}",

@@ -71,6 +71,15 @@ class Workload(IdentityWorkload, frozen=True, kw_only=True):
     def samples(self) -> str:
         return f"{self.sample or 'image'}s"
 
+    @property
+    def things(self) -> str:
+        """What people count in a second: tokens where samples are made of these, else samples."""
+        return f"{self.unit}s" if self.unit else self.samples
+
+    @property
+    def things_per_sample(self) -> int:
+        return self.units_per_sample or 1
+
 
 class Effect(Part, frozen=True, kw_only=True):
     """What an axis was in effect: `observed` in the framework, or merely `set`."""

@@ -131,6 +131,12 @@ def _span(record: Record) -> str:
     return "" if isinstance(record.summary, Absent) else record.summary.samples_per_s.span_in_words(digits)
 
 
+def rate(record: Record) -> Quantity | None:
+    """Of what people count in a second of this workload: see `Workload.things`."""
+    summary = record.summary
+    return None if isinstance(summary, Absent) else summary.units_per_s or summary.samples_per_s
+
+
 def _speed(record: Record) -> str:
     summary = record.summary
     if isinstance(summary, Absent):

@@ -18,7 +18,7 @@ from deepstone.store.rows import EXACT, Filters, Listing, Row, asked_for, row_of
 from deepstone.store.sealed import Checked, read_known, read_record
 
 _LOCK_WAIT_S: Final = 10.0
-_VERSION: Final = 3  # raise it whenever Row changes: an index of another version is thrown away
+_VERSION: Final = 4  # raise it whenever Row changes: an index of another version is thrown away
 _APPLICATION: Final = 0x44535431
 _BUSY_S: Final = 10.0
 _COLUMNS: Final = tuple(field.name for field in fields(Row))

@@ -39,6 +39,8 @@ class Row:
     step_s_low: float | None
     step_s_high: float | None
     samples_per_s: float | None
+    things: str  # what people count in a second: images, tokens
+    things_per_s: float | None
     doubts: int
     requested: str  # the requested setup as JSON, as the record writes it
     sha256: str  # of the record that was checked
@@ -91,6 +93,10 @@ def row_of(record: Record, sha256: str | None = None) -> Row:
         step_s_low=step_s.low if step_s is not None and has_interval else None,
         step_s_high=step_s.high if step_s is not None and has_interval else None,
         samples_per_s=None if isinstance(record.summary, Absent) else record.summary.samples_per_s.median,
+        things=workload.things,
+        things_per_s=None
+        if isinstance(record.summary, Absent)
+        else (record.summary.units_per_s or record.summary.samples_per_s).median,
         doubts=len(record.doubts),
         requested=canonical_json(record.setup.requested),
         sha256=codec.sha256(record) if sha256 is None else sha256,

@@ -34,12 +34,13 @@ from deepstone.studies.state import Task
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Performed:
-    """`speed` is images per second, where that was measured."""
+    """`speed` is what people count in a second, such as images, where that was measured."""
 
     id: str
     outcome: str
     reason: str
     speed: float | None = None
+    things: str = "images"
 
 
 def perform(task: Task, store: Store, on_progress: OnProgress) -> Performed:
@@ -66,7 +67,8 @@ def of_record(record: Record) -> Performed:
         id=record.id,
         outcome=record.outcome,
         reason="" if isinstance(failure, Absent) else failure.reason,
-        speed=None if isinstance(summary, Absent) else summary.samples_per_s.median,
+        speed=None if isinstance(summary, Absent) else (summary.units_per_s or summary.samples_per_s).median,
+        things=record.workload.things,
     )
 
 
@@ -123,7 +125,7 @@ class Known:
             return None
         row = next((row for row in reversed(rows) if row.outcome == "ok"), rows[-1])
         if row.outcome == "ok":
-            return Performed(id=row.id, outcome=row.outcome, reason="", speed=row.samples_per_s)
+            return Performed(id=row.id, outcome=row.outcome, reason="", speed=row.things_per_s, things=row.things)
         return of_record(self._store.get(row.id))
 
     def _best_finding(self, task: Task) -> Performed | None:

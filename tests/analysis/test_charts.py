@@ -53,6 +53,13 @@ class TestLines:
         assert found["x"] == {"label": "batch size", "scale": "log"}
         assert found["y"] == {"label": "images per second", "unit": "images/s", "scale": "linear"}
 
+    def test_samples_that_are_no_images_are_not_called_so(self):
+        records = a_sweep()
+        for record in records:
+            record["workload"]["sample"] = "sample"
+        found = drawn(self.FIGURE, records, {"batch": 4})
+        assert found["y"] == {"label": "samples per second", "unit": "samples/s", "scale": "linear"}
+
     def test_what_ran_out_of_memory_is_a_gap(self):
         (gap,) = drawn(self.FIGURE, a_sweep(), {"batch": 4})["gaps"]
         assert gap["x"] == 256

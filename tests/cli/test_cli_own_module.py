@@ -40,6 +40,31 @@ def test_tokens_stand_beside_samples(cli: Cli) -> None:
     assert " samples/s " in shown
     assert " tokens/s " in shown
     assert "images" not in shown
+    listed = cli("results", "list").assert_ok().out
+    assert "tokens/s" in listed
+    assert "images/s" not in listed
+    page = cli.home / "page.html"
+    cli("report", "-o", page).assert_ok()
+    assert "images/s" not in page.read_text()
+    figure = cli.home / "run.svg"
+    cli("draw", record["id"], "-o", figure).assert_ok()
+    assert "tokens/s" in figure.read_text()
+
+
+def test_layers_of_a_module_by_class_and_block(cli: Cli) -> None:
+    words = (f"{EXAMPLE.parent / 'gpt.py'}:make", "batch=2", "device=cpu", "threads=1", "--budget", 1)
+    figure = cli.home / "gpt.svg"
+    found = cli("layers", *words, "-o", figure, "--json").assert_ok().json
+    rows = {row["name"]: row for row in found["layers"]}
+    assert rows["blocks.3.attention.out"]["op"] == "Linear"
+    assert rows["blocks.3.attention.scaled_dot_product_attention()"]["flops"]["forward"] > 0
+    assert {"blocks.0 (Block)", "blocks.3 (Block)"} <= {group["name"] for group in found["blocks"]}
+    assert {group["name"]: group["layers"] for group in found["classes"]} == {"Block": 4, "Attention": 4}
+    for groups in (found["groups"], found["blocks"]):
+        assert sum(group["share"] for group in groups) == pytest.approx(1)
+    assert figure.read_bytes().startswith(b"<?xml")
+    shown = cli("results", "show", found["id"]).assert_ok().out
+    assert "class, with all inside" in shown
 
 
 def test_an_optimizer_that_the_file_does_not_have(cli: Cli) -> None:

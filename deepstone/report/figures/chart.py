@@ -36,6 +36,7 @@ from deepstone.units import digits
 _HUES: Final = 6
 _DOUBTFUL: Final = "†"
 _RUNS_TOLD: Final = 3
+_RATES: Final = (Unit.SAMPLES_PER_S, Unit.OTHER_SAMPLES_PER_S)
 _BESIDE: Final = 0.2  # years between neighbours
 _WIDEST: Final = 0.7  # years that those of one year may take
 
@@ -145,7 +146,7 @@ def _beside(chart: Plotted, point: PlottedPoint) -> str:
     unit = chart.y_unit
     if unit is Unit.SECONDS and not is_resolved(point.y):
         return f"not resolved {_DOUBTFUL}" if point.doubts else "not resolved"
-    words = digits(point.y.middle) if unit is Unit.SAMPLES_PER_S else SHOWN[unit](point.y.middle)
+    words = digits(point.y.middle) if unit in _RATES else SHOWN[unit](point.y.middle)
     return f"{words} {_DOUBTFUL}" if point.doubts else words
 
 

@@ -13,6 +13,7 @@ from deepstone.units import digits
 
 _Y_UNITS: Final = (
     Unit.SAMPLES_PER_S,
+    Unit.OTHER_SAMPLES_PER_S,
     Unit.SECONDS,
     Unit.BYTES,
     Unit.BYTES_PER_S,

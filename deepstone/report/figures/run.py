@@ -45,12 +45,13 @@ def run(record: Record) -> Figure:
         why = "" if isinstance(record.failure, Absent) else f": {record.failure.reason}"
         raise NothingToDrawError(f"nothing was measured; {record.outcome}{why}")
     parts = list(_parts(record, summary))
-    speed = summary.samples_per_s
+    speed = summary.units_per_s or summary.samples_per_s
     return Figure(
         name="run",
         model=record.workload.model,
         title="one run, its phases and its timing samples",
-        subtitle=f"{headline(record)} · {digits(speed.median)} images/s, {speed.interval_in_words(digits)}",
+        subtitle=f"{headline(record)} · {digits(speed.median)} {record.workload.things}/s, "
+        f"{speed.interval_in_words(digits)}",
         panels=(_bars(parts), _samples(record, summary)),
         caption=(
             f"The interval is {summary.interval}; measuring ended because: {summary.stopped}.",
