@@ -307,10 +307,11 @@ def _why(records: Sequence[Record]) -> str:
 
 
 def _show(answer: _Answer) -> None:
+    workload = answer.base_records[0].workload
     columns = [
         Column(heading="processes", right=True),
         Column(heading="batch", right=True),
-        Column(heading="images/s", right=True),
+        Column(heading=f"{workload.things}/s", right=True),
         Column(heading="speed-up", right=True),
         Column(heading="efficiency", right=True),
         Column(heading="exposed\ncommunication", right=True, rank=1),
@@ -320,7 +321,7 @@ def _show(answer: _Answer) -> None:
         (
             str(point.processes),
             str(answer.records[point.processes][0].workload.batch),
-            digits(point.samples_per_s.median),
+            digits(point.samples_per_s.median * workload.things_per_sample),
             _in_words(point.speedup),
             _in_words(point.efficiency),
             _seconds(exposed_of(answer.records[point.processes])),
