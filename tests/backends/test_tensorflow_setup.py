@@ -359,7 +359,8 @@ class TestRefused:
             "checkpointing": {"off", "on"},
             "input": {"resident", "host", "pinned"},
         }
-        declared = {name: set(axis.values) for name, axis in AXES.items() if axis.type == "choice" and name != "isa"}
+        asked_of_it = {name: axis for name, axis in AXES.items() if "tensorflow" in axis.honoured_by and name != "isa"}
+        declared = {name: set(axis.values) for name, axis in asked_of_it.items() if axis.type == "choice"}
         assert tried == declared
 
 
