@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from deepstone.setups.axes import AUTO, AXES, ISA_ORDER, Value
+from deepstone.setups.axes import AUTO, ISA_ORDER, Value
 from deepstone.setups.request import Request
 
 # The axes that a framework decides about: what it did may be something else than it was told.
@@ -23,11 +23,11 @@ class EffectiveValue(Protocol):
 
 
 def contradiction(requested: Request, effective: Mapping[str, EffectiveValue]) -> str | None:
-    """Why the effective setup is not what was asked for, or None."""
-    for name in AXES:
+    """Why the effective setup is not what was asked for, or None. Early records lack axes that came later."""
+    for name, asked in requested.items():
         if name not in effective:
             return f"the backend does not say what it did about {name}"
-        asked, done = requested[name], effective[name].value
+        done = effective[name].value
         if not fits(name, asked, done):
             return f"asked for {name}={asked}, but got {done}"
     return None
