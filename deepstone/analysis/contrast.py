@@ -131,7 +131,7 @@ def not_the_same_training(a: Sequence[Record], b: Sequence[Record]) -> str:
     """Why runs may not be compared, by what their timed steps did, as far as the records say; else empty."""
     for record in (*a, *b):
         for doubt in record.doubts:
-            if doubt.code == "not_training":
+            if doubt.code in ("not_training", "replicas_differ"):
                 return f"run {record.id} is not shown to train: {doubt.detail}"
     one, other = a[0], b[0]
     asked = [{axis: value_of(record, axis) for axis in DECIDE_THE_TRAINING} for record in (one, other)]

@@ -34,6 +34,7 @@ _WRONG: Final = {
     "phases_disagree": "the step and its phases take different times",
     "clocks_disagree": "two clocks disagree about it",
     "not_training": "the timed steps are not shown to train",
+    "replicas_differ": "the processes did not keep the same parameters",
 }
 _THIN: Final = {
     "interval_too_wide": "the budget ended before the interval was as narrow as asked",
@@ -43,6 +44,7 @@ _THIN: Final = {
     "host_bound": "the device waited for the host",
     "too_short_to_time": "a step is too short for the clock",
     "profiler_overhead": "the profiler changed the step",
+    "straggler": "processes waited for a slower one",
 }
 
 
