@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Iterable
-from difflib import get_close_matches
+from collections.abc import Iterable, Sequence
+from difflib import SequenceMatcher, get_close_matches
 from typing import ClassVar, Final
 
 _NAMES_SHOWN: Final = 30
 _LEAST_BEGINNING: Final = 3  # characters of a name by which one may mean it
+_AS_NEAR: Final = 0.2  # in similarity: a name that is further from the nearest one is not proposed beside it
 # What to do about what the operating system refuses.
 _REMEDIES: Final = {
     errno.ENOSPC: "make room, or {elsewhere}",
@@ -77,11 +78,18 @@ def nearest(word: str, known: Iterable[str]) -> str:
     that begin with the word come first."""
     names = sorted(known)
     begun = [name for name in names if len(word) >= _LEAST_BEGINNING and name.startswith(word.lower())]
-    close = list(dict.fromkeys([*begun, *get_close_matches(word.lower(), names, n=3, cutoff=0.5)]))[:3]
+    close = list(dict.fromkeys([*begun, *_close(word.lower(), names)]))[:3]
     if close:
         return "did you mean " + " or ".join(close) + "?"
     shown = names[:_NAMES_SHOWN]
     return "known: " + ", ".join(shown) + (f" and {len(names) - len(shown)} more" if len(names) > len(shown) else "")
+
+
+def _close(word: str, names: Sequence[str]) -> list[str]:
+    """Those that are near, without those that are much further than the nearest."""
+    found = get_close_matches(word, names, n=3, cutoff=0.5)
+    least = SequenceMatcher(None, word, found[0]).ratio() - _AS_NEAR if found else 0.0
+    return [name for name in found if SequenceMatcher(None, word, name).ratio() >= least]
 
 
 def reason(error: OSError) -> str:
