@@ -1,1 +1,1 @@
-"""Ways to compute a convolution: what each costs by formula, and a NumPy implementation to learn its error from."""
+"""Algorithms for convolutions: the cost of each by formula, and a NumPy implementation to measure its error."""

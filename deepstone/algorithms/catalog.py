@@ -1,4 +1,4 @@
-"""The algorithms by name: whether each can do a convolution, what it costs, and its NumPy implementation."""
+"""The algorithms by name: whether each can compute a convolution, its cost, and its NumPy implementation."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ class Algorithm(ABC):
 
     @abstractmethod
     def refusal(self, problem: Problem) -> str:
-        """Why it cannot do this, or nothing."""
+        """Return why it cannot compute this, or an empty text."""
 
     @abstractmethod
     def compute(self, problem: Problem, direction: Pass, images: Array, weight: Array, upstream: Array) -> Array:
-        """The output, the gradient of the images or the gradient of the weight."""
+        """Return the output, the gradient of the images or the gradient of the weight."""
 
     @abstractmethod
     def operations(self, problem: Problem, direction: Pass) -> Operations: ...
 
     @abstractmethod
     def workspace_values(self, problem: Problem, direction: Pass) -> int:
-        """Real numbers it keeps beside its operands."""
+        """Return how many real numbers it needs in addition to its operands."""
 
 
 class Direct(Algorithm):
@@ -59,7 +59,7 @@ class Direct(Algorithm):
 
 
 class ByTransform(Algorithm):
-    """`choose` gives the transform for a problem; for the data gradient, that is the convolution which gives it."""
+    """`choose` returns the transform for a problem; the data gradient is a convolution too."""
 
     def __init__(self, choose: Callable[[Problem], Transform], *, largest_kernel: int = 0, kernel: int = 0) -> None:
         self._choose = choose

@@ -1,5 +1,5 @@
-"""The definition itself: one matrix product per position in the kernel, in the precision of its arrays; and images with
-more or less around them, cut into tiles that overlap as windows do.
+"""Direct convolution by its definition: one matrix product per kernel position, in the precision of its arrays. Also
+pads and crops images, and cuts them into overlapping tiles.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Array: TypeAlias = NDArray[Any]
 
 
 def padded(images: Array, pad: Pad) -> Array:
-    """With zeros around them; where a pad is below 0, with so much cut off."""
+    """Pad with zeros; a negative pad crops."""
     top, bottom, left, right = pad
     height, width = images.shape[2:]
     inside = images[:, :, max(0, -top) : height - max(0, -bottom), max(0, -left) : width - max(0, -right)]
@@ -27,13 +27,13 @@ def padded(images: Array, pad: Pad) -> Array:
 
 
 def cropped(images: Array, pad: Pad, size: Pair) -> Array:
-    """What lies inside the padding."""
+    """Return the part inside the padding."""
     top, _, left, _ = pad
     return images[:, :, top : top + size[0], left : left + size[1]]
 
 
 def tile_counts(output: Pair, step: Pair) -> Pair:
-    """How many tiles, each good for `step` of the output, cover it."""
+    """Return how many tiles cover the output, if each gives `step` of it."""
     return -(-output[0] // step[0]), -(-output[1] // step[1])
 
 
@@ -48,7 +48,7 @@ def tiles_of(images: Array, tile: Pair, step: Pair, counts: Pair) -> Array:
 
 
 def joined(tiles: Array, counts: Pair, output: Pair) -> Array:
-    """Tiles that do not overlap, put together again and cut to the output's size."""
+    """Join tiles that do not overlap, and cut them to the output's size."""
     batch, channels, _, height, width = tiles.shape
     grid = tiles.reshape(batch, channels, *counts, height, width).transpose(0, 1, 2, 4, 3, 5)
     whole = grid.reshape(batch, channels, counts[0] * height, counts[1] * width)
@@ -83,19 +83,19 @@ def weight_gradient(problem: Problem, images: Array, upstream: Array) -> Array:
 
 
 def im2col_values(problem: Problem) -> int:
-    """What the matrix of all windows holds, that the explicit matrix product needs beside its operands."""
+    """Return the size of the matrix of all windows, the workspace of an explicit matrix product."""
     windows = problem.batch * problem.output[0] * problem.output[1]
     return windows * problem.channels * problem.kernel[0] * problem.kernel[1]
 
 
 def _kernels(problem: Problem, weight: Array) -> Array:
-    """A matrix of filters by channels for each position in the kernel; contiguous, or NumPy would not use BLAS."""
+    """Return a matrix of filters by channels for each kernel position; contiguous, so that NumPy uses BLAS."""
     grouped = weight.reshape(problem.groups, problem.fan_out, problem.fan_in, -1)
     return np.ascontiguousarray(np.moveaxis(grouped, -1, 0))
 
 
 def _views(problem: Problem, image: Array) -> Iterator[Array]:
-    """For each position in the kernel, row by row: what every window sees there, writable through to `image`."""
+    """Yield, for each kernel position, row by row, the values of all windows as a writable view of `image`."""
     for row in range(problem.kernel[0]):
         for column in range(problem.kernel[1]):
             yield image[:, :, _side(problem, 0, row), _side(problem, 1, column)]

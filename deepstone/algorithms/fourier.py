@@ -19,7 +19,7 @@ Array: TypeAlias = NDArray[Any]
 
 
 class Fourier(Transform):
-    """Correlation is a product with the conjugate. What wraps around a tile lies beyond the part that is kept."""
+    """Correlation is a product with the conjugate. Wrapped values of a tile are outside the part that is used."""
 
     @property
     def _bins(self) -> Pair:
@@ -74,7 +74,7 @@ def of_whole_images(problem: Problem) -> Fourier:
 
 
 def of_tiles(problem: Problem, *, tile: int) -> Fourier:
-    """Tiles of so many by so many, but no larger than the image needs."""
+    """Use tiles of `tile` by `tile`, but no larger than the image needs."""
     whole = of_whole_images(problem).tile
     return Fourier(problem.kernel, (min(tile, whole[0]), min(tile, whole[1])))
 
@@ -85,7 +85,7 @@ def in_single_precision() -> bool:
 
 
 def _power_of_two(size: int) -> int:
-    """The next, and 2 at least: the real transform of a single value has no half."""
+    """Return the next power of two, at least 2: the real transform of a single value has no half."""
     return max(2, 1 << (size - 1).bit_length())
 
 

@@ -1,4 +1,4 @@
-"""One convolution to be computed: its sizes, what it takes for an algorithm to apply, the arithmetic, and the error."""
+"""One convolution problem: its sizes, its operation counts, and the error of a result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PASSES: tuple[Pass, ...] = ("forward", "data", "weight")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Problem:
-    """A cross-correlation of a batch of images with filters. A bias is no part of it: it belongs to no algorithm."""
+    """A cross-correlation of a batch of images with filters, without a bias: no algorithm depends on it."""
 
     batch: int
     channels: int
@@ -27,7 +27,7 @@ class Problem:
     filters: int
     kernel: Pair
     stride: Pair = (1, 1)
-    pad: Pad = (0, 0, 0, 0)  # top, bottom, left, right; below 0 it cuts off, which only gradients need
+    pad: Pad = (0, 0, 0, 0)  # top, bottom, left, right; a negative pad crops, which only gradients need
     dilation: Pair = (1, 1)
     groups: int = 1
 
@@ -62,17 +62,17 @@ class Problem:
 
     @property
     def fan_in(self) -> int:
-        """Channels that one filter sees."""
+        """Return the channels that one filter reads."""
         return self.channels // self.groups
 
     @property
     def fan_out(self) -> int:
-        """Filters in one group."""
+        """Return the filters in one group."""
         return self.filters // self.groups
 
     @property
     def multiply_adds(self) -> int:
-        """Of the definition, the same in every pass; those with padding count."""
+        """Return the multiply-adds of the definition, equal in every pass; those on padding count."""
         positions = self.output[0] * self.output[1] * self.kernel[0] * self.kernel[1]
         return self.batch * self.filters * self.fan_in * positions
 
@@ -80,7 +80,8 @@ class Problem:
         return replace(self, batch=batch)
 
     def data_gradient(self) -> Problem:
-        """The convolution that gives the gradient of the images: of the upstream gradient, with filters turned around.
+        """Return the convolution that computes the gradient of the images: of the upstream gradient, with flipped
+        filters.
 
         For stride and dilation 1 only.
         """

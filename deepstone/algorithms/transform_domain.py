@@ -1,10 +1,10 @@
-"""Convolution by way of a transform: tiles and filters are transformed, multiplied point by point, transformed back.
+"""Convolution by a transform: tiles and filters are transformed, multiplied point by point, and transformed back.
 
     forward   output = back( Σ channels  image(tile) · filter(w) )
     weight    filter = back_to_filter( Σ batch, tiles  image(tile) · upstream(tile) )
-    data      a forward convolution of the upstream gradient, with filters turned around
+    data      a forward convolution of the upstream gradient, with flipped filters
 
-FFT and Winograd differ in the transform alone.
+FFT and Winograd differ only in the transform.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from deepstone.graph.ops import Pair
 
 Array: TypeAlias = NDArray[Any]
 
-_MOST_VALUES_AT_ONCE = 16 * 2**20  # of transformed filters; more are taken in turns
+_MOST_VALUES_AT_ONCE = 16 * 2**20  # of transformed filters; more are processed in turns
 
 
 class Transform(ABC):
@@ -33,23 +33,23 @@ class Transform(ABC):
 
     @property
     def step(self) -> Pair:
-        """How much of the output one tile gives."""
+        """Return the part of the output that one tile gives."""
         return self.tile[0] - self.kernel[0] + 1, self.tile[1] - self.kernel[1] + 1
 
     @property
     @abstractmethod
     def points(self) -> int:
-        """How many products a tile needs for each pair of channel and filter."""
+        """Return how many products a tile needs for each pair of channel and filter."""
 
     @property
     @abstractmethod
     def flops_per_product(self) -> int:
-        """Real operations in one multiplication and the addition of what it gives."""
+        """Return the real operations of one multiplication and the addition of its result."""
 
     @property
     @abstractmethod
     def values_per_point(self) -> int:
-        """Real numbers that one transformed point holds."""
+        """Return how many real numbers one transformed point has."""
 
     @abstractmethod
     def image(self, tiles: Array) -> Array: ...
@@ -68,7 +68,7 @@ class Transform(ABC):
 
     @abstractmethod
     def transform_flops(self, *, images: int, filters: int, outputs: int, to_filter: bool) -> int:
-        """Of so many tiles and filters; `to_filter`: outputs are transformed, and filters are what comes back."""
+        """Return the operations for these numbers of tiles and filters; `to_filter`: from outputs back to filters."""
 
 
 def forward(transform: Transform, problem: Problem, images: Array, weight: Array) -> Array:
@@ -135,7 +135,7 @@ def operations(transform: Transform, problem: Problem, direction: Pass) -> Opera
 
 
 def workspace_values(transform: Transform, problem: Problem, direction: Pass) -> int:
-    """Real numbers in the transformed images, filters and outputs, all of which are there at once."""
+    """Return the real numbers in the transformed images, filters and outputs, which all exist at once."""
     if direction == "data":
         problem = problem.data_gradient()
     tiles = _tiles(transform, problem)
@@ -144,6 +144,6 @@ def workspace_values(transform: Transform, problem: Problem, direction: Pass) ->
 
 
 def _tiles(transform: Transform, problem: Problem) -> int:
-    """Of the whole batch, for one channel."""
+    """Return the tiles of the whole batch, for one channel."""
     height, width = tile_counts(problem.output, transform.step)
     return problem.batch * height * width

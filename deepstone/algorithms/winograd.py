@@ -34,7 +34,7 @@ class Matrices:
 
 
 class Winograd(Transform):
-    """For square kernels. The gradient of the filter is the transposed algorithm, which is F(r x r, m x m)."""
+    """Square kernels only. The gradient of the filter is the transposed algorithm, which is F(r x r, m x m)."""
 
     def __init__(self, output: int, kernel: int) -> None:
         tile = output + kernel - 1
@@ -84,7 +84,7 @@ class Winograd(Transform):
 
 @cache
 def matrices(output: int, kernel: int) -> Matrices:
-    """For F(output, kernel). Row i of B is the polynomial that vanishes at all points but i."""
+    """Return the matrices of F(output, kernel). Row i of B is the polynomial that vanishes at all points except i."""
     finite = _POINTS[: output + kernel - 2]
     assert len(finite) == output + kernel - 2, "no points for so large a tile"
     zero, one = Fraction(0), Fraction(1)
@@ -104,7 +104,7 @@ def matrices(output: int, kernel: int) -> Matrices:
 
 
 def two_sided_flops(rows: Rows) -> int:
-    """Of M X Mᵗ: the matrix goes over the columns of X, then over the rows of what that gives."""
+    """Return the operations of M X Mᵗ: the matrix is applied to the columns of X, then to the rows of the result."""
     once = sum(_row_flops(row) for row in rows)
     return once * (len(rows[0]) + len(rows))
 

@@ -1,1 +1,1 @@
-"""Backends: how each framework runs a layer graph. Every folder has the same shape; `registry` names them."""
+"""Backends run a layer graph on a framework. Every folder has the same structure; `registry` names them."""

@@ -1,4 +1,4 @@
-"""What a backend supplies to the worker. Written in the syntax of Python 3.6, since old frameworks run in old Pythons.
+"""The interface between a backend and the worker. In the syntax of Python 3.6, since old frameworks need old Pythons.
 
 A backend module defines `make_backend()`, which imports the framework and returns a Backend.
 The worker (worker/serve.py) owns the protocol, the clock and the files; a backend owns the framework.
@@ -9,12 +9,12 @@ from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 STEP_PHASES = ("data", "forward", "backward", "update")  # of a whole training step, in order
 
-# The update of a training step. The learning rate decides nothing about speed, but with 0.01 the networks
-# without batch norm leave the range of numbers within five steps (docs/decisions/0009).
+# The update of a training step. The learning rate does not affect speed, but with 0.01, networks without batch norm
+# overflow within five steps (docs/decisions/0009).
 LEARNING_RATE = 1e-4
 MOMENTUM = 0.9
 ADAM_LEARNING_RATE = 1e-4
-ADAMW_DECAY = 0.01  # of the weights, apart from the gradient: w = w - lr * decay * w, then as Adam
+ADAMW_DECAY = 0.01  # of the weights, separate from the gradient: w = w - lr * decay * w, then as Adam
 
 
 class Unsupported(Exception):
@@ -22,26 +22,26 @@ class Unsupported(Exception):
 
 
 class Missing(Exception):
-    """A device or library that the job names is not there; the message says how to get it."""
+    """A device or library that the job names is missing; the message says how to install it."""
 
 
 def as_observed(value: Any) -> Dict[str, Any]:
-    """An effective value that was read back from the framework."""
+    """Return an effective value that was read back from the framework."""
     return {"value": value, "source": "observed"}
 
 
 def as_set(value: Any, seen: bool = False) -> Dict[str, Any]:
-    """An effective value that we set and the framework took; `seen`: it was read back as well."""
+    """Return an effective value that we set and the framework accepted; `seen`: it was also read back."""
     return {"value": value, "source": "observed" if seen else "set"}
 
 
 def phases_of(phase: str) -> Tuple[str, ...]:
-    """What a step of `forward`, `gradient` or `train` goes through."""
+    """Return the phases of a step of `forward`, `gradient` or `train`."""
     return STEP_PHASES[: {"forward": 2, "gradient": 3, "train": 4}[phase]]
 
 
 def memory_on_cpu() -> Dict[str, Any]:
-    """The answer of `Backend.memory` where the device has no memory of its own."""
+    """Return the answer of `Backend.memory` for a device without its own memory."""
     absent = {"absent": "the step ran on the CPU; see host_peak_bytes"}
     return {"device_allocated_bytes": absent, "device_reserved_bytes": absent}
 
@@ -59,7 +59,7 @@ class Group:
 
 
 class Job:
-    """What one worker is to run."""
+    """The job of one worker."""
 
     def __init__(
         self,
@@ -73,15 +73,15 @@ class Job:
     ) -> None:
         self.graph = graph  # as Graph.to_worker_json() gives it
         self.weights = weights  # layer -> parameter -> float32 array (read-only)
-        self.samples = samples  # float32, N C H W; None where a user's file says what the inputs are
+        self.samples = samples  # float32, N C H W; None if a user's file defines the inputs
         self.labels = labels  # int64; None with samples
         self.request = request  # every axis
-        self.scratch = scratch  # a folder of this job's own
+        self.scratch = scratch  # a private folder of this job
         self.group = group  # None where one process trains alone; else `batch` of the request is this process' share
 
 
 class LayerResult:
-    """What one layer gave for given inputs, as NumPy arrays in the order of the graph (channels first)."""
+    """The result of one layer for given inputs, as NumPy arrays in the order of the graph (channels first)."""
 
     def __init__(
         self,
@@ -93,11 +93,11 @@ class LayerResult:
         self.output = output
         self.inputs = inputs or {}  # the gradient of each input, by the name of the layer it comes from
         self.parameters = parameters or {}  # the gradient of each parameter
-        self.buffers = buffers or {}  # as they are after the step
+        self.buffers = buffers or {}  # after the step
 
 
 class Timestamps:
-    """Timestamps of the device's own clock. These are of the host's, for devices that work when they are told."""
+    """Timestamps of the device's own clock. This class uses the host's clock, for synchronous devices."""
 
     def __init__(self, count: int, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -108,16 +108,16 @@ class Timestamps:
         self._times[position] = self._clock()
 
     def set_after(self, phase: int) -> None:
-        """The end of a phase; position 0 is the start of the step."""
+        """Set the timestamp of the end of a phase; position 0 is the start of the step."""
         self.set(phase + 1)
 
     def gaps_s(self) -> List[float]:
-        """Seconds between each timestamp and the next. Call it after synchronizing."""
+        """Return the seconds between each timestamp and the next. Call it after synchronizing."""
         return [after - before for before, after in zip(self._times, self._times[1:])]
 
 
 class StepAccount:
-    """Where the time of one step went, in seconds. Every part was measured; none is what was left over."""
+    """The times of the parts of one step, in seconds. Every part was measured; none is a remainder."""
 
     def __init__(
         self,
@@ -128,12 +128,12 @@ class StepAccount:
         gaps_s: float = 0.0,
         other: Optional[Dict[str, float]] = None,
     ) -> None:
-        self.total_s = total_s  # from the step's first moment to its last
+        self.total_s = total_s  # from the start of the step to its end
         self.layers = layers  # (name of the layer, "forward" or "backward") -> seconds
         self.data_s = data_s
         self.update_s = update_s
-        self.gaps_s = gaps_s  # when nothing of the above ran
-        self.other = other or {}  # what belongs to no single layer, by what it is
+        self.gaps_s = gaps_s  # time in which none of the above ran
+        self.other = other or {}  # parts that belong to no single layer, by name
 
 
 class ModulePart:
@@ -148,35 +148,35 @@ class ModulePart:
 
 
 class InPlace:
-    """What layers took inside whole steps, and how that was found out."""
+    """Times of layers inside whole steps, and the method of measurement."""
 
     def __init__(self, method: str, rule: str, steps: List[StepAccount]) -> None:
         self.method = method  # in a few words
-        self.rule = rule  # how time that several layers have in common is shared among them, in a sentence
+        self.rule = rule  # how the time of fused layers is divided, in a sentence
         self.steps = steps
         self.parts: List[ModulePart] = []  # where the model is a user's own module and the framework can look inside
         self.containers: Dict[str, str] = {}  # the class of each submodule that has parts, by its path
 
 
 class IsolatedLayer:
-    """One layer in isolation on its real shapes, ready to be timed.
+    """One isolated layer on its real shapes, ready to be timed.
 
-    Programs are `forward`, `backward` (all gradients) and, for layers with weights, `data` (the gradient of the input
-    alone) and `weight` (those of the weights alone). A framework that cannot run the latter without the former has
+    Programs are `forward`, `backward` (all gradients) and, for layers with weights, `data` (only the gradient of the
+    input) and `weight` (only those of the weights). A framework that cannot run backward without forward has
     `forward+backward`, `forward+data`, `forward+weight` instead, and the controller subtracts.
     """
 
     def __init__(self, programs: Dict[str, Callable[[], None]], timing: Any, beside: str = "") -> None:
         self.programs = programs
         self.timing = timing  # has synchronize(), timestamps(count) and clock(), as a Backend does
-        self.beside = beside  # what each program does that a step does not, in a few words
+        self.beside = beside  # overhead included in each time, in a few words
 
 
 class ConvolutionTrial:
-    """One pass of one convolution in isolation, and the algorithms that can be tried on it.
+    """One isolated pass of one convolution, and the algorithms to try on it.
 
-    `attempt` runs an algorithm once and gives its program and what is known of it: `workspace_bytes`, `relative_error`
-    (each a number or {"absent": reason}) and what else there is. It raises Unsupported where the algorithm cannot.
+    `attempt` runs an algorithm once and returns its program and facts about it: `workspace_bytes`, `relative_error`
+    (each a number or {"absent": reason}) and others. It raises Unsupported if the algorithm does not apply.
     """
 
     def __init__(
@@ -187,7 +187,7 @@ class ConvolutionTrial:
     ) -> None:
         self.facts = facts  # `algorithms` [[name, formula of its count]], `picked`, `device`, `precision`, `layout`
         self.programs: Dict[str, Callable[[], Any]] = {}
-        self.timing = timing  # as an IsolatedLayer has it
+        self.timing = timing  # as in IsolatedLayer
         self._attempt = attempt
 
     def attempt(self, algorithm: str) -> Dict[str, Any]:
@@ -196,10 +196,10 @@ class ConvolutionTrial:
 
 
 class Backend:
-    """One framework running one job. Methods come in the order in which the worker calls them."""
+    """Runs one job on one framework. Methods are in the order in which the worker calls them."""
 
     def versions(self) -> Dict[str, Any]:
-        """Facts about the framework for the record: `version` at least."""
+        """Return facts about the framework for the record: `version` at least."""
         raise NotImplementedError
 
     def open_rendezvous(self, address: str) -> int:
@@ -221,9 +221,9 @@ class Backend:
         raise NotImplementedError
 
     def step(self, program: str) -> Callable[[], None]:
-        """The function that runs one step of `forward`, `gradient` or `train`, without waiting for the device.
+        """Return the function that runs one step of `forward`, `gradient` or `train`, without waiting for the device.
 
-        The job's own phase is always there; the others only where `phases` is None, to time phases by difference. In a
+        The job's own phase always exists; the others only if `phases` is None, to time phases by difference. In a
         group there are also `local`, the step without any communication, and `meet`, in which processes only wait for
         each other.
         """
@@ -235,76 +235,76 @@ class Backend:
         self.synchronize()
 
     def observe_again(self) -> None:
-        """One more observed step at the end of a run, where a later step may do something else than the first."""
+        """Run one more observed step at the end of a run, if later steps may differ from the first."""
 
     def phase(self) -> str:
         raise NotImplementedError
 
     def observe(self) -> Dict[str, Dict[str, Any]]:
-        """For every axis {"value": …, "source": "observed" | "set"}, after the first step."""
+        """Return {"value": …, "source": "observed" | "set"} for every axis, after the first step."""
         raise NotImplementedError
 
     def details(self) -> Dict[str, Any]:
-        """What else the first step showed, for the record's environment."""
+        """Return further facts about the first step, for the record's environment."""
         return {}
 
     def phases(self) -> Optional[Sequence[str]]:
-        """The phases `step_in_phases` marks, in order, or None where a step is one program."""
+        """Return the phases that `step_in_phases` times, in order, or None if a step is one program."""
         raise NotImplementedError
 
-    def step_in_phases(self, mark: Callable[[int], None]) -> None:
-        """One step of the job that calls mark(i) at the end of phase i."""
+    def step_in_phases(self, set_timestamp: Callable[[int], None]) -> None:
+        """Run one step of the job that calls set_timestamp(i) at the end of phase i."""
         raise NotImplementedError
 
     def synchronize(self) -> None:
-        """Wait until the device has done all it was told."""
+        """Wait until the device has finished all its work."""
 
     def timestamps(self, count: int) -> Timestamps:
         return Timestamps(count, self.clock)
 
     def clock(self) -> float:
-        """Monotonic seconds."""
+        """Return monotonic seconds."""
         return time.perf_counter()
 
     def loss(self) -> float:
-        """The loss of the last step, read back from the device."""
+        """Return the loss of the last step, read back from the device."""
         raise NotImplementedError
 
     def arrays(self, kind: str) -> Dict[str, Any]:
-        """NumPy arrays named `layer/array`; kind is `parameters`, `gradients` or `buffers`.
+        """Return NumPy arrays by `layer/array`; kind is `parameters`, `gradients` or `buffers`.
 
-        In float64 when the job is, else in float32. Gradients are those of the last step, which a backend whose step
-        is one program has in phase=gradient only.
+        They are in float64 if the job is, else in float32. Gradients are those of the last step; a backend whose step
+        is one program has them only in phase=gradient.
         """
         raise NotImplementedError
 
     def layer(self, name: str, inputs: Dict[str, Any], upstream: Optional[Any]) -> "LayerResult":
-        """One layer of the job in isolation, lowered as it is in the network, with the job's weights and labels.
+        """Run one isolated layer of the job, lowered as in the network, with the job's weights and labels.
 
-        `inputs` are NumPy arrays by the name of the layer they come from, batch first, channels first. `upstream` is
-        the gradient of the layer's output; None where the job has no backward pass.
+        `inputs` are NumPy arrays by the name of their source layer, batch first, channels first. `upstream` is the
+        gradient of the layer's output; None if the job has no backward pass.
         """
         raise Unsupported("this backend does not run single layers")
 
     def in_place(self, steps: int) -> InPlace:
-        """Run `steps` steps of the job's phase, and tell what each layer took in each of them."""
+        """Run `steps` steps of the job's phase, and return the time of each layer in each of them."""
         raise Unsupported("this backend does not time layers inside a step")
 
     def isolated_layer(self, name: str) -> IsolatedLayer:
-        """The layer with the job's weights and shapes on arrays of the job's precision, layout and device."""
+        """Return the layer with the job's weights and shapes on arrays of the job's precision, layout and device."""
         raise Unsupported("this backend does not time single layers")
 
     def trace(self, steps: int, path: str) -> Dict[str, Any]:
         """Run `steps` steps under the framework's own profiler; write its Chrome trace to `path` if not empty.
 
-        Gives `kernels` and `calls` (lists of {"name", "kind", "count", "total_s"}, kernels with "layers" where known),
+        Returns `kernels` and `calls` (lists of {"name", "kind", "count", "total_s"}, kernels with "layers" if known),
         `busy_s` and `span_s` of the device, and `idle` ({"waiting for the host", "between kernels"} in seconds), each
-        over all steps; what is not known is {"absent": reason}.
+        over all steps; unknown values are {"absent": reason}.
         """
         raise Unsupported("this backend has no profiler that Deepstone reads")
 
     def ceiling(self, wanted: Dict[str, Any]) -> IsolatedLayer:
-        """One program, named by `wanted["kind"]`, that does nothing but one thing the job's device has a limit for.
+        """Return one program, named by `wanted["kind"]`, that measures one ceiling of the job's device.
 
         `product`: two square matrices of `size` in `precision` (fp32, tf32, bf16, fp16 or fp64); `copy`: `bytes` read
         and as many written; `link`: `bytes` sent to the GPU with the number `peer`.
@@ -312,31 +312,32 @@ class Backend:
         raise Unsupported("this backend does not measure a machine's ceilings")
 
     def convolution(self, name: str, direction: str) -> ConvolutionTrial:
-        """The pass `forward`, `data` or `weight` of the convolution in layer `name`, in isolation."""
+        """Return the isolated pass `forward`, `data` or `weight` of the convolution in layer `name`."""
         raise Unsupported("this framework does not let an algorithm be chosen for a convolution")
 
     def memory_by_layer(self) -> List[Tuple[str, Dict[str, Any]]]:
-        """Run one step, and tell for each layer kept_bytes and workspace_bytes, or {"absent": reason}.
+        """Run one step, and return kept_bytes and workspace_bytes, or {"absent": reason}, for each layer.
 
-        Kept is what the step holds on to for its backward pass beside weights, in arrays that the layer made;
-        workspace is what it took for itself while it ran, and gave back.
+        Kept bytes are the layer's arrays that are kept for backward, without weights; the workspace is memory that the
+        layer allocated while it ran and freed again.
         """
         raise Unsupported("this framework does not tell which layer takes which memory")
 
     def available_bytes(self) -> Any:
-        """What of the device's memory this process has or could have, or {"absent": reason}."""
+        """Return the device memory that this process has or could have, or {"absent": reason}."""
         return {"absent": "this framework does not tell how much memory a device has"}
 
     def memory(self) -> Dict[str, Any]:
-        """device_allocated_bytes and device_reserved_bytes: peaks since the first step, or {"absent": reason}."""
+        """Return device_allocated_bytes and device_reserved_bytes: peaks since the first step, or {"absent":
+        reason}."""
         raise NotImplementedError
 
     def is_unsupported(self, error: BaseException) -> bool:
-        """Whether the error says that the framework has no code for what was asked."""
+        """Whether the error means that the framework does not implement the request."""
         return isinstance(error, NotImplementedError)
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         return isinstance(error, MemoryError)
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release everything."""

@@ -1,6 +1,6 @@
-"""What backends repeat whose frameworks run on the CPU alone and read the graph as JSON.
+"""Shared code of backends that run only on the CPU and read the graph as JSON.
 
-In the syntax of Python 3.6: the legacy frameworks are such, and Paddle and ONNX Runtime.
+In the syntax of Python 3.6: the legacy frameworks use it, and Paddle and ONNX Runtime.
 """
 
 from typing import Any, Callable, ContextManager, Dict, List, Mapping, Optional, Sequence, Tuple
@@ -9,7 +9,7 @@ from deepstone.backends.base import Backend, Job, memory_on_cpu, phases_of
 from deepstone.backends.effective import effective, refuse_other_values
 from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer
 
-# The values that most of them honour; a backend gives what differs.
+# The values that most of them honour; a backend overrides its differences.
 HONOURED_ON_CPU: Dict[str, Sequence[Any]] = {
     "device": ("auto", "cpu"),
     "precision": ("auto", "fp32", "fp64"),
@@ -18,7 +18,7 @@ HONOURED_ON_CPU: Dict[str, Sequence[Any]] = {
     "optimizer": ("momentum", "sgd", "adam"),
     "input": ("resident", "host"),
 }
-# What `auto` becomes in most of them.
+# The effective values of `auto` in most of them.
 _IN_EFFECT = {"engine": "native", "layout": "nchw", "algorithm": "heuristic", "inter_threads": 1, "isa": "no limit"}
 
 
@@ -30,7 +30,7 @@ class CpuBackend(Backend):
     _training: bool
 
     def _begin(self, job: Job, honoured: Mapping[str, Sequence[Any]], framework: str) -> Dict[str, Any]:
-        """Refuse what is not honoured, and read the graph. Gives the request."""
+        """Refuse values that are not honoured, and read the graph. Return the request."""
         refuse_other_values(job.request, honoured, framework)
         self._job = job
         self._graph = WireGraph(job.graph)
@@ -44,7 +44,7 @@ class CpuBackend(Backend):
         return None
 
     def _effective(self, set_to: Dict[str, Any], observed: Dict[str, Any]) -> Dict[str, Dict[str, Any]]:
-        """The answer of `observe`."""
+        """Return the answer of `observe`."""
         return effective(self._job.request, dict(_IN_EFFECT, **set_to), observed)
 
     def memory(self) -> Dict[str, Any]:
@@ -52,7 +52,7 @@ class CpuBackend(Backend):
 
 
 class PhasedCpuBackend(CpuBackend):
-    """The phases of a step are called one after the other, so each can be timed."""
+    """The phases of a step run one after the other, so each can be timed."""
 
     def phases(self) -> Optional[Sequence[str]]:
         return phases_of(self.phase())
@@ -71,11 +71,11 @@ class EagerBackend(PhasedCpuBackend):
     _loss: Any = None
 
     def _recording(self, on: bool) -> ContextManager[Any]:
-        """Whether operations are recorded within it."""
+        """Return a context in which operations are recorded, or not."""
         raise NotImplementedError
 
     def _backward_function(self) -> Callable[[Any], None]:
-        """Drops the gradients of the step before, and computes those of a loss."""
+        """Return the function that drops the previous gradients and computes those of a loss."""
         raise NotImplementedError
 
     def _prepare_step(self) -> None:
@@ -83,7 +83,7 @@ class EagerBackend(PhasedCpuBackend):
         self._step = self._make_step()
 
     def _get_function(self) -> Callable[[], Tuple[Any, Any]]:
-        """The data phase: the batch as it lies there, or a copy of it."""
+        """Return the data phase: the batch itself, or a copy of it."""
         samples, labels = self._samples, self._labels
         if self._job.request["input"] == "resident":
             return lambda: (samples, labels)
@@ -113,19 +113,19 @@ class EagerBackend(PhasedCpuBackend):
         assert program == self.phase(), "its phases are timed one by one, so it has one program"
         return self._step
 
-    def step_in_phases(self, mark: Callable[[int], None]) -> None:
-        """Dropping gradients is part of backward, which makes new ones."""
+    def step_in_phases(self, set_timestamp: Callable[[int], None]) -> None:
+        """Dropping gradients counts as backward, which makes new ones."""
         with self._recording(self._training):
             samples, labels = self._get()
-            mark(0)
+            set_timestamp(0)
             self._loss = self._network(samples, labels)
-            mark(1)
+            set_timestamp(1)
         if self._training:
             self._backward(self._loss)
-            mark(2)
+            set_timestamp(2)
         if self._update is not None:
             self._update()
-            mark(3)
+            set_timestamp(3)
 
 
 class TableLowering:
@@ -173,22 +173,22 @@ class TableLowering:
         return ["input"] + list(self._table())
 
     def lower(self, layer: WireLayer, *inputs: Any) -> Any:
-        """Of frameworks with graphs, the layer's output; of others, the function that gives it from the inputs."""
+        """Return the layer's output in frameworks with graphs, else the function that computes it from the inputs."""
         return self._table()[layer.op](layer, *inputs)
 
     def _weights(self, layer: WireLayer) -> Tuple[Any, Any]:
-        """The weight, and the bias or None."""
+        """Return the weight, and the bias or None."""
         parameters = self._arrays.parameters[layer.name]
         return parameters["weight"], parameters.get("bias")
 
     def _statistics(self, layer: WireLayer) -> Tuple[Any, Any]:
-        """The running mean and variance."""
+        """Return the running mean and variance."""
         buffers = self._arrays.buffers[layer.name]
         return buffers["running_mean"], buffers["running_var"]
 
 
 def add_all(first: Any, *others: Any) -> Any:
-    """The sum, by the framework's own operator."""
+    """Add with the framework's own operator."""
     for other in others:
         first = first + other
     return first

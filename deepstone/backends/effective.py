@@ -1,4 +1,4 @@
-"""Requested against effective: what all backends need to refuse values and to report what was in effect.
+"""Requested and effective values: refuses values that a backend does not honour, and reports effective ones.
 
 In the syntax of Python 3.6, like all that runs in old Pythons.
 """
@@ -12,9 +12,9 @@ PRECISION_OF = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "float
 
 
 def refuse_other_values(request: Dict[str, Any], honoured: Mapping[str, Sequence[Any]], framework: str) -> None:
-    """Unsupported, with every axis of the request that has a value this backend does not honour.
+    """Raise Unsupported with every axis of the request whose value this backend does not honour.
 
-    It stands for setups/rules.py too, whose rules about devices and engines are all narrower than these tables.
+    This also replaces setups/rules.py, whose rules about devices and engines are less strict than these tables.
     """
     refused: List[str] = []
     for axis, values in honoured.items():
@@ -27,7 +27,7 @@ def refuse_other_values(request: Dict[str, Any], honoured: Mapping[str, Sequence
 def effective(
     request: Mapping[str, Any], set_to: Mapping[str, Any], observed: Optional[Mapping[str, Any]] = None
 ) -> Dict[str, Dict[str, Any]]:
-    """The answer of `Backend.observe`: the request, over it what `auto` became, over that what was read back."""
+    """Return the answer of `Backend.observe`: the request, overridden by set values, overridden by observed ones."""
     answer = {axis: as_set(value) for axis, value in request.items()}
     answer.update({axis: as_set(value) for axis, value in set_to.items()})
     answer["affinity"] = as_observed(affinity_of_process())
@@ -36,7 +36,7 @@ def effective(
 
 
 def precision_seen(weights: AbstractSet[str], activations: AbstractSet[str]) -> str:
-    """The axis' name, or what is there in words, from the precisions of weights and of what products gave."""
+    """Return the value of the axis, or a description, from the precisions of weights and of the results of products."""
     weights = weights or activations  # a network may have none
     if weights == activations and len(weights) == 1:
         return listed(weights)
@@ -46,19 +46,19 @@ def precision_seen(weights: AbstractSet[str], activations: AbstractSet[str]) -> 
 
 
 def precisions(types: Iterable[str]) -> Set[str]:
-    """From names of number types: those of the axis where it has one, else the names themselves."""
+    """Turn names of number types into values of the axis, if it has them."""
     return {PRECISION_OF.get(name, name) for name in types}
 
 
 def listed(values: Iterable[str]) -> str:
-    """One value, or several that contradict each other."""
+    """Format one value, or several that contradict each other."""
     return " and ".join(sorted(set(values)))
 
 
 def affinity_of_process() -> str:
-    """The CPUs that this process may use, written as the axis `affinity` has it: 0-2+5.
+    """Return the CPUs that this process may use, as in the axis `affinity`: 0-2+5.
 
-    All threads are asked: a library may have moved some of them.
+    All threads count: a library may have moved some of them.
     """
     cpus: Set[int] = set()
     for thread in os.listdir("/proc/self/task"):
@@ -70,7 +70,7 @@ def affinity_of_process() -> str:
 
 
 def format_cpus(cpus: Sequence[int]) -> str:
-    """As setups/axes.py writes them, which old Pythons cannot read."""
+    """Format as setups/axes.py does, which old Pythons cannot import."""
     runs: List[List[int]] = []
     for cpu in cpus:
         if runs and cpu == runs[-1][-1] + 1:

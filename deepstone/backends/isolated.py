@@ -1,6 +1,6 @@
-"""One layer in isolation: what it is given, and which of its passes are timed.
+"""One isolated layer: its inputs, and the passes that are timed.
 
-In the syntax of Python 3.6. Arrays have the layer's real shapes and are drawn from N(0, 1), always the same.
+In the syntax of Python 3.6. Arrays have the layer's real shapes and are sampled from N(0, 1), always the same.
 """
 
 from typing import Any, Callable, Dict, List, Sequence, Set, Tuple
@@ -14,7 +14,7 @@ Program = Callable[[], None]
 
 
 class Isolation:
-    """The layer `name` of a job, and what a step of that job does with it."""
+    """The layer `name` of a job, and its role in a step of that job."""
 
     def __init__(self, graph: WireGraph, name: str, request: Dict[str, Any], batch: int) -> None:
         self.layer = graph.by_name[name]
@@ -23,19 +23,19 @@ class Isolation:
         self._batch = batch
         self._dropout = request["dropout"] == "on"
         depends_on_weights = _after_weights(graph)
-        # Of the layers it reads, those whose output has a gradient in a step.
+        # The source layers whose output has a gradient in a step.
         self.sources = [
             source for source in self.layer.sources if request["input_grad"] == "on" or source in depends_on_weights
         ]
 
     def inputs(self) -> Dict[str, Any]:
-        """By the name of the layer they come from, float32, batch first, channels first."""
-        return {source: _drawn((self._batch,) + self._graph.shape(source), source) for source in self.layer.sources}
+        """Return inputs by source layer, float32, batch first, channels first."""
+        return {source: _sampled((self._batch,) + self._graph.shape(source), source) for source in self.layer.sources}
 
     def upstream(self) -> Any:
-        """The gradient of the layer's output; that of a loss is one number."""
+        """Return the gradient of the layer's output; that of a loss is one number."""
         shape = () if self.layer.op == LOSS else (self._batch,) + self.layer.output
-        return _drawn(shape, self.layer.name + ": upstream")
+        return _sampled(shape, self.layer.name + ": upstream")
 
     def programs(
         self,
@@ -44,10 +44,10 @@ class Isolation:
         with_forward: bool = False,
         moves_to_flatten: bool = False,
     ) -> Dict[str, Program]:
-        """As `IsolatedLayer` names them; none where the layer only hands on an array.
+        """Return programs by the names in `IsolatedLayer`; none if the layer only passes on an array.
 
-        `backward(sources, trained)` gives the program for the gradients of those inputs, and of the weights if
-        `trained`; `with_forward` says that it runs forward too. `moves_to_flatten`: whether flattening moves anything.
+        `backward(sources, trained)` returns the program for the gradients of those inputs, and of the weights if
+        `trained`; `with_forward`: it runs forward too. `moves_to_flatten`: whether flatten copies data.
         """
         op = self.layer.op
         if op == "input" or (op == "dropout" and not self._dropout) or (op == "flatten" and not moves_to_flatten):
@@ -70,7 +70,7 @@ class Isolation:
 
 
 def _after_weights(graph: WireGraph) -> Set[str]:
-    """Names of layers whose output depends on weights."""
+    """Return the names of layers whose output depends on weights."""
     found: Set[str] = set()
     for layer in graph.layers:
         if layer.parameters or any(source in found for source in layer.inputs):
@@ -78,7 +78,7 @@ def _after_weights(graph: WireGraph) -> Set[str]:
     return found
 
 
-def _drawn(shape: Tuple[int, ...], name: str) -> Any:
+def _sampled(shape: Tuple[int, ...], name: str) -> Any:
     random = seeded(0, name)
     array = np.empty(shape, np.float32)
     for sample in array if shape else [array]:  # one at a time: the generator works in float64

@@ -1,4 +1,4 @@
-"""NumPy arrays between the graph's order, channels first, and that of frameworks which put channels last."""
+"""Converts NumPy arrays between the graph's order, channels first, and channels last."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 
 def channels_last(array: Any) -> Any:
-    """(batch, channels, height, width) to (batch, height, width, channels); what is no image stays."""
+    """(batch, channels, height, width) to (batch, height, width, channels); arrays that are not images do not
+    change."""
     return array.transpose(0, 2, 3, 1) if array.ndim == 4 else array
 
 
@@ -16,7 +17,7 @@ def channels_first(array: Any) -> Any:
 
 
 def kernel_last(weight: Any) -> Any:
-    """A convolution's (out, in, height, width) to (height, width, in, out)."""
+    """A convolution weight, (out, in, height, width) to (height, width, in, out)."""
     return weight.transpose(2, 3, 1, 0)
 
 

@@ -1,7 +1,7 @@
-"""Reads which primitives oneDNN (once called MKL-DNN) runs, and for which instruction set, from its own log.
+"""Reads from oneDNN's log which primitives it runs, and for which instruction set. Its old name is MKL-DNN.
 
-The library prints to file descriptor 1 once its switch is set, so that descriptor leads to a file meanwhile. In the
-syntax of Python 3.6.
+With its switch on, the library prints to file descriptor 1, so that descriptor is redirected to a file. In the syntax
+of Python 3.6.
 """
 
 import contextlib
@@ -11,21 +11,21 @@ import sys
 import tempfile
 from typing import Any, Dict, Generator, List, Optional
 
-# of oneDNN 1.1 and later, and of what came before
+# of oneDNN 1.1 and later, and of earlier versions
 _SWITCHES = ("dnnl_set_verbose", "mkldnn_set_verbose", "mkldnn_verbose_set")
 _HEADS = ("dnnl_verbose,", "mkldnn_verbose,", "onednn_verbose,")
 
-# From narrow to wide, as the names of implementations hold them: "jit:avx512_common", "brgemm:avx512_core".
+# From narrow to wide, as in the names of implementations: "jit:avx512_common", "brgemm:avx512_core".
 _WIDTHS = ("sse42", "sse41", "avx", "avx2", "avx512_common", "avx512_core", "avx512_core_vnni", "avx512_core_bf16")
 
 
 class OnednnLog:
-    """What the library logged."""
+    """The library's log."""
 
     def __init__(self) -> None:
         self.primitives: Dict[str, List[str]] = {}  # operation -> implementations; reorders left out
         self.isa: Optional[str] = None  # the widest among them
-        self.available = False  # False: the library has no switch that can be reached
+        self.available = False  # False: the library has no accessible switch
 
     def read(self, text: str) -> None:
         for line in text.splitlines():
@@ -53,7 +53,7 @@ class OnednnLog:
 
 @contextlib.contextmanager
 def logging_onednn(library: str) -> Generator[OnednnLog, None, None]:
-    """`library` is the path of the shared object that holds oneDNN. Other output of that time is passed on after."""
+    """`library` is the path of the shared object that contains oneDNN. Other output is passed on afterwards."""
     log = OnednnLog()
     switch = _switch(library)
     if switch is None:
@@ -74,7 +74,7 @@ def logging_onednn(library: str) -> Generator[OnednnLog, None, None]:
 
 @contextlib.contextmanager
 def captured_stdout() -> Generator[List[str], None, None]:
-    """The list holds, after it is left, the text that the process wrote to standard output, C libraries included."""
+    """After the context, the list has the text that the process wrote to standard output, including C libraries."""
     captured: List[str] = []
     sys.stdout.flush()
     saved_fd = os.dup(1)
@@ -83,7 +83,7 @@ def captured_stdout() -> Generator[List[str], None, None]:
         try:
             yield captured
         finally:
-            ctypes.CDLL(None).fflush(None)  # libraries print with C's own buffer
+            ctypes.CDLL(None).fflush(None)  # libraries print through C's own buffer
             os.dup2(saved_fd, 1)
             os.close(saved_fd)
         file.seek(0)

@@ -1,6 +1,6 @@
-"""Whom a traced operation belongs to, by the layers' names that programs carry, and what a step's time becomes then.
+"""Finds the layer that a traced operation belongs to, by the layer names in programs, and divides a step's time.
 
-Names of layers are escaped so that frameworks take them, and found again in the names that they print.
+Layer names are escaped so that frameworks accept them, and found again in the names that frameworks print.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ UPDATE = "optimizer_update"  # the scope of the update
 
 _PREFIX = "layer_"
 _SCOPE = re.compile(_PREFIX + r"[A-Za-z0-9_]+")
-_NUMBER = re.compile(r"_\d+$")  # what TensorFlow adds to a name that it has seen before
+_NUMBER = re.compile(r"_\d+$")  # TensorFlow adds it to a repeated name
 _BACKWARD = re.compile(r"transpose\(|rematted_computation|gradient_tape/")
 
 
 def scope_name(layer: str) -> str:
-    """Letters, digits and underscores, and no two layers share one: what is neither letter nor digit is its code."""
+    """Return a unique name of letters, digits and underscores: other characters are replaced by their code."""
     return _PREFIX + re.sub(r"[^A-Za-z0-9]", lambda match: f"_{ord(match[0]):x}_", layer)
 
 
 class Scopes:
-    """From names of operations back to the layers of one graph."""
+    """Maps names of operations to the layers of one graph."""
 
     def __init__(self, layers: Iterable[str]) -> None:
         self._layers = {scope_name(layer): layer for layer in layers}
 
     def layer(self, operation: str) -> str | None:
-        """The layer whose scope an operation's name carries; of several, one inside the other, the innermost."""
+        """Return the layer whose scope is in an operation's name; of nested scopes, the innermost."""
         found = self._found(operation)
         return None if found is None else found[0]
 
     def is_again(self, operation: str) -> bool:
-        """Whether the scope was entered for the second time or later, as TensorFlow then numbers it."""
+        """Whether the scope was entered again; TensorFlow then adds a number."""
         found = self._found(operation)
         return found is not None and found[1]
 
@@ -48,7 +48,7 @@ class Scopes:
         for scope in reversed(_SCOPE.findall(operation)):
             if scope in self._layers:
                 return self._layers[scope], False
-            # An escaped name never ends with an underscore and digits, so what is cut off is never its own.
+            # An escaped name never ends with an underscore and digits, so the cut never removes a part of it.
             first = _NUMBER.sub("", scope)
             if first in self._layers:
                 return self._layers[first], True
@@ -57,7 +57,7 @@ class Scopes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Owner:
-    """A layer's forward or backward pass, the update, the data, or something else that has a name."""
+    """A layer's forward or backward pass, the update, the data, or another named part."""
 
     part: Part
     name: str = ""
@@ -70,7 +70,7 @@ class Owner:
 def step_account(
     spans: Iterable[Span[Owner]], *, start_s: float, end_s: float, expected: Iterable[Owner] = ()
 ) -> StepAccount:
-    """One step, from `start_s` to `end_s`. Layers that are `expected` are there even if no time fell to them."""
+    """Divide one step, from `start_s` to `end_s`. `expected` layers are included even without time."""
     found = account(spans, start_s=start_s, end_s=end_s)
     owned_s = dict.fromkeys(expected, 0.0) | found.owned_s
     return StepAccount(
@@ -84,10 +84,10 @@ def step_account(
 
 
 def owner_of(operation: str, scopes: Scopes) -> Owner | None:
-    """Who an operation belongs to by the name that its framework gave it, or None where that says nothing.
+    """Return the owner of an operation from its name in the framework, or None if the name does not show it.
 
-    JAX writes `transpose(jvp(layer))/…` in backward and `rematted_computation` where forward is run again there;
-    TensorFlow puts `gradient_tape/` in front, and numbers the scope of a layer that it runs again there.
+    JAX writes `transpose(jvp(layer))/…` in backward and `rematted_computation` for a forward that it repeats there;
+    TensorFlow adds the prefix `gradient_tape/`, and numbers the scope of a layer that it repeats there.
     """
     if UPDATE in operation:
         return Owner(part="update")

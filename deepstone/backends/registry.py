@@ -1,4 +1,4 @@
-"""The backends by name, those of plug-ins included. Modules are named by strings: reading this imports no framework."""
+"""All backends by name, including plug-ins. Modules are strings, so importing this imports no framework."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from deepstone.setups.request import Request
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Legacy:
-    """The backend for versions of a framework that came before its present interface."""
+    """The backend for versions of a framework before its current interface."""
 
     before: int  # the first major version that the framework's own backend runs
     module: str
@@ -35,15 +35,15 @@ class Legacy:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackendInfo:
-    """Where a backend lives and how its framework is found."""
+    """The module of a backend, and how to find its framework."""
 
     module: str  # imported by the worker; defines make_backend()
     variables: Callable[[Request], dict[str, str]]  # set before the framework is imported
-    package: str  # the importable package whose presence means the framework is installed; "" when none is needed
-    distribution: str  # the name under which its version is recorded
-    remedy: str  # how to get it
-    startup_s: float  # about how long until its first step, to plan with
-    own_modules: str = ""  # what looks at a module that a user wrote in this framework, if anything does
+    package: str  # the framework is installed if this package is importable; "" if none is needed
+    distribution: str  # the name of its installed distribution
+    remedy: str  # how to install it
+    startup_s: float  # estimate of the time until its first step
+    own_modules: str = ""  # the module that reads a user's own modules in this framework, if any
     legacy: Legacy | None = None
 
 
@@ -58,7 +58,7 @@ def _backend(
     own_modules: str = "",
     legacy: Legacy | None = None,
 ) -> BackendInfo:
-    """In the folder of its package, unless `module` names another place."""
+    """The default of `module` is the folder of the package."""
     return BackendInfo(
         module=f"deepstone.backends.{module or package + '.backend'}",
         variables=variables,
@@ -99,12 +99,12 @@ _OWN: dict[str, BackendInfo] = {
 
 BACKENDS = WithPlugins(_OWN, plugins.BACKENDS, BackendInfo)
 
-YARDSTICK = TORCH  # whose own distance from float64 bounds that of the others
-BEST_FIRST = (TORCH, JAX, TENSORFLOW)  # the order in which framework=auto looks
+YARDSTICK = TORCH  # its distance from float64 bounds that of the others
+BEST_FIRST = (TORCH, JAX, TENSORFLOW)  # the order of preference of framework=auto
 
 
 def backend_of(framework: str, version: str) -> BackendInfo:
-    """The backend that runs this version of a framework."""
+    """Return the backend for this version of a framework."""
     info = BACKENDS[framework]
     major = re.match("[0-9]+", version)
     if info.legacy is None or major is None or int(major[0]) >= info.legacy.before:

@@ -1,4 +1,4 @@
-"""What every backend of today takes from a request as it stands: the settings of a step that need no translation."""
+"""Settings of a step that all current backends take from a request unchanged."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class StepSettings:
 
     @property
     def training(self) -> bool:
-        """Whether batch norm learns and dropout drops: everywhere but in evaluation."""
+        """Whether batch norm updates its statistics and dropout drops: always, except in evaluation."""
         return self.phase != "forward"
 
 
 def step_settings(request: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of StepSettings, to be given to a backend's own settings."""
+    """Return the fields of StepSettings, for a backend's own settings."""
     return {
         "phase": str(request["phase"]),
         "optimizer": str(request["optimizer"]),

@@ -1,7 +1,7 @@
-"""The graph as it arrives in a worker, for backends that do not use `graph/`, and a runner for lowered layers.
+"""The graph in a worker, for backends that do not use `graph/`, and a runner for lowered layers.
 
-In the syntax of Python 3.6: old frameworks run in old Pythons, which cannot import `graph/`. Layers are read from JSON,
-in which every shape is spelled out.
+In the syntax of Python 3.6: old frameworks need old Pythons, which cannot import `graph/`. Layers are read from JSON,
+which includes every shape.
 """
 
 from typing import Any, Callable, Dict, Iterable, List, Sequence, Tuple
@@ -15,7 +15,7 @@ _Op = Callable[..., Any]
 
 
 class WireLayer:
-    """One layer as it comes to a worker. Its attributes are those of docs/graph.md, pairs as tuples."""
+    """One layer in a worker. Its attributes are those of docs/graph.md, pairs as tuples."""
 
     def __init__(self, described: Dict[str, Any]) -> None:
         rest = dict(described)
@@ -28,7 +28,7 @@ class WireLayer:
 
     @property
     def sources(self) -> List[str]:
-        """The layers it reads, each once."""
+        """Return the layers that it reads, each once."""
         return list(dict.fromkeys(self.inputs))
 
     @property
@@ -36,9 +36,9 @@ class WireLayer:
         return BUFFERS.get(self.op, ())
 
     def ends_outside(self, source: Sequence[int]) -> bool:
-        """Whether a pool that rounds up has a last window outside the image, which the graph leaves out.
+        """Whether a pool that rounds up has a last window outside the image, which the graph omits.
 
-        Old frameworks keep it, so their result must be cut to `output`. `source` is the shape of the input.
+        Old frameworks compute it, so their result must be cut to `output`. `source` is the shape of the input.
         """
         if not self.has["ceil_mode"]:
             return False
@@ -50,7 +50,7 @@ class WireLayer:
         return False
 
     def places_that_count(self, source: Sequence[int]) -> Tuple[List[int], List[int]]:
-        """Of each window of an average pool, how many rows and how many columns count in the divisor."""
+        """Return how many rows and columns of each window of an average pool count in the divisor."""
         pad, kernel, stride = self.has["pad"], self.has["kernel"], self.has["stride"]
         found: List[List[int]] = []
         for side in (0, 1):
@@ -61,7 +61,7 @@ class WireLayer:
         return found[0], found[1]
 
     def pad_is_even(self) -> bool:
-        """Whether a framework that pads both ends of a side alike can do it itself."""
+        """Whether both ends of each side have the same padding, as some frameworks require."""
         top, bottom, left, right = self.has["pad"]
         return bool(top == bottom and left == right)
 
@@ -83,30 +83,30 @@ class WireGraph:
                 self._takers[name] = self._takers.get(name, 0) + 1
 
     def shape(self, name: str) -> Tuple[int, ...]:
-        """Of what a layer gives for one sample."""
+        """Return the shape of a layer's output for one sample."""
         return self.by_name[name].output
 
     def takers(self, name: str) -> int:
-        """How often a layer's output is used."""
+        """Return how often a layer's output is used."""
         return self._takers.get(name, 0)
 
 
 def refuse_other_ops(graph: WireGraph, known: Iterable[str], framework: str) -> None:
-    """Unsupported, with all that the network needs and the backend does not lower, and a layer that needs it."""
+    """Raise Unsupported with all operations that the backend does not lower, each with a layer that needs it."""
     have = set(known)
     lacking: Dict[str, str] = {}
     for layer in graph.layers:
         if layer.op not in have:
             lacking.setdefault(layer.op, layer.name)
     if lacking:
-        told = ", ".join("%s (layer %r)" % pair for pair in sorted(lacking.items()))
-        raise Unsupported("%s has no lowering of: %s" % (framework, told))
+        listed = ", ".join("%s (layer %r)" % pair for pair in sorted(lacking.items()))
+        raise Unsupported("%s has no lowering of: %s" % (framework, listed))
 
 
 def lowered_outputs(
     graph: WireGraph, lower: Callable[..., Any], samples: Any, labels: Any
 ) -> Tuple[Dict[str, Any], List[Any]]:
-    """Of frameworks with graphs: every layer's output by name, and the losses among them."""
+    """For frameworks with graphs: return every layer's output by name, and the losses."""
     outputs: Dict[str, Any] = {graph.input.name: samples}
     for layer in graph.layers:
         if layer.op != "input":
@@ -118,8 +118,8 @@ def lowered_outputs(
 class InTurn:
     """Runs lowered layers one after the other: the network as a function of samples and labels.
 
-    `lower` gives the function that takes a layer's inputs (and the labels if it is a loss) to its output. Layers read
-    and write numbered slots, and each activation is freed after its last use, as in a forward function by hand.
+    `lower` returns the function from a layer's inputs (and the labels for a loss) to its output. Layers read and write
+    numbered slots, and each activation is freed after its last use, as in a hand-written forward function.
     """
 
     def __init__(self, graph: WireGraph, lower: Callable[[WireLayer], _Op]) -> None:

@@ -1,1 +1,1 @@
-"""The framework-neutral layer graph: what a network is, before any framework sees it."""
+"""The framework-neutral layer graph: the definition of a network."""

@@ -10,7 +10,7 @@ import numpy as np
 
 
 def seeded(seed: int, name: str) -> np.random.RandomState:
-    """NumPy's frozen generator, seeded by (seed, name), so that the order of use does not matter."""
+    """Return NumPy's frozen generator, seeded by (seed, name), so that the order of use does not matter."""
     digest = hashlib.sha256(f"{seed}:{name}".encode()).digest()
     return np.random.RandomState(int.from_bytes(digest[:4], "big"))
 

@@ -1,4 +1,4 @@
-"""What a layer costs by definition: FLOPs and bytes. The same for every framework."""
+"""The cost of a layer by definition: FLOPs and bytes. The same for every framework."""
 
 from __future__ import annotations
 
@@ -80,13 +80,13 @@ def graph_cost(graph: Graph, *, input_grad: bool = False) -> GraphCost:
 
 
 def step_flops(graph: Graph, *, batch: int, phase: str, input_grad: bool = False) -> int:
-    """FLOPs of one step of a phase: forward alone, or forward and backward."""
+    """Return the FLOPs of one step of a phase: only forward, or forward and backward."""
     cost = graph_cost(graph, input_grad=input_grad)
     return batch * (cost.forward_flops if phase == "forward" else cost.forward_flops + cost.backward_flops)
 
 
 def step_bytes(graph: Graph, *, batch: int, phase: str) -> int:
-    """The bytes of weights and activations one step moves in fp32, each array once per pass that uses it.
+    """Return the bytes of weights and activations that one step moves in fp32, each array once per pass that uses it.
 
     Forward reads the weights and writes every activation. Backward reads both again and writes the gradient of each.
     The optimizer's update is not counted.
@@ -98,7 +98,7 @@ def step_bytes(graph: Graph, *, batch: int, phase: str) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """What one pass must do at least: so many FLOPs, and so many bytes to and from memory."""
+    """The least work of one pass: FLOPs, and bytes to and from memory."""
 
     flops: int
     bytes: int
@@ -106,7 +106,7 @@ class Work:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerWork:
-    """The work of one layer in one step. In the forward phase there is none backward."""
+    """The work of one layer in one step. The forward phase has no backward work."""
 
     op: str
     forward: Work
@@ -123,12 +123,13 @@ def layer_work(
     input_grad: bool = False,
     dropout: bool = False,
 ) -> LayerWork:
-    """Per step of a phase. Each array a pass cannot do without is counted once; `value_bytes` is the size of a value.
+    """Return the work per step of a phase. Each array that a pass needs counts once; `value_bytes` is the size of a
+    value.
 
-    Forward reads inputs and weights and writes the output. Backward reads the gradient of the output and what else the
-    formula needs, and writes the gradients of weights and, where something trained lies before the layer, of inputs.
-    What a framework can do by handing on an array or a part of it is nothing: flatten, slice, dropout when off, and
-    backward of add and concat.
+    Forward reads inputs and weights and writes the output. Backward reads the gradient of the output and the other
+    arrays in the formula, and writes the gradients of weights and, if a layer before it has parameters, of inputs.
+    Operations that a framework can do by passing on an array or a part of it cost nothing: flatten, slice, dropout when
+    off, and backward of add and concat.
     """
     cost = layer_cost(graph, layer, input_grad=input_grad)
     needs_data_gradient = input_grad or layer.name in graph.after_parameters
@@ -148,14 +149,14 @@ def layer_work(
 
 
 def _backward_values(op: Op, inputs: int, output: int, parameters: int, needs_data_gradient: bool) -> int:
-    """How many values the backward pass of an operation reads and writes at least."""
+    """Return how many values the backward pass of an operation reads and writes at least."""
     if isinstance(op, (ops.Conv, ops.Dense, ops.BatchNorm)):
         weight_gradient = output + inputs + parameters
         return weight_gradient + (parameters + inputs if needs_data_gradient else 0)
     if not needs_data_gradient or isinstance(op, (ops.Add, ops.Concat)):
         return 0
     read_again = 0
-    # A max pool: which values it chose, a mark per output. An activation: its input or output, which are as large.
+    # A max pool reads an index per output. An activation reads its input or output, which have the same size.
     if isinstance(op, (ops.Activation, ops.MaxPool)):
         read_again = output
     elif isinstance(op, (ops.Lrn, ops.Multiply, ops.SoftmaxCrossEntropy)):

@@ -16,7 +16,7 @@ from deepstone.errors import GraphError, nearest
 from deepstone.graph.ops import OPS, Input, Module, ModuleLoss, Op, OpError, Shape, SoftmaxCrossEntropy, Tensors
 
 GRAPH_SCHEMA = 1
-LONGEST_NAME = 200  # of a graph or a layer: it becomes a key of results, a column of tables, a label of figures
+LONGEST_NAME = 200  # of a graph or a layer: names become keys of results, columns of tables, labels of figures
 
 
 _INPUTS = (Input, Tensors)
@@ -25,7 +25,7 @@ _LOSSES = (SoftmaxCrossEntropy, ModuleLoss)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Layer:
-    """One named node: what it does and whose outputs it takes."""
+    """One named node: its operation and its inputs."""
 
     name: str
     op: Op
@@ -33,7 +33,7 @@ class Layer:
 
 
 class Graph:
-    """Layers in an order in which each comes after its inputs. Immutable; a graph that exists is well formed."""
+    """Layers in topological order. Immutable and always well formed."""
 
     def __init__(self, name: str, layers: Iterable[Layer]) -> None:
         self.name = name
@@ -72,12 +72,12 @@ class Graph:
 
     @cached_property
     def opaque(self) -> tuple[Layer, ...]:
-        """Layers inside which we do not see: they have no reference, and their cost is not known."""
+        """Return the layers with unknown content: they have no reference, and their cost is not known."""
         return tuple(layer for layer in self.layers if isinstance(layer.op, Module | ModuleLoss))
 
     @cached_property
     def own_step(self) -> ModuleLoss | None:
-        """The module whose file says what its inputs and its loss are, if the graph is one."""
+        """Return the module whose file defines its inputs and its loss, if the graph is one."""
         return next((layer.op for layer in self.layers if isinstance(layer.op, ModuleLoss)), None)
 
     @cached_property
@@ -86,7 +86,7 @@ class Graph:
 
     @cached_property
     def consumers(self) -> dict[str, tuple[Layer, ...]]:
-        """Who takes each layer's output."""
+        """Return the layers that read each layer's output."""
         found: dict[str, list[Layer]] = {layer.name: [] for layer in self.layers}
         for layer in self.layers:
             for name in layer.inputs:
@@ -95,7 +95,7 @@ class Graph:
 
     @cached_property
     def after_parameters(self) -> frozenset[str]:
-        """Layers whose input's gradient training needs, because something trained lies before them."""
+        """Return the layers that compute their input's gradient, because a layer before them has parameters."""
         reached: set[str] = set()
         trained_before: set[str] = set()
         for layer in self.layers:
@@ -108,11 +108,11 @@ class Graph:
 
     @cached_property
     def sha(self) -> str:
-        """SHA-256 of what the network computes; its name does not count."""
+        """Return the SHA-256 of what the network computes, without its name."""
         content = dict(self.to_json())
         del content["name"]
         for entry, layer in zip(content["layers"], self.layers, strict=True):
-            for name in layer.op.beside:
+            for name in layer.op.ignored_in_sha:
                 del entry[name]
         text = json.dumps(content, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
@@ -128,7 +128,7 @@ class Graph:
         }
 
     def to_worker_json(self) -> dict[str, Any]:
-        """`to_json` with every shape spelled out: a worker in an old Python needs no code of ours to read it."""
+        """Return `to_json` with every shape, so that a worker in an old Python needs no code of ours to read it."""
         described = self.to_json()
         for entry, layer in zip(described["layers"], self.layers, strict=True):
             entry["output"] = list(self.shapes[layer.name])
@@ -137,14 +137,14 @@ class Graph:
 
     @staticmethod
     def from_worker_json(described: Mapping[str, Any]) -> Graph:
-        """The graph again from what `to_worker_json` gave."""
+        """Return the graph from the output of `to_worker_json`."""
         added = ("output", "parameters")
         layers = [{key: value for key, value in layer.items() if key not in added} for layer in described["layers"]]
         return Graph.from_json({**described, "layers": layers})
 
     @staticmethod
     def from_json(data: object) -> Graph:
-        """A graph from decoded JSON; GraphError says which layer is wrong and how."""
+        """Make a graph from decoded JSON. Raises GraphError with the layer and its mistake."""
         if not isinstance(data, Mapping):
             raise GraphError("a graph must be a JSON object with name and layers")
         content = cast(Mapping[str, Any], data)
@@ -157,10 +157,10 @@ class Graph:
 
 
 def make_op(kind: str, attributes: Mapping[str, object]) -> Op:
-    """An operation from its name and attributes as JSON has them; OpError when they do not fit."""
+    """Make an operation from its name and JSON attributes. Raises OpError if they do not fit."""
     try:
         return _make_op(kind, **attributes)
-    except TypeError:  # a list, as JSON has them, cannot be remembered
+    except TypeError:  # a list from JSON cannot be a cache key
         return _make_op.__wrapped__(kind, **attributes)
 
 
@@ -190,7 +190,7 @@ _KINDS_IN_WORDS = {bool: "true or false", int: "a whole number", float: "a finit
 
 
 def _coerce(name: str, value: object, hint: object) -> object:
-    """One attribute of the declared type; a single number stands for both sides of a pair, or all four of a pad."""
+    """Convert one attribute to its declared type; a single number means both sides of a pair, or all four of a pad."""
     if hint is bool:
         if isinstance(value, bool):
             return value
@@ -198,7 +198,7 @@ def _coerce(name: str, value: object, hint: object) -> object:
         if _is_whole(value):
             return value
     elif hint is float:
-        # JSON as Python reads it can hold NaN, Infinity, and whole numbers too large for a float.
+        # Python's JSON parser accepts NaN, Infinity, and whole numbers too large for a float.
         if isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= sys.float_info.max:
             return float(value)
     elif hint is str:
@@ -210,14 +210,14 @@ def _coerce(name: str, value: object, hint: object) -> object:
 
 
 def _coerce_numbers(name: str, value: object, length: int | None) -> tuple[object, ...]:
-    """So many whole numbers, or any number of them when `length` is None."""
+    """Check for `length` whole numbers, or any number of them if `length` is None."""
     numbers = [value] * (length or 1) if _is_whole(value) else value
     if isinstance(numbers, (list, tuple)):
         items = tuple(cast(list[object], numbers))
         if length in (None, len(items)) and all(_is_whole(item) for item in items):
             return items
-    wanted = "a list of whole numbers" if length is None else f"{length} whole numbers"
-    raise OpError(f"{name} must be {wanted}, not {value!r}")
+    expected = "a list of whole numbers" if length is None else f"{length} whole numbers"
+    raise OpError(f"{name} must be {expected}, not {value!r}")
 
 
 def _is_whole(value: object) -> bool:
@@ -250,7 +250,7 @@ def _attributes(op: Op) -> dict[str, object]:
 
 
 def _infer(graph_name: str, layers: tuple[Layer, ...]) -> dict[str, Shape]:
-    """The output shape of every layer, or GraphError naming the first layer that is wrong."""
+    """Return the output shape of every layer. Raises GraphError with the first invalid layer."""
     if not _is_one_line(graph_name):
         raise GraphError(f"a graph's name must be one line of text, not {graph_name!r}")
     if len(graph_name) > LONGEST_NAME:
@@ -286,17 +286,17 @@ def _shapes_of_inputs(layer: Layer, shapes: Mapping[str, Shape], layers: tuple[L
 
 @lru_cache(maxsize=4096)
 def _output(op: Op, inputs: tuple[Shape, ...]) -> Shape:
-    """The shape that this operation, once checked, gives for these inputs."""
+    """Check the operation and return its output shape for these inputs."""
     fewest, most = op.arity
     if len(inputs) < fewest or (most is not None and len(inputs) > most):
-        wanted = str(fewest) if most == fewest else f"at least {fewest}"
-        raise OpError(f"{op.kind} takes {wanted} inputs, not {len(inputs)}")
+        expected = str(fewest) if most == fewest else f"at least {fewest}"
+        raise OpError(f"{op.kind} takes {expected} inputs, not {len(inputs)}")
     op.check()
     return op.output(list(inputs))
 
 
 def _is_one_line(name: str) -> bool:
-    """Printable, so no lone surrogates either: JSON can hold them, but they cannot be encoded."""
+    """Whether it is printable, so without unpaired surrogates: JSON can contain them, but they cannot be encoded."""
     return bool(name) and name.isprintable()
 
 

@@ -1,4 +1,4 @@
-"""What a reader calls the operations together: "convolutions take x %" is one line for a whole network."""
+"""Groups of operations for readers: "convolutions take x %" is one line for a whole network."""
 
 from __future__ import annotations
 

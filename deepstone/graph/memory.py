@@ -1,4 +1,4 @@
-"""What a step keeps in memory by definition, layer by layer: weights, gradients, optimizer state, activations."""
+"""The analytic memory of a step, layer by layer: weights, gradients, optimizer state, activations."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class _Need:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerMemory(_Need):
-    """What one layer adds to the analytic need of a step; an array that layers share counts where it was made."""
+    """The part of one layer in the analytic need of a step; a shared array counts in the layer that made it."""
 
     name: str
     op: str
@@ -81,22 +81,22 @@ def step_memory(
     optimizer_slots: int = 1,
     checkpointing: bool = False,
 ) -> StepMemory:
-    """The analytic need of a step: parameters, their gradients, optimizer state, and activations.
+    """Return the analytic need of a step: parameters, their gradients, optimizer state, and activations.
 
-    Activations are those kept for backward; in the forward phase, the most alive at once. Not counted: workspace,
-    running statistics, and the gradients of activations, which take the place of activations as backward frees them.
-    `value_bytes` is the size of one activation or weight, `master_bytes` that of a second copy of each weight if one
-    is kept (mixed precision), `optimizer_slots` the arrays the optimizer keeps per weight. With `checkpointing`
-    backward has the arrays between segments, and all that it reads again in one segment: the largest.
+    Activations are those kept for backward; in the forward phase, the largest set that is live at once. Not counted:
+    workspace, running statistics, and the gradients of activations, which reuse the memory that backward frees.
+    `value_bytes` is the size of one activation or weight, `master_bytes` that of a master copy of each weight (mixed
+    precision), `optimizer_slots` the number of state arrays per weight. With `checkpointing`, backward needs the arrays
+    between segments and those that it reads inside the largest segment.
     """
     state_bytes = master_bytes or value_bytes
     gradient_bytes = 0 if phase == "forward" else state_bytes
     slots = optimizer_slots if phase == "train" else 0
-    held = most_alive(graph) if phase == "forward" else _held_for_backward(graph, checkpointing)
+    live = largest_live_set(graph) if phase == "forward" else _saved_for_backward(graph, checkpointing)
     layers: list[LayerMemory] = []
     for layer in graph.layers:
         parameters = layer_cost(graph, layer).parameters
-        values = math.prod(graph.shapes[layer.name]) if layer.name in held else 0
+        values = math.prod(graph.shapes[layer.name]) if layer.name in live else 0
         layers.append(
             LayerMemory(
                 name=layer.name,
@@ -117,10 +117,10 @@ def step_memory(
 
 
 def array_owners(graph: Graph) -> dict[str, str]:
-    """For each layer, the layer that made the array its output lies in: itself, unless no new array is needed.
+    """Return, for each layer, the layer that allocated its output: itself, unless no new array is needed.
 
-    Flatten, and dropout when off, hand on their input's array. A ReLU or clip that alone follows a convolution,
-    dense, batch norm or add layer writes over that layer's output, which no gradient reads.
+    Flatten, and dropout when off, pass on their input's array. A ReLU or clip that is the only reader of a convolution,
+    dense, batch norm or add layer overwrites that layer's output, which no gradient reads.
     """
     owners: dict[str, str] = {}
     for layer in graph.layers:
@@ -137,11 +137,11 @@ def _overwrites_input(graph: Graph, layer: Layer) -> bool:
 
 
 def kept_for_backward(graph: Graph) -> list[Layer]:
-    """The layers that made the arrays backward reads again; each array once, however many layers read it.
+    """Return the layers that allocated the arrays kept for backward; each array once, even if several layers read it.
 
-    A convolution, dense, batch norm, max pool, LRN or loss layer reads its input again, as do a product and the
-    activations whose slope their output does not tell; ReLU, clip, sigmoid, tanh and LRN read their output. The
-    gradients of average pools, additions, joins and reshapes depend on shapes alone.
+    The backward pass of a convolution, dense, batch norm, max pool, LRN, loss or product layer reads its input, as do
+    activations whose slope does not follow from their output; ReLU, clip, sigmoid, tanh and LRN read their output. The
+    gradients of average pools, additions, joins and reshapes depend only on shapes.
     """
     read: set[str] = set()
     for layer in graph.layers:
@@ -154,7 +154,7 @@ def kept_for_backward(graph: Graph) -> list[Layer]:
     return [layer for layer in graph.layers if layer.name in kept]
 
 
-def _held_for_backward(graph: Graph, checkpointing: bool) -> Set[str]:
+def _saved_for_backward(graph: Graph, checkpointing: bool) -> Set[str]:
     kept = {layer.name for layer in kept_for_backward(graph)}
     if not checkpointing:
         return kept
@@ -165,8 +165,8 @@ def _held_for_backward(graph: Graph, checkpointing: bool) -> Set[str]:
     return between | max(inside, key=lambda names: sum(math.prod(graph.shapes[name]) for name in names))
 
 
-def most_alive(graph: Graph) -> Set[str]:
-    """The layers whose arrays are alive together when most values are, each array being freed after its last use."""
+def largest_live_set(graph: Graph) -> Set[str]:
+    """Return the layers of the largest set of arrays that are live at once, if each is freed after its last use."""
     owners = array_owners(graph)
     last_use = {owners[name]: layer.name for layer in graph.layers for name in (*layer.inputs, layer.name)}
     alive: set[str] = set()

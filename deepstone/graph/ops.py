@@ -1,7 +1,7 @@
-"""The operations a layer can do: their attributes, the shape they give, and the arrays they hold.
+"""The operations of layers: their attributes, output shapes, parameters and buffers.
 
 Shapes are per sample, without the batch: (channels, height, width), or (features,) once flattened.
-What each operation computes, to the last detail, is written in docs/graph.md and in graph/reference.py.
+docs/graph.md and graph/reference.py define exactly what each operation computes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Pad: TypeAlias = tuple[int, int, int, int]  # top, bottom, left, right
 
 
 class OpError(ValueError):
-    """What is wrong with an operation; the graph adds the layer's name."""
+    """An operation is invalid; the graph adds the layer's name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,21 +24,21 @@ class Op:
 
     kind: ClassVar[str]
     arity: ClassVar[tuple[int, int | None]] = (1, 1)  # fewest and most inputs; None: no limit
-    beside: ClassVar[tuple[str, ...]] = ()  # attributes that do not change what is computed
+    ignored_in_sha: ClassVar[tuple[str, ...]] = ()  # attributes that do not change what is computed
 
     def check(self) -> None:
-        """Raise OpError when an attribute makes no sense by itself."""
+        """Raise OpError if an attribute is invalid."""
 
     def output(self, inputs: list[Shape]) -> Shape:
-        """The output's shape for these inputs, or OpError."""
+        """Return the output's shape for these inputs, or raise OpError."""
         return inputs[0]
 
     def parameters(self, inputs: list[Shape]) -> dict[str, Shape]:
-        """The trained arrays, in the order in which they are stored."""
+        """Return the shapes of the parameters, in their stored order."""
         return {}
 
     def buffers(self, inputs: list[Shape]) -> dict[str, Shape]:
-        """Arrays that are kept and updated, but not trained."""
+        """Return the shapes of the buffers: arrays that steps update without a gradient."""
         return {}
 
 
@@ -61,7 +61,7 @@ class Input(Op):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conv(Op):
-    """Cross-correlation, as every framework calls convolution."""
+    """Cross-correlation, which every framework calls convolution."""
 
     kind = "conv"
     channels: int
@@ -132,7 +132,8 @@ class MaxPool(_Pool):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AveragePool(_Pool):
-    """`count_pad`: whether padding counts in the divisor. What ceil_mode adds beyond the padding never counts."""
+    """`count_pad`: whether padding counts in the divisor. Positions that ceil_mode adds beyond the padding never
+    count."""
 
     kind = "average_pool"
     count_pad: bool = True
@@ -170,7 +171,7 @@ class Dense(Op):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Activation(Op):
-    """A function of each value by itself: whatever the shape, the output has it too."""
+    """An elementwise function; the output has the shape of the input."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -180,7 +181,7 @@ class Relu(Activation):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Clip(Activation):
-    """Keeps values between `low` and `high`; ReLU6 unless told otherwise."""
+    """Clips values to the range from `low` to `high`; the default is ReLU6."""
 
     kind = "clip"
     low: float = 0.0
@@ -262,7 +263,7 @@ class Lrn(Op):
 
     @property
     def window(self) -> int:
-        """How many values a window holds; it is that where the window leaves the image, too."""
+        """Return how many values a window has, also at the border of the image."""
         return self.size**2 if self.within_channel else self.size
 
     def check(self) -> None:
@@ -279,7 +280,7 @@ class Lrn(Op):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Dropout(Op):
-    """Drops with probability `rate` when the axis `dropout` is on, and scales what is left by 1 / (1 - rate)."""
+    """Drops with probability `rate` if the axis `dropout` is on, and scales the rest by 1 / (1 - rate)."""
 
     kind = "dropout"
     rate: float = 0.5
@@ -372,7 +373,7 @@ class Shuffle(Op):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Flatten(Op):
-    """(channels, height, width) to (features,), channels slowest, whatever the layout in memory."""
+    """(channels, height, width) to (features,), channels slowest, for any memory layout."""
 
     kind = "flatten"
 
@@ -395,14 +396,14 @@ class SoftmaxCrossEntropy(Op):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Module(Op):
-    """A framework's own module, made by a function in a user's file. Of what lies inside we know the output alone.
+    """A framework's own module, made by a function in a user's file. Only its output shape is known.
 
-    `weights` is how many numbers it trains, as its framework counted them. They are not in `parameters`, because
-    nobody else could hold them.
+    `weights` is its number of trained values, as its framework counts them. They are not in `parameters`, because no
+    other framework has them.
     """
 
     kind = "module"
-    beside = ("path",)
+    ignored_in_sha = ("path",)
     path: str
     function: str
     sha256: str
@@ -420,12 +421,12 @@ class Module(Op):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tensors(Op):
-    """The inputs of a user's own module, where these are not one image. Their spec is in the user's file, so a graph
-    knows only what people are told of it."""
+    """The inputs of a user's own module that are not one image. Their spec is in the user's file; the graph only has
+    its description."""
 
     kind = "tensors"
     arity = (0, 0)
-    beside = ("spec",)
+    ignored_in_sha = ("spec",)
     spec: str
     values: int
 
@@ -438,14 +439,14 @@ class Tensors(Op):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModuleLoss(Op):
-    """A framework's own module with a loss of its own, made by a function in a user's file. `weights` as in Module.
+    """A framework's own module with its own loss, made by a function in a user's file. `weights` as in Module.
 
-    `unit` is what a sample is made of, such as tokens, and `units_per_sample` how many of them; empty and 0 where the
-    file does not say.
+    `unit` is the unit of a sample, such as tokens, and `units_per_sample` their number; empty and 0 if the file has
+    none.
     """
 
     kind = "module_loss"
-    beside = ("path",)
+    ignored_in_sha = ("path",)
     path: str
     function: str
     sha256: str
@@ -496,7 +497,7 @@ OPS: dict[str, type[Op]] = {
 
 
 def pooled(side: str, size: int, pad: Pair, kernel: int, stride: int, ceil_mode: bool) -> int:
-    """How many windows a pool has along one side; the last must start inside the image or its leading pad."""
+    """Return how many windows a pool has along one side; the last must start inside the image or its leading pad."""
     room = size + sum(pad) - kernel
     if room < 0:
         raise OpError(f"{side} {size} with pad {sum(pad)} is smaller than the kernel {kernel}")
@@ -507,7 +508,7 @@ def pooled(side: str, size: int, pad: Pair, kernel: int, stride: int, ceil_mode:
 
 
 def is_gate(shape: Shape, image: Shape) -> bool:
-    """Whether an array of this shape has one number for each channel of that image, flat or as pixels of their own."""
+    """Whether an array of this shape has one number for each channel of that image, flat or as 1x1 pixels."""
     return len(image) == 3 and shape in (image[:1], (image[0], 1, 1))
 
 

@@ -1,4 +1,5 @@
-"""The judge of every lowering: each operation forward and backward in float64 NumPy. docs/graph.md has the formulas.
+"""The reference for every lowering: each operation forward and backward in float64 NumPy. docs/graph.md has the
+formulas.
 
 Arrays have the batch first: (batch, channels, height, width), or (batch, features) once flattened.
 """
@@ -21,7 +22,7 @@ from deepstone.graph.weights import initial_buffers
 Array: TypeAlias = NDArray[np.float64]
 Arrays: TypeAlias = dict[str, Array]
 LayerArrays: TypeAlias = dict[str, Arrays]  # layer -> name of the parameter or buffer -> array
-Given: TypeAlias = Mapping[str, NDArray[Any]]  # of any precision; computed with in float64
+Given: TypeAlias = Mapping[str, NDArray[Any]]  # of any precision; computation is in float64
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,11 +35,11 @@ class Gradients:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Output:
-    """What one operation gave. `backward` takes the gradient of `value`; it may be called more than once."""
+    """The result of one operation. `backward` takes the gradient of `value`; it may be called more than once."""
 
     value: Array
     backward: Callable[[Array], Gradients]
-    buffers: Arrays  # as they are after this step
+    buffers: Arrays  # after this step
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,7 +67,8 @@ def step(
     buffers: Mapping[str, Given] | None = None,
     drop_masks: Given | None = None,
 ) -> StepResult:
-    """Loss, outputs and gradients of one batch. Nothing given is changed; buffers not given are the initial ones."""
+    """Return loss, outputs and gradients of one batch. Arguments do not change; the default buffers are the initial
+    ones."""
     done = forward_all(graph, parameters, samples, labels, training=training, buffers=buffers, drop_masks=drop_masks)
     upstream: Arrays = {layer.name: np.ones(()) for layer in graph.losses}
     input_gradients: dict[str, list[Array]] = {}
@@ -100,7 +102,7 @@ def forward_all(
     buffers: Mapping[str, Given] | None = None,
     drop_masks: Given | None = None,
 ) -> dict[str, Output]:
-    """The output of every layer for one batch."""
+    """Return the output of every layer for one batch."""
     buffers = initial_buffers(graph) if buffers is None else buffers
     drop_masks = drop_masks or {}
     done: dict[str, Output] = {}
@@ -132,7 +134,7 @@ def sgd_momentum_update(
     lr: float = 1e-4,
     momentum: float = 0.9,
 ) -> tuple[LayerArrays, LayerArrays]:
-    """The parameters and velocities after one update: v = momentum * v + g, then w = w - lr * v; v starts at 0."""
+    """Return parameters and velocities after one update: v = momentum * v + g, then w = w - lr * v; v starts at 0."""
     new_parameters: LayerArrays = {}
     new_velocities: LayerArrays = {}
     for layer, arrays in parameters.items():
@@ -156,20 +158,20 @@ def forward(
     labels: NDArray[Any] | None = None,
     drop_mask: NDArray[Any] | None = None,
 ) -> Output:
-    """One operation on one batch. An input layer is given the images; `drop_mask` is true where a value is kept.
+    """Run one operation on one batch. An input layer gets the images; `drop_mask` is true for values that stay.
 
-    OpError when the arrays do not fit the operation.
+    Raises OpError if the arrays do not fit the operation.
     """
     xs = [_float64(array) for array in inputs]
-    held = {name: _float64(array) for name, array in (parameters or {}).items()}
-    kept = {name: _float64(array) for name, array in (buffers or {}).items()}
+    weights = {name: _float64(array) for name, array in (parameters or {}).items()}
+    running = {name: _float64(array) for name, array in (buffers or {}).items()}
     shapes = _check_inputs(op, xs)
-    _check_held("parameter", held, op.parameters(shapes))
+    _check_shapes("parameter", weights, op.parameters(shapes))
     match op:
         case ops.Input() | ops.Flatten():
             return _reshape(xs[0], op.output(shapes))
         case ops.Conv():
-            return _conv(op, xs[0], held["weight"], held.get("bias"))
+            return _conv(op, xs[0], weights["weight"], weights.get("bias"))
         case ops.MaxPool():
             return _max_pool(op, xs[0])
         case ops.AveragePool():
@@ -177,7 +179,7 @@ def forward(
         case ops.GlobalPool():
             return _global_pool(xs[0])
         case ops.Dense():
-            return _dense(xs[0], held["weight"], held.get("bias"))
+            return _dense(xs[0], weights["weight"], weights.get("bias"))
         case ops.Relu():
             return _relu(xs[0])
         case ops.Clip():
@@ -193,8 +195,8 @@ def forward(
         case ops.HardSwish():
             return _hard_swish(xs[0])
         case ops.BatchNorm():
-            _check_held("buffer", kept, op.buffers(shapes))
-            return _batch_norm(op, xs[0], held["weight"], held["bias"], kept, training=training)
+            _check_shapes("buffer", running, op.buffers(shapes))
+            return _batch_norm(op, xs[0], weights["weight"], weights["bias"], running, training=training)
         case ops.Lrn():
             return _lrn(op, xs[0])
         case ops.Dropout():
@@ -220,7 +222,7 @@ def _float64(array: NDArray[Any]) -> Array:
 
 
 def _check_inputs(op: Op, inputs: list[Array]) -> list[Shape]:
-    """The inputs' shapes without the batch. What is wrong with them is for `op.output` to say."""
+    """Return the inputs' shapes without the batch. `op.output` checks them."""
     shapes: list[Shape] = [array.shape[1:] for array in inputs]
     if isinstance(op, ops.Input) and shapes != [op.shape]:
         raise OpError(f"images must have the shape {list(op.shape)}, not {[list(shape) for shape in shapes]}")
@@ -230,11 +232,11 @@ def _check_inputs(op: Op, inputs: list[Array]) -> list[Shape]:
     return shapes
 
 
-def _check_held(what: str, given: Arrays, wanted: Mapping[str, Shape]) -> None:
-    """Exact shapes: NumPy would broadcast a wrong one in silence."""
+def _check_shapes(what: str, given: Arrays, expected: Mapping[str, Shape]) -> None:
+    """Check exact shapes: NumPy would silently broadcast a wrong one."""
     shapes = {name: array.shape for name, array in given.items()}
-    if shapes != wanted:
-        raise OpError(f"{what}s must have the shapes {dict(wanted)}, not {shapes}")
+    if shapes != expected:
+        raise OpError(f"{what}s must have the shapes {dict(expected)}, not {shapes}")
 
 
 def _check_labels(labels: NDArray[Any] | None, scores: Array) -> NDArray[np.int64]:
@@ -247,7 +249,7 @@ def _check_labels(labels: NDArray[Any] | None, scores: Array) -> NDArray[np.int6
 
 
 def _output(value: Array, input_gradients: Callable[[Array], list[Array]]) -> Output:
-    """The output of an operation that holds no arrays."""
+    """Return the output of an operation without parameters and buffers."""
     return Output(
         value=value,
         backward=lambda upstream: Gradients(inputs=input_gradients(upstream), parameters={}),
@@ -257,7 +259,7 @@ def _output(value: Array, input_gradients: Callable[[Array], list[Array]]) -> Ou
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Windows:
-    """Where a kernel lies on a padded image. Looping over the kernel's positions, each is one strided view."""
+    """The windows of a kernel on a padded image. Each position of the kernel is one strided view."""
 
     image: Pair
     pad: Pad
@@ -267,15 +269,15 @@ class _Windows:
     count: Pair
 
     def padded(self, image: Array, fill: float = 0.0) -> Array:
-        """The image with its padding, and with what a last window of ceil_mode reaches beyond the padding."""
+        """Return the image with its padding, and with the positions beyond it that ceil_mode's last window covers."""
         top, bottom, left, right = self.pad
         below = max(bottom, self._reach(0) - top - self.image[0])
-        beside = max(right, self._reach(1) - left - self.image[1])
-        widths = ((0, 0), (0, 0), (top, below), (left, beside))
+        right_pad = max(right, self._reach(1) - left - self.image[1])
+        widths = ((0, 0), (0, 0), (top, below), (left, right_pad))
         return np.pad(image, widths, constant_values=fill)
 
     def views(self, padded: Array) -> Iterator[Array]:
-        """For each position in the kernel, row by row: what every window sees there, writable through to `padded`."""
+        """Yield, for each kernel position, row by row, the values of all windows as a writable view of `padded`."""
         for row in range(self.kernel[0]):
             for column in range(self.kernel[1]):
                 yield padded[:, :, self._side(0, row), self._side(1, column)]
@@ -309,7 +311,7 @@ def _conv(op: ops.Conv, x: Array, weight: Array, bias: Array | None) -> Output:
     padded = windows.padded(x)
     batch, groups = len(x), op.groups
     fan_out, fan_in = op.channels // groups, x.shape[1] // groups
-    # One matrix per position in the kernel, and contiguous, because NumPy multiplies strided matrices without BLAS.
+    # One contiguous matrix per kernel position, because NumPy multiplies strided matrices without BLAS.
     by_position = np.moveaxis(weight.reshape(groups, fan_out, fan_in, -1), -1, 0)
     kernels = np.ascontiguousarray(by_position)
 
@@ -344,7 +346,7 @@ def _max_pool(op: ops.MaxPool, x: Array) -> Output:
     value = np.full((*x.shape[:2], *windows.count), -np.inf)
     winner = np.zeros(value.shape, dtype=np.int64)
     for position, view in enumerate(windows.views(windows.padded(x, fill=-np.inf))):
-        # Strictly greater, so the first of equals wins; not-a-number wins, so that it is seen.
+        # Strictly greater, so the first of equals wins; NaN wins, so that it shows.
         better = (view > value) | np.isnan(view)
         value = np.where(better, view, value)
         winner = np.where(better, position, winner)
@@ -359,7 +361,7 @@ def _max_pool(op: ops.MaxPool, x: Array) -> Output:
 
 
 def tied_windows(op: ops.MaxPool, x: NDArray[Any]) -> NDArray[np.bool_]:
-    """Which windows hold their largest value more than once. There the gradient is a matter of taste, not of fact."""
+    """Return which windows have their largest value more than once. Their gradient is not unique."""
     image = _float64(x)
     windows = _windows(op, image)
     largest = _max_pool(op, image).value
@@ -382,7 +384,7 @@ def _average_pool(op: ops.AveragePool, x: Array) -> Output:
 
 
 def _average_pool_divisor(op: ops.AveragePool, windows: _Windows) -> Array:
-    """How many values each window counts: those in the image, and those in the padding proper if `count_pad`."""
+    """Return how many values each window counts: those in the image, and those in the padding if `count_pad`."""
     counted = windows.padded(np.ones((1, 1, *windows.image)))
     if op.count_pad:
         top, bottom, left, right = windows.pad
@@ -483,7 +485,7 @@ def _batch_norm(op: ops.BatchNorm, x: Array, weight: Array, bias: Array, running
 
 
 def _running_after(op: ops.BatchNorm, running: Arrays, mean: Array, variance: Array, *, values: int) -> Arrays:
-    """The running mean and variance after a batch with so many values per channel; its variance taken unbiased."""
+    """Return the running mean and variance after a batch with `values` values per channel; the variance is unbiased."""
     if values < 2:
         raise OpError("batch_norm needs at least two values per channel to train; take a larger batch")
     new = {"running_mean": mean, "running_var": variance * values / (values - 1)}
@@ -497,7 +499,8 @@ def _lrn(op: ops.Lrn, x: Array) -> Output:
     value = x * shrink
 
     def input_gradients(upstream: Array) -> list[Array]:
-        # A value enters the scale of all whose windows hold it: the same window, since windows are symmetric.
+        # A value affects the scale of all values whose windows contain it: the same window, since windows are
+        # symmetric.
         through_scale = window_sum(upstream * value / scale, op.size)
         return [upstream * shrink - 2.0 * op.alpha * op.beta / op.window * x * through_scale]
 

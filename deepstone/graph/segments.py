@@ -1,4 +1,4 @@
-"""A graph cut into segments that hand on one array each: what checkpointing computes again one at a time."""
+"""Cuts a graph into segments that pass on one array each. Checkpointing computes them again, one at a time."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from deepstone.graph.ops import SoftmaxCrossEntropy
 
 
 def split(graph: Graph) -> list[list[Layer]]:
-    """About √n segments of equal activation size, cut only where one array alone is passed on."""
+    """Return about √n segments of equal activation size, cut only where a single array is passed on."""
     layers = list(graph.layers)
     cuts = possible_cuts(graph)
     sizes = [math.prod(graph.shapes[layer.name]) for layer in layers]
-    wanted = max(1, math.isqrt(len(cuts) + 1))
-    target = sum(sizes) / wanted
+    count = max(1, math.isqrt(len(cuts) + 1))
+    target = sum(sizes) / count
     segments: list[list[Layer]] = [[]]
     filled = 0.0
     for position, layer in enumerate(layers):
         segments[-1].append(layer)
         filled += sizes[position]
-        if position in cuts and filled >= target and len(segments) < wanted:
+        if position in cuts and filled >= target and len(segments) < count:
             segments.append([])
             filled = 0.0
     return segments
 
 
 def possible_cuts(graph: Graph) -> set[int]:
-    """Positions after which only that layer's own output is still needed, before any loss."""
+    """Return the positions after which only that layer's own output is still needed, before any loss."""
     position_of = {layer.name: position for position, layer in enumerate(graph.layers)}
     last_use = [
         max((position_of[taker.name] for taker in graph.consumers[layer.name]), default=position)
@@ -45,7 +45,7 @@ def possible_cuts(graph: Graph) -> set[int]:
 
 
 def chain(graph: Graph, most: int) -> list[list[Layer]]:
-    """Segmentes of up to `most` layers, or of a few more where the graph cannot be cut earlier."""
+    """Return segments of up to `most` layers, or a few more if the graph cannot be cut earlier."""
     cuts = possible_cuts(graph)
     segments: list[list[Layer]] = [[]]
     since_cut: list[Layer] = []

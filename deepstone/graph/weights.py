@@ -1,7 +1,7 @@
 """The initial weights and the synthetic batch: the same numbers for every framework, whatever NumPy it pins.
 
-Weights are kept as one flat file per set of parameters and seed, which any NumPy can map and slice. Behind the array,
-where NumPy does not look, stands the CRC-32 of all before it: wrong weights would be measured without a word.
+Each set of parameters and seed has one flat file, which any NumPy can map and slice. After the array, which is all that
+NumPy reads, comes the CRC-32 of the file: without it, wrong weights would be measured silently.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from deepstone.graph.ops import BatchNorm, Op, Shape
 
 Float32s: TypeAlias = NDArray[np.float32]
 
-_CHUNK_VALUES = 1 << 20  # bounds the float64 numbers held while a large layer is drawn
+_CHUNK_VALUES = 1 << 20  # limits the float64 numbers in memory while a large layer is sampled
 _CHUNK_BYTES = 1 << 22
 _CHECKSUM_BYTES = 4
 
 
 class ParameterSlice(NamedTuple):
-    """Where one parameter lies in the flat file; `offset` counts values, not bytes."""
+    """The position of one parameter in the flat file; `offset` counts values, not bytes."""
 
     layer: str
     name: str
@@ -44,7 +44,7 @@ class ParameterSlice(NamedTuple):
 
 
 def parameter_slices(graph: Graph) -> list[ParameterSlice]:
-    """Every parameter in the order of the graph, one after the other without gaps."""
+    """Return every parameter in the order of the graph, without gaps."""
     slices: list[ParameterSlice] = []
     offset = 0
     for layer in graph.layers:
@@ -55,7 +55,7 @@ def parameter_slices(graph: Graph) -> list[ParameterSlice]:
 
 
 def split_parameters(graph: Graph, flat: Float32s) -> dict[str, dict[str, Float32s]]:
-    """Views of a flat array, such as a mapped weights file, by layer and parameter."""
+    """Return views of a flat array, such as a mapped weights file, by layer and parameter."""
     parameters: dict[str, dict[str, Float32s]] = {}
     for layer, name, offset, shape in parameter_slices(graph):
         values = flat[offset : offset + math.prod(shape)]
@@ -64,9 +64,10 @@ def split_parameters(graph: Graph, flat: Float32s) -> dict[str, dict[str, Float3
 
 
 def initial_parameters(graph: Graph, seed: int, *, generic: bool = False) -> dict[str, dict[str, Float32s]]:
-    """The initial value of every parameter, by layer and name. They depend on the seed, the names and the shapes.
+    """Return the initial value of every parameter, by layer and name. They depend on the seed, the names and the
+    shapes.
 
-    `generic`, for checks: nothing is exactly 0 or 1, where a forgotten bias or scale would not show.
+    `generic`, for checks: no value is exactly 0 or 1, which could hide a missing bias or scale.
     """
     flat = np.empty(_count(graph), dtype=np.float32)
     _fill(flat, _initial_chunks(graph, seed, generic))
@@ -74,7 +75,7 @@ def initial_parameters(graph: Graph, seed: int, *, generic: bool = False) -> dic
 
 
 def initial_buffers(graph: Graph) -> dict[str, dict[str, Float32s]]:
-    """Running means of 0 and running variances of 1, by layer and name."""
+    """Return running means of 0 and running variances of 1, by layer and name."""
     buffers: dict[str, dict[str, Float32s]] = {}
     for layer in graph.layers:
         for name, shape in graph.buffers(layer).items():
@@ -84,15 +85,15 @@ def initial_buffers(graph: Graph) -> dict[str, dict[str, Float32s]]:
 
 
 def synthetic_batch(graph: Graph, batch: int, seed: int) -> tuple[Float32s, NDArray[np.int64]]:
-    """N(0, 1) samples (batch, channels, height, width) and uniform labels, as the workers make them."""
+    """Return N(0, 1) samples (batch, channels, height, width) and uniform labels, as the workers make them."""
     return make_batch(graph.shapes[graph.input.name], graph.classes, batch, seed)
 
 
 def cached_weights(graph: Graph, seed: int, folder: Path, *, generic: bool = False) -> Path:
-    """The file with all initial parameters as one flat float32 array, written first if it is not there whole.
+    """Return the file with all initial parameters as one flat float32 array; write it if it is missing or damaged.
 
-    A file that does not match its checksum is logged and made anew. Writers do not disturb each other: each writes a
-    file of its own and renames it, and all write the same.
+    A file that does not match its checksum is logged and rewritten. Writers do not disturb each other: each writes its
+    own file and renames it, and all write the same content.
     """
     path = folder / f"{_identity(graph, seed, generic)}.npy"
     header = _npy_header(_count(graph))
@@ -119,7 +120,7 @@ def _init_kind(op: Op, name: str) -> str:
 
 
 def _initial_chunks(graph: Graph, seed: int, generic: bool) -> Iterator[Float32s]:
-    """All parameters one after the other, in pieces."""
+    """Yield all parameters one after the other, in pieces."""
     for layer in graph.layers:
         for name, shape in graph.parameters(layer).items():
             kind = _init_kind(layer.op, name)
@@ -134,7 +135,7 @@ def _initial_chunks(graph: Graph, seed: int, generic: bool) -> Iterator[Float32s
 
 
 def _normal_chunks(random: np.random.RandomState, count: int, deviation: float) -> Iterator[Float32s]:
-    """The same numbers as one call would draw: the stream goes on from piece to piece."""
+    """Yield the same numbers as one call would sample: the stream continues from piece to piece."""
     for start in range(0, count, _CHUNK_VALUES):
         values = random.standard_normal(min(_CHUNK_VALUES, count - start))
         yield (values * deviation).astype(np.float32)
@@ -152,7 +153,7 @@ def _count(graph: Graph) -> int:
 
 
 def _identity(graph: Graph, seed: int, generic: bool) -> str:
-    """Names the file by what decides its content: graphs that differ only elsewhere share it."""
+    """Name the file by what decides its content: graphs that differ only elsewhere share it."""
     content: list[Any] = [
         [layer, name, list(shape), _init_kind(graph.layer(layer).op, name)]
         for layer, name, _, shape in parameter_slices(graph)
@@ -168,12 +169,12 @@ def _npy_header(count: int) -> bytes:
 
 
 def _damage(path: Path, header: bytes, count: int) -> str | None:
-    """What is wrong with the file: None when nothing is, "" when there is none yet, or one without a checksum."""
+    """Return how the file is damaged: None if it is good, "" if it is missing or has no checksum."""
     unchecked_bytes = len(header) + 4 * count
     try:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
-            if size == unchecked_bytes:  # as earlier versions wrote it
+            if size == unchecked_bytes:  # from an earlier version
                 return ""
             if size != unchecked_bytes + _CHECKSUM_BYTES:
                 return "has the wrong size"
@@ -188,7 +189,7 @@ def _matches_checksum(file: BinaryIO, header: bytes, rest_bytes: int) -> bool:
     checksum = zlib.crc32(header)
     while rest_bytes > 0:
         chunk = file.read(min(_CHUNK_BYTES, rest_bytes))
-        if not chunk:  # cut short meanwhile
+        if not chunk:  # truncated meanwhile
             return False
         checksum = zlib.crc32(chunk, checksum)
         rest_bytes -= len(chunk)
@@ -214,4 +215,4 @@ def _write(path: Path, header: bytes, chunks: Iterator[Float32s]) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     finally:
-        temporary.unlink(missing_ok=True)  # still there only if something failed
+        temporary.unlink(missing_ok=True)  # it exists only if something failed

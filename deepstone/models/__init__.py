@@ -1,1 +1,1 @@
-"""The networks by name, and the way to load one that is not among them."""
+"""The model zoo, and the loading of other models."""

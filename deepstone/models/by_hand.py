@@ -1,4 +1,4 @@
-"""A model that is nothing but one convolution, with sizes that a person gave."""
+"""A model of one convolution with sizes that the user gives."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def convolution_by_hand(
     dilation: tuple[int, int] = (1, 1),
     groups: int = 1,
 ) -> LoadedModel:
-    """GraphError where the sizes do not fit each other. The layers behind the convolution only make a graph of it."""
+    """Raises GraphError if the sizes do not fit. The layers after the convolution only complete the graph."""
     b = Builder(f"{_by(image)}-{filters}x{_by(kernel)}")
     x = b.input("data", image)
     x = b.conv(

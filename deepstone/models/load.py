@@ -1,7 +1,7 @@
-"""A model from what the user wrote: a name in the zoo, `file.py:function`, `graph.json` or a Caffe `net.prototxt`.
+"""Loads a model from a reference: a name in the zoo, `file.py:function`, `graph.json` or a Caffe `net.prototxt`.
 
-Commands load models with exchange/load.py, which also knows what needs a library or a framework to be read, and lets
-no Python file run in the controller itself.
+Commands load models with exchange/load.py, which also reads models that need a library or a framework, and never runs a
+Python file in the controller itself.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from deepstone.models.program import call
 from deepstone.models.reading import FORMS, absolute, one_line, read_file, sha256_of
 from deepstone.models.zoo import ZOO, make
 
-FRAMEWORK = "torch"  # whose own modules a file may make instead of a graph
+FRAMEWORK = "torch"  # a file may return a module of this framework instead of a graph
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadedModel:
-    """`source` is "zoo" or the file's absolute path; `file_sha256` is that of the file alone, empty for the zoo."""
+    """`source` is "zoo" or the file's absolute path; `file_sha256` is the hash of the file, empty for the zoo."""
 
     graph: Graph
     name: str
@@ -32,11 +32,11 @@ class LoadedModel:
 
 
 class ForeignModelError(UsageError):
-    """The file is for a framework's own Python: that framework is not in this one, or the function made its module."""
+    """The file needs a framework's Python: it imports the framework, or its function returns a module of it."""
 
 
 def load_in_process(reference: str, *, image: Shape | None = None) -> LoadedModel:
-    """The model that `reference` means, or a UsageError of one line that says why there is none. Runs a Python file."""
+    """Return the model of a reference. Raises UsageError. May run a Python file."""
     if reference in ZOO:
         return LoadedModel(graph=make(reference), name=reference, source="zoo", file_sha256="")
     path, _, function = reference.rpartition(":")
@@ -56,7 +56,7 @@ def load_in_process(reference: str, *, image: Shape | None = None) -> LoadedMode
 
 
 def describe(path: Path, function: str) -> dict[str, Any]:
-    """What the controller must know of the graph that the function makes, told by a process of its own."""
+    """Describe the graph that the function returns, for the controller; called in a separate process."""
     loaded = _load_python(path, function)
     return {"graph": loaded.graph.to_json(), "sha256": loaded.file_sha256}
 
@@ -68,7 +68,7 @@ def _load_json(path: Path) -> LoadedModel:
         graph = Graph.from_json(data)
     except GraphError as error:
         raise GraphError(f"{path}: {error}") from error
-    if graph.opaque:  # a file that is read must not make us run another
+    if graph.opaque:  # reading a file must not run another file
         raise GraphError(f"{path}: layer {graph.opaque[0].name!r}: a module is given as FILE.py:FUNCTION, not in JSON")
     return LoadedModel(graph=graph, name=graph.name, source=str(path), file_sha256=sha256_of(content))
 
@@ -79,7 +79,7 @@ def _decoded(path: Path, content: bytes) -> object:
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise GraphError(f"{path} is not JSON: {error.msg} at {where}; write what Graph.to_json gives") from error
-    except (ValueError, RecursionError) as error:  # not UTF-8, a number of thousands of digits, nested too deeply
+    except (ValueError, RecursionError) as error:  # invalid UTF-8, a number of thousands of digits, deep nesting
         raise GraphError(f"{path} is not JSON we can read: {one_line(error)}") from error
 
 
@@ -97,9 +97,9 @@ def _load_python(path: Path, function: str) -> LoadedModel:
     return LoadedModel(graph=graph, name=graph.name, source=str(path), file_sha256=sha256_of(content))
 
 
-def _no_graph(path: Path, function: str, made: object) -> UsageError:
-    returned = f"{path}: {function} returned {type(made).__name__}"
-    if any(base.__module__.partition(".")[0] == FRAMEWORK for base in type(made).__mro__):
+def _no_graph(path: Path, function: str, result: object) -> UsageError:
+    returned = f"{path}: {function} returned {type(result).__name__}"
+    if any(base.__module__.partition(".")[0] == FRAMEWORK for base in type(result).__mro__):
         return ForeignModelError(f"{returned}, a module of {FRAMEWORK}")
     return UsageError(
         f"{returned}, not a Graph; make one with deepstone.graph.builder.Builder and return its build(), "

@@ -1,6 +1,6 @@
-"""A user's Python file, run as the program it is, and the function in it that they named.
+"""Runs a user's Python file and calls the function that they named.
 
-It may import its siblings and print, and nothing is written beside it. Mistakes are told with the line of the file.
+The file may import its siblings and print; no bytecode is written. Errors name the line of the file.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from deepstone.models.reading import one_line, sha256_of
 
 
 def call(path: Path, content: bytes, function: str) -> object:
-    """What the function returns. Afterwards its siblings are forgotten: the next file has its own."""
+    """Return the result of the function. Then unload its siblings: the next file has its own."""
     module = _module(path, content)
     with _visiting(module, path.parent):
         return _called(module, path, content, function)
 
 
 def call_to_stay(path: Path, content: bytes, function: str) -> tuple[object, ModuleType]:
-    """The same in a process that goes on with what was made: the file and its siblings stay importable."""
+    """Do the same in a process that continues to use the result: the file and its siblings stay importable."""
     module = _module(path, content)
     _enter(module, path.parent)
     return _called(module, path, content, function), module
@@ -60,7 +60,7 @@ def _find(module: ModuleType, path: Path, name: str) -> Callable[[], object]:
     except TypeError as error:
         raise UsageError(f"{path}: {name} must need no arguments: {one_line(error)}") from error
     except ValueError:
-        pass  # written in C, without a signature: calling it will tell
+        pass  # written in C, without a signature: the call will show
     return cast(Callable[[], object], found)
 
 
@@ -70,7 +70,7 @@ def _is_own_function(value: object, module: ModuleType) -> bool:
 
 @contextmanager
 def explaining(path: Path, function: str) -> Generator[None]:
-    """Turns what the user's program raises into one line that names the line of their file."""
+    """Turn exceptions of the user's program into one line that names the line of their file."""
     try:
         yield
     except (Exception, SystemExit) as error:
@@ -81,14 +81,14 @@ def explaining(path: Path, function: str) -> Generator[None]:
 
 
 def _remedy(error: BaseException) -> str:
-    """Where a package that the file imports must be installed: the file may run in another Python than ours."""
+    """Name the Python in which a missing package must be installed: it may not be ours."""
     if not isinstance(error, ModuleNotFoundError) or not error.name:
         return ""
     return f"; install what it comes from for {sys.executable}, which runs the file"
 
 
 def _line_in(path: Path, error: BaseException) -> int | None:
-    """The innermost line of this file that the error passed through."""
+    """Return the innermost line of this file in the traceback."""
     line = error.lineno if isinstance(error, SyntaxError) and error.filename == str(path) else None
     trace = error.__traceback__
     while trace is not None:
@@ -99,7 +99,7 @@ def _line_in(path: Path, error: BaseException) -> int | None:
 
 
 def _enter(module: ModuleType, folder: Path) -> None:
-    """Lets a file import its siblings, and keeps bytecode off the disk."""
+    """Let a file import its siblings, without writing bytecode."""
     sys.dont_write_bytecode = True
     sys.path.insert(0, str(folder))
     sys.modules[module.__name__] = module  # dataclasses and pickle look there

@@ -1,4 +1,4 @@
-"""A user's file as it lies on the disk: found, read whole within a limit, and named by its content."""
+"""Reads a user's file: finds it, reads it within a size limit, and hashes its content."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_file(path: Path, limit_bytes: int = FILE_LIMIT_BYTES) -> bytes:
         if not path.is_file():
             raise UsageError(f"{path} is not a file; {FORMS}")
         with path.open("rb") as file:
-            too_large = os.fstat(file.fileno()).st_size > limit_bytes  # asked first: it need not fit in memory
+            too_large = os.fstat(file.fileno()).st_size > limit_bytes  # checked first: it may not fit in memory
             content = b"" if too_large else file.read(limit_bytes + 1)
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error

@@ -1,4 +1,4 @@
-"""The model zoo: every network by name, with the source of its structure, and what plug-ins add to it. Importing it
+"""The model zoo: every network by name, with the source of its structure, and the models of plug-ins. Importing it
 builds nothing."""
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _SAMPLE = "image"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ZooModel:
-    """A network that can be asked for by name. `note` says in what it departs from its source, if it does; `sample` is
-    what people call one of its samples."""
+    """A network with a name. `note` describes differences from its source; `sample` is the name of one of its
+    samples."""
 
     name: str
     make: Callable[[], Graph]
@@ -106,23 +106,23 @@ ZOO = WithPlugins(MappingProxyType({model.name: model for model in _MODELS}), pl
 
 
 def make(name: str) -> Graph:
-    """The graph of a model of the zoo. UsageError where a plug-in's model cannot be made."""
+    """Return the graph of a model of the zoo. Raises UsageError if a plug-in fails to make its model."""
     if name in ZOO.own:
         return ZOO[name].make()
     function = cast("Callable[[], object]", ZOO[name].make)
     try:
-        made = function()
-    except Exception as error:  # whatever it is, it is the plug-in's
-        told = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UsageError(f"model {name} of a plug-in cannot be made: {told}") from error
-    if not isinstance(made, Graph):
-        raise UsageError(f"model {name} of a plug-in cannot be made: it returned {type(made).__name__}, not a Graph")
-    return made
+        graph = function()
+    except Exception as error:  # any error is the plug-in's
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise UsageError(f"model {name} of a plug-in cannot be made: {reason}") from error
+    if not isinstance(graph, Graph):
+        raise UsageError(f"model {name} of a plug-in cannot be made: it returned {type(graph).__name__}, not a Graph")
+    return graph
 
 
 def sample_of(model: str) -> str:
-    """What people call a sample of this model: an image, where it does not say otherwise."""
+    """Return the name of a sample of this model; the default is an image."""
     try:
         return ZOO[model].sample if model in ZOO else _SAMPLE
-    except PluginError:  # of a stored run, whose model is no longer there
+    except PluginError:  # a stored run's model may no longer be installed
         return _SAMPLE

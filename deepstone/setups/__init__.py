@@ -1,1 +1,1 @@
-"""Setups: the axes along which runs differ, which combinations make sense, what was asked against what was done."""
+"""Setups: the axes, the valid combinations, and requested against effective values."""

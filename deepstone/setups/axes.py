@@ -12,7 +12,7 @@ from deepstone.errors import UsageError, nearest, shown
 
 Value: TypeAlias = str | int
 
-OWN = "own"  # the optimizer of a user's own
+OWN = "own"  # a user's own optimizer
 AUTO = "auto"
 
 TORCH = "torch"
@@ -28,10 +28,10 @@ ONNXRUNTIME = "onnxruntime"
 FAKE = "fake"  # scripted, for tests; never chosen by `auto`
 CURRENT = (TORCH, TENSORFLOW, JAX)
 OFFERED = (*CURRENT, PADDLE, MXNET, THEANO, CHAINER, CNTK, CAFFE, ONNXRUNTIME)
-FORWARD_ONLY = (ONNXRUNTIME,)  # they run networks and do not train them
+FORWARD_ONLY = (ONNXRUNTIME,)  # they run networks but do not train them
 FRAMEWORKS = (*OFFERED, FAKE)
 IN_PARALLEL = (TORCH, FAKE)  # train in several processes
-_NOT_THE_OLD = (*CURRENT, FAKE)  # honour what frameworks did not let one choose before about 2020
+_NOT_LEGACY = (*CURRENT, FAKE)  # honour axes that no framework offered before about 2020
 
 MOST_BATCH = 2**20
 MOST_PROCESSES = 2**16
@@ -63,7 +63,7 @@ class Axis:
 
     name: str
     type: str
-    values: tuple[str, ...]  # what a person may write; for open types, examples in words
+    values: tuple[str, ...]  # accepted values; for open types, a description
     default: Value
     honoured_by: tuple[str, ...]
     help: str
@@ -149,7 +149,7 @@ def cpu_list(text: str) -> list[int]:
 
 
 def format_cpus(cpus: list[int]) -> str:
-    """The shortest way to write a list of CPUs for the affinity axis."""
+    """Return the shortest text for a list of CPUs on the affinity axis."""
     runs: list[list[int]] = []
     for cpu in sorted(cpus):
         if runs and cpu == runs[-1][-1] + 1:
@@ -246,21 +246,21 @@ _DECLARED = (
         ("heuristic", "benchmark", "deterministic"),
         "How an algorithm is chosen: by the library's rule, by trying all on the first step (GPU), or only "
         "deterministic ones.",
-        honoured_by=_NOT_THE_OLD,
+        honoured_by=_NOT_LEGACY,
     ),
     _choice(
         "compile",
         ("off", "graph", "default", "reduce-overhead", "max-autotune"),
         "off: one operation after the other; graph: the step recorded as a graph, uncompiled (TensorFlow); default and "
         "the rest: compiled, in one of the compiler's modes (torch.compile; XLA in TensorFlow and JAX).",
-        honoured_by=_NOT_THE_OLD,
+        honoured_by=_NOT_LEGACY,
     ),
     _count("threads", "Threads that share the work of one operation.", most=4096),
     _count(
         "inter_threads",
         "Threads that run independent operations side by side.",
         most=4096,
-        honoured_by=(*_NOT_THE_OLD, ONNXRUNTIME),
+        honoured_by=(*_NOT_LEGACY, ONNXRUNTIME),
     ),
     Axis(
         name="affinity",
@@ -277,7 +277,7 @@ _DECLARED = (
         "Also compute the gradient of the image, which training does not need.",
         default="off",
     ),
-    _choice("isa", ISA_ORDER, "The widest instruction set that CPU libraries may use.", honoured_by=_NOT_THE_OLD),
+    _choice("isa", ISA_ORDER, "The widest instruction set that CPU libraries may use.", honoured_by=_NOT_LEGACY),
     _choice("dropout", ("off", "on"), "Whether dropout layers drop; off makes them the identity.", default="off"),
     _choice(
         "optimizer",
@@ -292,7 +292,7 @@ _DECLARED = (
         ("off", "on"),
         "Forget activations in forward and compute them again in backward: less memory, more time.",
         default="off",
-        honoured_by=_NOT_THE_OLD,
+        honoured_by=_NOT_LEGACY,
     ),
     _choice(
         "input",

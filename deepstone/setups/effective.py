@@ -1,4 +1,4 @@
-"""What was done against what was asked. Effective values may refine `auto`; a contradiction is *unsupported*."""
+"""Compares effective with requested values. Effective values may refine `auto`; a contradiction is *unsupported*."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Protocol
 from deepstone.setups.axes import AUTO, ISA_ORDER, Value
 from deepstone.setups.request import Request
 
-# The axes that a framework decides about: what it did may be something else than it was told.
+# The axes that a framework decides about: the effective value may differ from the requested one.
 LEFT_TO_FRAMEWORKS = (
     *("device", "precision", "layout", "engine", "algorithm", "compile"),
     *("threads", "inter_threads", "affinity", "isa"),
@@ -16,7 +16,7 @@ LEFT_TO_FRAMEWORKS = (
 
 
 class EffectiveValue(Protocol):
-    """What an axis was in effect, as `results.record.Effect` holds it."""
+    """The effective value of an axis, as in `results.record.Effect`."""
 
     @property
     def value(self) -> str | int | float | bool: ...
@@ -33,14 +33,18 @@ def contradiction(requested: Request, effective: Mapping[str, EffectiveValue]) -
     return None
 
 
-def fits(name: str, asked: Value, done: str | int | float | bool) -> bool:
-    """Whether the effective value of one axis is what was asked for, or refines it."""
-    if asked in (AUTO, done):
+def fits(name: str, requested: Value, effective: str | int | float | bool) -> bool:
+    """Whether the effective value of one axis equals or refines the requested one."""
+    if requested in (AUTO, effective):
         return True
-    if name == "framework":  # without a version it asks for any; tag and variant were checked when it was found
-        return asked == str(done).partition("@")[0] or str(asked).startswith((f"{done}+", f"{done}-"))
+    if (
+        name == "framework"
+    ):  # without a version any one fits; tag and variant were checked when the environment was found
+        return requested == str(effective).partition("@")[0] or str(requested).startswith(
+            (f"{effective}+", f"{effective}-")
+        )
     if name == "processes":  # as many on each node
-        return str(asked).endswith("/node")
-    if name == "isa":  # a limit, not an order
-        return done in ISA_ORDER and ISA_ORDER.index(str(done)) <= ISA_ORDER.index(str(asked))
+        return str(requested).endswith("/node")
+    if name == "isa":  # an upper limit
+        return effective in ISA_ORDER and ISA_ORDER.index(str(effective)) <= ISA_ORDER.index(str(requested))
     return False

@@ -1,4 +1,4 @@
-"""From `AXIS=VALUE` words to requests: one value for every axis, for every point that lists of values span."""
+"""Turns `AXIS=VALUE` words into requests: one value for every axis, one request for every combination of values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Choices: TypeAlias = dict[str, list[Value]]
 
 
 def parse_words(words: Iterable[str]) -> Choices:
-    """`["batch=8,32", "layout=nhwc"]` to lists of checked values; UsageError in one line for anything else."""
+    """Parse `["batch=8,32", "layout=nhwc"]` into lists of checked values. Raises UsageError for anything else."""
     choices: Choices = {}
     for word in words:
         name, equals, text = word.partition("=")
@@ -33,7 +33,7 @@ def parse_words(words: Iterable[str]) -> Choices:
 
 
 def expand(choices: Choices) -> list[Request]:
-    """Every combination, the last axis given changing fastest; axes not given keep their default."""
+    """Return every combination, the last given axis changing fastest; other axes keep their default."""
     names = list(choices)
     return [complete(dict(zip(names, values, strict=True))) for values in product(*choices.values())]
 
@@ -45,10 +45,10 @@ def complete(given: Mapping[str, Value]) -> Request:
 
 
 def as_words(request: Request) -> list[str]:
-    """The shortest words that give this request again: axes at their default are left out."""
+    """Return the shortest words for this request: axes at their default are left out."""
     return [f"{name}={value}" for name, value in request.items() if value != AXES[name].default]
 
 
 def changed(*options: tuple[str, float, float]) -> list[str]:
-    """Of (name, value, default), those that differ, as words: a record's command must give the same run again."""
+    """Return the options (name, value, default) that differ from their default, as words of a command."""
     return [word for name, value, default in options if value != default for word in (name, f"{value:.12g}")]

@@ -1,4 +1,4 @@
-"""Which combinations make no sense, and why. `auto` breaks no rule: a backend checks again once it has decided."""
+"""Rules for invalid combinations of axes. `auto` breaks no rule: a backend checks again after it has decided."""
 
 from __future__ import annotations
 
@@ -139,24 +139,24 @@ RULES = (
 
 
 def broken_rule(request: Request) -> str | None:
-    """Why this request cannot run, or None."""
+    """Return why this request cannot run, or None."""
     for rule in RULES:
         if rule.broken(request):
             return rule.reason
     framework = _framework(request)
-    for name, axis in AXES.items() if framework in FRAMEWORKS else ():  # that of a plug-in decides in its worker
+    for name, axis in AXES.items() if framework in FRAMEWORKS else ():  # a plug-in decides in its worker
         if framework not in axis.honoured_by and request[name] != axis.default:
             return f"{framework} does not honour the axis {name}"
     return None
 
 
-# What means nothing to an isolated convolution, and what the convolution lab tries in every way anyway.
+# Axes that do not apply to an isolated convolution, and axes of which the lab tries every value.
 _NO_PART_OF_A_CONVOLUTION = ("compile", "input_grad", "dropout", "optimizer", "checkpointing", "input")
 _TRIED_BY_THE_LAB = ("engine", "algorithm")
 
 
 def lab_refusal(name: str, value: Value) -> str | None:
-    """Why the convolution lab refuses this value of an axis, or None. It drops no value in silence."""
+    """Return why the convolution lab refuses this value of an axis, or None. It never ignores a value silently."""
     if value == AXES[name].default:
         return None
     if name in _NO_PART_OF_A_CONVOLUTION:

@@ -1,4 +1,4 @@
-"""How many bytes a precision takes per value, and how many arrays an optimizer keeps per weight."""
+"""Bytes per value of a precision, and arrays per weight of an optimizer."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ _OPTIMIZER_SLOTS = {"sgd": 0, "adam": 2, "adamw": 2}
 
 
 def value_bytes(precision: str) -> int:
-    """Of one activation, or one weight as the layers read it."""
+    """Return the bytes of one activation, or of one weight as the layers read it."""
     return _VALUE_BYTES.get(precision, 4)
 
 
 def master_bytes(precision: str) -> int:
-    """Of the second copy of each weight that mixed precision keeps; 0 where there is none."""
+    """Return the bytes of each weight's master copy in mixed precision; 0 if there is none."""
     return _MASTER_BYTES.get(precision, 0)
 
 
 def optimizer_slots(optimizer: str) -> int:
-    """Arrays of state per weight: a momentum, or Adam's two moments."""
+    """Return the number of state arrays per weight: a momentum, or Adam's two moments."""
     return _OPTIMIZER_SLOTS.get(optimizer, 1)

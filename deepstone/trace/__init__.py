@@ -1,1 +1,1 @@
-"""What a profiler's trace says: events summed up, and seconds per owner. Worker side: the standard library only."""
+"""Reads profiler traces: totals of events, and seconds per owner. Worker side: the standard library only."""

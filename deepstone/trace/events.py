@@ -1,4 +1,4 @@
-"""Traced events summed up: one line per kernel or call, how long the device was busy, and why it was idle.
+"""Totals of traced events: one line per kernel or call, the busy time of the device, and the reasons for idle time.
 
     host    launch A  launch B              launch C ┆
     device      ███ A ███┆██ B ██┆                   ┆ ███ C ███
@@ -20,7 +20,7 @@ from deepstone.trace.timeline import Span, account
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-    """Something that ran from `start_s` for `duration_s` on one thread, or stream of a device."""
+    """An event that started at `start_s` and took `duration_s` on one thread, or on a stream of a device."""
 
     name: str
     category: str
@@ -35,7 +35,7 @@ class Event:
 
 
 def totals(events: Iterable[Event]) -> list[dict[str, Any]]:
-    """Events of one name and category together, the longest first. `layers` in an event's args are those it serves."""
+    """Sum events by name and category, the longest first. `layers` in an event's args are the layers that it serves."""
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for event in events:
         entry = found.setdefault(
@@ -51,15 +51,15 @@ def totals(events: Iterable[Event]) -> list[dict[str, Any]]:
 
 
 def busy_s(events: Iterable[Event], *, start_s: float, end_s: float) -> float:
-    """How long at least one of them ran."""
+    """Return how long at least one of them ran."""
     spans = [Span(start_s=event.start_s, end_s=event.end_s, owners={None: 1.0}) for event in events]
     return end_s - start_s - account(spans, start_s=start_s, end_s=end_s).idle_s
 
 
 def idle_s(kernels: Sequence[Event], launched_s: Mapping[int, float], *, start_s: float, end_s: float) -> Any:
-    """The device's idle time by what it waited for. `launched_s` has the end of each kernel's launch by its number.
+    """Return the device's idle time by reason. `launched_s`: the end of each kernel's launch, by its number.
 
-    Until its next kernel was launched, the device waited for the host; the rest of a gap is the device's own.
+    The device waits for the host until its next kernel is launched; the rest of a gap is the device's own.
     """
     ordered = sorted(range(len(kernels)), key=lambda number: kernels[number].start_s)
     if any(number not in launched_s for number in ordered):
@@ -72,12 +72,12 @@ def idle_s(kernels: Sequence[Event], launched_s: Mapping[int, float], *, start_s
         host_s += waited_s
         between_s += begins_s - free_s - waited_s
         free_s = max(free_s, min(kernels[number].end_s, end_s))
-    host_s += end_s - free_s  # after the last kernel nothing was left to do
+    host_s += end_s - free_s  # after the last kernel the device waits for the host
     return {"waiting for the host": host_s, "between kernels": between_s}
 
 
 def write_chrome_trace(path: str, events: Iterable[Event]) -> None:
-    """Times count from the first event, so that no digit is lost to the age of the clock."""
+    """Write times relative to the first event, since large clock values would lose digits."""
     ordered = sorted(events, key=lambda event: (event.start_s, -event.duration_s))
     first_s = ordered[0].start_s if ordered else 0.0
     threads = {name: number for number, name in enumerate(sorted({event.thread for event in ordered}), start=1)}

@@ -1,7 +1,7 @@
-"""Spans of a trace become seconds per owner: what ran when, who it belongs to, and when nothing ran.
+"""Turns spans of a trace into seconds per owner, and the time in which nothing ran.
 
-Where several spans run at once, each gets an equal part of that time, so that the parts add up to the time that passed.
-A span that belongs to several owners (a fused kernel) is shared by their weights.
+If several spans run at once, each gets an equal part of that time, so that the parts add up to the elapsed time. A span
+of several owners (a fused kernel) is divided by their weights.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Owner = TypeVar("Owner", bound=Hashable)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Span(Generic[Owner]):
-    """Something that ran from `start_s` to `end_s`. Weights need not add up to 1."""
+    """A span from `start_s` to `end_s`. Weights need not add up to 1."""
 
     start_s: float
     end_s: float
@@ -24,14 +24,14 @@ class Span(Generic[Owner]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Account(Generic[Owner]):
-    """Seconds by owner, and those in which no span ran. Together they are the whole window."""
+    """Seconds by owner, and seconds in which no span ran. Together they are the whole window."""
 
     owned_s: dict[Owner, float]
     idle_s: float
 
 
 def account(spans: Iterable[Span[Owner]], *, start_s: float, end_s: float) -> Account[Owner]:
-    """Who had the time between `start_s` and `end_s`; what lies outside is cut off."""
+    """Divide the time between `start_s` and `end_s` among the owners; spans are cut at both ends."""
     inside = [
         (max(span.start_s, start_s), min(span.end_s, end_s), span)
         for span in spans

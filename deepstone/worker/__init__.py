@@ -1,1 +1,1 @@
-"""What runs inside the measured process."""
+"""The code that runs in the measured process."""

@@ -1,6 +1,6 @@
-"""Tells what a user's file makes, in our own Python or a framework's: describe.py MODULE ANSWER FILE FUNCTION.
+"""Describes the model in a user's file, in our own Python or a framework's: describe.py MODULE ANSWER FILE FUNCTION.
 
-The answer is JSON in a file, since frameworks and users print: what MODULE's `describe` gives, or an error.
+The answer is JSON in a file, since frameworks and users print: the result of MODULE's `describe`, or an error.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ def main(module: str, target: str, path: str, function: str) -> NoReturn:
     unready.rename(target)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(0)  # all is said: a thread that the file left running must not keep us
+    os._exit(0)  # a thread that the file started must not keep this process alive
 
 
 if __name__ == "__main__":
-    from serve import borrow_package  # pyright: ignore  it lies beside this file, and the package is not there yet
+    from serve import borrow_package  # pyright: ignore  it is in this folder, and the package is not importable yet
 
     borrow_package()
     del sys.modules["serve"]  # a user's file may have a sibling of that name

@@ -376,14 +376,14 @@ class Worker:
 def time_steps(backend: Any, step: Callable[[], None], samples: int, steps_per_sample: int) -> Dict[str, Any]:
     """Time groups of steps on the device's clock, synchronized at both ends. Nothing else happens in the loop."""
     timestamps = backend.timestamps(samples + 1)
-    mark = timestamps.set
+    set_timestamp = timestamps.set
     backend.synchronize()
     start = backend.clock()
-    mark(0)
+    set_timestamp(0)
     for position in range(1, samples + 1):
         for _ in range(steps_per_sample):
             step()
-        mark(position)
+        set_timestamp(position)
     enqueued = backend.clock()
     backend.synchronize()
     end = backend.clock()

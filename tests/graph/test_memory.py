@@ -16,7 +16,7 @@ from two_networks import plain, residual, torch_arguments, torch_plain, torch_re
 from deepstone.graph.builder import Builder
 from deepstone.graph.cost import graph_cost
 from deepstone.graph.graph import Graph
-from deepstone.graph.memory import array_owners, kept_for_backward, most_alive, step_memory
+from deepstone.graph.memory import array_owners, kept_for_backward, largest_live_set, step_memory
 from deepstone.models.zoo import ZOO
 
 
@@ -83,7 +83,7 @@ def test_layers_by_hand():
 
 def test_the_forward_phase_has_what_is_alive_at_its_widest():
     memory = step_memory(plain(), batch=2, phase="forward")
-    assert most_alive(plain()) == {"data", "conv"}
+    assert largest_live_set(plain()) == {"data", "conv"}
     assert memory.activations_bytes == 2 * 4 * (192 + 256)
     assert memory.gradients_bytes == memory.optimizer_bytes == 0
 

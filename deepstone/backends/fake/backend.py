@@ -58,7 +58,7 @@ from deepstone.setups.axes import AUTO
 
 _PROGRAM_SHARE = {"forward": 0.3, "gradient": 0.9, "train": 1.0}
 _SHARE_IN_GROUP = {"local": 0.7, "meet": 0.75, "exchange": 0.5}
-_WHAT_AUTO_MEANS: dict[str, Any] = {
+_EFFECTIVE_FOR_AUTO: dict[str, Any] = {
     "framework": "fake@1",
     "device": "cpu",
     "precision": "fp32",
@@ -92,7 +92,7 @@ class FakeBackend(Backend):
         self._group: Group | None = None
 
     def versions(self) -> dict[str, Any]:
-        # What a clock shows that only plays its part cannot be held against real time.
+        # A scripted clock cannot be compared with real time.
         clock = {} if self._script.get("sleep", False) else {"clock": "scripted"}
         return {"name": "fake", "version": "1", **clock}
 
@@ -161,14 +161,14 @@ class FakeBackend(Backend):
             return None
         return phases_of(self.phase())
 
-    def step_in_phases(self, mark: Callable[[int], None]) -> None:
+    def step_in_phases(self, set_timestamp: Callable[[int], None]) -> None:
         names = self.phases() or ()
         shares = {"data": 0.0, "forward": 0.3, "backward": 0.6, "update": 0.1}
         whole = sum(shares[name] for name in names)
         for position, name in enumerate(names):
             together = 1.0 if self._group is None else _SHARE_IN_GROUP["local"]  # phases are those of computing
             self._advance(self._script.get("phases", together) * shares[name] / whole)
-            mark(position)
+            set_timestamp(position)
         self._update(self.phase())
 
     def clock(self) -> float:
@@ -182,7 +182,7 @@ class FakeBackend(Backend):
             **(self._script.get("later", {}) if self._steps > 1 else {}),
         }
         for axis, asked in self._job.request.items():
-            value = _WHAT_AUTO_MEANS[axis] if asked == AUTO or axis == "framework" else asked
+            value = _EFFECTIVE_FOR_AUTO[axis] if asked == AUTO or axis == "framework" else asked
             effective[axis] = {"value": changed.get(axis, value), "source": "set"}
         return effective
 
@@ -311,7 +311,7 @@ def _ignore_term_and_hang() -> None:
 
 
 def _leave_a_daemon() -> None:
-    """A grandchild in a session of its own that ignores TERM; then the worker goes on."""
+    """Start a grandchild in its own session that ignores TERM; then the worker continues."""
     code = "import os,signal,time; signal.signal(signal.SIGTERM, signal.SIG_IGN); os.setsid(); time.sleep(3600)"
     subprocess.Popen([sys.executable, "-c", code, "deepstone-fake-daemon"])
 

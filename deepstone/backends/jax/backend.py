@@ -35,7 +35,7 @@ class JaxBackend(TracedBackend):
     _state: State
     _steps: Steps
     _layers: LayerRunner
-    _seen: Observed
+    _observed: Observed
     _timestamps: OneAheadTimestamps | None = None
 
     def versions(self) -> dict[str, Any]:
@@ -73,7 +73,7 @@ class JaxBackend(TracedBackend):
 
     def first_step(self) -> None:
         super().first_step()
-        self._seen = seen_in(program.as_text() for program in self._steps.lowered)
+        self._observed = seen_in(program.as_text() for program in self._steps.lowered)
 
     def phases(self) -> Sequence[str] | None:
         return None
@@ -91,7 +91,7 @@ class JaxBackend(TracedBackend):
         effects = Effects(
             request=self._job.request,
             settings=self._settings,
-            seen=self._seen,
+            seen=self._observed,
             compiled=self._steps.compiled,
             state=self._state,
         )

@@ -30,14 +30,14 @@ def ceiling(wanted: Mapping[str, Any], settings: Settings) -> IsolatedLayer:
             jax.config.update("jax_enable_x64", True)
         # On a GPU, XLA may use TF32 for products of fp32 numbers at any precision below the highest.
         exact = Precision.HIGH if precision == "tf32" else Precision.HIGHEST
-        a, b = (_drawn(seed, (size, size), _TYPES[precision], settings) for seed in (0, 1))
+        a, b = (_sampled(seed, (size, size), _TYPES[precision], settings) for seed in (0, 1))
         return IsolatedLayer({"product": turns.program(lambda a, b: jnp.matmul(a, b, precision=exact), a, b)}, turns)
     if wanted["kind"] == "copy":  # XLA leaves a plain copy out, so each value changes its sign on the way
-        values = _drawn(0, (int(wanted["bytes"]) // 4,), jnp.float32, settings)
+        values = _sampled(0, (int(wanted["bytes"]) // 4,), jnp.float32, settings)
         return IsolatedLayer({"copy": turns.program(jnp.negative, values)}, turns)
     raise Unsupported(f"JAX backend: no ceiling of the kind {wanted['kind']!r}")
 
 
-def _drawn(seed: int, shape: tuple[int, ...], kind: Any, settings: Settings) -> Any:
+def _sampled(seed: int, shape: tuple[int, ...], kind: Any, settings: Settings) -> Any:
     with jax.default_device(settings.device):
         return jax.random.normal(jax.random.key(seed), shape, jnp.float32).astype(kind)

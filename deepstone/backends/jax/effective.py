@@ -1,4 +1,4 @@
-"""What JAX did about every axis, read from its running state and from the programs of the first step.
+"""The effective value of every axis in JAX, from its running state and from the programs of the first step.
 
 Programs are read as JAX gave them to XLA and as XLA gave them back. Nothing here says again what was asked: where
 nothing was seen, the value is reported as set.
@@ -42,7 +42,7 @@ _CUSTOM_CALL = re.compile(r'custom_call_target="([^"]+)"')
 
 @dataclass(kw_only=True, slots=True)
 class Observed:
-    """What programs say of their convolutions and matrix products."""
+    """Facts about the convolutions and matrix products in programs."""
 
     layouts: set[str] = field(default_factory=set[str])  # of convolutions, as far as they have one of the axis
     number_types: set[str] = field(default_factory=set[str])
@@ -82,7 +82,7 @@ def made_by_xla(compiled: Iterable[str]) -> dict[str, dict[str, int]]:
 
 
 def temporary_bytes(program: Any) -> int:
-    """What a compiled program needs beside its inputs and outputs; 0 where XLA does not say."""
+    """Return the memory of a compiled program without its inputs and outputs; 0 if XLA does not report it."""
     memory = program.memory_analysis()
     return 0 if memory is None else int(memory.temp_size_in_bytes)
 
@@ -113,7 +113,7 @@ def gpu_uuid(device: Any) -> str | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Effects:
-    """What every axis came to. Nothing here is what was asked, unless nothing was seen."""
+    """The effective value of every axis. A requested value is used only if nothing was observed."""
 
     request: Mapping[str, Any]
     settings: Settings

@@ -82,7 +82,7 @@ class LayerRunner:
         )
 
     def _placed(self, array: Any) -> Any:
-        """What a layer gives, or its gradient, from the graph's order."""
+        """Convert a layer's output, or its gradient, from the graph's order."""
         return place(self._settings.order.images(array), self._settings.activations, self._settings)
 
     def _back(self, array: Any) -> Any:

@@ -20,7 +20,7 @@ from deepstone.graph.ops import Op, Shape
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Given:
-    """What one layer works on."""
+    """The arrays of one layer."""
 
     inputs: Sequence[Any]
     parameters: Mapping[str, Any]

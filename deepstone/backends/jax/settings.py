@@ -111,7 +111,7 @@ NHWC = _order_of("NHWC", "HWIO")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings(StepSettings):
-    """What the rest of the backend needs to know; process-wide switches are already set."""
+    """The settings for the rest of the backend; process-wide switches are already set."""
 
     device: Any  # a jax.Device
     order: Order

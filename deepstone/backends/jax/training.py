@@ -46,7 +46,7 @@ class Batch:
 
 
 class State:
-    """What is carried from step to step, and what is read back after one."""
+    """The state that steps update, and the results that are read back."""
 
     def __init__(self, parameters: list[Any], buffers: list[Any], settings: Settings) -> None:
         self.parameters = parameters
@@ -67,7 +67,7 @@ def advanced(key: Any) -> tuple[Any, Any]:
 
 
 class Steps(Protocol):
-    """Functions that run one step each, with no work of ours beside the framework's. Compiled when first asked for."""
+    """Functions that run one step each, without extra work of ours. Compiled on first use."""
 
     lowered: list[Any]  # every program as JAX gave it to XLA
     compiled: list[Any]  # and as XLA gave it back
@@ -102,7 +102,7 @@ class WholeSteps:
         return self._functions[program]
 
     def program(self, name: str) -> Any:
-        """What runs in a step, compiled."""
+        """Return the compiled programs of a step."""
         self.function(name)
         return self._programs[name]
 
@@ -113,7 +113,7 @@ class WholeSteps:
 
     @property
     def last_loss(self) -> Any:
-        """Of the step that was handed over last; it may not be there yet."""
+        """Return the loss of the last enqueued step; it may not be ready yet."""
         return self._state.loss
 
     def _compile(self, function: Callable[..., Any], *arguments: Any, donated: tuple[int, ...] = ()) -> Any:
@@ -234,8 +234,8 @@ def _adam(parameters: Sequence[Any], slots: Any, gradients: Sequence[Any]) -> tu
 
 
 def _adamw(parameters: Sequence[Any], slots: Any, gradients: Sequence[Any]) -> tuple[list[Any], Any]:
-    kept = 1 - ADAM_LEARNING_RATE * ADAMW_DECAY
-    return _adam([(w * kept).astype(w.dtype) for w in parameters], slots, gradients)
+    decay = 1 - ADAM_LEARNING_RATE * ADAMW_DECAY
+    return _adam([(w * decay).astype(w.dtype) for w in parameters], slots, gradients)
 
 
 OPTIMIZERS = {

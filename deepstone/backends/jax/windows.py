@@ -68,7 +68,7 @@ def _pointwise(op: Conv, x: Any, weight: Any, settings: Settings) -> Any:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Windows:
-    """Where windows lie on an image of `image` rows and columns, `count` of them along each side."""
+    """Positions of windows on an image of `image` rows and columns, `count` of them along each side."""
 
     order: Order
     image: Pair
@@ -107,12 +107,12 @@ class Windows:
         return before, max(0, reach - before - self.image[side]), 0
 
     def view(self, padded: Any, place: Pair) -> Any:
-        """What every window sees at one of its places."""
-        rows, columns = (self._seen(side, place[side]) for side in (0, 1))
+        """Return the values of all windows at one of their positions."""
+        rows, columns = (self._covered(side, place[side]) for side in (0, 1))
         starts, limits, steps = (self.order.sides(rows[i], columns[i], None) for i in range(3))
         return padded[tuple(slice(*bounds) for bounds in zip(starts, limits, steps, strict=True))]
 
-    def _seen(self, side: int, start: int) -> tuple[int, int, int]:
+    def _covered(self, side: int, start: int) -> tuple[int, int, int]:
         step = self.stride[side]
         return start, start + (self.count[side] - 1) * step + 1, step
 

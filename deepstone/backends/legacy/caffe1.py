@@ -68,7 +68,7 @@ class Running:
         self.net.blobs[blob].data[...] = array
 
     def owners(self) -> List[str]:
-        """Of each layer of Caffe the one of the graph it was written for; of what Caffe puts in itself, none."""
+        """Map each layer of Caffe to its layer of the graph; layers that Caffe inserts have none."""
         return [self._network.owners.get(str(name), "") for name in self.net._layer_names]
 
     def output(self, layer: str) -> Any:
@@ -281,12 +281,14 @@ class CaffeBackend(CpuBackend):
         if self._training:
             pieces.append((("", _FORGETTING), net.clear_param_diffs))
         for number, owner in numbered:
-            whose = ("", _DATA) if owner == self._graph.input.name else (owner, "forward") if owner else ("", _SUMS)
-            pieces.append((whose, partial(net._forward, number, number)))
+            owner_and_pass = (
+                ("", _DATA) if owner == self._graph.input.name else (owner, "forward") if owner else ("", _SUMS)
+            )
+            pieces.append((owner_and_pass, partial(net._forward, number, number)))
         for number, owner in reversed(numbered) if self._training else []:
             if not owner or owner in run_back:
-                whose = (owner, "backward") if owner else ("", _SUMS)
-                pieces.append((whose, partial(net._backward, number, number)))
+                owner_and_pass = (owner, "backward") if owner else ("", _SUMS)
+                pieces.append((owner_and_pass, partial(net._backward, number, number)))
         if self._solver is not None:
             pieces.append((("", _UPDATE), self._solver.apply_update))
         return pieces
@@ -300,20 +302,20 @@ class CaffeBackend(CpuBackend):
         return names - {self._graph.input.name}
 
     def _account(self, pieces: Sequence[_Piece]) -> StepAccount:
-        stamps = [self.clock()]
+        timestamps = [self.clock()]
         for _, run in pieces:
             run()
-            stamps.append(self.clock())
+            timestamps.append(self.clock())
         taken_s: Dict[Tuple[str, str], float] = {}
-        for (whose, _), before, after in zip(pieces, stamps, stamps[1:]):
-            taken_s[whose] = taken_s.get(whose, 0.0) + after - before
-        nobodys_s = {what: taken for (owner, what), taken in taken_s.items() if not owner}
+        for (owner_and_pass, _), before, after in zip(pieces, timestamps, timestamps[1:]):
+            taken_s[owner_and_pass] = taken_s.get(owner_and_pass, 0.0) + after - before
+        unowned_s = {what: taken for (owner, what), taken in taken_s.items() if not owner}
         return StepAccount(
-            stamps[-1] - stamps[0],
-            {whose: taken for whose, taken in taken_s.items() if whose[0]},
-            data_s=nobodys_s.pop(_DATA),
-            update_s=nobodys_s.pop(_UPDATE, 0.0),
-            other=nobodys_s,
+            timestamps[-1] - timestamps[0],
+            {owner_and_pass: taken for owner_and_pass, taken in taken_s.items() if owner_and_pass[0]},
+            data_s=unowned_s.pop(_DATA),
+            update_s=unowned_s.pop(_UPDATE, 0.0),
+            other=unowned_s,
         )
 
 

@@ -94,10 +94,10 @@ class Network:
         return name
 
     def _over(self, layer: WireLayer, x: str) -> str:
-        """The blob to write to: its input, where nobody else reads that."""
+        """Return the output blob: its input, if no other layer reads that."""
         source = self._graph.by_name[layer.inputs[0]]
-        alone = self._graph.takers(source.name) == 1
-        return x if alone and source.op in _OUTPUT_UNREAD else layer.name
+        only_reader = self._graph.takers(source.name) == 1
+        return x if only_reader and source.op in _OUTPUT_UNREAD else layer.name
 
     def _conv(self, layer: WireLayer, x: str) -> str:
         has = layer.has
@@ -254,7 +254,7 @@ def _last_start(layer: WireLayer, side: int, image: Sequence[int], pad: Sequence
 
 
 def _places(layer: WireLayer, side: int, size: int) -> List[int]:
-    """What Caffe's average divides by along a side: as much of each window as lies in the image and its padding."""
+    """Return the divisors of Caffe's average along a side: the part of each window inside the image and its padding."""
     kernel, stride, pad = (
         layer.has["kernel"][side],
         layer.has["stride"][side],

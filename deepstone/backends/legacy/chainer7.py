@@ -158,11 +158,11 @@ class Lowering(TableLowering):
 
 
 class Met:
-    """What one layer is given in a step, as it lies there."""
+    """The inputs of one layer in a step, in their memory layout."""
 
     def __init__(self, layer: WireLayer, arguments: Sequence[Any], output: Any) -> None:
         self.inputs = {source: one.array for source, one in zip(layer.inputs, arguments)}
-        self.upstream = output.grad  # None where nobody needs it
+        self.upstream = output.grad  # None if it is not needed
 
 
 class ChainerBackend(PhasedCpuBackend):
@@ -248,20 +248,20 @@ class ChainerBackend(PhasedCpuBackend):
         if self._engine == "native":
             step()
             return
-        with logging_onednn(_beside_ideep("libmkldnn.so.0")) as self._onednn_log:
+        with logging_onednn(_ideep_library("libmkldnn.so.0")) as self._onednn_log:
             step()
 
-    def step_in_phases(self, mark: Callable[[int], None]) -> None:
+    def step_in_phases(self, set_timestamp: Callable[[int], None]) -> None:
         samples, labels = self._get()
-        mark(0)
+        set_timestamp(0)
         self._loss = self._network(samples, labels)
-        mark(1)
+        set_timestamp(1)
         if self._training:
             self._backward()
-            mark(2)
+            set_timestamp(2)
         if self._update is not None:
             self._update()
-            mark(3)
+            set_timestamp(3)
 
     def observe(self) -> Dict[str, Dict[str, Any]]:
         set_to: Dict[str, Any] = {"engine": self._engine, "compile": "off"}
@@ -402,22 +402,22 @@ class ChainerBackend(PhasedCpuBackend):
 
 
 def _engines(request: Dict[str, Any]) -> Tuple[str, ...]:
-    """What can compute, best first. iDeep, which calls MKL-DNN, leaves all but float32 to NumPy."""
+    """Return the engines, the best first. iDeep, which calls MKL-DNN, leaves all but float32 to NumPy."""
     on_ideep = intel64.is_ideep_available() and request["precision"] != "fp64"
     return ("onednn", "native") if on_ideep else ("native",)
 
 
-def _beside_ideep(library: str) -> str:
+def _ideep_library(library: str) -> str:
     return os.path.join(os.path.dirname(intel64.ideep.__file__), "lib", library)
 
 
 def _openmp_threads() -> int:
-    """Of Intel's OpenMP, with which MKL-DNN shares out its work."""
-    return int(ctypes.CDLL(_beside_ideep("libiomp5.so")).omp_get_max_threads())
+    """Return the threads of Intel's OpenMP, which MKL-DNN uses."""
+    return int(ctypes.CDLL(_ideep_library("libiomp5.so")).omp_get_max_threads())
 
 
 def _openblas_threads() -> Optional[int]:
-    """Of the OpenBLAS inside NumPy's wheel, which does the matrix products; None where NumPy has another."""
+    """Return the threads of the OpenBLAS in NumPy's wheel, which computes matrix products; None for another library."""
     libraries = os.path.join(os.path.dirname(os.path.dirname(np.__file__)), "numpy.libs", "libopenblas*")
     for path in glob.glob(libraries):
         library = ctypes.CDLL(path)

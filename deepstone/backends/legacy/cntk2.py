@@ -76,7 +76,7 @@ class Lowering(TableLowering):
         has, weight = layer.has, self._own(layer, "weight")
         if has["dilation"] != (1, 1):
             weight = _spread(weight, layer.parameters["weight"], has["dilation"])
-        automatic = _pads_by_itself(layer, self._source(layer), weight.shape[2:])
+        automatic = _pads_automatically(layer, self._source(layer), weight.shape[2:])
         x = _padded(x, _without(has["pad"], automatic), 0.0)
         y = C.convolution(
             weight, x, strides=(1,) + has["stride"], auto_padding=[False] + automatic, groups=has["groups"]
@@ -107,17 +107,17 @@ class Lowering(TableLowering):
 
     def _max_pool(self, layer: WireLayer, x: Any) -> Any:
         has, source = layer.has, self._source(layer)
-        if _rounds_up_by_itself(layer, source):
+        if _rounds_up_automatically(layer, source):
             return self._pool(layer, x, C.MAX_POOLING, [False, False], ceil_out_dim=True)
-        automatic = _pads_by_itself(layer, source, has["kernel"])
+        automatic = _pads_automatically(layer, source, has["kernel"])
         framed = _padded(x, _without(_room(layer, source), automatic), _LOWEST)
         return self._pool(layer, framed, C.MAX_POOLING, automatic)
 
     def _average_pool(self, layer: WireLayer, x: Any) -> Any:
         has, source = layer.has, self._source(layer)
-        if _rounds_up_by_itself(layer, source):
+        if _rounds_up_automatically(layer, source):
             return self._pool(layer, x, C.AVG_POOLING, [False, False], ceil_out_dim=True)
-        automatic, room = _pads_by_itself(layer, source, has["kernel"]), _room(layer, source)
+        automatic, room = _pads_automatically(layer, source, has["kernel"]), _room(layer, source)
         rows, columns = layer.places_that_count(source)
         correction = has["kernel"][0] * has["kernel"][1] / np.outer(rows, columns)
         if not any(_without(room, automatic)) and (not has["count_pad"] or np.all(correction == 1)):
@@ -144,7 +144,7 @@ class Lowering(TableLowering):
         return C.dropout(x, layer.has["rate"]) if self._dropout else C.alias(x)
 
     def _loss(self, layer: WireLayer, x: Any, labels: Any) -> Any:
-        """Of each sample its part of the mean, since CNTK adds up losses and gradients over the batch."""
+        """Return each sample's part of the mean, since CNTK sums losses and gradients over the batch."""
         return C.cross_entropy_with_softmax(x, labels) * self._constant(layer.has["weight"] / self._samples)
 
 
@@ -222,7 +222,7 @@ class CntkBackend(CpuBackend):
 
     def _forward_step(self) -> Callable[[], None]:
         forward, feed, output = self._loss.forward, self._feed, self._loss.output
-        # What is saved for a backward pass decides whether CNTK runs in training or in evaluation.
+        # CNTK runs in training mode only if arrays are saved for a backward pass.
         saved = {output} if self._training else None
 
         def step() -> None:
@@ -358,7 +358,7 @@ def _of_the_batch(layer: WireLayer, values: Any) -> Any:
 
 
 def _array(value: Any) -> Any:
-    """Of what CNTK left in its own memory."""
+    """Copy an array from CNTK's own memory."""
     return value.asarray()
 
 
@@ -379,7 +379,7 @@ def _spread(weight: Any, shape: Sequence[int], dilation: Sequence[int]) -> Any:
     return C.slice(whole, [2, 3], [0, 0], [(height - 1) * down + 1, (width - 1) * across + 1])
 
 
-def _pads_by_itself(layer: WireLayer, source: Sequence[int], kernel: Sequence[int]) -> List[bool]:
+def _pads_automatically(layer: WireLayer, source: Sequence[int], kernel: Sequence[int]) -> List[bool]:
     """For height and width, whether CNTK's automatic padding is the one that the graph asks for.
 
     It has a window at every stride-th pixel, as far from the first pixel as from the last; none wider than the image.
@@ -394,7 +394,7 @@ def _pads_by_itself(layer: WireLayer, source: Sequence[int], kernel: Sequence[in
     return found
 
 
-def _rounds_up_by_itself(layer: WireLayer, source: Sequence[int]) -> bool:
+def _rounds_up_automatically(layer: WireLayer, source: Sequence[int]) -> bool:
     return layer.has["ceil_mode"] and not any(layer.has["pad"]) and not layer.ends_outside(source)
 
 
@@ -406,7 +406,7 @@ def _room(layer: WireLayer, source: Sequence[int]) -> Tuple[int, ...]:
 
 
 def _without(pad: Sequence[int], automatic: Sequence[bool]) -> Tuple[int, ...]:
-    """What is left to be padded by hand."""
+    """Return the padding that must be added explicitly."""
     top, bottom, left, right = pad
     height, width = automatic
     return ((0, 0) if height else (top, bottom)) + ((0, 0) if width else (left, right))

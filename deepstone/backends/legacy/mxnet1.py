@@ -256,19 +256,19 @@ class MxnetBackend(PhasedCpuBackend):
     def _fetch(self) -> None:
         self._samples[:] = self._job.samples
 
-    def step_in_phases(self, mark: Callable[[int], None]) -> None:
+    def step_in_phases(self, set_timestamp: Callable[[int], None]) -> None:
         if self._job.request["input"] == "host":
             self._fetch()
-        mark(0)
+        set_timestamp(0)
         self._executor.forward(is_train=self._training)
-        mark(1)
+        set_timestamp(1)
         if self._training:
             self._executor.backward()
             self._steps_done += 1
-            mark(2)
+            set_timestamp(2)
         if self.phase() == "train":
             self._update()
-            mark(3)
+            set_timestamp(3)
 
     def synchronize(self) -> None:
         mx.nd.waitall()

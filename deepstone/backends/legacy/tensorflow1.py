@@ -206,7 +206,7 @@ class Single:
             self._upstream = tf.identity(placed)
 
     def gradients(self, sources: Iterable[str], trained: bool, gated: bool = False) -> List[Any]:
-        """Of those inputs, and then of the weights if `trained`."""
+        """Return the gradients of those inputs, and then of the weights if `trained`."""
         wanted = [self.inputs[source] for source in sources] + (
             list(self.arrays.parameters.values()) if trained else []
         )
@@ -275,7 +275,7 @@ class Tensorflow1Backend(CpuBackend):
         return optimizer.apply_gradients(list(zip(self._gradients, self._arrays.parameters.values())))
 
     def _begin_slots(self) -> None:
-        """What an optimizer keeps beside the weights begins as it says; the rest was fed."""
+        """Initialize the optimizer's state; the other variables were fed."""
         fed = set(list(self._arrays.parameters.values()) + list(self._arrays.buffers.values()) + list(self._batch))
         self._session.run([each.initializer for each in tf.global_variables() if each not in fed])
 
@@ -285,7 +285,7 @@ class Tensorflow1Backend(CpuBackend):
         return self._programs[program]
 
     def _make_step(self, program: str) -> Callable[[], None]:
-        # Each by itself: what only a group waits for, and nobody reads, TensorFlow 1.12 does not compute.
+        # Fetch each separately: TensorFlow 1.12 does not compute results that only a group waits for.
         fetches: List[Any] = [self._loss] + self._lowering.statistics
         if program == "gradient":
             fetches += [gradient.op for gradient in self._gradients]
@@ -357,7 +357,7 @@ class Tensorflow1Backend(CpuBackend):
         return Single(layer, own_arrays, lowering, given, self._job.labels)
 
     def isolated_layer(self, name: str) -> IsolatedLayer:
-        """What backward needs of forward lives within one run of a session, so every backward runs a forward first."""
+        """Forward results exist only within one run of a session, so every backward runs a forward first."""
         isolation = Isolation(self._graph, name, self._job.request, len(self._job.labels))
         if isolation.layer.op == "input":
             return IsolatedLayer({}, self)

@@ -167,7 +167,7 @@ class Lowering:
 
     def _max_pool(self, layer: WireLayer, own: _Arrays, x: Any) -> Any:
         has, pad = layer.has, (layer.has["pad"][0], layer.has["pad"][2])
-        if self._fits_by_itself(layer):
+        if self._fits_as_is(layer):
             y = pool_2d(x, has["kernel"], not has["ceil_mode"], has["stride"], pad, "max")
         else:
             x = self._padded(layer, x, self._room(layer), -np.inf)
@@ -184,7 +184,7 @@ class Lowering:
     def _average_pool(self, layer: WireLayer, own: _Arrays, x: Any) -> Any:
         """Theano's own; or sums divided by what counts, since its mode that leaves out the padding has no gradient."""
         has, pad = layer.has, (layer.has["pad"][0], layer.has["pad"][2])
-        fits = self._fits_by_itself(layer)
+        fits = self._fits_as_is(layer)
         if fits and (has["count_pad"] or not any(pad)):
             return pool_2d(x, has["kernel"], not has["ceil_mode"], has["stride"], pad, "average_inc_pad")
         if not fits:
@@ -193,7 +193,7 @@ class Lowering:
         share = (1.0 / np.outer(rows, columns)).astype(self._dtype)
         return pool_2d(x, has["kernel"], True, has["stride"], pad, "sum") * share[None, None]
 
-    def _fits_by_itself(self, layer: WireLayer) -> bool:
+    def _fits_as_is(self, layer: WireLayer) -> bool:
         """Theano pads both ends of a side alike, and rounds up only what is not padded."""
         return layer.pad_is_even() and not (layer.has["ceil_mode"] and any(layer.has["pad"]))
 
@@ -347,7 +347,7 @@ class TheanoBackend(CpuBackend):
         return self._effective(set_to, observed)
 
     def details(self) -> Dict[str, Any]:
-        """What Theano made of the step: its own operations, by name, and the library behind their products."""
+        """Return Theano's operations of the step, by name, and the library of their products."""
         counts: Dict[str, int] = {}
         for node in self._compiled(self.phase()).maker.fgraph.apply_nodes:
             name = type(node.op).__name__

@@ -1,4 +1,4 @@
-"""The ONNX Runtime backend: one session for the network, its arrays bound once. It runs networks and trains none."""
+"""The ONNX Runtime backend: one session for the network, its arrays bound once. It runs networks but does not train."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ class OnnxRuntimeBackend(PhasedCpuBackend):
         loss = lowering.add_sum_of_losses()
         model = lowering.model([graph.input.name], loss, [])
         self._arrays = {name: ort.OrtValue.ortvalue_from_numpy(array) for name, array in lowering.arrays.items()}
-        self.close()  # the session of the job before, and its threads
+        self.close()  # the session of the previous job, and its threads
         threads_before = _threads_of_this_process()
         self._session = self._new_session(model, self._arrays)
         self._threads_made = _threads_of_this_process() - threads_before
-        # A copy: the job's own is what a step with input=host reads.
+        # A copy: a step with input=host reads the job's own array.
         self._samples = ort.OrtValue.ortvalue_from_numpy(np.array(job.samples))
         self._labels = ort.OrtValue.ortvalue_from_numpy(self._column_of_labels())
         self._loss = ort.OrtValue.ortvalue_from_shape_and_type([], np.float32)
@@ -84,7 +84,7 @@ class OnnxRuntimeBackend(PhasedCpuBackend):
     def _new_session(self, model: bytes, arrays: Mapping[str, Any]) -> Any:
         options = ort.SessionOptions()
         options.log_severity_level = _ERRORS_ONLY
-        options.intra_op_num_threads = _threads_to_ask_for(self._job.request["threads"])
+        options.intra_op_num_threads = _thread_count(self._job.request["threads"])
         if self._inter_threads > 1:
             options.execution_mode = ort.ExecutionMode.ORT_PARALLEL
             options.inter_op_num_threads = self._inter_threads
@@ -113,19 +113,19 @@ class OnnxRuntimeBackend(PhasedCpuBackend):
     def _fetch(self) -> None:
         self._samples.update_inplace(self._job.samples)
 
-    def step_in_phases(self, mark: Callable[[int], None]) -> None:
+    def step_in_phases(self, set_timestamp: Callable[[int], None]) -> None:
         if self._job.request["input"] == "host":
             self._fetch()
-        mark(0)
+        set_timestamp(0)
         self._session.run_with_iobinding(self._binding)
-        mark(1)
+        set_timestamp(1)
 
     def observe(self) -> dict[str, dict[str, Any]]:
         observed = {
             "framework": f"onnxruntime@{ort.__version__}",
             "device": self._loss.device_name(),
             "precision": _PRECISION_OF[self._loss.data_type()],
-            # In each pool the thread that asks works, too.
+            # In each pool the calling thread works too.
             "threads": self._threads_made - (self._inter_threads - 1) + 1,
         }
         return self._effective({"compile": "graph", "inter_threads": self._inter_threads}, observed)
@@ -167,24 +167,25 @@ class OnnxRuntimeBackend(PhasedCpuBackend):
 
     def is_out_of_memory(self, error: BaseException) -> bool:
         failed = isinstance(error, (errors.Fail, errors.RuntimeException))
-        return (failed and _tells_of_memory(str(error))) or super().is_out_of_memory(error)
+        return (failed and _reports_out_of_memory(str(error))) or super().is_out_of_memory(error)
 
     def close(self) -> None:
         self._binding = None
         self._session = None
 
 
-def _tells_of_memory(message: str) -> bool:
+def _reports_out_of_memory(message: str) -> bool:
     return any(words in message for words in ("Failed to allocate memory", "bad_alloc"))
 
 
-def _threads_to_ask_for(asked: Any) -> int:
+def _thread_count(requested: Any) -> int:
     """0 is ONNX Runtime's own choice: as many as cores, each bound to one of them.
 
-    Where this process may not use all CPUs, that would leave those it may use; so as many as these, and bound to none.
+    If this process may not use all CPUs, its threads would leave the allowed ones; so use as many threads as allowed
+    CPUs, without binding.
     """
-    if asked != AUTO:
-        return int(asked)
+    if requested != AUTO:
+        return int(requested)
     allowed = len(os.sched_getaffinity(0))
     return 0 if allowed == os.cpu_count() else allowed
 

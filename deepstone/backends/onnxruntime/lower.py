@@ -1,7 +1,7 @@
-"""From layers to an ONNX model: one node for a layer where ONNX has one, with the layer's name.
+"""Lowers layers to an ONNX model: one node with the layer's name, if ONNX has such a node.
 
-Values are named `WHAT of LAYER`. Arrays stand in the model by name and shape only, and are handed to the session beside
-it: a model with its weights inside would be copied three times, and could hold 2 GiB at most.
+Values are named `WHAT of LAYER`. The model has only names and shapes of arrays; the session gets the arrays separately:
+a model with its weights inside would be copied three times, and is limited to 2 GiB.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer
 
-OPSET: Final = 17  # has all that is needed, and ONNX Runtime has read it since 2022
+OPSET: Final = 17  # has all that is needed; ONNX Runtime has supported it since 2022
 IR_VERSION: Final = 8
 LABELS: Final = "labels"  # int64, one column
 
@@ -23,7 +23,7 @@ _BUFFERS: Final[Mapping[str, Callable[..., Any]]] = {"running_mean": np.zeros, "
 
 
 class Lowering:
-    """Takes layers one by one, and makes a model of them."""
+    """Adds layers one by one, and makes a model of them."""
 
     def __init__(self, graph: WireGraph, weights: Mapping[str, Mapping[str, Any]], batch: int) -> None:
         self._graph = graph
@@ -55,7 +55,7 @@ class Lowering:
         self._table[layer.op](layer, [output_of(name) for name in layer.inputs])
 
     def add_sum_of_losses(self) -> str:
-        """The name of the loss of the whole network."""
+        """Add the sum, and return the name of the network's loss."""
         losses = [output_of(layer.name) for layer in self._graph.layers if layer.op == LOSS]
         if len(losses) == 1:
             return losses[0]
@@ -63,7 +63,8 @@ class Lowering:
         return "sum of losses"
 
     def model(self, reads: Sequence[str], gives: str, shape: Sequence[int]) -> bytes:
-        """A model of the nodes so far. It reads the outputs of the layers named, and the labels if one is a loss."""
+        """Return a model of the nodes so far. Its inputs are the outputs of `reads`, and the labels if one is a
+        loss."""
         inputs = [
             helper.make_tensor_value_info(output_of(name), TensorProto.FLOAT, [self._batch, *self._graph.shape(name)])
             for name in reads
@@ -132,7 +133,8 @@ class Lowering:
         self._node(layer, "Mul", [mean, self._array(layer, "share", share)])
 
     def _pads(self, layer: WireLayer) -> tuple[int, int, int, int]:
-        """With which a pool that rounds down has the graph's windows: ONNX Runtime's versions round up differently."""
+        """Return pads that give the graph's windows with rounding down: versions of ONNX Runtime round up
+        differently."""
         source, found = self._graph.shape(layer.inputs[0]), []
         for side in (0, 1):
             before, after = layer.has["pad"][2 * side : 2 * side + 2]
@@ -167,7 +169,7 @@ def output_of(layer: str) -> str:
 
 
 def key_of(layer: str, array: str) -> str:
-    """The name of a value."""
+    """Return the name of a value."""
     return f"{array} of {layer}"
 
 
@@ -180,13 +182,13 @@ def _pool(layer: WireLayer, pads: tuple[int, int, int, int]) -> dict[str, Any]:
 
 
 def _begins_then_ends(pad: Sequence[int]) -> list[int]:
-    """ONNX lists the beginnings of all sides and then their ends."""
+    """Reorder pads: ONNX lists the starts of all sides and then their ends."""
     top, bottom, left, right = pad
     return [top, left, bottom, right]
 
 
 def _declared(name: str, shape: tuple[int, ...]) -> Any:
-    """An array that lies elsewhere; where, the session is told by name."""
+    """Declare an external array; the session gets it by name."""
     tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=shape, data_location=TensorProto.EXTERNAL)
     tensor.external_data.add(key="location", value="memory")
     return tensor

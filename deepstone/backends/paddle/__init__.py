@@ -2,4 +2,6 @@
 
 import warnings
 
-warnings.filterwarnings("ignore", message="No ccache found")  # importing Paddle looks for a compiler that nobody uses
+warnings.filterwarnings(
+    "ignore", message="No ccache found"
+)  # importing Paddle searches for a compiler that it does not need

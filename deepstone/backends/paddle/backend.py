@@ -1,4 +1,4 @@
-"""The Paddle backend: lowers the graph, runs steps in phases, tells what was in effect."""
+"""The Paddle backend: lowers the graph, runs steps in phases, reports effective values."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _momentum_written_out(parameters: Sequence[Any]) -> Callable[[], None]:
 
 
 def _openmp_threads() -> int:
-    """Of Intel's OpenMP, with which MKL shares out matrix products."""
+    """Return the threads of Intel's OpenMP, which MKL uses for matrix products."""
     return int(ctypes.CDLL(str(_LIBRARIES / "libiomp5.so")).omp_get_max_threads())
 
 

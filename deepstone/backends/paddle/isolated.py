@@ -45,7 +45,7 @@ def layer_result(job: Job, name: str, inputs: Mapping[str, Any], upstream: Any |
     backward = upstream is not None
     single = SingleLayer(job, name, inputs, sources=inputs if backward else (), trained=backward)
     with paddle.set_grad_enabled(backward):
-        # Some layers hand on what they are given; a copy of it is a result like any other.
+        # Some layers pass on their input; copy it to get a separate result.
         output = paddle.assign(single.forward())
     if backward:
         output.backward(paddle.to_tensor(upstream, dtype=output.dtype))
@@ -60,7 +60,7 @@ def layer_result(job: Job, name: str, inputs: Mapping[str, Any], upstream: Any |
 
 
 def isolated_programs(job: Job, name: str) -> dict[str, Callable[[], None]]:
-    """Each backward runs from the results of a forward of its own, as it does in a step."""
+    """Each backward uses the results of its own forward, as in a step."""
     isolation = Isolation(WireGraph(job.graph), name, job.request, len(job.labels))
     inputs = isolation.inputs()
 
@@ -93,9 +93,9 @@ def _forward(single: SingleLayer) -> Callable[[], None]:
 
 
 def _backward(single: SingleLayer, upstream: Any) -> Callable[[], None]:
-    output, wanted = single.forward(), single.with_gradient()
+    output, sources = single.forward(), single.with_gradient()
 
     def backward() -> None:
-        paddle.grad([output], wanted, [upstream], retain_graph=True)
+        paddle.grad([output], sources, [upstream], retain_graph=True)
 
     return backward

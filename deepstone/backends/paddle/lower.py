@@ -86,7 +86,7 @@ class Lowering(TableLowering):
         return lambda x: sums(x) / divisor
 
     def _window_sums(self, kernel: Sequence[int], stride: Sequence[int], pad: Sequence[int]) -> Function:
-        """Of each channel by itself: a convolution with ones."""
+        """Sum the windows of each channel by a convolution with ones."""
         ones = paddle.ones([1, 1, *kernel], dtype=self._settings.dtype)
 
         def sums(x: Any) -> Any:

@@ -13,7 +13,7 @@ NAME = f"paddle {paddle.__version__}"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """What of a request decides how layers are lowered."""
+    """The settings that affect how layers are lowered."""
 
     batch: int
     dtype: str

@@ -32,7 +32,7 @@ def is_depthwise(graph: Graph, layer: Layer) -> bool:
 
 
 class Arrangement:
-    """Of one graph in one layout."""
+    """The arrays of one graph in one layout."""
 
     def __init__(self, graph: Graph, *, channels_last: bool) -> None:
         self._graph = graph
@@ -45,15 +45,15 @@ class Arrangement:
     def _find_unmoved(self, layer: Layer) -> None:
         if isinstance(layer.op, Flatten):
             shape = self._graph.input_shapes(layer)[0]
-            if shape[0] > 1 and shape[1] * shape[2] > 1 and self._dense_layers_alone_read(layer.name):
+            if shape[0] > 1 and shape[1] * shape[2] > 1 and self._only_dense_layers_read(layer.name):
                 self._unmoved[layer.name] = shape
         elif isinstance(layer.op, Activation | Dropout) and layer.inputs[0] in self._unmoved:
             self._unmoved[layer.name] = self._unmoved[layer.inputs[0]]
 
-    def _dense_layers_alone_read(self, name: str) -> bool:
+    def _only_dense_layers_read(self, name: str) -> bool:
         return all(
             isinstance(reader.op, Dense)
-            or (isinstance(reader.op, Activation | Dropout) and self._dense_layers_alone_read(reader.name))
+            or (isinstance(reader.op, Activation | Dropout) and self._only_dense_layers_read(reader.name))
             for reader in self._graph.consumers[name]
         )
 
@@ -63,7 +63,7 @@ class Arrangement:
         return self._channels_last and layer.name not in self._unmoved and channels > 1 and height * width > 1
 
     def value(self, name: str, array: Any) -> Any:
-        """What a layer gives (or its gradient), from the graph's order."""
+        """Convert a layer's output (or its gradient) from the graph's order."""
         if array.ndim == 4:
             return channels_last(array) if self._channels_last else array
         if name in self._unmoved:

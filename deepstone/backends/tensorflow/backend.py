@@ -40,7 +40,7 @@ class TensorFlowBackend(TracedBackend):
     _steps: Steps
 
     def __init__(self) -> None:
-        self._seen = Observed()
+        self._observed = Observed()
 
     def versions(self) -> dict[str, Any]:
         build = tf.sysconfig.get_build_info()
@@ -77,7 +77,7 @@ class TensorFlowBackend(TracedBackend):
             return self._steps.program(program)
 
     def first_step(self) -> None:
-        with observing() as self._seen:
+        with observing() as self._observed:
             self._step()
             self.synchronize()
         if self._settings.on_gpu:
@@ -97,7 +97,7 @@ class TensorFlowBackend(TracedBackend):
         effects = Effects(
             self._job.request,
             self._settings,
-            self._seen,
+            self._observed,
             self._steps.recorded.get(self.phase()),
             self._variables.parameters,
             self._steps.last_loss,
@@ -105,7 +105,7 @@ class TensorFlowBackend(TracedBackend):
         return effects.of_every_axis()
 
     def details(self) -> dict[str, Any]:
-        return {"operations": self._seen.operations}
+        return {"operations": self._observed.operations}
 
     def loss(self) -> float:
         assert self._steps.last_loss is not None

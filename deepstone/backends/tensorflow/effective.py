@@ -1,4 +1,4 @@
-"""What TensorFlow did about every axis, read from its running state and from the programs of the first step.
+"""The effective value of every axis in TensorFlow, from its running state and from the programs of the first step.
 
 Nothing here says again what was asked: where nothing was seen, the value is reported as set.
 
@@ -25,12 +25,12 @@ from deepstone.backends.tensorflow.isa import widest_isa
 from deepstone.backends.tensorflow.settings import Settings, has_tf32
 
 _ONEDNN_PREFIX = "_Mkl"
-_MULTIPLYING = ("Conv2D", "MatMul")  # in the names of operations, whoever implements them
+_MULTIPLYING = ("Conv2D", "MatMul")  # in the names of operations of any library
 
 
 @dataclass(kw_only=True, slots=True)
 class Observed:
-    """What was seen of a program's operations; nothing, where TensorFlow keeps no such program."""
+    """The observed operations of a program; empty if TensorFlow keeps no such program."""
 
     operations: dict[str, int] = field(default_factory=dict[str, int])  # name -> how many
     dtypes: set[Any] = field(default_factory=set[Any])  # of convolutions and matrix products
@@ -52,7 +52,7 @@ def observing() -> Generator[Observed, None, None]:
         name = kind.decode() if isinstance(kind, bytes) else str(kind)
         if tf.executing_eagerly() and any(part in name for part in _MULTIPLYING):
             seen.eager = True
-            _look_at_call(name, inputs, attributes, outputs, seen)
+            _observe_call(name, inputs, attributes, outputs, seen)
 
     context.enable_graph_collection()
     op_callbacks.add_op_callback(see)
@@ -60,14 +60,14 @@ def observing() -> Generator[Observed, None, None]:
         yield seen
         for program in context.export_run_metadata().function_graphs:
             for part in program.partition_graphs:
-                _look_at(part, seen)
+                _observe_graph(part, seen)
     finally:
         op_callbacks.remove_op_callback(see)
         context.disable_graph_collection()
 
 
-def _look_at_recorded(program: Any, seen: Observed) -> None:
-    """The program as it was recorded; TensorFlow's own rewriting comes after that."""
+def _observe_recorded(program: Any, seen: Observed) -> None:
+    """Observe the program as recorded, before TensorFlow's own rewriting."""
     for operation in program.graph.get_operations():
         if any(name in operation.type for name in _MULTIPLYING):
             seen.dtypes.add(operation.get_attr("T"))
@@ -80,7 +80,7 @@ def _compiled_by_xla(program: Any) -> bool:
     return bool(program.function_def.attr["_XlaMustCompile"].b)
 
 
-def _look_at(graph: Any, seen: Observed) -> None:
+def _observe_graph(graph: Any, seen: Observed) -> None:
     for node in graph.node:
         seen.operations[node.op] = seen.operations.get(node.op, 0) + 1
         if not any(name in node.op for name in _MULTIPLYING):
@@ -91,7 +91,7 @@ def _look_at(graph: Any, seen: Observed) -> None:
             seen.data_formats.add(node.attr["data_format"].s.decode())
 
 
-def _look_at_call(name: str, inputs: Any, attributes: Any, outputs: Any, seen: Observed) -> None:
+def _observe_call(name: str, inputs: Any, attributes: Any, outputs: Any, seen: Observed) -> None:
     """Some inputs are shapes, so the number type is that of the result."""
     seen.dtypes.update(output.dtype for output in outputs)
     seen.devices.update(output.device.rpartition("device:")[2] for output in outputs)
@@ -115,12 +115,12 @@ class Effects:
     ) -> None:
         self._request = request
         self._settings = settings
-        self._seen = seen
+        self._observed = seen
         self._parameters = parameters
         self._loss = loss
         self._compile = self._compiled(recorded)
         if self._by_xla:
-            _look_at_recorded(recorded, seen)
+            _observe_recorded(recorded, seen)
 
     def of_every_axis(self) -> dict[str, dict[str, Any]]:
         settings = self._settings
@@ -143,21 +143,21 @@ class Effects:
         return self._compile == as_observed("default")
 
     def _compiled(self, recorded: Any | None) -> dict[str, Any]:
-        if self._seen.eager:
+        if self._observed.eager:
             return as_observed("off")
         if isinstance(recorded, tf.types.experimental.ConcreteFunction):
             if _compiled_by_xla(recorded):
                 return as_observed("default")
-            if self._seen.operations:
+            if self._observed.operations:
                 return as_observed("graph")
         return as_set(self._settings.compile)
 
     def _device(self) -> str:
-        """TensorFlow numbers the devices that it sees; which of the machine's these are, it tells too."""
+        """Return the device. TensorFlow numbers the visible devices, and reports which boards they are."""
         placed = {tensor.device.rpartition("device:")[2] for tensor in (*self._parameters, self._loss)}
         visible = [device.name.rpartition(":")[2] for device in tf.config.get_visible_devices("GPU")]
         names: set[str] = set()
-        for name in placed | self._seen.devices:
+        for name in placed | self._observed.devices:
             kind, _, number = name.partition(":")
             names.add(f"gpu:{visible[int(number)]}" if kind == "GPU" else kind.lower())
         return listed(names)
@@ -166,28 +166,28 @@ class Effects:
         if config.is_op_determinism_enabled():
             return as_observed("deterministic")
         asked = self._settings.algorithm
-        # Whether algorithms are tried is read from a variable when the first convolution runs, and never told.
+        # TensorFlow reads from a variable whether to try algorithms, and does not report it.
         return as_observed("heuristic") if asked == "deterministic" else as_set(asked)
 
     def _precision(self) -> dict[str, Any]:
-        if not self._seen.dtypes:
+        if not self._observed.dtypes:
             return as_set(self._settings.precision)
-        found = precision_seen(_names(tensor.dtype for tensor in self._parameters), _names(self._seen.dtypes))
+        found = precision_seen(_names(tensor.dtype for tensor in self._parameters), _names(self._observed.dtypes))
         if found != "fp32" or not self._settings.on_gpu:
             return as_observed(found)
         allowed = tf.config.experimental.tensor_float_32_execution_enabled()
         return as_observed("tf32" if allowed and has_tf32(self._settings.effective_device) else "fp32")
 
     def _layout(self) -> dict[str, Any]:
-        seen = self._seen.data_formats
+        seen = self._observed.data_formats
         return as_observed(listed(seen).lower()) if seen else as_set(self._settings.data_format.lower())
 
     def _engine(self) -> dict[str, Any]:
         if self._by_xla:
             return as_observed("xla")
-        if self._settings.on_gpu or not self._seen.operations:
+        if self._settings.on_gpu or not self._observed.operations:
             return as_set(self._settings.engine)
-        return as_observed("onednn" if self._seen.onednn else "native")
+        return as_observed("onednn" if self._observed.onednn else "native")
 
 
 def _names(dtypes: Any) -> set[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from deepstone.setups.axes import ISA_ORDER
 
-# What the kernel must list for each; oneDNN asks the CPU for the same.
+# CPU flags that each needs; oneDNN checks the same ones.
 _NEEDED = {
     "sse41": {"sse4_1"},
     "avx": {"avx"},

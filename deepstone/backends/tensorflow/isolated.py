@@ -71,10 +71,10 @@ class LayerRunner:
         """Programs that time the layer, named as `IsolatedLayer` has it."""
         isolation = Isolation(WireGraph(job.graph), layer.name, job.request, self._settings.batch)
         weights, sources = job.weights.get(layer.name, {}), isolation.layer.sources
-        drawn = cache(isolation.inputs)
+        sampled = cache(isolation.inputs)
 
         def ready(wanted: _Wanted | None, upstream: Any | None) -> Callable[[], None]:
-            arguments = self._arguments(layer, weights, drawn(), upstream)
+            arguments = self._arguments(layer, weights, sampled(), upstream)
             program = self._program(layer, sources, arguments, wanted)
 
             def run() -> None:
@@ -92,7 +92,7 @@ class LayerRunner:
     def _arguments(
         self, layer: Layer, weights: Mapping[str, Any], inputs: Mapping[str, Any], upstream: Any | None
     ) -> list[Any]:
-        """What `_program` makes programs of takes, on the device; without an upstream gradient there is none."""
+        """Return the arguments of the programs that `_program` makes, on the device."""
         arrange, graph = self._arrangement, self._graph
         given = [self._tensor(arrange.value(name, array), self._settings.activations) for name, array in inputs.items()]
         parameters = {
@@ -132,7 +132,7 @@ class LayerRunner:
         return self._programs[key]
 
     def _place(self, layer: Layer) -> object:
-        """What else a function depends on: a layer's name decides what it drops, its readers how it flattens."""
+        """Return what else a function depends on: dropout on the layer's name, flatten on its readers."""
         if isinstance(layer.op, Dropout):
             return layer.name
         return isinstance(layer.op, Flatten) and self._arrangement.moves(layer)

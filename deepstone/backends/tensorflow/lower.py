@@ -28,7 +28,7 @@ Side: TypeAlias = Literal["N...C", "NC..."]  # where the channels are, as `tf.nn
 
 @dataclass(kw_only=True, slots=True)
 class Pass:
-    """One pass over the layers: what they need beside their inputs, and what they leave beside their outputs."""
+    """One pass over the layers: their additional inputs and outputs."""
 
     labels: Tensor
     number: Tensor  # of the step; what is dropped depends on it

@@ -16,7 +16,7 @@ NormFunction: TypeAlias = Callable[..., Tensor]
 
 
 def batch_norm(op: BatchNorm, settings: Settings) -> Norm:
-    """The kernel keeps its statistics in fp32 beside narrow images, and does not know double precision."""
+    """The kernel has its statistics in fp32 even for narrower images, and does not support double precision."""
     return _norm_by_hand(op, settings) if settings.activations == tf.float64 else _norm_by_kernel(op, settings)
 
 

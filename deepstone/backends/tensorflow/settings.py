@@ -29,7 +29,7 @@ class Threads:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings(StepSettings):
-    """What the rest of the backend needs to know; process-wide switches are already set."""
+    """The settings for the rest of the backend; process-wide switches are already set."""
 
     device: str  # as `tf.device` takes it
     effective_device: str  # as the axis has it

@@ -141,7 +141,7 @@ def _operations(events: Sequence[Traced]) -> Iterable[Kernel]:
 
 
 class _NodeOwners:
-    """Whom operations belong to, by the layers' names that their nodes carry. `nodes` are those of one program."""
+    """The owners of operations, by the layer names of their nodes. `nodes` are those of one program."""
 
     def __init__(self, nodes: Iterable[Any], scopes: Scopes) -> None:
         self._nodes = {node.name: node for node in nodes}

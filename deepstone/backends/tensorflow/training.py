@@ -189,8 +189,8 @@ def _adamw(parameters: list[Any]) -> Update:
 
     def update(gradients: list[Tensor]) -> None:
         for parameter in parameters:
-            kept = tf.constant(1.0 - ADAM_LEARNING_RATE * ADAMW_DECAY, parameter.dtype)
-            parameter.assign(parameter * kept, read_value=False)
+            decay = tf.constant(1.0 - ADAM_LEARNING_RATE * ADAMW_DECAY, parameter.dtype)
+            parameter.assign(parameter * decay, read_value=False)
         as_adam(gradients)
 
     return update

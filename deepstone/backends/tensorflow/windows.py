@@ -55,7 +55,7 @@ def _padded(op: Conv, image: Shape, settings: Settings, convolve: Callable[[Tens
 
 
 def _group_by_group(one: Convolve, groups: int, axis: int) -> Convolve:
-    """As it was done before there were grouped kernels: split, convolve, join."""
+    """Convolve groups without a grouped kernel: split, convolve, join."""
 
     def convolve(x: Tensor, weight: Tensor) -> Tensor:
         parts = zip(tf.split(x, groups, axis), tf.split(weight, groups, 3), strict=True)

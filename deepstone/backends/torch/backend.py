@@ -175,8 +175,8 @@ class TorchBackend(Backend):
     def phases(self) -> Sequence[str]:
         return phases_of(self.phase())
 
-    def step_in_phases(self, mark: Callable[[int], None]) -> None:
-        self._steps.step_in_phases(mark)
+    def step_in_phases(self, set_timestamp: Callable[[int], None]) -> None:
+        self._steps.step_in_phases(set_timestamp)
 
     def synchronize(self) -> None:
         if self._settings.device.type == "cuda":

@@ -204,7 +204,7 @@ class Steps:
         assert self._replicas is not None
         self._replicas.restore(self._optimizer)
 
-    def step_in_phases(self, mark: Callable[[int], None], model: nn.Module | None = None) -> None:
+    def step_in_phases(self, set_timestamp: Callable[[int], None], model: nn.Module | None = None) -> None:
         """The same step with a mark at the end of data, forward, backward and update; `model` stands in for our own.
 
         Zeroing gradients is part of the last phase here, where the plain step begins with it: in a loop it is the same.
@@ -213,27 +213,27 @@ class Steps:
         if phase == "forward":
             with torch.inference_mode(), self._settings.casting():
                 samples, labels = self._batch.get()
-                mark(0)
+                set_timestamp(0)
                 self.last_loss = model(samples, labels)
-            mark(1)
+            set_timestamp(1)
             return
         forget = self._forget_function()
         if self._a_parameter is not None and self._a_parameter.grad is not None:  # left by a plain step before this one
             forget()
         samples, labels = self._batch.get()
-        mark(0)
+        set_timestamp(0)
         with nullcontext() if self._replicas is None else self._replicas.apart():
             self.last_loss = loss = self._loss_function()(model, samples, labels)
-            mark(1)
+            set_timestamp(1)
             self._backward_function()(loss)
         if phase == "gradient":
             forget()
-            mark(2)
+            set_timestamp(2)
             return
-        mark(2)
+        set_timestamp(2)
         self._update_function()()
         forget()
-        mark(3)
+        set_timestamp(3)
 
     def _loss_function(self) -> Callable[[nn.Module, Tensor, Tensor], Tensor]:
         if self._settings.autocast is None:

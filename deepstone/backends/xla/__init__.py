@@ -1,1 +1,1 @@
-"""What JAX and TensorFlow share: programs that XLA compiled, profiles of them, and what their steps took."""
+"""Shared code of JAX and TensorFlow: XLA's compiled programs, their profiles, and the times of their steps."""

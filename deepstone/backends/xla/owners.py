@@ -1,4 +1,4 @@
-"""Who the instructions of a compiled program belong to, by the names of layers that their operations carry."""
+"""Finds the layers that the instructions of a compiled program belong to, by the layer names in their operations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from deepstone.backends.owners import Owner, Scopes, owner_of
 from deepstone.backends.xla.profile import Kernel
 from deepstone.backends.xla.program import Instruction, Program
 
-# How time is shared, in words for the reader of a result.
+# Descriptions for users of how time is divided.
 SHARING = (
     "a kernel that XLA fused from the operations of several layers goes to the one whose convolution or matrix product "
     "is in it, or else is shared by how many of its operations come from each; what a kernel of the backward pass "
@@ -22,7 +22,7 @@ _COPYING = frozenset({"copy", "copy-start", "copy-done", "transpose"})
 
 
 class InstructionOwners:
-    """Of one program; found once for each instruction."""
+    """The owners of the instructions of one program, cached."""
 
     def __init__(self, program: Program, scopes: Scopes) -> None:
         self._program = program
@@ -30,13 +30,13 @@ class InstructionOwners:
         self._known: dict[str, dict[Owner, float]] = {}
 
     def of(self, name: str) -> dict[Owner, float]:
-        """Owners by weight."""
+        """Return the owners of an instruction with their weights."""
         if name not in self._known:
             self._known[name] = self._found(name)
         return self._known[name]
 
     def of_layers(self) -> set[Owner]:
-        """The layers, forward and backward, that anything in the program comes from."""
+        """Return all layers, forward and backward, that occur in the program."""
         found = {owner_of(operation, self._scopes) for operation in self._program.operations}
         return {owner for owner in found if owner is not None and owner.is_layer}
 
@@ -60,7 +60,7 @@ class InstructionOwners:
 
 
 def _in_one_pass(weights: dict[Owner, float]) -> dict[Owner, float]:
-    """XLA would rather compute a part of forward again, inside a kernel of backward, than keep it."""
+    """Count a fused kernel as one pass: XLA may compute a part of forward again inside a kernel of backward."""
     if all(owner.part != "backward" for owner in weights):
         return weights
     merged: dict[Owner, float] = {}
@@ -71,7 +71,7 @@ def _in_one_pass(weights: dict[Owner, float]) -> dict[Owner, float]:
 
 
 def _unowned(operation: str) -> Owner:
-    """What has a name, but not that of a layer."""
+    """Return the owner of an operation whose name is not a layer's."""
     if _RANDOM.search(operation):
         return Owner(part="other", name="random numbers")
     if "add_any" in operation or "AddN" in operation:
@@ -80,7 +80,7 @@ def _unowned(operation: str) -> Owner:
 
 
 def leaves(kernels: Sequence[Kernel], program: Program) -> list[Kernel]:
-    """Without loops and branches whose own instructions are among the kernels: their time would count twice."""
+    """Remove loops and branches whose own instructions are among the kernels: their time would count twice."""
     seen = {kernel.instruction for kernel in kernels}
     wholes = {name for name in seen if not seen.isdisjoint(program.runs(name))}
     return [kernel for kernel in kernels if kernel.instruction not in wholes]

@@ -1,14 +1,14 @@
-"""The profile that JAX or TensorFlow leaves: its events, and the kernels of a step among them.
+"""Reads the profile of JAX or TensorFlow: its events, and the kernels of a step.
 
-On a GPU kernels are what its streams ran. On a CPU they are XLA's instructions. One runs where it is called, and where
-the pool works on what it hands over:
+On a GPU, kernels are the work of its streams. On a CPU they are XLA's instructions. An instruction runs in the thread
+that calls it, and in the pool's threads to which it passes work:
 
-    thread 1   ▓▓conv.1▓▓ ▓▓▓▓▓dot.2▓▓▓▓▓       conv.1 hands work to the pool and goes on
+    thread 1   ▓▓conv.1▓▓ ▓▓▓▓▓dot.2▓▓▓▓▓       conv.1 passes work to the pool and continues
                   ┆ Record 7
-    thread 2          ┆StartRegion 7 ▓▓▓▓▓▓ StopRegion┆      is conv.1, too
-    conv.1        ▓▓▓▓  ▓▓▓▓▓▓▓▓▓▓▓▓▓           the time between its call and its end is not: it may wait for a thread
+    thread 2          ┆StartRegion 7 ▓▓▓▓▓▓ StopRegion┆      belongs to conv.1 too
+    conv.1        ▓▓▓▓  ▓▓▓▓▓▓▓▓▓▓▓▓▓           without the time between, in which it may wait for a thread
 
-Inside one another the innermost counts; inside the executor of instructions, and outside all of them, it is nobody's.
+Of nested events the innermost counts. Time inside the executor of instructions, or outside of all, has no owner.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from typing import Any
 from deepstone.backends.base import Unsupported
 
 _DEVICE_PLANE = "/device:GPU"
-_STREAM = re.compile(r"Stream\b")  # the other lines of a device's plane are drawn from these
+_STREAM = re.compile(r"Stream\b")  # the other lines of a device's plane are derived from these
 _COPY = re.compile(r"Mem(cpy|set)|memcpy|memset")
 _CALL = re.compile(r"cu(da)?[A-Z]\w+$")
 _RECORD, _START, _STOP = (f"ThreadpoolListener::{what}" for what in ("Record", "StartRegion", "StopRegion"))
 _EXECUTOR = "ThunkExecutor::Execute"
-_END, _MARK, _BEGIN = range(3)  # of what happens at one moment, the end of something comes first
+_END, _POINT, _BEGIN = range(3)  # the order of events at the same moment
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +52,7 @@ class Traced:
 
 
 def profile_files(folder: str, framework: str) -> list[Path]:
-    """What the framework's profiler has written to its folder."""
+    """Return the files that the framework's profiler has written."""
     files = list(Path(folder).rglob("*.xplane.pb"))
     if not files:
         raise Unsupported(f"{framework}'s profiler left no profile")
@@ -61,12 +61,13 @@ def profile_files(folder: str, framework: str) -> list[Path]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Kernel:
-    """A time in which one piece of work ran. On a CPU one may run on several threads, and be several of these."""
+    """A period in which one piece of work ran. On a CPU, one piece may run on several threads and have several
+    periods."""
 
-    number: int  # the same for all that are one piece of work
+    number: int  # the same for all periods of one piece of work
     name: str
-    instruction: str  # what it was run for; empty if the profile does not tell
-    run: int | None  # the run of the program that it was part of, if the profile tells
+    instruction: str  # empty if the profile does not have it
+    run: int | None  # the run of the program, if the profile has it
     kind: str  # "kernel" or "copy"
     thread: str
     start_s: float
@@ -75,7 +76,7 @@ class Kernel:
 
 
 def kernels_of_xla(events: Sequence[Traced]) -> list[Kernel]:
-    """What ran on the GPU or, without one, the instructions that XLA ran on the CPU."""
+    """Return the kernels of the GPU or, without one, the instructions that XLA ran on the CPU."""
     on_device = [_on_device(number, event) for number, event in enumerate(events) if event.on_device]
     return on_device or _on_cpu(events)
 
@@ -115,15 +116,14 @@ def _on_cpu(events: Sequence[Traced]) -> list[Kernel]:
 
 
 def calls_of_cuda(events: Iterable[Traced]) -> list[Traced]:
-    """Calls of CUDA's driver or runtime, if the profile has them."""
+    """Return the calls of CUDA's driver or runtime, if the profile has them."""
     return [event for event in events if not event.on_device and _CALL.match(event.name)]
 
 
 def step_windows(kernels: Iterable[Kernel], runs: int) -> list[tuple[float, float]]:
-    """From the end of each run of a program to the end of the next, so that what lies between two is not lost.
+    """Return windows from the end of each run of a program to the end of the next, so that no time is lost.
 
-    Which kernel belongs to which run the profile tells, or else it follows from all runs having equally many. Empty
-    where neither is so.
+    The profile names the run of each kernel, or all runs have equally many kernels. Empty if neither is true.
     """
     ordered = sorted(kernels, key=lambda kernel: kernel.start_s)
     ends_s: dict[int, float] = {}
@@ -140,7 +140,7 @@ def step_windows(kernels: Iterable[Kernel], runs: int) -> list[tuple[float, floa
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Piece:
-    """A time in which a thread worked for one instruction, which may have several of them."""
+    """A period in which a thread worked for one instruction, which may have several."""
 
     event: Traced  # the instruction's call
     line: str
@@ -149,7 +149,7 @@ class _Piece:
 
 
 class _Line:
-    """What one thread is doing: the innermost of what has begun and not ended, and since when."""
+    """The state of one thread: the innermost running event, and its start."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -175,7 +175,7 @@ class _Line:
 
 
 def _pieces(events: Iterable[Traced]) -> list[_Piece]:
-    """From all events of a profile of the CPU."""
+    """Return the periods from all events of a CPU profile."""
     found: list[_Piece] = []
     lines: dict[tuple[str, str], _Line] = {}
     handed_over: dict[object, Traced | None] = {}  # by the number of the record
@@ -197,7 +197,7 @@ def _pieces(events: Iterable[Traced]) -> list[_Piece]:
 def _moments(events: Iterable[Traced]) -> Iterator[tuple[float, int, Traced]]:
     for event in events:
         if event.name in (_RECORD, _START, _STOP):
-            yield event.start_s, {_RECORD: _MARK, _START: _BEGIN, _STOP: _END}[event.name], event
+            yield event.start_s, {_RECORD: _POINT, _START: _BEGIN, _STOP: _END}[event.name], event
         elif (event.name == _EXECUTOR or "hlo_op" in event.stats) and event.end_s > event.start_s:
             yield event.start_s, _BEGIN, event
             yield event.end_s, _END, event

@@ -1,7 +1,7 @@
-"""A program as XLA compiled it: which instruction came from which operation of the framework.
+"""A program that XLA compiled: which instruction comes from which operation of the framework.
 
-XLA keeps the name that the framework gave, but not everywhere: what it adds itself (copies, transposes), and what it
-turns around (a convolution whose operands it swaps), has none. That was made for whoever uses it, so it is asked there.
+XLA keeps the framework's name of most operations. Instructions that it adds (copies, transposes) or rewrites (a
+convolution whose operands it swaps) have none; they belong to the operations that use their results.
 
     %fused_computation (p: f32[8]) -> f32[8] {
       %p = f32[8]{0} parameter(0)
@@ -18,13 +18,13 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-# These run what they call. A reduction calls, too, but what it calls is how it adds.
+# These run the computations that they call. A reduction calls one too, but only as its operator.
 _CALLERS = frozenset({"fusion", "call", "while", "conditional", "async-start"})
-# These do no work, or work that belongs to whoever uses it.
+# These do no work, or work that belongs to the user of the result.
 _IDLE = frozenset({"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "broadcast", "iota", "after-all"})
 _PRODUCTS = frozenset({"convolution", "dot"})
 
-# Of the text in which XLA prints a program.
+# Patterns of XLA's text form of a program.
 _NAME = r"%?([\w.\-]+)"
 _COMPUTATION = re.compile(rf"(?:ENTRY )?{_NAME} *(?:\(.*)?\{{\s*$")
 _INSTRUCTION = re.compile(rf"\s+(ROOT )?{_NAME} = (.*)")
@@ -37,24 +37,24 @@ _LISTED = re.compile(r"\b(?:branch_computations|called_computations)=\{([^}]*)\}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Instruction:
-    """`operation` is the name that the framework gave to what it came from; empty where XLA has none."""
+    """`operation` is the framework's name of its origin; empty if XLA has none."""
 
     name: str
     opcode: str
     operation: str
     operands: tuple[str, ...] = ()
     calls: tuple[str, ...] = ()  # computations
-    position: int = -1  # of a parameter among its computation's
-    root: bool = False  # what its computation gives
+    position: int = -1  # of a parameter in its computation
+    root: bool = False  # whether it is the result of its computation
 
 
 class Program:
-    """The instructions of one compiled program by name; XLA gives no name twice."""
+    """The instructions of one compiled program by name; names are unique."""
 
     def __init__(self, computations: Mapping[str, Sequence[Instruction]]) -> None:
         self._computations = computations
         self.instructions: dict[str, Instruction] = {}
-        self._home: dict[str, str] = {}  # of each instruction, its computation
+        self._home: dict[str, str] = {}  # instruction to its computation
         self._users: dict[str, list[Instruction]] = {}
         self._callers: dict[str, list[Instruction]] = {}  # of each computation
         for computation, instructions in computations.items():
@@ -68,20 +68,20 @@ class Program:
 
     @property
     def operations(self) -> set[str]:
-        """All names that the framework gave."""
+        """Return all names from the framework."""
         return {instruction.operation for instruction in self.instructions.values()}
 
     def runs(self, name: str) -> set[str]:
-        """The instructions that one runs as a whole program would: those of a loop or a branch, not of a fusion."""
+        """Return the instructions that a loop or branch runs one by one; a fusion has none."""
         instruction = self.instructions.get(name)
         if instruction is None or instruction.opcode == "fusion" or instruction.opcode not in _CALLERS:
             return set()
         return {found.name for called in instruction.calls for found in self._computations.get(called, ())}
 
     def work_of(self, name: str) -> list[Instruction]:
-        """What an instruction does: itself or, of a fused one, what is in it and has a name.
+        """Return the work of an instruction: itself or, for a fusion, the named instructions in it.
 
-        Where convolutions or matrix products are among that, they alone count: the rest is small beside them.
+        If they include convolutions or matrix products, only these count: the rest is small.
         """
         instruction = self.instructions[name]
         inside = [found for found in self._inside(instruction, set()) if found.opcode not in _IDLE]
@@ -92,7 +92,7 @@ class Program:
         return inside if inside and not instruction.operation else [instruction]
 
     def made_for(self, instruction: Instruction) -> set[str]:
-        """The operations that use, as the first with a name, what an instruction gives."""
+        """Return the first named operations that use the result of an instruction."""
         found: set[str] = set()
         seen: set[str] = set()
         handed_on = [instruction]
@@ -113,7 +113,7 @@ class Program:
         return found
 
     def _parameters(self, caller: Instruction, position: int) -> Iterator[Instruction]:
-        """What an operand is called inside."""
+        """Yield the parameters of an operand inside the called computation."""
         for called in caller.calls:
             for found in self._computations.get(called, ()):
                 if found.opcode == "parameter" and found.position == position:
@@ -131,7 +131,7 @@ class Program:
 
 
 def program_of(text: str) -> Program:
-    """From the text in which XLA prints it. Lines that are no instruction, such as tables of files, are skipped."""
+    """Parse XLA's text form. Lines that are not instructions, such as tables of files, are skipped."""
     computations: dict[str, list[Instruction]] = {}
     current: list[Instruction] = []
     for line in text.splitlines():
@@ -171,12 +171,12 @@ def _instruction(line: str) -> Instruction | None:
 
 
 def _end_of_type(text: str) -> int:
-    """A type is one word, or several in brackets that may hold others."""
+    """Return the end of a type: one word, or several in brackets, possibly nested."""
     return _closing(text, 0) if text.startswith("(") else len(text.split(" ", 1)[0])
 
 
 def _closing(text: str, opening: int) -> int:
-    """Just after the bracket that closes the one at `opening`."""
+    """Return the position after the bracket that closes the one at `opening`."""
     depth = 0
     for position in range(opening, len(text)):
         depth += (text[position] == "(") - (text[position] == ")")

@@ -1,4 +1,4 @@
-"""Traced steps, with every kernel given to its layers: where the time of each step went, and a table of its kernels."""
+"""Traced steps with the layers of every kernel: the time of each layer in each step, and a table of kernels."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _NO_IDLE = {"absent": "the step ran on the CPU, where host and device are one"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TracedSteps:
-    """What ran in some steps, and whose it was."""
+    """The kernels of some steps, and their owners."""
 
     events: Sequence[Traced]
     kernels: Sequence[Kernel]
     windows: Sequence[tuple[float, float]]  # from the end of each step to the end of the next
     owners: Callable[[Kernel], dict[Owner, float]]
-    expected: set[Owner]  # layers that are in the program, even if no time fell to them
+    expected: set[Owner]  # layers that are in the program, even without time
     on_cpu: bool
     copying_batch: str  # the name of events in which the host copies a batch; a GPU's copies are among its kernels
 
     def in_place(self, method: str, rule: str) -> InPlace:
-        """What Backend.in_place promises."""
+        """Return the result of Backend.in_place."""
         spans = [Span(start_s=k.start_s, end_s=k.end_s, owners=self.owners(k)) for k in self.kernels]
         if self.on_cpu:
             spans += [
@@ -43,7 +43,7 @@ class TracedSteps:
         return InPlace(method, rule, accounts)
 
     def summary(self, path: str) -> dict[str, Any]:
-        """What Backend.trace promises; a Chrome trace goes to `path`, if given."""
+        """Return the result of Backend.trace; write a Chrome trace to `path`, if given."""
         start_s, end_s = self.windows[0][0], self.windows[-1][1]
         inside = [kernel for kernel in self.kernels if start_s <= kernel.start_s < end_s]
         ran = [_kernel_event(kernel, self._layers(kernel)) for kernel in inside]
@@ -81,12 +81,12 @@ class Tracer(Protocol):
 
 
 class TracedBackend(Backend):
-    """A backend that learns what layers took from a profile. Its `build` must forget the tracer of the job before."""
+    """A backend that gets layer times from a profile. Its `build` must drop the tracer of the previous job."""
 
     _tracer: Tracer | None = None
 
     def _make_tracer(self) -> Tracer:
-        """Called when layers are first asked for."""
+        """Make the tracer on first use."""
         raise NotImplementedError
 
     def in_place(self, steps: int) -> InPlace:
@@ -123,7 +123,7 @@ def _kernel_event(kernel: Kernel, layers: list[str]) -> Event:
 
 
 def _whole(kernels: Sequence[Kernel], events: Sequence[Event]) -> list[Event]:
-    """One event for each piece of work, as long as any thread was at it."""
+    """Return one event for each piece of work, over the time in which any thread worked on it."""
     threads: dict[int, list[Event]] = {}
     for kernel, event in zip(kernels, events, strict=True):
         threads.setdefault(kernel.number, []).append(event)

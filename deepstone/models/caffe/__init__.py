@@ -1,1 +1,1 @@
-"""Caffe networks: a `.prototxt` read to a graph, and a graph written as one."""
+"""Caffe networks: reads a `.prototxt` into a graph, and writes a graph as one."""

@@ -1,6 +1,6 @@
-"""Reads a message field by field and gathers its errors, so that a user sees all of them at once, in one line.
+"""Reads a message field by field and collects its errors, so that a user sees all of them at once, in one line.
 
-Every field must be asked for, or named as one that does not matter here: what is left over is an error.
+Every field must be read or explicitly ignored: any other field is an error.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _Read = TypeVar("_Read")
 
 _LARGEST = 2**31 - 1
 _TRUTHS = {"true": True, "True": True, "t": True, "1": True, "false": False, "False": False, "f": False, "0": False}
-_MOST_TOLD = 25
+_MOST_SHOWN = 25
 OTHERWISE = "write the network as a torch module and measure FILE.py:FUNCTION"
 _MOST_KEPT = 1000
 
 
 class FileErrors:
-    """What is wrong with a file."""
+    """The errors in a file."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -33,7 +33,7 @@ class FileErrors:
 
     @property
     def enough(self) -> bool:
-        """Whether there are more than anybody will read."""
+        """Whether there are more errors than are shown."""
         return len(self._lines) >= _MOST_KEPT
 
     def add(self, line: int, what: str) -> None:
@@ -45,44 +45,44 @@ class FileErrors:
         self._types.setdefault((name, remedy), []).append(line)
 
     def raise_if_any(self) -> None:
-        told = [f"line {line}: {what}" for line, what in sorted(self._lines)]
+        errors = [f"line {line}: {what}" for line, what in sorted(self._lines)]
         if self._types:
             types = [f"{shown(name)} ({_lines(lines)})" for (name, _), lines in self._types.items()]
-            told.insert(0, f"layer types that Deepstone does not have: {', '.join(_first(types))}")
+            errors.insert(0, f"layer types that Deepstone does not have: {', '.join(_first(types))}")
             by_remedy: dict[str, list[str]] = {}
             for name, remedy in self._types:
                 by_remedy.setdefault(remedy or OTHERWISE, []).append(shown(name))
-            told += [f"{', '.join(_first(names))}: {remedy}" for remedy, names in by_remedy.items()]
-        if told:
-            separator = ", " if len(told) == 1 and not self._types else ": "
-            raise GraphError(f"{self.file}{separator}{'; '.join(_first(told))}")
+            errors += [f"{', '.join(_first(names))}: {remedy}" for remedy, names in by_remedy.items()]
+        if errors:
+            separator = ", " if len(errors) == 1 and not self._types else ": "
+            raise GraphError(f"{self.file}{separator}{'; '.join(_first(errors))}")
 
 
 class Fields:
-    """One message. `where` stands before a field's name in errors, as in `layer 'conv1': convolution_param.`"""
+    """One message. `where` precedes a field's name in errors, as in `layer 'conv1': convolution_param.`"""
 
     def __init__(self, message: Message, where: str, errors: FileErrors) -> None:
         self.line = message.line
         self.errors = errors
         self._where = where
         self._values = message.fields
-        self._asked: set[str] = set()
+        self._read_names: set[str] = set()
         self._inner: dict[str, list[Fields]] = {}
         self._apart: set[str] = set()
 
     def has(self, name: str) -> bool:
-        self._asked.add(name)
+        self._read_names.add(name)
         return name in self._values
 
     def error(self, what: str, line: int | None = None) -> None:
         self.errors.add(line or self.line, f"{self._where}{what}")
 
-    def say_where(self, where: str) -> None:
+    def set_place(self, where: str) -> None:
         self._where = where
 
     def ignore(self, *names: str) -> None:
-        """Fields that change nothing here, whatever they hold."""
-        self._asked.update(names)
+        """Ignore fields that have no effect here."""
+        self._read_names.update(names)
 
     def line_of(self, name: str) -> int:
         return self._values[name][0].line if name in self._values else self.line
@@ -109,7 +109,7 @@ class Fields:
         return self._one(name, self.numbers(name), default)
 
     def decimal(self, name: str, default: str) -> Decimal:
-        """To the last digit as it was written: 1 - 0.9 is 0.1 then."""
+        """Return the exact decimal value, so that 1 - 0.9 is 0.1."""
         text = self._one(name, [value.text for value in self._scalars(name, Kind.NUMBER)], default).rstrip("fF")
         if not re.fullmatch(r"-?[0-9.]{1,40}([eE][+-]?[0-9]{1,2})?", text):
             self.error(f"{name} must be a decimal number, not {text[:20]}", self.line_of(name))
@@ -129,7 +129,7 @@ class Fields:
         return self._one(name, self.truths(name), default)
 
     def choice(self, name: str, choices: Sequence[str], default: str) -> str:
-        """One of an enumeration's words; their numbers, from 0 in this order, mean the same."""
+        """Return one of an enumeration's words; their numbers, from 0 in this order, mean the same."""
         found: list[str] = []
         for value in self._scalars(name, Kind.WORD, Kind.NUMBER):
             if value.text in choices:
@@ -141,7 +141,7 @@ class Fields:
         return self._one(name, found, default)
 
     def messages(self, name: str, *, apart: bool = False) -> list[Fields]:
-        """`apart`: whoever reads them also refuses their leftovers."""
+        """`apart`: the caller also refuses their unread fields."""
         if apart:
             self._apart.add(name)
         if name not in self._inner:
@@ -152,7 +152,7 @@ class Fields:
         return self._inner[name]
 
     def message(self, name: str) -> Fields:
-        """An empty one where there is none: then every field of it has its default."""
+        """Return the message, or an empty one, in which every field has its default."""
         found = self.messages(name)
         return self._one(name, found, self._entered(name, Message(line=self.line)))
 
@@ -160,11 +160,11 @@ class Fields:
         return Fields(message, f"{self._where}{name}.", self.errors)
 
     def refuse_leftovers(self, known_elsewhere: Mapping[str, str] | None = None) -> None:
-        """An error for every field nobody asked for, in this message and in those that were read from it."""
+        """Add an error for every unread field, in this message and in those that were read from it."""
         for name, values in self._values.items():
-            if name in self._asked or self.errors.enough:
+            if name in self._read_names or self.errors.enough:
                 continue
-            why = (known_elsewhere or {}).get(name) or f"no such field; {nearest(name, self._asked)}"
+            why = (known_elsewhere or {}).get(name) or f"no such field; {nearest(name, self._read_names)}"
             self.error(f"{name}: {why}", values[0].line)
         for name, inner in self._inner.items():
             for fields in inner if name not in self._apart else ():
@@ -177,7 +177,7 @@ class Fields:
         return values[0] if values else default
 
     def _all(self, name: str) -> list[Value]:
-        self._asked.add(name)
+        self._read_names.add(name)
         return self._values.get(name, [])
 
     def _scalars(self, name: str, *kinds: Kind) -> list[Scalar]:
@@ -222,6 +222,6 @@ def _lines(lines: Sequence[int]) -> str:
 
 
 def _first(items: Sequence[str]) -> list[str]:
-    """As many as a person reads."""
-    left = len(items) - _MOST_TOLD
-    return [*items[:_MOST_TOLD], *([f"and {left} more"] if left > 0 else [])]
+    """Return as many as are shown."""
+    left = len(items) - _MOST_SHOWN
+    return [*items[:_MOST_SHOWN], *([f"and {left} more"] if left > 0 else [])]

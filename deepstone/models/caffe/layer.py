@@ -1,7 +1,7 @@
-"""One layer of a Caffe network: in which phases it is there, and what it says about how it is trained.
+"""One layer of a Caffe network: the phases that include it, and how it is trained.
 
-`layer { type: "Convolution" }` is today's form; `layers { type: CONVOLUTION }`, with words for types, the one before
-("V1"). Both become a CaffeLayer.
+`layer { type: "Convolution" }` is the current form; `layers { type: CONVOLUTION }` the one before ("V1"). Both become a
+CaffeLayer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from deepstone.models.caffe.fields import Fields, FileErrors
 Phase: TypeAlias = Literal["TRAIN", "TEST"]
 PHASES: tuple[Phase, Phase] = ("TRAIN", "TEST")  # in the order of Caffe's enumeration
 
-# V1 wrote types as words of an enumeration. Those of layers that we do not have are here too, to be told by name.
+# V1 wrote types as words of an enumeration. Types that we do not have are included, for error messages.
 V1_TYPES = {
     "ABSVAL": "AbsVal",
     "ACCURACY": "Accuracy",
@@ -66,7 +66,7 @@ class CaffeLayer:
     type: str
     bottoms: tuple[str, ...]
     tops: tuple[str, ...]
-    fields: Fields  # what else it holds
+    fields: Fields  # all other fields
     v1: bool = False
 
     @property
@@ -75,7 +75,7 @@ class CaffeLayer:
 
 
 def layers_of(net: Fields) -> list[CaffeLayer]:
-    """All layers of a network, those of every phase."""
+    """Return all layers of a network, of every phase."""
     now, before = net.messages("layer", apart=True), net.messages("layers", apart=True)
     if now and before:
         net.error("both layer and layers are there; Caffe takes one of them", max(now[0].line, before[0].line))
@@ -88,7 +88,7 @@ def _read(fields: Fields, *, v1: bool) -> CaffeLayer:
         fields.ignore("layer", "type", "name")
         return CaffeLayer(name="", type="", bottoms=(), tops=(), fields=fields, v1=True)
     name = fields.text("name")
-    fields.say_where(f"layer {name!r}: ")
+    fields.set_place(f"layer {name!r}: ")
     if not name:
         fields.error("a layer needs a name")
     elif not name.isprintable():
@@ -127,7 +127,7 @@ def refuse_names_used_twice(layers: Sequence[CaffeLayer], errors: FileErrors) ->
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NetState:
-    """What rules are held against. As `caffe time` has it: the phase asked for, level 0, the file's own stages."""
+    """The state that rules are checked against, as in `caffe time`: the given phase, level 0, the file's own stages."""
 
     phase: Phase
     stages: frozenset[str] = frozenset()
@@ -135,7 +135,7 @@ class NetState:
 
 
 def net_state(net: Fields, phase: Phase) -> NetState:
-    """The phase of the file's own `state` does not count: whoever runs a network decides it."""
+    """The phase in the file's own `state` does not count: the caller decides it."""
     given = net.message("state")
     given.ignore("phase", "level")
     return NetState(phase=phase, stages=frozenset(given.texts("stage")))
@@ -157,13 +157,13 @@ def _meets(rule: Fields, state: NetState) -> bool:
     phase = rule.choice("phase", PHASES, state.phase)
     lowest = rule.whole("min_level", state.level, least=-(2**31))
     highest = rule.whole("max_level", state.level, least=-(2**31))
-    wanted, unwanted = set(rule.texts("stage")), set(rule.texts("not_stage"))
+    required, excluded = set(rule.texts("stage")), set(rule.texts("not_stage"))
     in_level = lowest <= state.level <= highest
-    return phase == state.phase and in_level and wanted <= state.stages and not unwanted & state.stages
+    return phase == state.phase and in_level and required <= state.stages and not excluded & state.stages
 
 
 def refuse_partial_training(layer: CaffeLayer, *, has_weights: bool) -> None:
-    """Caffe skips the gradients of frozen weights; here every weight is trained, so the work would not be the same."""
+    """Refuse frozen weights: Caffe skips their gradients, but here every weight is trained."""
     fields = layer.fields
     fields.ignore("weight_decay", "blob_share_mode", "param")
     rates = fields.numbers("blobs_lr")
@@ -180,7 +180,7 @@ def refuse_partial_training(layer: CaffeLayer, *, has_weights: bool) -> None:
 
 
 def refuse_shared_weights(layers: Sequence[CaffeLayer]) -> None:
-    """Weights that two layers give the same name are one array in Caffe."""
+    """Refuse shared weights: weights of the same name are one array in Caffe."""
     owners: dict[str, CaffeLayer] = {}
     for layer in layers:
         fields = layer.fields

@@ -1,7 +1,7 @@
-"""The layer types that Deepstone knows: what a Caffe layer's parameters say, as an operation of the graph.
+"""The supported Caffe layer types: turns a layer's parameters into an operation of the graph.
 
-Nothing is dropped in silence: a field that would change what is computed is honoured or refused. What changes only
-initial weights, the update or who computes it (fillers, learning rates, engines) is named here and left aside.
+Nothing is silently dropped: a field that changes the computation is honoured or refused. Fields that change only
+initial weights, the update or the engine (fillers, learning rates, engines) are listed here and ignored.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _PARAMETERS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Type:
-    """How a type is read, and how many bottoms and tops it may have: fewest and most."""
+    """The reader of a type, and the fewest and most bottoms and tops."""
 
     read: Callable[[CaffeLayer], Part]
     bottoms: tuple[int, int] = (1, 1)
@@ -89,8 +89,8 @@ def _remedy(layer: CaffeLayer) -> str:
 def _refuse_blobs(layer: CaffeLayer, what: str, count: int, allowed: tuple[int, int]) -> None:
     fewest, most = allowed
     if not fewest <= count <= most:
-        wanted = str(fewest) if fewest == most else f"at least {fewest}" if count < fewest else f"at most {most}"
-        layer.fields.error(f"number of {what}s: {layer.type} takes {wanted} here, not {count}")
+        expected = str(fewest) if fewest == most else f"at least {fewest}" if count < fewest else f"at most {most}"
+        layer.fields.error(f"number of {what}s: {layer.type} takes {expected} here, not {count}")
 
 
 def _convolution(layer: CaffeLayer, *, groups: int | None = None) -> Part:
@@ -194,9 +194,9 @@ def _lrn(layer: CaffeLayer) -> Part:
 
 def _batch_norm(layer: CaffeLayer) -> Part:
     p = layer.fields.message("batch_norm_param")
-    p.ignore("engine", "use_global_stats")  # the network looks at it: what it means depends on the loss
-    kept = p.decimal("moving_average_fraction", "0.999")
-    return Compute(op=ops.BatchNorm(epsilon=p.number("eps", 1e-5), momentum=float(1 - kept)))
+    p.ignore("engine", "use_global_stats")  # network.py reads it: its meaning depends on the loss
+    fraction = p.decimal("moving_average_fraction", "0.999")
+    return Compute(op=ops.BatchNorm(epsilon=p.number("eps", 1e-5), momentum=float(1 - fraction)))
 
 
 def _scale(layer: CaffeLayer) -> Part:
@@ -297,7 +297,7 @@ def _softmax(layer: CaffeLayer) -> Part:
 def _softmax_with_loss(layer: CaffeLayer) -> Part:
     _refuse_other_axis(layer)
     p = layer.fields.message("loss_param")
-    p.ignore("normalize")  # with one label per image all ways but NONE divide by the batch
+    p.ignore("normalize")  # with one label per image, every mode except NONE divides by the batch
     if p.choice("normalization", ("FULL", "VALID", "BATCH_SIZE", "NONE"), "VALID") == "NONE":
         p.error("normalization: NONE is not supported; the loss is a mean over the batch", p.line_of("normalization"))
     if p.has("ignore_label"):
@@ -320,9 +320,9 @@ def _hand_on(layer: CaffeLayer) -> Part:
 
 
 def _pair(fields: Fields, name: str, *, default: int | None, sided: str = "", listed: bool = False) -> Pair:
-    """A kernel, stride or pad: from `name`, or from `sided`_h and `sided`_w. `listed`: `name` may be given twice.
+    """Read a kernel, stride or pad from `name`, or from `sided`_h and `sided`_w. `listed`: `name` may occur twice.
 
-    Without a default one of them must be there.
+    Without a default, one of them is required.
     """
     least = 0 if default == 0 else 1
     both = fields.wholes(name, least=least)

@@ -1,4 +1,4 @@
-"""A Caffe network as a graph: its layers read, those of a phase kept, blobs turned into inputs."""
+"""Reads a Caffe network into a graph: reads its layers, selects those of a phase, turns blobs into inputs."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ MOST_LAYERS = 100_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CaffeNetwork:
-    """`batch` is what the file itself says: the batch size of its data layer, or the first side of its input."""
+    """`batch` is the file's own: the batch size of its data layer, or the first side of its input."""
 
     graph: Graph
     batch: int
 
 
 def load_prototxt(reference: str, phase: Phase = "TRAIN", *, image: Shape | None = None) -> tuple[LoadedModel, int]:
-    """The model, and the batch that the file itself asks for; UsageError in one line when there is none.
+    """Return the model and the batch in the file. Raises UsageError if it cannot be read.
 
-    `image` is the size of an image where the user gave it: it stands for what the file says or leaves open.
+    `image` is the user's size of an image; it replaces the one in the file.
     """
     path = absolute(reference)
     content = read_file(path, LIMIT_BYTES)
@@ -52,10 +52,10 @@ def load_prototxt(reference: str, phase: Phase = "TRAIN", *, image: Shape | None
 def network(
     content: bytes, *, file: str, name: str, phase: Phase = "TRAIN", image_size: Shape | None = None
 ) -> CaffeNetwork:
-    """The network in a .prototxt. `name` is what it is called if it does not say so itself.
+    """Return the network in a .prototxt. `name` is used if the file has no name.
 
-    GraphError, in one line: the first place where the text is malformed; or else all layer types and parameters that
-    are not supported, with their lines; or else the first layer that does not fit.
+    Raises GraphError with the first malformed place; else all unsupported layer types and parameters, with their lines;
+    else the first layer that does not fit.
     """
     errors = FileErrors(file)
     net = Fields(parse(content, file), "", errors)
@@ -85,13 +85,13 @@ def network(
     joined = wiring.layers()
     try:
         graph = Graph(own_name if own_name and own_name.isprintable() else name, joined)
-    except GraphError as error:  # what only shows in the whole: losses over different numbers of classes
+    except GraphError as error:  # found only in the whole graph: losses over different numbers of classes
         raise GraphError(f"{file}: {error}") from None
     return CaffeNetwork(graph=graph, batch=image.shape[0])
 
 
 def _refuse_frozen_statistics(layers: Sequence[CaffeLayer], *, has_loss: bool) -> None:
-    """A deploy network gets a loss so that it can be trained, and its batch norms then train too. Not so others."""
+    """Refuse frozen batch norms, except in a deploy network: that gets a loss for training, and its norms train too."""
     if not has_loss:
         return
     for layer in layers:
@@ -100,7 +100,7 @@ def _refuse_frozen_statistics(layers: Sequence[CaffeLayer], *, has_loss: bool) -
 
 
 def _sized(sources: Sequence[Source], parts: Sequence[tuple[CaffeLayer, Part]], image_size: Shape) -> list[Source]:
-    """The sources with that size for images; one more for the first blob read that nothing gives, if all are labels."""
+    """Set the size of image sources. If all sources are labels, add one for the first blob without a producer."""
     sized = [
         source if len(source.shape) == 1 else replace(source, shape=(source.batch or 1, *image_size), unknown="")
         for source in sources
@@ -115,11 +115,13 @@ def _sized(sources: Sequence[Source], parts: Sequence[tuple[CaffeLayer, Part]], 
 
 
 def _image(sources: Sequence[Source], parts: Sequence[tuple[CaffeLayer, Part]], file: str) -> Source:
-    """The one blob from outside that is computed with. All others are labels."""
+    """Return the input blob that layers compute with. All others are labels."""
     read = {blob for layer, part in parts if computes(part) for blob in layer.bottoms}
     read |= {layer.bottoms[0] for layer, part in parts if isinstance(part, Loss)}
     images = [source for source in sources if source.blob in read]
-    images = images or [source for source in sources if len(source.shape) == 4][:1]  # who misses it will be told
+    images = (
+        images or [source for source in sources if len(source.shape) == 4][:1]
+    )  # the layer that needs it reports the error
     if not images:
         there = ", ".join(repr(source.blob) for source in sources[:10]) or "none"
         raise GraphError(f"{file}: no layer computes with what comes from outside (inputs: {there})")

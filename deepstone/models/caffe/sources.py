@@ -1,6 +1,6 @@
-"""Where a Caffe network gets its images and labels from: data layers, `Input` layers, or `input` fields.
+"""The sources of images and labels in a Caffe network: data layers, `Input` layers, or `input` fields.
 
-Of data only the size matters here, and how many images make a batch. Files and databases are not opened.
+Only the size of images and the batch matter here. Files and databases are not opened.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ REMEDY = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """One blob that comes from outside. `shape` is (batch, channels, height, width), or () where nothing tells it."""
+    """One input blob. `shape` is (batch, channels, height, width), or () if it is not known."""
 
     blob: str
     name: str  # of its layer
@@ -31,7 +31,7 @@ class Source:
 
 
 def declared_sources(net: Fields, *, given: bool = False) -> list[Source]:
-    """Those of the `input` fields of deploy networks: a shape for each, or four `input_dim` for each."""
+    """Return the sources in the `input` fields of deploy networks: each has a shape or four `input_dim`."""
     blobs = net.texts("input")
     shapes = _shapes(net.messages("input_shape"))
     dims = net.wholes("input_dim", least=1)
@@ -39,7 +39,7 @@ def declared_sources(net: Fields, *, given: bool = False) -> list[Source]:
         if len(dims) != 4 * len(blobs):
             net.error(f"{len(dims)} input_dim for {len(blobs)} input; each takes four", net.line_of("input_dim"))
         shapes = [tuple(dims[start : start + 4]) for start in range(0, len(dims), 4)]
-    if given:  # whoever asks knows the size
+    if given:  # the caller knows the size
         shapes += [()] * (len(blobs) - len(shapes))
     if len(shapes) < len(blobs):
         net.error("each input needs an input_shape, or four input_dim", net.line_of("input"))
@@ -51,7 +51,8 @@ def declared_sources(net: Fields, *, given: bool = False) -> list[Source]:
 
 
 def layer_sources(layer: CaffeLayer) -> list[Source]:
-    """Those of a data layer, one for each of its tops. Only the first holds images, except in Input and DummyData."""
+    """Return the sources of a data layer, one for each top. Only the first has images, except in Input and
+    DummyData."""
     return _READERS[layer.type](layer)
 
 
@@ -78,7 +79,7 @@ def _dummy_data(layer: CaffeLayer) -> list[Source]:
 
 
 def _one_each(layer: CaffeLayer, shapes: Sequence[tuple[int, ...]], parameters: Fields) -> list[Source]:
-    """One shape for all tops, or one for each."""
+    """Return sources from one shape for all tops, or one for each."""
     if len(shapes) == 1:
         shapes = [shapes[0]] * len(layer.tops)
     if len(shapes) != len(layer.tops):
@@ -89,7 +90,7 @@ def _one_each(layer: CaffeLayer, shapes: Sequence[tuple[int, ...]], parameters: 
 def _data(layer: CaffeLayer) -> list[Source]:
     parameters = layer.fields.message("data_param")
     parameters.ignore("source", "backend", "rand_skip", "prefetch", "shuffle")
-    side = parameters.whole("crop_size", 0)  # until 2014 these stood here
+    side = parameters.whole("crop_size", 0)  # the place of this field until 2014
     parameters.ignore("scale", "mean_file", "mirror", "force_encoded_color")
     return _with_labels(layer, parameters.whole("batch_size", 0), _cropped(layer, side))
 
@@ -119,7 +120,7 @@ def _hdf5_data(layer: CaffeLayer) -> list[Source]:
 
 
 def _cropped(layer: CaffeLayer, side: int, *, channels: int = 3) -> tuple[int, ...]:
-    """The image that cropping leaves. How many channels a database's images have it does not tell: 3, unless gray."""
+    """Return the cropped image. The file does not give the number of channels of a database: 3, unless gray."""
     transform = layer.fields.message("transform_param")
     transform.ignore("scale", "mirror", "mean_file", "mean_value", "force_color")
     side = transform.whole("crop_size", 0) or side
@@ -129,7 +130,7 @@ def _cropped(layer: CaffeLayer, side: int, *, channels: int = 3) -> tuple[int, .
 
 
 def _with_labels(layer: CaffeLayer, batch: int, image: tuple[int, ...]) -> list[Source]:
-    """The first top is the image, any other holds labels."""
+    """The first top is the image; the others are labels."""
     if batch == 0:
         layer.fields.error("needs a batch_size")
     first = (batch, *image) if image else ()

@@ -1,6 +1,6 @@
 """Protobuf's text format, as far as Caffe's files use it: fields with their lines, no schema.
 
-It neither recurses nor takes memory or time out of proportion, so that any file can be given to it.
+It does not recurse, and its memory and time are proportional to the file, so any file is safe.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Scalar:
-    """One value. `text` is as it was written; of a string, what its quotes and escapes stand for."""
+    """One value. `text` is as written; for a string, the unescaped content."""
 
     kind: Kind
     text: str
@@ -37,7 +37,7 @@ class Scalar:
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """Fields in the order in which they stand, each name with all its values. `line` is where it was opened."""
+    """Fields in order, each name with all its values. `line` is the line of its start."""
 
     line: int
     fields: dict[str, list[Value]] = field(default_factory=lambda: dict[str, "list[Value]"]())
@@ -68,7 +68,7 @@ class _Token(NamedTuple):
 
 
 def parse(content: bytes, file: str) -> Message:
-    """The message that a file's bytes are; GraphError names the file, line, what was expected and what was found."""
+    """Parse a file's bytes. Raises GraphError with the file, the line, and what was expected and found."""
     return _Parser(file, decoded(content, file)).message()
 
 
@@ -87,7 +87,7 @@ def decoded(content: bytes, file: str) -> str:
 
 @dataclass(slots=True)
 class _Open:
-    """A message that is being read; `list_of` is the field whose [list] is being read in it, if one is."""
+    """A message that is being read; `list_of` is the field whose [list] is being read, if any."""
 
     message: Message
     closer: str
@@ -112,7 +112,7 @@ class _Parser:
         return top
 
     def _field(self) -> None:
-        """One field of the innermost message, or its end."""
+        """Read one field of the innermost message, or its end."""
         inner = self._open[-1]
         token = self._take()
         if token.text == inner.closer and token.kind in ("mark", "end"):
@@ -138,7 +138,7 @@ class _Parser:
             raise self._wrong(self._next, f"':' or '{{' after {token.text}")
 
     def _item(self) -> None:
-        """One item of the list that is being read."""
+        """Read one item of the current list."""
         inner = self._open[-1]
         if self._next.text in _CLOSERS and self._next.kind == "mark":
             self._enter(inner.list_of)
@@ -147,7 +147,7 @@ class _Parser:
         self._after_value()
 
     def _after_value(self) -> None:
-        """Fields may be parted by a comma or semicolon, items must be by a comma."""
+        """Skip a separator: a comma or semicolon is optional between fields, and a comma required between items."""
         inner = self._open[-1]
         if not inner.list_of:
             if not self._skip(","):
@@ -187,7 +187,7 @@ class _Parser:
             return Scalar(Kind.WORD, token.text, token.line)
         if token.kind == "string":
             parts = [self._unquoted(token)]
-            while self._next.kind == "string":  # strings in a row are one
+            while self._next.kind == "string":  # adjacent strings are one
                 parts.append(self._unquoted(self._take()))
             return Scalar(Kind.STRING, "".join(parts), token.line)
         raise self._wrong(token, "a value")

@@ -1,7 +1,7 @@
-"""Joins the layers of a Caffe network, which name the blobs they read and write, to layers that name each other.
+"""Connects the layers of a Caffe network: Caffe's layers name blobs, those of a graph name other layers.
 
-A layer may write over the blob it reads. Whoever reads that blob later reads this layer's output. A Part is what one
-layer means for a graph, before all are joined to one.
+A layer may overwrite the blob that it reads. Later readers of that blob read this layer's output. A Part is the meaning
+of one layer for a graph, before they are connected.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Reshape:
 
 
 class Role(Enum):
-    """A layer that is not one layer of the graph."""
+    """A Caffe layer without a layer in the graph."""
 
     SCALE_AND_ADD = "a · x + y, where a has one number per channel: a product and a sum"
     GLOBAL_MAXIMUM = "a max pool whose kernel is the whole image, whatever its size"
@@ -74,7 +74,7 @@ def computes(part: Part) -> bool:
 
 
 class Wiring:
-    """Takes layers in the file's order. `has_loss`: whether one of them is a loss, so that a Softmax need be none."""
+    """Adds layers in the file's order. `has_loss`: whether one of them is a loss; otherwise a Softmax becomes one."""
 
     def __init__(self, file: str, image: Source, sources: Sequence[Source], *, has_loss: bool) -> None:
         self._file = file
@@ -82,12 +82,12 @@ class Wiring:
         self._layers: list[Layer] = []
         self._shapes: dict[str, Shape] = {}
         self._lines: dict[str, int] = {}
-        self._giver: dict[str, str] = {}  # of each blob: the layer that wrote it last
+        self._producer: dict[str, str] = {}  # by blob: the layer that wrote it last
         self._not_images = {source.blob: "holds labels" for source in sources if source.blob != image.blob}
-        self._unscaled: set[str] = set()  # batch norms whose Scale has not come yet
-        self._flattened: dict[str, str] = {}  # a layer, and the flatten layer put after it
-        self._put(image.name, ops.Input(shape=image.shape[1:]), (), image.line)
-        self._giver[image.blob] = image.name
+        self._unscaled: set[str] = set()  # batch norms that still lack their Scale
+        self._flattened: dict[str, str] = {}  # a layer, and the flatten layer after it
+        self._append(image.name, ops.Input(shape=image.shape[1:]), (), image.line)
+        self._producer[image.blob] = image.name
 
     def add(self, layer: CaffeLayer, part: Part) -> None:
         match part:
@@ -96,7 +96,7 @@ class Wiring:
             case Role.LEFT_OUT:
                 self._hide_tops(layer, "which is left out")
             case Role.HAND_ON:
-                self._give(layer, self._inputs(layer)[0])
+                self._set_producer(layer, self._inputs(layer)[0])
             case Compute(op=op):
                 self._compute(layer, op)
             case Slices(points=points):
@@ -117,7 +117,7 @@ class Wiring:
                 self._hide_tops(layer, "a Softmax beside a loss, which is left out")
 
     def layers(self) -> list[Layer]:
-        """All of them, with a loss at the end and names for what was put in between."""
+        """Return all layers, with a loss at the end and names for inserted layers."""
         if self._unscaled:
             raise self._wrong_at(
                 min(self._unscaled, key=self._lines.__getitem__),
@@ -144,13 +144,13 @@ class Wiring:
         for end in ends:
             name = LOSS if len(ends) == 1 else f"{end.name}/{LOSS}"
             line = self._lines[end.name]
-            self._put(self._free(name), ops.SoftmaxCrossEntropy(), (self._flat(end.name, line),), line)
+            self._append(self._free(name), ops.SoftmaxCrossEntropy(), (self._flat(end.name, line),), line)
         return self._named()
 
     def _compute(self, layer: CaffeLayer, op: Op) -> None:
         inputs = self._inputs(layer)
         if isinstance(op, ops.Flatten) and len(self._shapes[inputs[0]]) == 1:
-            self._give(layer, inputs[0])  # it is flat already
+            self._set_producer(layer, inputs[0])  # it is flat already
             return
         if isinstance(op, ops.Dense):
             inputs = (self._flat(inputs[0], layer.line),)
@@ -161,10 +161,10 @@ class Wiring:
             )
         if isinstance(op, (ops.MaxPool, ops.AveragePool)):
             self._refuse_windows_outside(layer, op, inputs[0])
-        self._put(layer.name, op, inputs, layer.line)
+        self._append(layer.name, op, inputs, layer.line)
         if isinstance(op, ops.BatchNorm):
             self._unscaled.add(layer.name)
-        self._give(layer, layer.name)
+        self._set_producer(layer, layer.name)
 
     def _slices(self, layer: CaffeLayer, points: tuple[int, ...]) -> None:
         (source,) = self._inputs(layer)
@@ -187,12 +187,12 @@ class Wiring:
                 f"not {', '.join(map(str, points))}",
             )
         if parts == 1:
-            self._give(layer, source)
+            self._set_producer(layer, source)
             return
         for top, first, end in zip(layer.tops, ends, ends[1:], strict=False):
             name = f"{layer.name}/{top}"
-            self._put(name, ops.Slice(first=first, channels=end - first), (source,), layer.line)
-            self._give(layer, name, top)
+            self._append(name, ops.Slice(first=first, channels=end - first), (source,), layer.line)
+            self._set_producer(layer, name, top)
 
     def _reshape(self, layer: CaffeLayer, sides: tuple[int, ...]) -> None:
         """Only to flat: a layer of its own, or nothing where the input is flat already."""
@@ -210,24 +210,26 @@ class Wiring:
     def _scale_and_add(self, layer: CaffeLayer) -> None:
         gate, scaled, added = self._inputs(layer)
         product = self._free(f"{layer.name}/product")
-        self._put(product, ops.Multiply(), (gate, scaled), layer.line)
-        self._put(layer.name, ops.Add(), (product, added), layer.line)
-        self._give(layer, layer.name)
+        self._append(product, ops.Multiply(), (gate, scaled), layer.line)
+        self._append(layer.name, ops.Add(), (product, added), layer.line)
+        self._set_producer(layer, layer.name)
 
     def _scale(self, layer: CaffeLayer) -> None:
-        """Together with the BatchNorm it follows it is one layer, which has that one's name."""
+        """Merge a Scale into the BatchNorm before it; the layer has the name of the BatchNorm."""
         (bottom,) = layer.bottoms
-        source = self._giver_of(bottom, layer)
+        source = self._producer_of(bottom, layer)
         if source not in self._unscaled:
             raise self._wrong(layer.line, f"layer {layer.name!r}: a Scale is supported right after a BatchNorm only")
         self._unscaled.discard(source)
-        self._give(layer, source)
+        self._set_producer(layer, source)
 
     def _loss(self, layer: CaffeLayer, weight: float) -> None:
         for labels in layer.bottoms[1:]:
             if labels not in self._not_images:
                 what = (
-                    "is computed" if labels in self._giver else f"is of no layer; {nearest(labels, self._not_images)}"
+                    "is computed"
+                    if labels in self._producer
+                    else f"is of no layer; {nearest(labels, self._not_images)}"
                 )
                 raise self._wrong(
                     layer.line, f"layer {layer.name!r}: its labels come from outside, but {labels!r} {what}"
@@ -241,16 +243,16 @@ class Wiring:
                 '--input a size that leaves one pixel, or put layer { type: "Pooling" pooling_param { pool: AVE '
                 "global_pooling: true } … } before it",
             )
-        self._put(layer.name, ops.SoftmaxCrossEntropy(weight=weight), (self._flat(scores, layer.line),), layer.line)
+        self._append(layer.name, ops.SoftmaxCrossEntropy(weight=weight), (self._flat(scores, layer.line),), layer.line)
         self._hide_tops(layer, "the network's loss")
 
     def _flat(self, source: str, line: int) -> str:
-        """The source, or a flatten layer after it, one for all who want it flat."""
+        """Return the source, or the one flatten layer after it that all its readers share."""
         if len(self._shapes[source]) == 1:
             return source
         if source not in self._flattened:
             name = self._free(f"{source}/{FLATTEN}")
-            self._put(name, ops.Flatten(), (source,), line)
+            self._append(name, ops.Flatten(), (source,), line)
             self._flattened[source] = name
         return self._flattened[source]
 
@@ -258,28 +260,28 @@ class Wiring:
         return tuple([self._input(bottom, layer) for bottom in layer.bottoms])
 
     def _input(self, bottom: str, layer: CaffeLayer) -> str:
-        giver = self._giver_of(bottom, layer)
-        if giver in self._unscaled:
+        producer = self._producer_of(bottom, layer)
+        if producer in self._unscaled:
             raise self._wrong(
                 layer.line,
-                f"layer {layer.name!r}: reads the BatchNorm {giver!r} (line {self._lines[giver]}) without a Scale "
-                'between them; add layer { type: "Scale" scale_param { bias_term: true } … }',
+                f"layer {layer.name!r}: reads the BatchNorm {producer!r} (line {self._lines[producer]}) without a "
+                'Scale between them; add layer { type: "Scale" scale_param { bias_term: true } … }',
             )
-        return giver
+        return producer
 
-    def _giver_of(self, bottom: str, layer: CaffeLayer) -> str:
-        if bottom in self._giver:
-            return self._giver[bottom]
+    def _producer_of(self, bottom: str, layer: CaffeLayer) -> str:
+        if bottom in self._producer:
+            return self._producer[bottom]
         why = self._not_images.get(bottom)
         if why is None:
-            why = f"is of no layer before it; {nearest(bottom, self._giver)}"
+            why = f"is of no layer before it; {nearest(bottom, self._producer)}"
         raise self._wrong(layer.line, f"layer {layer.name!r}: its bottom {bottom!r} {why}")
 
-    def _give(self, layer: CaffeLayer, giver: str, *tops: str) -> None:
+    def _set_producer(self, layer: CaffeLayer, producer: str, *tops: str) -> None:
         for top in tops or layer.tops:
-            if top not in layer.bottoms and (top in self._giver or top in self._not_images):
+            if top not in layer.bottoms and (top in self._producer or top in self._not_images):
                 raise self._wrong(layer.line, f"layer {layer.name!r}: its top {top!r} is another layer's already")
-            self._giver[top] = giver
+            self._producer[top] = producer
 
     def _hide_tops(self, layer: CaffeLayer, why: str) -> None:
         self._not_images.update(dict.fromkeys(layer.tops, f"is of {layer.name!r}, {why}"))
@@ -293,7 +295,7 @@ class Wiring:
         return shape[1], shape[2]
 
     def _refuse_windows_outside(self, layer: CaffeLayer, op: ops.MaxPool | ops.AveragePool, source: str) -> None:
-        """Without padding Caffe does not clip: a last window beyond the image gives it nonsense there."""
+        """Refuse windows outside the image: without padding Caffe does not clip them, and computes nonsense."""
         shape = self._shapes[source]
         if len(shape) != 3 or any(op.pad) or not op.ceil_mode:
             return
@@ -305,8 +307,8 @@ class Wiring:
                     f"image of size {size}, where Caffe computes nothing sensible",
                 )
 
-    def _put(self, name: str, op: Op, inputs: tuple[str, ...], line: int) -> None:
-        """One more layer, of which we know that it fits."""
+    def _append(self, name: str, op: Op, inputs: tuple[str, ...], line: int) -> None:
+        """Append a layer, and check that it fits."""
         try:
             op.check()
             shape = op.output([self._shapes[source] for source in inputs])
@@ -326,7 +328,7 @@ class Wiring:
         return name
 
     def _named(self) -> list[Layer]:
-        """A flatten layer that is alone is just called so, as in our own networks."""
+        """Name the layers; a single flatten layer is called "flatten", as in our own networks."""
         put = list(self._flattened.values())
         if len(put) != 1 or FLATTEN in self._shapes:
             return self._layers

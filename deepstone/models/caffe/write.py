@@ -1,7 +1,7 @@
-"""Writes a graph as a network for Caffe itself, in the form of its train_val files, with made-up data.
+"""Writes a graph as a network for Caffe, in the form of its train_val files, with dummy data.
 
-Layers keep their names, and those that Caffe can compute in place are written so, as people write them by hand.
-What Caffe cannot express is refused, all of it at once.
+Layers keep their names, and layers that Caffe can compute in place are written so, as in hand-written files. Layers
+that Caffe cannot express are refused, all at once.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _MOST_TOLD = 5
 
 
 class Word(str):
-    """A value that stands without quotes."""
+    """A value without quotes."""
 
     __slots__ = ()
 
@@ -27,15 +27,16 @@ class Word(str):
 _Value: TypeAlias = "str | int | float | bool | Word | _Pairs"
 _Pairs: TypeAlias = "list[tuple[str, _Value]]"
 
-_FILLER: _Pairs = [("type", "msra")]  # He's: what our own initial weights are
+_FILLER: _Pairs = [("type", "msra")]  # He initialization, as in our own weights
 
 
 class _CannotWriteError(Exception):
-    """What Caffe cannot express."""
+    """Caffe cannot express a layer."""
 
 
 def prototxt(graph: Graph, *, batch: int) -> str:
-    """The text of a network that `caffe time` and `caffe train` take. UsageError names what Caffe has no layer for."""
+    """Return a network for `caffe time` and `caffe train`. Raises UsageError with the layers that Caffe does not
+    have."""
     return "".join(f"{line}\n" for line in _lines(_Writer(graph, batch).net(), ""))
 
 
@@ -45,7 +46,7 @@ class _Writer:
         self._batch = batch
         self._names = {layer.name for layer in graph.layers}
         self._label = self._free("label")
-        self._blobs: dict[str, str] = {}  # which blob holds each layer's output
+        self._blobs: dict[str, str] = {}  # layer to the blob of its output
 
     def net(self) -> _Pairs:
         net: _Pairs = [("name", self._graph.name)]
@@ -56,8 +57,8 @@ class _Writer:
             except _CannotWriteError as error:
                 wrong.setdefault(str(error), []).append(layer.name)
         if wrong:
-            told = "; ".join(f"{why} ({_listed(names)})" for why, names in wrong.items())
-            raise UsageError(f"Caffe cannot express {self._graph.name}: {told}")
+            reasons = "; ".join(f"{why} ({_listed(names)})" for why, names in wrong.items())
+            raise UsageError(f"Caffe cannot express {self._graph.name}: {reasons}")
         return net
 
     def _layer(self, layer: Layer) -> Iterator[_Pairs]:
@@ -93,10 +94,10 @@ class _Writer:
 
     def _batch_norm(self, layer: Layer, op: ops.BatchNorm, bottoms: _Pairs) -> Iterator[_Pairs]:
         """Two layers in Caffe: one normalizes, the other scales and shifts in place."""
-        kept = 1 - Decimal(repr(op.momentum))
-        if float(1 - kept) != op.momentum:
+        fraction = 1 - Decimal(repr(op.momentum))
+        if float(1 - fraction) != op.momentum:
             raise _CannotWriteError(f"it keeps 1 - momentum, in which a momentum of {op.momentum} is lost")
-        statistics: _Pairs = [("moving_average_fraction", Word(f"{kept:f}")), ("eps", op.epsilon)]
+        statistics: _Pairs = [("moving_average_fraction", Word(f"{fraction:f}")), ("eps", op.epsilon)]
         top: _Pairs = [("top", layer.name)]
         yield [("name", layer.name), ("type", "BatchNorm"), *bottoms, *top, ("batch_norm_param", statistics)]
         yield [
@@ -108,7 +109,7 @@ class _Writer:
         ]
 
     def _in_place(self, layer: Layer) -> bool:
-        """Where nobody else reads the input, and the gradient of what gave it does not read its own output again."""
+        """Whether no other layer reads the input, and the backward pass of its producer does not read its output."""
         if not isinstance(layer.op, (ops.Relu, ops.Dropout)):
             return False
         source = self._graph.layer(layer.inputs[0])
@@ -140,7 +141,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _described(op: Op, inputs: Sequence[Shape]) -> tuple[str, _Pairs]:
-    """Caffe's type for an operation, and its parameters."""
+    """Return Caffe's type for an operation, and its parameters."""
     if type(op) not in _WRITERS:
         raise _CannotWriteError(f"it has no {op.kind}")
     return _WRITERS[type(op)](op, inputs)
@@ -170,16 +171,16 @@ def _pool(op: ops.MaxPool | ops.AveragePool, inputs: Sequence[Shape]) -> tuple[s
         *_sides("stride", "stride", op.stride),
         *_pad(op.pad),
     ]
-    wanted = op.output(list(inputs))[1:]
-    if wanted != _caffe_windows(op, inputs[0], round_up=True):
-        if wanted != _caffe_windows(op, inputs[0], round_up=False):
+    expected = op.output(list(inputs))[1:]
+    if expected != _caffe_windows(op, inputs[0], round_up=True):
+        if expected != _caffe_windows(op, inputs[0], round_up=False):
             raise _CannotWriteError("it has no way of rounding that gives this number of windows")
         parameters.append(("round_mode", Word("FLOOR")))  # known to Caffe since 2018
     return "Pooling", [("pooling_param", parameters)]
 
 
 def _caffe_windows(op: ops.MaxPool | ops.AveragePool, shape: Shape, *, round_up: bool) -> Shape | None:
-    """How many windows Caffe would have; None where it would compute beyond the image."""
+    """Return how many windows Caffe would have; None if it would compute beyond the image."""
     top, bottom, left, right = op.pad
     sides = zip(shape[1:], ((top, bottom), (left, right)), op.kernel, op.stride, strict=True)
     counts: list[int] = []
