@@ -1,1 +1,1 @@
-"""Studies: many jobs planned, run, resumed and kept together."""
+"""Studies: many jobs that are planned, measured and resumed together."""

@@ -24,7 +24,7 @@ _LONGEST_S: Final = 365 * 86400
 
 
 def parse_duration(text: str) -> float:
-    """Seconds; UsageError in one line when it is no time above 0."""
+    """Return seconds. Raises UsageError if the text is not a time above 0."""
     match = _FORM.fullmatch(text.strip().lower()) or re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(s)", text.strip())
     unit_s = _UNITS_S.get(match[2]) if match else None
     if match is None or unit_s is None or not 0 < float(match[1]) * unit_s <= _LONGEST_S:
@@ -33,7 +33,7 @@ def parse_duration(text: str) -> float:
 
 
 def duration(value_s: float) -> str:
-    """About how long, for a person: 42 s, 5 min, 2 h 10 min."""
+    """Format an approximate time: 42 s, 5 min, 2 h 10 min."""
     if value_s < 120:
         return f"{max(1, math.ceil(value_s))} s"
     minutes = round(value_s / 60)

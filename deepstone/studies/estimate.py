@@ -1,4 +1,4 @@
-"""About how long a task will take: from what the store knows of its setup, else from its FLOPs; and it says which."""
+"""Estimates how long a task takes: from stored runs of its setup, else from its FLOPs; and says from which."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ STORE: Final = "a run in the store"
 ROUGH: Final = "FLOPs, roughly"
 PACED: Final = "FLOPs, at the pace so far"
 
-# What a careful framework reaches on common networks; only the order of magnitude matters.
+# What a good framework reaches on common networks; only the order of magnitude matters.
 _CORE_FLOPS_PER_S: Final = 40e9
 _GPU_FLOPS_PER_S: Final = 20e12
 _AROUND_S: Final = 0.5  # the controller's part: starting a process, judging, storing
-_FEWEST_STEPS: Final = 4  # however small the budget: to find out how long a step is, and a block after that
+_FEWEST_STEPS: Final = 4  # even with a tiny budget: calibration, then one block
 _PHASE_STEPS: Final = 5
 _UNKNOWN_STEP_S: Final = 0.2
 _ALGORITHMS: Final = 6  # of a convolution, in a library
@@ -42,8 +42,8 @@ _BENCHMARK_S: Final = 10.0
 _COMPILE_S: Final = 25.0
 _XLA_ON_GPU_S: Final = 15.0
 _CHECK_STEPS: Final = 25  # what it costs a framework to show that it computes the same, beside its start
-_RECENT: Final = 20  # tasks that make up the pace
-_LIKE_BEFORE: Final = (0.2, 5.0)  # a pace beyond these is an accident
+_RECENT: Final = 20  # tasks from which the pace is computed
+_PLAUSIBLE_PACE: Final = (0.2, 5.0)  # a pace beyond these is an outlier
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,19 +53,19 @@ class Estimate:
 
 
 class Estimator:
-    """Knows the store's runs as they were when it was made, and learns from what is measured after that."""
+    """Knows the runs that the store had at first, and learns from later measurements."""
 
     def __init__(self, store: Store | None, rows: Iterable[Row], *, cores: int) -> None:
         self._store = store
         good = (row for row in rows if row.outcome == "ok")
-        self._rows = {(row.model, _asked(row.asked)): row for row in good}  # the newest stays
+        self._rows = {(row.model, _request_key(row.asked)): row for row in good}  # the newest wins
         self._cores = cores
         self._took_s: dict[str, float] = {}
         self._known: dict[str, Estimate] = {}
-        self._pace: dict[str, deque[float]] = {}  # by framework: what it took over what was thought roughly
+        self._pace: dict[str, deque[float]] = {}  # by framework: time taken over the rough estimate
 
     def learn(self, task: Task, took_s: float) -> None:
-        """What a task took that ended well."""
+        """Learn the time of a task that succeeded."""
         self._took_s[task.setup] = took_s
         rough_s = self._rough(task)
         pace = self._pace.setdefault(task.job.environment.framework, deque(maxlen=_RECENT))
@@ -82,7 +82,7 @@ class Estimator:
         pace = self._pace.get(task.job.environment.framework)
         if known.basis != ROUGH or not pace:
             return known
-        least, most = _LIKE_BEFORE
+        least, most = _PLAUSIBLE_PACE
         return Estimate(seconds=known.seconds * min(most, max(least, median(pace))), basis=PACED)
 
     def sameness_s(self, tasks: Iterable[Task]) -> float:
@@ -101,7 +101,7 @@ class Estimator:
     def _from_store(self, task: Task) -> Estimate | None:
         if self._store is None or task.kind != "run":
             return None
-        row = self._rows.get((task.job.model.name, _asked(task.job.request)))
+        row = self._rows.get((task.job.model.name, _request_key(task.job.request)))
         if row is None:
             return None
         try:
@@ -161,7 +161,7 @@ def _startup_s(task: Task) -> float:
 
 
 def _measuring_s(task: Task, step_s: float) -> float:
-    """Steps before the measuring, the measuring, and the phases after it."""
+    """Return the time of warm-up, measurement and phases."""
     budget_s = task.budget_s
     return 5 * step_s + max(budget_s, _FEWEST_STEPS * step_s) + _phases_s(task, step_s)
 
@@ -170,12 +170,12 @@ def _phases_s(task: Task, step_s: float) -> float:
     return max(_PHASE_STEPS * step_s, 0.1 * task.budget_s) if task.effort.phases else 0.0
 
 
-def _asked(request: Request) -> str:
+def _request_key(request: Request) -> str:
     return canonical_json(without_defaults(request))
 
 
 def _wall_s(record: Record, task: Task) -> float:
-    """As long as the run took; the budget may be another one now."""
+    """Return how long the stored run took, adjusted to the budget of the task."""
     parts = () if isinstance(record.startup, Absent) else tuple(record.startup.values())
     before_s = sum(part for part in parts if not isinstance(part, Absent))
     timed_s = sum(sum(block.step_s) * block.steps_per_sample for block in record.samples.timed)

@@ -1,5 +1,5 @@
-"""The study that a command line names: one that comes with Deepstone, a file in TOML, or a function in a Python file;
-and the AXIS=VALUE words after it, which take the place of the study's own values.
+"""Finds the study that a command line names: one that ships with Deepstone, a TOML file, or a function in a Python
+file. AXIS=VALUE words after it replace the study's own values.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def builtin_names() -> list[str]:
 
 
 def find_study(reference: str) -> Study:
-    """UsageError in one line when there is none, or when it is wrong."""
+    """Raises UsageError if there is none, or if it is invalid."""
     path, _, function = reference.rpartition(":")
     if path.endswith(".py"):
         name = _named(f"{Path(path).stem}-{function}")
@@ -51,7 +51,7 @@ def find_study(reference: str) -> Study:
 
 
 def read_study_file(path: Path) -> Study:
-    """A study in TOML, named by its file."""
+    """Read a study in TOML; the file gives its name."""
     return _read(path, shown_as=str(path))
 
 
@@ -69,7 +69,7 @@ def _read(path: Path, *, shown_as: str) -> Study:
 
 
 def _named(stem: str) -> str:
-    """The study's name in the store, whatever its file is called."""
+    """Return the study's name in the store, for any file name."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).lstrip("._-")[:60] or "study"
 
 
@@ -79,7 +79,7 @@ def _nearest(reference: str) -> str:
 
 
 def read_toml(data: bytes, *, shown_as: str, name: str, folder: Path | None = None) -> Study:
-    """`shown_as` is what messages call the file; UsageError in one line for anything wrong in it."""
+    """`shown_as` is the file's name in messages. Raises UsageError for any mistake in it."""
     if len(data) > LIMIT_BYTES:
         raise UsageError(f"{shown_as}: is larger than {LIMIT_BYTES // 2**20} MiB; no study is")
     try:
@@ -90,25 +90,27 @@ def read_toml(data: bytes, *, shown_as: str, name: str, folder: Path | None = No
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise UsageError(f"{shown_as}, line {line}: is not UTF-8 text") from None
-    except ValueError as error:  # what tomllib raises names the line itself
+    except ValueError as error:  # the message of tomllib names the line
         raise UsageError(f"{shown_as}: is not TOML: {shown(' '.join(str(error).split()))}") from None
     return read_table(table, Source(shown=shown_as, folder=folder, lines=places(text)), name=name)
 
 
 def _read_python(path: Path, function: str, *, shown_as: str, name: str) -> Study:
-    """UsageError in one line, with the line of the file where its program fails."""
+    """Raises UsageError with the line of the file at which its program fails."""
     if not path.is_file():
         raise UsageError(f"no file {path}; a study is made by a function in a Python file, as in my_study.py:make")
-    made = call(path, read_file(path), function)
-    if isinstance(made, Study):
-        return made
-    if not is_object(made):
-        raise UsageError(f"{shown_as}: returned {type(made).__name__}, not a dict as a study file holds, nor a Study")
-    return read_table(made, Source(shown=shown_as, folder=path.parent), name=name)
+    returned = call(path, read_file(path), function)
+    if isinstance(returned, Study):
+        return returned
+    if not is_object(returned):
+        raise UsageError(
+            f"{shown_as}: returned {type(returned).__name__}, not a dict as a study file holds, nor a Study"
+        )
+    return read_table(returned, Source(shown=shown_as, folder=path.parent), name=name)
 
 
 def with_words(study: Study, words: Sequence[str]) -> Study:
-    """The study with these values in all its sweeps, under a name of its own; UsageError for a word that is wrong."""
+    """Return the study with these values in all its sweeps, under a new name. Raises UsageError for an invalid word."""
     if not words:
         return study
     models: tuple[str, ...] = ()
@@ -134,14 +136,14 @@ def with_words(study: Study, words: Sequence[str]) -> Study:
 
 
 def _model(reference: str) -> str:
-    """Files are looked at when they are loaded; a name is either in the zoo or wrong."""
+    """Check a name against the zoo; files are checked when they are loaded."""
     if reference not in ZOO and not any(character in reference for character in "/:."):
         raise UsageError(f"no model {reference!r} in the zoo; {nearest(reference, ZOO.names())}")
     return reference
 
 
 def _with(sweep: Sweep, models: tuple[str, ...], axes: dict[str, Listed]) -> Sweep:
-    if sweep.measure == "peaks":  # of the machine: what a network is run with has no part in them
+    if sweep.measure == "peaks":  # a property of the machine: the axes of a network do not apply
         return replace(sweep, axes={**sweep.axes, **{axis: axes[axis] for axis in OF_PEAKS if axis in axes}})
     reason = next(filter(None, (no_use_in(sweep.measure, axis, listed) for axis, listed in axes.items())), "")
     if reason:

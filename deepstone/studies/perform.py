@@ -1,4 +1,5 @@
-"""Does one task, or finds it in the store: a run becomes a record, everything else a finding, stored at once."""
+"""Performs one task, or finds it in the store. A run becomes a record, anything else a finding; both are stored at
+once."""
 
 from __future__ import annotations
 
@@ -44,8 +45,8 @@ class Performed:
 
 
 def perform(task: Task, store: Store, on_progress: OnProgress) -> Performed:
-    """Measures and stores. Raises MissingError when something is not there, StoreError when it cannot be kept,
-    InternalError when our own code fails."""
+    """Measure and store. Raises MissingError if something is missing, StoreError if the result cannot be stored,
+    InternalError if our own code fails."""
     if task.kind == "run":
         effort = Effort(
             target_share=task.effort.target_share,
@@ -85,13 +86,13 @@ def _finding(task: Task, on_progress: OnProgress) -> Finding:
 def _found(task: Task, on_progress: OnProgress) -> Finding:
     job, effort = task.job, task.effort
     if task.kind == "layers":
-        look = LayersEffort(
+        layers_effort = LayersEffort(
             budget_s=task.budget_s,
             timeout_s=effort.timeout_s,
             in_place=task.method != "isolated",
             isolated=task.method != "in-place",
         )
-        return layers_finding(job, look, on_progress)
+        return layers_finding(job, layers_effort, on_progress)
     if task.kind == "memory":
         return memory_finding(job, timeout_s=effort.timeout_s, on_progress=on_progress)
     if task.kind == "conv":
@@ -100,7 +101,7 @@ def _found(task: Task, on_progress: OnProgress) -> Finding:
 
 
 class Known:
-    """Runs and findings by task, as they were when this was made."""
+    """Stored runs and findings by task, as of the creation of this object."""
 
     def __init__(self, store: Store, rows: Iterable[Row]) -> None:
         self._store = store
@@ -110,14 +111,14 @@ class Known:
 
     @cached_property
     def _findings(self) -> Mapping[str, Sequence[Performed]]:
-        """Read when the first is asked for: their files are large."""
+        """Read them on first use: their files are large."""
         found: dict[str, list[Performed]] = {}
-        for finding in self._store.findings.list():  # one that is damaged is as good as none; `rebuild` tells of it
+        for finding in self._store.findings.list():  # skips damaged files, which `rebuild` reports
             found.setdefault(canonical_task(finding), []).append(of_finding(finding))
         return found
 
     def best(self, task: Task) -> Performed | None:
-        """The newest that ended well, else the newest; None when there is none."""
+        """Return the newest that succeeded, else the newest; None if there is none."""
         if task.kind != "run":
             return self._best_finding(task)
         rows = self._runs.get(task.id, [])
@@ -133,7 +134,7 @@ class Known:
         return next((each for each in reversed(found) if each.outcome == "ok"), found[-1] if found else None)
 
     def newer(self, task: Task) -> Performed | None:
-        """What another process has stored of it since; None when there is nothing new."""
+        """Return the result that another process has stored since; None if there is none."""
         if task.kind == "run":
             known = {row.id for row in self._runs.get(task.id, [])}
             new = [id for id in self._store.runs_of(task.id) if id not in known]

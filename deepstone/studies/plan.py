@@ -1,4 +1,4 @@
-"""From a study to its tasks: counted before anything is made, and refused when there is nothing, or too much, to do."""
+"""Plans the tasks of a study. It counts them first, and refuses a study with no tasks or too many."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ BUDGET_S: Final[Mapping[Measure, float]] = {"run": 5.0, "layers": 5.0, "memory":
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """`tasks` as they were written; `excluded` counts the points that the study itself leaves out. `addable` are the
-    frameworks that a study of every version would measure too, were they installed."""
+    """`tasks` are in the order of the file; `excluded` counts the points that the study itself leaves out. `addable`:
+    frameworks that a study of every version would also measure if they were installed."""
 
     study: Study
     machine: Machine
@@ -51,9 +51,9 @@ def rounds_of(sweep: Sweep) -> int:
 
 
 def make_plan(study: Study, machine: Machine | None = None) -> Plan:
-    """UsageError for a plan that is empty, impossible or beyond all measure; MissingError where nothing can run it."""
+    """Raises UsageError for a plan that is empty, impossible or too large, MissingError if nothing can run it."""
     machine = machine or Machine.here()
-    return _Planner(study, machine, _look_around(machine)).plan()
+    return _Planner(study, machine, _survey(machine)).plan()
 
 
 class _Planner:
@@ -64,7 +64,7 @@ class _Planner:
         self._models: dict[str, LoadedModel] = {}
         self._environments: dict[str, Environment | MissingError] = {}
         self._excluded = 0
-        self._made = 0
+        self._count = 0
 
     def plan(self) -> Plan:
         sweeps = [_spelt_out(sweep, self._machine) for sweep in self._study.sweeps if self._is_for_here(sweep)]
@@ -101,7 +101,7 @@ class _Planner:
     def _refuse_nothing(self, sweeps: list[Sweep], tasks: Mapping[str, Task]) -> None:
         if not tasks:
             if any(_names(sweep, word) for sweep in sweeps for word in FRAMEWORK_WORDS):
-                find_environment(AUTO)  # raises, with the remedy, where none is installed
+                find_environment(AUTO)  # raises, with the remedy, if none is installed
             raise UsageError(
                 f"{sweeps[0].where or self._study.name}: nothing is left to measure: "
                 f"all {self._excluded} combinations are excluded"
@@ -175,14 +175,14 @@ class _Planner:
                 repetition=round,
             )
         id, setup, setup_but_batch = names_of(sweep.measure, job, sweep.method)
-        self._made += 1
+        self._count += 1
         return Task(
             id=id,
             kind=sweep.measure,
             job=job,
             round=round,
             tier=sweep.tier,
-            number=self._made,
+            number=self._count,
             sweep=number,
             given=point.given,
             changed=point.changed,
@@ -204,7 +204,7 @@ class _Planner:
         return self._models[reference]
 
     def _environment(self, framework: str) -> tuple[Environment, str]:
-        """What runs it; where it is not there, a name for it and why not."""
+        """Return the environment; if it is missing, a placeholder and the reason."""
         if framework not in self._environments:
             try:
                 self._environments[framework] = find_environment(framework)
@@ -217,7 +217,7 @@ class _Planner:
         return Environment(framework=name, version="", python=Path(), lock={"python": ""}, name=framework), str(found)
 
     def _base(self, sweeps: list[Sweep]) -> dict[str, Value]:
-        """Of the first sweep of runs: what its setups are held against."""
+        """Return the base of the first sweep of runs; its other setups are compared with it."""
         first = next((sweep for sweep in sweeps if sweep.measure == "run"), None)
         model = "" if first is None or not first.models else first.models[0]
         point = None if first is None else next(_points(first, self._here_for(first, model)), None)
@@ -225,7 +225,7 @@ class _Planner:
 
 
 def _spelt_out(sweep: Sweep, machine: Machine) -> Sweep:
-    """Ceilings are those of every framework on every device, where the study does not choose."""
+    """Without a choice in the study, measure ceilings with every framework on every device."""
     if sweep.measure != "peaks":
         return sweep
     devices = ("cpu", *(f"gpu:{gpu.index}" for gpu in machine.gpus))
@@ -239,7 +239,7 @@ def _names(sweep: Sweep, word: str) -> bool:
 
 
 def _options(sweep: Sweep, budget_s: float) -> list[str]:
-    """As the command of this name takes them, where they are not its own defaults."""
+    """Return the options of the command with this name that are not at their defaults."""
     effort = sweep.effort
     if sweep.measure == "run":
         return changed(
@@ -256,7 +256,7 @@ def _options(sweep: Sweep, budget_s: float) -> list[str]:
 
 
 def _percent(share: float) -> float:
-    """As the command line takes it; rounded, so that 0.03 is 3 and not 3.0000000000000004."""
+    """Return the value for the command line; rounded, so that 0.03 is 3 and not 3.0000000000000004."""
     return round(100 * share, 9)
 
 
@@ -276,21 +276,21 @@ Given: TypeAlias = dict[str, Value]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Point:
-    """Values of the axes that the sweep names, and which of them differ from the first of their list."""
+    """Values of the axes that the sweep names, and those that differ from the first of their list."""
 
     given: Given
     changed: Given
 
 
 def _count_points(sweep: Sweep, here: Here) -> int:
-    """For all models together, before anything is excluded."""
+    """Count the points of all models, before exclusions."""
     counts = [count(values, here) for values in sweep.axes.values()]
     by_model = prod(counts) if sweep.vary == "grid" else 1 + sum(max(0, each - 1) for each in counts)
     return by_model * max(1, len(sweep.models))
 
 
 def _points(sweep: Sweep, here: Here) -> Iterator[_Point]:
-    """The base first, the last axis changing fastest. Nothing where an axis has no value here."""
+    """Yield the points, the base first, the last axis changing fastest; none if an axis has no value here."""
     axes = {axis: resolve(values, here) for axis, values in sweep.axes.items()}
     if any(not values for values in axes.values()):
         return
@@ -308,7 +308,10 @@ def _points(sweep: Sweep, here: Here) -> Iterator[_Point]:
 
 def _is_excluded(sweep: Sweep, model: str, given: Mapping[str, Value], here: Here) -> bool:
     return any(
-        all(_matches(axis, wanted, _value(axis, model, given), here) for axis, wanted in excluded.items())
+        all(
+            _matches(axis, excluded_value, _value(axis, model, given), here)
+            for axis, excluded_value in excluded.items()
+        )
         for excluded in sweep.exclude
     )
 
@@ -317,16 +320,16 @@ def _value(axis: str, model: str, given: Mapping[str, Value]) -> Value:
     return model if axis == "model" else given.get(axis, AXES[axis].default)
 
 
-def _matches(axis: str, wanted: Value, value: Value, here: Here) -> bool:
-    if wanted == "cores" and axis != "model":
+def _matches(axis: str, excluded_value: Value, value: Value, here: Here) -> bool:
+    if excluded_value == "cores" and axis != "model":
         return value == here.cores
-    if axis == "framework" and "@" not in str(wanted):  # any version of it
-        return str(value).partition("@")[0] == wanted
-    return value == wanted
+    if axis == "framework" and "@" not in str(excluded_value):  # any version of it
+        return str(value).partition("@")[0] == excluded_value
+    return value == excluded_value
 
 
-def _look_around(machine: Machine) -> Here:
-    """Frameworks by their names alone, the one that framework=auto would take first; versions as one asks for them."""
+def _survey(machine: Machine) -> Here:
+    """List the frameworks by name, the choice of framework=auto first; versions as users request them."""
     found = [name for name in BEST_FIRST if any(each.python.exists() for each in environments(name))]
     versions = [name for name, each in installed().items() if each is not None and each.python.exists()]
     return Here(cores=machine.usable_cores, frameworks=tuple(found), versions=tuple(versions))

@@ -1,4 +1,4 @@
-"""From the table of a study file to a checked study. A mistake is told with its place and the nearest valid name."""
+"""Checks the table of a study file and makes a study. Errors name the place and the nearest valid name."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _Table: TypeAlias = Mapping[str, object]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """`shown` is what a message calls it; `folder` is where the paths in it begin; `lines` is empty for Python."""
+    """`shown`: the name in messages. `folder`: the base of relative paths. `lines`: empty for Python."""
 
     shown: str
     folder: Path | None = None
     lines: Mapping[Place, int] = field(default_factory=dict[Place, int])
 
     def at(self, place: Place) -> str:
-        """`FILE, line N` of this place or of what holds it; the keys themselves where there are no lines."""
+        """Return `FILE, line N` of this place or of its parent; the keys if there are no lines."""
         if not self.lines:
             keys = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in place).lstrip(".")
             return f"{self.shown}: {keys}" if keys else self.shown
@@ -55,12 +55,12 @@ class Source:
 
 
 def read_table(table: object, source: Source, *, name: str) -> Study:
-    """UsageError in one line for anything that is not as docs/studies.md says."""
+    """Raises UsageError for anything that docs/studies.md does not allow."""
     return _Reader(source).study(table, name)
 
 
 def no_use_in(measure: str, axis: str, values: Values) -> str:
-    """Why the convolution lab does not take one of these values; empty where it does, and for any other measure."""
+    """Return why the convolution lab refuses one of these values; empty if it does not, and for other measures."""
     if measure != "conv" or not isinstance(values, Listed):
         return ""
     from deepstone.setups.rules import lab_refusal
@@ -101,7 +101,7 @@ class _Reader:
         )
 
     def _effort(self, place: Place, table: _Table, common: Effort | None = None) -> Effort:
-        """What a sweep leaves out is as for all."""
+        """A sweep inherits the effort of the study where it sets none."""
         base = common or Effort()
         repetitions, budget = table.get("repetitions", base.repetitions), table.get("budget", base.budget_s)
         return Effort(
@@ -121,7 +121,7 @@ class _Reader:
         measure = self._one_of((*place, "measure"), table.get("measure", "run"), MEASURES)
         axes = {axis: self._values((*place, axis), axis, table[axis]) for axis in table if axis in AXES}
         self._check_axes(place, measure, table, axes)
-        # The budget for all is that of runs and layers; the lab spends its own on every algorithm of every convolution.
+        # The common budget applies to runs and layers; the lab has its own for every algorithm of every convolution.
         ours = Effort(
             repetitions=common.repetitions if measure == "run" else None,
             target_share=common.target_share,
@@ -136,7 +136,7 @@ class _Reader:
             vary=self._one_of((*place, "vary"), table.get("vary", "grid"), VARIES),
             exclude=tuple(self._excluded((*place, "exclude"), table.get("exclude", []))),
             effort=self._effort(place, table, ours),
-            # What is held against ceilings needs them first.
+            # Other measures are compared with the ceilings, so these come first.
             tier=self._whole((*place, "priority"), table.get("priority", -1 if measure == "peaks" else 0), -99, 99),
             method=self._one_of((*place, "method"), table.get("method", "both"), METHODS),
             on=self._one_of((*place, "on"), table.get("on", "any"), ONS),
@@ -176,9 +176,9 @@ class _Reader:
         if not any(character in given for character in "/:."):
             raise self._source.refused(place, f"no model {given!r} in the zoo; {nearest(given, ZOO.names())}")
         if self._source.folder is not None and not Path(given).is_absolute():
-            beside = self._source.folder / given
-            if Path(str(beside).rpartition(":")[0] if ".py:" in given else beside).exists():
-                return str(beside)
+            path = self._source.folder / given
+            if Path(str(path).rpartition(":")[0] if ".py:" in given else path).exists():
+                return str(path)
         return given
 
     def _values(self, place: Place, axis: str, given: object) -> Values:
@@ -212,7 +212,7 @@ class _Reader:
             if not is_object(each):
                 raise self._source.refused(place, "figures: each is a table [[figures]]")
             table = each
-            form = {key: table[key] for key in ("form",) if key in table}  # decides what the others may be
+            form = {key: table[key] for key in ("form",) if key in table}  # decides which other keys are valid
             for key, value in {**form, **table}.items():
                 self._checked((*place, key), lambda key=key, value=value, form=form: read_figure({**form, key: value}))
             self._checked(place, lambda table=table: read_figure(table))
@@ -274,7 +274,7 @@ class _Reader:
         return tuple(values)
 
     def _checked(self, place: Place, read: Callable[[], _T]) -> _T:
-        """What was read; UsageError with the place where it is wrong."""
+        """Call `read`. Raises UsageError with the place if it fails."""
         try:
             return read()
         except UsageError as error:

@@ -1,12 +1,12 @@
-"""Runs a study: one task after the other, each stored at once, the state written after each. Whatever ends it, the
-next call goes on: what has a run in the store is not measured again.
+"""Runs a study: one task after the other, storing each result and the state at once. After any interruption the next
+call continues: a task with a stored run is not measured again.
 
     take the next ─▶ known to fail? no time? ─▶ claim it ─▶ stored meanwhile? ─▶ measure ─▶ store ─▶ write the state
-                       pruned, left out         taken: later
+                       pruned, left out         claimed by another: later
 
-In the end, frameworks that ran the same network are checked to compute the same: without that their speeds are told,
-and not compared. Two studies on one store share the work: what the other has claimed comes at the end, when it is most
-likely done.
+At the end, frameworks that ran the same network are checked for sameness; without it their speeds are shown but not
+compared. Two studies on one store share the work: tasks that the other has claimed come last, when they are probably
+done.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from deepstone.studies.study_run import Call, StudyRun
 
 _FIRST_WAIT_S: Final = 0.1
 _LONGEST_WAIT_S: Final = 5.0
-_AT_ONCE: Final = 4  # workers that share one pass of the reference; all of a long list might not fit into memory
+_AT_ONCE: Final = 4  # workers that share one pass of the reference; more might not fit into memory
 
 
 class StudyProgress(Protocol):
-    """Progress callbacks. Called between blocks of measuring only."""
+    """Progress callbacks. They are called only between blocks."""
 
     def begin(self, status: TaskStatus) -> None: ...
     def tell(self, stage: str, share: float) -> None: ...
@@ -50,8 +50,8 @@ def run_study(
     progress: StudyProgress,
     before: Callable[[Job], None] = lambda job: None,
 ) -> State:
-    """Ends with every task settled or left out. StoreError when nothing can be kept any more, and whatever `before`
-    raises, which is called before each task; whatever else happens to a task stays with that task."""
+    """Run until every task is settled or left out. `before` is called before each task. Raises StoreError if results
+    cannot be stored any more, and whatever `before` raises; other errors become the status of their task."""
     return _Runner(study_run, store, call, progress, before).run()
 
 
@@ -71,7 +71,7 @@ class _Runner:
         try:
             self._write()
             self._wait_for([status for status in self._run.queue() if not self._do(status)])
-            self._run.tell_why_pruned()
+            self._run.update_prune_reasons()
             state.sameness = self._sameness()
             state.finished_at = now()
         finally:
@@ -85,7 +85,7 @@ class _Runner:
         return _check_sameness(tasks, timeout_s=timeout_s, on_progress=self._progress.tell)
 
     def _do(self, status: TaskStatus) -> bool:
-        """Settles a task, or leaves it out; False when another process has claimed it."""
+        """Settle a task, or leave it out; return False if another process has claimed it."""
         why = self._run.why_hopeless(status)
         if why:
             status.settle("pruned", why=why)
@@ -126,7 +126,7 @@ class _Runner:
         self._progress.end(status, performed)
 
     def _wait_for(self, claimed: Sequence[TaskStatus]) -> None:
-        """Until those who hold them have stored them, or have gone."""
+        """Wait until the processes that claimed these tasks have stored them or ended."""
         wait_s = _FIRST_WAIT_S
         while claimed:
             self._progress.waiting(len(claimed))
@@ -142,12 +142,12 @@ class _Runner:
 def _check_sameness(
     tasks: Iterable[TaskStatus], *, timeout_s: float, on_progress: OnProgress
 ) -> dict[str, dict[str, bool]]:
-    """By network and framework, for networks that ran in more than one; each framework with its defaults."""
-    wanted = {network: jobs for network, jobs in _by_network(tasks).items() if len(jobs) > 1}
-    count = sum(map(len, wanted.values()))
+    """Return sameness by network and framework, for networks that ran in several; each framework has its defaults."""
+    shared = {network: jobs for network, jobs in _by_network(tasks).items() if len(jobs) > 1}
+    count = sum(map(len, shared.values()))
     found: dict[str, dict[str, bool]] = {}
     done = 0
-    for network, jobs in wanted.items():
+    for network, jobs in shared.items():
         for several in _some_at_once(jobs):
             checked = _checked(several, timeout_s, _part(on_progress, done, len(several), count))
             found.setdefault(network, {}).update(checked)
@@ -166,7 +166,7 @@ def _checked(jobs: Mapping[str, Job], timeout_s: float, on_progress: OnProgress)
         return {
             name: check.ok for name, check in comparable(jobs, timeout_s=timeout_s, on_progress=on_progress).items()
         }
-    except MissingError:  # one is gone since it was measured: then nothing is known of it, and the others are checked
+    except MissingError:  # an environment was removed meanwhile: check the others
         if len(jobs) == 1:
             return {}
         apart = [_checked({name: job}, timeout_s, on_progress) for name, job in jobs.items()]
@@ -174,12 +174,12 @@ def _checked(jobs: Mapping[str, Job], timeout_s: float, on_progress: OnProgress)
 
 
 def _by_network(tasks: Iterable[TaskStatus]) -> dict[str, dict[str, Job]]:
-    """The first job of each framework that went well, by network; that of the base comes before its variations."""
+    """Return the first successful job of each framework, by network; the base comes before its variations."""
     found: dict[str, dict[str, Job]] = {}
     for status in sorted(tasks, key=lambda status: len(status.task.changed)):
         task = status.task
         job = task.job
-        framework = _asked(job)
+        framework = _requested_framework(job)
         if (
             task.kind == "run"
             and status.state == "done"
@@ -190,10 +190,10 @@ def _by_network(tasks: Iterable[TaskStatus]) -> dict[str, dict[str, Job]]:
     return found
 
 
-def _asked(job: Job) -> str:
-    """As one types it: a version that was asked for by name proves nothing about another."""
-    asked = str(job.request["framework"])
-    return asked if "@" in asked else job.environment.framework
+def _requested_framework(job: Job) -> str:
+    """Return the framework as requested, with its version if one was: versions may differ in sameness."""
+    requested = str(job.request["framework"])
+    return requested if "@" in requested else job.environment.framework
 
 
 def _part(on_progress: OnProgress, done: int, these: int, count: int) -> OnProgress:

@@ -1,7 +1,7 @@
-"""A task is one thing that a study measures: a job in one round, or something else that is found out about a job.
+"""A task is one measurement of a study: a run of a job in one round, or a finding about a job.
 
-Beside it stand its status, the state of a whole study, and what was known of it before; `results.study` has them as
-they are kept.
+This module also has the status of a task, the state of a study and its earlier state. `results.study` has the stored
+forms.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from deepstone.runner.job import Job
 from deepstone.setups.axes import Value
 from deepstone.studies.study import Effort, Measure
 
-# So that a priority tells, read from the left: tier, round, axes changed.
+# The digits of a priority, from the left: tier, round, number of changed axes.
 PER_TIER: Final = 10_000
 PER_ROUND: Final = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
-    """`id` is the job's for a run; that of any other task is made of what it is in the same way."""
+    """`id` is the job's id for a run; for another task it is made of its fields in the same way."""
 
     id: str
     kind: Measure
     job: Job
     round: int
     tier: int
-    number: int  # its place among the tasks, as the study wrote them
+    number: int  # its position among the tasks of the study file
     sweep: int  # which [[jobs]] of the study, from 0
     given: Mapping[str, Value]  # the axes that the study names; the others have their defaults
-    changed: Mapping[str, Value]  # what differs from the sweep's base: the first value of each list
+    changed: Mapping[str, Value]  # values that differ from the sweep's base, the first value of each list
     effort: Effort
     budget_s: float
     method: str  # of layers
-    setup: str  # the same for all rounds of it
-    setup_but_batch: str  # the same for all rounds and batches of it
-    hopeless: str = ""  # why it cannot run, as far as one can know without trying
-    missing: bool = False  # it is hopeless because something is not installed
+    setup: str  # the same in all rounds
+    setup_but_batch: str  # the same for all rounds and batches
+    hopeless: str = ""  # why it cannot run, as far as is known without trying
+    missing: bool = False  # it cannot run because something is not installed
 
     @property
     def model(self) -> str:
@@ -56,12 +56,12 @@ class Task:
 
     @property
     def priority(self) -> int:
-        """The lower, the sooner when time is short."""
+        """Tasks with a lower number come first if time is short."""
         return self.tier * PER_TIER + (self.round - 1) * PER_ROUND + min(len(self.changed), PER_ROUND - 1)
 
     @property
     def title(self) -> str:
-        """What a person calls it: what is measured, and every axis that the study names, also at its default."""
+        """Return a readable name: the measure, and every axis that the study names, also at its default."""
         if self.kind == "peaks":
             return f"peaks of {self.job.request['device']} with {self.job.environment.name}"
         what = () if self.kind == "run" else (self.kind,)
@@ -69,7 +69,7 @@ class Task:
 
 
 def names_of(kind: Measure, job: Job, method: str) -> tuple[str, str, str]:
-    """A task's id, that of its setup, and that of its setup whatever the batch."""
+    """Return the ids of a task, of its setup, and of its setup without the batch."""
     identity = job.identity
     method = method if kind == "layers" else ""
     requested = {axis: value for axis, value in identity.requested.items() if axis != "batch"}
@@ -84,7 +84,7 @@ def names_of(kind: Measure, job: Job, method: str) -> tuple[str, str, str]:
 
 @dataclass(kw_only=True, slots=True)
 class TaskStatus:
-    """What became of one task so far."""
+    """The status of one task."""
 
     task: Task
     state: TaskState = "waiting"
@@ -96,7 +96,7 @@ class TaskStatus:
 
     @property
     def is_settled(self) -> bool:
-        """Whether a call that goes on with the study leaves it alone."""
+        """Whether a call that resumes the study skips it."""
         return self.state in ("done", "failed", "pruned")
 
     def settle(self, state: TaskState, *, why: str = "", runs: tuple[str, ...] = ()) -> None:
@@ -137,7 +137,7 @@ class State:
     base: Mapping[str, Value] = field(default_factory=dict[str, Value])
     figures: Sequence[Mapping[str, Json]] = ()
     tasks: list[TaskStatus] = field(default_factory=list[TaskStatus])
-    addable: Sequence[str] = ()  # frameworks that it would measure too, were they installed
+    addable: Sequence[str] = ()  # frameworks that it would also measure if they were installed
     sameness: dict[str, dict[str, bool]] = field(default_factory=dict[str, dict[str, bool]])  # network, framework
 
     def count(self, *states: TaskState) -> int:
@@ -161,7 +161,7 @@ class State:
 
 
 class Earlier:
-    """`is_unfinished`: the same command was cut short, and is now gone on with."""
+    """`is_unfinished`: the same command was interrupted, and this call resumes it."""
 
     def __init__(self, state: StudyState | None, command: Sequence[str]) -> None:
         unfinished = state is not None and isinstance(state.finished_at, Absent) and state.command == list(command)
@@ -175,5 +175,5 @@ class Earlier:
         }
 
     def took_s(self, run: str) -> float | None:
-        """How long it took to measure this run, if the study did so."""
+        """Return how long this run took to measure, if the study measured it."""
         return self._took_s.get(run)

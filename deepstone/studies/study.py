@@ -1,4 +1,4 @@
-"""A study as data: what is measured, how often, in which order and within which time. Nothing here looks around."""
+"""A study as data: what is measured, how often, in which order and within which time. Pure."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ ORDERS: Final[tuple[Order, ...]] = ("random", "written")
 ONS: Final[tuple[On, ...]] = ("any", "cpu", "gpu")
 RERUNS: Final[tuple[Rerun, ...]] = ("never", "failed", "always")
 
-NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")  # the wall between a name and the file system
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")  # protects the file system from names that users give
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Effort:
-    """How hard each run tries. None stands for what the measure itself has by default."""
+    """The effort of each run. None: the default of the measure."""
 
     repetitions: int | None = None  # rounds, each a fresh process
     target_share: float = DEFAULT_TARGET_SHARE  # relative half width of the interval
     budget_s: float | None = None
     timeout_s: float = 900.0
-    phases: bool = True  # of runs: forward, backward and update apart, in steps of their own
+    phases: bool = True  # runs also time forward, backward and update, in separate steps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rules:
-    """`time_s` limits the whole study; None means as long as it takes."""
+    """`time_s` limits the whole study; None: no limit."""
 
     order: Order = "random"
     seed: int = 1
@@ -58,7 +58,7 @@ class Sweep:
     vary: Vary = "grid"
     exclude: tuple[Mapping[str, Value], ...] = ()
     effort: Effort
-    tier: int = 0  # a lower one is measured first, all its rounds, when time is short
+    tier: int = 0  # all rounds of a lower tier come first
     method: str = "both"  # of layers
     on: On = "any"  # which device `auto` takes, for these jobs to be planned
     where: str = ""  # the place in the file, for messages

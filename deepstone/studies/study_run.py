@@ -1,8 +1,8 @@
-"""A study under way: what the store already settles, what is left, in which order, and how long it will take.
+"""A study run: the tasks that the store already settles, the waiting ones, their order, and the estimated time.
 
-Rounds follow each other, and within a round the order is random: what a machine does over the hours then meets every
-setup alike, and setups can be compared round by round. What must fail is not tried: a larger batch after one that ran
-out of memory, another round of the unsupported.
+Rounds follow each other, and within a round the order is random: slow changes of the machine then affect all setups
+alike, and setups can be compared round by round. Tasks that must fail are not tried: a larger batch after one that ran
+out of memory, another round of an unsupported setup.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from deepstone.studies.study import Rerun, Rules
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """How a study is run this time. `time_s` limits this call; None means as long as it takes."""
+    """The options of this call. `time_s` limits this call; None: no limit."""
 
     command: tuple[str, ...]
     resume: str
@@ -34,7 +34,7 @@ class Call:
 
 
 class StudyRun:
-    """`state` is true at any moment. Without a store there is nothing but the plan, which is enough for a dry run."""
+    """`state` is always up to date. Without a store there is only the plan, which is enough for a dry run."""
 
     def __init__(self, plan: Plan, store: Store | None, call: Call) -> None:
         self._call = call
@@ -60,7 +60,7 @@ class StudyRun:
 
     @property
     def left_s(self) -> float:
-        """About how long what waits will take."""
+        """Estimate the time of the waiting tasks."""
         return sum(status.estimate_s for status in self.state.tasks if status.state == "waiting")
 
     @property
@@ -75,7 +75,7 @@ class StudyRun:
         return None if self._call.time_s is None else self._call.time_s - self.sameness_s
 
     def queue(self) -> list[TaskStatus]:
-        """What fits into the time in its order, and after it the rest by priority, should there be time after all."""
+        """Return the tasks that fit into the time, in order, then the rest by priority in case there is time left."""
         left = [status for status in self.state.tasks if not status.is_settled]
         chosen = self._chosen(left)
         rest = [status for status in left if status.task.id not in chosen]
@@ -85,7 +85,7 @@ class StudyRun:
         ]
 
     def foresee(self) -> list[TaskStatus]:
-        """The queue, with those marked as left out that there will be no time for, by the estimates."""
+        """Return the queue, and mark as left out the tasks that do not fit into the time by the estimates."""
         queue = self.queue()
         chosen = self._chosen(queue)
         for status in queue:
@@ -97,7 +97,7 @@ class StudyRun:
         return self._pruner.why_hopeless(status.task)
 
     def settled_by_others(self, status: TaskStatus) -> bool:
-        """Whether another process has stored it since; then that settles it."""
+        """Settle a task that another process has stored since; return whether there was one."""
         newer = None if self._known is None else self._known.newer(status.task)
         if newer is not None:
             self.settle(status, newer)
@@ -108,14 +108,14 @@ class StudyRun:
         why = "" if performed.outcome == "ok" else f"{performed.outcome}: {performed.reason}"
         status.settle(_state_of(performed.outcome), why=why, runs=(performed.id,))
 
-    def tell_why_pruned(self) -> None:
-        """By all that is known in the end: what is said of a task must not depend on when it was given up."""
+    def update_prune_reasons(self) -> None:
+        """Renew the reasons at the end, so that they do not depend on when a task was pruned."""
         for status in self.state.tasks:
             if status.state == "pruned" and not status.runs:
                 status.why = self.why_hopeless(status)
 
     def measured(self, status: TaskStatus, performed: Performed, took_s: float) -> None:
-        """Settles it, and expects of its like what it took."""
+        """Settle a task, and estimate similar tasks from its time."""
         self.settle(status, performed)
         status.took_s = took_s
         if performed.outcome == "ok":
@@ -130,7 +130,7 @@ class StudyRun:
         return most_informative([status.task for status in left], estimates_s, time_s)
 
     def _settle_known(self, earlier: Earlier) -> None:
-        """By what the store has, as far as the policy lets it count."""
+        """Settle tasks from the store, as far as the policy allows."""
         for status in self.state.tasks:
             task = status.task
             performed = None if task.hopeless or self._known is None else self._known.best(task)
@@ -160,14 +160,14 @@ class StudyRun:
 
 
 def _state_of(outcome: str) -> TaskState:
-    """What a framework cannot do is no failure of the study."""
+    """A limitation of a framework is not a failure of the study."""
     if outcome == "ok":
         return "done"
     return "pruned" if outcome == "unsupported" else "failed"
 
 
 def in_order(tasks: Sequence[Task], rules: Rules) -> list[Task]:
-    """Tier by tier, round by round; the same for the same tasks and seed, so that a study goes on as it would have."""
+    """Order tasks by tier and round. The same tasks and seed give the same order, so that a study can resume."""
     ordered: list[Task] = []
     for (tier, round), members in groupby(sorted(tasks, key=_block), key=_block):
         block = list(members)
@@ -179,7 +179,7 @@ def in_order(tasks: Sequence[Task], rules: Rules) -> list[Task]:
 
 
 def most_informative(tasks: Sequence[Task], estimates_s: Mapping[str, float], time_s: float) -> set[str]:
-    """The ids of those that fit into the time, by priority; a smaller one may fit where a larger one does not."""
+    """Return the ids of the tasks that fit into the time, by priority; a shorter one may fit if a longer does not."""
     chosen: set[str] = set()
     for task in sorted(tasks, key=lambda task: task.priority):
         if estimates_s[task.id] <= time_s:
@@ -193,10 +193,10 @@ def _block(task: Task) -> tuple[int, int]:
 
 
 class Pruner:
-    """Learns from outcomes; the order of learning does not matter."""
+    """Learns from outcomes, in any order."""
 
     def __init__(self) -> None:
-        self._smallest_oom: dict[str, int] = {}  # by setup, whatever the batch
+        self._smallest_oom: dict[str, int] = {}  # by setup without the batch
         self._unsupported: dict[str, str] = {}  # by setup
 
     def learn(self, task: Task, outcome: str, reason: str) -> None:
@@ -207,7 +207,7 @@ class Pruner:
             self._unsupported[task.setup] = reason
 
     def why_hopeless(self, task: Task) -> str:
-        """Why it cannot succeed, or nothing."""
+        """Return why the task cannot succeed, or an empty text."""
         if task.hopeless:
             return task.hopeless
         if task.setup in self._unsupported:

@@ -1,6 +1,6 @@
-"""On which line each key and each entry of a list stands in a TOML file: `tomllib` gives values without their places.
+"""Finds the line of each key and list entry in a TOML file, because `tomllib` returns values without their lines.
 
-The text is known to be TOML, since `tomllib` has read it; so this looks only for where things begin and end.
+The text is valid TOML, since `tomllib` has read it; so this scanner only searches for starts and ends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Place: TypeAlias = tuple[str | int, ...]  # ("jobs", 0, "batch", 2): the third b
 _BLANK: Final = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _SCALAR: Final = re.compile(r"[^,\]}#\n]*")
-# The longest quotes first: a text of several lines begins with what looks like an empty one.
+# The longest quotes first: a multi-line string starts with what looks like an empty string.
 _STRINGS: Final = (
     re.compile(r'"""(?:[^\\]|\\.)*?"{3,5}', re.DOTALL),
     re.compile(r"'''.*?'{3,5}", re.DOTALL),
@@ -24,7 +24,7 @@ _STRINGS: Final = (
 
 
 def places(text: str) -> dict[Place, int]:
-    """The line, from 1, of every key, table and entry of a list."""
+    """Return the line, from 1, of every key, table and list entry."""
     return _Scanner(text.replace("\r\n", "\n")).scan()
 
 
@@ -61,7 +61,7 @@ class _Scanner:
         return place
 
     def _entered(self, place: Place, line: int) -> Place:
-        """Into the last of an array of tables, where it is one."""
+        """Enter the last table if this is an array of tables."""
         self._lines.setdefault(place, line)
         if place in self._lengths:
             place = (*place, self._lengths[place] - 1)
@@ -120,7 +120,7 @@ class _Scanner:
         raise AssertionError(f"no key or text at line {self._line}, though the file is TOML")
 
     def _skip(self) -> bool:
-        """Over blanks and comments; whether anything is left."""
+        """Skip blanks and comments; return whether anything is left."""
         self._at = self._matched(_BLANK)
         return self._at < len(self._text)
 

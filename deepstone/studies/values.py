@@ -1,4 +1,4 @@
-"""The values of one axis as a study gives them: a list, or a range, with words for what only the machine knows."""
+"""The values of one axis in a study: a list or a range, with words for values that depend on the machine."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WORD_FORM: Final = re.compile(rf"({CORES}|{BUSY})(?:([*/])([1-9][0-9]{{0,3}}))?
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Here:
-    """What the words stand for on this machine."""
+    """The meaning of the words on this machine."""
 
     cores: int
     frameworks: tuple[str, ...]
@@ -40,7 +40,7 @@ class Listed:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Range:
-    """From `start` to `stop` in steps, or each `times` the one before. The number of cores is always among them."""
+    """From `start` to `stop` in steps, or each `times` the previous one. The number of cores is always included."""
 
     start: int
     stop: int | None  # None: the number of cores
@@ -51,7 +51,7 @@ class Range:
         return here.cores if self.stop is None else self.stop
 
     def count(self, here: Here) -> int:
-        """How many there are, without making them."""
+        """Return how many there are, without making them."""
         last = self.last(here)
         if last < self.start:
             return 1 if self.stop is None else 0
@@ -60,7 +60,7 @@ class Range:
             end = self.start + (regular - 1) * self.step
         else:
             regular = int(math.log(last / self.start, self.times)) + 1
-            while self.start * self.times**regular <= last:  # the logarithm may fall short of a whole number
+            while self.start * self.times**regular <= last:  # the logarithm may be rounded down below a whole number
                 regular += 1
             while self.start * self.times ** (regular - 1) > last:
                 regular -= 1
@@ -98,7 +98,7 @@ def _number(value: Value, here: Here) -> Value:
 
 
 def parse_value(axis: str, given: object) -> Value:
-    """One value of an axis; UsageError in one line when it is none."""
+    """Parse one value of an axis. Raises UsageError if it is invalid."""
     if isinstance(given, bool) or not isinstance(given, str | int):
         raise UsageError(f"{axis}: a value is text or a whole number, not {brief(given)}")
     if given in FRAMEWORK_WORDS and axis == "framework":
@@ -110,7 +110,7 @@ def parse_value(axis: str, given: object) -> Value:
 
 
 def parse_range(axis: str, given: Mapping[str, object]) -> Range:
-    """A range of an axis that counts; UsageError in one line when it is none."""
+    """Parse a range of a count axis. Raises UsageError if it is invalid."""
     if AXES[axis].type != "count":
         raise UsageError(f"{axis}: takes no range; list its values")
     unknown = next((key for key in given if key not in RANGE_KEYS), None)
@@ -133,12 +133,12 @@ def parse_range(axis: str, given: Mapping[str, object]) -> Range:
 
 
 def count(values: Values, here: Here) -> int:
-    """How many values there are here, at most; a range is not written out for it."""
+    """Return an upper bound on the number of values here, without expanding ranges."""
     return values.count(here) if isinstance(values, Range) else len(resolve(values, here))
 
 
 def resolve(values: Values, here: Here) -> tuple[Value, ...]:
-    """The values on this machine, each once, in the order in which they were written."""
+    """Return the values on this machine, each once, in their order."""
     if isinstance(values, Range):
         return tuple(values.values(here))
     found: dict[Value, None] = {}
@@ -153,7 +153,7 @@ def resolve(values: Values, here: Here) -> tuple[Value, ...]:
 
 
 def _bound(axis: str, key: str, given: object) -> int:
-    """An end of a range must itself be a value of the axis."""
+    """Check that an end of a range is a value of the axis."""
     value = AXES[axis].parse(str(_whole(axis, key, given, least=0)))
     assert isinstance(value, int)
     return value
@@ -167,6 +167,6 @@ def _whole(axis: str, key: str, given: object, *, least: int) -> int:
 
 
 def brief(given: object) -> str:
-    """A value as a message shows it."""
+    """Format a value for a message."""
     text = repr(given)
     return text if len(text) <= 60 else f"{text[:60]}…"
