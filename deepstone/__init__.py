@@ -10,7 +10,7 @@ __version__ = "0.1.0"
 
 
 def open(store: "str | PathLike[str] | None" = None) -> "Results":
-    """What a store holds, for notebooks: `deepstone.open().to_pandas()`. Imported when asked for: workers never do."""
+    """Open a store for notebooks: `deepstone.open().to_pandas()`. Imported lazily: workers never need it."""
     from deepstone.notebook import open_results
 
     return open_results(store)

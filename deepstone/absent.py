@@ -1,4 +1,4 @@
-"""What could not be measured, with the reason why: records hold this instead of null, zero or a guess."""
+"""A value that could not be measured, with the reason: records have this instead of null, zero or a guess."""
 
 from __future__ import annotations
 

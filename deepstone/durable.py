@@ -1,4 +1,4 @@
-"""What must not be cut in half: names and files survive a power cut whole, and cleaning up waits for no signal."""
+"""Durable operations: names and files survive a power cut whole, and signals do not interrupt cleaning up."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 _NAMES_SHOWN: Final = 30
 _LEAST_BEGINNING: Final = 3  # characters of a name by which one may mean it
 _AS_NEAR: Final = 0.2  # in similarity: a name that is further from the nearest one is not proposed beside it
-# What to do about what the operating system refuses.
+# Remedies for errors of the operating system.
 _REMEDIES: Final = {
     errno.ENOSPC: "make room, or {elsewhere}",
     errno.EDQUOT: "make room in your quota, or {elsewhere}",
@@ -69,7 +69,7 @@ class MissingError(DeepstoneError):
 
 
 def shown(text: str) -> str:
-    """What a user gave, as it can stand in a message of one line: with its control characters spelt out."""
+    """Format a user's input for a message of one line: escape control characters."""
     return text if text.isprintable() else repr(text)
 
 
@@ -98,12 +98,12 @@ def reason(error: OSError) -> str:
 
 
 def remedy(error: OSError, elsewhere: str) -> str:
-    """What to do; `elsewhere` is how to name another place."""
+    """Return the remedy; `elsewhere` says how to name another place."""
     return _REMEDIES.get(error.errno or 0, "see to it, or {elsewhere}").format(elsewhere=elsewhere)
 
 
 def out_of_descriptors(error: Exception) -> bool:
-    """Whether this process may open no more files. A module that cannot be loaded for it tells so in words alone."""
+    """Whether this process may open no more files. A failed import reports this only in its message."""
     if isinstance(error, OSError) and error.errno in _NO_DESCRIPTORS:
         return True
     return isinstance(error, ImportError) and os.strerror(errno.EMFILE) in str(error)

@@ -36,7 +36,7 @@ class Results:
     store: Store
 
     def runs(self, **filters: object) -> list[dict[str, Json]]:
-        """Whole records as JSON, oldest first, as docs/records.md describes them."""
+        """Return whole records as JSON, oldest first, as docs/records.md describes them."""
         return [record.to_json() for record in self.records(**filters)]
 
     def records(self, **filters: object) -> list[Record]:
@@ -48,7 +48,7 @@ class Results:
         return records
 
     def findings(self, kind: str | None = None) -> list[dict[str, Json]]:
-        """What was found besides runs: layers, convolutions, memory, peaks; all of them, or those of one kind."""
+        """Return findings: layers, convolutions, memory, peaks; all of them, or those of one kind."""
         return [finding.to_json() for finding in self.store.findings.list(kind)]
 
     def to_pandas(self, **filters: object) -> Any:

@@ -39,7 +39,7 @@ def environment_of(framework: str) -> Environment:
         return find_environment(framework)
     except MissingError as error:
         cannot = framework in _AS_ROOT and os.geteuid() != 0
-        asked_for = framework in _ALWAYS or os.environ.get(_ALL_OF_THEM)
-        if framework in (*LEGACY, *FURTHER, *FORWARD_ONLY) and (cannot or not asked_for):
+        matches_axes = framework in _ALWAYS or os.environ.get(_ALL_OF_THEM)
+        if framework in (*LEGACY, *FURTHER, *FORWARD_ONLY) and (cannot or not matches_axes):
             pytest.skip(f"{error}; `make legacy` tries it")
         pytest.fail(f"{error}, or run `make environments`")

@@ -1,1 +1,1 @@
-"""What records mean: contrasts between runs, charts, plain sentences."""
+"""Interprets records: contrasts between runs, charts, plain sentences."""

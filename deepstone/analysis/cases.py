@@ -1,4 +1,4 @@
-"""One case: one workload in one setup on one machine, over all rounds, and what was measured of it."""
+"""A case is one workload in one setup on one machine, over all rounds, with its measurements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DISTURBANCES: Final = frozenset({"other_load", "background_load", "cpu_steal", "
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Case:
-    """`good`: the newest run that went well of each round, by round. `failed`: the newest of the rounds without one."""
+    """`good`: the newest successful run of each round, by round. `failed`: the newest run of rounds without one."""
 
     key: str
     good: tuple[Record, ...]
@@ -29,7 +29,7 @@ class Case:
 
     @property
     def record(self) -> Record:
-        """One that tells what all of them share."""
+        """Return one record, for the fields that all share."""
         return next(iter((*self.good, *self.failed)))
 
     @property
@@ -38,7 +38,7 @@ class Case:
 
     @property
     def runs(self) -> tuple[str, ...]:
-        """What its speed rests on; where there is none, what failed."""
+        """Return the runs of its speed; if there is none, the failed runs."""
         return tuple(record.id for record in self.good or self.failed)
 
     @property
@@ -47,7 +47,7 @@ class Case:
 
     @property
     def samples_per_s(self) -> Quantity | Absent:
-        """Over rounds the interval is across them, else the run's own, which `interval` names."""
+        """Return the speed. With several rounds the interval is across rounds, else the run's own (see `interval`)."""
         rates = [rate_of(record) for record in self.good]
         if not rates:
             return Absent(self.why_not)
@@ -55,7 +55,7 @@ class Case:
 
     @property
     def interval(self) -> str:
-        """What the interval of the speed covers."""
+        """Return what the interval of the speed covers."""
         if len(self.good) > 1:
             return ACROSS_ROUNDS
         summary = self.good[0].summary if self.good else None
@@ -64,7 +64,7 @@ class Case:
 
     @property
     def is_thin(self) -> bool:
-        """Whether its speed has no interval, or one that is itself a guess: one run of a few samples."""
+        """Whether its speed has no interval, or an unreliable one: one run of a few samples."""
         if len(self.good) != 1:
             return False
         rate = rate_of(self.good[0])
@@ -72,19 +72,19 @@ class Case:
 
     @property
     def is_disturbed(self) -> bool:
-        """Whether others had part of the machine in any of its runs."""
+        """Whether others used the machine during any of its runs."""
         return bool(DISTURBANCES & set(self.doubts))
 
     @property
     def why_not(self) -> str:
-        """Why there is no speed: the outcome and its reason."""
+        """Return why there is no speed: the outcome and its reason."""
         if self.good:
             return ""
         return failure_of(self.failed[0])
 
 
 def cases(records: Iterable[Record]) -> list[Case]:
-    """One for each case, in the order in which they first come."""
+    """Group records into cases, in the order of their first record."""
     found: dict[str, list[Record]] = {}
     for record in records:
         found.setdefault(case_key(record), []).append(record)
@@ -92,7 +92,7 @@ def cases(records: Iterable[Record]) -> list[Case]:
 
 
 def case_key(record: Record) -> str:
-    """What all rounds of a case share: everything that names a job but the round."""
+    """Return the key of a case: everything that names a job, except the round."""
     return canonical_json({**canonical_identity(record.identity).to_json(), "repetition": 0})
 
 
@@ -104,24 +104,24 @@ def is_measured(record: Record) -> bool:
 
 
 def rate_of(record: Record) -> Quantity:
-    """Images per second of a run that is measured."""
+    """Return the images per second of a measured run."""
     assert not isinstance(record.summary, Absent)
     return record.summary.samples_per_s
 
 
 def failure_of(record: Record) -> str:
-    """Of a run without a speed: the outcome and its reason."""
+    """Return the outcome and reason of a run without a speed."""
     reason = "no reason was kept" if isinstance(record.failure, Absent) else record.failure.reason
     return f"{record.outcome}: {reason}"
 
 
 def when(record: Record) -> tuple[str, int]:
-    """The order of runs: by their start and, of one job, by their attempt."""
+    """Return the sort key of runs: by start and, for one job, by attempt."""
     return record.started_at, attempt_of(record.id)
 
 
 def _case(key: str, runs: Sequence[Record]) -> Case:
-    """A repeated round counts once, by its newest attempt, whichever way that came out: no best of several."""
+    """A repeated round counts once, by its newest attempt, whatever its result: there is no best of several."""
     good: dict[int, Record] = {}
     failed: dict[int, Record] = {}
     for record in sorted(runs, key=when):
@@ -135,7 +135,7 @@ def _case(key: str, runs: Sequence[Record]) -> Case:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measure:
-    """What a figure can show of a case: its unit, and how it comes out of records."""
+    """A value of a case that a figure can show: its unit, and how to compute it from records."""
 
     name: str
     label: str
@@ -158,7 +158,7 @@ def _flops_per_s(case: Case) -> Quantity | Absent:
 
 
 def _share_of_peak(case: Case) -> Quantity | Absent:
-    """Of the matrix product that the runs themselves were held against; its own interval is not in the records."""
+    """Return the share of the matrix product in the records; its own interval is not recorded."""
     rate = _flops_per_s(case)
     peaks = [_peak_of(record) for record in case.good]
     known = [peak for peak in peaks if peak > 0]
@@ -178,7 +178,7 @@ def _peak_bytes(case: Case) -> Quantity | Absent:
         return Absent(case.why_not or "memory was not read")
     middle = sorted(values)[len(values) // 2]
     if len(values) == 1:
-        return Quantity.alone(middle)
+        return Quantity.without_interval(middle)
     return Quantity.of(median=middle, low=min(values), high=max(values), n=len(values))
 
 
@@ -188,7 +188,7 @@ def _bytes_of(record: Record) -> float | None:
 
 
 def measured_bytes(record: Record) -> dict[str, int]:
-    """Every peak of memory that is known."""
+    """Return every known memory peak."""
     if isinstance(record.memory, Absent):
         return {}
     return {name: value for name, value in record.memory.items() if not isinstance(value, Absent)}
@@ -222,12 +222,12 @@ _BY_NAME: Final[dict[str, Measure]] = {measure.name: measure for measure in _DEC
 
 
 def measure_named(name: str) -> Measure:
-    """One of those that a figure may ask for."""
+    """Return a measure that a figure may request, by name."""
     return _BY_NAME[name]
 
 
 def joules_per_sample(case: Case) -> Quantity | Absent:
-    """Across rounds where there are several; else the bounds are the resolution of the meter."""
+    """With several rounds the interval is across rounds; otherwise it is the resolution of the meter."""
     found = [energy for record in case.good if (energy := _joules_per_sample(record)) is not None]
     if not found:
         return Absent("no run has it")

@@ -1,8 +1,8 @@
-"""The points of a chart: which cases a figure shows, where each stands on x, and the series it belongs to.
+"""The points of a chart: which cases a figure shows, their position on x, and their series.
 
-What the figure does not name has the value of the base, so a study that varies one factor at a time gives a chart for
-each factor. Networks, frameworks and machines that the figure does not tell apart become series of their own, and so do
-setups that would fall on one spot: nothing is merged.
+Axes that the figure does not name have the value of the base, so a study that varies one factor at a time gives a chart
+for each factor. Networks, frameworks and machines that the figure does not name become separate series, and so do
+setups that would have the same point: nothing is merged.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ _PANEL_NAMES: Final = {"train": "training", "gradient": "forward and backward"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SeriesPoint:
-    """One point, or the gap where it would be: then `y` is absent, with the reason.
+    """One point or gap; in a gap `y` is absent, with the reason.
 
-    `label` stands beside the point. `apart`: no line of its series leads through it. `panel` is the name of its part of
-    the figure, where that has several.
+    `label` is the text at the point. `apart`: the line of its series skips it. `panel` is the name of its part of the
+    figure, if there are several.
     """
 
     series: str
@@ -68,12 +68,12 @@ class SeriesPoint:
         )
 
     def gap(self, why: str) -> ChartGap:
-        told = f"{self.label}: {why}" if self.label else why
-        return ChartGap(series=self.series, x=self.x, why=told, panel=self.panel or None)
+        text = f"{self.label}: {why}" if self.label else why
+        return ChartGap(series=self.series, x=self.x, why=text, panel=self.panel or None)
 
 
 def chart_points(request: FigureRequest, found: Sequence[Star]) -> list[SeriesPoint]:
-    """Every case that the figure shows, with its value or why there is none."""
+    """Return every case that the figure shows, with its value or the reason why there is none."""
     if request.form == "ratios":
         return _ratio_points(request, found)
     return _year_points(request, found) if request.x == YEAR else _axis_points(request, found)
@@ -98,8 +98,8 @@ def _axis_points(request: FigureRequest, found: Sequence[Star]) -> list[SeriesPo
     places = (*implied, *request.series)
     placed: dict[tuple[str, str, str | int], SeriesPoint] = {}
     for case in chosen:
-        alone = request.title if request.x == MODEL else labels.label(case, MODEL)
-        series = ", ".join(labels.label(case, place) for place in places) or alone
+        single_name = request.title if request.x == MODEL else labels.label(case, MODEL)
+        series = ", ".join(labels.label(case, place) for place in places) or single_name
         x = _x(request, case, labels)
         panel = _panel_of(request, case, labels)
         if (panel, series, x) in placed:
@@ -115,7 +115,8 @@ def _chosen_cases(request: FigureRequest, found: Sequence[Star]) -> list[Case]:
 
 
 def _order_of_frameworks(case: Case) -> tuple[int, tuple[int, ...], str, bool]:
-    """As they are offered, the newest version first, so that a figure does not depend on what was measured first."""
+    """Sort frameworks in their fixed order, the newest version first, so that the order of measurement has no
+    effect."""
     framework, release = str(value_of(case.record, FRAMEWORK)), release_of(case.record)
     newest_first = tuple(-number for number in newness(release))
     trains_later = case.record.workload.phase != "train"
@@ -123,16 +124,15 @@ def _order_of_frameworks(case: Case) -> tuple[int, tuple[int, ...], str, bool]:
 
 
 def _panel_of(request: FigureRequest, case: Case, labels: _Labels) -> str:
-    """What stands above its panel; nothing where there is one alone."""
+    """Return the title of its panel; empty if there is only one."""
     label = labels.label(case, request.panels) if request.panels else ""
     return _PANEL_NAMES.get(label, label)
 
 
 def _chosen_of(request: FigureRequest, star: Star) -> list[Case]:
-    """The base and what differs from it in axes that the figure names, as far as the filters let it through.
+    """Return the base and the cases that differ from it in axes that the figure names, if they pass the filters.
 
-    Frameworks and phases that are named share one base. Otherwise each framework has its own, and the main phase alone
-    is shown.
+    Named frameworks and phases share one base. Otherwise each framework has its own, and only the main phase is shown.
     """
     if PHASE not in request.named and not star.in_main_phase:
         return []
@@ -146,7 +146,7 @@ def _chosen_of(request: FigureRequest, star: Star) -> list[Case]:
 
 
 def _no_setting(case: Case, base: Case) -> set[str]:
-    """Frameworks become series by themselves, and so do versions of one that were asked for by name."""
+    """Frameworks are separate series, and so are versions of a framework that were requested by name."""
     by_version = asked_framework(case.record) != asked_framework(base.record)
     return {FRAMEWORK, ENVIRONMENT} if by_version else {FRAMEWORK}
 
@@ -163,7 +163,7 @@ def _text(case: Case, place: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Labels:
-    """Names that tell apart what is shown together: machines of one name, versions of one framework."""
+    """Unique names for the cases of a figure: machines of one name, versions of one framework."""
 
     machines: Mapping[tuple[str, str], str]
     versions: Mapping[str, set[str]]
@@ -185,18 +185,18 @@ class _Labels:
 
 
 def _x(request: FigureRequest, case: Case, labels: _Labels) -> str | int:
-    if request.x == MODEL:  # the base may have another batch for each network, and a speed without it says little
+    if request.x == MODEL:  # the base may have another batch for each network, and a speed means little without it
         return f"{case.model}, batch {case.record.workload.batch}"
     value = value_of(case.record, request.x) if request.counts else ""
     return value if isinstance(value, int) else labels.label(case, request.x)
 
 
 def _year_points(request: FigureRequest, found: Sequence[Star]) -> list[SeriesPoint]:
-    """One for each version of each framework, by year of release. A variant of a version, such as a vendor's build,
-    stands apart from the line: it did not follow the version before it."""
+    """Return a point for each version of each framework, by year of release. A variant, such as a vendor's build, is
+    not part of the line: it is not the successor of the previous version."""
     chosen = sorted(_chosen_cases(request, found), key=_order_of_frameworks)
     labels = _Labels.of(chosen)
-    told_apart = [
+    distinguished = [
         place
         for place, values in ((MODEL, {case.model for case in chosen}), (MACHINE, labels.machines))
         if len(values) > 1 and place != request.panels
@@ -206,7 +206,7 @@ def _year_points(request: FigureRequest, found: Sequence[Star]) -> list[SeriesPo
             series=", ".join(
                 [
                     str(value_of(case.record, FRAMEWORK)),
-                    *(labels.label(case, place) for place in (*told_apart, *request.series) if place != FRAMEWORK),
+                    *(labels.label(case, place) for place in (*distinguished, *request.series) if place != FRAMEWORK),
                 ]
             ),
             x=year,
@@ -223,7 +223,7 @@ def _year_points(request: FigureRequest, found: Sequence[Star]) -> list[SeriesPo
 
 
 def without_year(request: FigureRequest, found: Sequence[Star]) -> dict[str, list[str]]:
-    """The names of those whose year is not known, by the reason."""
+    """Return the names of cases without a known year, by the reason."""
     missing: dict[str, list[str]] = {}
     for case in _chosen_cases(request, found):
         year = year_of(case.record)
@@ -234,9 +234,9 @@ def without_year(request: FigureRequest, found: Sequence[Star]) -> dict[str, lis
 
 
 def _ratio_points(request: FigureRequest, found: Sequence[Star]) -> list[SeriesPoint]:
-    """Every setup against the base it was varied from, the fastest first; what could not be compared last, as gaps."""
-    telling = [star for star in found if _compared(request, star)]
-    rows = [row for star in telling for row in _ratio_points_of(request, star, _series_name(star, telling))]
+    """Return the ratio of every setup to its base, the fastest first; setups without a ratio come last, as gaps."""
+    comparable = [star for star in found if _compared(request, star)]
+    rows = [row for star in comparable for row in _ratio_points_of(request, star, _series_name(star, comparable))]
     return sorted(rows, key=lambda row: -row.y.median if not isinstance(row.y, Absent) else 0)
 
 
@@ -271,7 +271,7 @@ def _passes(request: FigureRequest, axis: str, value: object) -> bool:
 
 
 def _series_name(star: Star, found: Sequence[Star]) -> str:
-    """The network, and whatever else tells the stars apart."""
+    """Name a series by the network, and by whatever else distinguishes the stars."""
     machines = machine_names(other.base.record for other in found)
     words = [star.model]
     words += [star.phase] if len({other.phase for other in found}) > 1 else []

@@ -1,4 +1,4 @@
-"""From records to the data of figures: the ones that a study asks for, and those that any bag of records gives."""
+"""Builds the data of figures from records: those that a study requests, and default ones for any records."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ _LOG_FROM: Final = 50.0  # a span beyond which small values would vanish on a li
 def chart(
     figure: Mapping[str, object], records: Iterable[Record], base: Mapping[str, Value] | None = None
 ) -> Chart | Absent:
-    """The data of one figure of a study. UsageError where the entry is wrong, absent where no record fits it."""
+    """Return the data of one figure of a study, absent if no record fits. Raises UsageError if the entry is invalid."""
     return _chart(read_figure(figure), stars(cases(records), base))
 
 
 def charts(
     figures: Iterable[Mapping[str, object]], records: Iterable[Record], base: Mapping[str, Value] | None = None
 ) -> list[Chart]:
-    """All figures of a study that its records can fill so far."""
+    """Return all figures of a study for which there are records."""
     return _filled(figures, stars(cases(records), base))
 
 
 def default_charts(records: Iterable[Record], base: Mapping[str, Value] | None = None) -> list[Chart]:
-    """What a report shows of records that no study asked for: each kind of figure that they can fill."""
+    """Return the charts of a report without a study: each kind of figure for which there are records."""
     found = stars(cases(records), base)
     return _filled(_default_figures(found), found)
 
 
 def _default_figures(found: Sequence[Star]) -> Iterator[dict[str, object]]:
-    """Entries as a study has them: speeds, what settings change, frameworks, years, batch sizes."""
+    """Yield entries as in a study file: speeds, effects of settings, frameworks, years, batch sizes."""
     several_machines = len({machine_key(star.base.record) for star in found}) > 1
     series = ["machine", "phase"] if several_machines else "phase"
     yield {"name": "speed", "title": "Images per second", "form": "bars", "x": "model", "series": series}
@@ -66,16 +66,16 @@ def _filled(figures: Iterable[Mapping[str, object]], found: Sequence[Star]) -> l
 
 def _chart(request: FigureRequest, found: Sequence[Star]) -> Chart | Absent:
     models = request.filters.get(MODEL)
-    wanted = [star for star in found if models is None or star.model in models]
-    every = chart_points(request, wanted)
+    shown_stars = [star for star in found if models is None or star.model in models]
+    every = chart_points(request, shown_stars)
     points = [one for one in every if not isinstance(one.y, Absent)]
     gaps = [(one, one.y.reason) for one in every if isinstance(one.y, Absent)]
     if not points:
-        return Absent(f"nothing was measured: {gaps[0][1]}" if gaps else _why_empty(request, wanted))
+        return Absent(f"nothing was measured: {gaps[0][1]}" if gaps else _why_empty(request, shown_stars))
     if request.form != "ratios" and request.x in AXES and len({one.x for one in every}) == 1:
         return Absent(f"only {request.x}={every[0].x} was measured, so there is nothing to hold it against")
     shown = points[:MOST_POINTS]
-    records = {record.id: record for star in wanted for case in star.all for record in case.good}
+    records = {record.id: record for star in shown_stars for case in star.all for record in case.good}
     used = [records[run] for one in shown for run in one.runs]
     return Chart(
         schema=1,
@@ -89,9 +89,9 @@ def _chart(request: FigureRequest, found: Sequence[Star]) -> Chart | Absent:
         series=_series(shown),
         gaps=[one.gap(why) for one, why in gaps[:MOST_POINTS]],
         caption=[
-            *_caption(request, wanted, used),
-            *_years(request, wanted),
-            *_unseen(shown, gaps),
+            *_caption(request, shown_stars, used),
+            *_years(request, shown_stars),
+            *_hidden_gaps(shown, gaps),
             *_left_out(len(points)),
         ],
         commands=_commands(request, used)[:MOST_COMMANDS],
@@ -99,7 +99,7 @@ def _chart(request: FigureRequest, found: Sequence[Star]) -> Chart | Absent:
 
 
 def _commands(request: FigureRequest, used: Sequence[Record]) -> list[str]:
-    """Each once. Those of a figure of frameworks differ in the framework alone, and one command takes several."""
+    """Return each command once. Commands that differ only in the framework are merged into one."""
     if request.x not in (YEAR, FRAMEWORK):
         return list(dict.fromkeys(shlex.join(record.command) for record in used))
     frameworks: dict[tuple[str, ...], dict[str, None]] = {}
@@ -128,7 +128,7 @@ def _series(points: Sequence[SeriesPoint]) -> list[ChartSeries]:
 
 
 def _ordered(points: list[SeriesPoint]) -> list[SeriesPoint]:
-    """Along x where x is a number, as they came where it is a name. Versions of one year follow each other."""
+    """Sort by x if it is a number; keep the order if it is a name. Versions of one year follow each other."""
     if all(isinstance(one.x, int) for one in points):
         oldest_first = points[::-1]  # frameworks come with the newest version first
         return sorted(oldest_first, key=lambda one: (int(one.x), one.apart))
@@ -182,28 +182,28 @@ def _caption(request: FigureRequest, found: Sequence[Star], used: Sequence[Recor
 
 
 def _base_in_words(request: FigureRequest, star: Star) -> str:
-    """As one would type it: the network, the batch, and what is not at its default, but for what a figure of frameworks
-    shows anyway."""
-    told = request.named if request.x in (YEAR, FRAMEWORK) else frozenset[str]()
-    asked = star.base.record.setup.requested
+    """Return the base as a command has it: the network, the batch, and values that are not defaults, except those that
+    a figure of frameworks shows anyway."""
+    shown = request.named if request.x in (YEAR, FRAMEWORK) else frozenset[str]()
+    requested = star.base.record.setup.requested
     words = [
         f"{axis}={value}"
-        for axis, value in asked.items()
-        if axis not in told and (axis == "batch" or (axis in AXES and value != AXES[axis].default))
+        for axis, value in requested.items()
+        if axis not in shown and (axis == "batch" or (axis in AXES and value != AXES[axis].default))
     ]
     return " ".join([star.model, *words])
 
 
 def _years(request: FigureRequest, found: Sequence[Star]) -> list[str]:
-    """Who is missing from a figure by years, by name."""
+    """Name the cases that are missing from a figure by years."""
     missing = without_year(request, found) if request.x == YEAR else {}
     return [f"Left out: {', '.join(names)} ({reason})." for reason, names in missing.items()]
 
 
-def _unseen(shown: Sequence[SeriesPoint], gaps: Sequence[tuple[SeriesPoint, str]]) -> list[str]:
-    """Those with a name that nothing in the figure tells of: a gap is drawn only beside points of its own series."""
-    seen = {(one.panel, one.series) for one in shown}
-    return [f"{one.label}: {why}" for one, why in gaps if one.label and (one.panel, one.series) not in seen]
+def _hidden_gaps(shown: Sequence[SeriesPoint], gaps: Sequence[tuple[SeriesPoint, str]]) -> list[str]:
+    """List labelled gaps that the figure does not show: a gap appears only next to points of its own series."""
+    visible = {(one.panel, one.series) for one in shown}
+    return [f"{one.label}: {why}" for one, why in gaps if one.label and (one.panel, one.series) not in visible]
 
 
 def _left_out(points: int) -> list[str]:

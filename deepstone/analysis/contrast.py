@@ -1,4 +1,4 @@
-"""In which axes two runs differ, and how much faster one setup is than another, where stored records show it.
+"""The axes in which two runs differ, and the speed ratio of two setups from stored records.
 
 `machine` and `environment` (the versions that a framework was installed with) count as axes here.
 
@@ -9,7 +9,7 @@
                                       slower than the next one of the same setup, so without rounds or launches on
                                       both sides a difference must be larger before it counts.
 
-Whatever says that one setup is faster than another asks this module; nothing else divides medians.
+Every statement that one setup is faster than another uses this module; nothing else divides medians.
 """
 
 from __future__ import annotations
@@ -31,38 +31,39 @@ from deepstone.results.record import Record
 from deepstone.setups.axes import AXES
 
 FEWEST_ROUNDS: Final = 2
-# Beyond what two processes of one setup were seen to differ by: 8.5 % on a CPU, under 5 % on a GPU that throttles.
+# More than two processes of one setup differ: up to 8.5 % on a CPU, under 5 % on a GPU that throttles.
 LEAST_APART: Final = {"cpu": 0.10, "gpu": 0.05}
-WIDE: Final = 1.25  # an interval that reaches further does not show that two setups are about the same
-LEAST_DISTURBED: Final = 0.50  # where others used the machine during one side alone
+WIDE: Final = 1.25  # a wider interval does not show that two setups are about equal
+LEAST_DISTURBED: Final = 0.50  # if others used the machine during only one side
 
-# What two runs may differ in only when asked for by name: it changes what is measured, not how it is run.
+# Axes that are compared only if requested by name: they change what is measured, not how it runs.
 _ONLY_BY_NAME: Final = frozenset({"phase", MACHINE, ENVIRONMENT})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Differences:
-    """`axes`: what was chosen differently. `follow`: what both left to the framework, and it chose differently."""
+    """`axes`: requested differently. `follow`: left to the framework on both sides, and chosen differently by it."""
 
     axes: tuple[str, ...]
     follow: tuple[str, ...]
 
 
 def differences(a: Record, b: Record) -> Differences:
-    """As asked for; where `auto` was, as it came out. Whether they may be compared at all says `contrast_cases`."""
-    asked_a, asked_b = full_request(a), full_request(b)
+    """Compare requested values; for `auto`, effective ones. `contrast_cases` decides whether a comparison is
+    allowed."""
+    request_a, request_b = full_request(a), full_request(b)
     axes: list[str] = []
     follow: list[str] = []
     for axis in _axes_of(a, b):
         if value_of(a, axis) != value_of(b, axis):
-            (follow if asked_a.get(axis) == asked_b.get(axis) else axes).append(axis)
+            (follow if request_a.get(axis) == request_b.get(axis) else axes).append(axis)
     other_machine = a.identity.machine_sha != b.identity.machine_sha
     axes += [MACHINE] if other_machine else []
     axes += [ENVIRONMENT] if "framework" not in (*axes, *follow) and _other_versions(a, b, other_machine) else []
-    if "framework" in follow:  # auto took another framework: that is what differs, and what follows comes from it
+    if "framework" in follow:  # auto chose another framework: that is the difference, and the rest follows from it
         follow.remove("framework")
         axes.insert(0, "framework")
-    if not axes:  # nothing was chosen differently, so nothing explains these
+    if not axes:  # the requests are equal, so nothing explains these differences
         return Differences(axes=tuple(follow), follow=())
     return Differences(axes=tuple(axes), follow=tuple(follow))
 
@@ -100,7 +101,7 @@ class Contrast:
 
 
 def contrast_cases(a: Case, b: Case, differ_in: Collection[str] | None = None) -> Contrast | Absent:
-    """Case a against case b; absent with the reason where they cannot be compared.
+    """Compare case a with case b; absent with the reason if they cannot be compared.
 
     `differ_in` names the axes that are compared: the sides must not differ in any other. Without it they may differ in
     every setting, but not in the phase, the machine or the versions.
@@ -118,9 +119,9 @@ def contrast_cases(a: Case, b: Case, differ_in: Collection[str] | None = None) -
 
 
 def contrast_sides(a: Case, b: Case, *, never_in: Collection[str]) -> Contrast | Absent:
-    """By the rule for all ratios, whatever they differ in but for `never_in`; absent where the rule refuses."""
+    """Compare by the rule for all ratios; the sides may differ in anything except `never_in`. Absent if refused."""
     allowed = set(differences(a.record, b.record).axes) - set(never_in)
-    # The rule refuses to compare a case with itself. Here the sides are two, whatever they are named.
+    # The rule refuses to compare a case with itself. Here the sides are always two.
     found = contrast_cases(a, replace(b, key=f"the other {b.key}"), differ_in=allowed)
     if isinstance(found, Contrast) and not math.isfinite(found.speed_ratio.high):
         return Absent("an interval that reaches down to 0 images/s gives a ratio without an upper end")
@@ -128,14 +129,14 @@ def contrast_sides(a: Case, b: Case, *, never_in: Collection[str]) -> Contrast |
 
 
 def not_the_same_training(a: Sequence[Record], b: Sequence[Record]) -> str:
-    """Why runs may not be compared, by what their timed steps did, as far as the records say; else empty."""
+    """Return why runs may not be compared, from the training in their records; empty if they may."""
     for record in (*a, *b):
         for doubt in record.doubts:
             if doubt.code in ("not_training", "replicas_differ"):
                 return f"run {record.id} is not shown to train: {doubt.detail}"
     one, other = a[0], b[0]
-    asked = [{axis: value_of(record, axis) for axis in DECIDE_THE_TRAINING} for record in (one, other)]
-    if isinstance(one.cost.flops, Absent) or one.graph_sha != other.graph_sha or not same_training(*asked):
+    settings = [{axis: value_of(record, axis) for axis in DECIDE_THE_TRAINING} for record in (one, other)]
+    if isinstance(one.cost.flops, Absent) or one.graph_sha != other.graph_sha or not same_training(*settings):
         return ""
     precisions = (str(value_of(one, "precision")), str(value_of(other, "precision")))
     apart = disagreement(one.training, other.training, precisions)
@@ -161,7 +162,7 @@ def _in_words(a: Case, b: Case, axis: str) -> str:
 
 
 def _in_rounds(a: Case, b: Case, found: Differences) -> Contrast | None:
-    """None unless at least two rounds ran both, and ran them in turns."""
+    """Return None unless at least two rounds ran both sides in turns."""
     of_a, of_b = ({record.identity.repetition: record for record in side.good} for side in (a, b))
     common = sorted(of_a.keys() & of_b.keys())
     if len(common) < FEWEST_ROUNDS or MACHINE in found.axes:
@@ -186,7 +187,8 @@ def _in_rounds(a: Case, b: Case, found: Differences) -> Contrast | None:
 
 
 def _in_turns(a: Sequence[Record], b: Sequence[Record]) -> bool:
-    """Whether neither side was over before the other began: then a change of the machine would look like a winner."""
+    """Whether the sides alternated. If one ended before the other began, a change of the machine could fake a
+    winner."""
     starts_a, starts_b = ([record.started_at for record in side] for side in (a, b))
     return min(starts_a) <= max(starts_b) and min(starts_b) <= max(starts_a)
 
@@ -236,7 +238,8 @@ def _axes_of(*records: Record) -> Iterable[str]:
 
 
 def _other_versions(a: Record, b: Record, other_machine: bool) -> bool:
-    """Two machines never have the same build of everything, so between them the version of the framework decides."""
+    """Two machines never have the same builds of all packages, so between machines only the framework's version
+    counts."""
     if other_machine:
         return version_of(a) != version_of(b)
     return a.identity.environment_sha != b.identity.environment_sha

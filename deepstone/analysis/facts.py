@@ -1,4 +1,4 @@
-"""What a record tells about its run: the value of each axis, the release of its framework, the name of its machine."""
+"""Facts from a record: the value of each axis, the release of its framework, the name of its machine."""
 
 from __future__ import annotations
 
@@ -21,48 +21,48 @@ _NOISE: Final = ("(R)", "(TM)", "(r)", "(tm)", "CPU ", "Processor")
 
 
 def full_request(record: Record) -> Request:
-    """What was asked for, with the axes too that did not exist when the record was written."""
-    asked = record.setup.requested
-    return {**complete(asked), **asked}
+    """Return the request, including axes that did not exist when the record was written."""
+    requested = record.setup.requested
+    return {**complete(requested), **requested}
 
 
 def value_of(record: Record, axis: str) -> str | int | float | bool:
-    """What was asked for; where that was `auto`, what came of it, if the run came so far. A framework by its name."""
-    asked = full_request(record).get(axis, "")
+    """Return the requested value; for `auto`, the effective one if it is known. A framework is returned by name."""
+    requested = full_request(record).get(axis, "")
     effect = record.setup.effective.get(axis)
-    value = asked if asked != AUTO or effect is None else effect.value
+    value = requested if requested != AUTO or effect is None else effect.value
     if axis != "framework":
         return value
     return _installed(record) if value == AUTO else str(value).partition("@")[0]
 
 
 def version_of(record: Record) -> str:
-    """Of the framework, without the name of its build (2.11.0+cpu and 2.11.0+cu130 are one version)."""
+    """Return the framework's version without its build tag (2.11.0+cpu and 2.11.0+cu130 are one version)."""
     framework = _framework_facts(record.environment)
     version = framework.get("version") or framework.get(str(value_of(record, "framework")), "")
     return str(version).partition("+")[0]
 
 
 def asked_framework(record: Record) -> str:
-    """As one types it: torch, or torch@1.1.0 where a version was asked for."""
-    asked = str(record.setup.requested.get("framework", AUTO))
-    return asked if "@" in asked else str(value_of(record, "framework"))
+    """Return the requested framework: torch, or torch@1.1.0 if a version was requested."""
+    requested = str(record.setup.requested.get("framework", AUTO))
+    return requested if "@" in requested else str(value_of(record, "framework"))
 
 
 def release_of(record: Record) -> str:
-    """What tells releases of one framework apart: its version, and the variant where one was asked for."""
+    """Return what distinguishes releases of a framework: the version, and the variant if one was requested."""
     label = asked_framework(record).partition("@")[2].partition("+")[0]
     return label or version_of(record)
 
 
 def year_of(record: Record) -> int | Absent:
-    """Of the release of the framework."""
+    """Return the year in which the framework was released."""
     year = record.environment.year
     return Absent("its record was written before records told the year") if year is None else year
 
 
 def machine_names(records: Iterable[Record]) -> dict[tuple[str, str], str]:
-    """The name of every machine and kind of device, by `machine_key`; where two would be called the same, numbered."""
+    """Return the name of every machine and kind of device, by `machine_key`; equal names are numbered."""
     names: dict[tuple[str, str], str] = {}
     for record in records:
         key = machine_key(record)
@@ -81,12 +81,12 @@ def machine_name(record: Record) -> str:
 
 
 def device_kind(environment: Environment, device: str) -> DeviceKind:
-    """A run that failed early may not tell which device `auto` would have taken: a GPU where there is one."""
+    """Return the kind of device. A run that failed early may not have it for `auto`: then a GPU if there is one."""
     return "gpu" if device.startswith("gpu") or (device == AUTO and gpus_of(environment)) else "cpu"
 
 
 def device_name(environment: Environment, device: str) -> str:
-    """What a machine is called, by what did the work: as in "NVIDIA H200" or "Intel Xeon, 2 cores"."""
+    """Name a machine by its device: "NVIDIA H200" or "Intel Xeon, 2 cores"."""
     if device_kind(environment, device) == "gpu":
         named = [gpu.name for gpu in gpus_of(environment)]
         named.append(str(_framework_facts(environment).get("gpu", "")))
@@ -100,7 +100,7 @@ def device_name(environment: Environment, device: str) -> str:
 
 
 def usable_cores(environment: Environment) -> int | None:
-    """None where it is not told."""
+    """Return None if it is not known."""
     cores = cpu_of(environment).usable_cores
     return None if isinstance(cores, Absent) else cores
 
@@ -120,7 +120,7 @@ def _framework_facts(environment: Environment) -> Mapping[str, Json]:
 
 
 def _installed(record: Record) -> str:
-    """What `auto` took, where the run failed before it could tell: the framework that its environment holds."""
+    """Return the framework of the environment, for runs that failed before they reported it."""
     versions = _framework_facts(record.environment)
     return next((name for name in FRAMEWORKS if name in versions), AUTO)
 

@@ -1,4 +1,4 @@
-"""What a study's `figures` entry asks for, read into one form and checked."""
+"""Reads and checks the `figures` entries of a study."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ YEAR: Final = "year"  # x of lines: the year in which each version of a framewor
 PLACES: Final = (*AXES, MODEL, MACHINE, ENVIRONMENT)
 KEYS: Final = ("name", "title", "subtitle", "form", "x", "y", "series", "panels", "filters", "scale")
 SCALES: Final[tuple[Scale, ...]] = ("linear", "log")
-# What can be shown of a run; `cases` says how each comes out of records.
+# The measures of a chart; `cases` computes each from records.
 MEASURES: Final = (
     "images_per_s", "step_s", "forward_s", "backward_s", "update_s", "data_s", "flops_per_s", "share_of_peak",
     "peak_bytes",
@@ -34,7 +34,7 @@ _AXES_THAT_COUNT: Final = ("batch", "threads", "inter_threads")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FigureRequest:
-    """`filters`: axis to the values, as text, that are shown. What is named nowhere has the value of the base."""
+    """`filters`: axis to the values, as text, that are shown. Axes that are not named have the value of the base."""
 
     name: str
     title: str
@@ -49,7 +49,7 @@ class FigureRequest:
 
     @property
     def named(self) -> frozenset[str]:
-        """The axes in which what is shown may differ from the base."""
+        """Return the axes in which the shown cases may differ from the base."""
         axes = {self.x, *self.series, *self.filters, self.panels}
         axes |= {"framework"} if self.x == YEAR else set()
         return frozenset(axes | ({ENVIRONMENT} if "framework" in axes else set()))
@@ -60,7 +60,7 @@ class FigureRequest:
 
 
 def read_figure(entry: Mapping[str, object]) -> FigureRequest:
-    """UsageError in one line for anything that is not as docs/studies.md says."""
+    """Raises UsageError for anything that docs/studies.md does not allow."""
     for key in entry:
         if key not in KEYS:
             raise UsageError(f"figures: {shown(key)} is not a key of a figure; {nearest(key, KEYS)}")
@@ -118,7 +118,7 @@ def _filters(given: object) -> dict[str, tuple[str, ...]]:
 
 
 def _texts(key: str, given: object) -> tuple[str, ...]:
-    """A value or a list of them; numbers as text, as they are compared."""
+    """Return a value or a list as texts; numbers are compared as text."""
     listed = given if is_list(given) else [given]
     for value in listed:
         if not isinstance(value, (str, int)) or isinstance(value, bool):

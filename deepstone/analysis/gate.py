@@ -1,7 +1,7 @@
-"""Whether runs are worse than those of a baseline: for tests that must fail when a program becomes slower.
+"""Compares runs with a baseline, for tests that must fail if a program becomes slower.
 
-A job is the same on both sides when its network, workload, request and machine are. Versions may differ, since they are
-what is gated; where one side holds several, the newest counts, and of every round the newest run.
+A job is the same on both sides if its network, workload, request and machine are. Versions may differ, since the gate
+compares them; if one side has several, the newest counts, and of every round the newest run.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ _CALCULATED: Final = "analytic_bytes"  # from the graph, not measured
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryChange:
-    """A peak now over that of the baseline. Runs give one peak each, so the ends are those of all runs; one run on each
-    side has no ends."""
+    """The peak now over that of the baseline. Each run has one peak, so the interval is the range over all runs; one
+    run on each side has no interval."""
 
     kind: str
     ratio: Quantity
 
     @property
     def least(self) -> float:
-        """What is at least larger. A peak is read off a counter and hardly varies, so one run on each side decides."""
+        """Return the lower end. A peak hardly varies, so one run on each side is enough."""
         return self.ratio.low if self.ratio.has_interval else self.ratio.median
 
     def to_json(self) -> dict[str, Json]:
@@ -56,7 +56,7 @@ class MemoryChange:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judged:
-    """One job. `why` tells the reason for the verdict in words; `limit` is how far a ratio had to lie from 1."""
+    """One job. `why` is the reason for the verdict; `limit` is the required distance of a ratio from 1."""
 
     title: str
     verdict: str
@@ -70,7 +70,7 @@ class Judged:
 
     @property
     def ratio(self) -> Quantity | None:
-        """Speed now over speed in the baseline."""
+        """Return the speed now over the speed in the baseline."""
         return self.contrast.speed_ratio if self.contrast else None
 
     @property
@@ -96,7 +96,7 @@ class Judged:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Gate:
-    """All jobs of both sides, what matters most first."""
+    """All jobs of both sides, the most important first."""
 
     jobs: tuple[Judged, ...]
     tolerance: float
@@ -124,7 +124,7 @@ class Gate:
 def judge(
     baseline: Iterable[Record], now: Iterable[Record], *, tolerance: float = TOLERANCE, memory: bool = False
 ) -> Gate:
-    """Every job of either side with its verdict. A step may take longer by the share `tolerance`, and so may peaks."""
+    """Judge every job of either side. A step may take longer by the share `tolerance`, and peaks may grow by it."""
     before, after = _by_job(baseline), _by_job(now)
     elsewhere = {_without_machine(case.record) for case in before.values()}
     judged: list[Judged] = []
@@ -144,25 +144,25 @@ def judge(
 
 
 def title_of(record: Record) -> str:
-    """A job in a few words: model, batch, phase, and every setting that is not the default."""
+    """Describe a job: model, batch, phase, and every setting that is not the default."""
     requested = record.setup.requested
-    told = {"batch", "phase"}
+    included = {"batch", "phase"}
     more = [
         f"{axis}={requested[axis]}"
         for axis in AXES
-        if axis in requested and axis not in told and requested[axis] != AXES[axis].default
+        if axis in requested and axis not in included and requested[axis] != AXES[axis].default
     ]
     workload = record.workload
     return " · ".join([workload.model, f"batch {workload.batch}", workload.phase, *more])
 
 
 def _by_job(records: Iterable[Record]) -> dict[str, Case]:
-    """The case that counts of every job: the newest run of each round, in the versions that were measured last."""
+    """Return one case of every job: the newest run of each round, in the versions that were measured last."""
     newest: dict[tuple[str, int], Record] = {}
     for record in sorted(records, key=when):
         newest[case_key(record), record.identity.repetition] = record
     found: dict[str, Case] = {}
-    # Cases come in the order of their last runs, so that the last one of a job stays.
+    # Cases are sorted by their last runs, so the last one of a job wins.
     for case in sorted(cases(newest.values()), key=_last_run):
         found[_job_key(case.record)] = case
     return found
@@ -177,10 +177,10 @@ def _job_key(record: Record) -> str:
 
 
 def _without_machine(record: Record) -> str:
-    """Network, workload and request; of a framework that was asked for by version, the name."""
+    """Return a key from network, workload and request, with the framework without its version."""
     identity = canonical_identity(record.identity)
-    asked = {**identity.requested, "framework": str(identity.requested.get("framework", "")).partition("@")[0]}
-    return canonical_json([identity.graph_sha, identity.workload.to_json(), asked])
+    request = {**identity.requested, "framework": str(identity.requested.get("framework", "")).partition("@")[0]}
+    return canonical_json([identity.graph_sha, identity.workload.to_json(), request])
 
 
 def _judged(before: Case, after: Case, tolerance: float, *, memory: bool) -> Judged:
@@ -201,7 +201,7 @@ def _judged(before: Case, after: Case, tolerance: float, *, memory: bool) -> Jud
         return replace(job, verdict=WORKS_AGAIN, why=f"before, {failure_of(before.failed[-1])}")
     if isinstance(found, Absent):
         return job
-    # One process on a side tells little about the next one, so a contrast may ask for more than the tolerance.
+    # One process on a side says little about the next one, so a contrast may need more than the tolerance.
     limit = max(tolerance, found.margin)
     changes = _memory_changes(before, after) if memory else ()
     reasons = _reasons(found, limit, changes, tolerance)
@@ -217,7 +217,7 @@ def _contrast(after: Case, before: Case) -> Contrast | Absent:
     names = [str(value_of(case.record, "framework")) for case in (before, after)]
     if names[0] != names[1]:
         return Absent(f"the framework was {names[0]} and is {names[1]}")
-    # What `auto` came to may follow from the version, and so is part of what is gated. The machine may not differ.
+    # The effective value of `auto` may depend on the version, so it may differ. The machine may not.
     return contrast_sides(after, before, never_in={MACHINE})
 
 
@@ -241,7 +241,7 @@ def _memory_changes(before: Case, after: Case) -> tuple[MemoryChange, ...]:
             median, low, high = max(new) / max(old), min(new) / max(old), max(new) / min(old)
             ratio = Quantity.of(median=median, low=low, high=high, n=min(len(old), len(new)))
             if len(old) == len(new) == 1:
-                ratio = Quantity.alone(median, why="one run on each side has no interval")
+                ratio = Quantity.without_interval(median, why="one run on each side has no interval")
             changes.append(MemoryChange(kind=kind, ratio=ratio))
     return tuple(changes)
 
@@ -251,7 +251,7 @@ def _peaks(case: Case, kind: str) -> list[int]:
 
 
 def _peaks_of(record: Record) -> dict[str, int]:
-    """Every measured peak; none where memory as a whole is absent, since a reason is no number."""
+    """Return every measured peak; none if the memory is absent."""
     return {kind: value for kind, value in measured_bytes(record).items() if kind != _CALCULATED}
 
 

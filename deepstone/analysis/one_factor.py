@@ -12,14 +12,14 @@ from deepstone.analysis.contrast import differences
 from deepstone.analysis.facts import ENVIRONMENT, asked_framework, full_request, value_of
 from deepstone.setups.axes import AXES, OFFERED, Value
 
-# These change the workload, or what runs it, and not the setting, unless a figure asks for one of them.
+# These change the workload or what runs it. They count as settings only if a figure requests them.
 _NO_SETTINGS: Final = frozenset({"batch", "phase", "framework", "seed", ENVIRONMENT})
-_WHERE: Final = ("framework", "device")  # to name them is no setting
+_WHERE: Final = ("framework", "device")  # not settings
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Neighbour:
-    """A case that differs from the base in this axis alone, whatever follows from that."""
+    """A case that differs from the base only in this axis, and in values that follow from it."""
 
     axis: str
     case: Case
@@ -27,8 +27,8 @@ class Neighbour:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Star:
-    """The cases of one network in one framework and phase on one machine, around their base. A version that was asked
-    for by name is a framework of its own.
+    """The cases of one network in one framework and phase on one machine, around their base. A version that was
+    requested by name counts as another framework.
 
     `main` is the base of the network on this machine: its training in the first framework, so it may be this one.
     `combined`: cases that differ from the base in several axes.
@@ -45,7 +45,7 @@ class Star:
 
     @property
     def framework(self) -> str:
-        """torch, or torch 1.1.0 where that version was asked for."""
+        """Return torch, or torch 1.1.0 if that version was requested."""
         return asked_framework(self.base.record).replace("@", " ")
 
     @property
@@ -65,20 +65,21 @@ class Star:
         return (self.base, *(neighbour.case for neighbour in self.neighbours), *self.combined)
 
     def settings(self) -> list[tuple[tuple[str, ...], Case]]:
-        """The cases that differ from the base in settings alone, with the axes they differ in."""
+        """Return the cases that differ from the base only in settings, with those axes."""
         single = [((each.axis,), each.case) for each in self.neighbours]
         several = [(differences(case.record, self.base.record).axes, case) for case in self.combined]
         return [(axes, case) for axes, case in single + several if not _NO_SETTINGS & set(axes)]
 
     def along(self, axis: str) -> list[Case]:
-        """The neighbours in this axis."""
+        """Return the neighbours in this axis."""
         return [neighbour.case for neighbour in self.neighbours if neighbour.axis == axis]
 
 
 def stars(found: Iterable[Case], base: Mapping[str, Value] | None = None) -> list[Star]:
-    """One for each machine, network, framework and phase, in order of appearance; the main one of a network first.
+    """Return one star for each machine, network, framework and phase, in order of appearance; a network's main one
+    first.
 
-    `base` is the first setup of the study that they come from. Without it the setup nearest the defaults is taken.
+    `base` is the first setup of the study. Without it, the setup nearest to the defaults is the base.
     """
     places: dict[tuple[str, str, str], list[Case]] = {}
     for case in found:
@@ -115,7 +116,7 @@ def _star(main: Case, members: Sequence[Case], base: Mapping[str, Value]) -> Sta
 
 
 def _counterpart(main: Case, members: Sequence[Case]) -> Case | None:
-    """The main base itself, or what was measured and differs from it in framework and phase alone."""
+    """Return the main base itself, or a measured case that differs from it only in framework and phase."""
     if any(case is main for case in members):
         return main
     other = asked_framework(members[0].record) != asked_framework(main.record)
@@ -125,33 +126,35 @@ def _counterpart(main: Case, members: Sequence[Case]) -> Case | None:
 
 
 def _fittest(members: Sequence[Case], base: Mapping[str, Value]) -> Case:
-    """What was measured, and trains; of a study what most others are varied from, then as it says; else what is nearest
-    the defaults, then the framework that `auto` would take.
+    """Choose the base: measured, training; in a study the case with most neighbours, then the study's own base; else
+    the case nearest to the defaults, then the framework that `auto` would choose.
     """
     neighbours = _count_neighbours(members)
 
     def fitness(case: Case) -> tuple[float, ...]:
-        asked = full_request(case.record)
-        as_said = sum(asked.get(axis) == value for axis, value in base.items())
-        plain = sum(value == AXES[axis].default for axis, value in asked.items() if axis in AXES and axis not in _WHERE)
+        request = full_request(case.record)
+        like_base = sum(request.get(axis) == value for axis, value in base.items())
+        plain = sum(
+            value == AXES[axis].default for axis, value in request.items() if axis in AXES and axis not in _WHERE
+        )
         trains = case.record.workload.phase == "train"
         framework = value_of(case.record, "framework")
         preferred = -OFFERED.index(str(framework)) if framework in OFFERED else -len(OFFERED)
         latest = "@" not in asked_framework(case.record)
         around = neighbours[case.key]
-        told = (around, as_said) if base else ()
-        return bool(case.good), trains, *told, plain, preferred, latest, around
+        by_study = (around, like_base) if base else ()
+        return bool(case.good), trains, *by_study, plain, preferred, latest, around
 
     return max(members, key=fitness)
 
 
 def _count_neighbours(members: Sequence[Case]) -> Counter[str]:
-    """How many others differ in one axis alone, as asked for: cases that share a hole share the rest."""
+    """Count the other cases whose request differs in one axis: their requests without that axis are equal."""
     holes: dict[tuple[str, tuple[tuple[str, Value], ...]], list[str]] = {}
     for case in members:
-        asked = sorted(full_request(case.record).items())
-        for axis, _ in asked:
-            rest = tuple(item for item in asked if item[0] != axis)
+        request = sorted(full_request(case.record).items())
+        for axis, _ in request:
+            rest = tuple(item for item in request if item[0] != axis)
             holes.setdefault((axis, rest), []).append(case.key)
     counts: Counter[str] = Counter()
     for sharing in holes.values():
@@ -161,5 +164,5 @@ def _count_neighbours(members: Sequence[Case]) -> Counter[str]:
 
 
 def setting(case: Case, axes: Iterable[str]) -> str:
-    """The values of these axes as one would type them: `precision=bf16-mixed layout=nhwc`."""
+    """Return the values of these axes as words: `precision=bf16-mixed layout=nhwc`."""
     return " ".join(f"{axis}={value_of(case.record, axis)}" for axis in axes)

@@ -1,6 +1,6 @@
 """Sentences about framework against framework and release against release.
 
-A ratio is given only where both are known to compute the same; elsewhere the speeds stand side by side.
+A ratio is given only if both are known to compute the same; otherwise only the speeds are given.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Sameness: TypeAlias = Mapping[str, Mapping[str, bool]]  # network, framework: wh
 
 _COMPARED, _ALIKE, _TOLD = 80.0, 25.0, 60.0
 _BEST_OF_YEARS, _BUILDS, _VERSIONS = 92.0, 88.0, 86.0
-_FORWARD_BEHIND = 50.0  # in rank: training is what the studies are about
+_FORWARD_BEHIND = 50.0  # in rank: the studies are about training
 
 
 def say_frameworks(
@@ -49,11 +49,11 @@ def say_frameworks(
         if all(checked.get(name) for name in pair):
             yield _compared(star, against, where)
         else:
-            yield _told(star, against, where, failed=any(checked.get(name) is False for name in pair))
+            yield _not_compared(star, against, where, failed=any(checked.get(name) is False for name in pair))
 
 
 def _framework_names(star: Star) -> tuple[str, str]:
-    """As one asks for them, which is how they are checked."""
+    """Return the names as requested; the checks use the same names."""
     return asked_framework(star.base.record), asked_framework(star.main.record)
 
 
@@ -78,21 +78,21 @@ def _compared(star: Star, against: Contrast, where: str) -> Statement:
 
 
 def _choices(star: Star, against: Contrast) -> str:
-    """What each framework chose by itself: part of the answer, since nobody forced it."""
+    """Describe what each framework chose itself."""
     shown = [axis for axis in against.follow if axis in ("precision", "layout", "engine", "compile", "threads")]
     words = [f"{value(star.base, axis)} against {value(star.main, axis)}" for axis in shown]
     return f"Each with its own defaults ({listed(words)}). " if words else ""
 
 
-def _told(star: Star, against: Contrast, where: str, *, failed: bool) -> Statement:
-    told = [f"{framework(case)} at {rate(case)}" for case in (star.base, star.main)]
+def _not_compared(star: Star, against: Contrast, where: str, *, failed: bool) -> Statement:
+    speeds = [f"{framework(case)} at {rate(case)}" for case in (star.base, star.main)]
     one, other = _framework_names(star)
     if failed:
         why = "they do not compute the same"
     else:
         why = f"`deepstone verify {star.model} framework={other},{one}` checks whether they compute the same"
     return statement(
-        f"Measured, not compared: {star.model} {verb(star)} with {listed(told)}{where}; {why}.",
+        f"Measured, not compared: {star.model} {verb(star)} with {listed(speeds)}{where}; {why}.",
         rank=_TOLD,
         runs=against.runs,
         how="a ratio of frameworks is given only where both are known to compute the same",
@@ -102,7 +102,7 @@ def _told(star: Star, against: Contrast, where: str, *, failed: bool) -> Stateme
 def say_years(
     found: Sequence[Star], machines: Mapping[tuple[str, str], str], sameness: Sameness
 ) -> Iterator[Statement]:
-    """What years of software changed on one machine: the best of the years, versions of a framework, and builds of one
+    """The effect of years of software on one machine: the best of the years, versions of a framework, and builds of one
     version. Only releases that were checked to compute the same are compared."""
     groups: dict[tuple[int, str], list[Star]] = {}
     for star in found:
@@ -117,7 +117,7 @@ def say_years(
 
 
 def _best_of_years(alike: Sequence[Star], where: str, behind: float) -> Iterator[Statement]:
-    """The fastest of the oldest half of the years against the fastest of the newest year, whoever that is."""
+    """Compare the fastest of the oldest half of the years with the fastest of the newest year."""
     years = {id(star): year for star in alike if isinstance(year := year_of(star.base.record), int)}
     known = [star for star in alike if id(star) in years]
     if len(set(years.values())) < 2:
@@ -142,7 +142,7 @@ def _best_of_years(alike: Sequence[Star], where: str, behind: float) -> Iterator
 
 
 def _builds(alike: Sequence[Star], where: str, behind: float) -> Iterator[Statement]:
-    """Of one version by different hands: what is not the same is the library inside."""
+    """Compare builds of one version by different vendors: they differ in their libraries."""
     for variant in alike:
         plain = next((star for star in alike if _is_plain_of(star.base, variant.base)), None)
         against = None if plain is None else _decided(variant.base, plain.base)
@@ -156,7 +156,7 @@ def _builds(alike: Sequence[Star], where: str, behind: float) -> Iterator[Statem
 
 
 def _versions(alike: Sequence[Star], where: str, behind: float) -> Iterator[Statement]:
-    """The newest version of each framework against its oldest, by their plain builds."""
+    """Compare the newest version of each framework with its oldest, by their plain builds."""
     by_framework: dict[str, list[Star]] = {}
     for star in alike:
         if release_of(star.base.record) == version_of(star.base.record):
@@ -176,7 +176,7 @@ def _versions(alike: Sequence[Star], where: str, behind: float) -> Iterator[Stat
 
 
 def _decided(a: Case, b: Case) -> Contrast | None:
-    """None where it cannot be said, or where the interval is too wide to say that there is no difference."""
+    """Return None if there is no contrast, or if its interval is too wide to show that there is no difference."""
     found = contrast_cases(a, b, {"framework", ENVIRONMENT})
     if not isinstance(found, Contrast):
         return None

@@ -14,11 +14,11 @@ from deepstone.setups.axes import AXES
 from deepstone.units import percent
 
 _FAILED, _LEFT_OUT, _SOME_DOUBT, _MUCH_DOUBT = 16.0, 14.0, 30.0, 95.0
-_MUCH: Final = 0.25  # of the runs: then the first thing to know is that the machine was not quiet
+_MUCH: Final = 0.25  # of the runs: then this statement comes first
 _MOST_LISTED: Final = 6
 _MOST_REASON: Final = 160
 
-# What another look at the machine would change, as a sentence continues "… in 3 of 20 runs".
+# Texts for doubts that a quieter machine would avoid; the sentence continues "… in 3 of 20 runs".
 _DISTURBED: Final = {
     "other_load": "other processes kept it busy",
     "background_load": "other processes took a little of it",
@@ -57,7 +57,7 @@ def say_limitations(found: Sequence[Case], study: StudyState | None) -> Iterator
 
 
 def _failed(found: Sequence[Case]) -> Iterator[Statement]:
-    """One for each reason."""
+    """Yield one statement for each reason."""
     by_reason: dict[str, list[Case]] = {}
     for case in found:
         if not case.good:
@@ -72,13 +72,13 @@ def _failed(found: Sequence[Case]) -> Iterator[Statement]:
 
 
 def _typed(case: Case) -> str:
-    asked = case.record.setup.requested
-    words = [f"{axis}={value}" for axis, value in asked.items() if axis in AXES and value != AXES[axis].default]
+    requested = case.record.setup.requested
+    words = [f"{axis}={value}" for axis, value in requested.items() if axis in AXES and value != AXES[axis].default]
     return " ".join([case.model, *words])
 
 
 def _left_out(study: StudyState) -> Iterator[Statement]:
-    """What was not measured at all by name, what is short of rounds by number."""
+    """Name the tasks that were not measured at all, and count those that lack rounds."""
     done = {task.title for task in study.tasks if task.state == "done"}
     titles = dict.fromkeys(task.title for task in study.tasks if task.state == "left out")
     never = [_brief(title) for title in titles if title not in done]
@@ -104,7 +104,7 @@ def _not_installed(study: StudyState) -> Iterator[Statement]:
 
 
 def _brief(title: str) -> str:
-    """Without the axes that are at their default."""
+    """Return the title without axes at their default."""
     defaults = {f"{name}={axis.default}" for name, axis in AXES.items()}
     return " ".join(word for word in title.split() if word not in defaults)
 

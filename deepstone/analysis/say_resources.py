@@ -1,4 +1,4 @@
-"""Sentences about what the machine can do at best, where the time of a step goes, and the energy of a sample."""
+"""Sentences about the machine's ceilings, the time of layers in a step, and the energy of a sample."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PHASES: Final = {"train": "a training step", "forward": "a forward pass", "grad
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeviceCeiling:
-    """The best that any framework reached on one device of one machine, with so many threads (0 on a GPU)."""
+    """The best of all frameworks on one device of one machine, with `threads` threads (0 on a GPU)."""
 
     machine_sha: str
     device: str
@@ -47,7 +47,7 @@ def say_ceilings(found: Sequence[Star], findings: Sequence[Finding]) -> Iterator
 
 
 def _ceilings(findings: Sequence[Finding]) -> list[DeviceCeiling]:
-    """One for each machine, device and number of threads that peaks were measured with."""
+    """Return one ceiling for each machine, device and number of threads."""
     entries: dict[tuple[str, str, int], list[tuple[str, Ceiling]]] = {}
     for finding in findings:
         if not isinstance(finding.content, Ceilings):
@@ -75,7 +75,7 @@ def _joined(place: tuple[str, str, int], entries: Sequence[tuple[str, Ceiling]])
         threads=place[2],
         flops_per_s=products,
         bytes_per_s=max(copies, key=lambda rate: rate.median, default=None),
-        findings=tuple(dict.fromkeys(id for id, _ in entries if id)),  # what a command printed has none
+        findings=tuple(dict.fromkeys(id for id, _ in entries if id)),  # a printed finding has no id
     )
 
 
@@ -104,7 +104,7 @@ def _counts_span(value: Quantity) -> str:
 
 
 def _share_of_ceiling(star: Star, known: Sequence[DeviceCeiling]) -> Iterator[Statement]:
-    """Of the product in the precision of the step, with both intervals where the ceiling has one."""
+    """Give the share of the product in the step's precision, including the ceiling's interval if it has one."""
     reached = measure_named("flops_per_s").of(star.base)
     if isinstance(reached, Absent) or star.base.is_thin:
         return
@@ -149,7 +149,7 @@ def say_layers(findings: Sequence[Finding]) -> Iterator[Statement]:
 
 
 def _where_time_goes(id: str, finding: Finding, table: LayerTable) -> Iterator[Statement]:
-    """The largest group, the second, and the costliest layer; nothing where intervals do not tell which is the largest.
+    """Name the largest group, the second, and the costliest layer; nothing if the intervals do not show the largest.
 
     Shares are of the time in layers; each was measured.
     """
@@ -171,7 +171,7 @@ def _where_time_goes(id: str, finding: Finding, table: LayerTable) -> Iterator[S
 
 
 def _costliest(times: Sequence[_Time]) -> str:
-    """The one layer that takes most, where it is certain which."""
+    """Name the layer that takes most time, if the intervals show which one."""
     first, second = sorted(times, key=lambda time: -time.median_s)[:2] if len(times) > 1 else (None, None)
     if first is None or second is None or first.low_s <= second.high_s:
         return ""
@@ -180,7 +180,7 @@ def _costliest(times: Sequence[_Time]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Time:
-    """Both passes of a layer."""
+    """The time of both passes of a layer."""
 
     name: str
     op: str
@@ -191,7 +191,7 @@ class _Time:
 
 
 def _times(table: LayerTable) -> list[_Time]:
-    """All in place where that was timed, otherwise all isolated: the two are never mixed."""
+    """Return all times in place, or else all isolated ones: the two are never mixed."""
     in_place = not isinstance(table.sum_s, Absent)
     times: list[_Time] = []
     for layer in table.layers:
@@ -212,7 +212,7 @@ def _times(table: LayerTable) -> list[_Time]:
 
 
 def _share_of_time(members: Sequence[_Time], times: Sequence[_Time]) -> Quantity:
-    """Lowest where these were as fast as they may be and the others as slow, and the other way round."""
+    """The lower end takes the lower ends of these and the upper ends of the others; the upper end the reverse."""
     others = [time for time in times if not any(time is member for member in members)]
 
     def part(inside_s: float, outside_s: float) -> float:
@@ -221,7 +221,7 @@ def _share_of_time(members: Sequence[_Time], times: Sequence[_Time]) -> Quantity
     median = part(sum(time.median_s for time in members), sum(time.median_s for time in others))
     why = next((time.no_interval for time in times if time.no_interval), "")
     if why:
-        return Quantity.alone(median, n=len(members), why=why)
+        return Quantity.without_interval(median, n=len(members), why=why)
     return Quantity.of(
         median=median,
         low=part(sum(time.low_s for time in members), sum(time.high_s for time in others)),

@@ -1,4 +1,4 @@
-"""Sentences about one network in one framework: its speed, batch sizes, what each setting changes, the best setup."""
+"""Sentences about one network in one framework: its speed, batch sizes, the effect of each setting, the best setup."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _Entry: TypeAlias = tuple[tuple[str, ...], Case, Contrast]  # the axes that diff
 _DEFAULT, _BATCH, _FORWARD = 100.0, 56.0, 40.0
 _BEST, _NONE_BETTER, _CHANGES, _SAME, _UNDECIDED = 90.0, 45.0, 50.0, 20.0, 18.0
 _MOST_GAIN = 20.0  # of rank, for the size of an effect
-_FEWEST_TRIED = 3  # setups, before it says something that none of them was better
+_FEWEST_TRIED = 3  # setups, before "none was better" is a useful statement
 
 
 def say_speed(found: Sequence[Star], machines: Mapping[tuple[str, str], str]) -> Iterator[Statement]:
@@ -75,7 +75,7 @@ def _how_sampled(case: Case) -> str:
 
 
 def _forward_against_training(star: Star, found: Sequence[Star], where: str) -> Iterator[Statement]:
-    """Against the training of the same framework."""
+    """Compare forward with the training of the same framework."""
     same = (other for other in found if other.main is star.main and other.framework == star.framework)
     training = next((other for other in same if other.phase == "train"), None)
     if training is None:
@@ -94,7 +94,7 @@ def _forward_against_training(star: Star, found: Sequence[Star], where: str) -> 
 
 
 def _by_batch(star: Star, where: str) -> Iterator[Statement]:
-    """Where the speed stops growing: the smallest batch that no larger one was shown to beat."""
+    """Find where the speed stops growing: the smallest batch that no larger one was shown to beat."""
     sizes = sorted((case for case in (star.base, *star.along("batch")) if case.good), key=_batch)
     if len(sizes) < 3:
         return
@@ -109,7 +109,7 @@ def _by_batch(star: Star, where: str) -> Iterator[Statement]:
     )
     beyond = known.get((len(sizes) - 1, top))
     if beyond is not None and beyond.speed_ratio.high > WIDE:
-        return  # it may well grow further: nothing can be said
+        return  # it may grow further
     if top == 0:
         last = known[len(sizes) - 1, 0]
         text = (
@@ -165,7 +165,7 @@ def _differs(contrast: Contrast) -> bool:
 
 
 def _change(star: Star, axes: Sequence[str], case: Case, contrast: Contrast, where: str) -> Statement:
-    """One axis against what the base has in it, several against the base as a whole."""
+    """Compare one axis with its value in the base, several with the base as a whole."""
     if len(axes) == 1:
         head = f"{capital(value(case, axes[0]))} instead of {value(star.base, axes[0])}"
         tail = "as fast"
@@ -183,7 +183,7 @@ def _change(star: Star, axes: Sequence[str], case: Case, contrast: Contrast, whe
 
 
 def _how(case: Case, base: Case, contrast: Contrast) -> str:
-    """With what the framework then chose differently by itself."""
+    """Add the values that the framework then chose differently."""
     changes = [f"{value(base, axis)} became {value(case, axis)}" for axis in contrast.follow]
     return contrast.how + (f"; of what was left to the framework, {listed(changes)}" if changes else "")
 
@@ -193,7 +193,7 @@ def _apart(contrast: Contrast) -> str:
 
 
 def _no_difference(star: Star, same: Sequence[_Entry], where: str) -> Iterator[Statement]:
-    """What is near 1 as far as one can tell, and apart from it what is not known at all."""
+    """Name the settings that are shown to be near 1, and separately those with too wide intervals."""
     near = [entry for entry in same if _is_near_one(entry[2])]
     open_ = [entry for entry in same if not _is_near_one(entry[2])]
     for several, head in (
@@ -220,7 +220,7 @@ def _is_near_one(contrast: Contrast) -> bool:
 
 
 def _best_of(against: Sequence[_Entry]) -> _Entry | None:
-    """The fastest, where several are faster than the base: a single one is told like any other."""
+    """Return the fastest if several are faster than the base; a single one needs no extra statement."""
     faster = [entry for entry in against if entry[2].verdict == A_FASTER]
     return max(faster, key=lambda entry: entry[2].speed_ratio.low) if len(faster) > 1 else None
 

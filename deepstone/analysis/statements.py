@@ -1,7 +1,7 @@
 """What records and findings mean, in plain sentences: the strongest finding first, then by importance.
 
-A sentence that says something is faster stands here only when the interval of the ratio supports it; where none does,
-one sentence says that no difference was shown.
+A sentence says that something is faster only if the interval of the ratio supports it; if none does, one sentence says
+that no difference was shown.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from deepstone.results.record import Record
 from deepstone.results.statement import Statement
 from deepstone.results.study import StudyState
 
-MOST: Final = 80  # sentences; more are not read
+MOST: Final = 80  # sentences; nobody reads more
 
 
 def statements(
@@ -32,15 +32,15 @@ def statements(
     study: StudyState | None = None,
     sameness: Sameness | None = None,
 ) -> list[Statement]:
-    """`study` is the state of the study they come from. `sameness`, by network and framework, says whether the
-    framework was checked to compute what the graph says; without it the state's own is taken, and without that
-    frameworks are not compared.
+    """`study` is the state of the study of these records. `sameness`: by network and framework, whether the framework
+    was checked to compute what the graph defines; the default is that of the state, and without both, frameworks are
+    not compared.
     """
     measured = cases(records)
     found = stars(measured, None if study is None else study.base)
     machines = machine_names(star.base.record for star in found)
     same: Sameness = sameness if sameness is not None else (study and study.sameness) or {}
-    said = [
+    sentences = [
         *say_speed(found, machines),
         *say_settings(found, machines),
         *say_frameworks(found, machines, same),
@@ -50,4 +50,4 @@ def statements(
         *say_energy(found),
         *say_limitations(measured, study),
     ]
-    return strongest_first(said)[:MOST]
+    return strongest_first(sentences)[:MOST]

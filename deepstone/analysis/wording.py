@@ -1,4 +1,4 @@
-"""How numbers and settings read in a sentence: always with the interval, always the same way."""
+"""Formats numbers and settings for sentences: always with the interval, always the same way."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def statement(
     how: str = "",
     advice: str | None = None,
 ) -> Statement:
-    """A sentence with everything it rests on, each run and finding once."""
+    """Make a statement with its evidence, each run and finding once."""
     return Statement(
         text=text,
         rank=rank,
@@ -48,7 +48,7 @@ def times(ratio: Quantity) -> str:
 
 
 def rate(case: Case) -> str:
-    """42.3 images/s (41.0 – 43.6); a few samples give no interval worth printing. Of a case that was measured."""
+    """42.3 images/s (41.0 – 43.6), for a measured case; a few samples give no useful interval."""
     speed = case.samples_per_s
     assert isinstance(speed, Quantity)
     workload = case.record.workload
@@ -65,7 +65,7 @@ def span(value: Quantity, shown: Callable[[float], str] = digits) -> str:
 
 
 def verb(star: Star) -> str:
-    """What the network does, after its name: trains, runs forward."""
+    """Return the verb after the network's name: trains, runs forward."""
     return _VERBS[star.phase]
 
 
@@ -76,7 +76,7 @@ def doing(star: Star) -> str:
 
 
 def on_machine(star: Star, machines: Mapping[tuple[str, str], str]) -> str:
-    """As in " on Intel Xeon, 2 cores", where there are several machines to tell apart."""
+    """Return " on Intel Xeon, 2 cores" if there are several machines."""
     return f" on {machines[machine_key(star.base.record)]}" if len(machines) > 1 else ""
 
 
@@ -86,7 +86,7 @@ def framework(case: Case) -> str:
 
 
 def releases(*compared: Case) -> tuple[str, ...]:
-    """Each framework with its version, and with its year where these differ: tensorflow 1.2.1 of 2017."""
+    """Return each framework with its version, and with its year if years differ: tensorflow 1.2.1 of 2017."""
     years = [year_of(case.record) for case in compared]
     known = [year for year in years if isinstance(year, int)]
     differ = len(known) == len(years) and len(set(known)) > 1
@@ -97,7 +97,7 @@ def releases(*compared: Case) -> tuple[str, ...]:
 
 
 def value(case: Case, axis: str) -> str:
-    """A value of an axis as one would say it: NHWC, oneDNN, 2 threads, bf16-mixed, compile=default."""
+    """Format a value of an axis: NHWC, oneDNN, 2 threads, bf16-mixed, compile=default."""
     found = value_of(case.record, axis)
     if axis == "layout":
         return str(found).upper()
@@ -119,20 +119,20 @@ def values(case: Case, axes: Iterable[str]) -> str:
 
 
 def base_words(star: Star) -> str:
-    """The default; or the base with what it was set to, where that is not the framework's own choice."""
+    """Return "the default", or the base with its settings if the framework did not choose them."""
     chosen = chosen_axes(star)
     return f"the base ({values(star.base, chosen)})" if chosen else "the default"
 
 
 def chosen_axes(star: Star) -> list[str]:
-    """The settings of the base that somebody chose."""
-    asked = star.base.record.setup.requested
-    known = [axis for axis in AXES if axis in asked and axis not in _NOT_SETTINGS]
-    return [axis for axis in known if asked[axis] != AXES[axis].default]
+    """Return the settings of the base that are not defaults."""
+    requested = star.base.record.setup.requested
+    known = [axis for axis in AXES if axis in requested and axis not in _NOT_SETTINGS]
+    return [axis for axis in known if requested[axis] != AXES[axis].default]
 
 
 def in_effect(case: Case) -> str:
-    """The settings that a default came out as: batch 32, fp32, NCHW, oneDNN, 2 threads."""
+    """Return the effective settings of a default: batch 32, fp32, NCHW, oneDNN, 2 threads."""
     axes = ["batch", "precision", "layout", "engine"]
     if str(value_of(case.record, "device")) == "cpu":
         axes.append("threads")
@@ -143,7 +143,7 @@ def in_effect(case: Case) -> str:
 
 
 def listed(words: Sequence[str], most: int = 12) -> str:
-    """a, b and c; of a long list the first and how many more."""
+    """Format as "a, b and c"; a long list is cut, with the number of the rest."""
     if len(words) > most:
         return f"{', '.join(words[:most])} and {len(words) - most} more"
     return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} and {words[-1]}"
@@ -160,5 +160,5 @@ def counted(number: int, thing: str) -> str:
 
 
 def capital(text: str) -> str:
-    """At the head of a sentence; names that begin small keep their way of being written."""
+    """Capitalize the start of a sentence; names that start with a small letter do not change."""
     return text if text.startswith(("oneDNN", "cuDNN", "bf16", "fp", "tf32")) else text[:1].upper() + text[1:]

@@ -1,1 +1,1 @@
-"""Checks: whether frameworks compute the same thing."""
+"""Checks whether frameworks compute the same."""

@@ -1,5 +1,5 @@
-"""The whole step in the precision under test. Rounding alone takes its gradients far from the reference's in a deep
-network, so it is bounded by how far a framework that is known, torch, is from it."""
+"""Checks the whole step in the precision under test. In a deep network, rounding alone moves gradients far from the
+reference, so the bound is the distance of a trusted framework, torch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from deepstone.runner.job import Job
 from deepstone.runner.measurement import OnProgress
 
 ALLOWED_OVER_YARDSTICK = 4.0
-SEEDS = 8  # that a whole step may be tried with
+SEEDS = 8  # at most, for a whole step
 
 
 def judge_as_measured(
@@ -35,7 +35,7 @@ def judge_as_measured(
     timeout_s: float,
     on_progress: OnProgress,
 ) -> None:
-    """Hold each distance against the yardstick's, and where it is beyond, try other seeds."""
+    """Compare each distance with the yardstick's; if it is larger, try other seeds."""
     if not distances:
         return
     bound = _bound(jobs, yardstick, distances, steps, timeout_s, on_progress)
@@ -45,7 +45,7 @@ def judge_as_measured(
 
 
 def distance_of(worker: Conversation, steps: ReferenceSteps, job: Job) -> Distance:
-    """From the reference, in whatever precision the worker runs; what is allowed is not known yet."""
+    """Return the distance from the reference in the worker's precision; its tolerance is not known yet."""
     if steps.gradients:
         return worst_gradient(loaded(worker, "gradients"), steps, math.inf)
     return worst_loss(worker.losses(0), steps, math.inf, job.model.graph.losses[0].name)
@@ -59,7 +59,7 @@ def _bound(
     timeout_s: float,
     on_progress: OnProgress,
 ) -> float | Absent:
-    """Four times the yardstick's own distance, in the same precision; at the least what one layer may be off."""
+    """Return four times the yardstick's distance in the same precision, at least the tolerance of one layer."""
     if yardstick is None:
         return Absent(f"{YARDSTICK}, whose own distance is the yardstick, is not installed")
     own = next((distances[name] for name, job in jobs.items() if job == yardstick and name in distances), None)
@@ -82,11 +82,11 @@ def _try_other_seeds(
     timeout_s: float,
     on_progress: OnProgress,
 ) -> None:
-    """A whole step beyond its bound though every layer agrees is looked at again with other weights and data.
+    """Repeat a whole step that exceeds its bound, although every layer agrees, with other weights and data.
 
-    Rounding can turn a choice (which of two values is the larger, whether one is above zero) in one framework and not
-    in another, and that shows in the whole network as no rounding does. With some seeds it happens to none, or to the
-    yardstick too. An error shows with all.
+    Rounding can flip a choice (which of two values is larger, whether one is above zero) in one framework and not in
+    another, which changes the whole network far more than rounding does. With some seeds it happens to none, or to the
+    yardstick too. A real error shows with all seeds.
     """
     first = next(iter(jobs.values()))
     for seed in range(seed_of(first) + 1, seed_of(first) + SEEDS):

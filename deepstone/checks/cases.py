@@ -1,7 +1,7 @@
-"""What each layer is given in the layer check, and what it must give: the reference's own way through the network.
+"""Inputs and expected outputs of each layer in the layer check, from a run of the reference through the network.
 
-Every value on that way is rounded to the precision under test, and the reference then computes each layer from the
-rounded values. So a layer is not blamed for rounding that happened before it.
+Every value is rounded to the precision under test, and the reference computes each layer from the rounded values. So a
+layer is not blamed for rounding in earlier layers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Rounding: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Expected:
-    """An array that a layer must give. `scale` is the least norm that its error is measured by."""
+    """An expected array. `scale` is the smallest norm that its error is divided by."""
 
     value: Array
     scale: float = 0.0
@@ -42,7 +42,7 @@ class Case:
 
 
 class Trajectory:
-    """The reference's way through one network on one batch."""
+    """A run of the reference through one network on one batch."""
 
     def __init__(self, graph: Graph, *, batch: int, seed: int, precision: str) -> None:
         self._graph = graph
@@ -52,11 +52,11 @@ class Trajectory:
         self._buffers = initial_buffers(graph)
         self._outputs: dict[str, NDArray[Any]] = {}
         self._wide = precision == "fp64"
-        self.gradients: dict[str, NDArray[Any]] = {}  # of `layer/parameter`, when all training cases have been given
+        self.gradients: dict[str, NDArray[Any]] = {}  # by `layer/parameter`, after all training cases
 
     def forward_cases(self) -> Iterator[Case]:
-        """Every layer forward, as in evaluation. Inputs come from training mode: with running statistics that nothing
-        has trained, the numbers of a deep network grow beyond all bounds."""
+        """Yield every layer forward, in evaluation mode. Inputs come from training mode: with untrained running
+        statistics, the values in a deep network grow without bound."""
         for position, layer in enumerate(self._graph.layers):
             self._outputs[layer.name] = self._round(self._run(layer, training=True).value)
             if _is_checked(layer):
@@ -65,7 +65,7 @@ class Trajectory:
                 yield Case(layer=layer, position=position, inputs=self._inputs(layer), upstream=None, expected=expected)
 
     def training_cases(self) -> Iterator[Case]:
-        """Every layer forward and backward, from the last to the first. A layer runs twice, to keep memory small."""
+        """Yield every layer forward and backward, from the last to the first. A layer runs twice to save memory."""
         for layer in self._graph.layers:
             self._outputs[layer.name] = self._round(self._run(layer, training=True).value)
         upstream: dict[str, Array] = {layer.name: np.ones(()) for layer in self._graph.losses}
@@ -81,7 +81,7 @@ class Trajectory:
                 upstream[name] = upstream[name] + gradient if name in upstream else gradient
             if _is_checked(layer):
                 yield self._case(position, layer, output, given, gradients)
-            self._outputs.pop(layer.name)  # only its consumers, which are behind us, needed it
+            self._outputs.pop(layer.name)  # all its consumers are done
 
     def _case(self, position: int, layer: Layer, output: Output, upstream: NDArray[Any], gradients: Gradients) -> Case:
         if isinstance(layer.op, MaxPool):
@@ -93,8 +93,8 @@ class Trajectory:
             total = gradient if before is None else before.value + gradient
             expected["input", name] = Expected(value=total, scale=_input_scale(layer, len(total), upstream))
         for name, gradient in gradients.parameters.items():
-            # One number per channel is a sum over all its pixels, which may nearly cancel: its rounding is measured by
-            # what was summed, not by what is left.
+            # One number per channel is a sum over all its pixels, which may nearly cancel: its rounding error is
+            # relative to the summands, not to the sum.
             scale = norm(upstream) if gradient.ndim == 1 else 0.0
             expected["parameter", name] = Expected(value=gradient, scale=scale)
         for name, buffer in output.buffers.items():
@@ -102,17 +102,17 @@ class Trajectory:
         return Case(layer=layer, position=position, inputs=self._inputs(layer), upstream=upstream, expected=expected)
 
     def _output_scale(self, layer: Layer) -> float:
-        """A loss is a difference of numbers as large as the scores, however small it is itself."""
+        """A loss is a difference of numbers as large as the scores, even if the loss is small."""
         if not isinstance(layer.op, SoftmaxCrossEntropy):
             return 0.0
         return abs(layer.op.weight) * float(np.abs(self._outputs[layer.inputs[0]]).max())
 
     def _run(self, layer: Layer, *, training: bool) -> Output:
-        held: Mapping[str, NDArray[Any]] = self._parameters.get(layer.name, {})
+        parameters: Mapping[str, NDArray[Any]] = self._parameters.get(layer.name, {})
         return forward(
             layer.op,
             [self._samples] if isinstance(layer.op, Input) else [self._outputs[name] for name in layer.inputs],
-            {name: self._round(array) for name, array in held.items()},
+            {name: self._round(array) for name, array in parameters.items()},
             training=training,
             buffers=self._buffers.get(layer.name, {}),
             labels=self._labels,
@@ -123,9 +123,9 @@ class Trajectory:
 
 
 def _input_scale(layer: Layer, batch: int, upstream: NDArray[Any]) -> float:
-    """The gradient of a loss is a probability less 1 where the label is, however sure the network may be of it.
+    """The gradient of a loss is a probability minus 1 at the label, even if the network is very certain.
 
-    The slope of tanh is 1 less the square of its output: where that is near 1, little is left but its rounding.
+    The slope of tanh is 1 minus the square of its output: near 1, mostly rounding is left.
     """
     if isinstance(layer.op, Tanh):
         return norm(upstream)
@@ -133,7 +133,7 @@ def _input_scale(layer: Layer, batch: int, upstream: NDArray[Any]) -> float:
 
 
 def _is_checked(layer: Layer) -> bool:
-    """The input computes nothing, and dropout is the identity or a matter of chance."""
+    """The input computes nothing, and dropout is the identity or random."""
     return not isinstance(layer.op, (Input, Dropout))
 
 
@@ -150,7 +150,7 @@ def _to_float16(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def _to_bfloat16(array: NDArray[Any]) -> NDArray[Any]:
-    """The upper half of a float32, rounded to even; NumPy has no such type, so it stays a float32."""
+    """Round to the upper half of a float32, ties to even; NumPy has no bfloat16, so the type stays float32."""
     bits = np.ascontiguousarray(array, dtype=np.float32).view(np.uint32)
     even = ((bits >> 16) & 1) + np.uint32(0x7FFF)
     return ((bits + even) & np.uint32(0xFFFF0000)).view(np.float32).reshape(np.shape(array))

@@ -1,12 +1,11 @@
-"""May speeds be compared? The check before they are: every isolated layer, and one whole step as it is measured.
+"""Checks that speeds may be compared: every isolated layer, and one whole step as it is measured.
 
-Both come from one pass of the reference, so this costs a fraction of `verify`. Errors that single layers do not show,
-because they arise from how one layer hands its result to the next, show in the whole step.
+Both use one pass of the reference, so this costs a fraction of `verify`. Errors in how one layer passes its result to
+the next do not show in single layers, but in the whole step.
 
-A framework need not prove twice that it computes a network as it should, so checks are cached. What a check depends on
-names its file: the network, the environment's lock, variables that change what a framework does, the setup, the
-machine, and the code that lowers and judges. A file that cannot be read is as good as none, and one that cannot be
-written is done without.
+Checks are cached. The name of the file is a hash of everything that a check depends on: the network, the environment's
+lock, variables that change what a framework does, the setup, the machine, and the code that lowers and judges. An
+unreadable file counts as missing; if a file cannot be written, the check still counts.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from deepstone.checks.workers import check_every_layer, check_job, failing_into,
 from deepstone.durable import write_whole
 from deepstone.environments.find import find_environment
 from deepstone.errors import MissingError, RefusedInputError
-from deepstone.launchers.local import telling
+from deepstone.launchers.local import recorded_variables
 from deepstone.results import codec
 from deepstone.results.sameness import Comparable, Distance
 from deepstone.runner.conversation import cache_folder, variables_of
@@ -44,8 +43,7 @@ _SCHEMA = 2  # of a cached check
 def comparable(
     jobs: Mapping[str, Job], *, timeout_s: float, on_progress: OnProgress = no_progress
 ) -> dict[str, Comparable]:
-    """What is asked before speeds are compared, of every job; run only where it was not done before. Raises
-    MissingError."""
+    """Return the check of every job; run it only if it is not cached. Raises MissingError."""
     as_checked = {name: _checked_as(job) for name, job in jobs.items()}
     paths = {name: cache_folder() / "sameness" / f"{_key(job)}.json" for name, job in as_checked.items()}
     found = {name: check for name, path in paths.items() if (check := _read(path)) is not None}
@@ -55,7 +53,7 @@ def comparable(
         )
         for name, check in checks.items():
             found[name] = check
-            if not check.failure:  # what went wrong once may go right the next time
+            if not check.failure:  # a failure may not occur again
                 _write(paths[name], check)
     return found
 
@@ -84,9 +82,9 @@ def check_comparable(
 
 
 def _yardstick(job: Job) -> Job | None:
-    """torch with nothing asked for but the precision and where it runs."""
-    kept = ("batch", "phase", "seed", "precision", "device")
-    plain = {name: job.request[name] if name in kept else axis.default for name, axis in AXES.items()}
+    """Return the job in torch with all axes at their default except the workload, the precision and the device."""
+    copied = ("batch", "phase", "seed", "precision", "device")
+    plain = {name: job.request[name] if name in copied else axis.default for name, axis in AXES.items()}
     try:
         return replace(job, environment=find_environment(YARDSTICK), request={**plain, "framework": YARDSTICK})
     except MissingError:
@@ -96,28 +94,28 @@ def _yardstick(job: Job) -> Job | None:
 def _comparable(found: FrameworkSameness) -> Comparable:
     layers = found.layers or LayerCheck(precision="not started")
     layers.failure = layers.failure or found.failure
-    told, whole = layers.result, found.measured
+    result, whole = layers.result, found.measured
     return Comparable(
         ok=layers.ok and (isinstance(whole, Absent) or whole.ok),
-        precision=told.precision,
-        checked=told.checked,
-        worst=told.worst,
-        first_disagreement=told.first_disagreement,
-        failure=told.failure,
+        precision=result.precision,
+        checked=result.checked,
+        worst=result.worst,
+        first_disagreement=result.first_disagreement,
+        failure=result.failure,
         whole_step=whole,
         seeds=max(1, len(found.seeds)),
     )
 
 
 def _checked_as(job: Job) -> Job:
-    """Without what decides only how fast it runs, so that one check serves many comparisons."""
+    """Return the job without axes that only affect speed, so that one check serves many comparisons."""
     decide_nothing = ("input", "input_grad", "threads", "inter_threads", "affinity")
     request = {**job.request, **{name: AXES[name].default for name in decide_nothing}, "seed": 0}
     return check_job(replace(job, request=request), phase="forward" if job.phase == "forward" else "gradient")
 
 
 def _alike(jobs: Mapping[str, Job]) -> Iterator[list[str]]:
-    """Names of jobs that one pass of the reference serves."""
+    """Yield groups of jobs that one pass of the reference serves."""
 
     def way(name: str) -> tuple[str, ...]:
         return jobs[name].model.graph.sha, jobs[name].phase, str(jobs[name].request["precision"])
@@ -127,13 +125,13 @@ def _alike(jobs: Mapping[str, Job]) -> Iterator[list[str]]:
 
 
 def _key(job: Job) -> str:
-    where = [job.environment.sha, telling(variables_of(job)), job.machine.sha]
+    where = [job.environment.sha, recorded_variables(variables_of(job)), job.machine.sha]
     parts = [_SCHEMA, job.model.graph.sha, dict(job.request), where, _code(job)]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def _code(job: Job) -> str:
-    """Of everything of ours that takes part: the backend, the worker, the graph with its reference, and the checks."""
+    """Return a hash of our code that takes part: the backend, the worker, the graph with its reference, the checks."""
     package = Path(deepstone.__file__).parent
     own = f"backends/{job.environment.framework}"
     folders = ("backends", own, "backends/legacy", "backends/xla", "graph", "checks", "worker")

@@ -1,4 +1,4 @@
-"""The layer check: every layer, isolated and given the reference's input and upstream gradient, must agree with it."""
+"""The layer check: every isolated layer gets the reference's input and upstream gradient, and must agree with it."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from deepstone.runner.measurement import OnProgress
 
 @dataclass(kw_only=True, slots=True)
 class LayerCheck:
-    """How one framework did over all layers."""
+    """The result of one framework over all layers."""
 
-    precision: str  # in which it ran
+    precision: str  # of the run
     on_gpu: bool = False
     checked: int = 0  # layers
-    worst: Distance | None = None  # of all arrays of all layers, by its share of what is allowed
+    worst: Distance | None = None  # of all arrays of all layers, relative to its tolerance
     first_disagreement: Distance | None = None  # the disagreeing layer nearest to the network's input
-    failure: str = ""  # why it could not be finished
+    failure: str = ""  # why it did not finish
     _first_position: int = field(default=-1, repr=False)
 
     @property
@@ -66,7 +66,7 @@ def check_layers(
     graph: Graph,
     on_progress: OnProgress,
 ) -> None:
-    """Give each case to every worker. One that fails is left out of the rest; the others go on."""
+    """Send each case to every worker. A worker that fails is left out of the rest."""
     going = dict(workers)
     while going and (case := next(cases, None)) is not None:
         for name, worker in list(going.items()):

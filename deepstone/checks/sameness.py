@@ -1,4 +1,4 @@
-"""What the checks found: per framework, and whether all compute the same."""
+"""The results of the checks: per framework, and whether all compute the same."""
 
 from __future__ import annotations
 
@@ -16,31 +16,31 @@ from deepstone.results.sameness import Distance
 
 @dataclass(kw_only=True, slots=True)
 class FrameworkSameness:
-    """What the checks found of one framework."""
+    """The results of the checks for one framework."""
 
     layers: LayerCheck | None = None
     float64: list[Distance] | Absent = field(default_factory=lambda: Absent("not checked"))
     measured: Distance | Absent = field(default_factory=lambda: Absent("not checked"))
-    seeds: list[Distance] = field(default_factory=list[Distance])  # the same with each seed tried, if more than one was
+    seeds: list[Distance] = field(default_factory=list[Distance])  # `measured` with each seed, if several were tried
     losses: list[float] = field(default_factory=list[float])
     failure: str = ""
 
     @property
     def beyond_bound_as_a_whole_only(self) -> bool:
-        """Whether the whole step as measured is what disagrees, though every layer of it agrees."""
+        """Whether only the whole measured step disagrees, although every layer agrees."""
         agrees = not self.failure and self.layers is not None and self.layers.ok
         return agrees and isinstance(self.measured, Distance) and not self.measured.ok
 
     @property
     def beyond_bound_at_the_end_only(self) -> bool:
-        """Whether the last that float64 gives (the losses) disagrees, though every layer and gradient agrees."""
+        """Whether only the losses in float64 disagree, although every layer and gradient agrees."""
         if self.failure or self.layers is None or not self.layers.ok or isinstance(self.float64, Absent):
             return False
         *others, last = self.float64
         return not last.ok and all(distance.ok for distance in others)
 
     def try_seed(self, distance: Distance) -> None:
-        """Another seed's whole step, by its own bound; of all tried the best counts."""
+        """Add the whole step of another seed, with its own bound; the best of all seeds counts."""
         assert isinstance(self.measured, Distance)
         self.seeds = [*(self.seeds or [self.measured]), distance]
         self.measured = min(self.seeds, key=lambda each: each.badness)
@@ -88,7 +88,7 @@ class FrameworkSameness:
 class Sameness:
     reference: ReferenceSteps
     frameworks: dict[str, FrameworkSameness]
-    sensitivity: Sensitivity | None = None  # found only where a loss in float64 made it a question
+    sensitivity: Sensitivity | None = None  # measured only if a loss in float64 disagrees
 
     @property
     def ok(self) -> bool:

@@ -1,11 +1,12 @@
-"""Do frameworks compute the same thing? Three checks against the float64 reference, on the same weights and batch.
+"""Checks that frameworks compute the same. Three checks against the float64 reference, on the same weights and batch.
 
     layers     each layer isolated, given the reference's input and upstream gradient, in the precision under test
     float64    the whole step in double precision: gradients to 1e-9, the loss to 1e-8 after five steps
     measured   the whole step in the precision under test: reported, and bounded by four times torch's own distance
 
-The first two are sharp. The third cannot be: rounding alone takes whole-network fp32 gradients some per cent away. In a
-very deep network rounding can decide even float64's loss; how far is then measured, and allowed (whole_step.py).
+The first two are sharp. The third cannot be: rounding alone moves whole-network fp32 gradients by some per cent. In a
+very deep network rounding can even change the loss in float64; by how much is then measured, and allowed
+(whole_step.py).
 """
 
 from __future__ import annotations
@@ -41,9 +42,10 @@ from deepstone.setups.axes import AUTO
 def verify(
     jobs: Mapping[str, Job], *, yardstick: Job | None, timeout_s: float, on_progress: OnProgress = no_progress
 ) -> Sameness:
-    """The jobs share model, batch, phase and seed; `yardstick` is that framework as it comes, if it is here.
+    """The jobs share model, batch, phase and seed; `yardstick` is the trusted framework with its defaults, if
+    installed.
 
-    Workers start before the reference computes, so that what cannot be done is told without waiting for it.
+    Workers start before the reference computes, so that failures are reported without waiting for it.
     """
     job = next(iter(jobs.values()))
     found = {name: FrameworkSameness() for name in jobs}
@@ -70,7 +72,7 @@ def verify(
 def _allow_for_rounding(
     job: Job, steps: ReferenceSteps, found: Mapping[str, FrameworkSameness], on_progress: OnProgress
 ) -> Sensitivity | None:
-    """Losses beyond their bound in float64, though all else agrees, are held against what rounding does to them."""
+    """If only the losses exceed their bound in float64, compare them with the measured effect of rounding."""
     suspects = [result for result in found.values() if result.beyond_bound_at_the_end_only]
     if not suspects or job.phase == "gradient":
         return None
@@ -82,12 +84,12 @@ def _allow_for_rounding(
         assert not isinstance(result.float64, Absent)
         *others, losses = result.float64
         worst = sensitivity.worst_of(loss_errors(result.losses, steps), losses.tolerance, losses.layer)
-        result.float64 = [*others, worst] if worst else others or Absent(sensitivity.told())
+        result.float64 = [*others, worst] if worst else others or Absent(sensitivity.description())
     return sensitivity
 
 
 def _check_float64(job: Job, steps: ReferenceSteps, found: FrameworkSameness, timeout_s: float) -> None:
-    """As asked for but in double precision; where the engine asked for has none, with the framework's own choice."""
+    """Check the setup in double precision; if its engine has none, with the framework's own choice."""
     attempts = [job] if job.request["engine"] == AUTO else [job, replace(job, request={**job.request, "engine": AUTO})]
     for attempt in attempts:
         try:

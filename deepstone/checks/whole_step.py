@@ -1,7 +1,7 @@
-"""Whole steps: the reference's losses and gradients, how far a framework's are from them, and what rounding alone does.
+"""Whole steps: the reference's losses and gradients, a framework's distance from them, and the effect of rounding.
 
-A deep network can be so sensitive that float64 does not settle its loss. So the reference steps once more, with every
-weight moved by its last bits: what rounding decides is no sign of an error.
+A deep network can be so sensitive that rounding in float64 changes its loss. So the reference runs again with every
+weight changed in its last bits: a difference of that size is not an error.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from deepstone.runner.measurement import OnProgress
 STEPS = 5
 GRADIENT_TOLERANCE = 1e-9  # in float64
 LOSS_TOLERANCE = 1e-8  # in float64, after STEPS steps
-MOVED_BY = 64 * float(np.finfo(np.float64).eps)  # about what a layer's sums differ by when taken in another order
-ROOM = 16.0  # times what the moved weights do: which choices rounding turns is chance
-MOST_ROOM = 1e-3  # a loss that may be off by more tells nothing
-_LEAST_SHARE = 1e-6  # a tensor's error is measured by at least this share of the largest gradient's norm
-_LEAST_LOSS = 1e-3  # below it a loss says that the network is sure of itself, not how far off it is
+PERTURBATION = 64 * float(np.finfo(np.float64).eps)  # about the effect of summing in another order
+MARGIN = 16.0  # times the effect of the perturbation: which choices rounding flips is random
+LARGEST_TOLERANCE = 1e-3  # a loss with a larger one is not compared
+_LEAST_SHARE = 1e-6  # a tensor's error is relative to at least this share of the largest gradient's norm
+_LEAST_LOSS = 1e-3  # relative errors of smaller losses mean nothing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReferenceSteps:
-    """What float64 NumPy gives: the loss of each step, and the gradients of the first by `layer/parameter`."""
+    """The result in float64 NumPy: the loss of each step, and the gradients of the first by `layer/parameter`."""
 
     losses: list[float]
     gradients: Mapping[str, NDArray[Any]]
 
 
 def reference_steps(
-    graph: Graph, *, batch: int, seed: int, phase: str, on_progress: OnProgress, moved: bool = False
+    graph: Graph, *, batch: int, seed: int, phase: str, on_progress: OnProgress, perturbed: bool = False
 ) -> ReferenceSteps:
-    """One evaluation for phase=forward, one step for gradient, STEPS of them for train.
+    """Run one evaluation for phase=forward, one step for gradient, STEPS of them for train.
 
-    `moved`: with every weight moved by its last bits in float64, up or down.
+    `perturbed`: change every weight in its last bits in float64, up or down.
     """
     samples, labels = synthetic_batch(graph, batch, seed)
     parameters: Mapping[str, reference.Given] = initial_parameters(graph, seed, generic=True)
-    if moved:
-        parameters = _moved(parameters, seed)
+    if perturbed:
+        parameters = _perturbed(parameters, seed)
     on_progress("float64 reference", 0.0)
     if phase == "forward":
         outputs = reference.forward_all(graph, parameters, samples, labels, training=False)
@@ -66,7 +66,7 @@ def reference_steps(
 
 
 def worst_gradient(given: Mapping[str, NDArray[Any]], expected: ReferenceSteps, tolerance: float) -> Distance:
-    """The gradient that is furthest from the reference's."""
+    """Return the gradient that is furthest from the reference."""
     floor = _LEAST_SHARE * max(norm(array) for array in expected.gradients.values())
     errors = {name: relative_error(given.get(name), array, floor=floor) for name, array in expected.gradients.items()}
     name = max(errors, key=lambda name: errors[name])
@@ -75,7 +75,7 @@ def worst_gradient(given: Mapping[str, NDArray[Any]], expected: ReferenceSteps, 
 
 
 def worst_loss(given: list[float], expected: ReferenceSteps, tolerance: float, layer: str) -> Distance:
-    """The step whose loss is furthest from the reference's, by the size of the first loss."""
+    """Return the step whose loss is furthest from the reference, relative to the first loss."""
     errors = loss_errors(given, expected)
     number = errors.index(max(errors))
     what = f"loss of step {number + 1}" if len(errors) > 1 else "loss"
@@ -83,20 +83,20 @@ def worst_loss(given: list[float], expected: ReferenceSteps, tolerance: float, l
 
 
 def loss_errors(given: list[float], expected: ReferenceSteps) -> list[float]:
-    """Of each step, by the size of the first loss."""
+    """Return the error of each step, relative to the first loss."""
     scale = max(abs(expected.losses[0]), _LEAST_LOSS)
     return [relative_error(np.array(a), np.array(b), floor=scale) for a, b in zip(given, expected.losses, strict=True)]
 
 
-def _moved(parameters: Mapping[str, reference.Given], seed: int) -> dict[str, reference.Given]:
+def _perturbed(parameters: Mapping[str, reference.Given], seed: int) -> dict[str, reference.Given]:
     random = np.random.default_rng(seed)
 
-    def move(values: NDArray[Any]) -> NDArray[np.float64]:
+    def perturb(values: NDArray[Any]) -> NDArray[np.float64]:
         signs = random.integers(0, 2, size=values.shape) * 2 - 1
-        return values.astype(np.float64) * (1 + MOVED_BY * signs)
+        return values.astype(np.float64) * (1 + PERTURBATION * signs)
 
     return {
-        layer: {name: move(np.asarray(values)) for name, values in arrays.items()}
+        layer: {name: perturb(np.asarray(values)) for name, values in arrays.items()}
         for layer, arrays in parameters.items()
     }
 
@@ -107,39 +107,39 @@ def _flat(gradients: reference.LayerArrays) -> dict[str, NDArray[np.float64]]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sensitivity:
-    """By how much the loss of each step moves, relative to the first, when every weight moves by its last bits."""
+    """How much the loss of each step changes, relative to the first, if every weight changes in its last bits."""
 
     moved: tuple[float, ...]
 
     def tolerances(self, least: float) -> list[float]:
-        return [max(least, ROOM * moved) for moved in self.moved]
+        return [max(least, MARGIN * moved) for moved in self.moved]
 
     @property
-    def steps_that_tell(self) -> int:
-        """How many steps, from the first on, have a loss that rounding does not decide."""
-        decided = (number for number, moved in enumerate(self.moved) if ROOM * moved > MOST_ROOM)
+    def comparable_steps(self) -> int:
+        """Return how many of the first steps have a loss that rounding does not dominate."""
+        decided = (number for number, moved in enumerate(self.moved) if MARGIN * moved > LARGEST_TOLERANCE)
         return next(decided, len(self.moved))
 
-    def told(self) -> str:
-        """Why not all is compared as sharply as elsewhere."""
-        clear, steps = self.steps_that_tell, len(self.moved)
+    def description(self) -> str:
+        """Describe why some losses are compared less strictly or not at all."""
+        clear, steps = self.comparable_steps, len(self.moved)
         moves = "every weight moved by its last bits moves the reference's own"
         if clear == steps:
-            return f"{moves} loss by {max(self.moved):.0e}, and {ROOM:.0f} times that is allowed"
+            return f"{moves} loss by {max(self.moved):.0e}, and {MARGIN:.0f} times that is allowed"
         which = "the loss" if steps == 1 else f"the loss from step {clear + 1} on"
         return f"{which} is not compared: {moves} by {self.moved[clear]:.0e}"
 
     def worst_of(self, errors: Sequence[float], least: float, layer: str) -> Distance | None:
-        """The step furthest beyond what rounding does, among those that tell something."""
+        """Return the worst of the comparable steps, relative to the effect of rounding."""
         compared = [
             Distance.of(layer=layer, what=f"loss of step {number}", relative_error=error, tolerance=tolerance)
             for number, (error, tolerance) in enumerate(zip(errors, self.tolerances(least), strict=True), 1)
-        ][: self.steps_that_tell]
+        ][: self.comparable_steps]
         return max(compared, key=lambda distance: distance.badness, default=None)
 
 
 def find_sensitivity(
     graph: Graph, expected: ReferenceSteps, *, batch: int, seed: int, phase: str, on_progress: OnProgress
 ) -> Sensitivity:
-    moved = reference_steps(graph, batch=batch, seed=seed, phase=phase, on_progress=on_progress, moved=True)
+    moved = reference_steps(graph, batch=batch, seed=seed, phase=phase, on_progress=on_progress, perturbed=True)
     return Sensitivity(moved=tuple(loss_errors(moved.losses, expected)))

@@ -1,4 +1,4 @@
-"""Workers of a check: jobs as a check runs them, started together, and what their failures become."""
+"""Workers of a check: adapts jobs to the check, starts workers together, and turns failures into results."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from deepstone.runner.measurement import Launched, OnProgress, no_progress, star
 from deepstone.setups.axes import AXES, Value
 from deepstone.setups.rules import broken_rule
 
-CHECK_BATCH = 2  # two samples show every error that more would, and the reference computes in float64 NumPy
+CHECK_BATCH = 2  # two samples show every error, and the reference computes slowly in float64 NumPy
 
-# Axes that a check does not look at: it makes one kind of update, and what dropout drops is chance.
+# Axes that a check ignores: it makes one kind of update, and dropout is random.
 NOT_CHECKED = ("optimizer", "dropout")
 
 
 def check_job(job: Job, *, batch: int = CHECK_BATCH, phase: str | None = None, **changed: Value) -> Job:
-    """The job as a check runs it: the same setup where it decides what is computed, on a small batch."""
+    """Return the job for a check: the axes that affect the computed values, on a small batch."""
     defaults = {name: AXES[name].default for name in NOT_CHECKED}
     request = {**job.request, **defaults, "batch": batch, "phase": phase or job.phase, **changed}
     return replace(job, request=request, generic_weights=True)
 
 
 def without_update(job: Job) -> Job:
-    """A step whose gradients can be read; a fused training step keeps them to itself."""
+    """Return the job without the update: the gradients of a fused training step cannot be read."""
     return check_job(job, batch=job.batch, phase="forward" if job.phase == "forward" else "gradient")
 
 
@@ -44,7 +44,7 @@ def start_all(
     timeout_s: float,
     on_progress: OnProgress,
 ) -> dict[str, Conversation]:
-    """The setups as asked for, all at once, so that the reference need compute every layer only once."""
+    """Start all setups at once, so that the reference computes every layer only once."""
     workers: dict[str, Conversation] = {}
     for name, job in jobs.items():
         on_progress(f"starting {name}", 0.0)
@@ -61,7 +61,7 @@ def start_all(
 def check_every_layer(
     workers: Mapping[str, Conversation], job: Job, found: Mapping[str, FrameworkSameness], on_progress: OnProgress
 ) -> Trajectory:
-    """Layer by layer, along the reference's way through the network."""
+    """Check layer by layer, along a run of the reference through the network."""
     graph = job.model.graph
     trajectory = Trajectory(graph, batch=job.batch, seed=seed_of(job), precision=str(job.request["precision"]))
     cases = trajectory.forward_cases() if job.phase == "forward" else trajectory.training_cases()

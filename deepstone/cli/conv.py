@@ -278,7 +278,11 @@ def _lab(finding: Finding) -> ConvolutionLab:
 
 
 def _show(finding: Finding, lab: ConvolutionLab) -> None:
-    framework = "" if (told := finding.environment) is None else f"{told.told('name')} {told.told('version')}"
+    framework = (
+        ""
+        if (told := finding.environment) is None
+        else f"{told.framework_text('name')} {told.framework_text('version')}"
+    )
     facts = [str(finding.model), f"batch {lab.batch}", *map(_told, (lab.precision, lab.layout, lab.device)), framework]
     print_lines(["  ".join(facts).rstrip(), ""])
     for layer in lab.layers:

@@ -90,8 +90,10 @@ def _where(finding: Finding) -> tuple[str, str]:
         return "", ""
     framework, device = finding.setup.value("framework"), finding.setup.value("device")
     told = finding.environment
-    if framework == "auto" and told is not None and (name := told.told("name")):  # conv reads back no framework
-        framework = "@".join(filter(None, (name, told.told("version"))))
+    if (
+        framework == "auto" and told is not None and (name := told.framework_text("name"))
+    ):  # conv reads back no framework
+        framework = "@".join(filter(None, (name, told.framework_text("version"))))
     if isinstance(content, ConvolutionLab) and not isinstance(content.device, Absent):
         device = content.device
     return framework, device

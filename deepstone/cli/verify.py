@@ -269,6 +269,6 @@ def _remarks(sameness: Sameness, jobs: Mapping[str, Job]) -> Iterator[str]:
             yield f"{name}: no bound on the whole step: {found.measured.reason}"
     job = next(iter(jobs.values()))
     if sameness.sensitivity is not None:
-        yield f"in float64, {sameness.sensitivity.told()}"
+        yield f"in float64, {sameness.sensitivity.description()}"
     if sameness.ok:
         yield f"{', '.join(jobs)}: the same {job.model.graph.name}, to the precision of their numbers"

@@ -1,1 +1,1 @@
-"""Environments: where each framework is installed and which Python runs it."""
+"""Environments: the installed frameworks, and the Python that runs each of them."""

@@ -1,10 +1,10 @@
 """Adds environments: builds one from its recipe, or adopts an interpreter that others installed a framework for.
 
-    lock ─▶ clear what was cut short ─▶ room? interpreter? ─▶ install ─▶ try it ─▶ environment.json ─▶ unlock
-                                        └──── failure, Ctrl-C: end pip, remove the folder ────┘
+    lock ─▶ clear an interrupted build ─▶ disk space? interpreter? ─▶ install ─▶ try it ─▶ environment.json ─▶ unlock
+                                          └────── failure, Ctrl-C: end pip, remove the folder ──────┘
 
-An environment is built in place and is there when its last file is written, else not: a kill at any moment leaves a
-folder without environment.json, which nothing uses and the next build clears. Of an adopted one only a note is written.
+An environment is built in place, and environment.json is written last. A kill leaves a folder without environment.json,
+which nothing uses and the next build clears. For an adopted environment only environment.json is written.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from deepstone.environments.venv import build_venv, link_libraries, require_libr
 from deepstone.errors import MissingError, StoreError, UsageError, nearest, shown
 from deepstone.units import bytes_
 
-# A cluster's modules make a framework work by setting these. Kept, so that it works when no module is loaded.
+# The modules of a cluster set these for a framework. They are saved, so that it works without loading the module.
 _KEPT: Final = ("PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH")
 
-_Install: TypeAlias = Callable[[Place, Installer], Path]  # gives the interpreter of what it installed
+_Install: TypeAlias = Callable[[Place, Installer], Path]  # returns the interpreter
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Built:
-    """`is_new` tells what was built from what had been there; `is_outdated`, that its recipe has changed since."""
+    """`is_new`: it was built now. `is_outdated`: its recipe has changed since it was built."""
 
     manifest: Manifest
     is_new: bool
@@ -54,9 +54,9 @@ class Built:
 
 
 def build(recipe: Recipe, root: Path, progress: Progress, *, again: bool = False) -> Built:
-    """The environment of the recipe, built if it is not there. Of two that build the same, one waits for the other.
+    """Return the environment of the recipe; build it if it is missing. Of two builders, one waits for the other.
 
-    StoreError for a folder that is full or cannot be written; MissingError for an interpreter or package not found.
+    Raises StoreError if the folder is full or not writable, MissingError if an interpreter or package is not found.
     """
     place = Place(root=root, name=recipe.name)
     with changing(place, "make", progress):
@@ -65,7 +65,7 @@ def build(recipe: Recipe, root: Path, progress: Progress, *, again: bool = False
         if there is not None:
             return Built(manifest=there, is_new=False, is_outdated=there.recipe_sha != recipe.sha)
         discard(place)
-        _require_room(recipe, root)
+        _require_disk_space(recipe, root)
         install = _ready_to_install(recipe)
         try:
             manifest = _build(recipe, place, install, progress)
@@ -77,7 +77,7 @@ def build(recipe: Recipe, root: Path, progress: Progress, *, again: bool = False
 
 
 def adopt(wanted: str, path: Path, root: Path, progress: Progress, *, name: str = "", again: bool = False) -> Manifest:
-    """The framework `wanted`, with or without a version, as the interpreter or venv at `path` has it."""
+    """Adopt the framework `wanted`, with or without a version, from the interpreter or venv at `path`."""
     framework, label = framework_of(wanted), label_of(wanted)
     if framework not in BACKENDS or not BACKENDS[framework].package:
         known = [known for known, info in BACKENDS.items() if info.package]
@@ -102,7 +102,7 @@ def _usable(place: Place) -> Manifest | None:
     return manifest if manifest.environment.python.exists() else None
 
 
-def _require_room(recipe: Recipe, root: Path) -> None:
+def _require_disk_space(recipe: Recipe, root: Path) -> None:
     free_bytes = shutil.disk_usage(root).free
     if free_bytes < recipe.room_bytes:
         raise StoreError(
@@ -112,7 +112,8 @@ def _require_room(recipe: Recipe, root: Path) -> None:
 
 
 def _ready_to_install(recipe: Recipe) -> _Install:
-    """What installs it. MissingError when something that takes is not there, while nothing is begun yet."""
+    """Return the function that installs the recipe. Raises MissingError if a tool is missing, before anything
+    starts."""
     if recipe.kind == "chroot":
         require_tools(recipe.name)
         return lambda place, installer: build_chroot(recipe, place, installer)
@@ -132,7 +133,7 @@ def _build(recipe: Recipe, place: Place, install: _Install, progress: Progress) 
 
 
 def _tried(recipe: Recipe, python: Path, variables: Mapping[str, str]) -> Environment:
-    """The environment as it turned out; MissingError when it is not what the recipe says."""
+    """Probe the built environment. Raises MissingError if it does not match the recipe."""
     package = BACKENDS[recipe.framework].package
     untried = Environment(
         framework=recipe.framework,
@@ -154,7 +155,7 @@ def _tried(recipe: Recipe, python: Path, variables: Mapping[str, str]) -> Enviro
 
 
 def _interpreter(path: Path) -> Path:
-    """What was named, or the interpreter in a venv that was. Links are kept: an interpreter finds its venv by them."""
+    """Return `path`, or the interpreter in the venv `path`. Keep links: an interpreter finds its venv by them."""
     path = path.expanduser().absolute()
     if path.is_dir():
         for name in ("python", "python3"):
@@ -188,7 +189,7 @@ def _adopted(framework: str, python: Path, name: str) -> Environment:
 
 
 def _require_free(place: Place, environment: Environment, *, again: bool) -> None:
-    """Refuse to take the place of another environment; a note about the same interpreter is renewed."""
+    """Refuse to replace another environment; an entry for the same interpreter is renewed."""
     try:
         there = read_manifest(place).environment
     except (FileNotFoundError, Damaged):

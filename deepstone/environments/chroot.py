@@ -1,9 +1,9 @@
 """Chroot environments are built with debootstrap: an old Debian, for a framework that runs nowhere else.
 
-`enter.py` runs programs in them. The packages come from where this machine's own apt gets them, if it is a Debian.
+`enter.py` runs programs in them. If this machine is a Debian, the packages come from the mirror of its own apt.
 
-debootstrap mounts things while it works. It does so in a mount namespace of its own, so that whoever is killed when,
-nothing stays mounted.
+debootstrap mounts file systems. It runs in its own mount namespace, so that a kill at any moment leaves nothing
+mounted.
 """
 
 from __future__ import annotations
@@ -24,9 +24,15 @@ from deepstone.environments.recipe import Recipe
 from deepstone.errors import MissingError
 from deepstone.supervise import run_program
 
-LOCKED: Final = "debian:"  # before the names of packages in a lock, which are not those of Python's
-_SYSTEM_TOOLS: Final = ("/usr/sbin", "/sbin")  # not on everybody's PATH
-_ASTRAY: Final = ("TMPDIR", "TMP", "TEMP", "LD_LIBRARY_PATH", "LD_PRELOAD")  # would lead the new system out of itself
+LOCKED: Final = "debian:"  # prefix in a lock that separates Debian's packages from Python's
+_SYSTEM_TOOLS: Final = ("/usr/sbin", "/sbin")  # not on every user's PATH
+_DROPPED_VARIABLES: Final = (
+    "TMPDIR",
+    "TMP",
+    "TEMP",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+)  # they point to files outside the new system
 _STAGES: Final = {
     "Retrieving": "downloading",
     "Validating": "downloading",
@@ -39,14 +45,14 @@ _NOT_THERE: Final = re.compile(
     r"E: (Failed getting release|Invalid Release|Couldn't download|Couldn't find these debs)"
 )
 
-# Old releases move there when their support ends.
+# Debian moves old releases there when their support ends.
 ARCHIVE: Final = "http://archive.debian.org/debian"
 _SOURCE_LINE: Final = re.compile(r"deb\s+(?:\[[^\]]*\]\s+)?(\S+)\s+(\S+)\s+(.+)")
-_USABLE_MIRRORS: Final = ("http://", "https://")  # debootstrap knows no others that apt knows
+_USABLE_MIRRORS: Final = ("http://", "https://")  # apt supports more kinds, debootstrap does not
 
 
 def require_tools(name: str) -> None:
-    """MissingError, before anything is downloaded."""
+    """Raise MissingError before anything is downloaded."""
     if os.geteuid() != 0:
         raise MissingError(f"cannot make {name}: it is a Debian of its own, which takes root to make; {AS_ROOT}")
     for tool, package in (("debootstrap", "debootstrap"), ("unshare", "util-linux")):
@@ -58,7 +64,8 @@ def require_tools(name: str) -> None:
 
 
 def build_chroot(recipe: Recipe, place: Place, installer: Installer) -> Path:
-    """Its interpreter. Asks one mirror after the other. MissingError, or OSError for a full disk."""
+    """Build from the first mirror that works; return the interpreter. Raises MissingError, or OSError for a full
+    disk."""
     failures: list[str] = []
     for mirror in mirrors():
         shutil.rmtree(place.system, ignore_errors=True)
@@ -68,13 +75,13 @@ def build_chroot(recipe: Recipe, place: Place, installer: Installer) -> Path:
         failures.append(failure)
         if not _NOT_THERE.match(failure):
             break
-    told = " and then: ".join(failure.removeprefix("E: ") for failure in failures)
+    reasons = " and then: ".join(failure.removeprefix("E: ") for failure in failures)
     see = "is there a network? See" if len(failures) > 1 else "see"
-    raise MissingError(f"cannot make {recipe.name}: {told}; {see} {place.log}")
+    raise MissingError(f"cannot make {recipe.name}: {reasons}; {see} {place.log}")
 
 
 def installed_debs(system: Path, names: Sequence[str]) -> dict[str, str]:
-    """The versions of Debian's packages, of those that are there."""
+    """Return the versions of those Debian packages that are installed."""
     versions: dict[str, str] = {}
     package = ""
     for line in (system / "var/lib/dpkg/status").read_text(encoding="utf-8").splitlines():
@@ -87,18 +94,18 @@ def installed_debs(system: Path, names: Sequence[str]) -> dict[str, str]:
 
 
 def _require_mounting(name: str) -> None:
-    """In a container root may be forbidden to mount."""
-    said: list[str] = []
+    """Check that root may mount, which a container may forbid."""
+    output: list[str] = []
     command = [str(_tool("unshare")), "--mount", "true"]
-    if run_program(command, env=_variables(), cwd=Path("/"), on_line=said.append) != 0:
-        why = " ".join(said)
+    if run_program(command, env=_variables(), cwd=Path("/"), on_line=output.append) != 0:
+        why = " ".join(output)
         raise MissingError(
             f"cannot make {name}: root may not mount here ({why}); docker run --cap-add SYS_ADMIN allows it"
         )
 
 
 def _bootstrap(recipe: Recipe, place: Place, mirror: str, installer: Installer) -> str:
-    """Why it failed, if it did."""
+    """Run debootstrap. Return why it failed, or an empty text."""
     include = f"--include={','.join(recipe.packages)}"
     what = [recipe.suite, str(place.system), *([mirror] if mirror else [])]
     command = [str(_tool("unshare")), "--mount", str(_tool("debootstrap")), "--variant=minbase", include, *what]
@@ -106,12 +113,12 @@ def _bootstrap(recipe: Recipe, place: Place, mirror: str, installer: Installer) 
     try:
         installer.run(command, env=_variables(), cwd=place.folder, stage_of=_stage, shown=shown)
     except InstallerFailed as failure:
-        more = _its_log(place, installer)
+        more = _debootstrap_log(place, installer)
         if full := full_disk(more):
             raise full from failure
         errors = [text for text in failure.output if text.startswith("E: ")]
-        told = errors[-1] if errors else str(InstallerFailed([*failure.output, *more], failure.code))
-        return without_password(told)
+        reason = errors[-1] if errors else str(InstallerFailed([*failure.output, *more], failure.code))
+        return without_password(reason)
     return ""
 
 
@@ -120,8 +127,8 @@ def _stage(text: str) -> Stage | None:
     return (_STAGES[match[1]], match[2].removesuffix("...")) if match and match[1] in _STAGES else None
 
 
-def _its_log(place: Place, installer: Installer) -> list[str]:
-    """What the programs said that debootstrap ran, for the log that stays."""
+def _debootstrap_log(place: Place, installer: Installer) -> list[str]:
+    """Copy the output of the programs that debootstrap ran into the permanent log."""
     try:
         text = (place.system / "debootstrap" / "debootstrap.log").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -138,8 +145,8 @@ def _interpreter(recipe: Recipe, place: Place) -> Path:
 
 
 def _variables() -> Mapping[str, str]:
-    kept = {name: value for name, value in clean_variables().items() if name not in _ASTRAY}
-    return {**kept, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive", "DPKG_FORCE": "unsafe-io"}
+    variables = {name: value for name, value in clean_variables().items() if name not in _DROPPED_VARIABLES}
+    return {**variables, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive", "DPKG_FORCE": "unsafe-io"}
 
 
 def _tool(name: str) -> str | None:
@@ -156,17 +163,17 @@ class _Source:
 
 
 def mirrors(root: Path = Path("/")) -> list[str]:
-    """In the order in which to try them; "" is the one that debootstrap would take by itself."""
+    """Return the mirrors to try, in order; "" is debootstrap's default."""
     return [_own_mirror(root), ARCHIVE]
 
 
 def without_password(address: str) -> str:
-    """Fit to be shown."""
+    """Remove the password, so that the address can be shown."""
     return re.sub(r"//[^/@]*@", "//", address)
 
 
 def _own_mirror(root: Path) -> str:
-    """The main archive of a Debian. Other distributions have other packages, and further sources are not Debian's."""
+    """Return the main archive of a Debian; empty for other distributions and other sources."""
     pairs = (line.partition("=") for line in _lines(root / "etc/os-release"))
     release = {name: value.strip('"') for name, _, value in pairs}
     if release.get("ID") != "debian":
@@ -195,8 +202,8 @@ def _of_lines(path: Path) -> Iterator[_Source]:
 
 
 def _of_paragraphs(path: Path) -> Iterator[_Source]:
-    kept = [line for line in _lines(path) if not line.startswith("#")]
-    for paragraph in re.split(r"\n\s*\n", "\n".join(kept)):
+    lines = [line for line in _lines(path) if not line.startswith("#")]
+    for paragraph in re.split(r"\n\s*\n", "\n".join(lines)):
         joined = re.sub(r"\n[ \t]+", " ", paragraph)
         fields = {
             key.strip().lower(): value.split()
@@ -211,5 +218,5 @@ def _of_paragraphs(path: Path) -> Iterator[_Source]:
 def _lines(path: Path) -> list[str]:
     try:
         return path.read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:  # not a Debian, or not for us to read
+    except OSError:  # not a Debian, or not readable
         return []

@@ -1,4 +1,4 @@
-"""All recipes: those that come with Deepstone, and a folder of the user's own named by DEEPSTONE_RECIPES."""
+"""All recipes: those that ship with Deepstone, and the user's own in the folder DEEPSTONE_RECIPES."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from deepstone.errors import UsageError, nearest, reason, shown
 VARIABLE: Final = "DEEPSTONE_RECIPES"
 _OURS: Final = Path(__file__).with_name("recipes")
 
-# Limitations: frameworks of the studies that nobody can install any more, so that nobody looks for them again.
+# Limitations: frameworks of the studies that cannot be installed any more.
 NOT_INSTALLABLE: Final[dict[str, str]] = {
     "neon": "no package index holds it; what PyPI calls neon is something else",
     "torch7": "it is Lua, and no package of it is left that builds today",
@@ -24,14 +24,14 @@ NOT_INSTALLABLE: Final[dict[str, str]] = {
 
 
 def all_recipes() -> list[Recipe]:
-    """Every recipe, by name. One of the user's replaces ours of the same name; so does a default."""
+    """Return every recipe, by name. A user's recipe replaces ours of the same name; so does a default."""
     recipes = _read(_OURS)
     own = os.environ.get(VARIABLE)
     return _merged(recipes, _read(Path(own).expanduser())) if own else recipes
 
 
 def find_recipe(wanted: str) -> Recipe:
-    """The recipe of this name, or the default one of a bare framework; UsageError when there is none."""
+    """Return the recipe of this name, or the default of a bare framework. Raises UsageError if there is none."""
     recipes = all_recipes()
     for recipe in recipes:
         if wanted == recipe.name or (recipe.default and wanted == recipe.framework):
@@ -43,16 +43,16 @@ def find_recipe(wanted: str) -> Recipe:
 
 
 def addable(recipes: Iterable[Recipe]) -> list[str]:
-    """What can be asked for."""
+    """Return the names that `find_recipe` accepts."""
     names = [[recipe.framework, recipe.name] if recipe.default else [recipe.name] for recipe in recipes]
     return [name for pair in names for name in pair]
 
 
 def year_of(environment: Environment) -> int | Absent:
-    """The year of its release: by the recipe of this name, else by one of the same framework and version."""
+    """Return the year of release from the recipe of this name, else from one of the same framework and version."""
     try:
         recipes = all_recipes()
-    except UsageError as error:  # a user's own recipe is broken: no reason to lose what was measured
+    except UsageError as error:  # a user's own recipe is invalid: this must not lose a measurement
         return Absent(str(error))
     version = base_version(environment.version)
     alike = [recipe for recipe in recipes if (recipe.framework, recipe.version) == (environment.framework, version)]
@@ -66,10 +66,10 @@ def year_of(environment: Environment) -> int | Absent:
 def _merged(ours: list[Recipe], own: list[Recipe]) -> list[Recipe]:
     replaced = {recipe.name for recipe in own}
     decided = {recipe.framework for recipe in own if recipe.default}
-    kept = [recipe for recipe in ours if recipe.name not in replaced]
-    first = [recipe for recipe in kept if recipe.framework not in decided]
-    # A default that was replaced by the user's can still be had by its full name.
-    other = [replace(recipe, default=False) for recipe in kept if recipe.framework in decided]
+    shipped = [recipe for recipe in ours if recipe.name not in replaced]
+    first = [recipe for recipe in shipped if recipe.framework not in decided]
+    # A default that the user's replaces is still available under its full name.
+    other = [replace(recipe, default=False) for recipe in shipped if recipe.framework in decided]
     return sorted([*first, *other, *own], key=lambda recipe: recipe.name)
 
 

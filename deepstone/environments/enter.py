@@ -1,9 +1,9 @@
-"""Runs a command over the programs and libraries of another system: enter.py SYSTEM COMMAND…
+"""Runs a command with the programs and libraries of another system: enter.py SYSTEM COMMAND…
 
-A script of its own, so it imports only what starts fast. The root that the command sees is put together on a tmpfs, in
-a mount namespace of the process's own: /usr, /etc and the like from SYSTEM, every other folder from this machine. So
-files have the names they have outside, process and descriptors stay what they are, and the kernel takes all mounts away
-when the last process in there has ended, by whatever cause.
+This is a separate script, and it imports only modules that load fast. It builds the root of the command on a tmpfs, in
+a private mount namespace: /usr, /etc and the like from SYSTEM, every other folder from this machine. So files keep
+their names, the process keeps its id and descriptors, and the kernel removes all mounts when the last process inside
+ends.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import ctypes
 import os
 import sys
 
-# What belongs to a system and not to its user.
+# Folders that belong to a system and not to its user.
 OF_THE_SYSTEM = ("bin", "etc", "lib", "lib32", "lib64", "libx32", "sbin", "usr")
 
 CANNOT_ENTER = 126
@@ -32,8 +32,8 @@ def mount(libc: ctypes.CDLL, source: str, target: str, flags: int, kind: str = "
     check(libc.mount(*words, ctypes.c_ulong(flags), None), f"mount {source} on {target}")
 
 
-def put(libc: ctypes.CDLL, path: str, place: str) -> None:
-    """A folder, or a link, of one root into another. Files that lie in a root itself are nobody's business."""
+def bind(libc: ctypes.CDLL, path: str, place: str) -> None:
+    """Bind a folder of one root into another, or copy a link. Plain files in a root are ignored."""
     if os.path.islink(path):  # noqa: PTH114
         os.symlink(os.readlink(path), place)  # noqa: PTH211, PTH115
     elif os.path.isdir(path):  # noqa: PTH112
@@ -42,20 +42,20 @@ def put(libc: ctypes.CDLL, path: str, place: str) -> None:
 
 
 def is_hidden(path: str) -> bool:
-    """Whether a folder of this machine lies where the other system's are."""
+    """Whether the other system's folders hide this folder of the machine."""
     return path.split("/")[1] in OF_THE_SYSTEM
 
 
 def make_root(libc: ctypes.CDLL, system: str, needed: list[str]) -> str:
-    """Puts the root together, over a folder that the other system has no use for."""
+    """Build the root over a folder that the other system does not use."""
     root = os.path.join(system, "mnt")  # noqa: PTH118
     mount(libc, "tmpfs", root, 0, "tmpfs")
-    mount(libc, "", root, _MS_UNBINDABLE)  # or it would come along with the folder that holds the system
+    mount(libc, "", root, _MS_UNBINDABLE)  # otherwise it would be bound along with the folder that contains the system
     for name in os.listdir("/"):  # noqa: PTH208
         if name not in OF_THE_SYSTEM:
-            put(libc, f"/{name}", f"{root}/{name}")
+            bind(libc, f"/{name}", f"{root}/{name}")
     for name in OF_THE_SYSTEM:
-        put(libc, f"{system}/{name}", f"{root}/{name}")
+        bind(libc, f"{system}/{name}", f"{root}/{name}")
     for folder in needed:
         if is_hidden(folder):
             os.makedirs(root + folder, exist_ok=True)  # noqa: PTH103
@@ -75,8 +75,8 @@ def main(system: str, command: list[str]) -> None:
         os.execv(command[0], command)
     except OSError as error:
         remedy = "; it takes root, and in a container the right to mount (CAP_SYS_ADMIN)"
-        told = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
-        sys.stderr.write(f"cannot enter {system}: {told}{remedy if error.errno in (1, 13) else ''}\n")
+        reason = error.strerror if error.filename is None else f"{error.filename}: {error.strerror}"
+        sys.stderr.write(f"cannot enter {system}: {reason}{remedy if error.errno in (1, 13) else ''}\n")
         sys.exit(CANNOT_ENTER)
 
 

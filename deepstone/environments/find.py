@@ -1,4 +1,4 @@
-"""Finds the environment for what was asked: Deepstone's own interpreter first, then those built or adopted.
+"""Finds the environment for a request: Deepstone's own interpreter first, then built and adopted ones.
 
 Frameworks in our own interpreter are found without importing them.
 """
@@ -21,14 +21,14 @@ from deepstone.setups.axes import AUTO, CURRENT
 
 
 def find_environment(wanted: str) -> Environment:
-    """The environment for `framework=wanted`; MissingError with the remedy when there is none."""
+    """Return the environment for `framework=wanted`. Raises MissingError with the remedy if there is none."""
     if wanted == AUTO:
         return _best()
     framework, _, label = wanted.partition("@")
     if not label:
         return _first(framework)
     found = environments(framework)
-    # One that was added is meant by its whole name, also where the interpreter of Deepstone itself has that version.
+    # The full name means an added environment, even if Deepstone's own interpreter has that version.
     named = [each for each in found if each.kind != "own" and each.name == wanted]
     for environment in (*named, *(each for each in found if each.is_meant_by(label))):
         return _there(environment)
@@ -36,15 +36,15 @@ def find_environment(wanted: str) -> Environment:
 
 
 def environments(framework: str) -> list[Environment]:
-    """All of a framework, in the order in which `framework=NAME` would take them; those that are gone come last."""
+    """Return all environments of a framework in the order of preference; missing ones come last."""
     own = own_environment(framework)
-    made = [manifest.environment for manifest in survey(environments_root(), framework).made]
-    made.sort(key=lambda environment: (environment.python.exists(), environment.newness), reverse=True)
-    return made if own is None else [own, *made]
+    added = [manifest.environment for manifest in survey(environments_root(), framework).made]
+    added.sort(key=lambda environment: (environment.python.exists(), environment.newness), reverse=True)
+    return added if own is None else [own, *added]
 
 
 def own_environment(framework: str) -> Environment | None:
-    """The framework as our own interpreter has it."""
+    """Return the framework in our own interpreter, if it is there."""
     info = BACKENDS[framework]
     version = _version(info) if info.package else "1"
     if version is None:
@@ -56,27 +56,27 @@ def own_environment(framework: str) -> Environment | None:
 
 
 def own_environments() -> list[Environment]:
-    """What the interpreter of Deepstone itself has."""
+    """Return all frameworks in Deepstone's own interpreter."""
     found = [own_environment(name) for name, info in BACKENDS.items() if info.package]
     return [environment for environment in found if environment is not None]
 
 
 def installed() -> dict[str, Environment | None]:
-    """Every framework of today with its environment if there is one, legacy frameworks that are there, and further
+    """Return every current framework with its environment or None, installed legacy frameworks, and further
     environments under their own names."""
     found: dict[str, Environment | None] = {}
     for name, info in BACKENDS.items():
         if info.package:
             first, *further = environments(name) or [None]
-            if first is not None or name in CURRENT:  # nobody lacks a framework of 2016
+            if first is not None or name in CURRENT:  # a legacy framework is not reported as missing
                 found[name] = first
             found |= {environment.name: environment for environment in further if environment is not None}
     return found
 
 
 def not_installed() -> list[str]:
-    """What can be added, as `env add` takes it: recipes of which there is no environment, whoever made it."""
-    from deepstone.environments.cookbook import all_recipes  # only now, since it reads files
+    """Return the names that `env add` accepts and that have no environment yet."""
+    from deepstone.environments.cookbook import all_recipes  # lazy: it reads files
 
     there = [environment for environment in installed().values() if environment is not None]
     names = {environment.name for environment in there}
@@ -128,7 +128,7 @@ def _why_not(framework: str, label: str) -> str:
     for unusable in survey(environments_root(), framework).unusable:
         if unusable.name == wanted:
             return f"environment {wanted}: {unusable.reason}; deepstone env add {wanted}"
-    from deepstone.environments.cookbook import all_recipes  # only now, since it reads files
+    from deepstone.environments.cookbook import all_recipes  # lazy: it reads files
 
     if any(recipe.name == wanted for recipe in all_recipes()):
         return f"framework {wanted} is not installed; deepstone env add {wanted}"
@@ -140,7 +140,7 @@ def _why_not(framework: str, label: str) -> str:
 
 
 def _version(info: BackendInfo) -> str | None:
-    """The installed version. Only where other installers than pip left something, importlib.metadata is asked."""
+    """Return the installed version. Use importlib.metadata only if another installer than pip left traces."""
     found = _pip_version(info.distribution)
     if found is not None or not any(_has_traces(Path(folder or "."), info) for folder in sys.path):
         return found
@@ -155,7 +155,7 @@ def _version(info: BackendInfo) -> str | None:
 
 
 def _pip_version(distribution: str) -> str | None:
-    """From the name of the folder that pip leaves beside the package."""
+    """Read the version from the name of the folder that pip creates next to the package."""
     for folder in sys.path:
         found = sorted(Path(folder or ".").glob(f"{distribution}-*.dist-info"))
         if found:

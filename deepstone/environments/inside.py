@@ -1,6 +1,6 @@
-"""Runs inside the interpreter that is asked about: python -c THIS RESULT_FILE PACKAGE. In the syntax of Python 2.7.
+"""Runs inside a probed interpreter: python -c THIS RESULT_FILE PACKAGE. In the syntax of Python 2.7.
 
-Imports NumPy and the framework, lists all distributions, and writes what it found to a file, since frameworks print.
+Imports NumPy and the framework, lists all distributions, and writes the result to a file, since frameworks print.
 """
 # pyright: reportTypeCommentUsage=false
 
@@ -12,7 +12,7 @@ import sys
 
 def distributions():
     # type: () -> dict[str, str]
-    """Versions by name. Of two copies the one that Python would import counts."""
+    """Return versions by name. Of two copies, the one that Python would import counts."""
     try:
         from importlib import metadata
 
@@ -28,7 +28,7 @@ def distributions():
 
 def old_distributions():
     # type: () -> list[tuple[str, str]]
-    """Before Python 3.8 only setuptools knows, if it is there."""
+    """Before Python 3.8 only setuptools has the list, if it is installed."""
     try:
         import pkg_resources  # pyright: ignore
     except ImportError:
@@ -38,7 +38,7 @@ def old_distributions():
 
 def main(target, package):
     # type: (str, str) -> None
-    sys.path[:] = [entry for entry in sys.path if entry]  # a folder of the same name must not be taken for it
+    sys.path[:] = [entry for entry in sys.path if entry]  # a local folder of the same name must not be imported
     versions = {}  # type: dict[str, str]
     failures = {}  # type: dict[str, str]
     for name in ("numpy", package):

@@ -1,4 +1,4 @@
-"""Runs venv, pip and debootstrap for an environment: logs what they print, reports progress, reads their errors."""
+"""Runs venv, pip and debootstrap for an environment: logs their output, reports progress, reads their errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import BinaryIO, Final, TypeAlias
 from deepstone.environments.places import Place, Progress
 from deepstone.supervise import run_program
 
-INSTALLED: Final = 0.95  # the share of the work that is done when the last package is installed
+INSTALLED: Final = 0.95  # share of the work when the last package is installed
 _BLOCK_BYTES: Final = 512
 _LEAST_FREE_BYTES: Final = 2**16
 _FULL: Final = {
@@ -23,11 +23,11 @@ _FULL: Final = {
     errno.EDQUOT: re.compile(r"disk quota exceeded|errno 122\b", re.IGNORECASE),
 }
 
-Stage: TypeAlias = tuple[str, str]  # what is going on, and with what
+Stage: TypeAlias = tuple[str, str]  # the stage, and the package or file that it works on
 
 
 class InstallerFailed(Exception):
-    """The program gave up; the message is its last error, else its last line, else how it ended."""
+    """The program failed; the message is its last error, else its last line, else its exit."""
 
     def __init__(self, output: Sequence[str], code: int) -> None:
         errors = [text.partition("ERROR:")[2] for text in output if text.lstrip().startswith("ERROR:")]
@@ -48,7 +48,7 @@ class Installer:
         self._room_bytes = room_bytes
         self._stage: Stage = ("downloading", "")
         self._share = 0.0
-        self._look_again_s = 0.0
+        self._next_size_check_s = 0.0
 
     def run(
         self,
@@ -60,9 +60,9 @@ class Installer:
         shown: str = "",
         timeout_s: float = math.inf,
     ) -> None:
-        """Runs one program to its end. InstallerFailed, OSError for a full disk, ProcessTimeout.
+        """Run one program to its end. Raises InstallerFailed, OSError for a full disk, or ProcessTimeout.
 
-        `stage_of` reads a stage from a line of output; `shown` stands in the log instead of the command.
+        `stage_of` reads a stage from a line of output; `shown` replaces the command in the log.
         """
         output: list[str] = []
 
@@ -76,7 +76,7 @@ class Installer:
         self.log(f"$ {shown or ' '.join(argv)}")
         code = run_program(argv, env=env, cwd=cwd, on_line=on_line, on_tick=self._tick, timeout_s=timeout_s)
         if code != 0:
-            raise full_disk(output) or self._no_room() or InstallerFailed(output, code)
+            raise full_disk(output) or self._full_disk() or InstallerFailed(output, code)
 
     def log(self, text: str) -> None:
         self._log.write(text.encode("utf-8", "replace") + b"\n")
@@ -86,24 +86,24 @@ class Installer:
         self._stage = stage
         self._progress.stage(*stage, self._share)
 
-    def _no_room(self) -> OSError | None:
-        """Not every program says that the disk is full: `python -m venv` only tells that pip failed."""
+    def _full_disk(self) -> OSError | None:
+        """Check for a full disk: `python -m venv` only says that pip failed."""
         is_full = shutil.disk_usage(self._place.folder).free < _LEAST_FREE_BYTES
         return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) if is_full else None
 
     def _tick(self) -> None:
-        """How much lies on the disk by now tells how far it is."""
+        """Estimate progress from the size of the folder."""
         now_s = time.monotonic()
-        if now_s >= self._look_again_s:
+        if now_s >= self._next_size_check_s:
             done = min(1.0, used_bytes(self._place.folder) / self._room_bytes)
             self._share = max(self._share, done * INSTALLED)
-            # Looking at many thousand files costs time that pip could use.
-            self._look_again_s = now_s + 10 * (time.monotonic() - now_s)
+            # Reading the size of many thousand files takes time from pip.
+            self._next_size_check_s = now_s + 10 * (time.monotonic() - now_s)
         self.report(self._stage)
 
 
 def full_disk(output: Sequence[str]) -> OSError | None:
-    """The error that the system gave the program, if that was for lack of room."""
+    """Return the system's error if the output shows that the disk was full."""
     for number, pattern in _FULL.items():
         if any(pattern.search(text) for text in output):
             return OSError(number, os.strerror(number))
@@ -111,7 +111,7 @@ def full_disk(output: Sequence[str]) -> OSError | None:
 
 
 def used_bytes(folder: Path) -> int:
-    """What a folder takes on the disk. Files may come and go meanwhile."""
+    """Return the disk usage of a folder. Files may appear and vanish meanwhile."""
     total = 0
     folders = [str(folder)]
     while folders:

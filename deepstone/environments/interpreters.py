@@ -1,7 +1,7 @@
-"""Python interpreters: finds one of a version that a recipe can use, and asks one, by running it, what it has.
+"""Python interpreters: finds one with a version that a recipe can use, and probes one by running it.
 
-What only looks like a Python may hang or print without end. So `probe` asks first whether it is a Python at all, which
-it can say at once.
+A program that only looks like a Python may hang or print without end. So `probe` first runs a quick check that it is a
+Python.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from deepstone.environments.environment import STRAYING, newness
 from deepstone.errors import MissingError, reason, shown
 from deepstone.supervise import OutputFlood, ProcessTimeout, run_program
 
-# Built by hand, of a distribution's software collections, and as images for building wheels have them.
+# Built by hand, from a distribution's software collections, and from images for building wheels.
 _COMMON: Final = (
     "usr/local/bin/python{0}",
     "opt/python{0}/bin/python{0}",
@@ -31,18 +31,18 @@ _COMMON: Final = (
 _ASK: Final = (
     "import platform\n"
     "print('is ' + platform.python_version())\n"
-    "import venv, ensurepip\n"  # Debian keeps what they need in a package of its own
+    "import venv, ensurepip\n"  # Debian has their files in a separate package
     "print('can')\n"
 )
 _ASK_TIMEOUT_S: Final = 30.0
 
 _SCRIPT: Final = Path(__file__).with_name("inside.py")
 _IS_PYTHON: Final = "import sys; sys.stdout.write('Python %d.%d\\n' % sys.version_info[:2])"
-_START_TIMEOUT_S: Final = 60.0  # of the interpreter alone, on a loaded machine with a cold network file system
+_START_TIMEOUT_S: Final = 60.0  # of the interpreter only, on a loaded machine with a cold network file system
 _TIMEOUT_S: Final = 300.0  # a large framework on such a file system takes minutes to import
-_MOST_PRINTED_BYTES: Final = 2**20  # no framework prints so much when it is imported
+_MOST_PRINTED_BYTES: Final = 2**20  # no framework prints this much on import
 _MOST_ANSWERED_BYTES: Final = 16 * 2**20
-_LINES_KEPT: Final = 20
+_LAST_LINES: Final = 20
 _LONGEST_QUOTE: Final = 300
 
 
@@ -56,14 +56,14 @@ class Interpreter:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Probed:
-    """What an interpreter tells: the version of the framework, and those of Python and every distribution."""
+    """The result of probing an interpreter: the versions of the framework, of Python and of every distribution."""
 
     version: str
     lock: Mapping[str, str]
 
 
 class _Answer(msgspec.Struct, frozen=True):
-    """What inside.py writes. `versions` and `failures` are of NumPy and the framework, by import."""
+    """The output of inside.py. `versions` and `failures`: of NumPy and the framework, by import name."""
 
     python: str
     versions: dict[str, str]
@@ -72,7 +72,7 @@ class _Answer(msgspec.Struct, frozen=True):
 
 
 def find_interpreter(versions: Sequence[str], name: str) -> Interpreter:
-    """The first that runs and can make a venv; MissingError says what was looked for, where, and what to do."""
+    """Return the first that runs and can make a venv. Raises MissingError with the searched places and the remedy."""
     lame: list[Interpreter] = []
     for version in versions:
         for path in _candidates(version):
@@ -97,19 +97,19 @@ def find_interpreter(versions: Sequence[str], name: str) -> Interpreter:
 
 
 def clean_variables() -> dict[str, str]:
-    """Ours, without those that would lead another interpreter to packages that are not its own."""
+    """Return our variables without those that make another interpreter import foreign packages."""
     return {name: value for name, value in os.environ.items() if name not in STRAYING}
 
 
 def probe(command: Sequence[str], package: str, variables: Mapping[str, str]) -> Probed:
-    """MissingError, in one line without a remedy, when it does not run or lacks the framework or NumPy."""
+    """Raises MissingError, without a remedy, if it does not run or lacks the framework or NumPy."""
     found = _answer(command, package, variables)
     for name in (package, "numpy"):
         if name not in found.versions:
             why = _lacking(name, found.failures.get(name, ""))
             raise MissingError(f"{command[-1]} (Python {found.python}) {why}")
     lock = {**found.distributions, "python": found.python}
-    lock.setdefault("numpy", found.versions["numpy"])  # without metadata the modules themselves must do
+    lock.setdefault("numpy", found.versions["numpy"])  # without metadata, use the versions of the modules
     lock.setdefault(package, found.versions[package])
     return Probed(version=found.versions[package], lock=dict(sorted(lock.items())))
 
@@ -135,21 +135,21 @@ def _elsewhere(version: str) -> Iterator[Path]:
 
 
 def _try(path: Path, version: str) -> tuple[Interpreter | None, bool]:
-    """What it says it is, and whether it can make a venv. A name on PATH may be a shim that leads nowhere."""
-    said: list[str] = []
+    """Return the interpreter with its version, and whether it can make a venv. A name on PATH may be a broken shim."""
+    output: list[str] = []
     try:
         run_program(
             [str(path), "-c", _ASK],
             env=clean_variables(),
             cwd=Path("/"),
-            on_line=said.append,
+            on_line=output.append,
             timeout_s=_ASK_TIMEOUT_S,
             most_bytes=_MOST_PRINTED_BYTES,
         )
     except (OSError, ProcessTimeout, OutputFlood):
         return None, False
-    told = [line.removeprefix("is ") for line in said if line.startswith(f"is {version}.")]
-    return (Interpreter(path=path, version=told[0]) if told else None), "can" in said
+    found = [line.removeprefix("is ") for line in output if line.startswith(f"is {version}.")]
+    return (Interpreter(path=path, version=found[0]) if found else None), "can" in output
 
 
 def _own_version() -> str:
@@ -169,30 +169,30 @@ def _answer(command: Sequence[str], package: str, variables: Mapping[str, str]) 
     with tempfile.TemporaryDirectory(prefix="deepstone-probe-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         target = folder / "found.json"
-        code, said = _run([*command, "-c", _IS_PYTHON], variables, folder, _START_TIMEOUT_S)
-        if code != 0 or not any(line.startswith("Python ") for line in said):
-            raise MissingError(f"{command[-1]} {_no_python(code, said)}")
+        code, output = _run([*command, "-c", _IS_PYTHON], variables, folder, _START_TIMEOUT_S)
+        if code != 0 or not any(line.startswith("Python ") for line in output):
+            raise MissingError(f"{command[-1]} {_no_python(code, output)}")
         script = _SCRIPT.read_text(encoding="utf-8")
-        code, said = _run([*command, "-c", script, str(target), package], variables, folder, _TIMEOUT_S)
+        code, output = _run([*command, "-c", script, str(target), package], variables, folder, _TIMEOUT_S)
         try:
             with target.open("rb") as file:
                 return msgspec.json.decode(file.read(_MOST_ANSWERED_BYTES), type=_Answer)
         except (OSError, ValueError):
-            raise MissingError(f"{command[-1]} {_died(code, said, package)}") from None
+            raise MissingError(f"{command[-1]} {_died(code, output, package)}") from None
 
 
 def _run(
     command: Sequence[str], variables: Mapping[str, str], folder: Path, timeout_s: float
 ) -> tuple[int, Sequence[str]]:
-    """The exit code and the last lines. Whatever it does, it takes so long and prints so much at most."""
+    """Return the exit code and the last lines of output, within limits on time and output."""
     python = command[command.index("-c") - 1]
-    said: deque[str] = deque(maxlen=_LINES_KEPT)
+    output: deque[str] = deque(maxlen=_LAST_LINES)
     try:
         code = run_program(
             command,
             env=variables,
             cwd=folder,
-            on_line=said.append,
+            on_line=output.append,
             timeout_s=timeout_s,
             most_bytes=_MOST_PRINTED_BYTES,
         )
@@ -202,7 +202,7 @@ def _run(
         raise MissingError(f"{python} prints without end and does not answer") from None
     except OSError as error:
         raise MissingError(f"{python} cannot be run: {reason(error)}") from error
-    return code, said
+    return code, output
 
 
 def _lacking(name: str, failure: str) -> str:
@@ -211,17 +211,17 @@ def _lacking(name: str, failure: str) -> str:
     return f"cannot import {name}: {' '.join(failure.split())}"
 
 
-def _died(code: int, said: Sequence[str], package: str) -> str:
+def _died(code: int, output: Sequence[str], package: str) -> str:
     if code < 0:
-        return f"was ended by signal {-code} while it imported {package}{_last(said)}"
-    return f"exited with code {code} while it imported {package}{_last(said)}"
+        return f"was ended by signal {-code} while it imported {package}{_last(output)}"
+    return f"exited with code {code} while it imported {package}{_last(output)}"
 
 
-def _no_python(code: int, said: Sequence[str]) -> str:
+def _no_python(code: int, output: Sequence[str]) -> str:
     ended = f"ended by signal {-code}" if code < 0 else f"exit code {code}"
-    return f"is not a Python that runs ({ended}){_last(said)}"
+    return f"is not a Python that runs ({ended}){_last(output)}"
 
 
-def _last(said: Sequence[str]) -> str:
-    """What it said last, as it can stand in a message of one line."""
-    return f": {shown(' '.join(said[-1].split())[:_LONGEST_QUOTE])}" if said else ""
+def _last(output: Sequence[str]) -> str:
+    """Return its last line of output, for a message of one line."""
+    return f": {shown(' '.join(output[-1].split())[:_LONGEST_QUOTE])}" if output else ""

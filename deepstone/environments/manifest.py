@@ -1,6 +1,6 @@
-"""The file environment.json: what an environment is. It is written last, so where it is, the environment is complete.
+"""The file environment.json describes an environment. It is written last: if it exists, the environment is complete.
 
-`survey` lists the environments by these files alone: it starts and imports nothing.
+`survey` lists the environments from these files only: it starts and imports nothing.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FILE: Final = "environment.json"
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The file as it is written, format 1."""
+    """The content of the file, format 1."""
 
     format: Literal[1]
     name: str
@@ -37,29 +37,29 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class Damaged(Exception):
-    """The file is there and does not say what it must; the message tells what is wrong with it."""
+    """The file exists but is invalid; the message says why."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Manifest:
     environment: Environment
     recipe_sha: str  # "" when adopted
-    size_bytes: int  # 0 when adopted: what others made is not ours to count
+    size_bytes: int  # 0 when adopted: it belongs to others
     made_at: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unusable:
-    """A folder that holds no environment that can be used."""
+    """A folder without a usable environment."""
 
     name: str
     reason: str
-    being_made: bool
+    being_built: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Survey:
-    """The environments in a folder, and the folders in it that hold none."""
+    """The environments in a folder, and the unusable folders in it."""
 
     made: tuple[Manifest, ...]
     unusable: tuple[Unusable, ...]
@@ -85,7 +85,7 @@ def write_manifest(place: Place, environment: Environment, *, recipe_sha: str, s
 
 
 def read_manifest(place: Place) -> Manifest:
-    """FileNotFoundError when there is none; Damaged when there is something else."""
+    """Raises FileNotFoundError if there is none, Damaged if it is invalid."""
     try:
         content = msgspec.json.decode(place.manifest.read_bytes())
     except (ValueError, RecursionError):
@@ -97,9 +97,9 @@ def read_manifest(place: Place) -> Manifest:
     try:
         file = msgspec.convert(content, _File)
     except msgspec.ValidationError as error:
-        from deepstone.results.refusal import in_our_words
+        from deepstone.results.refusal import rewritten
 
-        raise Damaged(f"{_FILE}: {in_our_words(error, content, _File)}") from None
+        raise Damaged(f"{_FILE}: {rewritten(error, content, _File)}") from None
     if "python" not in file.lock:
         raise Damaged(f"{_FILE} lacks the version of Python")
     if file.name != place.name or not NAME.fullmatch(place.name):
@@ -108,7 +108,7 @@ def read_manifest(place: Place) -> Manifest:
 
 
 def survey(root: Path, framework: str = "") -> Survey:
-    """The environments of one framework, or of all, by name."""
+    """Return the environments of one framework, or of all, by name."""
     made: list[Manifest] = []
     unusable: list[Unusable] = []
     for name in _names(root):
@@ -118,11 +118,11 @@ def survey(root: Path, framework: str = "") -> Survey:
         try:
             made.append(read_manifest(place))
         except FileNotFoundError:
-            being_made = is_locked(place.lock)
-            reason = "another deepstone is making it" if being_made else "half-made: its making was cut short"
-            unusable.append(Unusable(name=name, reason=reason, being_made=being_made))
+            being_built = is_locked(place.lock)
+            reason = "another deepstone is making it" if being_built else "half-made: its making was cut short"
+            unusable.append(Unusable(name=name, reason=reason, being_built=being_built))
         except Damaged as damage:
-            unusable.append(Unusable(name=name, reason=f"damaged: {damage}", being_made=False))
+            unusable.append(Unusable(name=name, reason=f"damaged: {damage}", being_built=False))
     return Survey(made=tuple(made), unusable=tuple(unusable))
 
 

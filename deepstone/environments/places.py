@@ -1,14 +1,14 @@
-"""The folder of environments: where things lie, and the lock under which one process at a time changes an environment.
+"""The folder of environments: its layout, and the lock that lets one process at a time change an environment.
 
 tensorflow@2.21.0/                    one folder per environment
     environment.json                  what it is; written last, so a folder without it is incomplete and never used
     venv/                             built in place, since a venv that is moved does not work
     system/                           or the root of an old Debian: a chroot environment
-    lib/                              libraries under the names that an old framework asks for, where its recipe says so
-    tmp/                              what pip unpacks and builds, while it does
+    lib/                              links to libraries under the names that an old framework needs
+    tmp/                              temporary files of pip
 locks/tensorflow@2.21.0.lock          held by the process that builds or removes it
-logs/tensorflow@2.21.0.log            what pip said the last time; survives a failure
-removed/                              on the way out, under names that nobody uses
+logs/tensorflow@2.21.0.log            output of the last pip run; survives a failure
+removed/                              environments that are being removed, under unique names
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ ELSEWHERE: Final = f"set {VARIABLE} to another folder"
 
 
 def environments_root() -> Path:
-    """DEEPSTONE_ENVIRONMENTS, else a folder in the user's data folder."""
+    """Return DEEPSTONE_ENVIRONMENTS, else a folder in the user's data folder."""
     named = os.environ.get(VARIABLE)
     if named:
-        return Path(named).expanduser().absolute()  # it is written into what is made there
+        return Path(named).expanduser().absolute()  # scripts in the environments contain this path
     data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(data) / "deepstone" / "environments"
 
@@ -43,11 +43,11 @@ class Progress(Protocol):
     """Progress callbacks for building an environment."""
 
     def stage(self, stage: str, detail: str, share: float) -> None:
-        """What is going on (few different ones), with what, and which share of all is done."""
+        """Report the stage (one of a few), the package or file that it works on, and the share of all work done."""
         ...
 
     def message(self, text: str) -> None:
-        """A message for the person."""
+        """Show a message to the user."""
         ...
 
 
@@ -105,7 +105,7 @@ class Place:
 
 @contextmanager
 def as_store_error(doing: str, root: Path) -> Generator[None]:
-    """Turns an OSError into a StoreError that names the folder, the reason and the remedy."""
+    """Turn an OSError into a StoreError that names the folder, the reason and the remedy."""
     try:
         yield
     except OSError as error:
@@ -115,7 +115,7 @@ def as_store_error(doing: str, root: Path) -> Generator[None]:
 
 @contextmanager
 def changing(place: Place, doing: str, progress: Progress) -> Generator[None]:
-    """One process at a time changes an environment; others wait. StoreError where the folder cannot be written."""
+    """Let one process at a time change an environment; others wait. Raises StoreError if the folder is not writable."""
     with as_store_error(f"{doing} {place.name}", place.root):
         place.make_folders_around()
         with _locked(place.lock, lambda: progress.message(f"another deepstone makes {place.name}; waiting")):
@@ -124,10 +124,10 @@ def changing(place: Place, doing: str, progress: Progress) -> Generator[None]:
 
 @contextmanager
 def _locked(path: Path, waiting: Callable[[], None]) -> Generator[None]:
-    """Holds the lock; calls `waiting` once when another process has it, and waits. OSError where nothing can be locked.
+    """Hold the lock; if another process has it, call `waiting` once and wait. Raises OSError if locking is impossible.
 
-    The kernel gives a lock back however its holder dies. The file stays: one that was removed could be locked by two,
-    each under the same name.
+    The kernel releases a lock however its holder dies. The file stays: if it were removed, two processes could lock two
+    files of the same name.
     """
     with path.open("ab") as file:
         try:
@@ -139,12 +139,12 @@ def _locked(path: Path, waiting: Callable[[], None]) -> Generator[None]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether some process holds it now."""
+    """Whether some process holds the lock now."""
     try:
         with path.open("rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:
         return True
-    except OSError:  # never locked yet, or not for us to see
+    except OSError:  # never locked yet, or not readable
         return False
     return False

@@ -1,4 +1,4 @@
-"""One recipe: how an environment is built, as data. Read from TOML and checked, since anyone may write one."""
+"""A recipe describes how to build an environment. It is TOML, and it is checked, since users may write recipes."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ _OPTION: Final = re.compile(r"(--[a-z][a-z-]*)(=.+)?")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SUITE: Final = re.compile(r"[a-z][a-z-]*")  # of Debian
 _DEB: Final = re.compile(r"[a-z0-9][a-z0-9+.-]+")
-_LIBRARY: Final = re.compile(r"lib[A-Za-z0-9_+-]+\.so[0-9.]*")  # so it cannot lead out of its folder
+_LIBRARY: Final = re.compile(r"lib[A-Za-z0-9_+-]+\.so[0-9.]*")  # so it stays inside its folder
 _ELSEWHERE: Final = {"--target", "--prefix", "--root", "--user", "--python", "--requirement", "--editable"}
-_ROOM: Final = 1.2  # downloads lie beside what is unpacked from them until all is installed
+_SPACE_FACTOR: Final = 1.2  # downloads and unpacked files are on the disk at the same time
 
 _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
-    """One call of pip. Every package is pinned, and nothing comes in that is not named, except where `dependencies`
-    allows it: for a package whose builds differ in what they need and pin that themselves."""
+    """One call of pip. Every package is pinned and named. `dependencies` allows others, for a package whose builds have
+    different dependencies and pin them."""
 
     packages: tuple[str, ...]
-    pip: str = ""  # the version of pip that can do it; "" for the one that comes with the interpreter
+    pip: str = ""  # the required version of pip; "": that of the interpreter
     options: tuple[str, ...] = ()
     dependencies: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Link:
-    """A library of this machine under the name by which an old framework asks for it."""
+    """A library of this machine under the name that an old framework loads."""
 
     name: str
-    to: str  # the name of the file that it really is
-    remedy: str  # how to get that
+    to: str  # the name of the real file
+    remedy: str  # how to install it
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,41 +57,39 @@ class Recipe:
     name: str
     framework: str
     version: str
-    kind: Literal[
-        "venv", "chroot"
-    ]  # venv: made by pip, in `steps`; chroot: a Debian of its own, of `suite` and `packages`
-    python: tuple[str, ...]  # that fit, the best first
+    kind: Literal["venv", "chroot"]  # venv: built by pip, in `steps`; chroot: a Debian with `suite` and `packages`
+    python: tuple[str, ...]  # suitable versions, the best first
     steps: tuple[Step, ...]
     suite: str
     packages: tuple[str, ...]
-    size_bytes: int  # of what is installed
+    size_bytes: int  # of the installed environment
     minutes: float  # roughly, mostly for downloading
-    variables: Mapping[str, str]  # `{environment}` in a value stands for the folder that is made
+    variables: Mapping[str, str]  # `{environment}` in a value means the folder of the environment
     links: tuple[Link, ...]
-    default: bool  # what the framework's bare name means
+    default: bool  # whether the framework's bare name means this recipe
     year: int
     notes: str
 
     @property
     def sha(self) -> str:
-        """Of all that decides what comes out, so not of notes and guesses at size and time."""
+        """Return a hash of all fields that affect the result, so without notes, size and time."""
         steps = [[step.packages, step.pip, step.options, step.dependencies] for step in self.steps]
-        told: list[Any] = [self.framework, self.version, self.kind, steps, dict(self.variables)]
+        parts: list[Any] = [self.framework, self.version, self.kind, steps, dict(self.variables)]
         if self.kind == "chroot":
-            told.append([self.suite, self.packages])
+            parts.append([self.suite, self.packages])
         if self.links:
-            told.append([[link.name, link.to] for link in self.links])
-        text = json.dumps(told, sort_keys=True)
+            parts.append([[link.name, link.to] for link in self.links])
+        text = json.dumps(parts, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     @property
     def room_bytes(self) -> int:
-        """What must be free to make it."""
-        return int(_ROOM * self.size_bytes)
+        """Return the disk space that building it needs."""
+        return int(_SPACE_FACTOR * self.size_bytes)
 
 
 def parse_recipe(data: bytes, origin: Path) -> Recipe:
-    """A checked recipe; UsageError in one line that names the file and what is wrong in it."""
+    """Parse and check a recipe. Raises UsageError with the file and the mistake."""
     try:
         table: dict[str, Any] = tomllib.loads(data.decode("utf-8"))
         return _recipe(_Fields(table))
@@ -102,24 +100,24 @@ def parse_recipe(data: bytes, origin: Path) -> Recipe:
 
 
 class _Fields:
-    """The keys of a table, each taken once with its check; what nobody took is a mistake of the writer."""
+    """The keys of a table. Each is taken once with its check; a key that remains is unknown and an error."""
 
     def __init__(self, table: Mapping[str, Any], where: str = "") -> None:
         self._table = dict(table)
         self._where = where
         self._known: set[str] = set()
 
-    def take(self, key: str, check: Callable[[Any], _Value | None], wanted: str, *default: _Value) -> _Value:
-        """The checked value. The check gives None for what is not as `wanted`."""
+    def take(self, key: str, check: Callable[[Any], _Value | None], expected: str, *default: _Value) -> _Value:
+        """Return the checked value. The check returns None for an invalid value; `expected` describes a valid one."""
         self._known.add(key)
         if key not in self._table:
             if default:
                 return default[0]
-            raise ValueError(f"{self._where}{key} is missing: {wanted}")
+            raise ValueError(f"{self._where}{key} is missing: {expected}")
         given = self._table.pop(key)
         value = check(given)
         if value is None:
-            raise ValueError(f"{self._where}{key} must be {wanted}, not {_brief(given)}")
+            raise ValueError(f"{self._where}{key} must be {expected}, not {_brief(given)}")
         return value
 
     def end(self) -> None:
@@ -212,7 +210,7 @@ def _variables(given: Any) -> dict[str, str] | None:
 
 
 def _as(kind: type[_Value], given: Any) -> _Value | None:
-    """What is given, where it is of this type."""
+    """Return the value if it has this type."""
     try:
         return msgspec.convert(given, kind)
     except msgspec.ValidationError:

@@ -1,7 +1,7 @@
-"""Removes environments, so that whenever we stop, what is left is not taken for an environment.
+"""Removes environments. If it is interrupted, the rest is not mistaken for an environment.
 
-Of an adopted environment only the note is removed. Nothing of ours is mounted where others see it. What a person
-mounted inside an environment is unmounted first, or nothing is removed: behind a mount lie files of somebody else.
+For an adopted environment only environment.json is removed. If a user mounted something inside an environment, it is
+unmounted first; if that fails, nothing is removed, because the mounted files belong to somebody else.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from deepstone.environments.manifest import survey
 from deepstone.environments.places import Place, Progress, changing
 from deepstone.errors import StoreError, UsageError, nearest, shown
 
-_MOUNT_POINT: Final = 4  # its place among the words of a line of mountinfo
+_MOUNT_POINT: Final = 4  # its field in a line of mountinfo
 _UMOUNT_NOFOLLOW: Final = 8
 
 
 def resolve(wanted: str, root: Path) -> str:
-    """The name of the one that is meant: its own, or a framework's that has only one. UsageError for anything else."""
+    """Return the name of an environment from its name, or from a framework with only one. Raises UsageError
+    otherwise."""
     found = survey(root)
     names = [manifest.environment.name for manifest in found.made] + [entry.name for entry in found.unusable]
     meant = [name for name in names if wanted in (name, name.partition("@")[0])]
@@ -50,7 +51,7 @@ def remove(name: str, root: Path, progress: Progress) -> None:
 
 
 def discard(place: Place) -> None:
-    """Takes the folder away, under the environment's lock. OSError when it is still there afterwards."""
+    """Remove the folder, under the environment's lock. Raises OSError if it still exists afterwards."""
     _unmount_within(place.folder)
     aside = place.removed / f"{place.name}.{secrets.token_hex(6)}"
     try:
@@ -58,14 +59,14 @@ def discard(place: Place) -> None:
     except FileNotFoundError:
         return
     except OSError:
-        place.manifest.unlink(missing_ok=True)  # first of all: without it nobody uses the rest
+        place.manifest.unlink(missing_ok=True)  # first: without it nothing uses the rest
         shutil.rmtree(place.folder)
     else:
-        shutil.rmtree(aside, ignore_errors=True)  # what resists is tried again by `sweep`
+        shutil.rmtree(aside, ignore_errors=True)  # `sweep` tries the rest again
 
 
 def sweep(place: Place) -> None:
-    """Removes what processes that were killed had set aside. Others may be doing the same."""
+    """Remove folders that killed processes left in removed/. Other processes may do the same."""
     with suppress(OSError):
         for entry in place.removed.iterdir():
             if not mounts_within(entry):
@@ -73,14 +74,14 @@ def sweep(place: Place) -> None:
 
 
 def mounts_within(folder: Path) -> list[Path]:
-    """The last mounted first, the order in which they can be taken away. A folder that is only a link holds none."""
+    """Return the mounts inside a folder in the order of unmounting: the last mounted first. A link has none."""
     within = folder.parent.resolve() / folder.name
     found = [mounted for mounted in _mount_points() if mounted == within or within in mounted.parents]
     return found[::-1]
 
 
 def _unmount_within(folder: Path) -> None:
-    """StoreError for what cannot be unmounted, with the rest of the folder as it was."""
+    """Raises StoreError if something cannot be unmounted; then the folder is unchanged."""
     libc = ctypes.CDLL(None, use_errno=True)
     for mounted in mounts_within(folder):
         if libc.umount2(os.fsencode(mounted), _UMOUNT_NOFOLLOW) != 0:

@@ -1,8 +1,8 @@
-"""Builds venv environments: a venv, its packages by pip, and links to libraries under the names an old framework knows.
+"""Builds venv environments: a venv, its packages by pip, and links to libraries under names that an old framework
+loads.
 
-A recipe says `links` (a name the framework asks for, and the library of today that stands in for it) and writes
-`{environment}` in a variable for the folder of the environment. Both end up in the environment's variables, so that
-every record has them.
+A recipe has `links` (a name that the framework loads, and the current library that replaces it), and `{environment}` in
+a variable means the folder of the environment. Both become variables of the environment, so every record has them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,16 @@ from deepstone.supervise import ProcessTimeout
 
 _VENV_TIMEOUT_S: Final = 600.0
 
-# They would have pip install somewhere else than into the environment.
-_ASTRAY: Final = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_USER", "PIP_PYTHON", "PIP_REQUIREMENT", "PIP_EDITABLE")
+# They would make pip install outside the environment.
+_DROPPED_VARIABLES: Final = (
+    "PIP_TARGET",
+    "PIP_PREFIX",
+    "PIP_ROOT",
+    "PIP_USER",
+    "PIP_PYTHON",
+    "PIP_REQUIREMENT",
+    "PIP_EDITABLE",
+)
 _PIP_INSTALL: Final = ["-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--progress-bar", "off"]
 _COLLECTING: Final = re.compile(r"Collecting ([^\s=(]+)(?:==([^\s(]+))?")
 _PROCESSING: Final = re.compile(r"Processing (?:\S*/)?([^/\s]+?)-([0-9][^-\s]*)[^/\s]*$")
@@ -43,7 +51,7 @@ _LIBRARY_FOLDERS: Final = (
 
 
 def build_venv(recipe: Recipe, interpreter: Interpreter, place: Place, installer: Installer) -> Path:
-    """Its interpreter. MissingError, or OSError for a full disk."""
+    """Build the venv; return its interpreter. Raises MissingError, or OSError for a full disk."""
     installer.report(("making a venv", f"of Python {interpreter.version}"))
     command = [str(interpreter.path), "-m", "venv", str(place.venv)]
     try:
@@ -64,9 +72,9 @@ def build_venv(recipe: Recipe, interpreter: Interpreter, place: Place, installer
 
 
 def _pip_install(python: Path, step: Step, place: Place, installer: Installer) -> None:
-    # pip keeps its own configuration. What it unpacks lies in the environment's folder and goes away with it.
-    kept = {name: value for name, value in clean_variables().items() if name not in _ASTRAY}
-    env = {**kept, "TMPDIR": str(place.tmp), "PYTHONNOUSERSITE": "1", "PYTHONUNBUFFERED": "1"}
+    # pip uses its usual configuration. Its temporary files are in the environment's folder and are removed with it.
+    variables = {name: value for name, value in clean_variables().items() if name not in _DROPPED_VARIABLES}
+    env = {**variables, "TMPDIR": str(place.tmp), "PYTHONNOUSERSITE": "1", "PYTHONUNBUFFERED": "1"}
     calls = [["--no-deps", f"pip=={step.pip}"]] if step.pip else []
     calls.append([*([] if step.dependencies else ["--no-deps"]), *step.options, *step.packages])
     for words in calls:
@@ -85,13 +93,13 @@ def _pip_stage(text: str) -> Stage | None:
 
 
 def require_libraries(recipe: Recipe) -> None:
-    """MissingError, before anything is downloaded, for a library that is not there."""
+    """Raise MissingError for a missing library, before anything is downloaded."""
     for link in recipe.links:
         _find_library(link, recipe.name)
 
 
 def link_libraries(recipe: Recipe, place: Place) -> Mapping[str, str]:
-    """Makes the links, once the venv is there. The recipe's variables, as they are in this place."""
+    """Create the links after the venv is built. Return the recipe's variables with the paths of this environment."""
     variables = {name: value.replace(_FOLDER, str(place.folder)) for name, value in recipe.variables.items()}
     if not recipe.links:
         return variables
@@ -99,7 +107,7 @@ def link_libraries(recipe: Recipe, place: Place) -> Mapping[str, str]:
     targets = {link.name: _find_library(link, recipe.name) for link in recipe.links}
     for name, target in targets.items():
         (place.lib / name).symlink_to(target)
-    # Behind the links where they lead, since a library may need its neighbours, and the interpreter's own libraries.
+    # After the links come the folders of their targets, since a library may need its neighbours, and the interpreter's.
     folders = dict.fromkeys([place.lib, *(target.parent for target in targets.values()), _interpreter_libraries(place)])
     variables[_PATH] = ":".join(map(str, folders))
     variables[LINKS_VARIABLE] = " ".join(f"{name}={target.resolve()}" for name, target in targets.items())
@@ -107,7 +115,7 @@ def link_libraries(recipe: Recipe, place: Place) -> Mapping[str, str]:
 
 
 def _interpreter_libraries(place: Place) -> Path:
-    """Beside the interpreter that the venv is of: what was found on PATH may have been a script that leads to it."""
+    """Return the libraries of the venv's base interpreter: the one found on PATH may be a script that starts it."""
     for line in (place.venv / "pyvenv.cfg").read_text(encoding="utf-8").splitlines():
         name, _, value = line.partition("=")
         if name.strip() == "home":

@@ -1,1 +1,1 @@
-"""What this machine is, and what else goes on in it while it measures."""
+"""Describes this machine, and reads its load by others during measurements."""

@@ -1,4 +1,4 @@
-"""What the control group grants this process: a container on a large host owns less than the host shows."""
+"""The limits of this process's control group: a container may use less than the host has."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from pathlib import Path
 from deepstone.absent import Absent
 from deepstone.measure.noise import QuotaReading
 
-# Version 1 writes "no limit" as the largest multiple of the page size.
+# Version 1 represents "no limit" as the largest multiple of the page size.
 _NO_LIMIT_BYTES = 2**62
 
 
 def cpu_quota_cores(root: Path = Path("/")) -> float | Absent:
-    """Cores' worth of CPU time per second; the tightest quota from our group up to the root counts."""
+    """Return the quota in cores; the tightest from our group up to the root counts."""
     quotas = [quota for folder in _folders(root, "cpu") if (quota := _quota_cores(folder)) is not None]
     return min(quotas) if quotas else Absent("the control group sets no CPU quota")
 
 
 def quota_files(root: Path = Path("/")) -> tuple[Path, ...]:
-    """What `quota_reading` reads: one file for our group and for each above it that counts throttling."""
+    """Return the files for `quota_reading`: one for our group and for each ancestor that counts throttling."""
     files = (folder / "cpu.stat" for folder in _folders(root, "cpu"))
     return tuple(file for file in dict.fromkeys(files) if "nr_throttled" in _words(file))
 
 
 def quota_reading(file: Path) -> QuotaReading | None:
-    """None when the group has gone, with our process in another one."""
+    """Return None if the group is gone because our process moved to another one."""
     words = _words(file)
     counts = {name: int(number) for name, number in zip(words[::2], words[1::2], strict=False)}
     if "nr_throttled" not in counts:
@@ -36,15 +36,15 @@ def quota_reading(file: Path) -> QuotaReading | None:
 
 
 def memory_limit_bytes(root: Path = Path("/")) -> int | Absent:
-    """The tightest limit from our group up to the root."""
+    """Return the tightest limit from our group up to the root."""
     limits = [limit for folder in _folders(root, "memory") if (limit := _limit_bytes(folder)) is not None]
     return min(limits) if limits else Absent("the control group sets no memory limit")
 
 
 def _folders(root: Path, controller: str) -> Iterator[Path]:
-    """The folders of our group and of all above it, in version 2's tree and in this controller's tree of version 1.
+    """Yield the folders of our group and its ancestors, in version 2's tree and in this controller's tree of version 1.
 
-    A container may see its group's path as the host names it and the tree as its own, so some may not be there.
+    A container may see its group's path as the host names it but only its own tree, so some folders may not exist.
     """
     try:
         lines = (root / "proc/self/cgroup").read_text().splitlines()

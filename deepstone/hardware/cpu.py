@@ -1,4 +1,4 @@
-"""The processor: what it is, what it can do, and how much of it this process may use."""
+"""Describes the processor: its model, its instruction sets, and the cores that this process may use."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deepstone.absent import Absent
 from deepstone.hardware.cgroup import cpu_quota_cores
 from deepstone.results.environment import Cache, Cpu
 
-# Instruction sets that decide which kernels a framework picks; the ones below the line are Arm's.
+# Instruction sets that decide which kernels a framework picks; those below the line are Arm's.
 FLAGS_OF_INTEREST: Final = (
     "sse4_2",
     "avx",
@@ -52,8 +52,8 @@ def describe_cpu(root: Path = Path("/")) -> Cpu:
     flags = cpu_flags(info)
     quota_cores = cpu_quota_cores(root)
     return Cpu(
-        model=info.get("model name", _unsaid("model name")),
-        vendor=info.get("vendor_id", info.get("CPU implementer", _unsaid("vendor_id"))),
+        model=info.get("model name", _not_listed("model name")),
+        vendor=info.get("vendor_id", info.get("CPU implementer", _not_listed("vendor_id"))),
         microarchitecture=_microarchitecture(),
         physical_cores=psutil.cpu_count(logical=False) or Absent("the kernel does not tell cores from threads"),
         logical_cores=os.cpu_count() or Absent("the kernel does not tell"),
@@ -70,7 +70,7 @@ def describe_cpu(root: Path = Path("/")) -> Cpu:
 
 
 def cpuinfo(root: Path = Path("/")) -> dict[str, str]:
-    """The first core's entries in /proc/cpuinfo."""
+    """Return the first core's entries in /proc/cpuinfo."""
     first, _, _ = (root / "proc/cpuinfo").read_text().partition("\n\n")
     pairs = (line.split(":", 1) for line in first.splitlines() if ":" in line)
     return {key.strip(): value.strip() for key, value in pairs}
@@ -81,14 +81,14 @@ def cpu_flags(info: Mapping[str, str]) -> frozenset[str]:
 
 
 def usable_cores(quota_cores: float | Absent) -> int:
-    """Whole logical cores that this process may keep busy: its affinity, cut by the control group's quota."""
+    """Return the number of logical cores that this process may use, by its affinity and its control group's quota."""
     allowed = len(os.sched_getaffinity(0))
     return allowed if isinstance(quota_cores, Absent) else max(1, min(allowed, int(quota_cores)))
 
 
 def _microarchitecture() -> str | Absent:
-    # Imported here: it reads a table of all processors, which only this answer needs. And on a machine to which the
-    # package was carried by hand it may be missing, which is no reason not to measure.
+    # Imported here: it reads a table of all processors, which only this function needs. It may be missing if somebody
+    # copied Deepstone to a machine by hand; measuring must still work.
     try:
         import archspec.cpu  # pyright: ignore[reportMissingTypeStubs]
     except ModuleNotFoundError:
@@ -96,7 +96,7 @@ def _microarchitecture() -> str | Absent:
     return archspec.cpu.host().name
 
 
-def _unsaid(key: str) -> Absent:
+def _not_listed(key: str) -> Absent:
     return Absent(f"/proc/cpuinfo has no {key}")
 
 
@@ -121,13 +121,13 @@ def _turbo(root: Path) -> bool | Absent:
 
 
 def _smt(root: Path) -> bool | Absent:
-    """Whether cores run two threads each now."""
+    """Whether each core runs two threads now."""
     active = _line(root / "sys/devices/system/cpu/smt/active")
     return Absent("the kernel does not tell") if active is None else active == "1"
 
 
 def _caches(root: Path) -> list[Cache] | Absent:
-    """Those that the first core sees, nearest first."""
+    """Return the caches of the first core, nearest first."""
     caches: list[Cache] = []
     for folder in sorted((root / "sys/devices/system/cpu/cpu0/cache").glob("index[0-9]*")):
         size = _SIZE.fullmatch(_line(folder / "size") or "")
@@ -140,7 +140,7 @@ def _caches(root: Path) -> list[Cache] | Absent:
 
 
 def _length(cpu_list: str) -> int:
-    """How many are in "0-3,8,9"."""
+    """Count the CPUs in "0-3,8,9"."""
     ranges = [part.split("-") for part in cpu_list.split(",")]
     return sum(int(ends[-1]) - int(ends[0]) + 1 for ends in ranges)
 

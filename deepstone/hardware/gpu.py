@@ -1,10 +1,10 @@
-"""NVIDIA GPUs: what the driver says of them, and what others do with one.
+"""NVIDIA GPUs: the driver's description of them, and their use by others.
 
-    look() ─▶ worker starts … now() ─ blocks ─ now() … worker ends ─▶ look()
+    use_by_others() ─▶ worker starts … now() ─ blocks ─ now() … worker ends ─▶ use_by_others()
 
-`GpuWatch.look` reads while no worker of ours is on the GPU. Then everything that NVML shows is of others, also inside a
-container, where it may number processes as the host does or list none at all; memory in use and utilization are shown
-everywhere. `GpuState.now` reads beside our worker, as a part of a noise reading.
+`GpuMonitor.use_by_others` reads while no worker of ours uses the GPU. Then everything that NVML shows belongs to
+others. This works inside a container too, where NVML may number processes as the host does or list none: used memory
+and utilization are shown everywhere. `GpuState.now` reads while our worker runs, as a part of a noise reading.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from deepstone.measure.noise import BUSY_GPU_SHARE, GpuReading, GpuUse
 from deepstone.measure.nvml import Nvml, NvmlDevice, open_nvml
 from deepstone.results.environment import Gpu
 
-# The driver tells how busy the board was over up to a second, in which the last steps of our own may lie.
-_LONGEST_LOOK_S: Final = 1.2
-_LOOK_AGAIN_S: Final = 0.1
+# The driver's utilization covers up to a second, which may include our own last steps.
+_LONGEST_POLL_S: Final = 1.2
+_POLL_S: Final = 0.1
 
 
 def describe_gpus() -> list[Gpu] | Absent:
-    """Every GPU that NVML lists, in its order (by PCI bus)."""
+    """Return every GPU that NVML lists, in its order (by PCI bus)."""
     nvml = open_nvml()
     if isinstance(nvml, Absent):
         return nvml
@@ -66,13 +66,13 @@ def _describe(nvml: Nvml, index: int) -> Gpu:
 
 
 class GpuState:
-    """Reads one GPU again and again."""
+    """Reads the state of one GPU repeatedly."""
 
     def __init__(self, device: NvmlDevice, pids_before: Collection[int] = ()) -> None:
-        """`pids_before`: processes that were on it before ours."""
+        """`pids_before`: processes that used it before ours."""
         self._device = device
         self._pids_before = frozenset(pids_before)
-        # Asked once: it does not change, and the answer takes a millisecond.
+        # Read once: it does not change, and the query takes a millisecond.
         self._max_sm_clock_mhz = device.max_sm_clock_mhz()
 
     def now(self, our_pids: Collection[int], proc: Path) -> GpuReading:
@@ -88,16 +88,16 @@ class GpuState:
         )
 
 
-class GpuWatch:
-    """Looks at the one GPU that a worker with these variables would take for its device."""
+class GpuMonitor:
+    """Reads the use of the GPU that a worker with these variables would have as its device."""
 
     def __init__(self, device: str, variables: Mapping[str, str]) -> None:
         self._nvml = open_nvml() if device != "cpu" else Absent("no GPU is measured")
         self._device = self._nvml if isinstance(self._nvml, Absent) else _board(self._nvml, device, variables)
         self._mps = mps_is_running(variables)
 
-    def look(self, *, patient: bool = True) -> GpuUse | Absent:
-        """What others do with it now. `patient`: where it is busy, look on for a second whether it stays so."""
+    def use_by_others(self, *, patient: bool = True) -> GpuUse | Absent:
+        """Return the current use by others. `patient`: if the GPU is busy, poll for a second whether it stays busy."""
         device = self._device
         if isinstance(device, Absent):
             return device
@@ -106,7 +106,7 @@ class GpuWatch:
             uuid=device.uuid(),
             compute_pids=compute if isinstance(compute, Absent) else tuple(filter(_is_no_mps_server, compute)),
             graphics_pids=graphics,
-            utilization=_lowest_utilization(device, _LONGEST_LOOK_S if patient else 0.0),
+            utilization=_lowest_utilization(device, _LONGEST_POLL_S if patient else 0.0),
             used_bytes=device.used_bytes(),
             mig=device.mig_is_on(),
             mps=self._mps,
@@ -118,7 +118,7 @@ class GpuWatch:
 
 
 def _board(nvml: Nvml, device: str, variables: Mapping[str, str]) -> NvmlDevice | Absent:
-    """By CUDA's simple rules: of the boards that CUDA_VISIBLE_DEVICES names, else of all in NVML's order."""
+    """Find the board by CUDA's simple rules: among those in CUDA_VISIBLE_DEVICES, else among all in NVML's order."""
     number = int(device.partition(":")[2] or 0)
     visible = variables.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
@@ -131,11 +131,11 @@ def _board(nvml: Nvml, device: str, variables: Mapping[str, str]) -> NvmlDevice 
 
 
 def _lowest_utilization(device: NvmlDevice, longest_s: float) -> float | Absent:
-    """Of a few looks; others that keep the board busy do so in all of them."""
+    """Return the lowest of a few readings; a board that others keep busy is busy in all of them."""
     end_s = time.monotonic() + longest_s
     lowest = device.utilization()
     while not isinstance(lowest, Absent) and lowest > BUSY_GPU_SHARE and time.monotonic() < end_s:
-        time.sleep(_LOOK_AGAIN_S)
+        time.sleep(_POLL_S)
         again = device.utilization()
         lowest = lowest if isinstance(again, Absent) else min(lowest, again)
     return lowest
@@ -144,15 +144,15 @@ def _lowest_utilization(device: NvmlDevice, longest_s: float) -> float | Absent:
 def other_pids(
     listed: Collection[int], our_pids: Collection[int], proc: Path, before: Collection[int] = ()
 ) -> tuple[int, ...]:
-    """Those of the processes on a GPU that are not ours.
+    """Return the processes on a GPU that are not ours.
 
-    A driver may number a container's processes as the host does. So when none of ours is listed, but some that this
-    container cannot see are, as many of them are taken for ours as we have; not those that were there `before`.
+    A driver may number a container's processes as the host does. So if it lists none of ours, but some that this
+    container cannot see, as many of them as we have count as ours, except those that were there `before`.
     """
     others = [pid for pid in listed if pid not in our_pids and pid != os.getpid()]
     if len(others) == len(listed):
-        unseen = [pid for pid in others if pid not in before and not (proc / str(pid)).exists()]
-        ours = unseen[: max(1, len(our_pids))]
+        hidden = [pid for pid in others if pid not in before and not (proc / str(pid)).exists()]
+        ours = hidden[: max(1, len(our_pids))]
         others = [pid for pid in others if pid not in ours]
     return tuple(pid for pid in others if _is_no_mps_server(pid, proc))
 
@@ -164,7 +164,7 @@ def mps_is_running(variables: Mapping[str, str] = os.environ) -> bool:
 
 
 def _is_no_mps_server(pid: int, proc: Path = Path("/proc")) -> bool:
-    """The server of NVIDIA's multi-process service has a context of its own, and works for us as for others."""
+    """The server of NVIDIA's multi-process service has its own context and serves all processes, ours too."""
     try:
         return not (proc / str(pid) / "comm").read_text().startswith("nvidia-cuda-mps")
     except OSError:

@@ -1,4 +1,4 @@
-"""What a record says about the machine it was measured on, and when two machines count as the same."""
+"""Describes the machine for records, and decides when two machines count as the same."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HYPERVISOR_CLOCKS = {"kvm-clock": "kvm", "hyperv_clocksource_tsc_page": "hyper-
 
 
 def describe_machine(root: Path = Path("/")) -> Machine:
-    """What cannot be found out is absent with the reason."""
+    """Describe this machine. Unknown facts are absent with the reason."""
     return Machine(
         hostname=platform.node() or Absent("the machine has no name"),
         os=OperatingSystem(kernel=platform.release(), distribution=_distribution()),
@@ -35,18 +35,17 @@ def describe_machine(root: Path = Path("/")) -> Machine:
 
 
 def machine_sha(machine: Machine) -> str:
-    """The same for machines whose results may stand for each other's: processor, cores, instruction sets, memory, GPUs.
+    """Return a hash that comparable machines share: processor, cores, instruction sets, memory, GPUs.
 
-    Sizes count in whole GiB, because kernels and drivers keep differing small parts for themselves. Name, kernel,
-    driver and clock settings are not in it: they do not make another machine. KeyError where an early record does not
-    tell one of them.
+    Sizes count in whole GiB, because kernels and drivers reserve small parts that differ. Name, kernel, driver and
+    clock settings are not included: they do not make another machine. Raises KeyError if an early record lacks a field.
     """
-    told, cpu = machine.to_json(), machine.cpu.to_json() if isinstance(machine.cpu, Cpu) else {}
+    described, cpu = machine.to_json(), machine.cpu.to_json() if isinstance(machine.cpu, Cpu) else {}
     boards = [gpu.to_json() for gpu in machine.gpus] if isinstance(machine.gpus, list) else []
     facts = {
         "cpu": {key: cpu[key] for key in ("model", "physical_cores", "logical_cores", "usable_cores", "flags")},
-        "memory_gib": _gib(told["memory_bytes"]),
-        # Which slot a board sits in does not matter, nor why there is none.
+        "memory_gib": _gib(described["memory_bytes"]),
+        # The slot of a board does not matter, nor the reason why there is none.
         "gpus": sorted(((board["name"], _gib(board["memory_bytes"])) for board in boards), key=str),
     }
     return hashlib.sha256(canonical_json(facts).encode()).hexdigest()
@@ -65,7 +64,7 @@ def _distribution() -> str | Absent:
 
 
 def _hypervisor(root: Path) -> str | Absent:
-    """The hypervisor's name as far as a guest may know it."""
+    """Return the hypervisor's name, as far as a guest can see it."""
     named = _text(root / "sys/hypervisor/type")
     if named:
         return named

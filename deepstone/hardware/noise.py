@@ -1,9 +1,9 @@
-"""Takes the snapshots that tell what else went on in the machine while it measured.
+"""Reads the load of the machine by others during a measurement.
 
-    now() ─▶ block ─▶ block ─▶ now()          the difference of the two is what `measure.noise` judges
+    now() ─▶ block ─▶ block ─▶ now()          `measure.noise` judges the difference of the two
 
-Between blocks, never inside one: a reading costs about 0.1 ms, 7 µs for each thread of ours, and with a GPU 1.2 ms more
-(H200, whose driver takes its time to tell for how long it throttled).
+Read between blocks, never inside one: a reading costs about 0.1 ms, 7 µs for each thread of ours, and with a GPU 1.2 ms
+more (H200, mostly for the throttling counters).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
 class Noise:
-    """Reads the noise around the given processes, which are all that work for a run: the rest counts as other load."""
+    """Reads the noise around the processes of a run; all other processes count as other load."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Noise:
             cores=_core_readings(self._proc, self._cores),
             clock_mhz=self._clocks if isinstance(self._clocks, Absent) else self._clocks(),
             load_1min=float(_head(f"{self._proc}/loadavg").split()[0]),
-            # This process works for the run too, and so did the children it has waited for.
+            # This process works for the run too, and so did the children that it has waited for.
             our_cpu_s=time.process_time() + sum(os.times()[2:4]) + others_of_ours_s,
             our_voluntary_switches=sum(voluntary for voluntary, _ in switches),
             our_involuntary_switches=sum(involuntary for _, involuntary in switches),
@@ -78,14 +78,14 @@ def _open_gpu(
 
 
 def _core_readings(proc: str, cores: Iterable[int]) -> tuple[CoreReading, ...]:
-    wanted = {f"cpu{core}".encode() for core in cores}
+    labels = {f"cpu{core}".encode() for core in cores}
     readings: list[CoreReading] = []
     for line in _head(f"{proc}/stat").splitlines():
         if not line.startswith(b"cpu"):
-            break  # what follows grows with the number of interrupts
+            break  # the rest of the file grows with the number of interrupts
         label, *fields = line.split()
-        if label in wanted:
-            # Guest time, in the fields after these, is contained in user time.
+        if label in labels:
+            # User time includes guest time, which the later fields repeat.
             user, nice, system, idle, iowait, irq, softirq, steal = (int(field) * _TICK_S for field in fields[:8])
             busy_s = user + nice + system + irq + softirq
             total_s = busy_s + idle + iowait + steal
@@ -94,18 +94,18 @@ def _core_readings(proc: str, cores: Iterable[int]) -> tuple[CoreReading, ...]:
 
 
 def _cpu_s(process: str) -> float:
-    """CPU time of a process and of the children it has waited for; 0 when it is gone."""
+    """Return the CPU time of a process and of the children that it has waited for; 0 if it has ended."""
     try:
         text = _head(f"{process}/stat")
     except (FileNotFoundError, ProcessLookupError):
         return 0.0
-    # The name, in parentheses, may hold spaces and parentheses of its own.
+    # The name, in parentheses, may contain spaces and parentheses.
     after_name = text[text.rindex(b")") + 1 :].split()
     return sum(int(ticks) for ticks in after_name[11:15]) * _TICK_S
 
 
 def _switches(process: str) -> tuple[int, int]:
-    """Voluntary and involuntary context switches over all threads of a process."""
+    """Return voluntary and involuntary context switches over all threads of a process."""
     voluntary = involuntary = 0
     try:
         with os.scandir(f"{process}/task") as found:
@@ -125,7 +125,7 @@ def _switches(process: str) -> tuple[int, int]:
 
 
 def _head(path: str) -> bytes:
-    """A file of the kernel's, or the first 64 KiB. Without pathlib and buffers: 7 µs instead of 22."""
+    """Return up to 64 KiB of a kernel file. Without pathlib and buffers this takes 7 µs instead of 22."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(descriptor, 2**16)
@@ -134,25 +134,25 @@ def _head(path: str) -> bytes:
 
 
 def _clock_reader(root: Path, cores: Iterable[int]) -> Callable[[], tuple[float, ...]] | Absent:
-    """What gives the current clock of each core, in MHz."""
+    """Return a function that reads the current clock of each core, in MHz."""
     files = [root / f"sys/devices/system/cpu/cpu{core}/cpufreq/scaling_cur_freq" for core in cores]
     if all(file.exists() for file in files):
         return lambda: tuple(int(file.read_text()) / 1e3 for file in files)
-    # Without this flag the kernel writes a constant there.
+    # Without this flag the kernel reports a constant there.
     if "aperfmperf" not in cpu_flags(cpuinfo(root)):
         return Absent("the kernel does not show the CPU's clock (usual in a virtual machine)")
-    wanted = {str(core) for core in cores}
-    return lambda: _cpuinfo_clocks_mhz(root / "proc/cpuinfo", wanted)
+    numbers = {str(core) for core in cores}
+    return lambda: _cpuinfo_clocks_mhz(root / "proc/cpuinfo", numbers)
 
 
 def _cpuinfo_clocks_mhz(path: Path, cores: Iterable[str]) -> tuple[float, ...]:
-    wanted = frozenset(cores)
+    numbers = frozenset(cores)
     clocks_mhz: list[float] = []
     core = ""
     for line in path.read_text().splitlines():
         key, _, value = line.partition(":")
         if key.startswith("processor"):
             core = value.strip()
-        elif key.startswith("cpu MHz") and core in wanted:
+        elif key.startswith("cpu MHz") and core in numbers:
             clocks_mhz.append(float(value))
     return tuple(clocks_mhz)

@@ -1,7 +1,7 @@
-"""What a device can reach at the very most, by what it says of itself: units, clock and width of its arithmetic.
+"""The theoretical limit of a device, from its specification: units, clock and width of its arithmetic.
 
-An upper bound that no program gets near, for devices whose peak nobody measured. It tells a number that is impossible
-from one that is merely good. A device this file does not know has no bound, rather than a wrong one.
+This is an upper bound that no program gets near, for devices without a measured peak. It exposes impossible numbers. A
+device that this file does not know has no bound, rather than a wrong one.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Final
 from deepstone.absent import Absent
 from deepstone.results.environment import Cpu, Gpu, Machine
 
-# No processor is sold with a higher clock; for virtual machines, whose clock is not shown.
+# No processor on the market has a higher clock; used for virtual machines, which do not show theirs.
 _HIGHEST_MHZ: Final = 6500.0
 
-# FLOPs of a core in a cycle, in fp32: two fused multiply-adds on the widest vectors, as the largest cores have (four on
-# Arm's narrow ones). The first flag that a processor has counts.
+# FLOPs of a core per cycle in fp32: two fused multiply-adds on the widest vectors, as on the largest cores (four on
+# Arm's narrow vectors). The first flag that a processor has counts.
 _FP32_PER_CYCLE: Final = {
     "avx512f": 64,
     "avx2": 32,
@@ -26,13 +26,13 @@ _FP32_PER_CYCLE: Final = {
     "asimd": 32,
 }
 _FP64_SHARE: Final = 0.5
-# Of half precision, in multiples of fp32; without such instructions it is computed in fp32.
+# Half precision in multiples of fp32; processors without such instructions compute in fp32.
 _HALF_BY_FLAG: Final = {"amx_bf16": 32, "amx_fp16": 32, "bf16": 4, "avx512_bf16": 2, "avx512_fp16": 2, "asimdhp": 2}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Multiprocessor:
-    """FLOPs in a cycle, dense, on the kind of unit that is fastest at each."""
+    """Dense FLOPs per cycle, on the fastest kind of unit for each precision."""
 
     cores: int
     fp64: int
@@ -40,7 +40,7 @@ class _Multiprocessor:
     half: int
 
 
-# By CUDA compute capability; where a family has larger and smaller chips, the larger.
+# By CUDA compute capability; if a family has larger and smaller chips, the larger.
 _MULTIPROCESSORS: Final = {
     "6.0": _Multiprocessor(cores=64, fp64=64, tf32=128, half=256),
     "6.1": _Multiprocessor(cores=128, fp64=8, tf32=256, half=256),
@@ -57,14 +57,14 @@ _MULTIPROCESSORS: Final = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Reach:
-    """`hardware` says in words what the bound was taken from."""
+    """`hardware` describes the source of the bound."""
 
     flops_per_s: float
     hardware: str
 
 
 def reach(machine: Machine, device: str, precision: str, *, gpu_uuid: str | None = None) -> Reach | Absent:
-    """Of a device of the machine, in the precision of a matrix product (fp32, tf32, bf16, fp16, fp64)."""
+    """Return the bound of a device in the precision of a matrix product (fp32, tf32, bf16, fp16, fp64)."""
     if device == "cpu":
         if not isinstance(machine.cpu, Cpu):
             return Absent("the processor is not described")
@@ -95,9 +95,9 @@ def _cpu_reach(cpu: Cpu, precision: str, *, bare_metal: bool) -> Reach | Absent:
 
 
 def _cores(cpu: Cpu, *, bare_metal: bool) -> int | None:
-    """Those that can be busy at once. A quota of 1.5 cores counts as two.
+    """Return how many cores can be busy at once. A quota of 1.5 cores counts as two.
 
-    Threads of one core share its units; but which of a virtual machine's are threads of one core, it may not know.
+    Threads of one core share its units, but a virtual machine may not know which CPUs are threads of one core.
     """
     if not isinstance(cpu.usable_cores, int):
         return None

@@ -11,9 +11,9 @@ from deepstone.setups.request import Request
 
 SERVE_PATH = Path(__file__).resolve().parent.parent / "worker" / "serve.py"
 
-# Beginnings of variables that change what a framework does. They are recorded although not all are known by name:
-# a record that stays here should rather tell too much. What is given away is chosen by whole names.
-_TELLING = (
+# Prefixes of variables that change what a framework does. A local record includes every variable with such a prefix,
+# known or not. An exported record includes only variables that are listed by full name.
+_RECORDED_PREFIXES = (
     "OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "ONEDNN_", "DNNL_", "ATEN_", "TORCH", "PYTORCH_", "TF_CPP_",
     "TF_ENABLE_", "TF_XLA_", "TF_NUM_", "XLA_", "JAX_", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "NCCL_", "MALLOC_",
     "THEANO_", "MXNET_", "CHAINER_", "CNTK_", "FLAGS_", "PADDLE_",
@@ -22,19 +22,19 @@ _TELLING = (
 
 
 def worker_argv(command: Sequence[str], framework: str, version: str) -> list[str]:
-    """The worker's command line, begun as its environment says; the runner appends its two descriptors."""
+    """Return the worker's command line. The runner appends the two file descriptors."""
     return [*command, str(SERVE_PATH), backend_of(framework, version).module]
 
 
 def worker_variables(given: Mapping[str, str], framework: str, version: str, request: Request) -> dict[str, str]:
-    """Those of its environment, and on top those that the request needs before the framework is imported."""
+    """Return the environment's variables plus those that the request needs before the framework is imported."""
     return {**given, **backend_of(framework, version).variables(request)}
 
 
-def telling(variables: Mapping[str, str]) -> dict[str, str]:
-    """What a record tells of the variables: those that change what a framework does, and never a secret."""
-    return {name: value for name, value in sorted(variables.items()) if _tells(name)}
+def recorded_variables(variables: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables that a record includes: those that change what a framework does, and never a secret."""
+    return {name: value for name, value in sorted(variables.items()) if _is_recorded(name)}
 
 
-def _tells(name: str) -> bool:
-    return (name in KNOWN_VARIABLES or name.startswith(_TELLING)) and not names_secret(name)
+def _is_recorded(name: str) -> bool:
+    return (name in KNOWN_VARIABLES or name.startswith(_RECORDED_PREFIXES)) and not names_secret(name)

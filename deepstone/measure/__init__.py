@@ -1,1 +1,1 @@
-"""How numbers are made from samples: warm-up, intervals, ratios, doubts, meters. Controller side."""
+"""From samples to results: warm-up, intervals, ratios, doubts, meters. Controller side."""

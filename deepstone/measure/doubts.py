@@ -1,5 +1,5 @@
-"""Reasons to trust a run's numbers less, from the numbers themselves. Each function looks for one and says, with
-numbers, what it found. Pure; what else the machine did is in `measure.noise`.
+"""Doubts that follow from a run's own numbers. Each function checks for one doubt and describes it with numbers. Pure;
+`measure.noise` has the doubts that come from the machine.
 
     samples        few_samples, interval_too_wide, trend, diverging_launches, too_short_to_time, host_bound
     contradictions above_peak, above_reach, phases_disagree, clocks_disagree: two numbers of one run that exclude each
@@ -22,8 +22,8 @@ from deepstone.measure.statistics import FEWEST_FOR_CONFIDENCE, Launch, Quantity
 from deepstone.measure.steady_state import find_trend
 from deepstone.results.doubt import Doubt
 
-# What follows from a record's own numbers: found when it is made, and again when someone hands it to us.
-ABOVE_PEAK: Final = "above_peak"  # follows only where the record tells the measured peak
+# Doubts that follow from a record's own numbers: found when the record is made, and again when it is imported.
+ABOVE_PEAK: Final = "above_peak"  # only if the record has the measured peak
 DIVERGING: Final = "diverging_launches"
 DERIVED: Final = ("trend", "interval_too_wide", "few_samples", "phases_disagree", DIVERGING)
 
@@ -41,7 +41,7 @@ MOST_CLAIMED_SHARE: Final = 1.02
 LEAST_CLAIMED_SHARE: Final = 0.75
 LONG_BLOCK_S: Final = 0.1
 
-# A reply wakes the controller some tenths of a millisecond after the block ended, never before.
+# A reply wakes the controller some tenths of a millisecond after the block ended, never before its end.
 _CLOCK_SLACK_S: Final = 1e-3
 _CAUSES: Final = (
     "the step leaves out part of its work, its algorithm needs fewer operations than counted (Winograd, FFT), or"
@@ -57,7 +57,7 @@ def derived_doubts(
     share_of_peak: tuple[float, str] | None,
     seed: int = 0,
 ) -> list[Doubt]:
-    """`launches`: the samples after warm-up. `share_of_peak`: with the precision of the peak; None where it is absent.
+    """`launches`: the samples after warm-up. `share_of_peak`: with the precision of the peak; None if it is absent.
 
     `seed` is that of the bootstrap within launches, on which `diverging_launches` rests.
     """
@@ -73,7 +73,7 @@ def derived_doubts(
 
 
 def interval_too_wide(relative_half_width: float, *, target_share: float) -> Doubt | None:
-    """The budget ended before the interval of the median was as narrow as asked."""
+    """The budget ended before the interval of the median was as narrow as requested."""
     if relative_half_width <= target_share:
         return None
     known = math.isfinite(relative_half_width)
@@ -86,7 +86,7 @@ def interval_too_wide(relative_half_width: float, *, target_share: float) -> Dou
 
 
 def trend(step_s: ArrayLike) -> Doubt | None:
-    """The steps became slower or faster in the course of the run, significantly (p < 0.01) and by more than 2 %."""
+    """The steps became slower or faster during the run, significantly (p < 0.01) and by more than 2 %."""
     found = find_trend(step_s)
     if found is None or found.p_value >= TREND_P_VALUE or abs(found.drift_share) <= MOST_DRIFT_SHARE:
         return None
@@ -98,7 +98,7 @@ def trend(step_s: ArrayLike) -> Doubt | None:
 
 
 def too_short_to_time(sample_s: float, *, clock_cost_s: float) -> Doubt | None:
-    """One timed sample is shorter than 1000 readings of the clock, so the clock is seen in the result."""
+    """One timing sample is shorter than 1000 readings of the clock, so the clock distorts the result."""
     if sample_s >= LEAST_CLOCK_COSTS * clock_cost_s:
         return None
     return Doubt(
@@ -129,7 +129,7 @@ def straggler(waiting: Sequence[Quantity], step: Quantity) -> Doubt | None:
 
 
 def host_bound(*, enqueue_s: float, block_s: float) -> Doubt | None:
-    """Enqueueing the block took over 90 % of its time: the GPU waited for the CPU, whose speed was measured instead."""
+    """Enqueueing the block took over 90 % of its time: the GPU waited for the CPU."""
     if block_s <= 0 or enqueue_s <= MOST_ENQUEUE_SHARE * block_s:
         return None
     return Doubt(
@@ -140,7 +140,7 @@ def host_bound(*, enqueue_s: float, block_s: float) -> Doubt | None:
 
 
 def few_samples(samples: int) -> Doubt | None:
-    """An interval from fewer than 10 samples is itself a guess, and one sample has none."""
+    """An interval from fewer than 10 samples is unreliable, and one sample has none."""
     if samples >= FEWEST_SAMPLES:
         return None
     counted = "1 sample" if samples == 1 else f"{samples} samples"
@@ -170,8 +170,8 @@ def diverging_launches(launches: Sequence[Quantity]) -> Doubt | None:
 
 
 def profiler_overhead(traced_ratio: Quantity) -> Doubt | None:
-    """A step that is looked into takes over 5 % longer or shorter than the untraced one of its round, by the whole
-    interval over the rounds; with so few of them that an interval holds less than it says, nothing is said."""
+    """A traced step takes over 5 % longer or shorter than the untraced one of its round, by the whole interval over the
+    rounds. Too few rounds for a valid interval raise no doubt."""
     if traced_ratio.n < FEWEST_FOR_CONFIDENCE:
         return None
     if traced_ratio.low <= 1 + MOST_UNEXPLAINED_SHARE and traced_ratio.high >= 1 - MOST_UNEXPLAINED_SHARE:
@@ -185,7 +185,7 @@ def profiler_overhead(traced_ratio: Quantity) -> Doubt | None:
 
 
 def _half_width(launch: Quantity) -> float:
-    """Of a launch without an interval 0: nothing there explains a difference."""
+    """Return 0 for a launch without an interval: it cannot explain a difference."""
     return (launch.high - launch.low) / 2 if launch.has_interval else 0.0
 
 
@@ -194,15 +194,15 @@ class RoundTrip:
     """One timed block by the clocks of both processes."""
 
     claimed_s: float
-    """By the worker's clock, the timed steps."""
-    seen_s: float
-    """From request to reply, by the controller's clock."""
+    """The timed steps by the worker's clock."""
+    waited_s: float
+    """From request to reply by the controller's clock."""
     lead_s: float = 0.0
-    """About what the untimed steps before them took, if they were as fast as the timed ones."""
+    """Estimate for the untimed steps before them, as if they were as fast as the timed ones."""
 
 
 def above_peak(share: float, precision: str) -> Doubt | None:
-    """More FLOP/s than the fastest matrix product that was measured on the device."""
+    """The step reached more FLOP/s than the fastest matrix product that was measured on the device."""
     if share <= 1:
         return None
     return Doubt(
@@ -213,7 +213,7 @@ def above_peak(share: float, precision: str) -> Doubt | None:
 
 
 def above_reach(flops_per_s: float, reach_flops_per_s: float, precision: str, hardware: str) -> Doubt | None:
-    """More FLOP/s than the hardware can reach by what it says of itself; for a device whose peak is not measured."""
+    """The step reached more FLOP/s than the hardware's specification allows; for devices without a measured peak."""
     if flops_per_s <= reach_flops_per_s:
         return None
     return Doubt(
@@ -225,7 +225,7 @@ def above_reach(flops_per_s: float, reach_flops_per_s: float, precision: str, ha
 
 
 def phases_disagree(step: Quantity, phases: Collection[Quantity]) -> Doubt | None:
-    """The phases of a step together are over 25 % longer or shorter than the step, by the whole of both intervals."""
+    """The phases of a step add up to over 25 % more or less than the step, by the whole of both intervals."""
     if not phases:
         return None
     low, high = sum(phase.low for phase in phases), sum(phase.high for phase in phases)
@@ -240,22 +240,22 @@ def phases_disagree(step: Quantity, phases: Collection[Quantity]) -> Doubt | Non
 
 
 def clocks_disagree(trips: Sequence[RoundTrip]) -> Doubt | None:
-    """Blocks took longer by the worker's clock than the controller waited for them, or far less than it waited.
+    """Blocks took longer by the worker's clock than the controller waited for them, or far less.
 
-    A reply costs some milliseconds of its own, so that only a block of 0.1 s or more can be too short; the median
-    block decides, since a busy machine may delay any single reply.
+    A reply itself costs some milliseconds, so only a block of 0.1 s or more can be too short. The median block decides,
+    since a busy machine may delay any single reply.
     """
-    too_long = [trip for trip in trips if trip.claimed_s > MOST_CLAIMED_SHARE * trip.seen_s + _CLOCK_SLACK_S]
-    long = [trip for trip in trips if trip.seen_s >= LONG_BLOCK_S]
-    share = median((trip.claimed_s + trip.lead_s) / trip.seen_s for trip in long) if long else 1.0
+    too_long = [trip for trip in trips if trip.claimed_s > MOST_CLAIMED_SHARE * trip.waited_s + _CLOCK_SLACK_S]
+    long = [trip for trip in trips if trip.waited_s >= LONG_BLOCK_S]
+    share = median((trip.claimed_s + trip.lead_s) / trip.waited_s for trip in long) if long else 1.0
     if not too_long and share >= LEAST_CLAIMED_SHARE:
         return None
-    told = too_long or long
-    claimed_s, seen_s = sum(trip.claimed_s for trip in told), sum(trip.seen_s for trip in told)
-    claimed_s += 0.0 if too_long else sum(trip.lead_s for trip in told)
+    blocks = too_long or long
+    claimed_s, waited_s = sum(trip.claimed_s for trip in blocks), sum(trip.waited_s for trip in blocks)
+    claimed_s += 0.0 if too_long else sum(trip.lead_s for trip in blocks)
     return Doubt(
         code="clocks_disagree",
-        detail=f"{len(told)} blocks took {units.seconds(claimed_s)} by the worker's clock, and Deepstone waited "
-        f"{units.seconds(seen_s)} for them: one of the clocks is wrong, the blocks are not timed as a whole, or a "
+        detail=f"{len(blocks)} blocks took {units.seconds(claimed_s)} by the worker's clock, and Deepstone waited "
+        f"{units.seconds(waited_s)} for them: one of the clocks is wrong, the blocks are not timed as a whole, or a "
         "busy machine held up the replies",
     )

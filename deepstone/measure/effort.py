@@ -1,4 +1,4 @@
-"""How hard a run tries: how narrow its interval must become, and how long it may take."""
+"""The effort of a run: how narrow its interval must become, and how long it may take."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Effort:
     budget_s: float = 20.0
     timeout_s: float = 900.0
     launches: int = 1
-    phases: bool = True  # also time forward, backward and update apart, in steps of their own
+    phases: bool = True  # also time forward, backward and update, in separate steps
 
     @property
     def block_s(self) -> float:

@@ -1,7 +1,6 @@
-"""What else went on in the machine while it measured: readings, taken by `hardware.noise` and `hardware.gpu`, and the
-doubts that two of them raise.
+"""Doubts about noise on the machine: `hardware.noise` and `hardware.gpu` take readings, and two readings raise doubts.
 
-Pure. Each function looks for one doubt and says, with numbers, what it found.
+Pure. Each function checks for one doubt and describes it with numbers.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ MOST_THROTTLED_SHARE: Final = 0.01
 # The kernel counts CPU time in ticks of 10 ms, so a few of them prove nothing.
 _LEAST_EVIDENCE_S: Final = 0.05
 _LEAST_EVIDENCE_SWITCHES: Final = 10
-# A core that slept through most of the window says nothing about the clock we ran at.
+# A core that slept through most of the window does not show the clock of our processes.
 _BUSY_CORE_SHARE: Final = 0.5
 _HARMLESS_THROTTLE_REASONS: Final = frozenset({"gpu_idle", "applications_clocks"})
 
@@ -38,22 +37,22 @@ class CoreReading:
     """Seconds that one logical core has spent since boot, as the kernel counts them (in ticks of 10 ms)."""
 
     busy_s: float
-    """Running something, ours or not; stolen time is not in it."""
+    """Running any process, ours or not; without stolen time."""
     steal_s: float
-    """Ready to run while the hypervisor gave the core to another machine."""
+    """Ready to run while the hypervisor ran another machine on the core."""
     total_s: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QuotaReading:
-    """What the CPU quota of one control group has done since the group was made."""
+    """Counters of the CPU quota of one control group since the group was made."""
 
     periods: int
-    """In which the group ran at all; a period is mostly 0.1 s."""
+    """Periods in which the group ran; a period is mostly 0.1 s."""
     throttled_periods: int
-    """In which it had used up its quota and had to stop."""
+    """Periods in which the group used up its quota and was stopped."""
     throttled_s: float
-    """How long it stood still, added up over cores."""
+    """Stopped time, summed over cores."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,9 +62,9 @@ class GpuReading:
     sm_clock_mhz: float | Absent
     max_sm_clock_mhz: float | Absent
     throttle_reasons: tuple[str, ...] | Absent
-    """At this moment; the driver renews them about every 100 ms."""
+    """At this moment; the driver updates them about every 100 ms."""
     power_throttled_s: float | Absent
-    """Seconds under the power limit since the driver was loaded: tells what happened between two readings."""
+    """Seconds under the power limit since the driver was loaded."""
     thermal_throttled_s: float | Absent
     other_pids: tuple[int, ...] | Absent
     """Processes, not ours, with a compute context on this GPU."""
@@ -73,39 +72,39 @@ class GpuReading:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuUse:
-    """What others do with a GPU at a moment when no worker of ours is on it."""
+    """Use of a GPU by others, at a moment when no worker of ours uses it."""
 
     uuid: str | Absent
     compute_pids: tuple[int, ...] | Absent
-    """Processes with a compute context. A container may see none of them, or the host's numbers."""
+    """Processes with a compute context. A container may see none of them, or see the host's numbers."""
     graphics_pids: tuple[int, ...] | Absent
     utilization: float | Absent
-    """Share of the last moments in which some kernel ran."""
+    """Share of the last sample period in which some kernel ran."""
     used_bytes: int | Absent
-    """Of its memory, without what the driver keeps for itself."""
+    """Used memory, without the driver's own."""
     mig: bool | Absent
     """Whether the board is divided into instances."""
     mps: bool
-    """Whether kernels of several processes may run side by side."""
+    """Whether kernels of several processes may run at the same time."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NoiseReading:
-    """One snapshot; what happened in a window is the difference of two, taken with the same arguments."""
+    """One reading. The difference of two, taken with the same arguments, describes a window."""
 
     at_s: float
-    """Of the monotonic clock."""
+    """Seconds of the monotonic clock."""
     cores: tuple[CoreReading, ...]
-    """The cores this process may run on."""
+    """The cores that this process may run on."""
     clock_mhz: tuple[float, ...] | Absent
-    """Of those cores, in their order."""
+    """Readings of those cores, in the same order."""
     load_1min: float
     our_cpu_s: float
     our_voluntary_switches: int
     our_involuntary_switches: int
     gpu: GpuReading | Absent
     quotas: tuple[QuotaReading, ...] = ()
-    """Of our control group and of those above it, as far as they have one."""
+    """Quotas of our control group and of its ancestors, if they have one."""
 
 
 _NOT_READ = Absent("nobody has looked")
@@ -114,7 +113,7 @@ _NOT_READ = Absent("nobody has looked")
 def noise_doubts(
     start: NoiseReading, end: NoiseReading, *, before: GpuUse | Absent = _NOT_READ, after: GpuUse | Absent = _NOT_READ
 ) -> list[Doubt]:
-    """All that two readings around a window can tell, and two of the GPU around the life of our workers."""
+    """Return all doubts from two readings around a window and two GPU readings around the life of our workers."""
     judges = (
         cpu_steal,
         other_load,
@@ -140,13 +139,13 @@ def cpu_steal(start: NoiseReading, end: NoiseReading) -> Doubt | None:
 
 
 def other_load(start: NoiseReading, end: NoiseReading) -> Doubt | None:
-    """Others (processes that are not ours, the kernel's own work) used more than 5 % of the cores we may run on.
+    """Others (foreign processes, the kernel's own work) used more than 5 % of the cores that we may run on.
 
-    All that those cores did, less what our processes did, over cores times seconds. Up to 20 % it is background load,
-    as a desktop has it; beyond, the machine is busy.
+    The share is the busy time of those cores minus that of our processes, over cores times seconds. Up to 20 % it is
+    background load, as on a desktop; beyond that the machine is busy.
     """
     ours_s = end.our_cpu_s - start.our_cpu_s
-    if ours_s < 0:  # one of ours ended and took its count along
+    if ours_s < 0:  # one of our processes ended, and its count went with it
         return None
     busy_s = sum(core.busy_s for core in end.cores) - sum(core.busy_s for core in start.cores)
     others_s = busy_s - ours_s
@@ -160,7 +159,7 @@ def other_load(start: NoiseReading, end: NoiseReading) -> Doubt | None:
 
 
 def cpu_quota(start: NoiseReading, end: NoiseReading) -> Doubt | None:
-    """A control group stopped our processes in more than 1 % of its periods, because its quota was used up."""
+    """A control group stopped our processes in more than 1 % of its periods, because they used up its quota."""
     throttled = [
         (last.throttled_periods - first.throttled_periods, last.periods - first.periods, last, first)
         for first, last in zip(start.quotas, end.quotas, strict=False)
@@ -181,9 +180,9 @@ def gpu_shared(
     before: GpuUse | Absent = _NOT_READ,
     after: GpuUse | Absent = _NOT_READ,
 ) -> Doubt | None:
-    """Others use the GPU: it is over 5 % busy while we have no worker there, or they have compute contexts on it.
+    """Others use the GPU: it is over 5 % busy while no worker of ours runs, or they have compute contexts on it.
 
-    Where a container lists no processes, those it does not show are known by the memory they hold, over 256 MiB.
+    If a container lists no processes, more than 256 MiB of used memory reveals them.
     """
     moments = (("before our worker started", before), ("after it ended", after))
     uses = [(when, use) for when, use in moments if not isinstance(use, Absent)]
@@ -192,12 +191,12 @@ def gpu_shared(
     ]
     contexts = [reading.other_pids for reading in readings if not isinstance(reading, Absent)]
     pids = _all_pids([*contexts, *(use.compute_pids for _, use in uses)])
-    held = [use.used_bytes for _, use in uses if not isinstance(use.used_bytes, Absent)]
+    used_bytes = [use.used_bytes for _, use in uses if not isinstance(use.used_bytes, Absent)]
     found = [f"it was {' and '.join(busy)}"] if busy else []
     if pids:
         found.append(f"{_named(pids)} {'has a compute context' if len(pids) == 1 else 'have compute contexts'} on it")
-    elif max(held, default=0) > MOST_HIDDEN_BYTES:
-        found.append(f"processes that the driver does not list here hold {units.bytes_(max(held))} of its memory")
+    elif max(used_bytes, default=0) > MOST_HIDDEN_BYTES:
+        found.append(f"processes that the driver does not list here hold {units.bytes_(max(used_bytes))} of its memory")
     if not found:
         return None
     drawing = _all_pids([use.graphics_pids for _, use in uses])
@@ -211,7 +210,7 @@ def gpu_shared(
 
 
 def others_share(use: GpuUse) -> float:
-    """Of the time in which others ran kernels on it; 0 where that is not known."""
+    """Return the share of time in which others ran kernels; 0 if it is not known."""
     return 0.0 if isinstance(use.utilization, Absent) else use.utilization
 
 
@@ -224,7 +223,7 @@ def _named(pids: Sequence[int]) -> str:
 
 
 def involuntary_switches(start: NoiseReading, end: NoiseReading) -> Doubt | None:
-    """Our threads were taken off a core more than 50 times a second: too many threads, or others want the cores."""
+    """Our threads were preempted more than 50 times a second: too many threads, or others need the cores."""
     window_s = end.at_s - start.at_s
     switches = end.our_involuntary_switches - start.our_involuntary_switches
     if switches < _LEAST_EVIDENCE_SWITCHES or switches <= MOST_INVOLUNTARY_PER_S * window_s:
@@ -236,7 +235,7 @@ def involuntary_switches(start: NoiseReading, end: NoiseReading) -> Doubt | None
 
 
 def cpu_clock_drop(start: NoiseReading, end: NoiseReading) -> Doubt | None:
-    """The cores that were busy in the window ran at under 95 % of the clock they had at its start (medians)."""
+    """The busy cores ran at under 95 % of the clock that they had at the start of the window (medians)."""
     if isinstance(start.clock_mhz, Absent) or isinstance(end.clock_mhz, Absent):
         return None
     busy = [
@@ -254,9 +253,9 @@ def cpu_clock_drop(start: NoiseReading, end: NoiseReading) -> Doubt | None:
 
 
 def gpu_clock_drop(start: NoiseReading, end: NoiseReading) -> Doubt | None:
-    """The GPU ended the window at under 95 % of the clock it began with, or of the highest it can run at.
+    """The GPU ended the window at under 95 % of its clock at the start, or of its highest clock.
 
-    A GPU that already idles at the second reading is not judged: it lowered its clock because we stopped.
+    A GPU that is idle at the second reading is not judged: it lowered its clock because we stopped.
     """
     first, last = start.gpu, end.gpu
     if isinstance(first, Absent) or isinstance(last, Absent) or isinstance(last.sm_clock_mhz, Absent):
@@ -273,10 +272,10 @@ def gpu_clock_drop(start: NoiseReading, end: NoiseReading) -> Doubt | None:
 
 
 def throttling(start: NoiseReading, end: NoiseReading) -> Doubt | None:
-    """Something other than idleness or a chosen application clock held the GPU's clock down.
+    """Something other than idleness or an application clock limited the GPU's clock.
 
-    Seen at the end of the window, or in the driver's count of time under the power limit or too hot (over 1 %). What
-    was seen at its start came before it.
+    It shows at the end of the window, or in the driver's count of time under the power or heat limit (over 1 %). A
+    reason that was active at the start of the window came before it.
     """
     first, last = start.gpu, end.gpu
     if isinstance(first, Absent) or isinstance(last, Absent):

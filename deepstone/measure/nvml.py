@@ -1,7 +1,7 @@
 """NVIDIA's management library (NVML) through the package nvidia-ml-py, in SI units.
 
-Every answer is a value or `Absent`: NVML may refuse any call on any board (consumer boards, MIG, vGPU), and a machine
-without a driver is an ordinary case.
+Every call returns a value or `Absent`: NVML may refuse any call on any board (consumer boards, MIG, vGPU), and many
+machines have no driver.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ class Nvml:
     """An initialized NVML. NVML counts its users, so several may be open in one process; close each."""
 
     def __init__(self, api: ModuleType) -> None:
-        """Use `open_nvml`: a library that is not initialized answers nothing. `api` is pynvml."""
+        """Use `open_nvml`, which initializes the library. `api` is pynvml."""
         self.api = api
 
     def close(self) -> None:
-        self.ask("nvmlShutdown")
+        self.query("nvmlShutdown")
 
-    def ask(self, call: str, *arguments: object, unsupported: object = None) -> Any:
-        """What pynvml's function of this name returns; where the driver refuses, `Absent` with the reason.
+    def query(self, call: str, *arguments: object, unsupported: object = None) -> Any:
+        """Call pynvml's function of this name. Return `Absent` with the reason if the driver refuses.
 
-        `unsupported`: what it means that a board does not support this, where that is an answer.
+        `unsupported`: the value to return if the board does not support the call.
         """
         try:
             return getattr(self.api, call)(*arguments)
@@ -55,19 +55,19 @@ class Nvml:
             return Absent(f"NVML refused {call}: {error}")
 
     def driver_version(self) -> str | Absent:
-        return self.ask("nvmlSystemGetDriverVersion")
+        return self.query("nvmlSystemGetDriverVersion")
 
     def device_count(self) -> int | Absent:
-        return self.ask("nvmlDeviceGetCount")
+        return self.query("nvmlDeviceGetCount")
 
     def device(self, index: int) -> NvmlDevice | Absent:
-        """NVML counts by PCI bus; CUDA may not (CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER): prefer the UUID if known."""
+        """NVML numbers by PCI bus; CUDA may not (CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER): prefer the UUID."""
         return self._device("nvmlDeviceGetHandleByIndex", index)
 
     def device_by_uuid(self, uuid: str) -> NvmlDevice | Absent:
-        """Takes "GPU-…" as nvidia-smi prints it, and the bare hexadecimal form that torch gives.
+        """Accepts "GPU-…" as nvidia-smi prints it, and the bare hexadecimal form of torch.
 
-        CUDA gives the same form for an instance of a divided board, which NVML knows as "MIG-…".
+        CUDA has the same form for an instance of a divided board, which NVML calls "MIG-…".
         """
         bare = uuid.removeprefix("GPU-").removeprefix("MIG-")
         kinds = ("MIG-",) if uuid.startswith("MIG-") else ("GPU-", "MIG-")
@@ -75,12 +75,12 @@ class Nvml:
         return next((device for device in found if not isinstance(device, Absent)), found[0])
 
     def _device(self, call: str, name: int | str) -> NvmlDevice | Absent:
-        handle = self.ask(call, name)
+        handle = self.query(call, name)
         return handle if isinstance(handle, Absent) else NvmlDevice(self, handle)
 
 
 def open_nvml() -> Nvml | Absent:
-    """Load and initialize NVML. Takes up to a second where no other program holds the driver open."""
+    """Load and initialize NVML. This takes up to a second if no other program has the driver open."""
     try:
         ctypes.CDLL(LIBRARY)  # first: on machines without a driver the import of pynvml would cost 30 ms for nothing
     except OSError as error:
@@ -89,105 +89,105 @@ def open_nvml() -> Nvml | Absent:
         nvml = Nvml(importlib.import_module("pynvml"))
     except ModuleNotFoundError:
         return Absent("nvidia-ml-py is not installed: pip install nvidia-ml-py")
-    refused = nvml.ask("nvmlInit")
+    refused = nvml.query("nvmlInit")
     return refused if isinstance(refused, Absent) else nvml
 
 
 class NvmlDevice:
-    """One GPU as NVML sees it; of use as long as its `Nvml` is open."""
+    """One GPU as NVML sees it; valid while its `Nvml` is open."""
 
     def __init__(self, nvml: Nvml, handle: object) -> None:
         self._nvml = nvml
         self._handle = handle
 
     def name(self) -> str | Absent:
-        return self._ask("nvmlDeviceGetName")
+        return self._query("nvmlDeviceGetName")
 
     def uuid(self) -> str | Absent:
-        return self._ask("nvmlDeviceGetUUID")
+        return self._query("nvmlDeviceGetUUID")
 
     def memory_bytes(self) -> int | Absent:
-        memory = self._ask("nvmlDeviceGetMemoryInfo")
+        memory = self._query("nvmlDeviceGetMemoryInfo")
         return memory if isinstance(memory, Absent) else int(memory.total)
 
     def used_bytes(self) -> int | Absent:
-        """Memory that processes have, without what the driver keeps for itself."""
-        memory = self._ask("nvmlDeviceGetMemoryInfo", self._nvml.api.nvmlMemory_v2)
+        """Return the memory of all processes, without the driver's own."""
+        memory = self._query("nvmlDeviceGetMemoryInfo", self._nvml.api.nvmlMemory_v2)
         return memory if isinstance(memory, Absent) else int(memory.used)
 
     def mig_is_on(self) -> bool | Absent:
-        """Whether the board is divided into instances; asked of an instance, it is."""
-        inside = self._ask("nvmlDeviceIsMigDeviceHandle")
+        """Whether the board is divided into instances; True for an instance."""
+        inside = self._query("nvmlDeviceIsMigDeviceHandle")
         if not isinstance(inside, Absent) and inside.value:
             return True
         cannot_be_divided = (0, 0)
-        modes = self._nvml.ask("nvmlDeviceGetMigMode", self._handle, unsupported=cannot_be_divided)
+        modes = self._nvml.query("nvmlDeviceGetMigMode", self._handle, unsupported=cannot_be_divided)
         return modes if isinstance(modes, Absent) else bool(modes[0])
 
     def energy_j(self) -> float | Absent:
-        """Joules of the whole board since the driver was loaded."""
-        energy_mj = self._ask("nvmlDeviceGetTotalEnergyConsumption")
+        """Return the joules of the whole board since the driver was loaded."""
+        energy_mj = self._query("nvmlDeviceGetTotalEnergyConsumption")
         return energy_mj if isinstance(energy_mj, Absent) else energy_mj / 1e3
 
     def sm_clock_mhz(self) -> int | Absent:
-        return self._ask("nvmlDeviceGetClockInfo", self._nvml.api.NVML_CLOCK_SM)
+        return self._query("nvmlDeviceGetClockInfo", self._nvml.api.NVML_CLOCK_SM)
 
     def max_sm_clock_mhz(self) -> int | Absent:
-        return self._ask("nvmlDeviceGetMaxClockInfo", self._nvml.api.NVML_CLOCK_SM)
+        return self._query("nvmlDeviceGetMaxClockInfo", self._nvml.api.NVML_CLOCK_SM)
 
     def cuda_cores(self) -> int | Absent:
-        return self._ask("nvmlDeviceGetNumGpuCores")
+        return self._query("nvmlDeviceGetNumGpuCores")
 
     def compute_capability(self) -> str | Absent:
         """As CUDA writes it: "9.0"."""
-        capability = self._ask("nvmlDeviceGetCudaComputeCapability")
+        capability = self._query("nvmlDeviceGetCudaComputeCapability")
         return capability if isinstance(capability, Absent) else "{}.{}".format(*capability)
 
     def utilization(self) -> float | Absent:
-        """Share of the driver's last sample period (up to a second) in which some kernel ran."""
-        rates = self._ask("nvmlDeviceGetUtilizationRates")
+        """Return the share of the driver's last sample period (up to a second) in which some kernel ran."""
+        rates = self._query("nvmlDeviceGetUtilizationRates")
         return rates if isinstance(rates, Absent) else int(rates.gpu) / 100
 
     def throttle_reasons(self) -> tuple[str, ...] | Absent:
-        """Why the clock is not higher at this moment; empty when nothing holds it back."""
-        # The second is its name before driver 535.
+        """Return why the clock is not higher at this moment; empty if nothing limits it."""
+        # The second name is that before driver 535.
         mask = self._first_of("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
         return mask if isinstance(mask, Absent) else throttle_names(mask)
 
     def power_throttled_s(self) -> float | Absent:
-        """Seconds, since the driver was loaded, in which the power limit held the clock down."""
+        """Return the seconds since the driver was loaded in which the power limit lowered the clock."""
         return self._violation_s(self._nvml.api.NVML_PERF_POLICY_POWER)
 
     def thermal_throttled_s(self) -> float | Absent:
-        """Seconds, since the driver was loaded, in which heat held the clock down."""
+        """Return the seconds since the driver was loaded in which heat lowered the clock."""
         return self._violation_s(self._nvml.api.NVML_PERF_POLICY_THERMAL)
 
     def compute_pids(self) -> tuple[int, ...] | Absent:
-        """Processes with a compute context here. In a container they may be numbered as the host numbers them."""
+        """Return the processes with a compute context. In a container they may have the host's numbers."""
         return self._pids("nvmlDeviceGetComputeRunningProcesses")
 
     def graphics_pids(self) -> tuple[int, ...] | Absent:
-        """Processes that draw, as those of a desktop."""
+        """Return the processes with a graphics context, such as a desktop's."""
         return self._pids("nvmlDeviceGetGraphicsRunningProcesses")
 
     def _pids(self, call: str) -> tuple[int, ...] | Absent:
-        # The second is its name before driver 510.
+        # The second name is that before driver 510.
         processes = self._first_of(f"{call}_v3", f"{call}_v2")
         return processes if isinstance(processes, Absent) else tuple(int(process.pid) for process in processes)
 
     def _violation_s(self, policy: int) -> float | Absent:
-        violation = self._ask("nvmlDeviceGetViolationStatus", policy)
+        violation = self._query("nvmlDeviceGetViolationStatus", policy)
         return violation if isinstance(violation, Absent) else int(violation.violationTime) / 1e9
 
     def _first_of(self, call: str, older: str) -> Any:
-        found = self._ask(call)
-        return self._ask(older) if isinstance(found, Absent) else found
+        found = self._query(call)
+        return self._query(older) if isinstance(found, Absent) else found
 
-    def _ask(self, call: str, *arguments: object) -> Any:
-        return self._nvml.ask(call, self._handle, *arguments)
+    def _query(self, call: str, *arguments: object) -> Any:
+        return self._nvml.query(call, self._handle, *arguments)
 
 
 def throttle_names(mask: int) -> tuple[str, ...]:
-    """The bits of NVML's clock event mask by name; one that this file does not know is kept as its number."""
+    """Return the names of the bits of NVML's clock event mask; an unknown bit appears as its number."""
     bits = (1 << position for position in range(mask.bit_length()))
     return tuple(_THROTTLE_REASONS.get(bit, f"unknown_{bit:#x}") for bit in bits if mask & bit)

@@ -1,4 +1,4 @@
-"""How A compares with B: a ratio that names its direction, and the one verdict that follows from it.
+"""Compares A with B: a ratio that names its direction, and the verdict that follows from it.
 
 time_ratio     time of A over time of B       above 1: B is faster
 speed_ratio    speed of A over speed of B     above 1: A is faster
@@ -12,7 +12,7 @@ from typing import Final, Literal, TypeAlias
 
 from deepstone.measure.statistics import Quantity
 
-LEAST_DIFFERENCE: Final = 0.02  # a difference counts beyond this
+LEAST_DIFFERENCE: Final = 0.02  # smaller differences do not count
 
 Verdict: TypeAlias = Literal["a faster", "b faster", "no difference shown"]
 
@@ -38,7 +38,7 @@ class Ratio:
 
 
 def verdict_of(ratio: Ratio, margin: float = LEAST_DIFFERENCE) -> Verdict:
-    """Who is faster. The whole interval must lie beyond the margin, else no difference is shown."""
+    """Return which side is faster. The whole interval must lie beyond the margin; otherwise no difference is shown."""
     if is_above(ratio.speed_ratio, margin):
         return A_FASTER
     if is_above(ratio.time_ratio, margin):
@@ -57,7 +57,7 @@ def is_below(ratio: Quantity, margin: float = LEAST_DIFFERENCE) -> bool:
 
 
 def _inverse(ratio: Quantity) -> Quantity:
-    """1 over it. An interval that reaches down to 0 becomes one without an upper end."""
+    """Invert a ratio. If its interval reaches down to 0, the inverse has no upper end."""
     if not ratio.has_interval or ratio.low > 0:
         return ratio.inverse(1.0)
     return Quantity.of(median=1 / ratio.median, low=1 / ratio.high, high=math.inf, n=ratio.n)

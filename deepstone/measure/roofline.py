@@ -1,8 +1,8 @@
-"""The roofline: how fast a layer could be on this machine at best, from its work and the machine's measured ceilings.
+"""The roofline: the shortest possible time of a layer on this machine, from its work and the measured ceilings.
 
-A pass can be no faster than its FLOPs at the fastest matrix product, nor than its bytes at the fastest memory copy;
-the slower of the two decides. Algorithms that need fewer operations (Winograd, FFT) and data that stays in a cache can
-beat it, so a share above 1 is shown as it is.
+A pass is at best as fast as its FLOPs at the fastest matrix product and its bytes at the fastest memory copy; the
+slower of the two decides. Algorithms with fewer operations (Winograd, FFT) and data that stays in a cache can beat this
+bound, so a share above 1 is not clipped.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _PRODUCT = {"bf16-mixed": "bf16", "fp16-mixed": "fp16"}
 
 
 def bound(work: LayerWork, peaks: LayerPeaks, precision: str, *, taken_s: float) -> LayerBound | Absent:
-    """The least time that the passes of a layer can take in a step, what decides most of it, and the share of what is
-    possible that was reached, given how long the passes took together. `precision` is the effective one (fp32,
-    tf32-conv, bf16-mixed …)."""
+    """Return the shortest possible time of a layer's passes in a step, what limits most of it, and the share of the
+    bound that was reached. `taken_s` is the time of all passes; `precision` is the effective one (fp32, tf32-conv,
+    bf16-mixed …)."""
     product = product_precision(precision, work.op)
     peak_flops_per_s = 0.0
     if work.forward.flops or work.backward.flops:
@@ -55,7 +55,7 @@ def _pass_bound(work: Work, peak_flops_per_s: float, peak_bytes_per_s: float) ->
 
 
 def product_precision(precision: str, op: str = "conv") -> str:
-    """Whose ceiling holds for an operation's products in an effective precision."""
+    """Return the precision whose ceiling applies to an operation in an effective precision."""
     if precision == "tf32-conv":
         return "tf32" if op == "conv" else "fp32"
     return _PRODUCT.get(precision, precision)

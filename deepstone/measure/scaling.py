@@ -32,7 +32,10 @@ def _point(processes: int, rates: Sequence[float], base: Sequence[float]) -> Sca
     pairs = list(zip(rates, base, strict=True))
     if len(pairs) < 2:
         why = "one round has no interval; give more with --rounds"
-        rate, speedup = Quantity.alone(rates[0], n=1, why=why), Quantity.alone(rates[0] / base[0], n=1, why=why)
+        rate, speedup = (
+            Quantity.without_interval(rates[0], n=1, why=why),
+            Quantity.without_interval(rates[0] / base[0], n=1, why=why),
+        )
     else:
         rate, speedup = median_of_rounds(rates), _speedup(pairs)
     return ScalingPoint(
@@ -48,5 +51,5 @@ def _speedup(pairs: Sequence[tuple[float, float]]) -> Quantity:
 
 def _divided(quantity: Quantity, by: int) -> Quantity:
     if not quantity.has_interval:
-        return Quantity.alone(quantity.median / by, n=quantity.n, why=quantity.no_interval)
+        return Quantity.without_interval(quantity.median / by, n=quantity.n, why=quantity.no_interval)
     return Quantity.of(median=quantity.median / by, low=quantity.low / by, high=quantity.high / by, n=quantity.n)

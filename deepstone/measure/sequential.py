@@ -1,11 +1,11 @@
-"""When a comparison has seen enough fresh groups of processes, and which of its sides differ.
+"""Decides when a comparison has enough fresh groups of processes, and which of its sides differ.
 
     groups measured        3    4    6    8    12
-    looked at              ✓    ✓    ✓    ✓    ✓      it ends at the first look that settles every pair of sides
+    judged                 ✓    ✓    ✓    ✓    ✓      it ends at the first look that settles every pair of sides
 
-Who looks five times, and at every pair of sides, finds a false winner more often than who looks once. So each interval
-is that of a fifth of the 5 %, and of that each pair of sides gets an equal part (Bonferroni): all intervals of all
-looks hold together in 95 % of comparisons, wherever it ends.
+Five looks at every pair of sides find a false winner more often than one look. So each look gets a fifth of the 5 %
+error, and each pair of sides an equal part of that (Bonferroni): all intervals of all looks hold together in 95 % of
+comparisons, wherever it ends.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from deepstone.measure.statistics import CONFIDENCE, Launch, Quantity, flat_step
 
 LOOKS: Final = (3, 4, 6, 8, 12)
 MOST_GROUPS: Final = LOOKS[-1]
-SIDES: Final = string.ascii_lowercase  # their names, in the order in which they are given
-NARROW: Final = 0.01  # an interval of ± this tells enough, wherever it lies
+SIDES: Final = string.ascii_lowercase  # names of the sides, in their order
+NARROW: Final = 0.01  # an interval of ± this is narrow enough, wherever it lies
 
 Group = Sequence[Launch]  # one launch of every side: times per sample
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SidesRatio:
-    """Time per sample of side `a` over that of side `b`, which are numbers of sides from 0."""
+    """Time per sample of side `a` over that of side `b`; sides are numbered from 0."""
 
     a: int
     b: int
@@ -48,7 +48,7 @@ class SidesRatio:
 
     @property
     def is_settled(self) -> bool:
-        """A winner is shown, no difference that counts is left possible, or more groups would tell little more."""
+        """Whether a winner is shown, a relevant difference is excluded, or the interval is narrow enough."""
         ratio, margin = self.time_ratio, 1 + LEAST_DIFFERENCE
         if not ratio.has_interval:
             return False
@@ -57,7 +57,7 @@ class SidesRatio:
 
 
 def ratios_of_sides(groups: Sequence[Group], *, looks: int) -> tuple[SidesRatio, ...]:
-    """Of every two sides; `looks` is how often such ratios are judged in one comparison."""
+    """Return the ratio of every two sides. `looks` is how often one comparison judges such ratios."""
     sides = range(len(groups[0]))
     error = (1 - CONFIDENCE) / (looks * math.comb(len(sides), 2))
     return tuple(
@@ -67,8 +67,8 @@ def ratios_of_sides(groups: Sequence[Group], *, looks: int) -> tuple[SidesRatio,
 
 
 def ranking(groups: Sequence[Group], ratios: Sequence[SidesRatio]) -> list[list[int]]:
-    """The sides from the fastest on. A side begins a new rank where it is shown to be slower than the first of the rank
-    before; sides of one rank are not shown to be slower than its first."""
+    """Return the sides, fastest first. A side starts a new rank if it is shown to be slower than the first of the
+    previous rank; sides of one rank are not shown to be slower than its first."""
     logs = np.array([[math.log(float(np.median(flat_steps([launch])))) for launch in group] for group in groups])
     slowness = np.median(logs - logs.mean(axis=1, keepdims=True), axis=0)
     winners = {frozenset((ratio.a, ratio.b)): ratio.winner for ratio in ratios}

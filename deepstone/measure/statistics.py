@@ -1,11 +1,11 @@
-"""Medians with intervals, from samples that have levels: launches hold blocks, blocks hold steps.
+"""Medians with intervals, from samples with levels: launches contain blocks, blocks contain steps.
 
 Steps within a block resemble each other, and so do blocks within a launch. The bootstrap therefore resamples from the
 top: launches (when there are several), then blocks, then steps. Few units at the top make a percentile interval too
 narrow, so its tails are widened as Student's t would ("expanded percentile", Hesterberg 2015).
 
-Of one sample every draw is that sample, so the bootstrap would give an interval of no width: one sample has none. From
-two on, draws differ and the interval reaches from the smallest sample to the largest, as far as the bootstrap can see.
+One sample has no interval, since every draw equals that sample. From two samples on, draws differ, and the interval
+reaches at most from the smallest sample to the largest.
 """
 
 from __future__ import annotations
@@ -27,22 +27,22 @@ Block: TypeAlias = Sequence[float]
 Launch: TypeAlias = Sequence[Block]
 
 CONFIDENCE = 0.95
-# The bootstrap of a median never reaches beyond the smallest and the largest sample. Those of n samples hold the true
-# median in 1 - 2**(1 - n) of all cases: 94 % with five, 97 % with six. With fewer an interval holds less than it says.
+# The bootstrap of a median never reaches beyond the smallest and the largest sample. These contain the true median
+# in 1 - 2**(1 - n) of all cases: 94 % with five samples, 97 % with six. With fewer, an interval covers less.
 FEWEST_FOR_CONFIDENCE = 6
 REPLICATES = 2000
-_LARGEST_LOG = 300.0  # of a number that a float can hold, and so can a ratio of two
+_LARGEST_LOG = 300.0  # of a number that a float can represent, with room for the ratio of two
 _NEARLY_NORMAL = 2000  # degrees of freedom
-_DRAWS_AT_MOST = 4_000_000  # per bootstrap; beyond it fewer steps are drawn per block, which widens, never narrows
+_DRAWS_AT_MOST = 4_000_000  # per bootstrap; beyond it, fewer steps are drawn per block, which only widens the interval
 
 
 def why_no_interval(parts: Sequence[Quantity]) -> str:
-    """Why what is computed from all of these has no interval: because one of them has none. Else empty."""
+    """Return why a result of all these parts has no interval: one part has none. Otherwise empty."""
     return next((part.no_interval for part in parts if not part.has_interval), "")
 
 
 def sum_of_bounds(parts: Sequence[Quantity]) -> Quantity:
-    """Of quantities whose errors are not known to be independent: bounds from the ends of all."""
+    """Add quantities whose errors may depend on each other: the bounds are the sums of all ends."""
     return Quantity.of(
         median=math.fsum(part.median for part in parts),
         low=math.fsum(part.low for part in parts),
@@ -53,16 +53,16 @@ def sum_of_bounds(parts: Sequence[Quantity]) -> Quantity:
 
 
 def difference_of_bounds(larger: Quantity, smaller: Quantity) -> Quantity:
-    """As `sum_of_bounds`. It may come out negative."""
+    """Subtract as `sum_of_bounds` adds. The result may be negative."""
     median, n = larger.median - smaller.median, min(larger.n, smaller.n)
     why = why_no_interval([larger, smaller])
     if why:
-        return Quantity.alone(median, n=n, why=why)
+        return Quantity.without_interval(median, n=n, why=why)
     return Quantity.of(median=median, low=larger.low - smaller.high, high=larger.high - smaller.low, n=n)
 
 
 def across_launches(launches: Sequence[Quantity]) -> Quantity:
-    """One quantity of every launch as one: the median of their medians, between the ends of all intervals."""
+    """Join one quantity of every launch: the median of their medians, between the outermost ends of all intervals."""
     if len(launches) == 1:
         return launches[0]
     return Quantity.of(
@@ -75,20 +75,20 @@ def across_launches(launches: Sequence[Quantity]) -> Quantity:
 
 
 def ratio_of_bounds(above: Quantity, below: Quantity) -> Quantity:
-    """Of two positive quantities whose errors are not known to be independent: bounds from the ends of both."""
+    """Divide two positive quantities whose errors may depend on each other: bounds from the ends of both."""
     median, n = above.median / below.median, min(above.n, below.n)
     why = why_no_interval([above, below])
     if why:
-        return Quantity.alone(median, n=n, why=why)
+        return Quantity.without_interval(median, n=n, why=why)
     high = above.high / below.low if below.low > 0 else math.inf
     return Quantity.of(median=median, low=above.low / below.high, high=high, n=n)
 
 
 def median_of(launches: Sequence[Launch], *, seed: int = 0, replicates: int = REPLICATES) -> Quantity:
-    """The median of all steps, with the interval that the levels of the samples allow."""
+    """Return the median of all steps, with the interval that the levels of the samples allow."""
     flat = flat_steps(launches)
     if len(flat) == 1:
-        return Quantity.alone(float(flat[0]))
+        return Quantity.without_interval(float(flat[0]))
     draws = _resampled_medians(launches, np.random.default_rng(seed), replicates)
     low, high = _tails(draws, _top_units(launches))
     median = float(np.median(flat))
@@ -96,7 +96,7 @@ def median_of(launches: Sequence[Launch], *, seed: int = 0, replicates: int = RE
 
 
 def rough_relative_half_width(blocks: Launch) -> float:
-    """About what `median_of` would find, from the spread of the blocks' medians alone; a thousandth of the work."""
+    """Estimate the result of `median_of` from the spread of the blocks' medians, in a thousandth of the time."""
     medians = np.array([np.median(block) for block in blocks])
     middle = float(np.median(medians))
     if len(medians) < 2 or middle == 0:
@@ -106,11 +106,11 @@ def rough_relative_half_width(blocks: Launch) -> float:
 
 
 def difference_of_medians(larger: Launch, smaller: Launch, *, seed: int = 0) -> Quantity:
-    """median(larger) - median(smaller), their blocks having been interleaved. A negative value is shown as such."""
+    """Return median(larger) - median(smaller) of interleaved blocks. A negative value stays negative."""
     value = float(np.median(flat_steps([larger])) - np.median(flat_steps([smaller])))
     n = min(len(flat_steps([larger])), len(flat_steps([smaller])))
     if n == 1:
-        return Quantity.alone(value)
+        return Quantity.without_interval(value)
     random = np.random.default_rng(seed)
     draws = _resampled_medians([larger], random, REPLICATES) - _resampled_medians([smaller], random, REPLICATES)
     low, high = _tails(draws, min(len(larger), len(smaller)))
@@ -118,21 +118,22 @@ def difference_of_medians(larger: Launch, smaller: Launch, *, seed: int = 0) -> 
 
 
 def ratio_of_pairs(pairs: Sequence[tuple[Launch, Launch]], *, seed: int = 0, error: float = 1 - CONFIDENCE) -> Quantity:
-    """How many times longer A takes than B, from fresh pairs of processes: resampled pair, then block, then step.
+    """Return how many times longer A takes than B, from fresh pairs of processes: resampled pair, then block, then
+    step.
 
-    Each pair gives the ratio of its two medians; the answer is the median over pairs. `n` is the number of pairs. One
-    pair tells nothing about the next one, so it has no interval. `error`: how often the interval may miss. Where pairs
-    are so few that even the smallest and the largest ratio miss more often, it reaches as far as Student's t does.
+    Each pair gives the ratio of its two medians; the result is the median over pairs. `n` is the number of pairs. One
+    pair says nothing about the next one, so it has no interval. `error`: how often the interval may miss. If pairs are
+    so few that even the smallest and the largest ratio miss more often, the interval is that of Student's t.
     """
     ratios = np.array([np.median(flat_steps([a])) / np.median(flat_steps([b])) for a, b in pairs])
     if len(pairs) == 1:
-        return Quantity.alone(float(ratios[0]), why="one pair has no interval")
+        return Quantity.without_interval(float(ratios[0]), why="one pair has no interval")
     random = np.random.default_rng(seed)
     inner = np.array(
         [_resampled_medians([a], random, REPLICATES) / _resampled_medians([b], random, REPLICATES) for a, b in pairs]
     )
     chosen = random.integers(0, len(pairs), size=(REPLICATES, len(pairs)))
-    # Each time a pair is chosen it brings a fresh resampling of its own blocks and steps.
+    # Each time a pair is drawn, its blocks and steps are resampled again.
     replicate = random.integers(0, REPLICATES, size=chosen.shape)
     draws = np.median(inner[chosen, replicate], axis=1)
     low, high = _tails(draws, len(pairs), 1 - error)
@@ -144,17 +145,17 @@ def ratio_of_pairs(pairs: Sequence[tuple[Launch, Launch]], *, seed: int = 0, err
 
 
 def ratio_of_rounds(pairs: Sequence[tuple[float, float]]) -> Quantity:
-    """How many times as large A is as B: the two of every round, each measured once in a fresh process.
+    """Return how many times as large A is as B. Each round has one value of both, from fresh processes.
 
-    What slows a whole round down cancels in its ratio. Student's t on the logs of the ratios, so A over B is the
-    inverse of B over A; the middle is their geometric mean, and `n` the number of rounds. Two rounds give an interval
-    that is honest and so wide as to say little; fewer than two give none, which is a ValueError.
+    A slowdown of a whole round cancels in its ratio. The interval is Student's t on the logs of the ratios, so A over B
+    is the inverse of B over A; the middle is their geometric mean, and `n` the number of rounds. Two rounds give a
+    valid but very wide interval; fewer raise ValueError.
     """
     return _mean_of_logs([math.log(a / b) for a, b in pairs])
 
 
 def median_of_rounds(values: Sequence[float]) -> Quantity:
-    """The median of what rounds in fresh processes gave, one value each, with Student's t interval across them."""
+    """Return the median of one value per round, from fresh processes, with Student's t interval across rounds."""
     mean = _mean_of_logs([math.log(value) for value in values])
     median = float(np.median(values))
     return Quantity.of(median=median, low=min(mean.low, median), high=max(mean.high, median), n=mean.n)
@@ -162,8 +163,8 @@ def median_of_rounds(values: Sequence[float]) -> Quantity:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JointMedians:
-    """The medians of several series that were measured in the same rounds, and of draws in which all of them have the
-    same rounds: so sums and ratios of medians have an interval too. The last axis of both is the series."""
+    """The medians of several series that were measured in the same rounds, and bootstrap draws that use the same rounds
+    for all series. So sums and ratios of medians have an interval too. The last axis of both is the series."""
 
     medians: Array
     draws: Array
@@ -171,16 +172,16 @@ class JointMedians:
     n: int
 
     def quantity(self, of: Callable[[Array], Array]) -> Quantity:
-        """What a formula makes of the medians. It is given an array whose last axis is the series, and sums over it."""
+        """Apply a formula to the medians. It receives an array whose last axis is the series, and reduces that axis."""
         value = float(of(self.medians))
         if self.n == 1:
-            return Quantity.alone(value)
+            return Quantity.without_interval(value)
         low, high = _tails(of(self.draws), self.rounds)
         return Quantity.of(median=value, low=min(low, value), high=max(high, value), n=self.n)
 
 
 def joint_medians(series: Sequence[Launch], *, seed: int = 0, replicates: int = REPLICATES) -> JointMedians:
-    """Each series has a block for every round; drawn is the round, then the step, the same for all series."""
+    """Each series has a block for every round. Draw the round, then the step, the same for all series."""
     random = np.random.default_rng(seed)
     flat = [flat_steps([blocks]) for blocks in series]
     sizes = np.array([[len(block) for block in blocks] for blocks in series])  # series x rounds
@@ -217,7 +218,7 @@ def flat_steps(launches: Sequence[Launch]) -> Array:
 
 
 def _top_units(launches: Sequence[Launch]) -> int:
-    """What the interval rests on: launches, or the blocks of one launch, or the steps of one block."""
+    """Return the number of top-level units: launches, or the blocks of one launch, or the steps of one block."""
     if len(launches) > 1:
         return len(launches)
     blocks = launches[0]
@@ -237,15 +238,15 @@ def _resampled_medians(launches: Sequence[Launch], random: np.random.Generator, 
     for first in range(0, replicates, chunk):
         some = blocks[first : first + chunk]
         where = random.random((*some.shape, per_block), dtype=np.float32) * sizes[some][..., None].astype(np.float32)
-        drawn = steps[starts[some][..., None] + where.astype(np.int32)]
-        medians[first : first + chunk] = np.median(drawn.reshape(len(some), -1), axis=1)
+        draws = steps[starts[some][..., None] + where.astype(np.int32)]
+        medians[first : first + chunk] = np.median(draws.reshape(len(some), -1), axis=1)
     return medians
 
 
 def _draw_blocks(
     launches: Sequence[Launch], sizes: NDArray[np.int64], random: np.random.Generator, replicates: int
 ) -> NDArray[np.int64]:
-    """Numbers of blocks, a row per replicate. A block is drawn in proportion to its size, so that every step counts."""
+    """Return block numbers, a row per replicate. Draw a block in proportion to its size, so that every step counts."""
     if len(launches) == 1:
         return random.choice(len(sizes), size=(replicates, len(sizes)), p=sizes / sizes.sum())
     counts = [len(launch) for launch in launches]
@@ -267,7 +268,7 @@ def _tails(draws: Array, units: int, confidence: float = CONFIDENCE) -> tuple[fl
 
 
 def expanded_tail(units: int, confidence: float = CONFIDENCE) -> float:
-    """The quantile at which to cut so that a bootstrap over few units is as wide as Student's t interval."""
+    """Return the quantile at which a bootstrap over few units is as wide as Student's t interval."""
     if units < 2:
         return 0.0
     reach = student_t((1 + confidence) / 2, units - 1) * math.sqrt(units / (units - 1))
@@ -276,7 +277,7 @@ def expanded_tail(units: int, confidence: float = CONFIDENCE) -> float:
 
 @cache
 def student_t(probability: float, freedom: int) -> float:
-    """Quantile of Student's t, for a probability above one half."""
+    """Return the quantile of Student's t, for a probability above one half."""
     low, high = 0.0, 1.0
     while _student_cdf(high, freedom) < probability:
         low, high = high, 2 * high
@@ -287,8 +288,8 @@ def student_t(probability: float, freedom: int) -> float:
 
 
 def _student_cdf(t: float, freedom: int) -> float:
-    """The finite series for whole degrees of freedom (Abramowitz and Stegun, 26.7.3 and 26.7.4); the normal curve for
-    so many that it makes no difference."""
+    """Evaluate the finite series for whole degrees of freedom (Abramowitz and Stegun, 26.7.3 and 26.7.4), or the normal
+    distribution for so many that the difference is negligible."""
     if freedom > _NEARLY_NORMAL:
         return NormalDist().cdf(t)
     angle = math.atan(t / math.sqrt(freedom))

@@ -1,8 +1,8 @@
-"""Whether a series of samples is in a steady state: where warm-up ends, and whether what follows drifts.
+"""Checks a series of samples for a steady state: where warm-up ends, and whether the rest drifts.
 
-Warm-up ends at the cut that makes the mean of what remains most certain (MSER, White 1997): dropping a slow start
+Warm-up ends at the cut that makes the mean of the rest most certain (MSER, White 1997): dropping a slow start
 lowers the variance of the rest more than it costs in samples. Samples are first limited from above, so that one late
-hiccup does not pass for the end of a long warm-up.
+hiccup is not mistaken for the end of a long warm-up.
 
 A drift is found with Theil–Sen and Mann–Kendall, robust to outliers and to samples that resemble their neighbours.
 """
@@ -17,21 +17,21 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-_FEWEST_FOR_WARMUP: Final = 6  # below this nothing can be said
+_FEWEST_FOR_WARMUP: Final = 6  # shorter series are not judged
 # Of 100 samples with a hiccup at the 30th, 10 spreads would cut there 54 times in 100 and 5 do not once in 100; 3 would
 # begin to leave true warm-up in.
 _MOST_SPREADS: Final = 5
 
 _FEWEST_FOR_TREND: Final = 8
 _MOST_CHUNKS: Final = 20
-# Beyond this so short a series cannot tell likeness from drift.
+# Above this autocorrelation a series this short cannot separate autocorrelation from drift.
 _MOST_LIKENESS: Final = 0.9
-# What a straight line leaves over is rounding, whose pattern means nothing.
+# Below this, the residuals of the straight line are rounding errors, whose pattern means nothing.
 _ROUNDING: Final = 1e-12
 
 
 def warmup_end(samples: Sequence[float]) -> int:
-    """How many samples at the start are warm-up."""
+    """Return how many samples at the start are warm-up."""
     count = len(samples)
     if count < _FEWEST_FOR_WARMUP:
         return min(1, count - 1) if count > 1 else 0
@@ -41,9 +41,9 @@ def warmup_end(samples: Sequence[float]) -> int:
     spread = np.median(np.abs(second_half - middle))
     limited = np.minimum(values, middle + _MOST_SPREADS * max(spread, 0.001 * middle))
     backwards = limited[::-1]
-    kept = np.arange(1, count + 1)
+    sizes = np.arange(1, count + 1)
     sums, squares = np.cumsum(backwards), np.cumsum(backwards**2)
-    error = (squares - sums**2 / kept) / kept**2  # error[k - 1]: of the mean when the last k samples are kept
+    error = (squares - sums**2 / sizes) / sizes**2  # error[k - 1]: of the mean of the last k samples
     candidates = error[::-1][: count // 2 + 1]
     return int(np.argmin(candidates))
 
@@ -58,16 +58,16 @@ class Trend:
     """A straight drift through a series."""
 
     drift_share: float
-    """How much the series rose from its beginning to its end, as a share of its median; below zero if it fell."""
+    """The rise of the series from start to end, as a share of its median; negative if it fell."""
     p_value: float
-    """How often a series without a trend would look as ordered as this one."""
+    """The probability that a series without a trend is as ordered as this one."""
 
 
 def find_trend(series: ArrayLike) -> Trend | None:
-    """The drift over the series (Theil–Sen) and its significance (Mann–Kendall); None when it is too short to tell.
+    """Return the drift over the series (Theil–Sen) and its significance (Mann–Kendall); None if it is too short.
 
-    Neighbouring steps resemble each other, and the test would take their runs for a trend. So both are taken on the
-    medians of up to 20 equal chunks, and what likeness is left between neighbours widens the test.
+    Neighbouring steps are correlated, and the test could mistake their runs for a trend. So both use the medians of up
+    to 20 equal chunks, and the remaining autocorrelation widens the test.
     """
     values = np.asarray(series, dtype=np.float64)
     middle = float(np.median(values)) if values.size else 0.0
@@ -88,23 +88,23 @@ def find_trend(series: ArrayLike) -> Trend | None:
 def _mann_kendall_p(order: float, variance: float) -> float:
     if variance <= 0:
         return 1.0
-    # The sum of signs moves in steps of two, hence the one.
+    # Continuity correction: the sum of signs changes in steps of two.
     z = max(abs(order) - 1, 0) / math.sqrt(variance)
     return math.erfc(z / math.sqrt(2))
 
 
 def _order_variance(values: NDArray[np.float64]) -> float:
-    """Of the sum of the signs of all differences, were the values independent; ties lower it."""
+    """Return the variance of the sum of the signs of all differences for independent values; ties lower it."""
     n = values.size
     _, ties = np.unique(values, return_counts=True)
     return (n * (n - 1) * (2 * n + 5) - float(np.sum(ties * (ties - 1) * (2 * ties + 5)))) / 18
 
 
-def _widening(left_over: NDArray[np.float64]) -> float:
-    """By how much that variance grows when each value leans on the one before it (first-order autoregression)."""
-    centred = left_over - left_over.mean()
+def _widening(residuals: NDArray[np.float64]) -> float:
+    """Return the factor by which first-order autoregression increases that variance."""
+    centred = residuals - residuals.mean()
     power = float(centred @ centred)
-    if power <= centred.size * (_ROUNDING * float(np.abs(left_over).max())) ** 2:
+    if power <= centred.size * (_ROUNDING * float(np.abs(residuals).max())) ** 2:
         return 1.0
     likeness = min(max(float(centred[1:] @ centred[:-1]) / power, 0.0), _MOST_LIKENESS)
     return (1 + likeness) / (1 - likeness)

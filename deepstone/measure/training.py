@@ -1,11 +1,12 @@
-"""Whether the program that is timed trains: what its own steps did to the loss and to the parameters.
+"""Checks that the timed program trains: what its own steps did to the loss and to the parameters.
 
-    step 1 ─ look ─ 2 steps ─ look ─▶ blocks … last block ─▶ look ─ 2 steps ─ look
-                    early              look ┘ └ last span            late
+    step 1 ─ ● ─ 2 steps ─ ● ─▶ blocks … ● ─ last block ─▶ ● ─ 2 steps ─ ●        ● a snapshot
+                 early                       last span         late
 
-A look reads the loss of the last step and some values of every array. The steps between two looks are asked for exactly
-as timed ones are, so a worker cannot treat them otherwise. Judged are one process by itself (did anything move, and as
-far as that many steps take it?) and two processes that do the same training (did they go the same way?). Pure.
+A snapshot has the loss of the last step and some values of every array. The steps between two snapshots are requested
+exactly like timed ones, so a worker cannot treat them differently. The checks judge one process (did the values change,
+and as far as that many steps would change them?) and two processes that should do the same training (did they change
+alike?). Pure.
 """
 
 from __future__ import annotations
@@ -28,33 +29,33 @@ AxisValues: TypeAlias = Mapping[str, str | int | float | bool]
 EARLY_STEPS: Final = 2  # after the first step
 LATE_STEPS: Final = 2  # after the last timed one
 
-# Weights of 8 or 11 bits lose small updates to rounding, and a loss scale that is too large at first skips updates.
+# Weights of 8 or 11 bits lose small updates to rounding, and a loss scale that starts too large skips updates.
 _ROUNDS_UPDATES_AWAY: Final = ("bf16", "fp16")
 _SKIPS_FIRST_UPDATES: Final = ("fp16-mixed",)
-# A loss of nothing has a gradient of nothing: then parameters that stand still have arrived.
+# A loss this small has no gradient, so constant parameters have converged.
 _LEARNT: Final = 1e-3
 _STEPS_FOR_A_LOSS_TO_MOVE: Final = 20
-# Steps in one direction add up. Where that is so, a timed step that goes less than this share of a later one was not
-# taken: momentum of 0.9 alone makes neighbouring spans of a start differ by 1.7 times.
+# Steps in one direction add up. Then, if a timed step goes less than this share of a later one, it was not run.
+# (Momentum of 0.9 makes neighbouring spans at the start differ by 1.7 times.)
 _ONE_DIRECTION: Final = 0.8
 _LEAST_RATE: Final = 0.4
 
-# Setups that agree in these start from the same weights, see the same batch and make the same update.
+# Setups that agree in these axes start from the same weights, use the same batch and make the same update.
 DECIDE_THE_TRAINING: Final = ("batch", "phase", "seed", "optimizer", "dropout")
 _SAME_UPDATE: Final = {"momentum-fused": "momentum"}
 
-# How far apart two processes that do the same training may be. In float32 the loss of three steps was seen to differ by
-# up to 0.2 % (resnet110), with bf16-mixed by 0.3 %, and the size of two updates by 1 % and 0.2 %.
+# How far apart two processes with the same training may be. Measured: the loss of three steps differs by up to 0.2 % in
+# float32 (resnet110) and 0.3 % with bf16-mixed, and the size of two updates by 1 % and 0.2 %.
 _LOSS_APART: Final = {"full": 0.02, "mixed": 0.05, "low": 0.15}
 _LOSS_APART_AT_LEAST: Final = 0.002
 _CHANGE_APART: Final = {"full": 1.5, "mixed": 1.5, "low": 2.5}
-_HAS_LEARNT, _HAS_NOT = 0.5, 0.9  # what is left of the first loss
-_LEAST_SHARE_OF_CHANGE: Final = 1e-3  # of all arrays; below, an array may move by rounding alone
+_HAS_LEARNT, _HAS_NOT = 0.5, 0.9  # remaining share of the first loss
+_LEAST_SHARE_OF_CHANGE: Final = 1e-3  # of all arrays; below it, an array may change by rounding alone
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Look:
-    """`values`: of parameters when training, of gradients in phase=gradient, none in phase=forward."""
+class Snapshot:
+    """`values`: parameters in phase=train, gradients in phase=gradient, none in phase=forward."""
 
     steps: int  # done so far
     loss: float
@@ -63,7 +64,7 @@ class Look:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Span:
-    """What some steps did to the values."""
+    """The change of the values over some steps."""
 
     steps: int
     change: Values
@@ -77,41 +78,41 @@ class Span:
         return self.norm / max(self.steps, 1)
 
     def along(self, other: Span) -> float:
-        """The cosine between the two directions; 0 where there is none."""
+        """Return the cosine between the two directions; 0 if one has no length."""
         common = self.change.keys() & other.change.keys()
         product = sum(float(self.change[name] @ other.change[name]) for name in common)
         return product / (self.norm * other.norm) if self.norm and other.norm else 0.0
 
 
-def span(before: Look, after: Look) -> Span:
+def span(before: Snapshot, after: Snapshot) -> Span:
     change = {name: after.values[name] - before.values[name] for name in after.values if name in before.values}
     return Span(steps=after.steps - before.steps, change=change)
 
 
 @dataclass(kw_only=True, slots=True)
 class Evidence:
-    """All looks at one process, in order; parts are missing where it ended early."""
+    """All snapshots of one process, in order; the last ones are missing if it ended early."""
 
     phase: str
     precision: str
-    has_parameters: bool = True  # as far as is known: a module of the user's own need not have any
-    first: Look | None = None
-    early: Look | None = None
-    before_last: Look | None = None
-    late: Look | None = None
-    after: Look | None = None
+    has_parameters: bool = True  # as far as is known: a user's own module may have none
+    first: Snapshot | None = None
+    early: Snapshot | None = None
+    before_last: Snapshot | None = None
+    late: Snapshot | None = None
+    after: Snapshot | None = None
     losses: list[tuple[int, float]] = field(default_factory=list[tuple[int, float]])  # by steps done
 
     @property
     def early_span(self) -> Span:
-        """What the early steps did: to the parameters, or in phase=gradient the gradients that they gave."""
+        """Return the change of the parameters in the early steps, or in phase=gradient the gradients."""
         if self.first is None or self.early is None:
             return Span(steps=0, change={})
         return span(self.first, self.early) if self.phase == "train" else Span(steps=1, change=self.early.values)
 
     @property
     def training(self) -> Training | Absent:
-        """What a later comparison of records needs: the trajectory of the loss, and how far parameters went."""
+        """Return the part that a later comparison of records needs: the losses, and how far parameters moved."""
         finite = [(steps, loss) for steps, loss in self.losses if math.isfinite(loss)]
         if len(finite) < len(self.losses) or not finite:
             return Absent("the run ended before it was looked at, or its loss became no number")
@@ -123,14 +124,19 @@ class Evidence:
 
 
 def fault(evidence: Evidence) -> str:
-    """Why this process by itself is not shown to train as many steps as were timed; empty when nothing speaks
-    against it."""
-    looks = [look for look in (evidence.first, evidence.early, evidence.late, evidence.after) if look is not None]
-    if evidence.phase == "forward" or len(looks) < 4 or not all(math.isfinite(look.loss) for look in looks):
+    """Return why this process may not have trained as many steps as were timed; empty if there is no sign of it."""
+    snapshots = [
+        snapshot for snapshot in (evidence.first, evidence.early, evidence.late, evidence.after) if snapshot is not None
+    ]
+    if (
+        evidence.phase == "forward"
+        or len(snapshots) < 4
+        or not all(math.isfinite(snapshot.loss) for snapshot in snapshots)
+    ):
         return ""
-    first, early, late, after = looks
+    first, early, late, after = snapshots
     if evidence.phase == "gradient":
-        return _gradient_fault(looks, has_parameters=evidence.has_parameters)
+        return _gradient_fault(snapshots, has_parameters=evidence.has_parameters)
     if not first.values:
         return ""
     return (
@@ -140,16 +146,16 @@ def fault(evidence: Evidence) -> str:
     )
 
 
-def _gradient_fault(looks: Sequence[Look], *, has_parameters: bool) -> str:
-    for look in looks:
-        if has_parameters and not look.values:
-            return f"after {look.steps} steps of forward and backward there are no gradients"
-        if look.values and not any(values.any() for values in look.values.values()) and look.loss > _LEARNT:
-            return f"after {look.steps} steps of forward and backward all gradients are zero"
+def _gradient_fault(snapshots: Sequence[Snapshot], *, has_parameters: bool) -> str:
+    for snapshot in snapshots:
+        if has_parameters and not snapshot.values:
+            return f"after {snapshot.steps} steps of forward and backward there are no gradients"
+        if snapshot.values and not any(values.any() for values in snapshot.values.values()) and snapshot.loss > _LEARNT:
+            return f"after {snapshot.steps} steps of forward and backward all gradients are zero"
     return ""
 
 
-def _stood_still(evidence: Evidence, first: Look, early: Look, late: Look, after: Look) -> str:
+def _stood_still(evidence: Evidence, first: Snapshot, early: Snapshot, late: Snapshot, after: Snapshot) -> str:
     if evidence.precision in _ROUNDS_UPDATES_AWAY and span(first, after).norm > 0:
         return ""
     if evidence.precision not in _SKIPS_FIRST_UPDATES and first.loss > _LEARNT and span(first, early).norm == 0:
@@ -170,7 +176,7 @@ def _loss_stood_still(losses: Sequence[tuple[int, float]], precision: str) -> st
 
 
 def fault_in_record(training: Training, *, phase: str, precision: str) -> str:
-    """As `fault`, as far as a record tells: it may know less, and never more."""
+    """As `fault`, from a record, which has only part of the evidence."""
     if phase != "train" or not training.losses:
         return ""
     losses = sorted(training.losses)
@@ -180,8 +186,8 @@ def fault_in_record(training: Training, *, phase: str, precision: str) -> str:
     return _loss_stood_still(losses, precision)
 
 
-def _other_number_of_steps(evidence: Evidence, late: Look, after: Look) -> str:
-    """The last span that was timed against the span after it, where both go one way."""
+def _other_number_of_steps(evidence: Evidence, late: Snapshot, after: Snapshot) -> str:
+    """Compare the last timed span with the span after it, if both have the same direction."""
     before = evidence.before_last
     if before is None or evidence.precision in _ROUNDS_UPDATES_AWAY or late.loss <= _LEARNT:
         return ""
@@ -193,24 +199,24 @@ def _other_number_of_steps(evidence: Evidence, late: Look, after: Look) -> str:
     share = timed.rate / checked.rate
     if share >= _LEAST_RATE:
         return ""
-    worth = share * timed.steps
-    return f"{timed.steps} timed steps changed the parameters only as far as {worth:.1f} steps of the program go"
+    equivalent = share * timed.steps
+    return f"{timed.steps} timed steps changed the parameters only as far as {equivalent:.1f} steps of the program go"
 
 
 def same_training(a: AxisValues, b: AxisValues) -> bool:
-    """Whether two requests for one network ask for the same training; what dropout drops is chance."""
-    asked = [[_SAME_UPDATE.get(str(each[axis]), each[axis]) for axis in DECIDE_THE_TRAINING] for each in (a, b)]
-    return asked[0] == asked[1] and a["dropout"] == "off"
+    """Whether two requests for one network ask for the same training; dropout is random."""
+    settings = [[_SAME_UPDATE.get(str(each[axis]), each[axis]) for axis in DECIDE_THE_TRAINING] for each in (a, b)]
+    return settings[0] == settings[1] and a["dropout"] == "off"
 
 
 def disagreement(a: Training | Absent | None, b: Training | Absent | None, precisions: tuple[str, str]) -> str:
-    """Why two processes do not do the same training, by what their records say; empty where nothing speaks against it.
-    Ask only where `same_training` says that they should."""
+    """Return why two processes did different training, from their records; empty if there is no sign of it. Call it
+    only if `same_training` is true."""
     if not isinstance(a, Training) or not isinstance(b, Training):
         return ""
     kind = max(map(_kind, precisions), key=list(_LOSS_APART).index)
     of_a, of_b = dict(a.losses), dict(b.losses)
-    # The first loss is the measure also for the third, which may have fallen to a part of it.
+    # Differences are relative to the first loss: the third may have fallen to a part of it.
     allowed = max(_LOSS_APART[kind] * max(abs(of_a.get(1, 0.0)), abs(of_b.get(1, 0.0))), _LOSS_APART_AT_LEAST)
     for steps in (1, 1 + EARLY_STEPS):
         if steps in of_a and steps in of_b and abs(of_a[steps] - of_b[steps]) > allowed:
@@ -236,28 +242,28 @@ def _changes_apart(a: Training, b: Training, most: float) -> str:
 
 
 def _trajectories_apart(a: Mapping[int, float], b: Mapping[int, float]) -> str:
-    """One side learnt and the other did not, over as many steps. No closer: a loss may swing on its way down."""
+    """Detect that one side learnt and the other did not in as many steps. Finer checks fail: losses oscillate."""
     common = min(max(a), max(b))
     if common < _STEPS_FOR_A_LOSS_TO_MOVE:
         return ""
     for one, other, names in ((a, b, "AB"), (b, a, "BA")):
-        # The other is seen at other steps: it gets the benefit of its next look.
-        seen = min(steps for steps in other if steps >= common)
-        best, worse = _left_after(one, common), _left_after(other, seen)
+        # The other side's losses are of other steps: use its next one, in its favour.
+        reached = min(steps for steps in other if steps >= common)
+        best, worse = _remaining_loss(one, common), _remaining_loss(other, reached)
         if best < _HAS_LEARNT and worse > _HAS_NOT:
             return (
-                f"{common} steps leave {percent(best)} of the first loss in {names[0]}, and {seen} steps leave "
+                f"{common} steps leave {percent(best)} of the first loss in {names[0]}, and {reached} steps leave "
                 f"{percent(worse)} in {names[1]}"
             )
     return ""
 
 
-def _left_after(losses: Mapping[int, float], most: int) -> float:
+def _remaining_loss(losses: Mapping[int, float], most: int) -> float:
     return min(loss for steps, loss in losses.items() if steps <= most) / max(losses[min(losses)], _LEARNT)
 
 
-def left_alone(a: Evidence, b: Evidence) -> str:
-    """An array that the early steps of one process changed, or have a gradient of, and those of the other do not."""
+def untouched_array(a: Evidence, b: Evidence) -> str:
+    """Name an array that the early steps of only one process changed or computed a gradient of."""
     precisions = (a.precision, b.precision)
     if any(_kind(precision) == "low" or precision in _SKIPS_FIRST_UPDATES for precision in precisions):
         return ""

@@ -1,4 +1,4 @@
-"""What a rule says: the verdict with its number, interval, setup and the runs and findings behind it."""
+"""The answer of a rule: the verdict with its number, interval and setup, and the runs and findings behind it."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class Answer:
         return self.word != NOT_TESTABLE
 
     def noting(self, remark: str) -> Answer:
-        """The same with a remark that follows the reason."""
+        """Return the same answer with a remark after the reason."""
         return replace(self, why=f"{self.why}; {remark}") if remark else self
 
-    def beside(self, label: str, other: Answer) -> Answer:
-        """The same, told with the verdict of another test of the claim."""
+    def with_other_test(self, label: str, other: Answer) -> Answer:
+        """Return the same answer with the verdict of another test of the claim."""
         return replace(
             self.noting(f"beside it, {label}: {other.word}, {other.why} ({other.setup})"),
             runs=tuple(dict.fromkeys([*self.runs, *other.runs])),
@@ -42,7 +42,7 @@ class Answer:
         )
 
     def on(self, machine: str) -> Verdict:
-        """The verdict on this machine."""
+        """Return the verdict on this machine."""
         return Verdict(
             machine=machine,
             verdict=self.word,
@@ -56,27 +56,27 @@ class Answer:
 
 
 def not_testable(why: str, *, setup: str = "", measured: Quantity | None = None, unit: str = "ratio") -> Answer:
-    """A number may stand beside it: what was measured, but does not test the claim."""
+    """`measured` may be a number that was measured but does not test the claim."""
     return Answer(
         word=NOT_TESTABLE, why=why, measured=Absent(why) if measured is None else measured, setup=setup, unit=unit
     )
 
 
 def share(part: Quantity, rest: Quantity) -> Quantity:
-    """Of a part in the whole that it makes up with the rest."""
+    """Return the part over the sum of part and rest."""
     median, n = part.median / (part.median + rest.median), min(part.n, rest.n)
     why = why_no_interval([part, rest])
     if why:
-        return Quantity.alone(median, n=n, why=why)
+        return Quantity.without_interval(median, n=n, why=why)
     low, high = part.low / (part.low + rest.high), part.high / (part.high + rest.low)
     return Quantity.of(median=median, low=low, high=high, n=n)
 
 
 def share_in_words(value: Quantity) -> str:
-    """As in 74.3 % (74.2 – 74.4)."""
+    """Format as 74.3 % (74.2 – 74.4)."""
     return f"{digits(100 * value.median)} % ({span(value, lambda end: digits(100 * end))})"
 
 
 def in_words(value: Quantity) -> str:
-    """As in 1.52 (1.40 – 1.66)."""
+    """Format as 1.52 (1.40 – 1.66)."""
     return f"{digits(value.median)} ({span(value)})"

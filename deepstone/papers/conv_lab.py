@@ -1,8 +1,8 @@
-"""What the convolution lab found for one network and batch, and its algorithms by the four kinds that kim2017 compares.
+"""Results of the convolution lab for one network and batch, with algorithms in the four kinds that kim2017 compares.
 
-The paper let all compete that compute in fp32, Winograd on 5x5 filters too, whose error is a thousand times that of the
-others. In a lab in fp32 all of them do; in another lab only a small error shows it, since a product in TF32 is no other
-algorithm. What is left with a small error alone is told beside the paper's own set.
+The paper compares all algorithms that compute in fp32, including Winograd on 5x5 filters, whose error is a thousand
+times that of the others. A lab in fp32 has the same set. In another lab only algorithms with a small error count as
+fp32, since a product in TF32 is not another algorithm. Results of algorithms with a small error are given in addition.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from deepstone.results.findings import Finding
 from deepstone.results.quantity import Quantity
 from deepstone.setups.axes import AXES
 
-FP32: Final = "fp32"  # what the papers computed in
+FP32: Final = "fp32"  # the precision of the papers
 _LAYOUT: Final = "nchw"
 _PHASE: Final = "train"
 GEMM: Final = "GEMM"
@@ -32,7 +32,7 @@ DIRECT: Final = "direct"
 FFT: Final = "FFT"
 WINOGRAD: Final = "Winograd"
 FAMILIES: Final = (GEMM, DIRECT, FFT, WINOGRAD)
-_DIRECT_NAMES: Final = ("oneDNN", "DIRECT")  # torch asks oneDNN for direct convolution
+_DIRECT_NAMES: Final = ("oneDNN", "DIRECT")  # torch requests direct convolution from oneDNN
 SMALL_ERROR: Final = 1e-4  # plain fp32 stays below it, TF32 and Winograd on 5x5 do not
 Case: TypeAlias = tuple[str, Pass]  # a layer and one of its passes
 
@@ -57,13 +57,13 @@ class Lab:
     model: str
     batch: int
     precision: str
-    layout: str  # as reported; "" where it is not known
+    layout: str  # as reported; "" if it is not known
     phase: str
     started_at: str
     place: Place
     layers: tuple[str, ...]
     timings: tuple[Timing, ...]
-    refused: Mapping[str, str]  # algorithm to the reason, where it was timed nowhere
+    refused: Mapping[str, str]  # algorithm to the reason, if it was never timed
     references: Mapping[str, int]  # formula to the largest workspace of the reference implementation, in bytes
     doubts: tuple[str, ...]
 
@@ -73,11 +73,11 @@ class Lab:
 
     @cached_property
     def graph(self) -> Graph | None:
-        """Of the zoo; None for a network that is not there."""
+        """Return the graph from the zoo; None for an unknown network."""
         return ZOO[self.model].make() if self.model in ZOO else None
 
     def needed(self, layer: str, direction: Pass) -> bool:
-        """Whether a training step does this pass: it needs no gradient of the image."""
+        """Whether a training step runs this pass: it needs no gradient of the image."""
         return direction != "data" or self.graph is None or layer in self.graph.after_parameters
 
     def problem(self, layer: str) -> Problem | None:
@@ -87,7 +87,7 @@ class Lab:
         return [timing for timing in self.timings if (timing.layer, timing.direction) == (layer, direction)]
 
     def cases(self) -> Iterator[tuple[str, Pass]]:
-        """Every pass of every convolution that a training step needs, timed or not."""
+        """Yield every pass of every convolution that a training step needs, timed or not."""
         for layer in self.layers:
             for direction in PASSES:
                 if self.needed(layer, direction):
@@ -95,10 +95,10 @@ class Lab:
 
 
 def comparable(labs: Iterable[Lab], model: str) -> list[Lab]:
-    """Of labs, newest first: in each place those that may stand side by side, one of each batch, small batches first.
+    """Return the comparable labs of each place, the newest of each batch, small batches first. `labs`: newest first.
 
-    Other precisions and layouts run other algorithms, so one verdict or figure rests on one of each: on the papers' own
-    (fp32, NCHW) where there is any, else on the one that comes first in the list of the axis.
+    Other precisions and layouts run other algorithms, so one verdict or figure uses one of each: that of the papers
+    (fp32, NCHW) if available, else the first in the list of the axis.
     """
     places: dict[object, dict[tuple[str, str, str], dict[int, Lab]]] = {}
     for lab in labs:
@@ -117,7 +117,7 @@ def _preference(way: tuple[str, str, str]) -> tuple[int, bool, bool, tuple[str, 
 
 
 def labs_of(finding: Finding, id: str) -> Iterator[Lab]:
-    """One for each batch of a finding."""
+    """Yield one lab for each batch of a finding."""
     for part in finding.leaves():
         found, environment = part.content, part.environment or finding.environment
         if isinstance(found, ConvolutionLab):
@@ -129,7 +129,7 @@ def labs_of(finding: Finding, id: str) -> Iterator[Lab]:
 def _lab(found: ConvolutionLab, id: str, model: str, started_at: str, place: Place) -> Lab:
     results = [(layer.name, result) for layer in found.layers for result in layer.results]
     timed = [_timing(name, result, result.time_s) for name, result in results if isinstance(result.time_s, Quantity)]
-    seen = {timing.algorithm for timing in timed}
+    algorithms = {timing.algorithm for timing in timed}
     return Lab(
         id=id,
         model=model,
@@ -144,7 +144,7 @@ def _lab(found: ConvolutionLab, id: str, model: str, started_at: str, place: Pla
         refused={
             result.algorithm: result.time_s.reason
             for _, result in results
-            if result.kind == "timed" and result.algorithm not in seen and isinstance(result.time_s, Absent)
+            if result.kind == "timed" and result.algorithm not in algorithms and isinstance(result.time_s, Absent)
         },
         references=_references([result for _, result in results]),
         doubts=tuple(doubt.code for doubt in found.doubts),
@@ -175,11 +175,11 @@ def _references(results: Iterable[Tried]) -> dict[str, int]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Uniform:
-    """All given passes done by one family; where it cannot, by the fastest GEMM, as the frameworks of the paper did."""
+    """All given passes run by one family; if it cannot run one, by the fastest GEMM, as in the paper's frameworks."""
 
     family: str
     time_s: Quantity
-    own: int  # passes that the family did itself
+    own: int  # passes that the family ran itself
 
 
 def family_of(timing: Timing) -> str:
@@ -191,18 +191,18 @@ def family_of(timing: Timing) -> str:
 
 
 def error_of_paper(lab: Lab) -> float:
-    """The largest error of an algorithm that belongs to the paper's own set in this lab."""
+    """Return the largest error of an algorithm in the paper's own set in this lab."""
     return math.inf if lab.precision == FP32 else SMALL_ERROR
 
 
 def candidates(lab: Lab, case: Case, largest_error: float | None = None) -> list[Timing]:
-    """What was timed in a pass: the paper's own set, or those whose error is small enough."""
+    """Return the timings of a pass: those of the paper's own set, or those with a small enough error."""
     limit = error_of_paper(lab) if largest_error is None else largest_error
     return [timing for timing in lab.of(*case) if timing.error is None or timing.error <= limit]
 
 
 def inexact(lab: Lab, cases: Iterable[Case]) -> list[Timing]:
-    """Those of the paper's own set whose error is not small."""
+    """Return the timings of the paper's own set whose error is not small."""
     return [timing for case in cases for timing in candidates(lab, case) if (timing.error or 0) > SMALL_ERROR]
 
 
@@ -212,7 +212,7 @@ def fastest(timings: Sequence[Timing], family: str | None = None) -> Timing | No
 
 
 def timed_cases(lab: Lab) -> list[Case]:
-    """The passes of a training step in which something was timed."""
+    """Return the passes of a training step that have a timing."""
     return [case for case in lab.cases() if candidates(lab, case)]
 
 
@@ -222,7 +222,7 @@ def missing_cases(lab: Lab) -> list[Case]:
 
 
 def uniform(lab: Lab, family: str, cases: Iterable[Case], largest_error: float | None = None) -> Uniform | None:
-    """None where a pass has neither the family nor a GEMM, or the family does none of them."""
+    """Return None if a pass has neither the family nor a GEMM, or if the family runs no pass."""
     times: list[Quantity] = []
     own = 0
     for case in cases:
@@ -237,13 +237,13 @@ def uniform(lab: Lab, family: str, cases: Iterable[Case], largest_error: float |
 
 
 def best_mix(lab: Lab, cases: Iterable[Case], largest_error: float | None = None) -> Quantity:
-    """Each pass by the fastest of all."""
+    """Return the time if the fastest algorithm runs each pass."""
     chosen = [fastest(candidates(lab, case, largest_error)) for case in cases]
     return sum_of_bounds([timing.time_s for timing in chosen if timing is not None])
 
 
 def inexact_in_words(timings: Sequence[Timing]) -> str:
-    """As in Winograd on conv2."""
+    """Format as "Winograd on conv2"."""
     found = dict.fromkeys((family_of(timing), timing.layer) for timing in timings)
     families = dict.fromkeys(family for family, _ in found)
     return " and ".join(
@@ -252,7 +252,7 @@ def inexact_in_words(timings: Sequence[Timing]) -> str:
 
 
 def passes_in_words(cases: Sequence[Case]) -> str:
-    """As in conv2 (forward, data, weight), conv3 (forward)."""
+    """Format as "conv2 (forward, data, weight), conv3 (forward)"."""
     layers: dict[str, list[str]] = {}
     for layer, direction in cases:
         layers.setdefault(layer, []).append(direction)

@@ -1,8 +1,7 @@
-"""Everything measured that a verdict may rest on: records of runs and findings, of this store and from elsewhere.
+"""The evidence for verdicts: records of runs and findings, from this store and from elsewhere.
 
-All of it has one order, newest first, whatever the order of the files that it came from. Verdicts take the newest of
-several, the first of equals, and one of those under the same id. All of these are settled here, so that no rule or
-figure can depend on how files are named or given.
+All evidence has one order, newest first. Verdicts use the newest of several, the first of equals, and one of those with
+the same id. This module decides all of that, so no rule or figure depends on the names or the order of files.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class CopyRate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Evidence:
-    """Everything newest first. `places` by name, the store's own before others."""
+    """All lists are newest first. `places` are sorted by name, those of the store first."""
 
     cases: tuple[tuple[Place, Case], ...]
     labs: tuple[Lab, ...]
@@ -46,7 +45,7 @@ class Evidence:
     places: tuple[Place, ...]
 
     def at(self, place: Place) -> Evidence:
-        """What was measured in this place alone."""
+        """Return the evidence of this place only."""
         return Evidence(
             cases=tuple((where, case) for where, case in self.cases if where.key == place.key),
             labs=tuple(lab for lab in self.labs if lab.place.key == place.key),
@@ -57,9 +56,9 @@ class Evidence:
 
 
 def evidence_of(records: Iterable[Record], findings: Iterable[Named], own: Collection[Place] = ()) -> Evidence:
-    """`findings` with their ids; for one read from a file that has none, the name of the file.
+    """`findings` have their ids, or the name of their file if they have none.
 
-    The order in which they are given does not matter. `own`: places that come before others.
+    The order of the arguments does not matter. `own`: places that come before others.
     """
     grouped = [(place_of_record(case.record), case) for case in cases(_canonical_records(records))]
     labs: list[Lab] = []
@@ -90,15 +89,15 @@ def evidence_of(records: Iterable[Record], findings: Iterable[Named], own: Colle
 
 
 def _places(met: Iterable[Place], own: Collection[tuple[str, str]]) -> tuple[Place, ...]:
-    """Each once, by the description that tells most."""
-    told: dict[tuple[str, str], Place] = {}
+    """Return each place once, with its most complete description."""
+    described: dict[tuple[str, str], Place] = {}
     for place in sorted(met, key=lambda place: (place.cores or 0, place.name)):
-        told[place.key] = place
-    return tuple(sorted(told.values(), key=lambda place: (place.key not in own, place.name, place.key)))
+        described[place.key] = place
+    return tuple(sorted(described.values(), key=lambda place: (place.key not in own, place.name, place.key)))
 
 
 def _copies(finding: Finding, id: str) -> Iterator[CopyRate]:
-    """One for each device of `doctor --peaks` whose copy was measured."""
+    """Yield the copy rate of each device of `doctor --peaks` that has one."""
     for entry in finding.content.peaks if isinstance(finding.content, Ceilings) else ():
         place = place_of_finding(finding.environment, entry.device)
         rate = known((entry.bytes_per_s or {}).get("copy"))
@@ -107,7 +106,7 @@ def _copies(finding: Finding, id: str) -> Iterator[CopyRate]:
 
 
 def _canonical_records(records: Iterable[Record]) -> list[Record]:
-    """Each id once: where one machine has it in two stores, the newer run counts."""
+    """Return each id once: if one machine has it in two stores, the newer run counts."""
     groups: dict[str, list[Record]] = {}
     for record in records:
         groups.setdefault(record.id, []).append(record)
@@ -116,7 +115,7 @@ def _canonical_records(records: Iterable[Record]) -> list[Record]:
 
 
 def _canonical_findings(findings: Iterable[Named]) -> list[Named]:
-    """Each id once, and those without an id once however many files hold the same."""
+    """Return each id once, and findings without an id once even if several files have them."""
     with_id: dict[str, list[Finding]] = {}
     others: dict[tuple[str, str], str] = {}
     by_text: dict[tuple[str, str], Finding] = {}
@@ -133,14 +132,14 @@ def _canonical_findings(findings: Iterable[Named]) -> list[Named]:
 
 
 def _started_at(finding: Finding) -> str:
-    """Of a finding in several parts, that of its first one."""
+    """Return the start of a finding; if it has several parts, that of the first."""
     if finding.started_at is not None or not finding.parts:
         return finding.started_at or ""
     return min(map(_started_at, finding.parts.values()))
 
 
 def _newest(group: list[_T], started_at: Callable[[_T], str]) -> _T:
-    """Copies of one run may differ in what was taken out for others to read; then any one of them, always the same."""
+    """Return one of several copies, always the same one: copies of a run may differ in what was redacted."""
     if all(each == group[0] for each in group):
         return group[0]
     return max(group, key=lambda each: (started_at(each), canonical_json(each.to_json())))

@@ -1,4 +1,4 @@
-"""Collects what verdicts rest on: the runs and findings of a store, and of files measured elsewhere."""
+"""Collects the evidence for verdicts: the runs and findings of a store, and of files from elsewhere."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from deepstone.store.sealed import unsealed
 from deepstone.store.store import Store
 
 _SUFFIXES: Final = (".jsonl", ".json")
-_NO_EVIDENCE: Final = ("study", "paper", "chart", "report")  # our own files that hold no measurement of their own
+_NO_EVIDENCE: Final = ("study", "paper", "chart", "report")  # kinds of our files without measurements
 _REMEDY: Final = "give a file that --json or `results export` wrote, or a folder of such files"
 
 
 def gather(
     papers: Sequence[Paper], store: Path, also: Sequence[Path], damaged: list[Damage], skipped: list[str] | None = None
 ) -> Evidence:
-    """A store that is not there holds nothing. Where a run is in the store and in a file, it counts once.
+    """A missing store counts as empty. A run that is in the store and in a file counts once.
 
-    Files of the store that cannot be read go to `damaged`, and the others count. `skipped` is told of files in folders
-    of `also` that hold no measurement.
+    Unreadable files of the store go to `damaged`, and the others count. `skipped` collects messages about files in
+    folders of `also` that have no measurement.
     """
     records: list[Record] = []
     findings: list[Named] = []
@@ -49,7 +49,7 @@ def gather(
 
 
 def _records(store: Store, models: frozenset[str], damaged: list[Damage]) -> list[Record]:
-    """Only runs of networks that a paper asks for are read: a store may hold thousands of others."""
+    """Read only runs of networks that a paper needs: a store may have thousands of others."""
     listing = store.list()
     damaged += listing.damaged
     rows = [row for row in listing.rows if row.model in models]
@@ -57,18 +57,18 @@ def _records(store: Store, models: frozenset[str], damaged: list[Damage]) -> lis
 
 
 def _models(papers: Sequence[Paper]) -> frozenset[str]:
-    makers = [
+    readers = [
         *(use.rule for paper in papers for claim in paper.claims for use in claim.rules),
         *(figure.builder for paper in papers for figure in paper.figures),
     ]
-    return frozenset(network for maker in makers for network in maker.networks)
+    return frozenset(network for reader in readers for network in reader.networks)
 
 
 def read_elsewhere(path: Path, skipped: list[str] | None = None) -> tuple[list[Record], list[Named]]:
-    """Records; findings with their ids or, without one, the file's name. UsageError names the file and line.
+    """Return records, and findings with their ids or else the file's name. Raises UsageError with file and line.
 
-    Files of ours that hold no measurement (the account of a study, verdicts, charts) are passed over in a folder, and
-    told in `skipped`; given by name they are refused.
+    Files of ours without measurements (study states, verdicts, charts) are skipped in a folder and listed in `skipped`;
+    given by name, they are refused.
     """
     if path.is_dir():
         files = sorted(entry for entry in path.iterdir() if entry.suffix in _SUFFIXES)
@@ -85,11 +85,11 @@ def read_elsewhere(path: Path, skipped: list[str] | None = None) -> tuple[list[R
                 finding = _finding(content, where, kind)
                 findings.append((finding.id or file.name, finding))
             elif kind in _NO_EVIDENCE:
-                told = f"{where}: is of kind {kind}, which holds no measurement"
+                message = f"{where}: is of kind {kind}, which holds no measurement"
                 if not path.is_dir():
-                    raise RefusedInputError(f"{told}; {_REMEDY}")
+                    raise RefusedInputError(f"{message}; {_REMEDY}")
                 if skipped is not None:
-                    skipped.append(told)
+                    skipped.append(message)
             else:
                 records.append(_record(content, where))
     return records, findings
@@ -117,7 +117,8 @@ def _finding(content: object, where: str, kind: str) -> Finding:
 
 
 def _contents(file: Path) -> Iterator[tuple[str, object]]:
-    """Every JSON value of a file with its place: the lines of .jsonl, the entries of a list, or the file itself."""
+    """Yield every JSON value of a file with its place: the lines of .jsonl, the entries of a list, or the file
+    itself."""
     try:
         with open_regular(file) as opened:
             data = opened.read((MAX_JSONL_BYTES if file.suffix == ".jsonl" else MAX_BYTES) + 1)

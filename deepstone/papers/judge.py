@@ -1,4 +1,4 @@
-"""A paper and what was measured, to a verdict for every claim, on each machine that can say something about it."""
+"""Judges every claim of a paper by the evidence, on each machine that has evidence for it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PlaceVerdict:
 
 
 def judged_paper(paper: Paper, evidence: Evidence, *, scale: Scale | None) -> JudgedPaper:
-    """Its claims with verdicts, and its figures with what was measured beside what it published."""
+    """Return the claims with verdicts, and the figures with measured and published numbers."""
     return JudgedPaper(
         schema=1,
         kind="paper",
@@ -47,14 +47,14 @@ def judged_paper(paper: Paper, evidence: Evidence, *, scale: Scale | None) -> Ju
 
 
 def charts(paper: Paper, evidence: Evidence) -> list[Chart]:
-    """Figures without a single point of our own or the paper's are left out."""
-    made = [figure.builder.chart(evidence).chart(figure) for figure in paper.figures]
-    return [chart for chart in made if any(series.points for series in chart.series)]
+    """Return the charts of all figures that have at least one point, measured or published."""
+    built = [figure.builder.chart(evidence).chart(figure) for figure in paper.figures]
+    return [chart for chart in built if any(series.points for series in chart.series)]
 
 
 def judged_claim(claim: Claim, evidence: Evidence) -> list[PlaceVerdict]:
-    """At least one. What cannot be tested comes last; the kind of device that the claim is about comes before others,
-    and there decided verdicts before undecided ones. Equals keep the order of places, whatever the order of files."""
+    """Return at least one verdict. Order: the kind of device that the claim is about first, then decided before
+    undecided verdicts, "not testable" last. Ties keep the order of places, which does not depend on files."""
     found: list[PlaceVerdict] = []
     scopes = {use.rule.scope for use in claim.rules}
     if scopes & {"counted", "all"}:
@@ -83,7 +83,7 @@ def judged_claim(claim: Claim, evidence: Evidence) -> list[PlaceVerdict]:
 
 
 def claim_with(claim: Claim, verdicts: Sequence[PlaceVerdict]) -> JudgedClaim:
-    """The claim with its first verdict, and with all of them where it was judged on machines."""
+    """Return the claim with its first verdict, and with all verdicts if it was judged on machines."""
     first = verdicts[0]
     by_machine = [verdict.answer.on(verdict.machine) for verdict in verdicts]
     return JudgedClaim(
@@ -100,7 +100,7 @@ def claim_with(claim: Claim, verdicts: Sequence[PlaceVerdict]) -> JudgedClaim:
 
 
 def rule_words(claim: Claim) -> str:
-    """How records become a verdict, in words; where several rules are tried, in their order."""
+    """Describe how records become a verdict; several rules in the order in which they are tried."""
     words = [f"{use.name}: {use.rule.words}" for use in claim.rules]
     joined = words[:1]
     for use, each in zip(claim.rules[1:], words[1:], strict=True):
@@ -109,7 +109,7 @@ def rule_words(claim: Claim) -> str:
 
 
 def _first(claim: Claim, uses: Sequence[RuleUse], evidence: Evidence) -> Answer:
-    """The first decided verdict of those that apply, with the others beside it; else what the first of them lacks."""
+    """Return the first decided verdict of the rules that apply, with the others as remarks; else the first answer."""
     answers: list[tuple[RuleUse, Answer]] = []
     for use in uses:
         if use.beside or not any(answer.is_verdict for _, answer in answers):
@@ -122,5 +122,5 @@ def _first(claim: Claim, uses: Sequence[RuleUse], evidence: Evidence) -> Answer:
     answer = replace(answer, why=f"{use.label}: {answer.why}") if use.label else answer
     for other in verdicts:
         if other is not chosen:
-            answer = answer.beside(other[0].label or other[0].name, other[1])
+            answer = answer.with_other_test(other[0].label or other[0].name, other[1])
     return answer

@@ -1,4 +1,4 @@
-"""What `deepstone layers` found for one framework, as rules and figures read it."""
+"""The result of `deepstone layers` for one framework, as rules and figures read it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from deepstone.results.record import Setup
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerRow:
-    """Times in place; where there are none, isolated. None where the layer does nothing in that pass."""
+    """Times in place, else isolated. None if the layer does nothing in that pass."""
 
     name: str
     op: str
@@ -24,7 +24,7 @@ class LayerRow:
     backward_s: Quantity | None
     isolated_forward_s: Quantity | None
     isolated_backward_s: Quantity | None
-    overhead: str = ""  # included in its isolated times: what a step does not do
+    overhead: str = ""  # included in its isolated times
 
     def time_s(self, part: str) -> Quantity | None:
         return self.forward_s if part == "forward" else self.backward_s
@@ -54,7 +54,7 @@ class LayerTable:
 
 
 def tables_of(finding: Finding, id: str) -> Iterator[LayerTable]:
-    """One for each framework of a finding that ran."""
+    """Yield one table for each framework of a finding that ran."""
     for part in finding.leaves():
         table, workload, setup = part.content, part.workload, part.setup
         if not isinstance(table, layers.LayerTable) or part.outcome not in (None, "ok"):
@@ -84,10 +84,10 @@ def _copy_rate(table: layers.LayerTable) -> Quantity | None:
 
 
 def _release(setup: Setup) -> str:
-    """As it was asked for where that names a version: two builds of one version are two frameworks here."""
-    wanted = str(setup.requested.get("framework", ""))
-    if "@" in wanted:
-        return wanted
+    """Return the requested framework if it names a version: two builds of one version are two frameworks here."""
+    requested = str(setup.requested.get("framework", ""))
+    if "@" in requested:
+        return requested
     return str(setup.effective["framework"].value) if "framework" in setup.effective else ""
 
 
@@ -105,5 +105,5 @@ def _row(row: layers.LayerRow) -> LayerRow:
 
 
 def known(value: Quantity | Absent | None) -> Quantity | None:
-    """None where it is absent."""
+    """Return None for an absent value."""
     return value if isinstance(value, Quantity) else None

@@ -1,4 +1,4 @@
-"""A paper as data: what it measured, what it published, and what it claims, each claim with the rule that tests it."""
+"""A paper as data: its studies, its published numbers, and its claims, each with the rules that test it."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _HERE: Final = Path(__file__).parent  # each paper is a folder of data beside th
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RuleUse:
-    """A rule with its parameters. `remark` is said with every verdict that comes of it.
+    """A rule with its parameters. `remark` is added to every verdict of the rule.
 
-    A rule stands in for those before it where they cannot be applied. One that is `beside` them is another test of the
-    same claim: always applied and told, and it decides where those before it are undecided. `label` names the test.
+    A rule replaces those before it if they cannot be applied. A rule with `beside` is another test of the same claim:
+    it is always applied and reported, and it decides if those before it are undecided. `label` names the test.
     """
 
     name: str
@@ -39,16 +39,16 @@ class RuleUse:
 
     @property
     def parameters(self) -> Mapping[str, Json]:
-        """As the claim gives them; what is at its default is left out."""
+        """Return the parameters that the claim sets, without defaults."""
         given: dict[str, Json] = msgspec.to_builtins(self.rule)
         return {name: value for name, value in given.items() if value != {}}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """`rules` are tried in order on each machine, as `RuleUse` says.
+    """`rules` are tried in order on each machine, as `RuleUse` describes.
 
-    `about` is the kind of device that the paper made the claim about; "" for what is counted.
+    `about` is the kind of device that the claim is about; "" for counted claims.
     """
 
     id: str
@@ -61,7 +61,7 @@ class Claim:
 
 
 class PublishedSeries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The paper's own numbers: `x` as a list, `y` as a list beside it."""
+    """The paper's own numbers: `x` and `y` as lists of equal length."""
 
     name: str
     x: list[str | int]
@@ -71,7 +71,7 @@ class PublishedSeries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figure:
-    """A figure or table of the paper in its own form: what makes it, and the paper's own numbers."""
+    """A figure or table of the paper in its own form: its builder, and the paper's own numbers."""
 
     name: str
     title: str
@@ -87,7 +87,7 @@ class Paper:
     name: str
     title: str
     citation: str
-    setup: str  # what it was measured on, in words
+    setup: str  # description of the hardware and software
     claims: tuple[Claim, ...]
     figures: tuple[Figure, ...]
     errors: tuple[str, ...]
@@ -102,8 +102,8 @@ def paper_names() -> list[str]:
 
 
 def load_paper(name: str) -> Paper:
-    """UsageError for a name that is none."""
-    from deepstone.papers.read import read_paper  # brings NumPy, which a list of names does not need
+    """Raises UsageError for an unknown name."""
+    from deepstone.papers.read import read_paper  # it imports NumPy, which a list of names does not need
 
     known = paper_names()
     if name not in known:

@@ -1,4 +1,4 @@
-"""Where something was measured: one device of one machine. Verdicts are given for each place."""
+"""A place is one device of one machine. Verdicts are given for each place."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from deepstone.results.record import Record
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Place:
-    """`cores` is None where the record does not tell."""
+    """`cores` is None if the record does not have it."""
 
-    machine: str  # what makes two machines count as one, or why that is not known
+    machine: str  # the hash that comparable machines share, or why it is not known
     kind: DeviceKind
     name: str
     cores: int | None
@@ -31,7 +31,7 @@ def place_of_record(record: Record) -> Place:
 
 
 def place_of_finding(environment: Environment | None, device: str) -> Place | None:
-    """None where the finding tells nothing of its machine."""
+    """Return None if the finding does not describe its machine."""
     if environment is None or isinstance(environment.machine, Absent) or environment.machine.cpu is None:
         return None
     try:

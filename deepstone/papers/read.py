@@ -1,4 +1,4 @@
-"""A paper from the TOML files in its folder: paper, claims, figures, and NAME-SCALE, a study for each scale."""
+"""Reads a paper from the TOML files in its folder: paper, claims, figures, and NAME-SCALE, a study for each scale."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deepstone.papers.figures import BUILDERS
 from deepstone.papers.paper import SCALES, Claim, Figure, Paper, PublishedSeries, RuleUse
 from deepstone.papers.rules import RULES
 from deepstone.papers.verdict import Published
-from deepstone.results.refusal import in_our_words
+from deepstone.results.refusal import rewritten
 
 _T = TypeVar("_T")
 _USE: Final = ("name", "remark", "label", "beside")
@@ -54,7 +54,7 @@ class _Figure(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 def read_paper(folder: Path) -> Paper:
-    """UsageError names the file and what is wrong in it."""
+    """Raises UsageError with the file and the mistake."""
     about = _read(_table(folder / "paper.toml"), _About, f"{folder / 'paper.toml'}: the paper")
     claims_file, figures_file = folder / "claims.toml", folder / "figures.toml"
     claims = tuple(_claim(entry, claims_file) for entry in _entries(claims_file, "claim"))
@@ -119,7 +119,7 @@ def _read(table: Mapping[str, object], kind: type[_T], where: str) -> _T:
     try:
         return msgspec.convert(table, kind)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{where}: {in_our_words(error, table, kind)}") from None
+        raise UsageError(f"{where}: {rewritten(error, table, kind)}") from None
 
 
 def _entries(file: Path, key: str) -> list[dict[str, object]]:
@@ -135,7 +135,7 @@ def _table(file: Path) -> dict[str, object]:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"cannot read {file}: {reason(error)}") from error
-    except ValueError as error:  # TOML that cannot be read, or no UTF-8
+    except ValueError as error:  # invalid TOML or UTF-8
         raise UsageError(f"{file}: {error}") from error
 
 

@@ -1,10 +1,10 @@
-"""From a measured quantity to one of six words. The words and their limits are the same for every claim of every paper.
+"""Turns a measured quantity into one of six words. The words and their limits are the same for all claims and papers.
 
     ratio        reversed │ no longer matters │ weaker │ holds          where the whole interval lies
     ─────────────────────┼───────────────────┼────────┼────────▶
                         0.95      1         1.05    enough(published, bound)
 
-An interval that lies across a border decides nothing: undecided.
+An interval that crosses a limit gives "undecided".
 """
 
 from __future__ import annotations
@@ -36,13 +36,14 @@ MORE_THAN: Final = "more than"
 ABOUT: Final = "about"
 
 BAND: Final = (0.95, 1.05)  # a ratio whose interval lies in it no longer matters
-REACH: Final = 0.8  # "up to x" holds when the best case reaches this part of x
-HALF_THE_GAIN: Final = 0.5  # near 1, 0.8 x would be no gain at all
+REACH: Final = 0.8  # "up to x" holds if the best case reaches this part of x
+HALF_THE_GAIN: Final = 0.5  # near 1, 0.8 x would be no gain
 NEAR: Final = 0.75  # "about x" holds from this part of its gain
 
 
 class Published(Part, frozen=True, kw_only=True, rename={"stated": "bound"}):
-    """What a paper states: in its own words, and as a number where it is one. `stated`: how it states the number."""
+    """A published statement: in the paper's words, and as a number if there is one. `stated`: how it states the
+    number."""
 
     text: str
     value: float | None = None
@@ -55,24 +56,24 @@ class Published(Part, frozen=True, kw_only=True, rename={"stated": "bound"}):
 
     @property
     def number(self) -> float:
-        """For rules that cannot do without one."""
+        """Return the number, for rules that need one."""
         assert self.value is not None, "this rule needs a published value"
         return self.value
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Judgement:
-    """A verdict, and in words which limit decided it."""
+    """A verdict, and a description of the limit that decided it."""
 
     word: Word
     why: str
 
 
 def enough(published: float, bound: Bound) -> float:
-    """What a ratio must reach for a published one above 1 to hold.
+    """Return the ratio that must be reached for a published ratio above 1 to hold.
 
-    "Up to x" speaks of a best case that another machine need not have: 0.8 x, and at least half of its gain. "About x"
-    asks for three quarters of the gain, "more than x" for x.
+    "Up to x" describes a best case that another machine may not have: it needs 0.8 x, and at least half of the gain.
+    "About x" needs three quarters of the gain, "more than x" needs x.
     """
     if bound == MORE_THAN:
         return published
@@ -82,25 +83,25 @@ def enough(published: float, bound: Bound) -> float:
 
 
 def of_ratio(ratio: Quantity, published: float, bound: Bound) -> Judgement:
-    """Of a gain that a paper states as a ratio above 1; with "up to", `ratio` is that of the best case."""
+    """Judge a gain that a paper states as a ratio above 1; with "up to", `ratio` is that of the best case."""
     limit = enough(published, bound)
-    asks = f"{bound} {digits(published)}x asks for {digits(limit)} at least"
+    needed = f"{bound} {digits(published)}x asks for {digits(limit)} at least"
     if ratio.low >= limit:
         beyond = bound != MORE_THAN and ratio.low > published
-        return Judgement(word=HOLDS, why=asks + ("; more than published" if beyond else ""))
+        return Judgement(word=HOLDS, why=needed + ("; more than published" if beyond else ""))
     if _in_band(ratio):
         return Judgement(word=NO_LONGER, why=_BAND_WORDS)
     if ratio.high < 1:
         return Judgement(word=REVERSED, why="the whole interval lies below 1")
     if ratio.low > 1 and ratio.high < limit:
-        return Judgement(word=WEAKER, why=asks)
-    return Judgement(word=UNDECIDED, why=_undecided(ratio, limit, asks))
+        return Judgement(word=WEAKER, why=needed)
+    return Judgement(word=UNDECIDED, why=_undecided(ratio, limit, needed))
 
 
 def of_small_lead(ratio: Quantity, published: float, bound: Bound, *, far: float) -> Judgement:
-    """Of two that a paper calls comparable, the first ahead by a little: a lead, and no larger one than published.
+    """Judge two that a paper calls comparable, the first slightly ahead: a lead, but no larger one than published.
 
-    A lead beyond the factor `far` shows that they are not comparable, which is the opposite of what the paper says.
+    A lead beyond the factor `far` shows that they are not comparable, the opposite of the claim.
     """
     most = published * (1 + LEAST_DIFFERENCE)
     if ratio.low > far:
@@ -116,7 +117,7 @@ def of_small_lead(ratio: Quantity, published: float, bound: Bound, *, far: float
 
 
 def of_rank(ratio: Quantity) -> Judgement:
-    """Of an order without a number: how many times as good the first is as the second, above 1 if the order holds."""
+    """Judge an order without a number: `ratio` is above 1 if the first is better than the second."""
     if _in_band(ratio):
         return Judgement(word=NO_LONGER, why=_BAND_WORDS)
     if is_above(ratio):
@@ -127,7 +128,7 @@ def of_rank(ratio: Quantity) -> Judgement:
 
 
 def of_equality(ratio: Quantity, *, far: float) -> Judgement:
-    """Of two things that a paper calls about equal: within 5 %. Beyond `far` the opposite is shown."""
+    """Judge two that a paper calls about equal: within 5 %. Beyond `far` the opposite is shown."""
     if _in_band(ratio):
         return Judgement(word=HOLDS, why="equal within 5 %")
     if ratio.low > far or ratio.high < 1 / far:
@@ -139,52 +140,51 @@ def of_equality(ratio: Quantity, *, far: float) -> Judgement:
 
 
 def of_share(share: Quantity, published: float, *, majority: float = 0.5) -> Judgement:
-    """Of a part of a whole, "up to x". Below `majority` the claim that it is most of it is reversed."""
+    """Judge a part of a whole, "up to x". Below `majority`, the claim that it is most of the whole is reversed."""
     limit = REACH * published
-    asks = f"{percent(published)} asks for {percent(limit)} at least"
+    needed = f"{percent(published)} asks for {percent(limit)} at least"
     if share.low >= limit:
-        return Judgement(word=HOLDS, why=asks)
+        return Judgement(word=HOLDS, why=needed)
     if share.high < majority:
         return Judgement(word=REVERSED, why=f"less than {percent(majority)}")
     if share.low > majority and share.high < limit:
-        return Judgement(word=WEAKER, why=asks)
-    return Judgement(word=UNDECIDED, why=f"{share.no_interval or 'the interval lies across a limit'}; {asks}")
+        return Judgement(word=WEAKER, why=needed)
+    return Judgement(word=UNDECIDED, why=f"{share.no_interval or 'the interval lies across a limit'}; {needed}")
 
 
 def of_shortfall(share: Quantity, published: float, *, majority: float = 0.5) -> Judgement:
-    """Of what is reached of the possible, "about x": by what is missing, which may be neither less nor more.
+    """Judge a reached share, "about x", by the missing part, which should be neither smaller nor larger.
 
-    Less is missing: weaker, and no longer matters from 95 % on. More is missing: weaker too, and reversed where less
-    than `majority` is reached.
+    If less is missing: weaker, and "no longer matters" from 95 % on. If more is missing: weaker too, and reversed below
+    `majority`.
     """
     missing = 1 - published
     least, most = 1 - missing / NEAR, 1 - NEAR * missing  # of the share
-    asks = f"about {percent(published)} asks for {percent(least)} to {percent(most)}"
+    needed = f"about {percent(published)} asks for {percent(least)} to {percent(most)}"
     if least <= share.low and share.high <= most:
-        return Judgement(word=HOLDS, why=asks)
+        return Judgement(word=HOLDS, why=needed)
     if share.low >= BAND[0]:
         return Judgement(word=NO_LONGER, why=f"less than {percent(1 - BAND[0])} is missing")
     if share.high < majority:
         return Judgement(word=REVERSED, why=f"less than {percent(majority)}")
     if share.low > most and share.high < BAND[0]:
-        return Judgement(word=WEAKER, why=f"less is missing than published; {asks}")
+        return Judgement(word=WEAKER, why=f"less is missing than published; {needed}")
     if share.low > majority and share.high < least:
-        return Judgement(word=WEAKER, why=f"more is missing than published; {asks}")
-    return Judgement(word=UNDECIDED, why=f"{share.no_interval or 'the interval lies across a limit'}; {asks}")
+        return Judgement(word=WEAKER, why=f"more is missing than published; {needed}")
+    return Judgement(word=UNDECIDED, why=f"{share.no_interval or 'the interval lies across a limit'}; {needed}")
 
 
 def of_count(found: float, published: float, *, tolerance: float = 0.0) -> Judgement:
-    """Of a number that is counted, not measured: equal, or equal to as many digits as the paper gives."""
+    """Judge a counted number: equal, or equal to as many digits as the paper gives."""
     if abs(found - published) <= tolerance * abs(published):
         return Judgement(word=HOLDS, why="counted")
     return Judgement(word=REVERSED, why="counted, and another number")
 
 
 def of_parts(parts: Sequence[Judgement]) -> Word:
-    """One word for a claim of several parts.
+    """Return one word for a claim of several parts.
 
-    All alike: that word. Else weaker, while any part is left of it; where none is (some reversed, the others no longer
-    matter), reversed.
+    If all are the same: that word. Otherwise weaker if any part still holds to some degree, else reversed.
     """
     words: list[Word] = [part.word for part in parts if part.word != NOT_TESTABLE]
     if not words:
@@ -197,7 +197,7 @@ def of_parts(parts: Sequence[Judgement]) -> Word:
 
 
 def exactly(value: float) -> Quantity:
-    """A counted number: its interval is itself, and it rests on no sample."""
+    """Return a counted number as a quantity: its interval has no width, and it has no samples."""
     return Quantity.of(median=value, low=value, high=value, n=0)
 
 
@@ -208,11 +208,11 @@ def _in_band(ratio: Quantity) -> bool:
     return BAND[0] <= ratio.low and ratio.high <= BAND[1]
 
 
-def _undecided(ratio: Quantity, limit: float, asks: str) -> str:
+def _undecided(ratio: Quantity, limit: float, needed: str) -> str:
     if not ratio.has_interval:
-        return f"{ratio.no_interval}; {asks}"
+        return f"{ratio.no_interval}; {needed}"
     if ratio.high < limit:
-        return f"{asks}, which it does not reach; too wide an interval to say what is left of it"
+        return f"{needed}, which it does not reach; too wide an interval to say what is left of it"
     if ratio.low > 1:
-        return f"faster, but the interval lies across the limit: {asks}"
-    return f"too wide an interval; {asks}"
+        return f"faster, but the interval lies across the limit: {needed}"
+    return f"too wide an interval; {needed}"

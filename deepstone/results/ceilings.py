@@ -1,4 +1,4 @@
-"""What devices can do at best: the fastest matrix product, copy and link, as `deepstone doctor --peaks` measures."""
+"""The ceilings of devices: the fastest matrix product, copy and link, as `deepstone doctor --peaks` measures them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from deepstone.results.quantity import Quantity
 
 
 class Ceiling(Part, frozen=True, kw_only=True):
-    """One device through one framework; where that does not run there, `absent` says why, and there is no more."""
+    """One device through one framework. If the framework does not run there, the only field is `absent`."""
 
     device: str
     framework: str
@@ -28,4 +28,4 @@ class Ceilings(Part, frozen=True, kw_only=True):
     KIND: ClassVar = "peaks"
 
     peaks: list[Ceiling]
-    machine: str | None = None  # in words, where someone published them without the rest
+    machine: str | None = None  # a description, for published ceilings

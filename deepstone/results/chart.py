@@ -1,4 +1,4 @@
-"""A chart as data: series of points, and the places without one."""
+"""A chart as data: series of points, and gaps."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ ChartScale: TypeAlias = Literal["category", "linear", "log"]
 
 
 class ChartPoint(Part, frozen=True, kw_only=True):
-    """`label` stands beside the point; no line of its series leads through one that is `apart`."""
+    """`label` is the text at the point; the line of its series skips points that are `apart`."""
 
     x: str | int | float
     y: OrAbsent[Quantity | Number]
@@ -23,7 +23,7 @@ class ChartPoint(Part, frozen=True, kw_only=True):
 
 
 class ChartSeries(Part, frozen=True, kw_only=True):
-    """`panel`: the part of the figure that shows it, where there are several."""
+    """`panel`: the part of the figure that shows it, if there are several."""
 
     name: str
     points: list[ChartPoint]

@@ -1,4 +1,4 @@
-"""What the types of a record cannot say: that its parts agree, and that its names hold no path. Pure."""
+"""Checks that the types of a record cannot express: its parts agree, and its names contain no path. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TIME_IN_WORDS: Final = "a UTC time like 2026-11-15T03:40:12.123456Z"
 
 
 def check_record(record: Record) -> None:
-    """RefusedInputError tells the first thing that is wrong."""
+    """Raise RefusedInputError for the first mistake."""
     check_time(record.started_at)
     check_command(record.command)
     check_identity(record.identity)
@@ -39,7 +39,7 @@ def check_record(record: Record) -> None:
 
 
 def check_finding(finding: Finding) -> None:
-    """Of a store: what names it, and what it has at any rate."""
+    """Check the fields that every stored finding has, and its name."""
     for name in ("task", "started_at", "model", "outcome", "id", "command", "environment"):
         if getattr(finding, name) is None:
             refuse(name, "is missing")
@@ -55,14 +55,14 @@ def refuse(where: str, why: str) -> NoReturn:
 
 
 def check_identity(identity: Identity) -> None:
-    """A runner asks before it measures what could not be stored."""
+    """Check an identity before measuring: a run with an invalid one could not be stored."""
     for name in ("model", "input"):
         _check_pathless(f"identity.workload.{name}", getattr(identity.workload, name))
     _check_request(identity.requested, "identity.requested")
 
 
 def check_command(command: list[str]) -> None:
-    """What gives the result again. People paste it into a shell, so it must be a command of ours."""
+    """Check the command that reproduces a result. Users paste it into a shell, so it must be a Deepstone command."""
     if command[0] != PROGRAM:
         refuse("command[0]", f"must be '{PROGRAM}', not {command[0][:40]!r}")
 
@@ -75,7 +75,7 @@ def check_time(text: str) -> None:
 
 
 def _check_pathless(where: str, value: object) -> None:
-    """Text that names a job. Redaction may not touch it, so it must hold nothing to redact."""
+    """Check text that names a job. Redaction does not change it, so it must contain nothing to redact."""
     if isinstance(value, str) and (not value or holds_path(value)):
         refuse(where, f"must be a name that holds no path, not {value[:40]!r}")
 
@@ -88,12 +88,12 @@ def _check_request(requested: Mapping[str, object], where: str) -> None:
 def _check_workload(workload: Workload) -> None:
     from_zoo = workload.source == "zoo"
     if from_zoo != (workload.file_sha256 == ""):
-        wanted = "empty for a model of the zoo" if from_zoo else "the SHA-256 of the model's file"
-        refuse("workload.file_sha256", f"must be {wanted}, not {workload.file_sha256!r}")
+        expected = "empty for a model of the zoo" if from_zoo else "the SHA-256 of the model's file"
+        refuse("workload.file_sha256", f"must be {expected}, not {workload.file_sha256!r}")
 
 
 def _check_summary(summary: Summary) -> None:
-    """Times and rates; of other quantities a difference may be negative, and a count rests on no sample."""
+    """Check times and rates. Other quantities may be negative differences, or counts without samples."""
     for name in ("step_s", "samples_per_s"):
         quantity = getattr(summary, name)
         for end, value in (("low", quantity.lower), ("median", quantity.median)):
@@ -110,7 +110,7 @@ def _check_units(where: str, table: Mapping[str, object] | Absent, suffix: str) 
 
 
 def _check_names(record: Record) -> None:
-    """A run is named by its job and a job by its identity, so no name can be chosen freely."""
+    """Check the names: a run is named by its job and a job by its identity."""
     if record.job != job_id(record.identity):
         refuse("job", "is not the SHA-256 of identity")
     if record.id.split("-")[0] != record.job[:JOB_PART]:
@@ -118,19 +118,19 @@ def _check_names(record: Record) -> None:
 
 
 def _check_mirrors(record: Record) -> None:
-    """What identity repeats must be what the rest of the record says."""
+    """Check that the identity agrees with the rest of the record."""
     identity, workload = record.identity, record.workload
     _same("graph_sha", identity.graph_sha, "graph_sha", record.graph_sha)
     for name in identity.workload.__struct_fields__:
         _same(f"workload.{name}", getattr(identity.workload, name), f"workload.{name}", getattr(workload, name))
-    # An identity leaves out what is at its default. Of an axis that this version does not know, that cannot be seen.
-    named, asked = identity.requested, record.setup.requested
-    left_out = {axis: value for axis, value in asked.items() if axis in AXES and axis not in named}
-    same = all(asked.get(axis) == value for axis, value in named.items())
+    # An identity leaves out axes at their default. For an axis that this version does not know, this is not checkable.
+    named, requested = identity.requested, record.setup.requested
+    left_out = {axis: value for axis, value in requested.items() if axis in AXES and axis not in named}
+    same = all(requested.get(axis) == value for axis, value in named.items())
     if not same or not all(is_default(axis, value) for axis, value in left_out.items()):
         refuse("identity.requested", "differs from setup.requested")
 
 
-def _same(where: str, value: object, other_where: str, other: object) -> None:
+def _same(where: str, value: object, other_place: str, other: object) -> None:
     if value != other:
-        refuse(f"identity.{where}", f"differs from {other_where}")
+        refuse(f"identity.{where}", f"differs from {other_place}")

@@ -1,4 +1,4 @@
-"""A paper's claims, and the verdict on each of them on every machine that can say something about it."""
+"""A paper's claims, and the verdict on each claim on every machine that has evidence for it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class JudgedClaim(Verdict, frozen=True, kw_only=True):
 
     id: str
     claim: str
-    published: Table[Json]  # as the file of the paper has it: text; value, unit and bound where it is a number
+    published: Table[Json]  # as in the paper's file: text; value, unit and bound if it is a number
     where: str
     test: str
     about: OrAbsent[str]

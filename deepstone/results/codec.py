@@ -1,4 +1,4 @@
-"""From bytes that anyone may have written to results, and back. Whatever is wrong is said with its place.
+"""Converts untrusted bytes into results, and results into bytes. Errors name the place of the mistake.
 
 bytes ─▶ parse_json ─▶ plain JSON ─▶ msgspec ─▶ checks ─▶ Record, Finding, Chart, …
          size, depth,   no null,     types,     parts agree,
@@ -21,20 +21,20 @@ from deepstone.results.identity import canonical_json
 from deepstone.results.plain import check_plain, is_object, shown
 from deepstone.results.parts import Json, Part, from_builtins
 from deepstone.results.record import SCHEMA, Record
-from deepstone.results.refusal import in_our_words
+from deepstone.results.refusal import rewritten
 
 S = TypeVar("S", bound=msgspec.Struct)
 
 _RECORDS: Final = msgspec.json.Decoder(Record, dec_hook=from_builtins)
 
 
-def decode_known_record(data: bytes) -> Record:
-    """A record whose text was checked before."""
+def decode_checked_record(data: bytes) -> Record:
+    """Decode a record whose text was checked before."""
     return _RECORDS.decode(data)
 
 
 def as_record(content: object) -> Record:
-    """RefusedInputError tells the first thing that is wrong."""
+    """Raises RefusedInputError for the first mistake."""
     if isinstance(content, Record):
         return content
     check_plain(content)
@@ -47,7 +47,7 @@ def as_record(content: object) -> Record:
 
 
 def as_finding(content: object) -> Finding:
-    """A finding from a store or an export: it has a name, and all that a finding has at any rate."""
+    """Convert a finding from a store or an export: it has a name and all fields of a finding."""
     if isinstance(content, Finding):
         return content
     finding = as_bare_finding(content)
@@ -56,7 +56,7 @@ def as_finding(content: object) -> Finding:
 
 
 def as_bare_finding(content: object) -> Finding:
-    """A finding as a command prints it: of one framework or batch, or of several together."""
+    """Convert a finding as a command prints it: of one framework or batch, or of several."""
     check_plain(content)
     if not is_object(content):
         raise RefusedInputError("is not a finding")
@@ -74,7 +74,7 @@ def as_bare_finding(content: object) -> Finding:
 
 
 def _parts(content: object, by: str, head: dict[str, object]) -> dict[str, Finding]:
-    """A part that failed tells no more than its outcome; it is of the same kind as the others."""
+    """Convert the parts. A failed part has only its outcome; it has the same kind as the others."""
     if not is_object(content):
         raise RefusedInputError(f"{by}: must be an object, not {shown(content)}")
     return {
@@ -93,18 +93,18 @@ def as_paper(content: object) -> JudgedPaper:
 
 
 def convert(content: object, kind: type[S]) -> S:
-    """JSON of our own making, or checked to be plain, as an object of this type."""
+    """Convert our own JSON, or JSON that was checked to be plain, to this type."""
     try:
         return msgspec.convert(content, kind, dec_hook=from_builtins)
     except msgspec.ValidationError as error:
-        raise RefusedInputError(in_our_words(error, content, kind, whole="record")) from None
+        raise RefusedInputError(rewritten(error, content, kind, whole="record")) from None
 
 
 def encode(result: Part) -> bytes:
-    """The one text of a result: what is hashed, and what is stored."""
+    """Return the canonical text of a result, which is hashed and stored."""
     return canonical_json(result.to_json()).encode("ascii")
 
 
 def sha256(result: Part) -> str:
-    """The name of its text."""
+    """Return the hash of its text."""
     return hashlib.sha256(encode(result)).hexdigest()

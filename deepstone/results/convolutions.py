@@ -39,7 +39,7 @@ class Tried(Part, frozen=True, kw_only=True, rename={"direction": "pass"}):
 
 
 class ConvolutionRow(Part, frozen=True, kw_only=True):
-    """`equal`: further layers for which it stands. `in_step`: how many of them do the pass in a step."""
+    """`equal`: further layers with the same convolution. `in_step`: how many of them run the pass in a step."""
 
     name: str
     equal: list[str]
@@ -51,7 +51,7 @@ class ConvolutionRow(Part, frozen=True, kw_only=True):
 
 
 class Mix(Part, frozen=True, kw_only=True):
-    """Seconds over all convolutions of a step, as picked and at best. Early findings have bare numbers."""
+    """Seconds of all convolutions of a step, as picked and at best. Early findings have plain numbers."""
 
     picked_s: Quantity | Number
     best_s: OrAbsent[Quantity | Number]

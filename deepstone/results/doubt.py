@@ -35,7 +35,7 @@ _EARLIER_CODES: Final = {"changed_by_looking": "profiler_overhead"}
 
 
 class Doubt(Part, frozen=True, kw_only=True):
-    """`code` is one of DOUBT_CODES. Where an early result writes `changed_by_looking`, it is `profiler_overhead`."""
+    """`code` is one of DOUBT_CODES. `changed_by_looking` in an early result becomes `profiler_overhead`."""
 
     code: str
     detail: SomeText

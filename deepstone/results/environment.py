@@ -1,4 +1,4 @@
-"""Where something was measured: the machine, the framework, and the variables that steer them."""
+"""The environment of a measurement: the machine, the framework, and the variables that configure them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Cpu(Part, frozen=True, kw_only=True):
 
 
 class Gpu(Part, frozen=True, kw_only=True):
-    """What the driver says of a board."""
+    """The driver's description of a board."""
 
     index: int
     name: OrAbsent[str] | None = None
@@ -61,8 +61,8 @@ class Machine(Part, frozen=True, kw_only=True):
 
 
 class Environment(Part, frozen=True, kw_only=True):
-    """`framework`: the versions of everything it was installed with, and what the framework itself tells. `details`:
-    what a framework tells of how it ran the job. Both are the framework's own words, so their keys are open."""
+    """`framework`: the versions of all its packages, and its own description. `details`: how the framework ran the job.
+    Both are in the framework's own terms, so their keys are open."""
 
     machine: OrAbsent[Machine]
     framework: OrAbsent[Table[Json]]
@@ -71,8 +71,8 @@ class Environment(Part, frozen=True, kw_only=True):
     year: OrAbsent[int] | None = None
     deepstone: OrAbsent[str] | None = None
 
-    def told(self, key: str) -> str:
-        """What the framework tells under this key, where it is text; else nothing."""
+    def framework_text(self, key: str) -> str:
+        """Return the framework's text under this key; empty if there is none."""
         value = None if isinstance(self.framework, Absent) else self.framework.get(key)
         return value if isinstance(value, str) else ""
 

@@ -1,4 +1,4 @@
-"""What was found out about a job besides its speed. A new kind is a file beside this one, and a line in `Content`."""
+"""Findings: stored results that are not runs. To add a kind, add a file in this folder and a line in `Content`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from deepstone.results.record import Identity, Outcome, Setup, Workload
 
 Content: TypeAlias = LayerTable | ConvolutionLab | MemoryUse | Ceilings  # the registry: each names its own kind
 KINDS: Final[Mapping[str, type[Content]]] = {kind.KIND: kind for kind in get_args(Content)}
-PARTS: Final = ("frameworks", "batches")  # under which a command prints several findings together
+PARTS: Final = ("frameworks", "batches")  # keys under which a command prints several findings
 
 
 class FindingFailure(Part, frozen=True, kw_only=True):
@@ -26,7 +26,7 @@ class FindingFailure(Part, frozen=True, kw_only=True):
 
 
 class FindingHead(Part, frozen=True, kw_only=True):
-    """What a finding has of any kind. One that is not from a store, as a command prints it, has a part of this."""
+    """The fields of findings of any kind. A finding that a command prints has only some of them."""
 
     schema: Literal[1]
     kind: str
@@ -45,16 +45,16 @@ class FindingHead(Part, frozen=True, kw_only=True):
 
 
 class Finding(FindingHead, frozen=True, kw_only=True):
-    """In JSON, the content stands beside the head. `parts`: findings that a command printed together, by framework or
-    batch; such a one has no content of its own."""
+    """In JSON, head and content are one object. `parts`: findings that a command printed together, by framework or
+    batch; such a finding has no content itself."""
 
     content: Content | None = None
     parts: Mapping[str, Finding] | None = None
     parts_by: str = ""  # one of PARTS
-    shared: Mapping[str, Json] | None = None  # what is printed of all parts together
+    shared: Mapping[str, Json] | None = None  # fields that all parts share
 
     def leaves(self) -> Iterator[Finding]:
-        """The findings themselves: the parts, or this one."""
+        """Yield the parts, or this finding if it has none."""
         yield from self.parts.values() if self.parts else (self,)
 
     def to_json(self) -> dict[str, Json]:

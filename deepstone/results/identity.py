@@ -1,7 +1,7 @@
 """The names of jobs, runs and tasks: a job is named by what it is, a run by its job and its attempt.
 
 An identity leaves out the axes that are at their default, so that a new axis renames no job. Records of version 0.1
-name every axis. Such a record keeps its names, and is found by the canonical name of its job too.
+name every axis. Such a record keeps its names, and the canonical name of its job finds it too.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ LAYER_METHODS: Final = ("both", "in-place", "isolated")
 
 
 def canonical_json(value: object) -> str:
-    """The one text of a JSON value: what is hashed, and what is stored."""
+    """Return the canonical text of a JSON value, which is hashed and stored."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
@@ -46,7 +46,7 @@ def is_default(axis: str, value: object) -> bool:
 
 
 def without_defaults(requested: Mapping[str, Value]) -> dict[str, Value]:
-    """The axes that a request sets to something other than their default."""
+    """Return the axes that are not at their default."""
     return {axis: value for axis, value in requested.items() if not is_default(axis, value)}
 
 
@@ -55,25 +55,25 @@ def job_id(identity: Identity) -> str:
 
 
 def canonical_identity(identity: Identity) -> Identity:
-    """The identity of the same job as it is written today."""
+    """Return the identity of the same job in the current form."""
     from msgspec.structs import replace
 
     return replace(identity, requested=without_defaults(identity.requested))
 
 
 def canonical_job(record: Draft) -> str:
-    """The name of the record's job as it is today, whichever version wrote the record."""
+    """Return the current name of the record's job, for records of any version."""
     return job_id(canonical_identity(record.identity))
 
 
 def task_id(kind: str, identity: Identity, method: str = "") -> str:
-    """The name of a task that is no run: what is looked for, and in which job. `method` is that of layers."""
+    """Return the name of a task that is not a run, from its kind and job. `method` is that of layers."""
     what = {"task": kind, "method": method} if method else {"task": kind}
     return canonical_sha256({**what, "identity": identity.to_json()})
 
 
 def canonical_task(finding: Finding) -> str:
-    """The name of the finding's task as it is today, whichever version wrote the finding."""
+    """Return the current name of the finding's task, for findings of any version."""
     assert finding.task is not None, "a finding of a store has one"
     if finding.identity is not None:
         for method in ("", *LAYER_METHODS):

@@ -1,4 +1,4 @@
-"""Layer by layer: what `deepstone layers` found in one framework."""
+"""The result of `deepstone layers` in one framework."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class PassRates(Part, frozen=True, kw_only=True):
 
 
 class IsolatedLayer(Part, frozen=True, kw_only=True):
-    """A layer timed by itself on its real shapes. `beside`: overhead included in each time."""
+    """An isolated layer, timed on its real shapes. `beside`: overhead included in each time."""
 
     forward_s: OrAbsent[Quantity]
     backward_s: OrAbsent[Quantity]
@@ -31,7 +31,7 @@ class IsolatedLayer(Part, frozen=True, kw_only=True):
 
 
 class LayerBound(Part, frozen=True, kw_only=True):
-    """The least time that the machine's ceilings allow, and how much of what is possible was reached."""
+    """The shortest time that the machine's ceilings allow, and the share of it that was reached."""
 
     forward_s: Number
     backward_s: Number
@@ -67,14 +67,14 @@ class LayerGroup(Part, frozen=True, kw_only=True):
 
 
 class OtherPart(Part, frozen=True, kw_only=True):
-    """A part of the step that is no layer."""
+    """A part of the step that is not a layer."""
 
     name: str
     s: Quantity
 
 
 class LayerPeaks(Part, frozen=True, kw_only=True):
-    """The ceilings that bounds rest on."""
+    """The ceilings for bounds."""
 
     device: str
     flops_per_s: Table[Quantity]
@@ -94,7 +94,7 @@ class Kernel(Part, frozen=True, kw_only=True, forbid_unknown_fields=False):
 
 
 class KernelTrace(Part, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """What the framework's own profiler saw in so many steps."""
+    """The result of the framework's own profiler over some steps."""
 
     steps: int
     kernels: list[Kernel]
@@ -113,7 +113,6 @@ class LayerTable(Part, frozen=True, kw_only=True):
     """
 
     KIND: ClassVar = "layers"
-
 
     method: str
     rule: str

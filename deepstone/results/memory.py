@@ -1,4 +1,4 @@
-"""What a step takes of memory: predicted, and as measured; and the largest batch that fits."""
+"""Memory of a step, predicted and measured, and the largest batch that fits."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class PredictedMemory(Part, frozen=True, kw_only=True):
 
 
 class MeasuredMemory(Part, frozen=True, kw_only=True):
-    """`kept_bytes`: what forward leaves for backward. `process`: everything that the worker reports."""
+    """`kept_bytes`: kept for backward. `process`: all that the worker reports."""
 
     peak_bytes: OrAbsent[int]
     kept_bytes: OrAbsent[int]
@@ -40,7 +40,7 @@ class LayerMemory(Part, frozen=True, kw_only=True):
 
 
 class TriedBatch(Part, frozen=True, kw_only=True):
-    """How one batch went. A peak above the limit is out of memory too."""
+    """The result of one batch. A peak above the limit also counts as out of memory."""
 
     batch: int
     outcome: str
@@ -53,8 +53,8 @@ class TriedBatch(Part, frozen=True, kw_only=True):
 
 
 class LargestBatch(Part, frozen=True, kw_only=True):
-    """`confirmed`: the largest that was run and fitted; 0 where none did. `too_large`: the smallest that was run and did
-    not fit. `limit`: what it had to fit into, in words."""
+    """`confirmed`: the largest batch that ran and fitted; 0 if none did. `too_large`: the smallest that ran and did not
+    fit. `limit`: a description of the limit."""
 
     predicted: int
     confirmed: int
@@ -65,7 +65,7 @@ class LargestBatch(Part, frozen=True, kw_only=True):
 
 
 class MemoryUse(Part, frozen=True, kw_only=True):
-    """What a job that failed has is what was asked for, and perhaps the largest batch."""
+    """A failed job has only the requested setup, and perhaps the largest batch."""
 
     KIND: ClassVar = "memory"
 

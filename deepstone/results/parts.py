@@ -1,4 +1,4 @@
-"""What the types of results are made of: the base class, values that may be absent, tables, numbers and names."""
+"""Building blocks of result types: the base class, values that may be absent, tables, numbers and names."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ T = TypeVar("T")
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A result, or a part of one. A field whose default is None may be missing in JSON, and is left out then."""
+    """A result, or a part of one. A field with the default None may be missing in JSON."""
 
     def to_json(self) -> dict[str, Json]:
-        """As dictionaries and lists."""
+        """Return dictionaries and lists."""
         return msgspec.to_builtins(self)
 
 
@@ -50,11 +50,11 @@ Time: TypeAlias = Annotated[str, Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9
 Value: TypeAlias = str | int  # of an axis
 Command: TypeAlias = Annotated[list[str], Meta(min_length=1)]
 
-AT: Final = " - at `$"  # as msgspec tells a place
+AT: Final = " - at `$"  # how msgspec writes a place
 
 
 def from_builtins(kind: Any, content: object) -> Any:
-    """What `msgspec.convert` should do with the types above: its `dec_hook`. The place in an error is kept."""
+    """Convert the types above: the `dec_hook` of `msgspec.convert`. Errors keep their place."""
     origin, (inner,) = get_origin(kind), get_args(kind)
     if origin is OrAbsent:
         return _absent(content) if _is_object(content) and "absent" in content else _convert(content, inner)
@@ -77,5 +77,5 @@ def _absent(content: Mapping[str, object]) -> Absent:
 def _convert(content: object, kind: Any, place: str = "") -> Any:
     try:
         return msgspec.convert(content, kind, dec_hook=from_builtins)
-    except msgspec.ValidationError as error:  # as it is, it would leave this function without the place of `content`
+    except msgspec.ValidationError as error:  # add the place of `content` to the message
         raise ValueError(f"{error}{place}") from None

@@ -1,4 +1,4 @@
-"""Finding paths in text: absolute ones, those below a home folder, and what follows the scheme of a URL."""
+"""Finds paths in text: absolute ones, those below a home folder, and those in URLs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ PATH: Final = "<path>"
 PATH_CHARACTER: Final = r"""[^\s"'`,;:()\[\]{}<>|]"""
 
 _START: Final = r"(?:~[\w.-]*/|/+(?=[\w.~@$+-])|[A-Za-z]:\\)"
-# A slash inside a word ("images/s") begins no path, but one right after a compiler's flag ("-I/usr/include") does.
+# A slash inside a word ("images/s") does not start a path, but one after a compiler's flag ("-I/usr/include") does.
 _BARE = re.compile(rf"(?:(?<![\w.<~])|(?<=[\s=,]-[A-Za-z])|(?<=^-[A-Za-z])){_START}{PATH_CHARACTER}*")
 _QUOTED = re.compile(rf"""(["']){_START}[^"'\n]*\1""")
 _ARGUMENT = re.compile(r"(^|=)[^=]*[/\\].*", re.DOTALL)
@@ -20,12 +20,12 @@ def holds_path(text: str) -> bool:
 
 
 def without_argument_path(text: str) -> str:
-    """One item of a command: with a slash in it, it is a path, relative or not, and reaches to its end."""
+    """Redact one item of a command: if it contains a slash, it is a path up to its end, relative or not."""
     return _ARGUMENT.sub(rf"\1{PATH}", text)
 
 
 def without_quoted_paths(text: str) -> str:
-    """Paths in quotes may hold spaces, so they go first."""
+    """Redact paths in quotes first, since they may contain spaces."""
     return _QUOTED.sub(rf"\1{PATH}\1", text)
 
 

@@ -1,4 +1,4 @@
-"""JSON that anyone may have written, parsed with its size, depth and number of values bounded, and made plain."""
+"""Parses untrusted JSON with limits on size, depth and number of values, and checks that it is plain."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MAX_NESTING: Final = 32
 MAX_INTEGER: Final = 2**63 - 1
 MAX_CONTAINERS: Final = 2_000_000  # 64 MiB of "{}," would otherwise become gigabytes of objects
 MAX_DIGITS: Final = 19  # of a whole number; a longer one does not fit 63 bits
-WRAPPER_LEVELS: Final = 2  # a record may stand in a list, in an object with its checksum
+WRAPPER_LEVELS: Final = 2  # a record may be in a list, in an object with its checksum
 
 _BRACKETS = b"[]{}"
 _ALL_BUT_BRACKETS = bytes(sorted(set(range(256)) - set(_BRACKETS)))
@@ -25,12 +25,12 @@ _PLAIN_KEY = re.compile(r"[^\x00-\x1f\x7f/\\\ud800-\udfff]{1,200}")
 _READABLE_KEY = re.compile(r"[A-Za-z0-9_.-]{1,60}")
 
 Pairs: TypeAlias = list[tuple[str, object]]
-# Where a value stands: the way to what holds it, and its key or position there. Spelled out only in a message.
+# The place of a value: the place of its container, and its key or position there. Formatted only for messages.
 Place: TypeAlias = "tuple[Place, str | int] | None"
 
 
 def is_object(value: object) -> TypeGuard[dict[str, object]]:
-    """Of parsed JSON, whose keys are text."""
+    """Check for an object in parsed JSON, where keys are always text."""
     return isinstance(value, dict)
 
 
@@ -39,7 +39,7 @@ def is_list(value: object) -> TypeGuard[Sequence[object]]:
 
 
 def parse_json(data: bytes, *, limit_bytes: int = MAX_BYTES) -> object:
-    """JSON without repeated keys, NaN or huge numbers; RefusedInputError says what and where."""
+    """Parse JSON. Raises RefusedInputError for repeated keys, NaN or huge numbers, with their place."""
     if len(data) > limit_bytes:
         raise RefusedInputError(f"is larger than {limit_bytes / 2**20:.0f} MiB")
     check_structure(data)
@@ -54,8 +54,8 @@ def parse_json(data: bytes, *, limit_bytes: int = MAX_BYTES) -> object:
 
 
 def check_structure(data: bytes) -> None:
-    """Refuse deep nesting and masses of containers by looking at the brackets alone, so that no parser meets them."""
-    # An escaped quote ends no string. Dropping escaped backslashes first leaves only real escapes of quotes.
+    """Refuse deep nesting and too many containers by counting brackets, before any parser runs."""
+    # An escaped quote does not end a string. Dropping escaped backslashes first leaves only real escapes of quotes.
     outside = data.replace(b"\\\\", b"").replace(b'\\"', b"").split(b'"')[::2]
     brackets = b"".join(outside).translate(None, _ALL_BUT_BRACKETS)
     if brackets.count(b"[") + brackets.count(b"{") > MAX_CONTAINERS:
@@ -87,7 +87,7 @@ def _bounded_int(digits: str) -> int:
 
 
 def check_plain(value: object, where: Place = None, depth: int = 0) -> None:
-    """JSON without null, without numbers that are none, without text that cannot be written, and not too deep."""
+    """Refuse null, NaN, text that cannot be encoded, and deep nesting."""
     if is_object(value):
         _check_object(value, where, depth + 1)
     elif is_list(value):
@@ -108,7 +108,7 @@ def check_plain(value: object, where: Place = None, depth: int = 0) -> None:
 def _check_object(items: Mapping[str, object], where: Place, depth: int) -> None:
     _check_depth(depth)
     for key, value in items.items():
-        # Redaction leaves keys alone, so a key must not be able to hold a path.
+        # Redaction does not change keys, so a key must not contain a path.
         if not _is_plain_key(key):
             refuse(where, f"has the key {shown(key)}; a key is a short name without slashes")
         if not _is_plain_leaf(value):
@@ -118,7 +118,7 @@ def _check_object(items: Mapping[str, object], where: Place, depth: int) -> None
 def _check_list(items: Sequence[object], where: Place, depth: int) -> None:
     _check_depth(depth)
     if _are_floats(items) and math.isfinite(sum(items)):
-        return  # nearly everything in a record is a sample; a sum is finite only if all of it is
+        return  # fast path for samples, the bulk of a record: a sum is finite only if all values are
     for position, value in enumerate(items):
         if not _is_plain_leaf(value):
             check_plain(value, (where, position), depth)
@@ -139,7 +139,7 @@ def _is_plain_key(key: object) -> bool:
 
 
 def _is_plain_leaf(value: object) -> bool:
-    """True for a good text or number, told without its place, which costs more than the look."""
+    """Whether it is valid text or a valid number. Checked without the place, which costs more than the check."""
     if type(value) is str:
         return not _UNPRINTABLE.search(value)
     if type(value) is int:
@@ -152,7 +152,7 @@ def refuse(where: Place, why: str) -> NoReturn:
 
 
 def spelled(where: Place) -> str:
-    """`a.b[2]`; a key that is no ordinary word is shown in quotes."""
+    """Format as `a.b[2]`; an unusual key is quoted."""
     if where is None:
         return ""
     parent, key = where
@@ -162,7 +162,7 @@ def spelled(where: Place) -> str:
 
 
 def shown(value: object) -> str:
-    """A value as a message can carry it: short, and printable whatever it holds."""
+    """Format any value for a message: short and printable."""
     if value is None:
         return "null"
     if isinstance(value, str):

@@ -1,8 +1,7 @@
-"""A measured quantity: a median with its 95 % interval, and why there is none where there is none.
+"""A measured quantity: a median with its 95 % interval, or with the reason why there is none.
 
-One sample tells nothing about its spread. The bootstrap would draw it again and again and find an interval of no width,
-which reads as certainty. So both ends are absent, with the reason. Two samples give an interval, and the doubt
-`few_samples` says how little that is worth.
+One sample has no spread. The bootstrap would give an interval of no width, which looks like certainty. So both ends are
+absent, with the reason. Two samples give an interval, with the doubt `few_samples`.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ ONE_SAMPLE: Final = "one sample has no interval"
 
 
 class Quantity(Part, frozen=True, kw_only=True, rename={"lower": "low", "upper": "high"}):
-    """`low` and `high` are infinite where there is no interval: whoever asks whether the whole interval lies beyond a
-    limit is told no. `lower` and `upper` are the ends as they are written."""
+    """`low` and `high` are infinite if there is no interval, so that it never lies beyond a limit as a whole. `lower`
+    and `upper` are the ends as stored."""
 
     median: Number
     lower: OrAbsent[Number]
@@ -38,17 +37,17 @@ class Quantity(Part, frozen=True, kw_only=True, rename={"lower": "low", "upper":
     @staticmethod
     def of(*, median: float, low: float, high: float, n: int, no_interval: str = "") -> Quantity:
         if no_interval:
-            return Quantity.alone(median, n=n, why=no_interval)
+            return Quantity.without_interval(median, n=n, why=no_interval)
         return Quantity(median=median, lower=low, upper=high, n=n)
 
     @staticmethod
-    def alone(median: float, *, n: int = 1, why: str = ONE_SAMPLE) -> Quantity:
-        """A number without an interval."""
+    def without_interval(median: float, *, n: int = 1, why: str = ONE_SAMPLE) -> Quantity:
+        """Make a number without an interval."""
         return Quantity(median=median, lower=Absent(why), upper=Absent(why), n=n)
 
     @property
     def no_interval(self) -> str:
-        """Why there is none; empty where there is one. Early records give one sample the interval of no width."""
+        """Return why there is no interval, or an empty text. In early records one sample has an interval of no width."""
         if isinstance(self.lower, Absent):
             return self.lower.reason
         return ONE_SAMPLE if self.n == 1 and self.lower == self.upper else ""
@@ -71,40 +70,40 @@ class Quantity(Part, frozen=True, kw_only=True, rename={"lower": "low", "upper":
 
     @property
     def is_resolved(self) -> bool:
-        """Whether a time is known to be one: not where it is a difference that may be negative."""
+        """Whether a time is positive; a time found by subtraction may have an interval that reaches below 0."""
         return (self.low if self.has_interval else self.median) >= 0
 
     def inverse(self, numerator: float) -> Quantity:
-        """numerator / self: a time becomes a rate."""
+        """Return numerator / self: a time becomes a rate."""
         median = numerator / self.median
         if not self.has_interval:
-            return Quantity.alone(median, n=self.n, why=self.no_interval)
+            return Quantity.without_interval(median, n=self.n, why=self.no_interval)
         high = numerator / self.low if self.low > 0 else math.inf
         return Quantity.of(median=median, low=numerator / self.high, high=high, n=self.n)
 
     def resting_on(self, n: int) -> Quantity:
-        """The same, said to rest on so many samples."""
+        """Return the same quantity with another number of samples."""
         return msgspec.structs.replace(self, n=n)
 
     def widened(self, margin: float) -> Quantity:
-        """With an interval that reaches further by this share on both sides."""
+        """Return the same quantity with an interval that is wider by this share on both sides."""
         low, high = self.low / (1 + margin), self.high * (1 + margin)
         return Quantity.of(median=self.median, low=low, high=high, n=self.n, no_interval=self.no_interval)
 
     def scaled(self, factor: float) -> Quantity:
-        """In another unit: each end times a positive number."""
+        """Return the quantity in another unit: multiply by a positive number."""
         if not self.has_interval:
-            return Quantity.alone(self.median * factor, n=self.n, why=self.no_interval)
+            return Quantity.without_interval(self.median * factor, n=self.n, why=self.no_interval)
         return Quantity.of(median=self.median * factor, low=self.low * factor, high=self.high * factor, n=self.n)
 
     def span_in_words(self, shown: Callable[[float], str]) -> str:
-        """As in 41 – 43.6; where there is no interval, the reason."""
+        """Format as 41 – 43.6, or the reason if there is no interval."""
         return self.no_interval or f"{shown(self.low)} – {shown(self.high)}"
 
     def interval_in_words(self, shown: Callable[[float], str]) -> str:
-        """As in 95 % interval 41 – 43.6; where there is none, the reason."""
+        """Format as 95 % interval 41 – 43.6, or the reason if there is none."""
         return self.no_interval or f"95 % interval {self.span_in_words(shown)}"
 
     def time_in_words(self) -> str:
-        """As in 12.3 ms; a difference that may be negative is not resolved, and has its interval beside it."""
+        """Format as 12.3 ms; a time that is not resolved is shown with its interval."""
         return seconds(self.median) if self.is_resolved else f"not resolved ({self.span_in_words(seconds)})"

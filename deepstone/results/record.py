@@ -1,4 +1,4 @@
-"""The record of one run, schema 1. What is not known is absent with the reason, never null."""
+"""The record of one run, schema 1. Unknown values are absent with the reason, never null."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PROGRAM: Final = "deepstone"  # the first word of every recorded command
 Outcome: TypeAlias = Literal["ok", "unsupported", "oom", "timeout", "crashed", "diverged"]
 WorkloadPhase: TypeAlias = Literal["forward", "gradient", "train"]  # how much of a step a job runs
 OUTCOMES: Final[tuple[Outcome, ...]] = ("ok", "unsupported", "oom", "timeout", "crashed", "diverged")
-STEP_PHASES: Final = ("data", "forward", "backward", "communication", "update")  # what a step is made of
+STEP_PHASES: Final = ("data", "forward", "backward", "communication", "update")  # the phases of a step
 
 
 class IdentityWorkload(Part, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class IdentityWorkload(Part, frozen=True, kw_only=True):
 
 
 class Identity(Part, frozen=True, kw_only=True):
-    """What makes two runs runs of the same job. Holds no host, user or path, so a redacted record keeps its name."""
+    """Runs with equal identities are runs of the same job. It has no host, user or path, so redaction keeps the name."""
 
     graph_sha: Sha
     workload: IdentityWorkload
@@ -58,8 +58,8 @@ class Identity(Part, frozen=True, kw_only=True):
 
 
 class Workload(IdentityWorkload, frozen=True, kw_only=True):
-    """`source`: "zoo", or the file of the model, whose SHA-256 is `file_sha256`. `sample`: what people call a sample,
-    missing where it is an image; `unit`: what it is made of, such as tokens, and how many."""
+    """`source`: "zoo", or the file of the model, whose SHA-256 is `file_sha256`. `sample`: the name of a sample, missing
+    for an image. `unit`: the units of a sample, such as tokens, and their number."""
 
     source: SomeText
     file_sha256: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?\Z")]
@@ -82,14 +82,14 @@ class Workload(IdentityWorkload, frozen=True, kw_only=True):
 
 
 class Effect(Part, frozen=True, kw_only=True):
-    """What an axis was in effect: `observed` in the framework, or merely `set`."""
+    """The effective value of an axis: `observed` in the framework, or only `set`."""
 
     value: str | int | float | bool
     source: Literal["observed", "set"]
 
 
 class Setup(Part, frozen=True, kw_only=True, rename={"effects": "effective"}):
-    """`effects` is missing in findings that were not told it."""
+    """`effects` is missing in findings without an effective setup."""
 
     requested: Table[Value]
     effects: Table[Effect] | None = None
@@ -99,7 +99,7 @@ class Setup(Part, frozen=True, kw_only=True, rename={"effects": "effective"}):
         return self.effects or {}
 
     def value(self, axis: str) -> str:
-        """What an axis was in effect, else what was asked for, else nothing."""
+        """Return the effective value of an axis, else the requested one, else an empty text."""
         return str(self.effective[axis].value if axis in self.effective else self.requested.get(axis, ""))
 
 
@@ -134,7 +134,7 @@ class Samples(Part, frozen=True, kw_only=True):
 
     @property
     def timed(self) -> Iterator[Block]:
-        """The blocks of every launch. Ranks run at the same time, so one of them stands for all."""
+        """Yield the blocks of every launch. Ranks run at the same time, so one rank represents all."""
         return (block for launch in self.launches for rank in launch.ranks[:1] for block in rank.blocks)
 
 
@@ -144,11 +144,11 @@ class Summary(Part, frozen=True, kw_only=True):
     sustained_samples_per_s: AtLeast0
     interval: Literal["within process", "across launches"]
     stopped: SomeText
-    units_per_s: Quantity | None = None  # where the workload has a unit
+    units_per_s: Quantity | None = None  # if the workload has a unit
 
 
 class StepPhases(Part, frozen=True, kw_only=True):
-    """One that was found as a difference may come out negative, and is shown so."""
+    """A phase that was found by subtraction may be negative."""
 
     data_s: OrAbsent[Quantity]
     forward_s: OrAbsent[Quantity]
@@ -172,7 +172,7 @@ class Meter(Part, frozen=True, kw_only=True):
 
 
 class Energy(Part, frozen=True, kw_only=True):
-    """Of the whole device over a window. `resolution_share`: how far the joules may be off, because counters move in
+    """Energy of the whole device over a window. `resolution_share`: the error of the joules, because counters move in
     steps."""
 
     joules: Number
@@ -190,7 +190,7 @@ class Cost(Part, frozen=True, kw_only=True):
 
 
 class ShareOfPeak(Part, frozen=True, kw_only=True):
-    """FLOP/s reached over those of the best matrix product in the precision of the step."""
+    """FLOP/s of the step over those of the fastest matrix product in the same precision."""
 
     share: Number
     peak_flops_per_s: Number
@@ -200,8 +200,8 @@ class ShareOfPeak(Part, frozen=True, kw_only=True):
 
 
 class Comparison(Part, frozen=True, kw_only=True):
-    """`ratio`: time per sample of A over that of B; in the record of a further side, over that of this one, and `other_job`
-    is that of A. `stopped`: why there are no more pairs; early records lack it."""
+    """`ratio`: time per sample of A over B; in the record of a further side, of A over this side, and `other_job` is the
+    job of A. `stopped`: why there are no more pairs; early records lack it."""
 
     side: Annotated[str, Meta(pattern=r"^[a-z]\Z")]
     other_job: Sha
@@ -214,8 +214,8 @@ class Comparison(Part, frozen=True, kw_only=True):
 
 
 class Training(Part, frozen=True, kw_only=True):
-    """What the timed steps did. `losses`: steps done and the loss then. `early_change`: how far the first steps moved
-    the parameters (or the size of the gradients); `moved` of `arrays` changed at all."""
+    """The effect of the timed steps. `losses`: pairs of steps done and loss. `early_change`: how far the first steps
+    moved the parameters (or the size of the gradients); `moved` of `arrays` changed at all."""
 
     losses: list[tuple[Positive, Number]]
     early_change: AtLeast0 | None = None
@@ -252,14 +252,14 @@ class Draft(Part, frozen=True, kw_only=True):
 
     def to_json(self) -> dict[str, Json]:
         written = super().to_json()
-        if isinstance(self.training, Training):  # whose pairs are lists in JSON
+        if isinstance(self.training, Training):  # its pairs are lists in JSON
             losses: list[Json] = [list(pair) for pair in self.training.losses]
             written["training"] = {**self.training.to_json(), "losses": losses}
         return written
 
 
 class Record(Draft, frozen=True, kw_only=True):
-    """What is kept of a run."""
+    """The stored result of a run."""
 
     id: RunId
 

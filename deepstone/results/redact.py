@@ -1,7 +1,7 @@
-"""A record fit to be given away: without the names of its host, its user, its boards and its paths, without secrets.
+"""Redacts records for sharing: removes the names of host, user and boards, paths, and secrets.
 
-The result is a valid record under the same name: identity can hold no path (the check sees to that) and is left alone,
-as is every value from a closed list.
+The result is a valid record with the same id: the identity contains no path (a check ensures that) and does not change,
+nor does any value from a closed list.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ HOST: Final = "<host>"
 USER: Final = "<user>"
 BOARD: Final = "GPU-<uuid>"
 
-_Kept: TypeAlias = "Mapping[str, _Kept] | Literal[True]"  # True: whatever stands here
+_Preserved: TypeAlias = "Mapping[str, _Preserved] | Literal[True]"  # True: the whole value
 
-_KEPT: Final = (
+_PRESERVED: Final = (
     ("schema",),
     ("id",),
     ("job",),
@@ -52,19 +52,19 @@ _KEPT: Final = (
     ("summary", "interval"),
     ("doubts", "*", "code"),
 )
-_KEPT_OF_FINDING: Final = (*_KEPT[:12], ("task",), ("kind",), ("model",))
+_PRESERVED_IN_FINDING: Final = (*_PRESERVED[:12], ("task",), ("kind",), ("model",))
 _HOST_KEYS: Final = frozenset({"host", "hostname", "nodename", "fqdn"})
 _USER_KEYS: Final = frozenset({"user", "username", "login"})
 _VARIABLES_KEY: Final = "variables"
 
-_MOST_NAMES: Final = 1000  # a record that names more was made to choke us
+_MOST_NAMES: Final = 1000  # a record with more is an attack
 _BOARD = re.compile(r"\b(?:GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
 _HOME_OWNER = re.compile(r"(?:/home/|/Users/|~)([A-Za-z_][\w.-]*)(?=/)")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrivateNames:
-    """What must not leave this machine, beside what the record itself tells of the machine it was measured on."""
+    """Private names of this machine; the record has those of the machine that it was measured on."""
 
     hosts: frozenset[str] = frozenset()
     users: frozenset[str] = frozenset()
@@ -76,7 +76,7 @@ class PrivateNames:
         folders = {os.environ.get("HOME", "")}
         try:
             entry = pwd.getpwuid(os.getuid())
-        except KeyError:  # a container may run as a number without a name
+        except KeyError:  # a container may run as a user id without a name
             pass
         else:
             users.add(entry.pw_name)
@@ -87,25 +87,25 @@ class PrivateNames:
 
 
 def redact_record(record: Record, names: PrivateNames) -> Record:
-    """A copy in which placeholders stand for hosts, users and paths; it passes the same checks under the same id."""
-    return codec.as_record(_redacted(record.to_json(), names, _KEPT_TREE))
+    """Return a copy with placeholders for hosts, users and paths; it passes the same checks under the same id."""
+    return codec.as_record(_redacted(record.to_json(), names, _PRESERVED_TREE))
 
 
 def redact_finding(finding: Finding, names: PrivateNames) -> Finding:
-    """The same of what else was found out about a job."""
-    return codec.as_finding(_redacted(finding.to_json(), names, _tree(_KEPT_OF_FINDING)))
+    """Do the same for a finding."""
+    return codec.as_finding(_redacted(finding.to_json(), names, _tree(_PRESERVED_IN_FINDING)))
 
 
-def _redacted(content: dict[str, Json], names: PrivateNames, kept: _Kept) -> dict[str, Json]:
+def _redacted(content: dict[str, Json], names: PrivateNames, preserved: _Preserved) -> dict[str, Json]:
     workload = content.get("workload")
     source = str(workload.get("source", "zoo")) if isinstance(workload, dict) else "zoo"
     replace = _Replacer(
-        hosts=names.hosts | _told(content["environment"], _HOST_KEYS),
-        users=names.users | _told(content["environment"], _USER_KEYS) | _home_owners(content),
+        hosts=names.hosts | _texts_under(content["environment"], _HOST_KEYS),
+        users=names.users | _texts_under(content["environment"], _USER_KEYS) | _home_owners(content),
         folders=names.folders | _model_path(source),
     )
     cleaned: dict[str, Json] = {
-        key: _cleaned(item, _below(kept, key), replace.in_argument if key == "command" else replace.in_text)
+        key: _cleaned(item, _below(preserved, key), replace.in_argument if key == "command" else replace.in_text)
         for key, item in content.items()
     }
     if isinstance(workload := cleaned.get("workload"), dict) and source != "zoo":
@@ -114,7 +114,7 @@ def _redacted(content: dict[str, Json], names: PrivateNames, kept: _Kept) -> dic
 
 
 def _model_path(source: str) -> frozenset[str]:
-    """The model's file as it was given: a relative path, or one with spaces, is recognized only by knowing it."""
+    """Return the model's file as given: a relative path, or one with spaces, cannot be recognized in text."""
     return frozenset() if source == "zoo" else frozenset({source, source.rpartition(":")[0]})
 
 
@@ -129,68 +129,68 @@ def _texts(value: Json) -> Iterator[str]:
             yield from _texts(item)
 
 
-def _told(value: Json, keys: frozenset[str]) -> frozenset[str]:
-    """The texts that stand under one of these keys, at any depth."""
+def _texts_under(value: Json, keys: frozenset[str]) -> frozenset[str]:
+    """Return the texts under one of these keys, at any depth."""
     found: set[str] = set()
     if isinstance(value, dict):
         for key, item in value.items():
             if isinstance(item, str) and key.lower() in keys:
                 found.add(item)
-            found |= _told(item, keys)
+            found |= _texts_under(item, keys)
     elif isinstance(value, list):
         for item in value:
-            found |= _told(item, keys)
+            found |= _texts_under(item, keys)
     return frozenset(found)
 
 
 def _home_owners(content: Mapping[str, Json]) -> frozenset[str]:
-    """Users whose home folders it names; they may be named elsewhere in it too."""
+    """Return the users whose home folders it contains; their names may occur elsewhere too."""
     texts = _texts([value for key, value in content.items() if key != "samples"])
     return frozenset(owner for text in texts for owner in _HOME_OWNER.findall(text))
 
 
-def _cleaned(value: Json, kept: _Kept, replace: Callable[[str], str]) -> Json:
-    """The value with every text in it replaced, but for what stands at a place that is kept."""
-    if kept is True:
+def _cleaned(value: Json, preserved: _Preserved, replace: Callable[[str], str]) -> Json:
+    """Replace every text in the value, except at preserved places."""
+    if preserved is True:
         return value
     if isinstance(value, str):
         return replace(value)
     if isinstance(value, dict):
         items = _without_unknown_variables(value)
-        return {key: _cleaned(item, _below(kept, key), replace) for key, item in items.items()}
+        return {key: _cleaned(item, _below(preserved, key), replace) for key, item in items.items()}
     if isinstance(value, list):
-        below = _below(kept, "*")
+        below = _below(preserved, "*")
         return [_cleaned(item, below, replace) for item in value]
     return value
 
 
 def _without_unknown_variables(items: dict[str, Json]) -> dict[str, Json]:
-    """At whatever depth they stand: a finding tells the environment of each of its parts."""
+    """Remove them at any depth: a finding has the environment of each of its parts."""
     variables = items.get(_VARIABLES_KEY)
     if not isinstance(variables, dict) or "absent" in variables:
         return items
     return {**items, _VARIABLES_KEY: publishable(variables)}
 
 
-def _tree(places: Iterable[tuple[str, ...]]) -> _Kept:
-    """Places that share their beginning under one key, so that a walk over a record looks at each step once."""
+def _tree(places: Iterable[tuple[str, ...]]) -> _Preserved:
+    """Turn places into a tree, so that a walk over a record visits each level once."""
     below: dict[str, list[tuple[str, ...]]] = {}
     for first, *rest in places:
         below.setdefault(first, []).append(tuple(rest))
     return {key: True if () in rests else _tree(rests) for key, rests in below.items()}
 
 
-def _below(kept: _Kept, key: str) -> _Kept:
-    if not kept or kept is True:
-        return kept
-    return kept.get(key) or kept.get("*") or {}
+def _below(preserved: _Preserved, key: str) -> _Preserved:
+    if not preserved or preserved is True:
+        return preserved
+    return preserved.get(key) or preserved.get("*") or {}
 
 
-_KEPT_TREE: Final = _tree(_KEPT)
+_PRESERVED_TREE: Final = _tree(_PRESERVED)
 
 
 class _Replacer:
-    """Puts placeholders for one record's names."""
+    """Replaces one record's names by placeholders."""
 
     def __init__(self, *, hosts: frozenset[str], users: frozenset[str], folders: frozenset[str]) -> None:
         short_hosts = {host.partition(".")[0] for host in hosts}
@@ -202,7 +202,7 @@ class _Replacer:
         return self.in_text(without_argument_path(without_secrets(text)))
 
     def in_text(self, text: str) -> str:
-        text = without_secrets(text)  # before paths, which may cut a secret in two
+        text = without_secrets(text)  # before paths, since redacting a path may split a secret
         text = without_quoted_paths(text)
         text = self._folders.sub(PATH, text)
         text = without_bare_paths(text)
@@ -212,11 +212,11 @@ class _Replacer:
 
 
 def _any_of(names: Iterable[str]) -> str:
-    """A pattern for any of the names, the longest first; for nothing when there are none."""
+    """Return a pattern for any of the names, the longest first; it matches nothing if there are none."""
     known = sorted((name for name in names if name), key=len, reverse=True)[:_MOST_NAMES]
     return f"(?:{'|'.join(map(re.escape, known))})" if known else "(?!)"
 
 
 def _words(names: Iterable[str], *, tail: str = "") -> re.Pattern[str]:
-    """Any of the names as a whole word, but never inside a placeholder."""
+    """Return a pattern for any of the names as a whole word, but not inside a placeholder."""
     return re.compile(rf"(?<![\w<]){_any_of(names)}{tail}(?!\w)", re.IGNORECASE)

@@ -1,4 +1,4 @@
-"""What msgspec has against a file, in our own words: the place, what must stand there, and the nearest name we know."""
+"""Rewrites msgspec's errors about a file: the place, the expected value, and the nearest known name."""
 
 from __future__ import annotations
 
@@ -35,8 +35,9 @@ _PATTERNS: Final = {
 }
 
 
-def in_our_words(error: msgspec.ValidationError, content: object, kind: Any, *, whole: str = "") -> str:
-    """As in `published.bound: must be one of about, over, not 'ovr'`. `kind`: what `content` should be; `whole`: its name.
+def rewritten(error: msgspec.ValidationError, content: object, kind: Any, *, whole: str = "") -> str:
+    """Return a message such as `published.bound: must be one of about, over, not 'ovr'`. `kind`: the type that `content`
+    should have; `whole`: its name.
 
     msgspec's message ends with its place, once for each of our own types on the way to it, the innermost first.
     """
@@ -50,11 +51,11 @@ def in_our_words(error: msgspec.ValidationError, content: object, kind: Any, *, 
     if name:
         return f"{_where([*steps, name[1]])}: is not a known key; {nearest(name[1], _keys(kind, steps))}"
     where = _where(steps) or whole
-    told = _told(what, shown(_at(content, steps)), _hint(kind, steps))
-    return f"{where}: {told}" if where else told
+    message = _message(what, shown(_at(content, steps)), _hint(kind, steps))
+    return f"{where}: {message}" if where else message
 
 
-def _told(what: str, value: str, hint: Any) -> str:
+def _message(what: str, value: str, hint: Any) -> str:
     if what.startswith("Invalid enum value"):
         return f"must be one of {', '.join(map(str, _choices(hint)))}, not {value}"
     expected = _EXPECTED.match(what)
@@ -65,7 +66,7 @@ def _expected(match: re.Match[str]) -> str:
     kind, more = match[1].removesuffix(" | null"), match[2]
     words = _WORDS.get(kind, kind)
     if "regex" in more:
-        return next((told for pattern, told in _PATTERNS.items() if pattern in more), words)
+        return next((text for pattern, text in _PATTERNS.items() if pattern in more), words)
     if kind == "str" and "length" in more:
         return "text that is not empty"
     least = re.search(r">= (\d+)", more)
@@ -73,7 +74,7 @@ def _expected(match: re.Match[str]) -> str:
 
 
 def _hint(kind: Any, steps: list[str | int]) -> Any:
-    """The type of what stands at a place, as its field declares it; positions and keys of tables lead no further."""
+    """Return the declared type at a place; the search stops at positions and keys of tables."""
     hint = kind
     for step in steps:
         struct = _struct(hint)
@@ -84,7 +85,7 @@ def _hint(kind: Any, steps: list[str | int]) -> Any:
 
 
 def _struct(hint: Any) -> type[msgspec.Struct] | None:
-    """The first of our types in a declaration."""
+    """Return the first of our types in a declaration."""
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
         return hint
     return next((found for part in get_args(hint) if (found := _struct(part)) is not None), None)
@@ -96,7 +97,7 @@ def _keys(kind: Any, steps: list[str | int]) -> tuple[str, ...]:
 
 
 def _choices(hint: Any) -> tuple[str | int, ...]:
-    """The closed list in a declaration."""
+    """Return the closed list in a declaration."""
     if get_origin(hint) is Literal:
         return get_args(hint)
     return next((found for part in get_args(hint) if (found := _choices(part))), ())

@@ -1,4 +1,4 @@
-"""Whether frameworks compute the same: how far each is from the float64 reference, and how far it may be."""
+"""Sameness of frameworks: the distance of each from the float64 reference, and its tolerance."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from deepstone.results.parts import Count, Number, OrAbsent, Part, Positive
 
 
 class Distance(Part, frozen=True, kw_only=True, rename={"error": "relative_error"}):
-    """One array of one layer against the reference. `error` is absent where the array cannot be compared."""
+    """One array of one layer against the reference. `error` is absent if the array cannot be compared."""
 
     layer: str
     what: str
@@ -23,7 +23,7 @@ class Distance(Part, frozen=True, kw_only=True, rename={"error": "relative_error
 
     @property
     def relative_error(self) -> float:
-        """Infinite where it is absent."""
+        """Return infinity if it is absent."""
         return math.inf if isinstance(self.error, Absent) else self.error
 
     @property
@@ -39,11 +39,11 @@ class Distance(Part, frozen=True, kw_only=True, rename={"error": "relative_error
 
 
 class LayersChecked(Part, frozen=True, kw_only=True):
-    """How one framework did over all layers. `worst`: of all arrays of all layers, by its share of what is allowed.
-    `first_disagreement`: in the disagreeing layer nearest to the network's input. `failure`: why it was not finished."""
+    """The result of one framework over all layers. `worst`: of all arrays of all layers, relative to its tolerance.
+    `first_disagreement`: in the disagreeing layer nearest to the network's input. `failure`: why it did not finish."""
 
     ok: bool
-    precision: str  # in which it ran
+    precision: str  # of the run
     checked: Count  # layers
     worst: OrAbsent[Distance]
     first_disagreement: OrAbsent[Distance]
@@ -54,7 +54,7 @@ class LayersChecked(Part, frozen=True, kw_only=True):
         return not self.failure and isinstance(self.first_disagreement, Absent) and self.checked > 0
 
     def why_not(self) -> str:
-        """One clause about what is wrong."""
+        """Describe the disagreement in one clause."""
         if self.failure:
             return self.failure
         first = self.first_disagreement
@@ -62,8 +62,8 @@ class LayersChecked(Part, frozen=True, kw_only=True):
 
 
 class Comparable(LayersChecked, frozen=True, kw_only=True):
-    """Whether speeds may be compared: every layer, and one whole step as it is measured. `seeds`: with which the whole
-    step was tried; one within its bound is enough."""
+    """Whether speeds may be compared: every layer, and one whole step as measured. `seeds`: those tried for the whole
+    step; one within its bound is enough."""
 
     whole_step: OrAbsent[Distance]
     seeds: Positive
@@ -75,7 +75,7 @@ class Comparable(LayersChecked, frozen=True, kw_only=True):
 
 
 class SidesChecked(Part, frozen=True, kw_only=True):
-    """Of the two sides of a comparison."""
+    """The checks of the two sides of a comparison."""
 
     ok: bool
     a: Comparable
@@ -125,7 +125,7 @@ class SchemeSameness(Part, frozen=True, kw_only=True):
 
 
 class AllSidesChecked(Part, frozen=True, kw_only=True):
-    """Of more than two."""
+    """The checks of more than two sides."""
 
     ok: bool
     sides: list[Comparable]

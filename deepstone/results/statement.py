@@ -1,4 +1,4 @@
-"""One plain sentence about what was measured, with everything it rests on."""
+"""One plain sentence about the measurements, with its evidence."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ NO_RATIO: Final = Absent("the sentence is not about one ratio")
 
 
 class Statement(Part, frozen=True, kw_only=True):
-    """`rank`: the higher, the more it matters to a reader. `how`: what its interval means. `advice`: what to do about it,
-    where that is the first thing to say."""
+    """`rank`: higher is more important. `how`: the meaning of its interval. `advice`: what to do, if that comes first."""
 
     text: str
     runs: list[str]

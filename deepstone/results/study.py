@@ -1,4 +1,4 @@
-"""The state of a study: the status of every task and the runs that came of it.
+"""The state of a study: the status of every task and its runs.
 
 waiting ──▶ done | failed            measured; a run or finding is named
         ──▶ pruned                   it cannot succeed, and `why` says so
@@ -20,7 +20,7 @@ NOT_FINISHED: Final = Absent("not finished")
 
 
 class StudyTask(Part, frozen=True, kw_only=True, forbid_unknown_fields=False, omit_defaults=False):
-    """`runs`: ids of the run or finding that settled it. `changed`: what differs from the base of its sweep."""
+    """`runs`: ids of the run or finding that settled it. `changed`: values that differ from the base of its sweep."""
 
     id: str = ""
     kind: str = "run"
@@ -40,9 +40,9 @@ class StudyTask(Part, frozen=True, kw_only=True, forbid_unknown_fields=False, om
 
 
 class StudyState(Part, frozen=True, kw_only=True, forbid_unknown_fields=False, omit_defaults=False):
-    """`base`: the first setup of the study. `figures`: as the study asks for them. `sameness`: by network and
-    framework, whether it computes what the graph says. `addable`: frameworks that the study would measure too, were
-    they installed."""
+    """`base`: the first setup of the study. `figures`: as in the study file. `sameness`: by network and framework,
+    whether it computes what the graph defines. `addable`: frameworks that the study would also measure if they were
+    installed."""
 
     schema: Literal[1] = 1
     kind: Literal["study"] = "study"

@@ -1,7 +1,7 @@
-"""Which environment variables may leave the house with a record, and which texts hold a secret.
+"""Which environment variables an exported record may contain, and which texts contain a secret.
 
-A prefix is not enough: `NVIDIA_API_KEY` and `PYTORCH_X` begin like the variables that steer a framework. So whole
-names are listed, and a name that speaks of a secret is not recorded at all, listed or not.
+A prefix is not enough: `NVIDIA_API_KEY` and `PYTORCH_X` start like variables that configure a framework. So full names
+are listed, and a variable whose name suggests a secret is never recorded, listed or not.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ T = TypeVar("T")
 
 _SECRET_WORD = re.compile("key|token|secret|pass", re.IGNORECASE)
 
-# NAME=value, --name=value, and "name": value as programs print their settings. Compilers have passes, which are none.
+# NAME=value, --name=value, and "name": value as programs print their settings. The passes of compilers are no secrets.
 _VALUE: Final = r"""(?:"(?:\\.|[^"\\\n])*"?|'(?:\\.|[^'\\\n])*'?)?\S*"""
 _ASSIGNED = re.compile(
     r"""((?:key|token|secret|pass(?!es\b))[\w.-]{0,100}(?:["']?[ \t]*=(?!=)[ \t]*|["'][ \t]*:[ \t]*))""" + _VALUE,
     re.IGNORECASE,
 )
-# token: value. A KeyError assigns nothing: its name goes on after the word.
+# token: value. "KeyError: …" is not an assignment: the name continues after the word.
 _TOLD = re.compile(rf"((?:key|token|secret|passw(?:or)?d|passphrase):[ \t]*){_VALUE}", re.IGNORECASE)
 _BEARER = re.compile(r"\b(bearer[ \t]+)[\w.~+/=-]{8,}", re.IGNORECASE)
 _CREDENTIALS = re.compile(r"(?<=://)[^\s/]+@")
 
-# Every variable here changes what a framework, its libraries or its interpreter do, or says what a container brings.
+# Every variable here configures a framework, its libraries or its interpreter, or describes a container.
 KNOWN_VARIABLES: Final = frozenset(
     """
     OMP_NUM_THREADS OMP_THREAD_LIMIT OMP_DYNAMIC OMP_NESTED OMP_MAX_ACTIVE_LEVELS OMP_PROC_BIND OMP_PLACES
@@ -135,17 +135,17 @@ KNOWN_VARIABLES: Final = frozenset(
 
 
 def names_secret(name: str) -> bool:
-    """Whether a variable of this name may hold a secret; such a one is not recorded at all."""
+    """Whether a variable of this name may contain a secret; such a variable is never recorded."""
     return _SECRET_WORD.search(name) is not None
 
 
 def publishable(variables: Mapping[str, T]) -> dict[str, T]:
-    """Those that may leave the house: known by their whole name."""
+    """Return the variables that may be exported: those listed by full name."""
     return {name: value for name, value in variables.items() if name in KNOWN_VARIABLES and not names_secret(name)}
 
 
 def without_secrets(text: str) -> str:
-    """The text with a placeholder for what it assigns to a name that speaks of a secret, and for passwords in URLs."""
+    """Replace values that the text assigns to names that suggest a secret, and passwords in URLs."""
     text = _CREDENTIALS.sub("", text)
     text = _ASSIGNED.sub(rf"\1{SECRET}", text)
     text = _TOLD.sub(rf"\1{SECRET}", text)

@@ -1,6 +1,6 @@
-"""A run as people and tables see it: every field listed once, with its column, its label, its value and its words.
+"""The fields of a run for people and tables: each listed once, with its column, label, value and text.
 
-The terminal, the CSV, data frames and the page of a report choose from this list; none has one of its own.
+The terminal, the CSV, data frames and the report page all use this list.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from deepstone.setups.axes import AXES
 from deepstone.units import bytes_, count, digits, percent, seconds
 
 Cell: TypeAlias = str | int | float | bool
-Told: TypeAlias = "Cell | Part | Absent | Sequence[Told] | Mapping[str, Told] | None"
+Content: TypeAlias = "Cell | Part | Absent | Sequence[Content] | Mapping[str, Content] | None"
 
 _MACHINE_PART: Final = 12
 _STARTUP: Final = ("import_s", "build_s", "first_step_s")
@@ -34,24 +34,24 @@ _READ_BACK: Final = {"observed": "", "set": "*"}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Field:
-    """What is told of a run under one name. A value with parts has a column `name_part` for each of them; one for
-    people alone (`columns` is None) has none. `words` is empty where there is nothing to tell."""
+    """One field of a run. A value with parts has a column `name_part` for each of them; if `columns` is None, it has no
+    column. `words` is empty if there is no value."""
 
     name: str
     label: str
     words: Callable[[Record], str]
-    columns: Callable[[Record], Told] | None
+    columns: Callable[[Record], Content] | None
 
 
 def _field(
-    name: str, label: str, value: Callable[[Record], Told] | None, words: Callable[[Record], str] | None = None
+    name: str, label: str, value: Callable[[Record], Content] | None, words: Callable[[Record], str] | None = None
 ) -> Field:
     return Field(name=name, label=label, columns=value, words=words or (lambda record: _word(value, record)))
 
 
-def _word(value: Callable[[Record], Told] | None, record: Record) -> str:
-    told = value(record) if value else None
-    return "" if told is None or isinstance(told, Absent) else str(told)
+def _word(value: Callable[[Record], Content] | None, record: Record) -> str:
+    content = value(record) if value else None
+    return "" if content is None or isinstance(content, Absent) else str(content)
 
 
 def label(name: str) -> str:
@@ -59,12 +59,12 @@ def label(name: str) -> str:
 
 
 def words(record: Record, name: str) -> str:
-    """A field as people read it; empty where there is nothing to tell."""
+    """Return a field as text; empty if there is no value."""
     return FIELDS[name].words(record)
 
 
 def flat(record: Record) -> dict[str, Cell]:
-    """The columns of a run in the order in which a reader wants them; raw samples stay in the JSON."""
+    """Return the columns of a run, the most important first; raw samples stay in the JSON."""
     cells: dict[str, Cell] = {}
     for field in FIELDS.values():
         if field.columns is not None:
@@ -72,8 +72,8 @@ def flat(record: Record) -> dict[str, Cell]:
     return cells
 
 
-def _under(prefix: str, value: Told) -> dict[str, Cell]:
-    """The single values below a name, named by the way to them; lists and what is absent have no column."""
+def _under(prefix: str, value: Content) -> dict[str, Cell]:
+    """Return the single values below a name, named by their path; lists and absent values have no column."""
     if isinstance(value, Quantity) and not value.has_interval:
         return _under(prefix, {"median": value.median, "n": value.n})
     if isinstance(value, Part):
@@ -91,7 +91,7 @@ def counted(number: int, thing: str, plural: str = "") -> str:
 
 
 def setup_words(setup: Setup | None, *axes: str) -> str:
-    """As in "torch 2.11.0 on cpu (fp32, nchw, onednn)": where it ran, and how these axes came out."""
+    """Format as "torch 2.11.0 on cpu (fp32, nchw, onednn)": framework, device, and the effective values of `axes`."""
     if setup is None:
         return ""
     done = setup.effective
@@ -101,7 +101,7 @@ def setup_words(setup: Setup | None, *axes: str) -> str:
 
 
 def headline(record: Record) -> str:
-    """As in "resnet50 · batch 256 · train · torch 2.11.0 on gpu:0 (tf32, nhwc, cudnn)"."""
+    """Format as "resnet50 · batch 256 · train · torch 2.11.0 on gpu:0 (tf32, nhwc, cudnn)"."""
     workload, setup = record.workload, record.setup
     on_host = ("threads", "isa") if setup.value("device") == "cpu" else ()
     if {"framework", "device"} <= set(setup.effective):
@@ -120,11 +120,11 @@ def _axis_words(axis: str, value: str) -> str:
 
 
 def chosen_words(setup: Setup, *, but: frozenset[str] = frozenset()) -> list[str]:
-    """What was asked for beyond the defaults, as one would type it, without some axes."""
-    asked = setup.requested
-    ordered = [axis for axis in AXES if axis in asked] + [axis for axis in asked if axis not in AXES]
-    other = [axis for axis in ordered if axis not in but and (axis not in AXES or asked[axis] != AXES[axis].default)]
-    return [f"{axis}={asked[axis]}" for axis in other]
+    """Return the requested values that are not defaults, as AXIS=VALUE, without the axes `but`."""
+    requested = setup.requested
+    ordered = [axis for axis in AXES if axis in requested] + [axis for axis in requested if axis not in AXES]
+    other = [axis for axis in ordered if axis not in but and (axis not in AXES or requested[axis] != AXES[axis].default)]
+    return [f"{axis}={requested[axis]}" for axis in other]
 
 
 def _span(record: Record) -> str:
@@ -150,7 +150,7 @@ def _speed(record: Record) -> str:
 
 
 def _units(record: Record) -> str:
-    """The rate of what samples are made of, with its interval; empty where they are not made of something."""
+    """Return the rate of the units of samples, with its interval; empty if samples have no units."""
     summary = record.summary
     if isinstance(summary, Absent) or summary.units_per_s is None:
         return ""
@@ -158,7 +158,7 @@ def _units(record: Record) -> str:
 
 
 def _rate_of_units(record: Record) -> str:
-    """As in "12,800 tokens/s"."""
+    """Format as "12,800 tokens/s"."""
     summary = record.summary
     if isinstance(summary, Absent) or summary.units_per_s is None:
         return ""
@@ -175,21 +175,21 @@ def _samples(record: Record) -> str:
 
 
 def _phases_words(record: Record) -> str:
-    """The phases that were timed; why, where none was."""
+    """Return the timed phases, or why there are none."""
     if isinstance(record.phases, Absent):
         return record.phases.reason
     timed = [(name, time) for name, time in record.phases.items() if not isinstance(time, Absent)]
     return " · ".join(f"{name} {time.time_in_words()}" for name, time in timed)
 
 
-def _phase_words(told: Quantity | str) -> str:
-    return told if isinstance(told, str) else told.time_in_words()
+def _phase_words(phase: Quantity | str) -> str:
+    return phase if isinstance(phase, str) else phase.time_in_words()
 
 
 def _amounts(
     found: Mapping[str, float | Absent] | Absent, names: Sequence[str], unit: str, shown: Callable[[float], str]
 ) -> str:
-    """What is known of these, in this order."""
+    """Return the known ones of these, in this order."""
     values = [] if isinstance(found, Absent) else [(name, found.get(name)) for name in names]
     known = [(name.removesuffix(unit).replace("_", " "), value) for name, value in values]
     return " · ".join(f"{name} {shown(value)}" for name, value in known if isinstance(value, (int, float)))
@@ -216,7 +216,7 @@ def _energy_words(energy: Energy, things: str) -> str:
 
 
 def _flops(record: Record) -> str:
-    """Operations of a step and in a second, and how much of the fastest matrix product that is, where it is known."""
+    """Return the operations per step and per second, and the share of the fastest matrix product if it is known."""
     flops, summary, share = record.cost.flops, record.summary, record.share_of_peak
     if isinstance(flops, Absent) or isinstance(summary, Absent) or not summary.step_s.median:
         return ""
@@ -226,18 +226,18 @@ def _flops(record: Record) -> str:
 
 
 def _in_effect(record: Record) -> str:
-    """Every axis as it was in effect; a star marks what was set and could not be read back."""
+    """Return the effective value of every axis; a star marks values that were set but not read back."""
     effects = record.setup.effective.items()
     return " ".join(f"{axis}={effect.value}{_READ_BACK[effect.source]}" for axis, effect in effects)
 
 
 def _versions(record: Record) -> str:
-    """Neither host nor user."""
+    """Return the versions, without host and user."""
     environment = record.environment
     facts = () if isinstance(environment.framework, Absent) else environment.framework.items()
-    told = {key: str(value) for key, value in facts if isinstance(value, str | int | float)}
-    name = " ".join(told[key] for key in ("name", "version") if key in told)
-    versions = [f"{key} {told[key]}" for key in _VERSIONS if key in told]
+    known = {key: str(value) for key, value in facts if isinstance(value, str | int | float)}
+    name = " ".join(known[key] for key in ("name", "version") if key in known)
+    versions = [f"{key} {known[key]}" for key in _VERSIONS if key in known]
     own = f"deepstone {environment.deepstone}" if isinstance(environment.deepstone, str) else ""
     return ", ".join(word for word in (name, *versions, own) if word)
 
@@ -255,15 +255,15 @@ def _part(
 ) -> Field:
     """A field of a part of the record, such as its summary, which may be absent."""
 
-    def value(record: Record) -> Told:
+    def value(record: Record) -> Content:
         found = whole(record)
         return found if isinstance(found, Absent) else getattr(found, key)
 
-    def told(record: Record) -> str:
+    def text(record: Record) -> str:
         found = value(record)
         return "" if isinstance(found, Absent) else shown(found)
 
-    return _field(name, label, value, told)
+    return _field(name, label, value, text)
 
 
 def _summary(record: Record) -> Summary | Absent:
@@ -351,11 +351,11 @@ FIELDS: Final[Mapping[str, Field]] = {
         _field("doubts", "doubts", lambda record: " ".join(doubt.code for doubt in record.doubts)),
         _field("warmup_steps", "steps of warm-up", lambda record: record.samples.warmup_steps),
         _field("launches", "launches", lambda record: len(record.samples.launches)),
-        # The machine by the beginning of its hash, which tells machines apart, and by names, which may not.
+        # The machine by a prefix of its hash, which is unique, and by names, which may not be.
         _field("machine", "machine", lambda record: record.identity.machine_sha[:_MACHINE_PART]),
         _field("cpu", "CPU", lambda record: record.environment.cpu_model or None),
-        _field("gpu", "GPU", lambda record: record.environment.told("gpu") or None),
-        _field("framework_version", "version", lambda record: record.environment.told("version") or None),
+        _field("gpu", "GPU", lambda record: record.environment.framework_text("gpu") or None),
+        _field("framework_version", "version", lambda record: record.environment.framework_text("version") or None),
         _field("deepstone", "deepstone", lambda record: record.environment.deepstone or None),
         _field("environment", "environment", None, _versions),
         _field("source", "source", lambda record: record.workload.source),

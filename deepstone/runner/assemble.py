@@ -1,4 +1,4 @@
-"""From what launches gave to the record that is kept."""
+"""Builds the record of a run from its launches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import deepstone
 from deepstone.absent import Absent
 from deepstone.environments.cookbook import year_of
 from deepstone.hardware.reach import reach
-from deepstone.launchers.local import telling
+from deepstone.launchers.local import recorded_variables
 from deepstone.measure import doubts
 from deepstone.measure.doubts import derived_doubts
 from deepstone.measure.effort import Effort
@@ -72,8 +72,8 @@ def draft(
     failure: JobFailed | None = None,
     comparison: Comparison | None = None,
 ) -> Draft:
-    """The record, but for the id that the store gives it. InternalError when our own code fails at it: then what was
-    measured is saved in a file."""
+    """Build the record without its id, which the store assigns. If our own code fails, save the measurements in a file
+    and raise InternalError."""
     try:
         return _draft(job, launches, started_at, effort, failure, comparison)
     except Exception as error:
@@ -121,7 +121,7 @@ def _draft(
 
 
 def _training(launches: Sequence[Launched]) -> Training | Absent:
-    """Of the first launch: the others do the same."""
+    """Return the evidence of the first launch; the others do the same training."""
     evidence = next((launched.evidence for launched in launches if launched.evidence is not None), None)
     return Absent("the run ended before it was looked at") if evidence is None else evidence.training
 
@@ -198,7 +198,7 @@ def _summary(job: Job, launches: Sequence[Launched], step: Quantity) -> Summary:
 
 
 def _phase_s(launches: Sequence[Launched]) -> dict[str, Quantity]:
-    """Of each phase that was timed, over all launches."""
+    """Return the time of each timed phase over all launches."""
     found: dict[str, list[Quantity]] = {}
     for launched in launches:
         for name, quantity in launched.phase_s.items():
@@ -224,7 +224,7 @@ def _why_no_phase(job: Job, name: str) -> Absent:
 
 
 def _startup(launches: Sequence[Launched]) -> dict[str, float | Absent]:
-    """The median over launches."""
+    """Return the median of each startup time over launches."""
     hellos = [launched.hello for launched in launches if launched.hello is not None]
     prepared = [launched.prepared for launched in launches if launched.prepared is not None]
     found = {
@@ -236,19 +236,19 @@ def _startup(launches: Sequence[Launched]) -> dict[str, float | Absent]:
 
 
 def _memory(job: Job, launches: Sequence[Launched]) -> dict[str, int | Absent]:
-    """The most of any launch."""
+    """Return the largest value of any launch."""
     late = Absent("the run ended before memory was read")
     measured: dict[str, int | Absent] = dict.fromkeys(_MEMORY, late)
     for launched in launches:
-        for name, told in launched.memory.items():
+        for name, found in launched.memory.items():
             known = measured.get(name, late)
-            if isinstance(known, Absent) or (not isinstance(told, Absent) and told > known):
-                measured[name] = told
+            if isinstance(known, Absent) or (not isinstance(found, Absent) and found > known):
+                measured[name] = found
     return {**measured, "analytic_bytes": job.need_bytes}
 
 
 def _energy(last: Launched, launches: Sequence[Launched]) -> Energy | Absent:
-    """Over the windows of all launches that had one; else why the last had none."""
+    """Return the energy over all windows; if there are none, the reason from the last launch."""
     windows = [launched.energy for launched in launches if not isinstance(launched.energy, Absent)]
     if windows:
         return energy_of_all(windows)
@@ -256,7 +256,7 @@ def _energy(last: Launched, launches: Sequence[Launched]) -> Energy | Absent:
 
 
 def _share_of_peak(job: Job, launched: Launched, step: Quantity | None) -> ShareOfPeak | Absent:
-    """FLOP/s reached over those of the best matrix product in the precision of the step."""
+    """Return the FLOP/s of the step over those of the fastest matrix product in the same precision."""
     if step is None or launched.prepared is None:
         return Absent("nothing was measured to the end")
     flops = job.flops
@@ -279,12 +279,12 @@ def _share_of_peak(job: Job, launched: Launched, step: Quantity | None) -> Share
 
 
 def setup_of(job: Job, launched: Launched) -> Setup:
-    """What was asked for, and what was in effect as far as is known."""
+    """Return the requested setup and the effective one, as far as it is known."""
     return Setup(requested=job.request, effects={} if launched.prepared is None else launched.prepared.effective)
 
 
 def environment_of(job: Job, launched: Launched) -> Environment:
-    """Where it ran and with what."""
+    """Return the machine, the framework and the variables of a launch."""
     variables = variables_of(job)
     framework: dict[str, Json] = dict(job.environment.lock)
     if launched.hello is not None:
@@ -293,14 +293,14 @@ def environment_of(job: Job, launched: Launched) -> Environment:
         machine=job.machine.description,
         framework=framework,
         details={} if launched.prepared is None else launched.prepared.details,
-        variables={name: storable(value) for name, value in telling(variables).items()},
+        variables={name: storable(value) for name, value in recorded_variables(variables).items()},
         year=year_of(job.environment),
         deepstone=deepstone.__version__,
     )
 
 
 def bare_finding(kind: str, job: Job, content: Content) -> Finding:
-    """With what every finding of a job tells."""
+    """Build a finding with the fields that every finding of a job has."""
     command = [storable(word) for word in job.command]
     return Finding(schema=SCHEMA, kind=kind, model=job.model.name, command=command, content=content)
 
@@ -345,7 +345,7 @@ def _doubts(job: Job, launches: Sequence[Launched], step: Quantity, effort: Effo
 
 
 def _above_reach(job: Job, launched: Launched, step: Quantity) -> Doubt | None:
-    """Where no peak is measured: against what the hardware can reach."""
+    """Check the speed against the theoretical limit of the hardware, for devices without a measured peak."""
     if isinstance(job.flops, Absent) or launched.prepared is None:
         return None
     precision = product_precision(launched.prepared.value("precision"))
@@ -357,7 +357,7 @@ def _above_reach(job: Job, launched: Launched, step: Quantity) -> Doubt | None:
 
 
 def _once_each(found: Sequence[Doubt]) -> list[Doubt]:
-    """One doubt of each kind, the first: several launches would repeat it."""
+    """Keep the first doubt of each code: several launches repeat it."""
     first: dict[str, Doubt] = {}
     for doubt in found:
         first.setdefault(doubt.code, doubt)

@@ -1,8 +1,8 @@
-"""The search for the largest batch that fits: predicted from what small batches took, then tried, then bracketed.
+"""Searches for the largest batch that fits: predict it from the peaks of small batches, try it, then bracket it.
 
 small batches ─▶ line through their peaks ─▶ try where it meets the limit ─▶ try one more
                         ▲                               │ wrong: the new point
-                        └───────────────────────────────┘ mends the line
+                        └───────────────────────────────┘ corrects the line
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from deepstone.results.memory import LargestBatch, TriedBatch
 NOT_TRIED = "not tried"
 
 
-Attempt = Callable[[int, float], TriedBatch]  # a batch, and the peak that is expected of it
+Attempt = Callable[[int, float], TriedBatch]  # arguments: a batch and its expected peak
 
 
 def largest_batch(
@@ -29,10 +29,10 @@ def largest_batch(
     resolution: float = 0.0,
     most_tries: int = 12,
 ) -> LargestBatch:
-    """`first`: batches tried before, one of them with a known peak; `sample_bytes`: the analytic need of a sample.
+    """`first`: batches already tried, one of them with a known peak. `sample_bytes`: the analytic need of a sample.
 
-    It ends when one batch fits and the next larger one does not; `resolution` says how much larger that one may be, as
-    a share, where the same batch does not have the same peak twice.
+    The search ends when one batch fits and the next larger one does not. `resolution` is the allowed gap between the
+    two, as a share, for devices on which the peak of one batch varies.
     """
     tried = list(first)
     predicted = min(most, max(1, _where_line_meets(tried, limit_bytes, sample_bytes)))
@@ -43,7 +43,7 @@ def largest_batch(
         if failing - fitting <= finest:
             break
         batch, middle = _where_line_meets(tried, limit_bytes, sample_bytes), (fitting + failing) // 2
-        if not fitting < batch < failing:  # the line says it is found, or it misleads: ever larger strides from the end
+        if not fitting < batch < failing:  # the line gives no new batch: take ever larger strides from the end
             stride = finest << doublings
             batch = min(fitting + stride, middle) if batch <= fitting else max(failing - stride, middle)
             doublings += 1
@@ -61,18 +61,18 @@ def largest_batch(
 
 
 def _bracket(tried: Sequence[TriedBatch], most: int) -> tuple[int, int]:
-    """The largest batch that fits and the smallest that does not."""
+    """Return the largest batch that fits and the smallest that does not."""
     failing = min((each.batch for each in tried if not each.fits), default=most + 1)
     return max((each.batch for each in tried if each.fits and each.batch < failing), default=0), failing
 
 
 def _line(tried: Sequence[TriedBatch], sample_bytes: int, near_bytes: float) -> tuple[float, float]:
-    """Slope and level of the line through the two known peaks nearest to a size."""
+    """Return slope and intercept of the line through the two known peaks nearest to a size."""
     points = {each.batch: each.peak_bytes for each in tried if not isinstance(each.peak_bytes, Absent)}
     nearest = sorted(points, key=lambda batch: (abs(points[batch] - near_bytes), batch))[:2]
     low, high = min(nearest), max(nearest)
     slope = (points[high] - points[low]) / (high - low) if high > low else 0.0
-    # Two small batches may differ by less than what the process took while it was built.
+    # The peaks of two small batches may differ by less than the process allocated during the build.
     slope = slope if slope > sample_bytes / 2 else max(float(sample_bytes), 1.0)
     return slope, points[high] - slope * high
 

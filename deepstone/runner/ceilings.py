@@ -1,7 +1,7 @@
-"""Measures what a device can do at best, through a framework's worker: matrix products, memory copies, links.
+"""Measures the ceilings of a device through a framework's worker: matrix products, memory copies, links.
 
-Each is tried in several sizes, and the best median is the ceiling. What crashes a worker is noted, and the rest goes on
-in a fresh one.
+Each is tried in several sizes, and the best median is the ceiling. If a probe crashes its worker, that is recorded and
+the other probes continue in a fresh worker.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from deepstone.results.doubt import Doubt
 from deepstone.runner.assemble import now
 from deepstone.runner.conversation import Conversation, JobFailed, talking_to_worker
 from deepstone.runner.examine import probe_job
-from deepstone.runner.gpu_around import watching_gpu
+from deepstone.runner.gpu_around import gpu_use_around
 from deepstone.runner.job import Job, Machine
 from deepstone.runner.measurement import (
     SHORTEST_SAMPLE_CPU_S,
@@ -42,16 +42,16 @@ _MIB = 2**20
 _GPU_COPY_BYTES = (256 * _MIB, 1024 * _MIB, 2048 * _MIB)
 _LINK_BYTES = (64 * _MIB, 256 * _MIB)
 _LEAST_CPU_COPY_BYTES = 64 * _MIB
-_BEYOND_CACHE = 4  # a copy this many times as large as the largest cache is one of memory
+_BEYOND_CACHE = 4  # a copy this many times as large as the largest cache measures memory
 _ROUNDS = 5
 _BLOCK_S = 0.1
-_LONGEST_S = 0.5  # of one product; a larger size would tell little more
+_LONGEST_S = 0.5  # of one product; larger sizes add little information
 _TIMEOUT_S = 300.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Probe:
-    """One thing to measure: `kind` and `what` (a precision, or a peer's number), in these sizes."""
+    """One ceiling to measure: `kind` and `what` (a precision, or a peer's number), in these sizes."""
 
     kind: str
     what: str
@@ -65,7 +65,7 @@ class _Probe:
         return {"kind": self.kind, "bytes": size}
 
     def work(self, size: int) -> int:
-        """FLOPs of a product; of a copy the bytes read and those written; of a link the bytes sent."""
+        """Return the FLOPs of a product, the bytes a copy reads and writes, or the bytes a link sends."""
         return {"product": 2 * size**3, "copy": 2 * size, "link": size}[self.kind]
 
     def growth(self, size: int, following: int) -> float:
@@ -82,7 +82,7 @@ class _Measured:
 def measure_ceilings(
     environment: Environment, machine: Machine, device: str, on_progress: OnProgress = no_progress
 ) -> Ceiling:
-    """An entry of `doctor --peaks`; with no more than `absent` where the framework does not run on the device."""
+    """Return an entry of `doctor --peaks`; it has only `absent` if the framework does not run on the device."""
     job = probe_job(environment, machine, {"framework": environment.framework, "device": device})
     probes = _probes(machine, device)
     try:
@@ -105,7 +105,7 @@ def _probes(machine: Machine, device: str) -> list[_Probe]:
 
 
 def _cpu_copies(machine: Machine) -> tuple[int, ...]:
-    """Sizes that no cache holds, and of which two fit into memory easily."""
+    """Return sizes that exceed every cache and of which two fit easily into memory."""
     caches, memory_bytes = machine.cpu.caches, machine.description.memory_bytes
     largest = max((cache.bytes for cache in caches), default=0) if isinstance(caches, list) else 0
     least = max(_LEAST_CPU_COPY_BYTES, _BEYOND_CACHE * largest)
@@ -114,11 +114,11 @@ def _cpu_copies(machine: Machine) -> tuple[int, ...]:
 
 
 def _measure(job: Job, probes: Sequence[_Probe], on_progress: OnProgress) -> _Measured:
-    """In one worker, and after a crash in a further one."""
+    """Measure in one worker; after a crash, in another one."""
     found: dict[tuple[str, str], Quantity | Absent] = {}
     launched = Launched()
     while not launched.stopped:
-        with watching_gpu(job) as gpu, talking_to_worker(job, timeout_s=_TIMEOUT_S) as conversation:
+        with gpu_use_around(job) as gpu, talking_to_worker(job, timeout_s=_TIMEOUT_S) as conversation:
             launched = Launched(gpu=gpu, hello=conversation.hello(), prepared=conversation.prepare())
             reason = conversation.contradiction()
             if reason:
@@ -143,7 +143,7 @@ def _measure_in(
     found: dict[tuple[str, str], Quantity | Absent],
     on_progress: OnProgress,
 ) -> bool:
-    """Whatever is not found yet; whether the worker is still there at the end."""
+    """Measure the probes that are not found yet. Return whether the worker is still alive."""
     for number, probe in enumerate(probes):
         key = probe.kind, probe.what
         if key in found:
@@ -163,7 +163,7 @@ def _best(conversation: Conversation, probe: _Probe, *, on_gpu: bool) -> Quantit
 
 
 def _rates(conversation: Conversation, probe: _Probe, *, on_gpu: bool) -> Iterator[Quantity]:
-    """One for each size, up to the first that would take too long."""
+    """Yield one rate for each size, up to the first that would take too long."""
     shortest_s = SHORTEST_SAMPLE_GPU_S if on_gpu else SHORTEST_SAMPLE_CPU_S
     for size, following in zip(probe.sizes, (*probe.sizes[1:], None), strict=True):
         conversation.ceiling(**probe.wanted(size))
@@ -198,7 +198,7 @@ def _entry(environment: Environment, machine: Machine, device: str, measured: _M
 
 
 def _too_fast(machine: Machine, device: str, measured: _Measured) -> Iterator[Doubt]:
-    """Ceilings that the hardware cannot have: everything would seem slow beside them."""
+    """Yield doubts about ceilings that exceed the hardware: everything would seem slow against them."""
     for (kind, precision), rate in measured.found.items():
         bound = reach(machine.description, device, precision, gpu_uuid=measured.prepared.known.gpu_uuid)
         if kind == "product" and isinstance(rate, Quantity) and not isinstance(bound, Absent):

@@ -1,4 +1,4 @@
-"""Whether an environment is well: its interpreter runs, the framework is the one that was locked, and it trains."""
+"""Checks an environment: its interpreter runs, its packages match the lock, and the framework trains."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def check_up(environment: Environment, machine: Machine) -> Checkup:
 
 
 def of_unusable(entry: Unusable) -> Checkup:
-    """What is only being made is not ill."""
+    """An environment that is still being built is not a problem."""
     remedy = f"deepstone env remove {entry.name}, or deepstone env add {entry.name}"
-    problems = () if entry.being_made else (Missing(what="environment", why=entry.reason, remedy=remedy),)
-    return Checkup(name=entry.name, kind="being made" if entry.being_made else "unusable", problems=problems)
+    problems = () if entry.being_built else (Missing(what="environment", why=entry.reason, remedy=remedy),)
+    return Checkup(name=entry.name, kind="being made" if entry.being_built else "unusable", problems=problems)
 
 
 def _problems(environment: Environment, machine: Machine) -> Iterator[Missing]:
@@ -63,8 +63,8 @@ def _problems(environment: Environment, machine: Machine) -> Iterator[Missing]:
 
 
 def _changes(environment: Environment, probed: Probed) -> str:
-    """What has changed since the environment was built: runs before and after do not measure the same thing."""
-    if environment.kind == "own":  # nothing was locked when it was made: it is whatever the user installs
+    """Describe what changed since the environment was built: runs before and after are not comparable."""
+    if environment.kind == "own":  # it has no lock: the user may install anything
         return ""
     then, now = environment.lock, {**probed.lock, **_debs(environment)}
     names = sorted({*then, *now})
@@ -82,7 +82,7 @@ def _change(name: str, then: str | None, now: str | None) -> str:
 
 
 def _debs(environment: Environment) -> dict[str, str]:
-    """What a system of its own has now of the packages that were locked."""
+    """Return the versions that a chroot environment has now of the locked packages."""
     if environment.system is None:
         return {}
     return installed_debs(environment.system, [name.removeprefix(LOCKED) for name in environment.lock])

@@ -81,5 +81,5 @@ def _in_turn(turn: int) -> tuple[str, ...]:
 def _shifted(quantity: Quantity, by: float) -> Quantity:
     median = quantity.median + by
     if not quantity.has_interval:
-        return Quantity.alone(median, n=quantity.n, why=quantity.no_interval)
+        return Quantity.without_interval(median, n=quantity.n, why=quantity.no_interval)
     return Quantity.of(median=median, low=quantity.low + by, high=quantity.high + by, n=quantity.n)

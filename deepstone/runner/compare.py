@@ -1,11 +1,11 @@
-"""Setups against each other in one interleaved run, so that a noisy machine cannot fake a winner.
+"""Compares setups in one interleaved run, so that a noisy machine cannot fake a winner.
 
     group 1   A, B, C started fresh   A C B · B A C · C B A · …    blocks in random order
     group 2   B, A, C started fresh   B A C · A B C · C A B · …    another start order
-    …         as many groups as the noise asks for: launches of one setup differ by more than steps within a launch do
+    …         as many groups as the noise requires: launches of one setup differ more than steps within a launch
 
-Of two sides a group is a pair. Where the workers do not fit in memory together, whole processes alternate instead, and
-the records say so.
+A group of two sides is a pair. If the workers do not fit in memory together, whole processes alternate instead, and the
+records say so.
 """
 
 from __future__ import annotations
@@ -29,40 +29,40 @@ from deepstone.results.record import Draft
 from deepstone.results.sameness import Comparable, SidesChecked
 from deepstone.runner.assemble import draft, now
 from deepstone.runner.conversation import JobFailed
-from deepstone.runner.gpu_around import GpuAround, watching_gpu
+from deepstone.runner.gpu_around import GpuAround, gpu_use_around
 from deepstone.runner.job import Job
 from deepstone.runner.measurement import (
     Launched,
     OnProgress,
     calibrate,
     finish,
-    look_at_the_end,
-    look_before_last,
     no_progress,
     noise_around,
+    snapshot_before_last,
+    snapshots_at_end,
     start,
 )
 from deepstone.runner.same_training import not_the_same_training
 from deepstone.runner.team import Talk, talking_to
 
-FEWEST_PAIRS: Final = 8  # where their number is fixed
+FEWEST_PAIRS: Final = 8  # if the user fixes the number
 ROUNDS: Final = 6
 _LEAD_IN_S: Final = 0.02  # untimed steps after another side ran: its data is still in the caches
-_OVERHEAD_BYTES: Final = 3 * 2**29  # a framework's own memory, generously
+_OVERHEAD_BYTES: Final = 3 * 2**29  # upper estimate of a framework's own memory
 _NEED_MARGIN: Final = 1.5  # workspaces, fragmentation
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """`ratios`: of every two sides; none when a side failed or did not do what was timed, and then there is no verdict.
-    `ranks`: the sides from the fastest on, those that are not shown to differ together."""
+    """`ratios`: one for every two sides; empty, without a verdict, if a side failed or did not train as timed.
+    `ranks`: the sides, fastest first; sides without a shown difference share a rank."""
 
     sides: tuple[Draft | None, ...]
     ratios: tuple[SidesRatio, ...] = ()
     ranks: Sequence[Sequence[int]] = ()
     pairing: str
     stopped: str = ""  # why there are no more groups
-    refusal: str = ""  # why there is no ratio though all sides were measured
+    refusal: str = ""  # why there is no ratio although all sides were measured
 
 
 @dataclass(kw_only=True, slots=True)
@@ -102,10 +102,11 @@ def compare_jobs(
     seed: int | None = None,
     checks: Sequence[Comparable] = (),
 ) -> Comparison:
-    """Measure all and judge. `effort.budget_s` is the timed time of each side over all groups. Raises MissingError.
+    """Measure all sides and judge. `effort.budget_s` is the timed time of each side over all groups. Raises
+    MissingError.
 
-    `groups`: a fixed number; else as many as it takes. `on_group` is told how long each took. `checks` goes into the
-    records: what shows, across frameworks, that all sides compute the same.
+    `groups`: a fixed number; otherwise as many as needed. `on_group` receives the seconds that each group took.
+    `checks` goes into the records: the evidence, across frameworks, that all sides compute the same.
     """
     started_at = now()
     sides = tuple(_Side(job=job) for job in jobs)
@@ -123,14 +124,14 @@ def compare_jobs(
         for group in range(most):
             began = time.monotonic()
             turn = _turn(sides, group, order)
-            told = _group_teller(on_progress, group, most, "pair" if len(sides) == 2 else "group")
-            with watching_gpu(next((job for job in jobs if job.request["device"] != "cpu"), jobs[0])) as gpu:
+            group_progress = _progress_of_group(on_progress, group, most, "pair" if len(sides) == 2 else "group")
+            with gpu_use_around(next((job for job in jobs if job.request["device"] != "cpu"), jobs[0])) as gpu:
                 for side in sides:
                     side.gpu = gpu
                 if together:
-                    _group_together(turn, effort, share_s, order, told)
+                    _group_together(turn, effort, share_s, order, group_progress)
                 else:
-                    _group_apart(turn, effort, share_s, told)
+                    _group_apart(turn, effort, share_s, group_progress)
             on_group(time.monotonic() - began)
             if (group + 1 in LOOKS and groups is None) or group + 1 == most:
                 found = ratios_of_sides(_groups(sides), looks=1 if groups else len(LOOKS))
@@ -144,7 +145,7 @@ def compare_jobs(
 
 
 def fit_together(*jobs: Job) -> bool:
-    """Whether all workers can be in memory at once, by their analytic need; not where that is not known."""
+    """Whether all workers fit in memory at once, by their analytic need; False if that is not known."""
     needs = [job.need_bytes for job in jobs]
     known = [need for need in needs if not isinstance(need, Absent)]
     if len(known) < len(needs):
@@ -157,7 +158,7 @@ def fit_together(*jobs: Job) -> bool:
 
 
 def _turn(sides: Sequence[_Side], group: int, order: random.Random) -> Sequence[_Side]:
-    """The order in which workers start: of two sides each is first in turn."""
+    """Return the order in which workers start: two sides take turns in starting first."""
     if len(sides) > 2:
         return order.sample(list(sides), len(sides))
     return sides if group % 2 == 0 else sides[::-1]
@@ -173,7 +174,7 @@ def _why_stopped(groups: int, found: Sequence[SidesRatio], *, fixed: bool) -> st
 
 
 def _groups(sides: Sequence[_Side]) -> list[Group]:
-    """By group: what each side took per sample."""
+    """Return, for each group, the time per sample of each side."""
     return [
         [_per_sample(side.launches[number], side.job.batch) for side in sides]
         for number in range(len(sides[0].launches))
@@ -224,7 +225,7 @@ def _begin(side: _Side, stack: ExitStack, effort: Effort, on_progress: OnProgres
 
 
 def _warm_up(side: _Side, effort: Effort, share_s: float) -> None:
-    """Blocks until the samples have settled, for no longer than the group's own measuring takes."""
+    """Run blocks until the samples have settled, for at most as long as the group is measured."""
     part = Effort(target_share=effort.target_share, budget_s=share_s)
     try:
         side.steps_per_sample, per_block = calibrate(side.talk(), side.launched, part)
@@ -241,7 +242,7 @@ def _warm_up(side: _Side, effort: Effort, share_s: float) -> None:
 def _round(side: _Side, *, last: bool) -> None:
     try:
         if last:
-            look_before_last(side.talk(), side.launched)
+            snapshot_before_last(side.talk(), side.launched)
         block = side.talk().block(samples=side.samples, steps_per_sample=side.steps_per_sample, lead=side.lead)
     except JobFailed as failure:
         raise _SideFailed(side, failure) from None
@@ -252,7 +253,7 @@ def _end(side: _Side) -> None:
     side.launched.stopped = f"{ROUNDS} rounds"
     side.launched.energy = Absent("not measured in a comparison, where all sides share the device")
     try:
-        look_at_the_end(side.talk(), side.launched)
+        snapshots_at_end(side.talk(), side.launched)
         finish(side.talk(), side.launched)
     except JobFailed as failure:
         raise _SideFailed(side, failure) from None
@@ -301,7 +302,7 @@ def _judged(
 
 
 def _sameness(checks: Sequence[Comparable], number: int, other: int) -> SidesChecked | Absent:
-    """What a side's record keeps: of itself and of the side that its ratio is with."""
+    """Return the checks that a side's record stores: its own and those of the side it is compared with."""
     if not checks:
         return Absent("both sides run the same framework")
     a, b = (checks[side] for side in sorted((number, other)))
@@ -313,7 +314,7 @@ def _per_sample(launched: Launched, batch: int) -> list[list[float]]:
 
 
 def _failed(sides: Sequence[_Side], effort: Effort, started_at: str) -> tuple[Draft | None, ...]:
-    """What was measured before the failure is kept on every side."""
+    """Return what each side measured before the failure."""
     drafts: list[Draft | None] = []
     for side in sides:
         complete = [launched for launched in side.launches if launched.stopped]
@@ -326,5 +327,5 @@ def _failed(sides: Sequence[_Side], effort: Effort, started_at: str) -> tuple[Dr
     return tuple(drafts)
 
 
-def _group_teller(on_progress: OnProgress, group: int, most: int, what: str) -> OnProgress:
+def _progress_of_group(on_progress: OnProgress, group: int, most: int, what: str) -> OnProgress:
     return lambda stage, share: on_progress(f"{what} {group + 1} of {most}, {stage}", (group + share) / most)

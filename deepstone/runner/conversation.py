@@ -1,4 +1,4 @@
-"""The worker protocol as the controller speaks it: one method per request, typed replies, failures as outcomes."""
+"""The controller's side of the worker protocol: one method per request, typed replies, failures as outcomes."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from deepstone.runner.replies import (
     MemoryByLayer,
     MemoryOfLayer,
     MemoryPeak,
-    MemoryTold,
+    MemoryReply,
     Observed,
     PhaseTimes,
     Prepared,
@@ -61,7 +61,7 @@ FROZEN = "it is stopped: a signal or a debugger holds its process"
 
 
 class JobFailed(Exception):
-    """A job that did not end well: an outcome other than ok, and what is known about it."""
+    """A job failed: its outcome, which is not ok, and the details of the failure."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class JobFailed(Exception):
 
 
 class Conversation:
-    """Talks to one worker about one job. Any failure raises JobFailed, or MissingError for what is not there."""
+    """Sends requests for one job to one worker. A failure raises JobFailed, or MissingError if something is missing."""
 
     def __init__(self, worker: WorkerProcess, job: Job, *, scratch: Path, deadline_s: float) -> None:
         self._worker = worker
@@ -97,14 +97,14 @@ class Conversation:
         self._stage = "hello"
         self._scripted_clock = False
         self._limit_s: float | None = None  # of the request that is under way
-        self._ready = set[str]()  # programs that ran before
+        self._ready = set[str]()  # programs that have run
         self.round_trips: list[RoundTrip] = []  # every timed block so far, by both clocks
-        self.steps = 0  # asked for so far, of the network that was prepared last
+        self.steps = 0  # requested so far of the network that was prepared last
 
     def hello(self) -> Hello:
         affinity = str(self._job.request["affinity"])
         cpus = None if affinity == AUTO else _usable(cpu_list(affinity), affinity)
-        hello = self._ask("hello", Hello, protocol=PROTOCOL, affinity=cpus)
+        hello = self._request("hello", Hello, protocol=PROTOCOL, affinity=cpus)
         self._scripted_clock = hello.framework.get("clock") == "scripted"
         return hello
 
@@ -118,37 +118,37 @@ class Conversation:
 
     def rendezvous(self, address: str) -> int:
         """Have rank 0 wait for the others; the port at which they find it."""
-        return self._ask("rendezvous", Rendezvous, address=address).port
+        return self._request("rendezvous", Rendezvous, address=address).port
 
     def join(self, *, rank: int, world: int, address: str, port: int) -> Joined:
         """Have the worker meet the others of its group."""
         transport, interface = self._job.request["transport"], self._job.request["interface"]
         about = {"transport": transport, "interface": interface, "address": address, "port": port}
-        return self._ask("group", Joined, rank=rank, world=world, **about)
+        return self._request("group", Joined, rank=rank, world=world, **about)
 
     def restore(self) -> None:
         """Have the worker take the parameters of rank 0."""
-        self._ask("restore", Reply)
+        self._request("restore", Reply)
 
     def ask_to_stop(self) -> None:
         """Have the worker ended, without waiting for it. Another thread may be waiting for its answer."""
         self._worker.ask_to_stop()
 
     def prepare(self, job: Job | None = None) -> Prepared:
-        """Up to and including the first step; of another job in the same environment if one is given."""
+        """Build the network and run its first step. `job`: another job in the same environment."""
         prepared = self._build(job or self._job, Prepared, first_step=True)
-        self._typed(prepared.details, KnownDetails)  # what is wrong with them is told now
+        self._typed(prepared.details, KnownDetails)  # fail now if they are malformed
         self.steps = 1
         return prepared
 
     def build(self) -> None:
-        """Prepare without a first step, for those who want its layers and not the network."""
+        """Build without a first step, for callers that need single layers and not the network."""
         self._build(self._job, Reply, first_step=False)
 
     def _build(self, job: Job, kind: type[R], *, first_step: bool) -> R:
         graph, seed = job.model.graph, int(job.request["seed"])
         weights = cached_weights(graph, seed, cache_folder() / "weights", generic=job.generic_weights)
-        return self._ask(
+        return self._request(
             "prepare",
             kind,
             graph=graph.to_worker_json(),
@@ -173,29 +173,29 @@ class Conversation:
     ) -> BlockTimes:
         """`patience_s`: how long this block may take, where that is known better than for the whole job."""
         self._limit_s = None if patience_s is None else time.monotonic() + patience_s
-        times = self._ask_timed("block", program, samples, steps_per_sample, lead)
+        times = self._request_block("block", program, samples, steps_per_sample, lead)
         self._limit_s = None
         self.steps += lead + samples * steps_per_sample
         return times
 
     def phases(self, steps: int) -> Mapping[str, list[float]]:
-        return self._ask("phases", PhaseTimes, steps=steps).phase_s
+        return self._request("phases", PhaseTimes, steps=steps).phase_s
 
     def losses(self, steps: int) -> list[float]:
-        return self._ask("losses", Losses, steps=steps).numbers
+        return self._request("losses", Losses, steps=steps).numbers
 
     def contradiction(self) -> str | None:
-        """How what is in effect by now is not what the job asks for."""
-        return self._ask("observe", Observed).contradiction(self._job.request)
+        """Describe how the effective setup contradicts the requested one; None if it does not."""
+        return self._request("observe", Observed).contradiction(self._job.request)
 
     def dump(self, kind: str) -> dict[str, Path]:
-        """Arrays of the worker as .npy files in the job's scratch folder."""
-        reply = self._ask("dump", DumpedFiles, kind=kind, folder=str(self._scratch))
+        """Write arrays of the worker as .npy files into the job's scratch folder."""
+        reply = self._request("dump", DumpedFiles, kind=kind, folder=str(self._scratch))
         return {name: Path(path) for name, path in reply.files.items()}
 
     def sample(self, kind: str, *, most: int) -> dict[str, NDArray[np.float64]]:
-        """At most so many values of each of the worker's arrays, the same ones in every worker of the model."""
-        reply = self._ask("sample", SampledValues, kind=kind, most=most, folder=str(self._scratch))
+        """Return at most `most` values of each of the worker's arrays, the same ones in every worker of the model."""
+        reply = self._request("sample", SampledValues, kind=kind, most=most, folder=str(self._scratch))
         values = np.load(reply.path)
         ends = np.cumsum(reply.sizes, dtype=np.int64)
         return dict(zip(reply.names, np.split(values, ends[:-1]), strict=True)) if reply.names else {}
@@ -203,11 +203,11 @@ class Conversation:
     def layer(
         self, name: str, inputs: Mapping[str, NDArray[Any]], upstream: NDArray[Any] | None
     ) -> dict[tuple[str, str], NDArray[Any]]:
-        """One isolated layer: ("output", ""), ("input" | "parameter" | "buffer", NAME) to what it gave."""
+        """Run one isolated layer. The keys are ("output", "") and ("input" | "parameter" | "buffer", NAME)."""
         paths: dict[str, str] = {}
         for number, (source, array) in enumerate(inputs.items()):
             paths[source] = self._saved(f"given-{number}", array)
-        reply = self._ask(
+        reply = self._request(
             "layer",
             LayerFiles,
             name=name,
@@ -223,66 +223,66 @@ class Conversation:
         return str(path)
 
     def layers(self, steps: int) -> InPlaceTimes:
-        return self._ask("layers", InPlaceTimes, steps=steps)
+        return self._request("layers", InPlaceTimes, steps=steps)
 
     def isolated(self, name: str) -> IsolatedPrograms:
-        """Make one layer ready to be timed in isolation."""
-        return self._ask("isolated", IsolatedPrograms, name=name)
+        """Prepare one layer so that `isolated_block` can time it."""
+        return self._request("isolated", IsolatedPrograms, name=name)
 
     def isolated_block(self, program: str, *, samples: int, steps_per_sample: int = 1, lead: int = 0) -> BlockTimes:
-        return self._ask_timed("isolated_block", program, samples, steps_per_sample, lead)
+        return self._request_block("isolated_block", program, samples, steps_per_sample, lead)
 
     def trace(self, steps: int, path: str = "") -> KernelTrace:
-        """Steps under the framework's own profiler: kernels, calls, how busy the device was."""
+        """Run steps under the framework's own profiler: kernels, calls, device utilization."""
         return self._typed({**self._reply("trace", steps=steps, path=path), "steps": steps}, KernelTrace)
 
     def ceiling(self, **wanted: str | int) -> None:
-        """Make the program ready that `isolated_block` times under the name `wanted["kind"]`; see Backend.ceiling."""
-        self._ask("ceiling", Reply, wanted=wanted)
+        """Prepare the program that `isolated_block` times under the name `wanted["kind"]`; see Backend.ceiling."""
+        self._request("ceiling", Reply, wanted=wanted)
 
     def convolution(self, name: str, direction: str) -> ConvolutionFacts:
-        """Make one pass of a convolution ready to be tried; which algorithms there are."""
-        return self._ask("convolution", ConvolutionFacts, name=name, direction=direction)
+        """Prepare one pass of a convolution and list its algorithms."""
+        return self._request("convolution", ConvolutionFacts, name=name, direction=direction)
 
     def attempt(self, algorithm: str) -> Attempt:
         """Run one algorithm of the convolution once, so that `isolated_block` can time it."""
-        return self._ask("convolution", Attempt, algorithm=algorithm)
+        return self._request("convolution", Attempt, algorithm=algorithm)
 
     def memory_peak(self, steps: int) -> MemoryPeak:
-        return self._ask("memory_peak", MemoryPeak, steps=steps)
+        return self._request("memory_peak", MemoryPeak, steps=steps)
 
     def memory_by_layer(self) -> dict[str, MemoryOfLayer]:
-        return dict(self._ask("memory_by_layer", MemoryByLayer).layers)
+        return dict(self._request("memory_by_layer", MemoryByLayer).layers)
 
     def memory(self) -> Mapping[str, int | Absent]:
-        return self._ask("memory", MemoryTold).memory
+        return self._request("memory", MemoryReply).memory
 
     def close(self) -> Ending:
         """Let the worker exit."""
-        self._ask("close", Reply)
+        self._request("close", Reply)
         try:
             return self._worker.wait(deadline_s=self._deadline_s)
         except ProcessTimeout:
             return self._worker.stop()
 
-    def _ask_timed(self, what: str, program: str, samples: int, steps_per_sample: int, lead: int) -> BlockTimes:
-        """A block, with a look at our own clock before and after it."""
+    def _request_block(self, what: str, program: str, samples: int, steps_per_sample: int, lead: int) -> BlockTimes:
+        """Request a block and time the round trip with the controller's clock."""
         begin_s = time.perf_counter()
         reply = self._reply(what, program=program, samples=samples, steps_per_sample=steps_per_sample, lead=lead)
-        seen_s = time.perf_counter() - begin_s
+        waited_s = time.perf_counter() - begin_s
         times = self._typed(reply, BlockTimes)
-        makes_it_ready = bool(program) and program not in self._ready  # it may compile before it is timed
+        may_have_compiled = bool(program) and program not in self._ready
         self._ready.add(program)
-        if not self._scripted_clock and not makes_it_ready:
+        if not self._scripted_clock and not may_have_compiled:
             claimed_s, lead_s = sum(times.step_s) * steps_per_sample, sum(times.step_s) * lead / samples
-            self.round_trips.append(RoundTrip(claimed_s=claimed_s, lead_s=lead_s, seen_s=seen_s))
+            self.round_trips.append(RoundTrip(claimed_s=claimed_s, lead_s=lead_s, waited_s=waited_s))
         return times
 
-    def _ask(self, what: str, kind: type[R], /, **content: object) -> R:
+    def _request(self, what: str, kind: type[R], /, **content: object) -> R:
         return self._typed(self._reply(what, **content), kind)
 
     def _reply(self, what: str, /, **content: object) -> Mapping[str, Json]:
-        """What the worker sent, once it is known that it did not fail."""
+        """Send a request and return the reply. Raises if the worker failed."""
         self._stage = what
         try:
             deadline_s = self._deadline_s if self._limit_s is None else min(self._deadline_s, self._limit_s)
@@ -308,7 +308,7 @@ class Conversation:
         if event == "failed":
             failed = self._typed(reply, Failed)
             if failed.outcome == "missing":
-                raise MissingError(f"{failed.reason}{self._whose()}")
+                raise MissingError(f"{failed.reason}{self._environment_note()}")
             raise self._failed(failed.outcome, failed.reason)
         if event != what:
             raise self._violated(f"the worker replied {shown(event)} to {what}")
@@ -321,7 +321,7 @@ class Conversation:
             raise self._violated(f"the worker's reply to {self._stage} is not as the protocol says: {error}") from None
 
     def _violated(self, reason: str) -> JobFailed:
-        """The failure of a worker that does not keep to the protocol: nothing more that it says can be relied on."""
+        """Stop a worker that violates the protocol, since its further replies are unreliable."""
         self._worker.stop()
         return self._failed("crashed", reason)
 
@@ -330,22 +330,22 @@ class Conversation:
     ) -> JobFailed:
         return JobFailed(
             outcome,
-            reason + (self._whose() if self._stage == "hello" else ""),
+            reason + (self._environment_note() if self._stage == "hello" else ""),
             stage=self._stage,
             stderr_tail=self._worker.output_tail(),
             signal=signal,
             exit_code=exit_code,
         )
 
-    def _whose(self) -> str:
-        """Which interpreter it was, unless it is Deepstone's own: look there for what keeps a worker from starting."""
+    def _environment_note(self) -> str:
+        """Name the environment, unless it is Deepstone's own, since it may be why the worker does not start."""
         environment = self._job.environment
         return "" if environment.kind == "own" else f" (environment {environment.name}: {environment.python})"
 
 
 @contextmanager
 def talking_to_worker(job: Job, *, timeout_s: float) -> Generator[Conversation, None, None]:
-    """A worker for the job, ended with its whole tree when the context is left."""
+    """Start a worker for the job. Leaving the context ends it and every process it started."""
     with scratch_folder() as scratch:
         worker = WorkerProcess.start(
             worker_argv(job.environment.command, job.environment.framework, job.environment.version),
@@ -358,14 +358,14 @@ def talking_to_worker(job: Job, *, timeout_s: float) -> Generator[Conversation, 
 
 
 def variables_of(job: Job) -> dict[str, str]:
-    """The user's own variables, then those of the environment, then those of the request: the later overrides."""
+    """Merge the variables of the user, of the environment and of the request; later ones override."""
     environment = job.environment
     given = environment.variables_over(os.environ)
     return worker_variables(given, environment.framework, environment.version, job.request)
 
 
 def cache_folder() -> Path:
-    """Where initial weights are kept: DEEPSTONE_CACHE, else the user's cache folder."""
+    """Return the folder for initial weights: DEEPSTONE_CACHE, else the user's cache folder."""
     named = os.environ.get("DEEPSTONE_CACHE")
     if named:
         return Path(named)

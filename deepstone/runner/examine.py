@@ -1,4 +1,4 @@
-"""Finds out what runs here by running it: tiny jobs in workers of their own, so that a crash is an answer too."""
+"""Finds out what runs on this machine: it runs tiny jobs in separate workers, so that a crash is a result too."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from deepstone.setups.request import complete
 
 _PROBE_TIMEOUT_S = 180.0
 
-# What is known to crash or fail on some machines, and what helps: (name, request, remedy).
+# Features that crash or fail on some machines: (name, request, remedy).
 _FEATURES: tuple[tuple[str, dict[str, Value], str], ...] = (
     (
         "bf16 on the CPU",
@@ -41,7 +41,7 @@ _FEATURES: tuple[tuple[str, dict[str, Value], str], ...] = (
 
 
 class Missing(Part, frozen=True, kw_only=True):
-    """Something that this machine lacks, and what helps."""
+    """Something that this machine lacks, and the remedy."""
 
     what: str
     why: str
@@ -55,7 +55,7 @@ class CpuDevice(Part, frozen=True, kw_only=True):
 
 
 class GpuDevice(results.Gpu, frozen=True, kw_only=True):
-    """A board with everything that the driver says of it; `name` is that of the device, `what` that of the board."""
+    """A board as the driver describes it. `name` is the name of the device, `what` that of the board."""
 
     what: OrAbsent[str] | None
 
@@ -71,7 +71,7 @@ class Feature(Part, frozen=True, kw_only=True):
 
 
 class Framework(Part, frozen=True, kw_only=True):
-    """`features` are tried where it runs."""
+    """`features` are tried only if the framework runs."""
 
     version: str
     runs: bool
@@ -86,7 +86,7 @@ class MeterFound(Part, frozen=True, kw_only=True):
 
 
 class Examination(Part, frozen=True, kw_only=True):
-    """What `deepstone doctor` tells."""
+    """The result of `deepstone doctor`."""
 
     machine: results.Machine
     devices: list[CpuDevice | GpuDevice]
@@ -191,7 +191,7 @@ def _framework(
         if not one.feature:
             continue
         features[one.feature] = Feature(works=not why, why=why)
-        if why and not why.startswith("unsupported"):  # which is how this framework is, not what this machine lacks
+        if why and not why.startswith("unsupported"):  # a limitation of the framework, not of this machine
             missing.append(Missing(what=f"{name}: {one.feature}", why=why, remedy=one.remedy))
     return Framework(version=environment.version, runs=True, why="", features=features)
 
@@ -209,7 +209,7 @@ def _features(machine: Machine) -> Iterable[tuple[str, dict[str, Value], str]]:
 
 
 def try_request(environment: Environment, machine: Machine, request: dict[str, Value]) -> str:
-    """Run one step of a tiny network, training it where the framework can; why it failed, or nothing."""
+    """Run one step of a tiny network, a training step if the framework can train. Return why it failed, or ""."""
     job = probe_job(environment, machine, request)
     if job.broken_rule:
         return f"unsupported: {job.broken_rule}"
@@ -227,7 +227,7 @@ def try_request(environment: Environment, machine: Machine, request: dict[str, V
 
 
 def probe_job(environment: Environment, machine: Machine, request: dict[str, Value]) -> Job:
-    """A tiny network, for those who want a worker and not what it trains."""
+    """Return a job with a tiny network, for callers that need a worker and no particular model."""
     graph = _tiny()
     able: dict[str, Value] = {"phase": "forward"} if environment.framework in FORWARD_ONLY else {}
     return Job(
@@ -240,7 +240,7 @@ def probe_job(environment: Environment, machine: Machine, request: dict[str, Val
 
 
 def _tiny() -> Graph:
-    """Wide enough that libraries take their fast paths, AMX included."""
+    """Return a network wide enough that libraries take their fast paths, AMX included."""
     b = Builder("probe")
     x = b.input("data", (32, 16, 16))
     x = b.relu("relu", b.conv("conv", x, channels=64, kernel=3, pad=1))

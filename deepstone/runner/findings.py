@@ -1,4 +1,4 @@
-"""What is found out about a job besides how fast it runs, as the commands print it. What fails is a result too."""
+"""Measures findings: layers, memory, convolutions, ceilings. A failure is a finding too."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from deepstone.runner.layers.measure import LayersEffort, find_layers
 from deepstone.runner.layers.report import layers_report
 from deepstone.runner.measurement import Launched, OnProgress, no_progress
 from deepstone.runner.memory import failure_report, find_memory, memory_report
-from deepstone.runner.peaks import keep_peaks
+from deepstone.runner.peaks import cache_peaks
 
 
 def layers_finding(job: Job, effort: LayersEffort, on_progress: OnProgress = no_progress) -> Finding:
@@ -57,7 +57,7 @@ def memory_finding(
 
 
 def lab_finding(job: Job, effort: LabEffort, lab: Lab, on_progress: OnProgress = no_progress) -> Finding:
-    """`deepstone conv` for one batch: what the lab found until it failed, if it did."""
+    """`deepstone conv` for one batch; if the lab fails, with the results before the failure."""
     outcome, failure = "ok", None
     try:
         run_lab(job, effort, lab, on_progress)
@@ -70,15 +70,15 @@ def lab_finding(job: Job, effort: LabEffort, lab: Lab, on_progress: OnProgress =
 def peaks_finding(
     environment: Environment, machine: Machine, device: str, on_progress: OnProgress = no_progress
 ) -> Ceiling:
-    """An entry of `deepstone doctor --peaks`, also kept for later runs; absent where the framework does not run."""
+    """Measure an entry of `deepstone doctor --peaks` and cache it; absent if the framework does not run."""
     entry = measure_ceilings(environment, machine, device, on_progress)
     if entry.absent is None:
-        keep_peaks(entry, machine, environment)
+        cache_peaks(entry, machine, environment)
     return entry
 
 
 def ceilings_finding(entry: Ceiling) -> Finding:
-    """One entry of `doctor --peaks` as a finding of its own."""
+    """Return one entry of `doctor --peaks` as a finding."""
     found = Finding(schema=SCHEMA, kind="peaks", outcome="ok", content=Ceilings(peaks=[entry]))
     if entry.absent is None:
         return found
@@ -88,7 +88,7 @@ def ceilings_finding(entry: Ceiling) -> Finding:
 
 
 def storable_finding(found: Finding, job: Job, *, task: str, started_at: str) -> Finding:
-    """A finding as a store takes it: what the command prints, its task, and what every finding has."""
+    """Add to a finding the fields that the store requires, and its task."""
     about_model = found.kind != "peaks"
     finding = replace(
         found,

@@ -24,19 +24,19 @@ from deepstone.setups.widths import master_bytes, optimizer_slots, value_bytes
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Machine:
-    """Where jobs run: what records say of it, and what makes it comparable."""
+    """The machine that runs jobs: its description in records, and the hash that identifies it."""
 
     description: results.Machine
     sha: str
 
     @property
     def gpus(self) -> list[results.Gpu]:
-        """Those that the driver lists."""
+        """Return the GPUs that the driver lists."""
         return self.description.gpus if isinstance(self.description.gpus, list) else []
 
     @property
     def gpu_memory_bytes(self) -> list[int]:
-        """Of each board whose memory is known."""
+        """Return the memory of each board for which it is known."""
         return [gpu.memory_bytes for gpu in self.gpus if isinstance(gpu.memory_bytes, int)]
 
     @property
@@ -63,7 +63,7 @@ class Job:
     machine: Machine
     command: tuple[str, ...]
     repetition: int = 1
-    generic_weights: bool = False  # for checks: no weight at 0 or 1, where forgetting it would not show
+    generic_weights: bool = False  # for checks: no weight is 0 or 1, which could hide that a backend ignores it
 
     @property
     def batch(self) -> int:
@@ -122,7 +122,7 @@ class Job:
 
     @property
     def memory(self) -> StepMemory:
-        """The analytic need of a step, layer by layer, without the framework's own memory and workspaces."""
+        """Return the analytic need of a step, layer by layer, without the framework's own memory and workspaces."""
         precision = str(self.request["precision"])
         return step_memory(
             self.model.graph,
@@ -140,24 +140,26 @@ class Job:
 
     @property
     def broken_rule(self) -> str | None:
-        """Why this job cannot run, as far as one can know without trying."""
+        """Return why this job cannot run, as far as the rules can tell without running it."""
         opaque, step = self.model.graph.opaque, self.model.graph.own_step
         framework = self.environment.framework
         if opaque and framework != FAKE and not backend_of(framework, self.environment.version).own_modules:
             able = [name for name, backend in BACKENDS.items() if backend.own_modules]
-            told, old = " or ".join(able), f", and {framework} {self.environment.version} is too old for it"
-            why = f"layer {opaque[0].name!r} is a {told} module of your own; only framework={told} runs it"
-            return why + old if framework in able else why
+            frameworks, old = " or ".join(able), f", and {framework} {self.environment.version} is too old for it"
+            reason = (
+                f"layer {opaque[0].name!r} is a {frameworks} module of your own; only framework={frameworks} runs it"
+            )
+            return reason + old if framework in able else reason
         if self.request["optimizer"] == OWN and framework != FAKE and not (step and step.own_optimizer):
             return "optimizer=own needs a function optimizer(parameters) in the file of a torch module with INPUTS"
         return broken_rule(self.request)
 
 
 def storable(text: str) -> str:
-    """The text with what no record may hold (half characters from undecodable bytes, NUL) spelled out."""
+    """Escape characters that no record may contain: surrogates from undecodable bytes, and NUL."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
 def title(job: Job) -> str:
-    """What a person calls the job, for progress and messages."""
+    """Return a short name of the job for progress and messages."""
     return f"{Path(job.model.name).name} batch={job.batch} {job.phase}"

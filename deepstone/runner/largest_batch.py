@@ -1,7 +1,7 @@
-"""Finds the largest batch that fits into a device's memory, or into what the user gives, by running it.
+"""Finds the largest batch that fits into a device's memory, or into the user's limit, by running it.
 
-On the host a batch too large would take the machine down with it, so what is expected to need more than a share of what
-is free is not tried. On a GPU running out of memory harms nobody but the worker.
+On the host, a batch that is too large could bring the machine down. So a batch is not tried if it is expected to need
+more than a share of the free memory. On a GPU, running out of memory affects only the worker.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from deepstone.setups.axes import MOST_BATCH
 from deepstone.units import bytes_
 
 SAFE_SHARE = 0.9  # of the host's free memory
-# The peak of a process on the host differs by a few percent from one time to the next, as its allocator pleases.
+# The peak of a process on the host varies by a few percent from run to run, because of its allocator.
 HOST_RESOLUTION = 0.05
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Limit:
-    """`what` says in words where it comes from; `safe_bytes` is what a try may be expected to need, None: anything."""
+    """`what` describes the origin of the limit. A try may be expected to need up to `safe_bytes`; None: any amount."""
 
     bytes: int
     what: str
@@ -45,7 +45,7 @@ def find_largest_batch(
     timeout_s: float,
     on_progress: OnProgress = no_progress,
 ) -> LargestBatch:
-    """`found` is how the job went with its own batch. Raises UsageError, JobFailed."""
+    """`found` is the result of the job with its own batch. Raises UsageError, JobFailed."""
     failed: list[TriedBatch] = []
     while isinstance(found, JobFailed):
         if found.outcome != "oom":
@@ -76,7 +76,7 @@ def find_largest_batch(
 
 
 def _sample_bytes(job: Job) -> int:
-    """The analytic need of one more sample; 0 where it is not known."""
+    """Return the analytic need of one more sample; 0 if it is not known."""
     one, two = (_with_batch(job, batch).need_bytes for batch in (1, 2))
     return 0 if isinstance(one, Absent) or isinstance(two, Absent) else two - one
 
@@ -110,7 +110,7 @@ def _failed(batch: int, failure: JobFailed) -> TriedBatch:
 
 
 class _Tries:
-    """Runs the job with one batch after the other, each in a worker of its own."""
+    """Runs the job with one batch after the other, each in a fresh worker."""
 
     def __init__(self, job: Job, limit: Limit, timeout_s: float, on_progress: OnProgress) -> None:
         self._job = job

@@ -1,9 +1,10 @@
-"""Measures one launch of a job: warm-up, blocks until the interval is narrow or the budget is spent, then the rest.
+"""Measures one launch of a job: warm-up, blocks until the interval is narrow or the budget is spent, then phases,
+energy, loss and memory.
 
     hello ─ prepare ─▶ block block block … block ─▶ phases ─▶ energy ─▶ loss, memory ─▶ close
                        │◀─ noise is read at both ends ─▶│
-                       │ between blocks: where did warm-up end? is the interval narrow enough?
-                    look  look                 look look: does the program train? (measure.training)
+                       │ between blocks: did warm-up end? is the interval narrow enough?
+                  snapshots                  snapshots: does the program train? (measure.training)
 
 Progress is reported only between blocks; while a block runs the controller sleeps.
 """
@@ -25,7 +26,7 @@ from deepstone.measure.energy.window import energy_over, find_meters, read_meter
 from deepstone.measure.noise import NoiseReading, noise_doubts
 from deepstone.measure.statistics import Quantity, difference_of_medians, median_of, rough_relative_half_width
 from deepstone.measure.steady_state import settled, warmup_end
-from deepstone.measure.training import EARLY_STEPS, LATE_STEPS, Evidence, Look
+from deepstone.measure.training import EARLY_STEPS, LATE_STEPS, Evidence, Snapshot
 from deepstone.results.doubt import Doubt
 from deepstone.results.parallel import Communication, RankFacts
 from deepstone.results.record import Energy
@@ -36,35 +37,35 @@ from deepstone.runner.job import Job
 from deepstone.runner.replies import BlockTimes, Hello, Prepared
 from deepstone.runner.team import Talk, Team
 
-# A timed sample lasts at least this long, so that the timestamps at its ends cost nothing that shows: reading the
+# A timed sample lasts at least this long, so that the cost of the timestamps at its ends is negligible: reading the
 # host's clock takes 0.1 µs, recording a CUDA event some 5 µs of the host's time.
 SHORTEST_SAMPLE_CPU_S = 1e-3
 SHORTEST_SAMPLE_GPU_S = 4e-3
 MOST_SAMPLES = 50_000  # in the longest run, so that a record stays readable
 FEWEST_BLOCKS = 5
 FEWEST_SAMPLES = 10
-# A start can be slow for many steps and even all the while. So no interval counts before this long and this many steps,
-# or half the budget where steps are slow; and then it must hold for a third more of the same.
+# A start can be slow for many steps. So an interval counts only after this time and this many steps, or after half the
+# budget if steps are slow. Then a third more of the same must confirm it.
 LEAST_TIME_S = 2.0
 LEAST_STEPS = 60
 CONFIRMING_SHARE = 1 / 3
-LEAST_STEADY_SAMPLES = 5  # also beyond the budget: fewer have no interval worth showing
-_MOST_CHANGE = 2.0  # of the target, between what was measured first and what confirms it
-_VALUES_LOOKED_AT = 128  # of each array
+LEAST_STEADY_SAMPLES = 5  # even beyond the budget: fewer give no useful interval
+_MOST_CHANGE = 2.0  # in multiples of the target, between the first interval and the one that confirms it
+_VALUES_PER_ARRAY = 128  # in a snapshot
 PHASE_ROUNDS = 5
 PHASE_BUDGET_SHARE = 0.1
 MOST_PHASE_STEPS = 40  # per round
 ENERGY_WINDOW_S = 2.0
 _PHASE_REPLICATES = 400
 
-_LOOKED_AT = {"train": "parameters", "gradient": "gradients"}
+_SNAPSHOT_OF = {"train": "parameters", "gradient": "gradients"}
 
 OnProgress = Callable[[str, float], None]  # stage, share done
 
 
 @dataclass(kw_only=True, slots=True)
 class Launched:
-    """What one launch gave so far. Filled as it comes, so that a crash loses nothing that was measured before it."""
+    """The results of one launch so far. Filled step by step, so that a crash loses no earlier measurement."""
 
     hello: Hello | None = None
     pids: list[int] = field(default_factory=list[int])  # of all processes
@@ -83,9 +84,9 @@ class Launched:
     ranks: list[RankFacts] = field(default_factory=list[RankFacts])
     differing: list[str] = field(default_factory=list[str])  # parameters that replicas do not share
     evidence: Evidence | None = None
-    step: Quantity | None = None  # the interval that ended the measuring, so that it need not be computed again
-    calibration_samples: int = 0  # taken to find out how long a step is; warm-up at any rate
-    warmup_given: int | None = None  # samples of warm-up where the caller decided; else it is read off the samples
+    step: Quantity | None = None  # the interval that ended the measurement, to avoid computing it again
+    calibration_samples: int = 0  # taken to find out how long a step is; they always count as warm-up
+    warmup_given: int | None = None  # samples of warm-up if the caller decides; otherwise detected from the samples
 
     @property
     def samples(self) -> list[float]:
@@ -93,7 +94,7 @@ class Launched:
 
     @property
     def recent_step_s(self) -> float:
-        """About how long a step takes by now."""
+        """Return the approximate current step time."""
         return median(self.blocks[-1].step_s)
 
     @property
@@ -112,13 +113,13 @@ class Launched:
         return steps
 
     def steady(self) -> list[list[float]]:
-        """The samples after warm-up, in their blocks."""
+        """Return the samples after warm-up, in their blocks."""
         left, blocks = self.warmup_samples, list[list[float]]()
         for block in self.blocks:
-            kept = block.step_s[left:]
+            rest = block.step_s[left:]
             left = max(0, left - len(block.step_s))
-            if kept:
-                blocks.append(kept)
+            if rest:
+                blocks.append(rest)
         return blocks
 
     @property
@@ -127,23 +128,23 @@ class Launched:
 
     @property
     def noise_doubts(self) -> list[Doubt]:
-        """What the machine did besides, and who else was on the GPU."""
+        """Return the doubts about other load on the machine and on the GPU."""
         if self.noise is None:
             return []
         return noise_doubts(*self.noise, **self.gpu.uses(self.gpu_uuid) if self.on_gpu else {})
 
     @property
     def gpu_uuid(self) -> str | None:
-        """Which board it is: the framework's numbering and the driver's need not agree."""
+        """Return the UUID of the board: the framework and the driver may number boards differently."""
         return None if self.prepared is None else self.prepared.known.gpu_uuid
 
 
 def start(
     conversation: Talk, job: Job, launched: Launched, on_progress: OnProgress, *, beforehand: Job | None = None
 ) -> None:
-    """Up to and including the first step. Raises JobFailed when what was done is not what was asked.
+    """Build and run the first step. Raises JobFailed if the effective setup contradicts the requested one.
 
-    `beforehand` is a job that the worker builds and forgets first, so that the framework has all it loads when used.
+    `beforehand` is a job that the worker builds and drops first, so that the framework has loaded all its libraries.
     """
     on_progress("starting the framework", 0.0)
     launched.hello = conversation.hello()
@@ -164,14 +165,14 @@ def start(
 
 
 def measure(conversation: Talk, job: Job, launched: Launched, effort: Effort, on_progress: OnProgress) -> None:
-    """A whole launch."""
+    """Measure a whole launch."""
     start(conversation, job, launched, on_progress)
     assert launched.hello is not None
     with closing(noise_around([launched])) as noise:
         before = noise.now()
         _blocks(conversation, launched, effort, on_progress)
         launched.noise = (before, noise.now())
-    look_at_the_end(conversation, launched)
+    snapshots_at_end(conversation, launched)
     if effort.phases:
         on_progress("phases", 1.0)
         _phases(conversation, launched, effort)
@@ -185,7 +186,7 @@ def measure(conversation: Talk, job: Job, launched: Launched, effort: Effort, on
 
 
 def noise_around(launches: Sequence[Launched]) -> Noise:
-    """What reads the noise around the workers of these launches."""
+    """Return the reader of the noise around the workers of these launches."""
     pids = [pid for launched in launches for pid in launched.pids]
     uuid = next((launched.gpu_uuid for launched in launches if launched.on_gpu), None)
     before = {pid for launched in launches for pid in launched.gpu.pids_before}
@@ -193,7 +194,7 @@ def noise_around(launches: Sequence[Launched]) -> Noise:
 
 
 def finish(conversation: Talk, launched: Launched) -> None:
-    """The loss, which tells whether the numbers were numbers, the memory, and whether all is still as asked."""
+    """Read the loss (it must be finite), the memory, and whether the effective setup is still as requested."""
     launched.loss = conversation.losses(0)[-1]
     launched.memory = conversation.memory()
     if isinstance(conversation, Team):
@@ -208,57 +209,57 @@ def finish(conversation: Talk, launched: Launched) -> None:
 
 
 def calibrate(conversation: Talk, launched: Launched, effort: Effort) -> tuple[int, int]:
-    """How many steps a sample needs, and how many samples a block; the steps run for it count as warm-up.
+    """Return the steps per sample and the samples per block. The steps run for it count as warm-up.
 
-    The first of them are looked at: their blocks are asked for as those that will be timed.
+    Snapshots surround the first of them; their blocks are requested like those that will be timed.
     """
     assert launched.evidence is not None
-    launched.evidence.first = look(conversation, launched)
+    launched.evidence.first = snapshot(conversation, launched)
     launched.blocks.append(conversation.block(samples=EARLY_STEPS))
-    launched.evidence.early = look(conversation, launched)
+    launched.evidence.early = snapshot(conversation, launched)
     if launched.blocks[-1].total_s <= effort.block_s:
         launched.blocks.append(conversation.block(samples=3))
     if launched.blocks[-1].total_s > effort.block_s:
         return _sizes(launched, effort)
-    # The first steps may be many times slower than the rest, so sizes are set by a block of about the right length.
+    # The first steps may be many times slower than the rest, so a block of about the right length sets the sizes.
     steps_per_sample, samples = _sizes(launched, effort)
     launched.blocks.append(conversation.block(samples=samples, steps_per_sample=steps_per_sample))
     return _sizes(launched, effort)
 
 
-def look(conversation: Talk, launched: Launched) -> Look:
-    """The loss and some values, outside all timed time."""
+def snapshot(conversation: Talk, launched: Launched) -> Snapshot:
+    """Read the loss and some values, outside timed blocks."""
     evidence = launched.evidence
     assert evidence is not None
-    loss, kind = look_at_loss(conversation, launched), _LOOKED_AT.get(evidence.phase)
-    values = {} if kind is None else conversation.sample(kind, most=_VALUES_LOOKED_AT)
-    return Look(steps=conversation.steps, loss=loss, values=values)
+    loss, kind = read_loss(conversation, launched), _SNAPSHOT_OF.get(evidence.phase)
+    values = {} if kind is None else conversation.sample(kind, most=_VALUES_PER_ARRAY)
+    return Snapshot(steps=conversation.steps, loss=loss, values=values)
 
 
-def look_at_loss(conversation: Talk, launched: Launched) -> float:
+def read_loss(conversation: Talk, launched: Launched) -> float:
     assert launched.evidence is not None
     loss = conversation.losses(0)[-1]
     launched.evidence.losses.append((conversation.steps, loss))
     return loss
 
 
-def look_before_last(conversation: Talk, launched: Launched) -> None:
-    """Before the last timed block, where it is known which one that is."""
+def snapshot_before_last(conversation: Talk, launched: Launched) -> None:
+    """Take the snapshot before the last timed block, if the caller knows which block that is."""
     assert launched.evidence is not None
-    launched.evidence.before_last = look(conversation, launched)
+    launched.evidence.before_last = snapshot(conversation, launched)
 
 
-def look_at_the_end(conversation: Talk, launched: Launched) -> None:
-    """After all timed blocks: one more like them where nobody looked before the last, and a few steps to hold it
-    against."""
+def snapshots_at_end(conversation: Talk, launched: Launched) -> None:
+    """Take snapshots after all timed blocks and after a few more steps. If there was none before the last timed block,
+    run one more such block first."""
     evidence, last = launched.evidence, launched.blocks[-1]
     assert evidence is not None
     if evidence.before_last is None and last.steps > LATE_STEPS:
-        evidence.before_last = look(conversation, launched)
+        evidence.before_last = snapshot(conversation, launched)
         conversation.block(samples=len(last.step_s), steps_per_sample=last.steps_per_sample)
-    evidence.late = look(conversation, launched)
+    evidence.late = snapshot(conversation, launched)
     conversation.block(samples=LATE_STEPS)
-    evidence.after = look(conversation, launched)
+    evidence.after = snapshot(conversation, launched)
 
 
 def _sizes(launched: Launched, effort: Effort) -> tuple[int, int]:
@@ -273,36 +274,36 @@ def _blocks(conversation: Talk, launched: Launched, effort: Effort, on_progress:
     steps_per_sample, samples = calibrate(conversation, launched, effort)
     launched.calibration_samples = len(launched.samples)
     spent_s = sum(block.total_s for block in launched.blocks)
-    width, next_look = math.inf, 0
+    width, next_check = math.inf, 0
     first: _ToConfirm | None = None
-    stretched = False
+    extended = False
     while True:
         launched.blocks.append(conversation.block(samples=samples, steps_per_sample=steps_per_sample))
         spent_s += launched.blocks[-1].total_s
-        if spent_s >= (first.until_s if first else 0.0) and len(launched.blocks) >= next_look:
-            # Ever more rarely: looking costs, and one block changes less and less.
+        if spent_s >= (first.until_s if first else 0.0) and len(launched.blocks) >= next_check:
+            # Check ever more rarely: a check costs time, and one block changes less and less.
             width = _relative_half_width(launched, effort.target_share)
-            next_look = math.ceil(1.15 * len(launched.blocks))
+            next_check = math.ceil(1.15 * len(launched.blocks))
             if width > effort.target_share or not _long_enough(launched, spent_s, effort.budget_s):
                 first = None
             elif first is not None and first.holds(launched, effort.target_share):
                 launched.stopped = "interval within the target"
                 return
             else:
-                first, next_look = _ToConfirm.of(launched, spent_s), 0
+                first, next_check = _ToConfirm.of(launched, spent_s), 0
         if spent_s >= effort.budget_s:
-            launched.step = None  # there are samples that it does not know
+            launched.step = None  # it does not include the latest samples
             if len(launched.samples) - launched.warmup_samples >= LEAST_STEADY_SAMPLES:
-                launched.stopped = "budget stretched for a least number of samples" if stretched else "budget spent"
+                launched.stopped = "budget stretched for a least number of samples" if extended else "budget spent"
                 return
-            stretched, samples = True, 1
+            extended, samples = True, 1
         done = max(spent_s / effort.budget_s, (effort.target_share / width) ** 2 if math.isfinite(width) else 0.0)
         on_progress("measuring", min(done, 0.99))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _ToConfirm:
-    """An interval that is narrow enough, and until when steps measured later must agree with it."""
+    """An interval that is narrow enough, and the time until which later steps must confirm it."""
 
     step_s: float
     samples: int
@@ -325,14 +326,14 @@ def _long_enough(launched: Launched, spent_s: float, budget_s: float) -> bool:
 
 
 def _relative_half_width(launched: Launched, target_share: float) -> float:
-    """Infinite until there is enough to judge by."""
+    """Return infinity until there are enough samples."""
     blocks = launched.steady()
     if len(blocks) < FEWEST_BLOCKS or sum(map(len, blocks)) < FEWEST_SAMPLES or not settled(launched.samples):
         return math.inf
     rough = rough_relative_half_width(blocks)
     if rough > 2 * target_share:
         return rough
-    # Near the target the interval that will be reported decides, so that a run never stops short of its own promise.
+    # Near the target, use the interval that will be reported, so that a run never reports a wider one than it claims.
     step = median_of([blocks])
     if step.relative_half_width <= target_share:
         launched.step = step
@@ -357,7 +358,7 @@ def _phases(conversation: Talk, launched: Launched, effort: Effort) -> None:
 
 
 def _phases_by_difference(conversation: Talk, launched: Launched, steps: int) -> None:
-    """Programs that do less and less of the step, run in turn: forward, forward and backward, the whole."""
+    """Run three programs in turns: forward, forward and backward, the whole step."""
     assert launched.prepared is not None
     phase = launched.prepared.value("phase")
     programs = ["forward", "gradient", "train"][: ["forward", "gradient", "train"].index(phase) + 1]
@@ -376,7 +377,7 @@ def _phases_by_difference(conversation: Talk, launched: Launched, steps: int) ->
 
 
 def _energy(conversation: Talk, job: Job, launched: Launched) -> None:
-    """One long block of its own, since counters move slowly and pauses between blocks would count as work."""
+    """Measure one long block: counters update slowly, and pauses between blocks would count as work."""
     meters = find_meters("gpu", gpu_uuid=launched.gpu_uuid) if launched.on_gpu else find_meters("cpu")
     if isinstance(meters, Absent):
         launched.energy = meters
@@ -394,7 +395,7 @@ def _energy(conversation: Talk, job: Job, launched: Launched) -> None:
 
 
 def clock_cost_s() -> float:
-    """What reading the clock costs, the least of a few tries."""
+    """Return the cost of reading the clock, the smallest of a few tries."""
     return min(_time_clock() for _ in range(5))
 
 
@@ -406,4 +407,4 @@ def _time_clock() -> float:
 
 
 def no_progress(_stage: str, _share: float) -> None:
-    """Reports to nobody."""
+    """Ignore progress."""

@@ -1,4 +1,4 @@
-"""What a step takes of memory: predicted layer by layer from the graph, and measured as the framework ran it."""
+"""Memory of a step: predicted layer by layer from the graph, and measured as the framework runs it."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from deepstone.runner.job import Job
 from deepstone.runner.measurement import Launched, OnProgress, no_progress, start
 from deepstone.runner.replies import MemoryOfLayer, MemoryPeak
 
-_STEPS = 1  # after the first, which makes what the optimizer keeps: the second has everything
+_STEPS = 1  # after the first, which creates the optimizer state
 
 _NOT_PREDICTED = "a framework chooses it; `measured` tells what was seen"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MemoryFound:
-    """`layers` is what the framework's own account says of each layer."""
+    """`layers` is the framework's own account of each layer."""
 
     launched: Launched
     peak: MemoryPeak
@@ -37,13 +37,13 @@ class MemoryFound:
 def find_memory(
     job: Job, *, timeout_s: float, by_layer: bool = True, on_progress: OnProgress = no_progress
 ) -> MemoryFound:
-    """Raises JobFailed when the job does not run, MissingError when something is not there."""
+    """Raises JobFailed if the job does not run, MissingError if something is missing."""
     reason = job.broken_rule
     if reason:
         raise JobFailed("unsupported", reason, stage="plan")
     launched = Launched()
     with talking_to_worker(job, timeout_s=timeout_s) as conversation:
-        # What the framework takes to train anything at all, a tiny network has it take before this one is built.
+        # A tiny network goes first, so that the framework's own memory is allocated before this one is built.
         tiny = probe_job(job.environment, job.machine, {**job.request, "batch": 1}) if by_layer else None
         start(conversation, job, launched, on_progress, beforehand=tiny)
         on_progress("the peak of a step", 0.4)
@@ -64,7 +64,7 @@ def _by_layer(conversation: Conversation) -> dict[str, MemoryOfLayer] | Absent:
 
 
 def memory_report(job: Job, found: MemoryFound) -> Finding:
-    """The result of `deepstone memory` for one framework."""
+    """Return the result of `deepstone memory` for one framework."""
     predicted = COST_UNKNOWN if job.model.graph.opaque else job.memory
     content = MemoryUse(
         batch=job.batch,
@@ -81,7 +81,7 @@ def memory_report(job: Job, found: MemoryFound) -> Finding:
 
 
 def failure_report(job: Job, failure: JobFailed) -> Finding:
-    """The same where the job did not run."""
+    """Return the result for a job that did not run."""
     finding = bare_finding("memory", job, MemoryUse(batch=job.batch, phase=job.phase))
     return replace(finding, outcome=failure.outcome, workload=job.workload, failure=failure.in_finding)
 
@@ -98,7 +98,7 @@ def _predicted(memory: StepMemory) -> PredictedMemory:
 
 
 def _measured(found: MemoryFound, predicted: StepMemory | Absent) -> MeasuredMemory:
-    """The peak, what of it is kept for backward, the largest workspace, and how far the peak is from the prediction."""
+    """Return the peak, the part of it kept for backward, the largest workspace, and the error of the prediction."""
     peak_bytes, layers = found.peak.step_bytes, found.layers
     beyond: int | Absent = Absent("the peak or the prediction is not known")
     if not isinstance(peak_bytes, Absent) and not isinstance(predicted, Absent):
@@ -115,7 +115,7 @@ def _measured(found: MemoryFound, predicted: StepMemory | Absent) -> MeasuredMem
 
 
 def _together(sizes: Iterable[int | Absent], function: Callable[[list[int]], int]) -> int | Absent:
-    """Of all layers; absent where one of them is."""
+    """Combine the sizes of all layers; absent if one of them is."""
     known: list[int] = []
     for size in sizes:
         if isinstance(size, Absent):
@@ -145,7 +145,7 @@ def _seen_layer(name: str, op: str, seen: MemoryOfLayer) -> LayerMemory:
     )
 
 
-def _layer(layer: graph.LayerMemory, seen: Mapping[str, MemoryOfLayer] | Absent) -> LayerMemory:
+def _layer(layer: graph.LayerMemory, measured: Mapping[str, MemoryOfLayer] | Absent) -> LayerMemory:
     return LayerMemory(
         name=layer.name,
         op=layer.op,
@@ -153,6 +153,6 @@ def _layer(layer: graph.LayerMemory, seen: Mapping[str, MemoryOfLayer] | Absent)
         gradients_bytes=layer.gradients_bytes,
         optimizer_bytes=layer.optimizer_bytes,
         activations_bytes=layer.activations_bytes,
-        kept_bytes=seen if isinstance(seen, Absent) else seen[layer.name].kept_bytes,
-        workspace_bytes=seen if isinstance(seen, Absent) else seen[layer.name].workspace_bytes,
+        kept_bytes=measured if isinstance(measured, Absent) else measured[layer.name].kept_bytes,
+        workspace_bytes=measured if isinstance(measured, Absent) else measured[layer.name].workspace_bytes,
     )

@@ -1,4 +1,4 @@
-"""A job from what was asked for, checked before anything is measured."""
+"""Makes a job from a request, and checks it before anything is measured."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def make_job(
     environment: Environment | None = None,
     repetition: int = 1,
 ) -> Job:
-    """Raises MissingError when there is no environment for it, RefusedInputError for what no record could hold."""
+    """Raises MissingError if no environment fits, RefusedInputError for values that no record can store."""
     job = Job(
         model=loaded,
         request=request,

@@ -1,7 +1,7 @@
-"""The machine's ceilings, kept in the cache folder and found again for the jobs they hold for.
+"""Caches the machine's ceilings and finds those that apply to a job.
 
-One file per machine, environment, device and thread count. A ceiling belongs to the machine and not to a framework, so
-the best that any of them reached counts for all. A file that cannot be read is as good as none.
+One file per machine, environment, device and thread count. A ceiling belongs to the machine, not to a framework, so the
+best that any framework reached counts for all. An unreadable file counts as missing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NAME_DIGITS: Final = 16
 
 
 def known_peaks(job: Job, effective: Mapping[str, Effect]) -> LayerPeaks | Absent:
-    """The ceilings of the device a job ran on, with the threads it had; `effective` is what its worker observed."""
+    """Return the ceilings of the job's device and thread count, which `effective` names."""
     device = str(effective["device"].value)
     threads = effective["threads"].value if device == "cpu" else 0
     files = _folder(job.machine).glob(f"{_slot(device, threads)}-*.json")
@@ -41,8 +41,8 @@ def known_peaks(job: Job, effective: Mapping[str, Effect]) -> LayerPeaks | Absen
     return _best_of(found)
 
 
-def keep_peaks(entry: Ceiling, machine: Machine, environment: Environment) -> None:
-    """One entry of `doctor --peaks`, for later commands. StoreError where it cannot be written."""
+def cache_peaks(entry: Ceiling, machine: Machine, environment: Environment) -> None:
+    """Cache one entry of `doctor --peaks` for later commands. Raises StoreError if it cannot be written."""
     folder = _folder(machine)
     text = json.dumps({"schema": _SCHEMA, **entry.to_json()}, indent=1, allow_nan=False)
     name = f"{_slot(entry.device, entry.threads)}-{environment.sha[:_NAME_DIGITS]}.json"
@@ -56,21 +56,21 @@ def keep_peaks(entry: Ceiling, machine: Machine, environment: Environment) -> No
         ) from error
 
 
-class _Kept(Ceiling, frozen=True, kw_only=True):
-    """An entry as it stands in its file."""
+class _Cached(Ceiling, frozen=True, kw_only=True):
+    """An entry as its file stores it."""
 
     schema: Literal[1]
 
 
 def _read(path: Path) -> LayerPeaks | None:
     try:
-        return peaks_of(codec.convert(json.loads(path.read_text(encoding="utf-8")), _Kept))
+        return peaks_of(codec.convert(json.loads(path.read_text(encoding="utf-8")), _Cached))
     except (OSError, ValueError, RefusedInputError):
         return None
 
 
 def peaks_of(entry: Ceiling) -> LayerPeaks | None:
-    """What an entry of `doctor --peaks` says, without what is absent in it; None where it could not be a ceiling."""
+    """Return the ceilings of an entry of `doctor --peaks`; None if the entry is incomplete or implausible."""
     products, copy = entry.flops_per_s, (entry.bytes_per_s or {}).get("copy")
     if products is None or copy is None or entry.measured_with is None or entry.measured_at is None:
         return None
@@ -94,7 +94,7 @@ def _is_ceiling(rate: Quantity) -> bool:
 
 
 def _best_of(found: Sequence[LayerPeaks]) -> LayerPeaks:
-    """The highest ceiling of each kind that any of them has."""
+    """Return the highest ceiling of each kind."""
     precisions = sorted({precision for peaks in found for precision in peaks.flops_per_s})
     products = {
         precision: _highest(peaks.flops_per_s[precision] for peaks in found if precision in peaks.flops_per_s)

@@ -1,7 +1,7 @@
-"""Looks whether others use the machine before a job is measured: says so, or waits until they do not.
+"""Checks whether others use the machine before a job is measured; reports it, or waits until they stop.
 
-QuietMachine(begin) ─▶ imports, planning ─▶ before(jobs) ─▶ measure       the first look costs no time of its own
-with a limit:   before(jobs) looks for a second, again and again, until nothing is found or the limit is reached
+QuietMachine(begin) ─▶ imports, planning ─▶ before(jobs) ─▶ measure       the first check takes no extra time
+with a limit:   before(jobs) checks for a second, again and again, until nothing is found or the limit is reached
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 
 from deepstone.absent import Absent
 from deepstone.errors import BusyMachineError
-from deepstone.hardware.gpu import GpuWatch
+from deepstone.hardware.gpu import GpuMonitor
 from deepstone.hardware.noise import Noise
 from deepstone.measure.noise import (
     BUSY_GPU_SHARE,
@@ -27,40 +27,40 @@ from deepstone.measure.noise import (
 from deepstone.runner.conversation import variables_of
 from deepstone.runner.job import Job
 
-_LOOK_S: Final = 1.0
-_SHORTEST_LOOK_S: Final = 0.3  # less tells nothing: the kernel counts in ticks of 10 ms
+_CHECK_S: Final = 1.0
+_SHORTEST_CHECK_S: Final = 0.3  # the kernel counts in ticks of 10 ms
 
 Say: TypeAlias = Callable[[str], None]
 
 
 class QuietMachine:
-    """One for a command. `wait_s`: before each job wait for a quiet machine, at most so long; None: only say.
+    """One instance per command. `wait_s`: the longest wait for a quiet machine before each job; None: only report.
 
-    `begin` is a reading of `Noise([])` from as early as possible. No worker of ours may run before the first look.
+    `begin` is a reading of `Noise([])` from as early as possible. No worker of ours may run before the first check.
     """
 
     def __init__(self, *, begin: NoiseReading | None = None, wait_s: float | None = None) -> None:
         self._noise = Noise([])
         self._begin: NoiseReading | None = begin or self._noise.now()
         self._wait_s = wait_s
-        self._said: set[str] = set()
+        self._reported: set[str] = set()
 
     def before(self, jobs: Sequence[Job], say: Say) -> None:
-        """BusyMachineError when there was no quiet moment within the limit."""
+        """Raises BusyMachineError if there was no quiet moment within the limit."""
         if self._wait_s is None:
-            self._tell(jobs, say)
+            self._report(jobs, say)
         else:
             self._wait(jobs, say, self._wait_s)
 
-    def _tell(self, jobs: Sequence[Job], say: Say) -> None:
-        """Each thing once. The CPU is looked at before the first job only: later our own workers count, too."""
+    def _report(self, jobs: Sequence[Job], say: Say) -> None:
+        """Report each finding once. Check the CPU only before the first job: later our own workers would count too."""
         begin, self._begin = self._begin, None
         found = [] if begin is None else self._load_since(begin)
         found += [doubt.detail for use in _gpus(jobs) if (doubt := gpu_shared((), before=use)) is not None]
         for text in found:
-            if text not in self._said:
+            if text not in self._reported:
                 say(f"before measuring: {text}")
-        self._said.update(found)
+        self._reported.update(found)
 
     def _wait(self, jobs: Sequence[Job], say: Say, wait_s: float) -> None:
         begin_s, waited = time.monotonic(), False
@@ -78,11 +78,11 @@ class QuietMachine:
 
     def _load_now(self) -> list[str]:
         begin = self._noise.now()
-        time.sleep(_LOOK_S)
+        time.sleep(_CHECK_S)
         return self._load_since(begin)
 
     def _load_since(self, begin: NoiseReading) -> list[str]:
-        time.sleep(max(0.0, _SHORTEST_LOOK_S - (time.perf_counter() - begin.at_s)))
+        time.sleep(max(0.0, _SHORTEST_CHECK_S - (time.perf_counter() - begin.at_s)))
         end = self._noise.now()
         found = (other_load(begin, end), cpu_steal(begin, end))
         return [doubt.detail for doubt in found if doubt is not None]
@@ -93,12 +93,12 @@ def _gpus(jobs: Sequence[Job]) -> list[GpuUse]:
     for job in jobs:
         device = str(job.request["device"])
         if device not in found:
-            with closing(GpuWatch(device, variables_of(job))) as watch:
-                found[device] = watch.look()
+            with closing(GpuMonitor(device, variables_of(job))) as monitor:
+                found[device] = monitor.use_by_others()
     return [use for use in found.values() if not isinstance(use, Absent)]
 
 
 def _busy(jobs: Sequence[Job]) -> list[str]:
-    """Only what may end by itself: a process that does nothing may stay for days."""
+    """Return only load that may end soon: an idle process may stay for days."""
     shares = [others_share(use) for use in _gpus(jobs)]
     return [f"others keep the GPU {100 * share:.0f} % busy" for share in shares if share > BUSY_GPU_SHARE]

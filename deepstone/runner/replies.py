@@ -1,4 +1,4 @@
-"""What a worker replies, one type per request. `Conversation` parses each reply once, into one of these."""
+"""Replies of a worker, one type per request. `Conversation` parses each reply once, into one of these."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from deepstone.setups.request import Request
 
 
 class Reply(Part, frozen=True, kw_only=True, forbid_unknown_fields=False):
-    """A worker may tell more than the controller reads."""
+    """A reply may have more fields than the controller reads."""
 
 
 class Failed(Reply, frozen=True, kw_only=True):
@@ -25,7 +25,7 @@ class Failed(Reply, frozen=True, kw_only=True):
 
 
 class Hello(Reply, frozen=True, kw_only=True):
-    """`framework`: what it tells of itself, in its own words; `version` at least."""
+    """`framework`: the framework's own description of itself; `version` at least."""
 
     pid: int
     python: str
@@ -47,7 +47,7 @@ class Joined(Reply, frozen=True, kw_only=True):
 
 
 class Observed(Reply, frozen=True, kw_only=True):
-    """What is in effect, by axis."""
+    """The effective setup, by axis."""
 
     effective: Table[Effect]
 
@@ -55,7 +55,7 @@ class Observed(Reply, frozen=True, kw_only=True):
         return str(self.effective[axis].value)
 
     def contradiction(self, request: Request) -> str | None:
-        """How what is in effect is not what was asked for."""
+        """Describe how the effective setup contradicts the requested one; None if it does not."""
         return contradiction(request, self.effective)
 
 
@@ -69,13 +69,13 @@ class KnownDetails(Reply, frozen=True, kw_only=True):
     bucket_bytes: tuple[int, ...] = ()
 
 
-class Prepared(Observed, frozen=True, kw_only=True, dict=True, rename={"told_phases": "phases"}):
-    """`details`: what else the framework tells of the first step, in its own words."""
+class Prepared(Observed, frozen=True, kw_only=True, dict=True, rename={"reported_phases": "phases"}):
+    """`details`: further facts about the first step, in the framework's own terms."""
 
     build_s: float
     first_step_s: float
     details: Table[Json]
-    told_phases: tuple[str, ...] | bool
+    reported_phases: tuple[str, ...] | bool
 
     @cached_property
     def known(self) -> KnownDetails:
@@ -83,8 +83,8 @@ class Prepared(Observed, frozen=True, kw_only=True, dict=True, rename={"told_pha
 
     @property
     def phases(self) -> tuple[str, ...] | None:
-        """None: a step is one program, phases come by difference."""
-        return None if isinstance(self.told_phases, bool) else self.told_phases
+        """Return None if a step is one program; then phases are found by difference."""
+        return None if isinstance(self.reported_phases, bool) else self.reported_phases
 
 
 class BlockTimes(Reply, frozen=True, kw_only=True):
@@ -109,7 +109,7 @@ class Losses(Reply, frozen=True, kw_only=True):
     losses: Annotated[list[str], Meta(min_length=1)]
 
     def __post_init__(self) -> None:
-        tuple(map(float, self.losses))  # refuses what is no number
+        tuple(map(float, self.losses))  # raises if one is not a number
 
     @property
     def numbers(self) -> list[float]:
@@ -131,7 +131,7 @@ class SampledValues(Reply, frozen=True, kw_only=True):
 
 
 class LayerFiles(Reply, frozen=True, kw_only=True):
-    """Of each array its kind (`output`, `input`, `parameter`, `buffer`), its name and its path."""
+    """For each array: its kind (`output`, `input`, `parameter`, `buffer`), name and path."""
 
     files: list[tuple[str, str, str]]
 
@@ -147,7 +147,7 @@ class ModulePart(Reply, frozen=True, kw_only=True):
 
 
 class InPlaceTimes(Reply, frozen=True, kw_only=True, dict=True, rename={"other_s": "other", "passes": "layers"}):
-    """What layers took inside whole steps; each list has one entry per step."""
+    """Times of layers inside whole steps; each list has one entry per step."""
 
     method: str
     rule: str
@@ -162,20 +162,20 @@ class InPlaceTimes(Reply, frozen=True, kw_only=True, dict=True, rename={"other_s
 
     @cached_property
     def layers_s(self) -> dict[tuple[str, str], list[float]]:
-        """By layer and "forward" or "backward"."""
+        """Return times by layer and pass ("forward" or "backward")."""
         return {(name, direction): times for name, direction, times in self.passes}
 
 
 class IsolatedPrograms(Reply, frozen=True, kw_only=True, rename={"names": "programs"}):
-    """Of one isolated layer. `beside`: what each does that a step does not; mostly nothing."""
+    """The programs of one isolated layer. `beside`: overhead included in each time; usually empty."""
 
     names: tuple[str, ...]
     beside: str
 
 
 class ConvolutionFacts(Reply, frozen=True, kw_only=True, rename={"formulas": "algorithms"}):
-    """What can be tried on one pass of a convolution, and how it is set up. `formulas`: of each algorithm its name, and
-    the formula by which its operations are counted."""
+    """The algorithms for one pass of a convolution, and its setup. `formulas`: name and operation-count formula of each
+    algorithm."""
 
     formulas: list[tuple[str, str]]
     picked: OrAbsent[str]
@@ -185,35 +185,36 @@ class ConvolutionFacts(Reply, frozen=True, kw_only=True, rename={"formulas": "al
 
 
 class Attempt(Reply, frozen=True, kw_only=True):
-    """What is known of an algorithm that has run once. `implementation`: as the library calls it, where it tells."""
+    """The result of running an algorithm once. `implementation`: the library's name for it, if the library reports
+    it."""
 
     workspace_bytes: OrAbsent[int] | None = None
     relative_error: OrAbsent[Number] | None = None
     implementation: str = ""
 
 
-class MemoryTold(Reply, frozen=True, kw_only=True):
+class MemoryReply(Reply, frozen=True, kw_only=True):
     memory: Table[OrAbsent[int]]
 
     def first_known(self, *names: str) -> int | Absent:
-        """The first of these that is known; where none is, why not the last."""
-        told = [self.memory.get(name, Absent(f"the worker does not tell {name}")) for name in names]
-        return next((value for value in told if not isinstance(value, Absent)), told[-1])
+        """Return the first of these that is known; if none is, the reason of the last."""
+        found = [self.memory.get(name, Absent(f"the worker does not tell {name}")) for name in names]
+        return next((value for value in found if not isinstance(value, Absent)), found[-1])
 
 
-class MemoryPeak(MemoryTold, frozen=True, kw_only=True):
-    """The most memory that a few steps had; `available_bytes` is what they could have had."""
+class MemoryPeak(MemoryReply, frozen=True, kw_only=True):
+    """The peak memory of a few steps, and the memory that was available to them."""
 
     available_bytes: OrAbsent[int]
 
     @property
     def step_bytes(self) -> int | Absent:
-        """What the step took by itself: on its device, or on the host beyond what there was before the build."""
+        """Return the memory of the step: on its device, or on the host the growth since before the build."""
         return self.first_known("device_allocated_bytes", "host_growth_bytes")
 
     @property
     def whole_bytes(self) -> int | Absent:
-        """What counts against a limit: on the host, everything that the process has."""
+        """Return the memory that counts against a limit: on the host, that of the whole process."""
         return self.first_known("device_allocated_bytes", "host_peak_bytes")
 
 

@@ -1,4 +1,4 @@
-"""Runs one job from start to record. Whatever happens in the worker becomes an outcome; only what is missing raises."""
+"""Runs one job from start to record. Any failure of the worker becomes an outcome; only MissingError is raised."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from deepstone.measure.effort import Effort
 from deepstone.results.record import Draft
 from deepstone.runner.assemble import draft, now
 from deepstone.runner.conversation import JobFailed
-from deepstone.runner.gpu_around import watching_gpu
+from deepstone.runner.gpu_around import gpu_use_around
 from deepstone.runner.job import Job
 from deepstone.runner.measurement import Launched, OnProgress, measure, no_progress
 from deepstone.runner.team import talking_to
 
 
 def run_job(job: Job, effort: Effort, on_progress: OnProgress = no_progress) -> Draft:
-    """Measure a job in as many fresh processes as `effort.launches` says. Raises MissingError; all else is recorded."""
+    """Measure a job in `effort.launches` fresh processes. Raises MissingError; other failures are recorded."""
     started_at = now()
     launches: list[Launched] = []
     try:
@@ -21,7 +21,7 @@ def run_job(job: Job, effort: Effort, on_progress: OnProgress = no_progress) -> 
         if reason:
             raise JobFailed("unsupported", reason, stage="plan")
         for number in range(effort.launches):
-            with watching_gpu(job) as gpu, talking_to(job, timeout_s=effort.timeout_s) as conversation:
+            with gpu_use_around(job) as gpu, talking_to(job, timeout_s=effort.timeout_s) as conversation:
                 launches.append(Launched(gpu=gpu))
                 measure(conversation, job, launches[-1], effort, _within(on_progress, number, effort.launches))
     except JobFailed as failure:
@@ -30,5 +30,5 @@ def run_job(job: Job, effort: Effort, on_progress: OnProgress = no_progress) -> 
 
 
 def _within(on_progress: OnProgress, number: int, count: int) -> OnProgress:
-    """One launch's share of the whole."""
+    """Scale the progress of one launch to the whole run."""
     return lambda stage, share: on_progress(stage, (number + share) / count)

@@ -1,4 +1,4 @@
-"""Whether what two setups were timed at is training, and the same training on both sides."""
+"""Checks that the timed programs train, and that all sides do the same training."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from collections.abc import Sequence
 from itertools import combinations
 from typing import TypeAlias
 
-from deepstone.measure.training import disagreement, fault, left_alone, same_training
+from deepstone.measure.training import disagreement, fault, same_training, untouched_array
 from deepstone.runner.job import Job
 from deepstone.runner.measurement import Launched
 
-Timed: TypeAlias = tuple[str, Job, Sequence[Launched]]  # the name of a side, and what it did
+Timed: TypeAlias = tuple[str, Job, Sequence[Launched]]  # name, job and launches of a side
 
 
 def not_the_same_training(sides: Sequence[Timed]) -> str:
-    """Why no speed may be compared, by what the timed processes did; empty where nothing speaks against it."""
+    """Return why the speeds are not comparable, from what the timed processes did; empty if they are."""
     for name, _, launches in sides:
         for launched in launches:
             if launched.evidence is not None and (reason := fault(launched.evidence)):
@@ -30,12 +30,12 @@ def _differ(a: Timed, b: Timed) -> str:
             continue
         precisions = (of_a.evidence.precision, of_b.evidence.precision)
         reason = disagreement(of_a.evidence.training, of_b.evidence.training, precisions)
-        if reason := reason or left_alone(of_a.evidence, of_b.evidence):
+        if reason := reason or untouched_array(of_a.evidence, of_b.evidence):
             return f"{a[0]} and {b[0]} do not do the same training: {reason}"
     return ""
 
 
 def _comparable(a: Job, b: Job) -> bool:
-    """Not where a module of the user's own may leave things to chance."""
+    """A user's own module may be random, so its training is not comparable."""
     graphs = a.model.graph, b.model.graph
     return graphs[0].sha == graphs[1].sha and not graphs[0].opaque and same_training(a.request, b.request)

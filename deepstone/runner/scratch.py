@@ -1,10 +1,10 @@
-"""A folder of a job's own in the system's temporary folder, and the sweep of those whose owners were killed.
+"""Scratch folders of jobs in the system's temporary folder, and the removal of those whose owners were killed.
 
-The owner holds a lock on a file in its folder for as long as it lives; the kernel gives the lock back however it dies.
+The owner holds a lock on a file in its folder while it lives; the kernel releases the lock however the owner dies.
 A process id would not do: the owner may live in another PID namespace, where its number means nothing to us.
 
     deepstone-job-ab12cd/
-        owner.lock        appears only when it is already held: a folder without it is never swept
+        owner.lock        is locked before it appears: a folder without it is never removed
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _LOCK: Final = "owner.lock"
 
 @contextmanager
 def scratch_folder() -> Generator[Path]:
-    """A new folder, removed when the context is left. Sweeps those of others first."""
+    """Create a folder that is removed when the context is left. Remove abandoned folders first."""
     _sweep()
     with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as name:
         folder = Path(name)
-        lock_fd = _held(folder)
+        lock_fd = _lock(folder)
         try:
             yield folder
         finally:
@@ -37,8 +37,8 @@ def scratch_folder() -> Generator[Path]:
                 os.close(lock_fd)
 
 
-def _held(folder: Path) -> int | None:
-    """The lock on a new folder, locked before it gets its name; None where the file system has no locks."""
+def _lock(folder: Path) -> int | None:
+    """Lock a new folder. The file is locked before it gets its name. Return None if the file system has no locks."""
     unready = folder / f"{_LOCK}.new"
     descriptor = os.open(unready, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -51,17 +51,17 @@ def _held(folder: Path) -> int | None:
 
 
 def _sweep() -> None:
-    """Remove our user's folders that nobody holds any more."""
+    """Remove our user's folders whose owners have ended."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
-        with suppress(OSError):  # it vanished meanwhile, or is not ours to see
-            _remove_if_left(folder)
+        with suppress(OSError):  # it vanished meanwhile, or we may not read it
+            _remove_if_abandoned(folder)
 
 
-def _remove_if_left(folder: Path) -> None:
+def _remove_if_abandoned(folder: Path) -> None:
     about = folder.lstat()
     if not stat.S_ISDIR(about.st_mode) or about.st_uid != os.geteuid():
         return
-    # Whoever may write here may have put anything under this name: a link is not followed, a pipe not waited for.
+    # Another user may have put anything under this name: do not follow a link, do not wait for a pipe.
     descriptor = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -155,12 +155,12 @@ class Team:
                 samples=samples, steps_per_sample=steps_per_sample, lead=lead, program=program, patience_s=patience_s
             )
         )
-        seen_s = time.perf_counter() - begin_s
+        waited_s = time.perf_counter() - begin_s
         block = of_the_job(self.last_blocks)
         self._step_s = median(block.step_s)
         if not self.ranks[0].has_scripted_clock:
             claimed_s, lead_s = sum(block.step_s) * steps_per_sample, sum(block.step_s) * lead / samples
-            self.round_trips.append(RoundTrip(claimed_s=claimed_s, lead_s=lead_s, seen_s=seen_s))
+            self.round_trips.append(RoundTrip(claimed_s=claimed_s, lead_s=lead_s, waited_s=waited_s))
         return block
 
     def facts(self) -> list[RankFacts]:

@@ -1,4 +1,4 @@
-"""One worker process as the controller sees it: JSON lines there and back, deadlines, and its end."""
+"""One worker process, seen from the controller: JSON lines in both directions, deadlines, and its end."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from deepstone.errors import DeepstoneError, MissingError, out_of_descriptors
 from deepstone.results.parts import Json
 from deepstone.supervise import Ending, LineTooLong, ProcessTimeout, Supervised
 
-# Once a worker has answered, the file of what it printed holds no more than this; else it begins anew with the end.
+# After each reply the file of the worker's output is cut to its end if it is longer than this.
 _MOST_OUTPUT_BYTES: Final = 16 * 2**20
 _KEPT_OUTPUT_BYTES: Final = 64 * 2**10
-# A worker whose reply pipe is closed is about to exit; unloading a GPU takes seconds. After that it is stopped.
+# A worker that closed its reply pipe is about to exit; unloading a GPU takes seconds. After this time it is stopped.
 EXIT_PATIENCE_S = 5.0
 
 
@@ -92,9 +92,9 @@ class WorkerProcess:
                     raise ProtocolError("the worker sends replies without end and reads no request") from None
 
     def receive(self, *, deadline_s: float | None) -> dict[str, Json]:
-        """The next reply; sleeps until it is there or time.monotonic() passes the deadline.
+        """Return the next reply; sleep until it arrives or time.monotonic() passes the deadline.
 
-        Raises ProcessTimeout, WorkerEnded once there is nothing left to read, or ProtocolError.
+        Raises ProcessTimeout, ProtocolError, or WorkerEnded if nothing is left to read.
         """
         while (line := self._take_line()) is None:
             self._require_running()
@@ -102,11 +102,12 @@ class WorkerProcess:
         return _parse_reply(line)
 
     def wait(self, *, deadline_s: float | None) -> Ending:
-        """Wait until the worker ends by itself, as after a request to close. Raises ProcessTimeout."""
+        """Wait until the worker exits, as after a request to close. Raises ProcessTimeout."""
         return self._process.wait(deadline_s=deadline_s)
 
     def stop(self, *, grace_s: float = 2.0) -> Ending:
-        """End the whole tree if it still lives: TERM, and KILL after the grace. Says how it ended, always the same."""
+        """End the whole tree if it still runs: TERM, and KILL after a grace period. All calls return the same
+        ending."""
         return self._process.stop(grace_s=grace_s)
 
     @property
@@ -123,7 +124,7 @@ class WorkerProcess:
         self._process.ask_to_stop()
 
     def output_tail(self, limit: int = 4000) -> str:
-        """The last characters of what the worker wrote on its standard output and error, safe to show on a terminal."""
+        """Return the end of the worker's standard output and error, safe to show on a terminal."""
         try:
             with self._output_path.open("rb") as file:
                 size = file.seek(0, os.SEEK_END)
@@ -134,7 +135,7 @@ class WorkerProcess:
         return _make_harmless(data.decode("utf-8", "replace"))[-limit:]
 
     def trim_output(self) -> None:
-        """Leave only the end of a flood. Only between requests, when the worker sleeps: it appends to the same file."""
+        """Cut long output to its end. Call it only between requests: the worker appends to the same file."""
         try:
             with self._output_path.open("r+b") as file:
                 size = os.fstat(file.fileno()).st_size
@@ -163,7 +164,7 @@ class WorkerProcess:
             self._await_exit()
 
     def _await_exit(self) -> None:
-        """Note the ending of a worker that closed its pipe. If it does not exit after that, it is stopped."""
+        """Wait for a worker that closed its pipe, and stop it if it does not exit."""
         try:
             self.wait(deadline_s=time.monotonic() + EXIT_PATIENCE_S)
         except ProcessTimeout:
@@ -194,11 +195,11 @@ def _quote(line: bytes) -> str:
     return shown if len(line) <= 200 else f"{shown}… ({len(line)} bytes)"
 
 
-# All control characters but newline and tab, and those that reorder or hide the text around them.
+# All control characters except newline and tab, and characters that reorder or hide the text around them.
 _HARMFUL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
 
 def _make_harmless(text: str) -> str:
-    """Progress bars become lines; other control characters are spelt out (\\x1b), so that none reaches the terminal."""
+    """Turn progress bars into lines and escape other control characters (\\x1b), so that none reaches the terminal."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     return _HARMFUL.sub(lambda match: match[0].encode("unicode_escape").decode(), lines)

@@ -1,1 +1,1 @@
-"""Where runs are kept: one checksummed file per run is the truth; everything else can be made again from those."""
+"""Stores runs: one checksummed file per run is the truth; everything else can be rebuilt from those files."""

@@ -1,5 +1,5 @@
-"""The list of runs: a SQLite index that is kept in step with the folder. It holds nothing that is not in the files, and
-whatever befalls it, the answer is right."""
+"""The list of runs: a SQLite index that follows the folder. The index holds nothing that is not in the files, so a
+damaged or missing index never changes a result."""
 
 from __future__ import annotations
 
@@ -14,48 +14,49 @@ from deepstone.errors import RefusedInputError, reason
 from deepstone.results.record import Record
 from deepstone.store.files import locked
 from deepstone.store.layout import Damage, Layout, scan
-from deepstone.store.rows import EXACT, Filters, Listing, Row, asked_for, row_of
-from deepstone.store.sealed import Checked, read_known, read_record
+from deepstone.store.rows import EXACT, Filters, Listing, Row, matches_axes, row_of
+from deepstone.store.sealed import Checked, read_record, read_unchanged
 
 _LOCK_WAIT_S: Final = 10.0
-_VERSION: Final = 4  # raise it whenever Row changes: an index of another version is thrown away
+_VERSION: Final = 4  # increase it whenever Row changes: an index of another version is discarded
 _APPLICATION: Final = 0x44535431
 _BUSY_S: Final = 10.0
 _COLUMNS: Final = tuple(field.name for field in fields(Row))
 
 
 def listing(layout: Layout, filters: Filters) -> Listing:
-    """The rows that match. OSError only when the folder of runs itself cannot be listed."""
-    with locked(layout.index_lock, wait_s=_LOCK_WAIT_S) as held:
-        answer = _from_disk(layout, filters) if held else None
+    """Return the rows that match. Raises OSError only if the folder of runs itself cannot be listed."""
+    with locked(layout.index_lock, wait_s=_LOCK_WAIT_S) as acquired:
+        answer = _from_disk(layout, filters) if acquired else None
     return answer or _from_memory(layout, filters)
 
 
 def rebuild(layout: Layout) -> Listing:
-    """Reads and verifies every file, and makes the index anew."""
-    with locked(layout.index_lock, wait_s=_LOCK_WAIT_S) as held:
+    """Read and verify every file, and rebuild the index."""
+    with locked(layout.index_lock, wait_s=_LOCK_WAIT_S) as acquired:
         answer = None
-        if held:
+        if acquired:
             _discard(layout.index)
             answer = _from_disk(layout, Filters())
     return answer or _verify(layout)
 
 
 def _from_disk(layout: Layout, filters: Filters) -> Listing | None:
-    """From the index file, made anew if it is damaged or of another version; None when it cannot be written."""
+    """List from the index file; rebuild it if it is damaged or of another version. Return None if it is not
+    writable."""
     try:
-        return _ask_disk(layout, filters)
-    except sqlite3.OperationalError:  # read-only, full, locked: the file may be good, and we cannot write it
+        return _query_disk(layout, filters)
+    except sqlite3.OperationalError:  # read-only, full or locked: the file may be good, but we cannot write it
         return None
     except sqlite3.DatabaseError:
         _discard(layout.index)
     try:
-        return _ask_disk(layout, filters)
+        return _query_disk(layout, filters)
     except sqlite3.Error:
         return None
 
 
-def _ask_disk(layout: Layout, filters: Filters) -> Listing:
+def _query_disk(layout: Layout, filters: Filters) -> Listing:
     with on_disk(layout.index) as index:
         return _answer(index, layout, filters)
 
@@ -64,7 +65,7 @@ def _from_memory(layout: Layout, filters: Filters) -> Listing:
     try:
         with in_memory(copied_from=layout.index) as index:
             return _answer(index, layout, filters)
-    except sqlite3.Error:  # nothing there to copy, or nothing good
+    except sqlite3.Error:  # there is no usable file to copy
         return _verify(layout, filters)
 
 
@@ -74,7 +75,7 @@ def _verify(layout: Layout, filters: Filters | None = None) -> Listing:
 
 
 def _discard(index: Path) -> None:
-    # The journal goes first: left beside a new index, it would be played back into it.
+    # Remove the journal first: SQLite would apply it to the new index.
     with suppress(OSError):
         index.with_name(f"{index.name}-journal").unlink(missing_ok=True)
         index.unlink(missing_ok=True)
@@ -86,7 +87,7 @@ def _answer(index: Index, layout: Layout, filters: Filters) -> Listing:
 
 
 def _reconcile(index: Index, layout: Layout) -> tuple[Damage, ...]:
-    """Brings the index in step with the folder by names; what could not be read, this time as every time."""
+    """Update the index to match the folder, by names. Return the files that could not be read."""
     found = scan(layout)
     known = index.runs()
     rows, damaged = _read_all(layout, sorted(found.runs - known))
@@ -100,25 +101,25 @@ def _read_all(layout: Layout, runs: Iterable[str]) -> tuple[list[Row], list[Dama
     rows: list[Row] = []
     damaged: list[Damage] = []
     for run in runs:
-        checked = _read_or_tell(layout, run, damaged)
+        checked = _read_or_report(layout, run, damaged)
         if checked is not None:
             rows.append(row_of(checked.result, checked.sha256))
     return rows, damaged
 
 
 def records(layout: Layout, rows: Iterable[Row], damaged: list[Damage]) -> Iterator[Record]:
-    """The records of these rows; what cannot be read goes to `damaged`. One deleted since then is left out."""
+    """Yield the records of these rows. Files that cannot be read go to `damaged`; deleted ones are left out."""
     for row in rows:
-        known = read_known(layout.run_file(row.id), row.sha256)
+        known = read_unchanged(layout.run_file(row.id), row.sha256)
         if known is not None:
             yield known
             continue
-        checked = _read_or_tell(layout, row.id, damaged)
+        checked = _read_or_report(layout, row.id, damaged)
         if checked is not None:
             yield checked.result
 
 
-def _read_or_tell(layout: Layout, run: str, damaged: list[Damage]) -> Checked[Record] | None:
+def _read_or_report(layout: Layout, run: str, damaged: list[Damage]) -> Checked[Record] | None:
     path = layout.run_file(run)
     try:
         return read_record(path, run)
@@ -132,7 +133,7 @@ def _read_or_tell(layout: Layout, run: str, damaged: list[Damage]) -> Checked[Re
 
 
 class Index:
-    """Rows by run. Every method may raise sqlite3.Error; the catalog knows what to do then."""
+    """Rows by run. Every method may raise sqlite3.Error, which the catalog handles."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
@@ -141,12 +142,14 @@ class Index:
         return frozenset(run for (run,) in self._connection.execute("SELECT id FROM runs"))
 
     def update(self, *, gone: Iterable[str], new: Iterable[Row]) -> None:
-        """Forgets and learns in one transaction."""
+        """Remove and add rows in one transaction."""
         with self._connection:
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.executemany("DELETE FROM runs WHERE id = ?", ((run,) for run in gone))
-            marks = ", ".join("?" * len(_COLUMNS))
-            self._connection.executemany(f"INSERT OR REPLACE INTO runs VALUES ({marks})", (astuple(row) for row in new))
+            placeholders = ", ".join("?" * len(_COLUMNS))
+            self._connection.executemany(
+                f"INSERT OR REPLACE INTO runs VALUES ({placeholders})", (astuple(row) for row in new)
+            )
 
     def select(self, filters: Filters) -> tuple[Row, ...]:
         given = {name: value for name in EXACT if (value := getattr(filters, name)) is not None}
@@ -154,14 +157,14 @@ class Index:
         query = f"SELECT {', '.join(_COLUMNS)} FROM runs WHERE {where} ORDER BY started_at, id"
         found = self._connection.execute(query, tuple(given.values()))
         rows = (Row(**dict(zip(_COLUMNS, values, strict=True))) for values in found)
-        return tuple(row for row in rows if asked_for(row, filters))
+        return tuple(row for row in rows if matches_axes(row, filters))
 
 
 def _matches(column: str) -> str:
-    # A framework in effect is its name and version, and is found by its name too: torch finds torch@2.11.0.
+    # The name alone finds an effective framework with its version: torch finds torch@2.11.0.
     if column == "framework":
         return "? IN (framework, substr(framework, 1, instr(framework || '@', '@') - 1))"
-    # A job is found by the name that a record gives it and by its canonical name; either finds the runs of both.
+    # A job has the name in its record and a canonical name; either finds the runs of both.
     if column == "job":
         return "canonical_job IN (SELECT canonical_job FROM runs WHERE ? IN (job, canonical_job))"
     return f"{column} = ?"
@@ -169,16 +172,16 @@ def _matches(column: str) -> str:
 
 @contextmanager
 def on_disk(path: Path) -> Generator[Index]:
-    """The index in its file, made when there is none; sqlite3.DatabaseError when the file is something else."""
+    """Open the index file, or create it. Raises sqlite3.DatabaseError if the file is something else."""
     with closing(sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)) as connection:
-        connection.execute("PRAGMA journal_mode = DELETE")  # WAL needs shared memory, which NFS has not
+        connection.execute("PRAGMA journal_mode = DELETE")  # WAL needs shared memory, which NFS lacks
         _prepare(connection)
         yield Index(connection)
 
 
 @contextmanager
 def in_memory(copied_from: Path | None) -> Generator[Index]:
-    """An index for one answer, begun from a copy of the file."""
+    """Open an index in memory for one query, as a copy of the file."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         if copied_from:
             source = sqlite3.connect(f"{copied_from.absolute().as_uri()}?mode=ro", uri=True, timeout=_BUSY_S)
@@ -189,7 +192,7 @@ def in_memory(copied_from: Path | None) -> Generator[Index]:
 
 
 def _prepare(connection: sqlite3.Connection) -> None:
-    """Makes the table in a new file; refuses a file that is not an index of this version."""
+    """Create the table in a new file; refuse a file that is not an index of this version."""
     found = (_pragma(connection, "application_id"), _pragma(connection, "user_version"))
     if found == (_APPLICATION, _VERSION):
         return

@@ -1,4 +1,4 @@
-"""Claims: who is at work on a name. An exclusive file that says which process made it; the dead lose theirs.
+"""Claims: an exclusive file says which process works on a name. A claim ends with its process.
 
 free ──create exclusively──▶ held ──release──▶ free
                               │ owner gone, or another boot
@@ -16,19 +16,19 @@ from typing import Final, Self
 from deepstone.durable import make_folder
 from deepstone.store.files import Owner, link_exclusively, locked, temporary
 
-_BEING_WRITTEN_S: Final = 10.0  # an empty claim is being written, unless it has been so for long
+_BEING_WRITTEN_S: Final = 10.0  # a younger empty claim is still being written
 _TAKEOVER_WAIT_S: Final = 5.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Claim:
-    """A name held; released at the end of a `with`."""
+    """A claimed name; released at the end of a `with`."""
 
     path: Path
     owner: Owner
 
     def release(self) -> None:
-        # If the file cannot be removed, the claim ends with this process all the same.
+        # If the file cannot be removed, the claim still ends with this process.
         with suppress(OSError):
             if _owner(self.path) == self.owner:
                 self.path.unlink()
@@ -41,7 +41,7 @@ class Claim:
 
 
 def take(folder: Path, name: str) -> Claim | None:
-    """Claims a name; None when a living process holds it."""
+    """Claim a name; return None if a running process holds it."""
     make_folder(folder)
     path = folder / f"{name}.claim"
     claim = _create(path)
@@ -51,20 +51,20 @@ def take(folder: Path, name: str) -> Claim | None:
 
 
 def remove_abandoned_claims(folder: Path) -> None:
-    """Removes the claims of processes that are gone."""
-    # A folder that is missing or read-only has nothing that we must, or can, remove.
+    """Remove the claims of processes that have ended."""
+    # In a missing or read-only folder there is nothing to remove.
     with suppress(OSError):
         stale = [path for path in folder.glob("*.claim") if _is_stale(path)]
         if stale:
-            with locked(_lock_of(folder), wait_s=_TAKEOVER_WAIT_S) as held:
-                for path in stale if held else ():
+            with locked(_lock_of(folder), wait_s=_TAKEOVER_WAIT_S) as acquired:
+                for path in stale if acquired else ():
                     _remove_if_stale(path)
 
 
 def _create(path: Path) -> Claim | None:
-    """Makes the file with its owner in it at once: a kill must not leave a claim that tells nobody's name."""
+    """Create the file together with its owner's name, so that a kill never leaves a claim without an owner."""
     owner = Owner.myself()
-    data = owner.stamp.encode("ascii")
+    data = owner.text.encode("ascii")
     with temporary(data, folder=path.parent, durable=False) as temp:
         taken = link_exclusively(temp, path)
         if taken is None:
@@ -73,7 +73,7 @@ def _create(path: Path) -> Claim | None:
 
 
 def _create_empty_then_write(path: Path, data: bytes) -> bool:
-    """The same where there are no hard links, with a moment in which the claim is empty."""
+    """Do the same without hard links; for a moment the claim is empty."""
     try:
         file = path.open("xb")
     except FileExistsError:
@@ -88,9 +88,9 @@ def _create_empty_then_write(path: Path, data: bytes) -> bool:
 
 
 def _take_over(path: Path) -> Claim | None:
-    """Under a lock: of two that find the same dead claim, the second would else remove the new claim of the first."""
-    with locked(_lock_of(path.parent), wait_s=_TAKEOVER_WAIT_S) as held:
-        return _create(path) if held and _remove_if_stale(path) else None
+    """Take over a dead claim under a lock. Without it, a second process could remove the new claim of the first."""
+    with locked(_lock_of(path.parent), wait_s=_TAKEOVER_WAIT_S) as acquired:
+        return _create(path) if acquired and _remove_if_stale(path) else None
 
 
 def _remove_if_stale(path: Path) -> bool:

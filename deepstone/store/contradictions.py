@@ -1,4 +1,4 @@
-"""Whether the numbers of a record that someone hands us follow from its samples.
+"""Checks that the numbers of an imported record follow from its samples.
 
 Medians, rates and the doubts about them are computed again, with the functions that make a record. An interval comes
 from a bootstrap, which draws at random: it may differ by as much as the bootstrap differs from itself. What was done
@@ -29,19 +29,19 @@ from deepstone.results.redact import HOST, USER
 from deepstone.setups.axes import AUTO, AXES
 from deepstone.setups.effective import fits
 
-_MEASURED: Final = ("ok", "diverged")  # what other runs measured was not measured to the end
+_MEASURED: Final = ("ok", "diverged")  # runs with other outcomes did not complete
 _NOT_TRAINING: Final = "not_training"
 _ROUNDING: Final = 1e-9
 _SEEDS: Final = range(1, 9)
 _MARGIN_SHARE: Final = 0.05  # of the width of an interval: eight seeds do not show the whole spread of the bootstrap
-_MOST_DRAWS: Final = 10_000_000  # of blocks; a file may hold a million of them, and the bootstrap draws them all
+_MOST_DRAWS: Final = 10_000_000  # of blocks; a file may have a million of them, and the bootstrap draws them all
 _FEWEST_REPLICATES: Final = 20
 
 Times: TypeAlias = Sequence[Sequence[float]]  # of one launch, by block
 
 
 def check_consistent(record: Record) -> None:
-    """RefusedInputError tells the first number or doubt that contradicts the samples."""
+    """Raise RefusedInputError for the first number or doubt that contradicts the samples."""
     if record.outcome in _MEASURED:
         _check_effective(record)
     if not isinstance(record.comparison, Absent):
@@ -56,23 +56,23 @@ def check_consistent(record: Record) -> None:
         _refuse("summary", "there are no samples after warm-up from which it could come")
     step_s = [[block.step_s for block in launch] for launch in launches]
     try:
-        with np.errstate(all="ignore"):  # what overflows is no time, and is refused below
+        with np.errstate(all="ignore"):  # a value that overflows is refused below
             _check_step(summary.step_s, step_s)
             _check_rates(record.workload, summary, launches)
             _check_share(record, summary)
             _check_doubts(record, summary, step_s)
-    except ValueError as error:  # of a quantity that cannot be
+    except ValueError as error:  # from an impossible quantity
         _refuse("summary.step_s", str(error))
     _check_training(record)
 
 
 def _check_effective(record: Record) -> None:
-    """Of the axes that both sides tell and this version knows: records of other versions have others."""
+    """Check the axes that the record has on both sides and that this version knows."""
     for name, effect in record.setup.effective.items():
-        asked, done = record.setup.requested.get(name, AUTO), effect.value
-        redacted = any(placeholder in str(done) for placeholder in (HOST, USER, PATH))
-        if name in AXES and not redacted and not fits(name, asked, done):
-            _refuse(f"setup.effective.{name}", f"is {shown(done)}, and {asked} was asked for")
+        requested, effective = record.setup.requested.get(name, AUTO), effect.value
+        redacted = any(placeholder in str(effective) for placeholder in (HOST, USER, PATH))
+        if name in AXES and not redacted and not fits(name, requested, effective):
+            _refuse(f"setup.effective.{name}", f"is {shown(effective)}, and {requested} was asked for")
 
 
 def _check_comparison(comparison: Comparison) -> None:
@@ -87,7 +87,7 @@ def _check_comparison(comparison: Comparison) -> None:
 
 
 def _steady(launch: Launch, number: int) -> list[Block]:
-    """The samples after warm-up, in their blocks."""
+    """Return the samples after warm-up, in their blocks."""
     where = f"samples.launches[{number}]"
     if len(launch.ranks) != 1:
         _refuse(f"{where}.ranks", f"has {len(launch.ranks)}; this version of Deepstone reads runs of one rank")
@@ -97,28 +97,28 @@ def _steady(launch: Launch, number: int) -> list[Block]:
         left -= skipped * block.steps_per_sample
         if left and skipped < len(block.step_s):
             _refuse(f"{where}.warmup_steps", "ends in the middle of a sample")
-        if kept := block.step_s[skipped:]:
-            blocks.append(replace(block, step_s=kept))
+        if rest := block.step_s[skipped:]:
+            blocks.append(replace(block, step_s=rest))
     return blocks
 
 
-def _check_step(told: Quantity, launches: Sequence[Times]) -> None:
+def _check_step(recorded: Quantity, launches: Sequence[Times]) -> None:
     again = _median_of(launches)
     if not 0 < again.median < math.inf:
         _refuse("samples", "steps that take no time")
-    _same("summary.step_s.n", told.n, again.n)
-    _same("summary.step_s.median", told.median, again.median)
-    if told.has_interval != again.has_interval:
+    _same("summary.step_s.n", recorded.n, again.n)
+    _same("summary.step_s.median", recorded.median, again.median)
+    if recorded.has_interval != again.has_interval:
         _refuse("summary.step_s", "one sample has no interval, and several have one")
-    if not told.has_interval or (_close(told.low, again.low) and _close(told.high, again.high)):
+    if not recorded.has_interval or (_close(recorded.low, again.low) and _close(recorded.high, again.high)):
         return
     others = [again, *(_median_of(launches, seed=seed) for seed in _SEEDS)]
     width = max(other.high for other in others) - min(other.low for other in others)
     for end in ("low", "high"):
         ends = [float(getattr(other, end)) for other in others]
         slack = max(ends) - min(ends) + _MARGIN_SHARE * width + _ROUNDING * again.median
-        if not min(ends) - slack <= getattr(told, end) <= max(ends) + slack:
-            _differs(f"summary.step_s.{end}", getattr(told, end), getattr(again, end))
+        if not min(ends) - slack <= getattr(recorded, end) <= max(ends) + slack:
+            _differs(f"summary.step_s.{end}", getattr(recorded, end), getattr(again, end))
 
 
 def _median_of(launches: Sequence[Times], *, seed: int = 0) -> Quantity:
@@ -139,12 +139,12 @@ def _check_rates(workload: Workload, summary: Summary, launches: Sequence[Sequen
         _refuse("summary.interval", f"is {summary.interval!r}, and {len(launches)} launches give {interval!r}")
 
 
-def _check_rate(name: str, told: Quantity, rate: Quantity) -> None:
-    _same(f"summary.{name}.n", told.n, rate.n)
-    if told.has_interval != rate.has_interval:
+def _check_rate(name: str, recorded: Quantity, rate: Quantity) -> None:
+    _same(f"summary.{name}.n", recorded.n, rate.n)
+    if recorded.has_interval != rate.has_interval:
         _refuse(f"summary.{name}", "must have an interval exactly where step_s has one")
     for part in ("median", "low", "high") if rate.has_interval else ("median",):
-        _same(f"summary.{name}.{part}", getattr(told, part), getattr(rate, part))
+        _same(f"summary.{name}.{part}", getattr(recorded, part), getattr(rate, part))
 
 
 def _mean_step_s(launches: Sequence[Sequence[Block]]) -> float:
@@ -163,7 +163,7 @@ def _check_share(record: Record, summary: Summary) -> None:
 
 
 def _check_doubts(record: Record, summary: Summary, launches: Sequence[Times]) -> None:
-    told = {doubt.code for doubt in record.doubts}
+    recorded = {doubt.code for doubt in record.doubts}
     share = record.share_of_peak if isinstance(record.share_of_peak, ShareOfPeak) else None
     phases = () if isinstance(record.phases, Absent) else (phase for _, phase in record.phases.items())
     known_phases = [phase for phase in phases if not isinstance(phase, Absent)]
@@ -181,17 +181,17 @@ def _check_doubts(record: Record, summary: Summary, launches: Sequence[Times]) -
 
     again = found()
     for code in (*DERIVED, *(() if share is None else (ABOVE_PEAK,))):
-        if (code in told) == (code in again) or _written_earlier(summary, code):
+        if (code in recorded) == (code in again) or _written_earlier(summary, code):
             continue
-        if code == DIVERGING and any((code in found(seed)) == (code in told) for seed in _SEEDS):
-            continue  # so near the limit that the bootstrap decides
-        if code in told:
+        if code == DIVERGING and any((code in found(seed)) == (code in recorded) for seed in _SEEDS):
+            continue  # so near the limit that the seed of the bootstrap decides
+        if code in recorded:
             _refuse("doubts", f"{code} does not follow from the record's own numbers")
         _refuse("doubts", f"{code} is missing: {again[code]}")
 
 
 def _written_earlier(summary: Summary, code: str) -> bool:
-    """One sample once had an interval, of no width; it was not too wide."""
+    """Earlier versions gave one sample an interval of no width."""
     step = summary.step_s
     return code == "interval_too_wide" and step.n == 1 and not isinstance(step.lower, Absent)
 
@@ -207,7 +207,7 @@ def _check_training(record: Record) -> None:
 
 
 def _target_share(command: Sequence[str]) -> float:
-    """What the command asked for, in per cent there."""
+    """Return the target of the command, which has it in per cent."""
     for word, value in zip(command, (*command[1:], ""), strict=True):
         name, _, joined = word.partition("=")
         if name == "--target":
@@ -218,17 +218,17 @@ def _target_share(command: Sequence[str]) -> float:
     return DEFAULT_TARGET_SHARE
 
 
-def _same(where: str, told: float, again: float) -> None:
-    if not _close(told, again):
-        _differs(where, told, again)
+def _same(where: str, recorded: float, again: float) -> None:
+    if not _close(recorded, again):
+        _differs(where, recorded, again)
 
 
-def _close(told: float, again: float) -> bool:
-    return math.isclose(told, again, rel_tol=_ROUNDING)
+def _close(recorded: float, again: float) -> bool:
+    return math.isclose(recorded, again, rel_tol=_ROUNDING)
 
 
-def _differs(where: str, told: float, again: float) -> NoReturn:
-    _refuse(where, f"is {told:.6g}, and the record's own numbers give {again:.6g}")
+def _differs(where: str, recorded: float, again: float) -> NoReturn:
+    _refuse(where, f"is {recorded:.6g}, and the record's own numbers give {again:.6g}")
 
 
 def _refuse(where: str, why: str) -> NoReturn:

@@ -1,5 +1,5 @@
-"""Files that are wholly there or not at all, whenever process or machine stop; locks that end with their process; and
-which process made a file, so that what the dead left behind can be told from what the living still need."""
+"""Atomic files, complete or absent whenever the process or machine stops; locks that end with their process; and the
+owner of a file, so that files of dead processes can be removed."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from deepstone.durable import sync_folder
 
 _NO_HARD_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK, errno.ENOSYS}
 _LOCK_POLL_S: Final = 0.02
-_STAMP = re.compile(r"([0-9]{1,10})\.([0-9]{1,20})\.([0-9a-f-]{36})")
+_OWNER = re.compile(r"([0-9]{1,10})\.([0-9]{1,20})\.([0-9a-f-]{36})")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Owner:
-    """A process for good: a pid comes round again, but not with the same start time in the same boot."""
+    """A unique process: a pid is used again, but not with the same start time in the same boot."""
 
     pid: int
     started_ticks: int
@@ -40,12 +40,12 @@ class Owner:
 
     @staticmethod
     def parse(text: str) -> Owner | None:
-        """The owner that wrote this stamp; None when the text is none."""
-        match = _STAMP.fullmatch(text)
+        """Return the owner that wrote this text; None if it is not an owner's text."""
+        match = _OWNER.fullmatch(text)
         return match and Owner(pid=int(match[1]), started_ticks=int(match[2]), boot=match[3])
 
     @property
-    def stamp(self) -> str:
+    def text(self) -> str:
         return f"{self.pid}.{self.started_ticks}.{self.boot}"
 
     def is_gone(self) -> bool:
@@ -57,7 +57,7 @@ def _boot() -> str:
 
 
 def _started_ticks(pid: int) -> int | None:
-    """When a process started, in clock ticks since boot; None when it is gone, or a zombie about to be."""
+    """Return when a process started, in clock ticks since boot; None if it has ended or is a zombie."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except (FileNotFoundError, ProcessLookupError):
@@ -67,7 +67,7 @@ def _started_ticks(pid: int) -> int | None:
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """Opens a file for reading; OSError at once for anything else that a name can stand for, such as a pipe."""
+    """Open a regular file for reading. Raises OSError at once for anything else, such as a pipe."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -76,10 +76,10 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def publish(data: bytes, target: Path, *, tmp: Path) -> bool:
-    """Puts a complete, durable file in place; False when the name is taken. Never overwrites."""
+    """Write a complete, durable file; return False if the name is taken. Never overwrites."""
     with temporary(data, folder=tmp) as temp:
         taken = link_exclusively(temp, target)
-        if taken is None:  # the caller's claim keeps others away between the look and the renaming
+        if taken is None:  # the caller's claim keeps others away between the check and the renaming
             taken = not target.exists()
             if taken:
                 temp.rename(target)
@@ -89,14 +89,14 @@ def publish(data: bytes, target: Path, *, tmp: Path) -> bool:
 
 
 def replace_file(data: bytes, target: Path, *, tmp: Path) -> None:
-    """Puts a complete, durable file in place, over one that is there. Of several writers the last one wins."""
+    """Write a complete, durable file over an existing one. Of several writers the last one wins."""
     with temporary(data, folder=tmp) as temp:
         temp.replace(target)
     sync_folder(target.parent)
 
 
 def link_exclusively(temp: Path, target: Path) -> bool | None:
-    """Gives a complete file its name, unless that is taken; None where the file system has no hard links."""
+    """Give a complete file its name, unless that is taken. Return None if the file system has no hard links."""
     try:
         target.hardlink_to(temp)
     except FileExistsError:
@@ -110,8 +110,8 @@ def link_exclusively(temp: Path, target: Path) -> bool | None:
 
 @contextmanager
 def temporary(data: bytes, *, folder: Path, durable: bool = True) -> Generator[Path]:
-    """A file that is gone afterwards. Its name tells who made it, for the case that we are killed."""
-    path = folder / f"{Owner.myself().stamp}.{secrets.token_hex(6)}.tmp"
+    """Write a file that is removed afterwards. Its name contains its owner, in case we are killed."""
+    path = folder / f"{Owner.myself().text}.{secrets.token_hex(6)}.tmp"
     try:
         with path.open("xb") as file:
             file.write(data)
@@ -124,8 +124,8 @@ def temporary(data: bytes, *, folder: Path, durable: bool = True) -> Generator[P
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Removes temporary files whose makers are gone."""
-    # A folder that is missing or read-only has nothing that we must, or can, remove.
+    """Remove temporary files whose owners have ended."""
+    # In a missing or read-only folder there is nothing to remove.
     with suppress(OSError):
         for path in folder.glob("*.tmp"):
             owner = Owner.parse(path.name.removesuffix(".tmp").rpartition(".")[0])
@@ -135,7 +135,7 @@ def remove_abandoned(folder: Path) -> None:
 
 @contextmanager
 def locked(path: Path, *, wait_s: float) -> Generator[bool]:
-    """Holds a lock that ends with the process; gives False when it cannot be had in time, or not at all."""
+    """Hold a lock that ends with the process; yield False if it cannot be acquired in time."""
     try:
         file = path.open("ab")
     except OSError:

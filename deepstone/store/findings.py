@@ -1,6 +1,6 @@
-"""What tasks other than runs found (layers, convolutions, memory, ceilings): one checksummed file each, never changed.
+"""Stored findings (layers, convolutions, memory, ceilings): one checksummed file each, never changed.
 
-A finding is named like a run: by its task, and by the attempt at it.
+A finding is named like a run: by its task and the attempt.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from deepstone.store.sealed import read_finding
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Findings:
-    """The findings of one store. Holds no state but the place, as the store itself."""
+    """The findings of one store. Like the store, it has no state except the folder."""
 
     layout: Layout
 
     def add(self, draft: Finding) -> Finding:
-        """Gives it its id and keeps it, as `Numbering` says."""
+        """Give the finding its id and store it, as `Numbering` describes."""
         task = str(draft.task)
         return Numbering(
             layout=self.layout,
@@ -40,16 +40,16 @@ class Findings:
         ).add(draft)
 
     def insert(self, finding: Finding) -> bool:
-        """Keeps a checked finding under the id it has; False when that id is taken. OSError when the disk refuses."""
+        """Store a checked finding under its id; return False if that id is taken. Raises OSError if writing fails."""
         return insert(self.layout, finding, self.layout.finding_file(str(finding.id)))
 
     def ids(self) -> list[str]:
-        """All of them, by name."""
+        """Return all ids, sorted."""
         with as_store_error("read", self.layout.root):
             return sorted(self._names())
 
     def of_task(self, task: str) -> list[str]:
-        """The ids of all findings of a task, by attempt."""
+        """Return the ids of all findings of a task, by attempt."""
         with as_store_error("read", self.layout.root):
             return [run_id(task, attempt) for attempt in self._attempts(task)]
 
@@ -57,7 +57,7 @@ class Findings:
         return self.layout.finding_file(id).exists()
 
     def get(self, id: str) -> Finding:
-        """StoreError when its file is damaged, UsageError when there is none."""
+        """Raises StoreError if its file is damaged, UsageError if there is none."""
         if not RUN_PATTERN.fullmatch(id) or not self.has(id):
             raise UsageError(f"no finding {id[:80]!r} in the store {self.layout.root}")
         path = self.layout.finding_file(id)
@@ -69,7 +69,7 @@ class Findings:
             raise StoreError(f"cannot read {path}: {reason(error)}; {remedy(error)}") from error
 
     def list(self, kind: str | None = None, *, damaged: builtins.list[Damage] | None = None) -> builtins.list[Finding]:
-        """Those that can be read, oldest first; the others go to the list `damaged` where one is given."""
+        """Return the readable findings, oldest first; the others go to the list `damaged` if it is given."""
         read: builtins.list[Finding] = []
         for path, found in self._all():
             if isinstance(found, Finding):
@@ -82,11 +82,11 @@ class Findings:
         )
 
     def damaged(self) -> tuple[Damage, ...]:
-        """Reads and verifies every file."""
+        """Read and verify every file."""
         return tuple(Damage(path=path, reason=found) for path, found in self._all() if isinstance(found, str))
 
     def _all(self) -> Iterator[tuple[Path, Finding | str]]:
-        """Every file with its finding, or why it cannot be used."""
+        """Yield every file with its finding, or with the reason why it cannot be used."""
         for id in self.ids():
             path = self.layout.finding_file(id)
             try:

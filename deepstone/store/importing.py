@@ -1,7 +1,7 @@
-"""Taking in results measured elsewhere, from a file that anyone may have written: what `export` gives.
+"""Imports results from a file that `export` wrote. The file is untrusted.
 
-It holds one record or finding (as stored, or bare), a JSON list of them, or one per line (JSONL). Everything is read
-and checked before anything is written.
+The file has one record or finding (as stored, or bare), a JSON list of them, or one per line (JSONL). Everything is
+read and checked before anything is written.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ MAX_JSONL_BYTES: Final = 2**30
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Imported:
-    """How many runs were new, and how many the store had already."""
+    """How many runs were new, and how many the store already had."""
 
     added: int
     skipped: int
 
 
 def import_records(store: Store, path: Path) -> Imported:
-    """Adds the file's runs under the ids they have; RefusedInputError when one is no good, and then none is added."""
+    """Add the file's runs under their ids. Raises RefusedInputError if one is invalid; then none is added."""
     try:
         with _before_anything():
             file = opened(path)
@@ -56,13 +56,13 @@ def _before_anything() -> Generator[None]:
 
 
 def _check_all(store: Store, path: Path, file: BinaryIO) -> dict[str, str]:
-    """The SHA-256 of every run in the file by id, once all are known to be good and in conflict with none."""
+    """Check that all runs in the file are valid and conflict with none in the store. Return their SHA-256 by id."""
     checked: dict[str, str] = {}
     for entry in entries(path, file):
         run, sha256 = entry.id, entry.sha256
         if checked.setdefault(run, sha256) != sha256:
             raise refused(path, entry.place, f"the file holds another run {run}")
-        if _kept(store, entry) not in (None, sha256):
+        if _stored_sha256(store, entry) not in (None, sha256):
             raise refused(path, entry.place, _conflict(run))
         _check_numbers(path, entry)
     if not checked:
@@ -73,7 +73,7 @@ def _check_all(store: Store, path: Path, file: BinaryIO) -> dict[str, str]:
 def _check_numbers(path: Path, entry: Entry) -> None:
     if isinstance(entry.result, Finding):
         return
-    from deepstone.store.contradictions import check_consistent  # NumPy, which a wrong file need not wait for
+    from deepstone.store.contradictions import check_consistent  # it imports NumPy, which an invalid file does not need
 
     try:
         check_consistent(entry.result)
@@ -82,7 +82,7 @@ def _check_numbers(path: Path, entry: Entry) -> None:
 
 
 def _write_all(store: Store, path: Path, file: BinaryIO, checked: dict[str, str]) -> Imported:
-    """The second reading: what was checked, and nothing else, is written."""
+    """Read the file a second time and write exactly what was checked."""
     added = skipped = 0
     try:
         for entry in entries(path, file):
@@ -107,18 +107,18 @@ def _insert(store: Store, path: Path, entry: Entry, added: int) -> bool:
             f"cannot write to the store {store.root}: {reason(error)}; {added} runs were added: {remedy(error)}, "
             f"then import {path} again"
         ) from error
-    if _kept(store, entry) != entry.sha256:
+    if _stored_sha256(store, entry) != entry.sha256:
         raise StoreError(f"another process added {entry.id} meanwhile; {added} runs were added: import {path} again")
     return False
 
 
-def _kept(store: Store, entry: Entry) -> str | None:
-    """The SHA-256 of the record that the store has under this id; StoreError when its file is damaged."""
+def _stored_sha256(store: Store, entry: Entry) -> str | None:
+    """Return the SHA-256 of the stored record with this id. Raises StoreError if its file is damaged."""
     if isinstance(entry.result, Finding):
-        kept = store.findings.get(entry.id) if store.findings.has(entry.id) else None
+        stored = store.findings.get(entry.id) if store.findings.has(entry.id) else None
     else:
-        kept = store.get(entry.id) if store.has(entry.id) else None
-    return None if kept is None else codec.sha256(kept)
+        stored = store.get(entry.id) if store.has(entry.id) else None
+    return None if stored is None else codec.sha256(stored)
 
 
 def _conflict(run: str) -> str:
@@ -127,7 +127,7 @@ def _conflict(run: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """One record or finding of the file, and its place there, as a message names it."""
+    """One record or finding of the file, and its place there for messages."""
 
     place: str
     result: Record | Finding
@@ -143,7 +143,7 @@ class Entry:
 
 
 def read_records(path: Path) -> list[Record]:
-    """All records of the file; RefusedInputError when there is none, or when one is no good."""
+    """Return all records of the file. Raises RefusedInputError if there is none, or if one is invalid."""
     try:
         with opened(path) as file:
             results = [entry.result for entry in entries(path, file)]
@@ -156,7 +156,7 @@ def read_records(path: Path) -> list[Record]:
 
 
 def entries(path: Path, file: BinaryIO) -> Iterator[Entry]:
-    """The file's checked records from its beginning, one in memory at a time where it is JSONL."""
+    """Yield the file's checked records; from JSONL, one in memory at a time."""
     file.seek(0)
     first = file.readline(MAX_FILE_BYTES + 1)
     file.seek(0)
@@ -169,7 +169,7 @@ def entries(path: Path, file: BinaryIO) -> Iterator[Entry]:
 
 
 def _is_jsonl(first: bytes) -> bool:
-    """Whether the first line is an object by itself; if not, the whole file must be one document."""
+    """Whether the first line is a complete object; if not, the whole file must be one document."""
     try:
         return isinstance(parse_json(first, limit_bytes=MAX_FILE_BYTES), dict)
     except RefusedInputError:

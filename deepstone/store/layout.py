@@ -1,12 +1,12 @@
-"""Where things lie in a store's folder.
+"""The layout of a store's folder.
 
 format              the format's version
 runs/ab/ab….json    one file per run: the truth
-findings/….json     one file per finding: what was found out besides runs
-studies/….json      what became of each study; written anew after every task
-claims/             who is at work on what; left behind by the killed, then taken over
-tmp/                files being written; left behind by the killed, then removed
-index.sqlite        made from runs/, and made again whenever it does not fit
+findings/….json     one file per finding
+studies/….json      the state of each study; rewritten after every task
+claims/             which process works on which job; claims of killed processes are taken over
+tmp/                files being written; those of killed processes are removed
+index.sqlite        built from runs/, and rebuilt whenever it does not match
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from deepstone.store.files import publish, remove_abandoned
 FORMAT: Final = "deepstone store 1\n"
 _OTHER_STORE: Final = "name another store with --store DIR or DEEPSTONE_STORE"
 _SUFFIX: Final = ".json"
-_FOLDER_DIGITS: Final = 2  # of a run's name: 256 folders, none of them large
+_FOLDER_DIGITS: Final = 2  # of a run's name: 256 small folders
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -68,7 +68,7 @@ class Layout:
         return self.root / "index.lock"
 
     def run_file(self, run: str) -> Path:
-        # The pattern is the wall between a name that someone gave and the file system.
+        # The pattern protects the file system from names that users give.
         assert RUN_PATTERN.fullmatch(run), run
         return self.runs / run[:_FOLDER_DIGITS] / f"{run}{_SUFFIX}"
 
@@ -77,7 +77,7 @@ class Layout:
         return self.findings / f"{finding}.json"
 
     def is_own(self, name: str) -> bool:
-        """Whether an entry of the root is one that a store makes."""
+        """Whether a store creates an entry of this name in its root."""
         return name in {"format", "runs", "findings", "studies", "claims", "tmp"} or name.startswith("index.")
 
 
@@ -91,14 +91,14 @@ class Damage:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scan:
-    """What the folder holds, by names alone."""
+    """The content of the folder, by names alone."""
 
     runs: frozenset[str]
     damaged: tuple[Damage, ...]
 
 
 def scan(layout: Layout) -> Scan:
-    """The names of all runs; OSError when the folder of runs itself cannot be listed."""
+    """Return the names of all runs. Raises OSError if the folder of runs itself cannot be listed."""
     runs: set[str] = set()
     damaged: list[Damage] = []
     for folder in layout.runs.iterdir():
@@ -120,7 +120,7 @@ def scan(layout: Layout) -> Scan:
 
 
 def attempts_of(layout: Layout, job: str) -> list[int]:
-    """The attempts at a job that have a file, in order."""
+    """Return the attempts at a job that have a file, in order."""
     start = f"{job[:JOB_PART]}-"
     try:
         names = _json_names(layout.runs / job[:_FOLDER_DIGITS])
@@ -131,7 +131,7 @@ def attempts_of(layout: Layout, job: str) -> list[int]:
 
 
 def _json_names(folder: Path) -> list[str]:
-    # Not Path.iterdir: ten thousand paths take longer to make than the folders take to list.
+    # Not Path.iterdir: creating ten thousand paths takes longer than listing the folders.
     return [name for name in os.listdir(folder) if name.endswith(_SUFFIX)]  # noqa: PTH208
 
 
@@ -141,7 +141,7 @@ def remedy(error: OSError) -> str:
 
 @contextmanager
 def as_store_error(doing: str, root: Path) -> Generator[None]:
-    """Turns an OSError into a StoreError that names the store, the reason and the remedy."""
+    """Turn an OSError into a StoreError that names the store, the reason and the remedy."""
     try:
         yield
     except OSError as error:
@@ -154,7 +154,7 @@ def default_folder() -> Path:
 
 
 def open_layout(root: Path, *, create: bool) -> Layout:
-    """The layout of a store that is there, clean of what dead processes left; made when it may be."""
+    """Return the layout of an existing store, without files of dead processes; create the store if allowed."""
     layout = Layout(root=root)
     with as_store_error("open", root):
         if not _has_format(layout):
@@ -168,7 +168,7 @@ def open_layout(root: Path, *, create: bool) -> Layout:
 
 
 def clean(layout: Layout) -> None:
-    """Removes what killed processes left behind."""
+    """Remove the files of killed processes."""
     for folder in (layout.tmp, layout.claims, layout.runs):
         remove_abandoned(folder)
     remove_abandoned_claims(layout.claims)

@@ -1,4 +1,4 @@
-"""How a run or finding gets its number and its file; where the store cannot take it, one elsewhere, to be imported."""
+"""Gives a run or finding its number and its file. If the store fails, saves it elsewhere, to be imported later."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from deepstone.store.sealed import seal
 
 R = TypeVar("R", Record, Finding)
 
-# The store numbers attempts from 1. One given outside it is drawn from above, so that the two cannot meet on import.
+# The store numbers attempts from 1. Outside it, a large random number is used, so that the two cannot meet on import.
 FIRST_RESCUED_ATTEMPT: Final = 100_000_000
 _RESCUED_ATTEMPTS: Final = 900_000_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Numbering(Generic[R]):
-    """How a result gets its id: `job` names it, `numbered` gives it the id of an attempt, `attempts` has the known."""
+    """Gives a result its id: `job` is the name, `numbered` adds an attempt's id, `attempts` lists the existing ones."""
 
     layout: Layout
     job: str
@@ -43,8 +43,8 @@ class Numbering(Generic[R]):
     check: Callable[[dict[str, Json]], R]
 
     def add(self, draft: Draft | Finding) -> R:
-        """Gives it its id and keeps it. What the disk refuses (StoreError) or our own rules refuse (InternalError) is
-        saved elsewhere; the message says where."""
+        """Give the result its id and store it. If the disk (StoreError) or our own rules (InternalError) refuse it,
+        save it elsewhere; the message says where."""
         what = "finding" if isinstance(draft, Finding) else "record"
         try:
             if isinstance(draft, Record | Finding) and draft.id is not None:
@@ -54,7 +54,7 @@ class Numbering(Generic[R]):
             while not self.insert(result := self.numbered(attempt)):
                 attempt += 1
             return result
-        except (RefusedInputError, TypeError) as error:  # a TypeError for what JSON has not
+        except (RefusedInputError, TypeError) as error:  # TypeError: JSON has no such type
             raise save_refused(draft, self.job, error, what) from error
         except OSError as error:
             raise self._rescued(error) from error
@@ -73,12 +73,12 @@ class Numbering(Generic[R]):
 
 
 def insert(layout: Layout, result: Record | Finding, target: Path) -> bool:
-    """Keeps a checked result under the id it has; False when that id is taken. OSError when the disk refuses."""
+    """Store a checked result under its id; return False if that id is taken. Raises OSError if writing fails."""
     assert result.id is not None, "it is checked to have one"
     data = seal(result)
     make_folder(layout.tmp)
     make_folder(target.parent)
-    sync_folder(target.parent.parent)  # another process may have made the folder, and not have synced it yet
+    sync_folder(target.parent.parent)  # another process may have created the folder without syncing it yet
     claim = claims.take(layout.claims, result.id)
     if claim is None:
         return False
@@ -87,7 +87,7 @@ def insert(layout: Layout, result: Record | Finding, target: Path) -> bool:
 
 
 def save_refused(measured: Mapping[str, object] | Part, job: str, why: Exception, what: str) -> InternalError:
-    """Saves, as it is, what our own code cannot make a good record of: our mistake must not cost a measurement."""
+    """Save raw results that our own code cannot turn into a record: our bug must not cost a measurement."""
     cause = str(why) if isinstance(why, RefusedInputError) else f"{type(why).__name__}: {why}"
     fault = f"Deepstone made a {what} that it cannot keep ({cause}); this is a fault of Deepstone itself"
     try:
@@ -100,7 +100,7 @@ def save_refused(measured: Mapping[str, object] | Part, job: str, why: Exception
 def _as_is(measured: Mapping[str, object] | Part) -> bytes:
     try:
         return json.dumps(measured, indent=1, default=_written).encode("ascii")
-    except (TypeError, ValueError):  # keys that JSON does not have
+    except (TypeError, ValueError):  # JSON has no such keys
         return repr(measured).encode("utf-8", "backslashreplace")
 
 
@@ -111,7 +111,7 @@ def _written(value: object) -> object:
 
 
 def save_elsewhere(data: bytes, name: str, what: str, folders: Iterable[Path] | None = None) -> Path:
-    """The file of a run or a finding, in the first folder that takes it."""
+    """Write the file of a run or a finding into the first folder that accepts it."""
     tried: list[str] = []
     for folder in _last_resorts() if folders is None else folders:
         try:
@@ -122,9 +122,9 @@ def save_elsewhere(data: bytes, name: str, what: str, folders: Iterable[Path] | 
 
 
 def _last_resorts() -> Iterator[Path]:
-    with suppress(FileNotFoundError):  # no temporary folder can be written
+    with suppress(FileNotFoundError):  # no temporary folder is writable
         yield Path(tempfile.gettempdir())
-    with suppress(RuntimeError):  # a user without a home
+    with suppress(RuntimeError):  # the user has no home
         yield Path.home()
 
 

@@ -1,4 +1,4 @@
-"""One run as a line of a table: what the index holds, and how it is asked for."""
+"""One run as a row of the index, and the filters that select rows."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _SETUP: Final = msgspec.json.Decoder(dict[str, Value])
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Row:
-    """None stands for what the record has not."""
+    """None: the record has no such value."""
 
     id: str
-    job: str  # as the record names it
+    job: str  # the name in the record
     canonical_job: str
     started_at: str
     model: str
@@ -47,13 +47,13 @@ class Row:
 
     @property
     def asked(self) -> dict[str, Value]:
-        """The requested setup."""
+        """Return the requested setup."""
         return _SETUP.decode(self.requested)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Filters:
-    """Rows that match everything given; `axes` are compared with the requested setup, as text."""
+    """A row matches if it fits every filter; `axes` are compared with the requested setup, as text."""
 
     job: str | None = None
     model: str | None = None
@@ -67,14 +67,14 @@ class Filters:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Listing:
-    """The rows asked for, oldest first, and every file of the store that could not be read."""
+    """The matching rows, oldest first, and every file of the store that could not be read."""
 
     rows: tuple[Row, ...]
     damaged: tuple[Damage, ...]
 
 
 def row_of(record: Record, sha256: str | None = None) -> Row:
-    """The row of a checked record. Whoever has its checksum at hand spares us writing the record out again."""
+    """Return the row of a checked record. Without its checksum the record must be encoded again."""
     workload = record.workload
     step_s = None if isinstance(record.summary, Absent) else record.summary.step_s
     has_interval = step_s is not None and step_s.has_interval
@@ -107,7 +107,7 @@ def matches(record: Record, filters: Filters) -> bool:
     """Whether the index would find this record under these filters."""
     row = row_of(record)
     given = {name: value for name in EXACT if (value := getattr(filters, name)) is not None}
-    return all(_equal(row, name, value) for name, value in given.items()) and asked_for(row, filters)
+    return all(_equal(row, name, value) for name, value in given.items()) and matches_axes(row, filters)
 
 
 def _equal(row: Row, name: str, value: object) -> bool:
@@ -117,7 +117,7 @@ def _equal(row: Row, name: str, value: object) -> bool:
     return value in (found, str(found).partition("@")[0]) if name == "framework" else value == found
 
 
-def asked_for(row: Row, filters: Filters) -> bool:
+def matches_axes(row: Row, filters: Filters) -> bool:
     if not filters.axes:
         return True
     requested = row.asked
@@ -125,12 +125,12 @@ def asked_for(row: Row, filters: Filters) -> bool:
 
 
 def _default(axis: str) -> Value:
-    """For a record that was written before the axis was there."""
+    """Return the value for a record that is older than the axis."""
     return AXES[axis].default if axis in AXES else ""
 
 
 def filters_of(given: Mapping[str, object]) -> Filters:
-    """Columns of a run and axes by name, as in model=resnet50 layout=nhwc; UsageError for a name that is neither."""
+    """Make filters from columns and axes, as in model=resnet50 layout=nhwc. Raises UsageError for another name."""
     for name in given:
         if name not in COLUMNS and name not in AXES:
             raise UsageError(f"{name}: no such column or axis; {nearest(name, {*COLUMNS, *AXES})}")

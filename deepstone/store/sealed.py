@@ -1,4 +1,4 @@
-"""The file of one run or finding: its JSON and the SHA-256 of that. Written once, read with the checksum verified."""
+"""The file of one run or finding: its JSON and its SHA-256. It is written once; reading verifies the checksum."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from deepstone.results.plain import MAX_BYTES, is_object, parse_json
 from deepstone.results.record import Record
 from deepstone.store.files import open_regular
 
-MAX_FILE_BYTES: Final = MAX_BYTES + 1024  # a result and what is around it
+MAX_FILE_BYTES: Final = MAX_BYTES + 1024  # a result and its wrapper
 
 What: TypeAlias = Literal["record", "finding"]
 R = TypeVar("R", bound=Part)
@@ -25,14 +25,14 @@ R = TypeVar("R", bound=Part)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checked(Generic[R]):
-    """A result that passed all checks, and the SHA-256 by which it is known again."""
+    """A result that passed all checks, and its SHA-256."""
 
     result: R
     sha256: str
 
 
 def seal(result: Record | Finding) -> bytes:
-    """The content of the file; RefusedInputError when it could not be read back."""
+    """Return the content of the file. Raises RefusedInputError if it could not be read back."""
     what: What = "record" if isinstance(result, Record) else "finding"
     data = codec.encode(result)
     if len(data) > MAX_BYTES:
@@ -41,7 +41,7 @@ def seal(result: Record | Finding) -> bytes:
 
 
 def read_record(path: Path, run: str) -> Checked[Record]:
-    """The record in the file of this run; RefusedInputError when the file is damaged, OSError when unreadable."""
+    """Return the record of this run. Raises RefusedInputError if the file is damaged, OSError if it is unreadable."""
     checked = _read(path, "record", codec.as_record)
     if checked.result.id != run:
         raise RefusedInputError(f"holds the run {checked.result.id}")
@@ -55,23 +55,23 @@ def read_finding(path: Path, id: str) -> Finding:
     return finding
 
 
-def read_known(path: Path, sha256: str) -> Record | None:
-    """The record in a file that holds exactly what was checked before; None when it does not, or cannot be read.
+def read_unchanged(path: Path, sha256: str) -> Record | None:
+    """Return the record of a file that was checked before and has not changed; None if it changed or is unreadable.
 
-    Most of the time that reading takes goes into checks, and the checksum says that they were made on these bytes.
+    This skips the checks, which take most of the time: the checksum shows that these bytes passed them.
     """
     try:
         body = _content(path)[_body("record")]
     except OSError:
         return None
-    return codec.decode_known_record(body) if _checksum(body) == sha256 else None
+    return codec.decode_checked_record(body) if _checksum(body) == sha256 else None
 
 
 def _read(path: Path, what: What, decode: Callable[[object], R]) -> Checked[R]:
     data = _content(path)
     body = data[_body(what)]
     sha256 = _checksum(body)
-    if data == _wrapped(what, body, sha256):  # else something wrote it anew, or damaged it
+    if data == _wrapped(what, body, sha256):  # otherwise the file was rewritten or damaged
         return Checked(result=decode(parse_json(body)), sha256=sha256)
     content = parse_json(data, limit_bytes=MAX_FILE_BYTES)
     if not _is_wrapped(content, what):
@@ -81,7 +81,7 @@ def _read(path: Path, what: What, decode: Callable[[object], R]) -> Checked[R]:
 
 
 def unsealed(content: object) -> Record | Finding:
-    """The checked result in JSON that is parsed, as it is stored or bare; its checksum is verified where it has one."""
+    """Return the checked result from parsed JSON, as stored or bare; verify its checksum if it has one."""
     if _is_wrapped(content, "finding") or (is_object(content) and "task" in content and "job" not in content):
         return _unwrapped(content, "finding", codec.as_finding)
     return _unwrapped(content, "record", codec.as_record)
@@ -106,7 +106,7 @@ def _content(path: Path) -> bytes:
 
 
 def _body(what: What) -> slice:
-    """Where the result stands in a file that we wrote."""
+    """Return the position of the result in a file that we wrote."""
     return slice(len(f'{{"{what}":'), -len(',"sha256":""}\n') - 64)
 
 

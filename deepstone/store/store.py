@@ -1,6 +1,6 @@
-"""The store: runs are added, found, listed and deleted, never changed. What `add` has returned is on the disk.
+"""The store: runs are added, found, listed and deleted, never changed. When `add` returns, the run is on the disk.
 
-Beside runs it has findings, and the state of each study: one file, written whole each time.
+It also has findings, and the state of each study: one file, rewritten each time.
 """
 
 from __future__ import annotations
@@ -32,19 +32,21 @@ from deepstone.store.sealed import read_record
 
 _PREFIX: Final = re.compile(r"[0-9a-f]{1,20}|[0-9a-f]{20}-[0-9]{0,9}")
 _PROBE_BYTES: Final = 64 * 2**10
-_STUDY_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")  # the wall between a name and the file system
+_STUDY_NAME: Final = re.compile(
+    r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
+)  # protects the file system from names that users give
 _IN_EVERY_STATE: Final = frozenset({"schema", "kind", "title", "started_at", "resume"})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Store:
-    """Holds no state but the place: several processes and threads may use one store at once."""
+    """It has no state except the folder: several processes and threads may use one store at once."""
 
     layout: Layout
 
     @staticmethod
     def open(path: Path, *, create: bool = True) -> Store:
-        """The store in this folder; StoreError when it is none and may not or cannot be made."""
+        """Open the store in this folder. Raises StoreError if there is none and it may not or cannot be created."""
         return Store(layout=open_layout(path, create=create))
 
     @property
@@ -60,7 +62,7 @@ class Store:
         return StudyStates(layout=self.layout)
 
     def probe(self) -> None:
-        """StoreError unless a run could be written now. Asked before minutes are spent on measuring."""
+        """Raise StoreError unless a run could be written now. Call it before a long measurement."""
         with as_store_error("write to", self.root):
             for folder in (self.layout.tmp, self.layout.claims, self.layout.runs):
                 make_folder(folder)
@@ -68,7 +70,7 @@ class Store:
                     pass
 
     def add(self, draft: Draft) -> Record:
-        """Gives the run its id and keeps it, as `Numbering` says."""
+        """Give the run its id and store it, as `Numbering` describes."""
         return Numbering(
             layout=self.layout,
             job=draft.job,
@@ -79,41 +81,41 @@ class Store:
         ).add(draft)
 
     def insert(self, record: Record) -> bool:
-        """Keeps a checked record under the id it has; False when that id is taken. OSError when the disk refuses."""
+        """Store a checked record under its id; return False if that id is taken. Raises OSError if writing fails."""
         return insert(self.layout, record, self.layout.run_file(record.id))
 
     def claim_job(self, job: str) -> Claim | None:
-        """Claims a job for this process (use it in a `with`); None when another living process has it."""
+        """Claim a job for this process (use it in a `with`); return None if another running process has it."""
         if not JOB_PATTERN.fullmatch(job):
             raise UsageError(f"{job!r} is not the name of a job: 64 hexadecimal digits")
         with as_store_error("write to", self.root):
             return claims.take(self.layout.claims, job)
 
     def runs_of(self, job: str) -> tuple[str, ...]:
-        """The ids of all good runs of a job, oldest first, under whichever of its names they are."""
+        """Return the ids of all valid runs of a job, oldest first, under any of its names."""
         rows = self.list(Filters(job=job)).rows
         return tuple(row.id for row in sorted(rows, key=lambda row: (row.started_at, attempt_of(row.id))))
 
     def has(self, run: str) -> bool:
-        """Whether there is a file for this run, good or not."""
+        """Whether there is a file for this run, valid or not."""
         with as_store_error("read", self.root):
             return self.layout.run_file(run).exists()
 
     def resolve(self, prefix: str) -> str:
-        """The one id that is, or begins with, this; UsageError when there is none or more than one."""
+        """Return the one id that starts with `prefix`. Raises UsageError if there is none or more than one."""
         return self._resolve(prefix, "run", lambda: scan(self.layout).runs)
 
     def resolve_any(self, prefix: str) -> str:
-        """The same among runs and findings."""
+        """Do the same among runs and findings."""
         return self._resolve(prefix, "run or finding", lambda: scan(self.layout).runs | {*self.findings.ids()})
 
     def _resolve(self, prefix: str, what: str, known: Callable[[], Iterable[str]]) -> str:
-        wanted = prefix.lower()
+        start = prefix.lower()
         with as_store_error("read", self.root):
-            if RUN_PATTERN.fullmatch(wanted) and self.layout.run_file(wanted).exists():
-                return wanted
-            ids = known() if _PREFIX.fullmatch(wanted) else ()
-        found = sorted(id for id in ids if id == wanted) or sorted(id for id in ids if id.startswith(wanted))
+            if RUN_PATTERN.fullmatch(start) and self.layout.run_file(start).exists():
+                return start
+            ids = known() if _PREFIX.fullmatch(start) else ()
+        found = sorted(id for id in ids if id == start) or sorted(id for id in ids if id.startswith(start))
         if len(found) == 1:
             return found[0]
         if not found:
@@ -125,7 +127,7 @@ class Store:
         raise UsageError(f"{prefix!r} begins {len(found)} {whats}: {some}; give more of the id")
 
     def get(self, prefix: str) -> Record:
-        """The record of the run with this id or unique beginning of one; StoreError when its file is damaged."""
+        """Return the record of the run with this id or unique prefix. Raises StoreError if its file is damaged."""
         run = self.resolve(prefix)
         path = self.layout.run_file(run)
         try:
@@ -136,14 +138,14 @@ class Store:
             raise StoreError(f"cannot read {path}: {reason(error)}; {remedy(error)}") from error
 
     def get_any(self, prefix: str) -> Record | Finding:
-        """The same of a run or a finding."""
+        """Do the same for a run or a finding."""
         id = self.resolve_any(prefix)
         return self.get(id) if self.layout.run_file(id).exists() else self.findings.get(id)
 
     def records(self, rows: Iterable[Row], *, damaged: builtins.list[Damage] | None = None) -> Iterator[Record]:
-        """The records of rows of a listing, one in memory at a time; those deleted since are left out.
+        """Yield the records of rows of a listing, one in memory at a time; deleted ones are left out.
 
-        What cannot be read is a StoreError; where a list `damaged` is given, it goes there, and the others come.
+        An unreadable file raises StoreError; if a list `damaged` is given, the file goes there instead.
         """
         found: builtins.list[Damage] = [] if damaged is None else damaged
         for record in catalog.records(self.layout, rows, found):
@@ -152,12 +154,12 @@ class Store:
         _refuse(found if damaged is None else ())
 
     def list(self, filters: Filters | None = None) -> Listing:
-        """The runs that match, and every file that could not be read."""
+        """Return the matching runs, and every file that could not be read."""
         with as_store_error("read", self.root):
             return catalog.listing(self.layout, filters or Filters())
 
     def delete(self, prefix: str) -> str:
-        """Removes a run or finding for good, damaged or not; gives its id."""
+        """Remove a run or finding for good, damaged or not; return its id."""
         id = self.resolve_any(prefix)
         with as_store_error("write to", self.root):
             self.layout.run_file(id).unlink(missing_ok=True)
@@ -165,7 +167,7 @@ class Store:
         return id
 
     def rebuild(self) -> Listing:
-        """Verifies every file, makes the index anew, and removes what killed processes left behind."""
+        """Verify every file, rebuild the index, and remove the files of killed processes."""
         clean(self.layout)
         with as_store_error("read", self.root):
             listing = catalog.rebuild(self.layout)
@@ -183,12 +185,12 @@ def _damaged(path: Path, why: str) -> StoreError:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StudyStates:
-    """Runs and findings are the truth. A state that is damaged is as good as none: the study makes it again."""
+    """Runs and findings are the truth. A damaged state counts as missing: the study rebuilds it."""
 
     layout: Layout
 
     def write(self, state: StudyState) -> None:
-        """StoreError when the disk refuses it."""
+        """Raises StoreError if writing fails."""
         data = json.dumps(state.to_json(), ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
         with as_store_error("write to", self.layout.root):
             make_folder(self.layout.tmp)
@@ -196,11 +198,11 @@ class StudyStates:
             replace_file(data, self._file(state.name), tmp=self.layout.tmp)
 
     def get(self, name: str) -> StudyState | None:
-        """None when there is none that can be read."""
+        """Return None if there is no readable state."""
         return _read_state(self._file(name)) if _STUDY_NAME.fullmatch(name) else None
 
     def list(self) -> list[StudyState]:
-        """Those that can be read, oldest first."""
+        """Return the readable states, oldest first."""
         with as_store_error("read", self.layout.root):
             try:
                 paths = [path for path in self.layout.studies.iterdir() if path.suffix == ".json"]

@@ -8,13 +8,13 @@ import pytest
 import torch
 from gpu_options import DROPPABLE, OPTIONS, Option, fault_of
 
-from deepstone.results.codec import decode_known_record
+from deepstone.results.codec import decode_checked_record
 from deepstone.results.record import Record
 from deepstone.setups.effective import contradiction
 
 RESULTS = Path(__file__).resolve().parents[2] / "results" / "h200"
 RECORDS = [
-    decode_known_record(line)
+    decode_checked_record(line)
     for name in ("runs", "jax")
     for line in (RESULTS / f"{name}.jsonl").read_bytes().splitlines()
 ]

@@ -12,9 +12,9 @@ from deepstone.checks.layers import LayerCheck
 from deepstone.checks.sameness import FrameworkSameness
 from deepstone.checks.verify import verify
 from deepstone.checks.whole_step import (
+    LARGEST_TOLERANCE,
     LOSS_TOLERANCE,
-    MOST_ROOM,
-    ROOM,
+    MARGIN,
     STEPS,
     Sensitivity,
     find_sensitivity,
@@ -44,12 +44,12 @@ def test_an_ordinary_network_is_moved_by_rounding_alone():
 
 def test_only_steps_before_chaos_are_compared():
     found = Sensitivity(moved=(1e-16, 1e-12, 1e-9, 1e-2, 1e-1))
-    assert found.steps_that_tell == 3
+    assert found.comparable_steps == 3
     errors = [1e-15, 2e-9, 1e-8, 0.5, 0.5]
     worst = found.worst_of(errors, LEAST, "loss")
     assert worst is not None
     assert (worst.what, worst.ok) == ("loss of step 3", True)
-    assert "from step 4 on is not compared" in found.told()
+    assert "from step 4 on is not compared" in found.description()
 
 
 def test_an_error_before_chaos_is_still_an_error():
@@ -62,15 +62,15 @@ def test_an_error_before_chaos_is_still_an_error():
 def test_where_the_first_loss_is_chance_nothing_is_compared():
     found = Sensitivity(moved=(3e-2,))
     assert found.worst_of([5e-2], LEAST, "loss") is None
-    assert found.told().startswith("the loss is not compared")
+    assert found.description().startswith("the loss is not compared")
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=6))
 def test_room_is_never_narrower_than_the_bound_nor_wider_than_what_tells(moved: list[float]):
     found = Sensitivity(moved=tuple(moved))
-    compared = found.tolerances(LEAST)[: found.steps_that_tell]
-    assert all(LEAST <= tolerance <= MOST_ROOM for tolerance in compared)
-    assert all(tolerance == max(LEAST, ROOM * each) for tolerance, each in zip(compared, moved, strict=False))
+    compared = found.tolerances(LEAST)[: found.comparable_steps]
+    assert all(LEAST <= tolerance <= LARGEST_TOLERANCE for tolerance in compared)
+    assert all(tolerance == max(LEAST, MARGIN * each) for tolerance, each in zip(compared, moved, strict=False))
 
 
 def distance(*, ok: bool) -> Distance:

@@ -82,12 +82,12 @@ class TestSurvey:
     def test_what_is_half_made_and_what_is_being_made(self, place: Place) -> None:
         place.make_folders_around()
         (entry,) = survey(place.root).unusable
-        assert (entry.name, entry.being_made) == (NAME, False)
+        assert (entry.name, entry.being_built) == (NAME, False)
         assert "half-made" in entry.reason
         with place.lock.open("ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             (entry,) = survey(place.root).unusable
-            assert entry.being_made
+            assert entry.being_built
         written(place)
         assert [manifest.environment.name for manifest in survey(place.root).made] == [NAME]
         assert survey(place.root, "torch").made == ()

@@ -11,7 +11,7 @@ import pytest
 from nvml_stand_in import FakeNvml
 
 from deepstone.absent import Absent
-from deepstone.hardware.gpu import GpuWatch, mps_is_running
+from deepstone.hardware.gpu import GpuMonitor, mps_is_running
 from deepstone.measure.noise import GpuUse, gpu_shared
 
 MULTIPLIER = """
@@ -27,8 +27,8 @@ while True:
 
 
 def look(device: str = "gpu:0", variables: Mapping[str, str] | None = None) -> GpuUse | Absent:
-    with closing(GpuWatch(device, variables or {})) as watch:
-        return watch.look()
+    with closing(GpuMonitor(device, variables or {})) as monitor:
+        return monitor.use_by_others()
 
 
 def seen(found: GpuUse | Absent) -> GpuUse:
@@ -96,15 +96,15 @@ def test_the_multi_process_service_is_known_by_its_pipe(tmp_path: Path) -> None:
 @pytest.mark.gpu
 def test_a_process_that_multiplies_on_a_real_gpu() -> None:
     pytest.importorskip("torch")
-    with closing(GpuWatch("gpu:0", {})) as watch:
-        quiet = watch.look()
+    with closing(GpuMonitor("gpu:0", {})) as monitor:
+        quiet = monitor.use_by_others()
         if isinstance(quiet, Absent):
             pytest.skip(quiet.reason)
         with subprocess.Popen([sys.executable, "-c", MULTIPLIER], stdout=subprocess.PIPE) as process:
             assert process.stdout is not None
             process.stdout.readline()
             time.sleep(1.5)  # the driver tells of the last second
-            busy = watch.look()
+            busy = monitor.use_by_others()
             process.kill()
     assert gpu_shared((), before=quiet) is None
     assert gpu_shared((), before=busy) is not None

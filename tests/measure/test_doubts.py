@@ -20,7 +20,7 @@ def quantity(median: float, half_width: float = 0.0) -> Quantity:
 
 
 def trips(*pairs: tuple[float, float]) -> list[RoundTrip]:
-    return [RoundTrip(claimed_s=claimed_s, seen_s=seen_s) for claimed_s, seen_s in pairs]
+    return [RoundTrip(claimed_s=claimed_s, waited_s=waited_s) for claimed_s, waited_s in pairs]
 
 
 def test_interval_too_wide() -> None:
@@ -137,6 +137,6 @@ def test_blocks_by_both_clocks(pairs: list[tuple[float, float]], expected: str |
 
 
 def test_an_untimed_step_may_be_faster_than_the_timed_one() -> None:
-    assert doubts.clocks_disagree([RoundTrip(claimed_s=0.5, lead_s=0.5, seen_s=0.8)]) is None
-    assert doubts.clocks_disagree([RoundTrip(claimed_s=0.1, lead_s=0.8, seen_s=1.0)]) is None
-    assert code(doubts.clocks_disagree([RoundTrip(claimed_s=0.5, lead_s=0.5, seen_s=0.4)])) == "clocks_disagree"
+    assert doubts.clocks_disagree([RoundTrip(claimed_s=0.5, lead_s=0.5, waited_s=0.8)]) is None
+    assert doubts.clocks_disagree([RoundTrip(claimed_s=0.1, lead_s=0.8, waited_s=1.0)]) is None
+    assert code(doubts.clocks_disagree([RoundTrip(claimed_s=0.5, lead_s=0.5, waited_s=0.4)])) == "clocks_disagree"

@@ -53,6 +53,6 @@ def test_one_direction_is_the_inverse_of_the_other(median: float, below: float, 
 
 
 def test_without_an_interval_there_is_no_winner() -> None:
-    ratio = Ratio.of_times(Quantity.alone(9.0))
-    assert ratio.speed_ratio == Quantity.alone(1 / 9)
+    ratio = Ratio.of_times(Quantity.without_interval(9.0))
+    assert ratio.speed_ratio == Quantity.without_interval(1 / 9)
     assert verdict_of(ratio) == NO_DIFFERENCE

@@ -292,5 +292,5 @@ def test_quantities_of_several_launches_reach_over_all_of_them():
     launches = [Quantity.of(median=2.0, low=1.0, high=3.0, n=5), Quantity.of(median=4.0, low=3.5, high=4.5, n=6)]
     assert across_launches(launches) == Quantity.of(median=3.0, low=1.0, high=4.5, n=11)
     assert across_launches(launches[:1]) is launches[0]
-    unknown = across_launches([launches[0], Quantity.alone(9.0)])
+    unknown = across_launches([launches[0], Quantity.without_interval(9.0)])
     assert (unknown.median, unknown.has_interval) == (5.5, False)

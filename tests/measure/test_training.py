@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepstone.absent import Absent
-from deepstone.measure.training import Evidence, Look, disagreement, fault, left_alone, same_training
+from deepstone.measure.training import Evidence, Snapshot, disagreement, fault, same_training, untouched_array
 from deepstone.results.record import Training
 
 STEADY = {"a/weight": 1e-4, "b/weight": -2e-4}
@@ -28,9 +28,9 @@ def course(
 ) -> Evidence:
     """Five looks at steps that change every array by as much; a timed step is `worth` so many, until updates stop."""
 
-    def look(steps: int, moved: float, loss: float) -> Look:
+    def look(steps: int, moved: float, loss: float) -> Snapshot:
         values = {name: np.full(4, 0.5) + each * min(moved, until) for name, each in moves.items()}
-        return Look(steps=steps, loss=loss, values=values)
+        return Snapshot(steps=steps, loss=loss, values=values)
 
     at = (1, 3, 103, 203, 205)
     moved = (1, 3, 3 + 100 * worth, 3 + 200 * worth, 5 + 200 * worth)
@@ -73,7 +73,7 @@ class TestOneProcess:
     def test_a_loss_scale_may_skip_the_first_updates(self):
         evidence = course(precision="fp16-mixed")
         assert evidence.first is not None
-        evidence.early = Look(steps=3, loss=3.0, values=evidence.first.values)
+        evidence.early = Snapshot(steps=3, loss=3.0, values=evidence.first.values)
         assert not fault(evidence)
         assert fault(course(until=0, precision="fp16-mixed"))
 
@@ -99,7 +99,7 @@ class TestTwoProcesses:
     def test_the_same(self):
         a, b = course(), course()
         assert not disagreement(a.training, b.training, FULL)
-        assert not left_alone(a, b)
+        assert not untouched_array(a, b)
 
     @pytest.mark.parametrize(
         "other",
@@ -132,13 +132,13 @@ class TestTwoProcesses:
 
     def test_an_array_that_one_side_leaves_alone(self):
         a, b = course(), course(moves={**STEADY, "a/weight": 0.0})
-        assert left_alone(a, b) == "B does not update a/weight"
-        assert left_alone(b, a) == "A does not update a/weight"
+        assert untouched_array(a, b) == "B does not update a/weight"
+        assert untouched_array(b, a) == "A does not update a/weight"
 
     def test_an_array_that_one_side_has_no_gradient_of(self):
         a, b = course(phase="gradient"), course(phase="gradient", moves={"a/weight": 1e-4})
-        assert left_alone(a, b) == "B has no gradient of b/weight"
-        assert left_alone(b, a) == "A has no gradient of b/weight"
+        assert untouched_array(a, b) == "B has no gradient of b/weight"
+        assert untouched_array(b, a) == "A has no gradient of b/weight"
 
     def test_few_bits_are_forgiven_more(self):
         a, b = course().training, course(losses=(3.1, 3.0, 1.6, 1.5, 1.4)).training

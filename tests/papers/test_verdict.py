@@ -42,7 +42,7 @@ def between(low: float, high: float) -> Quantity:
 
 @given(ratios)
 def test_without_an_interval_nothing_is_decided(value: float) -> None:
-    alone = Quantity.alone(value)
+    alone = Quantity.without_interval(value)
     judged = [of_rank(alone), of_equality(alone, far=1.25), of_share(alone, 0.9), of_shortfall(alone, 0.9)]
     judged += [of_ratio(alone, 2.0, bound) for bound in BOUNDS]
     judged += [of_small_lead(alone, 1.2, bound, far=2.0) for bound in BOUNDS]

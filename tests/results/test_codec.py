@@ -105,7 +105,7 @@ def test_one_sample_has_no_interval_whichever_version_wrote_it() -> None:
     early = codec.convert({"median": 2.0, "low": 2.0, "high": 2.0, "n": 1}, Quantity)
     assert (early.no_interval, early.low, early.high) == (ONE_SAMPLE, -math.inf, math.inf)
     assert early.to_json() == {"median": 2.0, "low": 2.0, "high": 2.0, "n": 1}
-    now = Quantity.alone(2.0)
+    now = Quantity.without_interval(2.0)
     assert now.to_json() == {"median": 2.0, "low": {"absent": ONE_SAMPLE}, "high": {"absent": ONE_SAMPLE}, "n": 1}
     assert codec.convert(now.to_json(), Quantity) == now
 

@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepstone.backends.registry import BACKENDS, backend_of
-from deepstone.launchers.local import telling
+from deepstone.launchers.local import recorded_variables
 from deepstone.results.identity import canonical_json
 
 NAMES = PrivateNames(
@@ -149,7 +149,7 @@ def test_only_known_variables_are_given_away_and_none_that_names_a_secret(names:
         if name not in KNOWN_VARIABLES or any(word in name.upper() for word in SECRET_WORDS):
             assert f"sesame{number}" not in canonical_json(cleaned)
     # Our own records do not hold them either.
-    assert not any(word in name.upper() for name in telling(dict.fromkeys(names, "x")) for word in SECRET_WORDS)
+    assert not any(word in name.upper() for name in recorded_variables(dict.fromkeys(names, "x")) for word in SECRET_WORDS)
 
 
 @pytest.mark.parametrize("name", ["NVIDIA_API_KEY", "PYTORCH_X", "XLA_TOKEN", "TF_ENABLE_PASSWORD", "nvidia_api_key"])

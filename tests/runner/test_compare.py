@@ -53,14 +53,14 @@ class Starts:
 
     def __init__(self) -> None:
         self.layouts: list[str] = []
-        self.most_alive = 0
+        self.largest_live_set = 0
         self._alive = 0
 
     @contextmanager
     def watch(self, job: Job, *, timeout_s: float) -> Iterator[Conversation]:
         self.layouts.append(str(job.request["layout"]))
         self._alive += 1
-        self.most_alive = max(self.most_alive, self._alive)
+        self.largest_live_set = max(self.largest_live_set, self._alive)
         with talking_to_worker(job, timeout_s=timeout_s) as conversation:
             yield conversation
         self._alive -= 1
@@ -192,7 +192,7 @@ class TestOrder:
     def test_fresh_pairs_begin_with_either_side_in_turn(self, starts: Starts):
         compared(A, B, pairs=3)
         assert starts.layouts == ["nchw", "nhwc", "nhwc", "nchw", "nchw", "nhwc"]
-        assert starts.most_alive == 2
+        assert starts.largest_live_set == 2
 
     def test_blocks_come_in_random_order_and_every_round_has_both(self, monkeypatch: pytest.MonkeyPatch):
         order: list[str] = []
@@ -220,7 +220,7 @@ class TestOrder:
         monkeypatch.setattr(compare_module, "fit_together", lambda _a, _b: False)
         script(noise=0.01, by={"layout=nchw": {"step_s": 0.012}})
         found = compared(A, B, pairs=3)
-        assert starts.most_alive == 1
+        assert starts.largest_live_set == 1
         assert starts.layouts == ["nchw", "nhwc", "nhwc", "nchw", "nchw", "nhwc"]
         assert found.pairing == "alternating processes"
         assert found.verdict == B_FASTER

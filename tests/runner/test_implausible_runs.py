@@ -17,7 +17,7 @@ from deepstone.measure.effort import Effort
 from deepstone.models.load import LoadedModel
 from deepstone.runner.ceilings import measure_ceilings
 from deepstone.runner.job import Job
-from deepstone.runner.peaks import keep_peaks
+from deepstone.runner.peaks import cache_peaks
 from deepstone.runner.run import run_job
 
 CONTRADICTIONS = {"above_peak", "phases_disagree", "clocks_disagree"}
@@ -77,7 +77,7 @@ def test_a_step_that_does_nothing_is_above_the_measured_peak(script: Script):
     peak = 100e9
     script(ceilings={"fp32": peak, "copy": 10e9}, step_s=flops() / (5 * peak), noise=0.01)
     entry = measure_ceilings(FAKE, machine(), "cpu")
-    keep_peaks(entry, machine(), FAKE)
+    cache_peaks(entry, machine(), FAKE)
     assert contradictions(heavy_job()) == {"above_peak"}
 
 

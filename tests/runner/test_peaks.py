@@ -24,7 +24,7 @@ from deepstone.results.environment import Gpu
 from deepstone.results.layers import LayerPeaks
 from deepstone.results.record import Effect
 from deepstone.runner.ceilings import measure_ceilings
-from deepstone.runner.peaks import keep_peaks, known_peaks, peaks_of
+from deepstone.runner.peaks import cache_peaks, known_peaks, peaks_of
 from deepstone.runner.run import run_job
 from deepstone.store.store import Store
 
@@ -111,7 +111,7 @@ def test_kept_and_found_again(script: Script):
     script(ceilings={"fp32": 100e9, "copy": 10e9})
     assert isinstance(known_peaks(fake_job(), EFFECTIVE), Absent)
     found = measured()
-    keep_peaks(convert(found, Ceiling), machine(), FAKE)
+    cache_peaks(convert(found, Ceiling), machine(), FAKE)
     peaks = known_peaks(fake_job(), EFFECTIVE)
     assert isinstance(peaks, LayerPeaks)
     assert peaks.flops_per_s["fp32"].median == found["flops_per_s"]["fp32"]["median"]
@@ -120,7 +120,7 @@ def test_kept_and_found_again(script: Script):
 
 
 def test_other_threads_devices_and_machines_have_ceilings_of_their_own():
-    keep_peaks(typed(), machine(), FAKE)
+    cache_peaks(typed(), machine(), FAKE)
     more_threads = {**EFFECTIVE, "threads": Effect(value=8, source="observed")}
     gpu = {**EFFECTIVE, "device": Effect(value="gpu:0", source="observed")}
     elsewhere = replace(fake_job(), machine=replace(machine(), sha="0" * 64))
@@ -128,7 +128,7 @@ def test_other_threads_devices_and_machines_have_ceilings_of_their_own():
         assert isinstance(unknown, Absent)
         assert "run `deepstone doctor --peaks` first" in unknown.reason
     assert isinstance(known_peaks(elsewhere, EFFECTIVE), Absent)
-    keep_peaks(typed(device="gpu:0", threads={"absent": "none"}), machine(), FAKE)
+    cache_peaks(typed(device="gpu:0", threads={"absent": "none"}), machine(), FAKE)
     assert isinstance(known_peaks(fake_job(), gpu), LayerPeaks)
 
 
@@ -136,13 +136,13 @@ def test_the_best_of_all_frameworks_is_the_machine_s():
     other = replace(FAKE, lock={**FAKE.lock, "fake": "2"})
     assert other.sha != FAKE.sha
     faster = {"median": 200e9, "low": 190e9, "high": 210e9, "n": 50}
-    keep_peaks(typed(), machine(), FAKE)
-    keep_peaks(typed(flops_per_s={"fp32": faster}, measured_with="other@2"), machine(), other)
+    cache_peaks(typed(), machine(), FAKE)
+    cache_peaks(typed(flops_per_s={"fp32": faster}, measured_with="other@2"), machine(), other)
     peaks = known_peaks(fake_job(), EFFECTIVE)
     assert isinstance(peaks, LayerPeaks)
     assert peaks.flops_per_s["fp32"].median == 200e9
     assert sorted(peaks.measured_with.split(", ")) == ["fake@1", "other@2"]
-    keep_peaks(typed(), machine(), other)  # measured again: what it said before is gone
+    cache_peaks(typed(), machine(), other)  # measured again: what it said before is gone
     again = known_peaks(fake_job(), EFFECTIVE)
     assert isinstance(again, LayerPeaks)
     assert again.flops_per_s["fp32"].median == 100e9
@@ -163,7 +163,7 @@ def test_the_best_of_all_frameworks_is_the_machine_s():
     ],
 )
 def test_a_damaged_file_is_as_good_as_none(cache: Path, damage: bytes):
-    keep_peaks(typed(), machine(), FAKE)
+    cache_peaks(typed(), machine(), FAKE)
     (kept,) = cache.glob("peaks/*/*.json")
     kept.write_bytes(damage)
     assert isinstance(known_peaks(fake_job(), EFFECTIVE), Absent)
@@ -188,7 +188,7 @@ def test_a_cache_that_cannot_be_written_is_said(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("DEEPSTONE_CACHE", str(tmp_path / "file"))
     with pytest.raises(StoreError, match="DEEPSTONE_CACHE"):
-        keep_peaks(typed(), machine(), FAKE)
+        cache_peaks(typed(), machine(), FAKE)
 
 
 def test_a_record_tells_its_share_of_the_peak(script: Script, store: Store):
@@ -196,7 +196,7 @@ def test_a_record_tells_its_share_of_the_peak(script: Script, store: Store):
     job, effort = fake_job(), Effort(budget_s=0.5)
     before = store.add(run_job(job, effort)).to_json()
     assert "run `deepstone doctor --peaks` first" in before["share_of_peak"]["absent"]  # type: ignore[index]
-    keep_peaks(typed(), machine(), FAKE)
+    cache_peaks(typed(), machine(), FAKE)
     record = store.add(run_job(job, effort)).to_json()
     share: Any = record["share_of_peak"]
     reached = record["cost"]["flops"] / record["summary"]["step_s"]["median"]  # type: ignore[typeddict-item]
@@ -207,6 +207,6 @@ def test_a_record_tells_its_share_of_the_peak(script: Script, store: Store):
 
 def test_a_precision_without_a_ceiling_has_no_share(script: Script):
     script()
-    keep_peaks(typed(), machine(), FAKE)
+    cache_peaks(typed(), machine(), FAKE)
     record = run_job(fake_job(precision="bf16"), Effort(budget_s=0.5)).to_json()
     assert "bf16" in record["share_of_peak"]["absent"]  # type: ignore[index]

@@ -72,13 +72,13 @@ def test_a_living_process_keeps_its_claim_and_a_killed_one_loses_it(store: Store
 
 
 def test_a_claim_of_another_boot_is_taken_over(store: Store):
-    held_by(store, replace(Owner.myself(), boot="00000000-0000-0000-0000-000000000000").stamp)
+    held_by(store, replace(Owner.myself(), boot="00000000-0000-0000-0000-000000000000").text)
     assert store.claim_job(JOB) is not None
 
 
 def test_a_claim_of_an_earlier_process_with_our_pid_is_taken_over(store: Store):
     myself = Owner.myself()
-    held_by(store, replace(myself, started_ticks=myself.started_ticks - 1).stamp)
+    held_by(store, replace(myself, started_ticks=myself.started_ticks - 1).text)
     assert store.claim_job(JOB) is not None
 
 
@@ -112,11 +112,11 @@ def test_a_claim_that_was_taken_over_is_not_released_by_its_first_holder(store: 
 
 def test_opening_clears_what_the_dead_left(store: Store):
     dead = replace(Owner.myself(), started_ticks=1)
-    held_by(store, dead.stamp)
+    held_by(store, dead.text)
     for folder in (store.layout.tmp, store.layout.runs):
         folder.mkdir(exist_ok=True)
-        (folder / f"{dead.stamp}.0123456789ab.tmp").touch()
-    ours = store.layout.tmp / f"{Owner.myself().stamp}.0123456789ab.tmp"
+        (folder / f"{dead.text}.0123456789ab.tmp").touch()
+    ours = store.layout.tmp / f"{Owner.myself().text}.0123456789ab.tmp"
     ours.touch()
     Store.open(store.root)
     assert [path.name for path in store.layout.claims.glob("*.claim")] == []
@@ -126,7 +126,7 @@ def test_opening_clears_what_the_dead_left(store: Store):
 def test_a_run_whose_name_is_claimed_by_another_gets_the_next_attempt(store: Store):
     draft = typed_draft()
     store.layout.claims.mkdir()
-    (store.layout.claims / f"{draft.job[:20]}-1.claim").write_text(Owner.myself().stamp)
+    (store.layout.claims / f"{draft.job[:20]}-1.claim").write_text(Owner.myself().text)
     assert store.add(draft).id.endswith("-2")
 
 
@@ -145,7 +145,7 @@ sys.stdin.read()
 def test_of_many_that_find_a_dead_claim_one_gets_it(store: Store, spawn: Spawn, round_: int):
     racers = [spawn(RACER, store.root, JOB) for _ in range(4)]
     time.sleep(0.3)
-    held_by(store, replace(Owner.myself(), started_ticks=1).stamp)
+    held_by(store, replace(Owner.myself(), started_ticks=1).text)
     for racer in racers:
         say_go(racer)
     answers = [racer.stdout.readline() for racer in racers if racer.stdout]

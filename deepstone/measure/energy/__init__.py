@@ -1,1 +1,1 @@
-"""Joules from counters in hardware: one file per meter, `window` to find and read them."""
+"""Energy from hardware counters: one file per meter; `window` finds and reads them."""

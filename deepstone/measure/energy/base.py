@@ -1,4 +1,4 @@
-"""What every energy meter offers. One file per meter beside this one; `window` picks those a machine has."""
+"""The interface of energy meters. Each meter has its own file; `window` picks those that the machine has."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from deepstone.absent import Absent
 
 
 class Meter(ABC):
-    """A counter of joules in hardware. It covers a whole device: whatever else runs there is counted too."""
+    """A hardware counter in joules. It covers a whole device, including everything else that runs there."""
 
     name: str
-    """Which counter: "nvml", "rapl package-0"."""
+    """The name of the counter: "nvml", "rapl package-0"."""
     covers: str
-    """What its joules include: "gpu 0, whole board"."""
+    """What the joules include: "gpu 0, whole board"."""
     update_period_s: float
-    """How often the counter moves; between two moves it stands still, so a reading may be this old."""
+    """The period in which the counter updates; a reading may be this old."""
 
     @abstractmethod
     def read_j(self) -> float | Absent:
-        """Joules since an arbitrary start, never falling; absent with the reason where the counter stopped answering.
+        """Return joules since an arbitrary start, never falling; absent if the counter stopped answering.
 
-        A reading may take milliseconds, so none belongs inside what is timed.
+        A reading may take milliseconds, so never read inside a timed block.
         """
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the counter. The meter is of no use afterwards."""
+        """Release the counter. The meter cannot be used afterwards."""

@@ -6,12 +6,12 @@ from deepstone.absent import Absent
 from deepstone.measure.energy.base import Meter
 from deepstone.measure.nvml import Nvml, NvmlDevice, open_nvml
 
-# Seen on an H200 (driver 580), idle and busy: 98 to 103 ms between moves, 3 ms for a reading.
+# Measured on an H200 (driver 580), idle and busy: 98 to 103 ms between updates, 3 ms for a reading.
 _UPDATE_PERIOD_S = 0.1
 
 
 class NvmlMeter(Meter):
-    """Joules of a whole board, memory and voltage regulators included, for all its users."""
+    """Joules of a whole board, including memory and voltage regulators, for all its users."""
 
     def __init__(self, nvml: Nvml, device: NvmlDevice, *, label: str) -> None:
         self.name = "nvml"
@@ -28,7 +28,7 @@ class NvmlMeter(Meter):
 
 
 def open_nvml_meter(*, gpu_index: int = 0, gpu_uuid: str | None = None) -> NvmlMeter | Absent:
-    """The meter of one GPU, by UUID if there is one, else by NVML's index. Tried once, since many boards have none."""
+    """Open the meter of one GPU, by UUID if given, else by NVML's index. Read it once, since many boards have none."""
     nvml = open_nvml()
     if isinstance(nvml, Absent):
         return nvml

@@ -1,4 +1,4 @@
-"""The energy counters of CPU packages (RAPL) through sysfs; AMD's show up under the same name."""
+"""The energy counters of CPU packages (RAPL) through sysfs; those of AMD have the same name."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _UPDATE_PERIOD_S = 1e-3
 
 
 class WrappingCounter:
-    """Makes a counter that starts again after its largest value into one that never falls.
+    """Turns a counter that wraps around after its largest value into one that never falls.
 
-    It must be read at least once per turn: a package at 300 W turns about every 15 minutes.
+    Read it at least once per turn: a package at 300 W wraps around about every 15 minutes.
     """
 
     def __init__(self, largest: int) -> None:
@@ -49,15 +49,15 @@ class RaplMeter(Meter):
         return self._counter.total(reading_uj) / 1e6
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Nothing is open."""
 
 
 def open_rapl_meters(powercap: Path = POWERCAP) -> list[RaplMeter] | Absent:
-    """A meter for every CPU package, or none at all: the energy of some of the packages would look like a saving."""
+    """Open a meter for every CPU package, or none: the energy of only some packages would look like a saving."""
     if not powercap.is_dir():
         return Absent(f"no RAPL: {powercap} is not there (usual in a virtual machine)")
     meters: list[RaplMeter] = []
-    # Zones within a package (cores, memory) are named intel-rapl:0:0; intel-rapl-mmio counts the packages once more.
+    # Zones within a package (cores, memory) are named intel-rapl:0:0; intel-rapl-mmio counts the packages again.
     for zone in sorted(powercap.glob("intel-rapl:*")):
         if zone.name.count(":") != 1:
             continue

@@ -1,9 +1,9 @@
-"""Energy over a window, from a reading of the device's meters at each end of it.
+"""Energy over a window, from readings of the device's meters at both ends.
 
     read_meters ──▶ steps, steps, steps … ──▶ read_meters        joules = difference; never estimated from TDP
     │◀──────── at least 10 update periods ────────▶│
 
-What the device burns between blocks of steps belongs to the window too: keep the gaps short.
+The window includes the energy between blocks of steps: keep the gaps short.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from deepstone.measure.energy.rapl import POWERCAP, open_rapl_meters
 from deepstone.results.record import Energy
 from deepstone.results.record import Meter as MeterShare
 
-# A reading may be one update period old, so ten of them bound the error at a tenth.
+# A reading may be one update period old, so a window of ten periods limits the error to a tenth.
 SHORTEST_WINDOW_PERIODS = 10
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MeterReading:
-    """What one meter showed."""
+    """The reading of one meter."""
 
     name: str
     covers: str
@@ -39,7 +39,7 @@ class MeterReading:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EnergyReading:
-    """What all meters of a device showed at one moment of the monotonic clock."""
+    """The readings of all meters of a device at one moment of the monotonic clock."""
 
     at_s: float
     meters: tuple[MeterReading, ...]
@@ -48,9 +48,9 @@ class EnergyReading:
 def find_meters(
     device: Literal["cpu", "gpu"], gpu_index: int = 0, *, gpu_uuid: str | None = None, powercap: Path = POWERCAP
 ) -> Sequence[Meter] | Absent:
-    """The meters that together cover the device, opened; close each. Absent, with the reason, where there is none.
+    """Open the meters that together cover the device; close each. Absent, with the reason, if there is none.
 
-    NVML's index goes by PCI bus and CUDA's need not, so give the UUID where it is known.
+    NVML numbers by PCI bus and CUDA may not, so give the UUID if it is known.
     """
     if device == "cpu":
         return open_rapl_meters(powercap)
@@ -59,7 +59,7 @@ def find_meters(
 
 
 def read_meters(meters: Sequence[Meter]) -> EnergyReading:
-    """One reading of every meter. Takes milliseconds: call it between blocks of steps."""
+    """Read every meter. This takes milliseconds: call it between blocks of steps."""
     at_s = time.perf_counter()
     readings = tuple(
         MeterReading(
@@ -71,10 +71,10 @@ def read_meters(meters: Sequence[Meter]) -> EnergyReading:
 
 
 def energy_over(start: EnergyReading, end: EnergyReading, *, steps: int, samples: int) -> Energy | Absent:
-    """The energy between two readings of the same meters, in which so many steps took so many samples.
+    """Return the energy between two readings of the same meters, over `steps` steps and `samples` samples.
 
-    It is that of the whole device, not of our process alone. Absent when a meter did not answer, when a counter did not
-    move or fell, or when the window is shorter than ten update periods (one second for NVML).
+    It covers the whole device, not only our process. Absent if a meter did not answer, if a counter fell or did not
+    move, or if the window is shorter than ten update periods (one second for NVML).
     """
     window_s = end.at_s - start.at_s
     shares: list[MeterShare] = []
@@ -98,7 +98,7 @@ def energy_over(start: EnergyReading, end: EnergyReading, *, steps: int, samples
 
 
 def energy_of_all(windows: Sequence[Energy]) -> Energy:
-    """Several windows of the same meters as one."""
+    """Join several windows of the same meters."""
     joules = sum(window.joules for window in windows)
     window_s = sum(window.window_s for window in windows)
     return Energy(

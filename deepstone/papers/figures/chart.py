@@ -1,4 +1,4 @@
-"""How a figure of a paper becomes a chart: what its builder collects, and the paper's own numbers beside it."""
+"""Turns a figure of a paper into a chart: the points that its builder collects, and the paper's own numbers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deepstone.results.quantity import Quantity
 
 @dataclass(kw_only=True, slots=True)
 class ChartDraft:
-    """A chart as it grows: series of points with intervals, gaps with reasons."""
+    """A chart under construction: series of points with intervals, gaps with reasons."""
 
     form: ChartForm
     x: ChartAxis
@@ -34,7 +34,7 @@ class ChartDraft:
         self.gaps.append(ChartGap(series=series, x=x, why=why))
 
     def chart(self, figure: Figure) -> Chart:
-        """With the paper's own numbers as further series."""
+        """Return the chart with the paper's own numbers as further series."""
         measured = [ChartSeries(name=name, published=False, points=points) for name, points in self.series.items()]
         return Chart(
             schema=1,
@@ -53,11 +53,11 @@ class ChartDraft:
 
 
 class FigureBuilder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What makes a figure in the form of the paper; its fields are the parameters that the figure gives it."""
+    """Builds a figure in the form of the paper. Its fields are the parameters in the figure's entry."""
 
     @property
     def networks(self) -> Sequence[str]:
-        """Whose runs the figure may show."""
+        """Return the networks whose runs the figure may show."""
         return ()
 
     def chart(self, evidence: Evidence) -> ChartDraft:
@@ -86,10 +86,10 @@ def _published_series(given: PublishedSeries) -> ChartSeries:
 
 
 def time_scale(places: int) -> ChartScale:
-    """Linear as in the papers; machines of different kinds need a logarithmic one."""
+    """Return a linear scale as in the papers; several places need a logarithmic one."""
     return "log" if places > 1 else "linear"
 
 
 def named(what: str, place: str, several: bool) -> str:
-    """A series is called by its machine too where there are several."""
+    """Name a series; with several machines, the name includes the machine."""
     return f"{what}, {place}" if several else what

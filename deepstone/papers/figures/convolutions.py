@@ -1,4 +1,4 @@
-"""Times, memory and operations of the kinds of convolution algorithm, by batch or by layer; and what layers count."""
+"""Times, memory and operations of the kinds of convolution algorithm, by batch or by layer; and counts of layers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NOT_TIMED = "cannot do it, or not in fp32"
 
 
 def _by_family(evidence: Evidence, model: str) -> Iterator[tuple[str, str, Lab]]:
-    """Each kind of algorithm in each lab, with the name of its series."""
+    """Yield each kind of algorithm in each lab, with the name of its series."""
     labs = comparable(evidence.labs, model)
     several = len({lab.place.key for lab in labs}) > 1
     for family in FAMILIES:
@@ -37,13 +37,13 @@ class AlgorithmsByBatch(OneNetwork, frozen=True, kw_only=True):
     """Figure 8 a to c of kim2017: the time of some passes of all layers, one line for each kind."""
 
     passes: list[Pass]
-    layers: tuple[str, ...] = ()  # all, where none is named
+    layers: tuple[str, ...] = ()  # empty: all
 
     def chart(self, evidence: Evidence) -> ChartDraft:
         chart = _draft_by_batch(ChartAxis(label="time per batch", scale="log", unit="s"))
         for series, family, lab in _by_family(evidence, self.model):
-            wanted = [case for case in lab.cases() if case[1] in self.passes]
-            found = uniform(lab, family, [case for case in wanted if not self.layers or case[0] in self.layers])
+            cases = [case for case in lab.cases() if case[1] in self.passes]
+            found = uniform(lab, family, [case for case in cases if not self.layers or case[0] in self.layers])
             if found is None:
                 chart.gap(series, lab.batch, _NOT_TIMED)
             else:

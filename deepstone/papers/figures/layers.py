@@ -1,4 +1,4 @@
-"""Times of layers and of small operations side by side, one series for each framework on each machine."""
+"""Times of layers and of small operations, one series for each framework on each machine."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _SUFFIX = {"forward": "f", "backward": "b"}
 
 
 class LayerTimes(SomeNetworks, frozen=True, kw_only=True):
-    """Of the first model that was measured; frameworks at different batches are told apart by it."""
+    """Layers of the first model that was measured. If batches differ, the series names include them."""
 
-    layers: tuple[str, ...] = ()  # else those of `ops`
+    layers: tuple[str, ...] = ()  # empty: those of `ops`
     ops: tuple[str, ...] = ()
     parts: list[Literal["forward", "backward"]]
 
@@ -42,7 +42,7 @@ class LayerTimes(SomeNetworks, frozen=True, kw_only=True):
         return chart
 
     def _tables(self, evidence: Evidence) -> list[LayerTable]:
-        """The newest of each framework, setup, batch and place."""
+        """Return the newest table of each framework, setup, batch and place."""
         for model in self.models:
             found: dict[object, LayerTable] = {}
             for table in evidence.tables:
@@ -54,7 +54,7 @@ class LayerTimes(SomeNetworks, frozen=True, kw_only=True):
 
 
 class OperationByFramework(SomeNetworks, frozen=True, kw_only=True):
-    operations: dict[str, str]  # to the layer; empty where it is part of another
+    operations: dict[str, str]  # operation to layer; empty if it is part of another
     missing: str = "not timed in isolation"
 
     def chart(self, evidence: Evidence) -> ChartDraft:
@@ -83,7 +83,7 @@ class OperationByFramework(SomeNetworks, frozen=True, kw_only=True):
 
 
 def _options(table: LayerTable) -> str:
-    """What was asked for beside the defaults, as the paper puts it behind the framework's name."""
+    """Return the settings that are not defaults, for the text after the framework's name."""
     given = [
         f"{axis}={value}"
         for axis, value in table.asked.items()

@@ -108,7 +108,7 @@ def _trained(model: str, evidence: Evidence, precision: str) -> list[tuple[Place
 
 
 def _fastest(entries: list[tuple[Place, Case]], *, apart_by: str = "framework") -> list[tuple[Place, Case]]:
-    """Of each framework and batch on each machine, and of each value of that axis, as the paper compares optimized
+    """Return the fastest run of each framework, batch, machine and value of the axis: the paper compares optimized
     setups."""
     best: dict[object, tuple[Place, Case]] = {}
     for place, case in entries:

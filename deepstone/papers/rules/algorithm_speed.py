@@ -1,4 +1,4 @@
-"""Which kind of convolution algorithm is fastest, where, and what choosing it can gain."""
+"""Rules on convolution algorithms: which kind is fastest, where, and the gain of choosing it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from deepstone.units import seconds
 
 
 class AlgorithmChoice(LabRule, frozen=True, kw_only=True):
-    """What choosing the algorithm can gain: the slowest kind everywhere, over the best for each pass."""
+    """The gain of choosing the algorithm: time of the slowest kind everywhere over that of the best for each pass."""
 
     words: ClassVar[str] = (
         "From the convolution lab, over all passes that a training step needs: the time of the slowest kind of "
@@ -83,12 +83,12 @@ class AlgorithmRanks(LabRule, frozen=True, kw_only=True):
         overall, small = self._overall_order(labs), self._small_order(labs[0])
         leads = [part.lead for part in (overall, small) if part.lead is not None]
         if not leads:
-            return not_testable(f"{overall.said}; {small.said}", setup=labs[-1].words)
+            return not_testable(f"{overall.text}; {small.text}", setup=labs[-1].words)
         used = list({lab.batch: lab for lab in [*overall.labs, *small.labs]}.values())
         return (
             Answer(
                 word=_word_of_orders(overall.judged, small.judged),
-                why=f"{overall.said}; {small.said}",
+                why=f"{overall.text}; {small.text}",
                 measured=leads[0],
                 setup="; ".join(lab.words for lab in used),
                 findings=tuple(dict.fromkeys(lab.id for lab in used)),
@@ -98,17 +98,17 @@ class AlgorithmRanks(LabRule, frozen=True, kw_only=True):
         )
 
     def _overall_order(self, labs: Sequence[Lab]) -> _Order:
-        """For every batch means for the one that suits it least."""
+        """The claim is for every batch, so the least favourable one decides."""
         family = self.overall
         leads = [(_lead(lab, family, _own_cases(lab, family)), lab) for lab in self._as_in_paper(labs)]
         known = [(lead, lab) for lead, lab in leads if lead is not None]
         if not known:
-            return _Order(said=f"no library here was seen to run {family}")
+            return _Order(text=f"no library here was seen to run {family}")
         lead, lab = min(known, key=lambda entry: entry[0].median)
         passes = passes_in_words(_own_cases(lab, family))
         by_batch = f" ({_leads_by_batch(known)})" if len(known) > 1 else ""
         return _Order(
-            said=f"over {passes} at batch {lab.batch}, {_lead_in_words(lead, family)}{by_batch}",
+            text=f"over {passes} at batch {lab.batch}, {_lead_in_words(lead, family)}{by_batch}",
             lead=lead,
             labs=tuple(lab for _, lab in known),
         )
@@ -117,18 +117,18 @@ class AlgorithmRanks(LabRule, frozen=True, kw_only=True):
         family, layers = self.small, self.small_layers
         lead = _lead(smallest, family, [(layer, "forward") for layer in layers if layer in smallest.layers])
         if lead is None:
-            return _Order(said=f"no library here was seen to run {family} on {', '.join(layers)}")
+            return _Order(text=f"no library here was seen to run {family} on {', '.join(layers)}")
         where = f"forward on {', '.join(layers)} at batch {smallest.batch}"
-        return _Order(said=f"{where}, {_lead_in_words(lead, family)}", lead=lead, labs=(smallest,))
+        return _Order(text=f"{where}, {_lead_in_words(lead, family)}", lead=lead, labs=(smallest,))
 
     def _as_in_paper(self, labs: Sequence[Lab]) -> Sequence[Lab]:
-        """Those at batches within the paper's range; where there are none, the one nearest to it."""
+        """Return the labs at batches within the paper's range; if there are none, the nearest one."""
         least = min(self.paper_batches)
         return [lab for lab in labs if lab.batch >= least] or labs[-1:]
 
 
 class AlgorithmOverBatches(LabRule, frozen=True, kw_only=True):
-    """Where a kind of algorithm is slow, and whether it loses more than another one does when the batch shrinks."""
+    """Where a kind of algorithm is slow, and whether it loses more than another one as the batch shrinks."""
 
     words: ClassVar[str] = (
         "From the convolution lab: the first convolution's gradient with this kind of algorithm over the fastest "
@@ -150,23 +150,23 @@ class AlgorithmOverBatches(LabRule, frozen=True, kw_only=True):
                 setup=largest.words,
             )
         parts: list[Judgement] = [of_rank(slower)]
-        said = [
+        text = [
             f"{layer}'s {self.direction} gradient takes {in_words(slower)} times as long with {family} as "
             f"with the fastest other at batch {largest.batch}: {parts[0].why}"
         ]
         lost = _batch_loss(labs, family, other)
         if lost is None:
-            said.append("its scaling needs two batches")
+            text.append("its scaling needs two batches")
         else:
             parts.append(of_rank(lost))
-            said.append(
+            text.append(
                 f"from batch {largest.batch} to {labs[0].batch} its time per image grows {in_words(lost)} times as "
                 "much as "
                 f"that of {other}: {parts[1].why}"
             )
         return Answer(
             word=of_parts(parts),
-            why="; ".join(said),
+            why="; ".join(text),
             measured=slower,
             setup="; ".join(dict.fromkeys([labs[0].words, largest.words])),
             findings=tuple(dict.fromkeys([labs[0].id, largest.id])),
@@ -174,7 +174,7 @@ class AlgorithmOverBatches(LabRule, frozen=True, kw_only=True):
 
 
 def _kinds(lab: Lab, cases: Sequence[Case], largest_error: float | None = None) -> list[Uniform]:
-    """Those that do at least half of the passes themselves."""
+    """Return the kinds that run at least half of the passes themselves."""
     found = [uniform(lab, family, cases, largest_error) for family in FAMILIES]
     return [kind for kind in found if kind is not None and 2 * kind.own >= len(cases)]
 
@@ -184,7 +184,7 @@ def _slowest(kinds: Sequence[Uniform]) -> Uniform:
 
 
 def _gain_if_exact(lab: Lab, cases: Sequence[Case], gain: Quantity) -> str:
-    """What is left with a small error alone, where that is something else: said, not judged."""
+    """Describe the gain among algorithms with a small error, if it differs. A remark, not judged."""
     loose = inexact(lab, cases)
     exact = [case for case in cases if candidates(lab, case, SMALL_ERROR)]
     kinds = _kinds(lab, exact, SMALL_ERROR) if loose else []
@@ -198,9 +198,9 @@ def _gain_if_exact(lab: Lab, cases: Sequence[Case], gain: Quantity) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Order:
-    """One of the two orders: judged, or `lead` is None and `said` tells why not."""
+    """One of the two orders: judged, or `lead` is None and `text` says why not."""
 
-    said: str
+    text: str
     lead: Quantity | None = None
     labs: tuple[Lab, ...] = ()
 
@@ -210,7 +210,7 @@ class _Order:
 
 
 def _word_of_orders(overall: Sequence[Judgement], small: Sequence[Judgement]) -> Word:
-    """The order over everything is the claim, that of some layers a limit to it: nothing is left without the first."""
+    """The overall order is the claim, and that of some layers limits it: without the first, nothing holds."""
     if any(part.word == REVERSED for part in overall):
         return REVERSED
     return of_parts([*overall, *small])
@@ -229,7 +229,7 @@ def _own_cases(lab: Lab, family: str) -> list[Case]:
 
 
 def _lead(lab: Lab, family: str, cases: Sequence[Case], largest_error: float | None = None) -> Quantity | None:
-    """Time of the fastest other kind over that of this one."""
+    """Return the time of the fastest other kind over that of this one."""
     own = uniform(lab, family, cases, largest_error) if cases else None
     found = [uniform(lab, name, cases, largest_error) for name in FAMILIES if name != family]
     others = [kind.time_s for kind in found if kind is not None]
@@ -239,7 +239,7 @@ def _lead(lab: Lab, family: str, cases: Sequence[Case], largest_error: float | N
 
 
 def _order_if_exact(labs: Sequence[Lab], family: str) -> str:
-    """The same order among those with a small error alone, where others won: said, not judged."""
+    """Describe the same order among algorithms with a small error, if another one won. A remark, not judged."""
     loose = {lab.batch: inexact(lab, _own_cases(lab, family)) for lab in labs}
     leads = [(_lead(lab, family, _own_cases(lab, family), SMALL_ERROR), lab) for lab in labs if loose[lab.batch]]
     known = [(lead, lab) for lead, lab in leads if lead is not None]
@@ -261,7 +261,7 @@ def _slowdown(lab: Lab, family: str, layer: str, direction: Pass) -> Quantity | 
 
 
 def _batch_loss(labs: list[Lab], family: str, other: str) -> Quantity | None:
-    """How much more of its speed per image the family loses towards the smallest batch than the other one does."""
+    """Return how much more speed per image the family loses towards the smallest batch than the other one."""
     if len(labs) < 2:
         return None
     small, large = labs[0], labs[-1]

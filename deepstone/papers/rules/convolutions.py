@@ -1,4 +1,4 @@
-"""What convolutions take as the library runs them: its own choice of algorithm, the gradient of the image, memory."""
+"""Rules on convolutions as the library runs them: its choice of algorithm, the gradient of the image, memory."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ NO_LAB: Final = "no convolution was timed here: `deepstone conv`"
 
 
 class LabRule(RuleOnModel, frozen=True, kw_only=True):
-    """A rule on what the convolution lab found in a place. `paper_batches`: those that the paper measured."""
+    """A rule on the convolution labs of a place. `paper_batches`: those that the paper measured."""
 
     scope: ClassVar[Scope] = "place"
     paper_batches: list[int]
@@ -44,11 +44,11 @@ class LabRule(RuleOnModel, frozen=True, kw_only=True):
         return self.on_labs(published, labs) if labs else not_testable(NO_LAB)
 
     def on_labs(self, published: Published, labs: list[Lab]) -> Answer:
-        """`labs` may stand side by side, small batches first; there is at least one."""
+        """`labs` are comparable, small batches first; there is at least one."""
         raise NotImplementedError
 
     def remarks(self, labs: Sequence[Lab], lab: Lab, missing: Sequence[tuple[str, Pass]] = ()) -> str:
-        """What makes the test less than the paper's: another batch or precision, passes that were not timed, doubts."""
+        """Describe how the test differs from the paper's: another batch or precision, untimed passes, doubts."""
         remarks: list[str] = []
         measured = [each.batch for each in labs]
         not_there = [batch for batch in self.paper_batches if batch not in measured]
@@ -85,7 +85,7 @@ class HeuristicAgainstExhaustive(LabRule, frozen=True, kw_only=True):
             if taken is None:
                 continue
             better = _better(taken, timings)
-            # Where both are one algorithm, its error is the same on both sides and cancels.
+            # If both are the same algorithm, its error is equal on both sides and cancels.
             picked.append(exactly(taken.time_s.median) if better is None else taken.time_s)
             best.append(exactly(taken.time_s.median) if better is None else better.time_s)
             if better is not None:
@@ -139,8 +139,8 @@ class GradientOfImage(LabRule, frozen=True, kw_only=True):
 
 
 class MemoryByAlgorithm(LabRule, frozen=True, kw_only=True):
-    """A GEMM may be explicit, with a matrix in memory that is many times the image, or implicit, with none. The paper
-    does not say which one it measured, and libraries mix them, so the answer is the range that they span."""
+    """A GEMM may be explicit, with a matrix in memory that is many times the image, or implicit, without one. The paper
+    does not say which one it measured, and libraries mix them, so the answer is the range of both."""
 
     words: ClassVar[str] = (
         "Memory of a training step by the layer graph plus the largest workspace of the algorithms, FFT over GEMM. "
@@ -191,9 +191,9 @@ class MemoryByAlgorithm(LabRule, frozen=True, kw_only=True):
 
 
 def _better(taken: Timing, timings: list[Timing]) -> Timing | None:
-    """Another algorithm that is shown to be faster: its whole interval lies below, and by more than 2 %.
+    """Return another algorithm that is shown to be faster: its whole interval lies below, by more than 2 %.
 
-    Where one of the two has no interval it may be faster: it is taken, and what has no interval then decides nothing.
+    If one of the two has no interval, the other algorithm is returned; the missing interval makes it undecided.
     """
     faster = [
         timing
@@ -210,12 +210,12 @@ def _untimed(missing: list[tuple[str, Pass]]) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _GemmWorkspaces:
-    """The largest workspace of a step in bytes: by the GEMM that takes least, most, or is fastest in each pass."""
+    """The largest workspace of a step in bytes, with the smallest, the largest or the fastest GEMM in each pass."""
 
     least: int
     most: int
     fastest: int
-    variants: int  # the most that one pass has to choose from
+    variants: int  # the most choices of one pass
 
 
 def _gemm_workspaces(lab: Lab) -> _GemmWorkspaces | None:
@@ -232,7 +232,7 @@ def _gemm_workspaces(lab: Lab) -> _GemmWorkspaces | None:
 
 
 def _fastest_workspace(lab: Lab, family: str) -> int | None:
-    """Of the fastest of the family in each pass: one workspace serves all layers in turn."""
+    """Return the largest workspace of the family's fastest algorithms: all layers share one workspace."""
     chosen = [fastest(candidates(lab, case), family) for case in lab.cases()]
     sizes = [timing.workspace_bytes for timing in chosen if timing is not None and timing.workspace_bytes is not None]
     return max(sizes, default=None)

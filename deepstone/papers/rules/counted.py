@@ -21,8 +21,8 @@ from deepstone.units import digits, percent
 
 
 class LayerCount(Rule, frozen=True, kw_only=True):
-    """`layers`: network to the published number. `implied`: types that our prototxt spells out and Caffe does not need,
-    because the next layer does it."""
+    """`layers`: network to the published number. `implied`: types that our prototxt has and Caffe does not need,
+    because the next layer includes them."""
 
     words: ClassVar[str] = (
         "Layers of the exported prototxt plus one split for each array that several layers read, as Caffe counts."
@@ -120,14 +120,14 @@ class NotTestable(Rule, frozen=True, kw_only=True):
 
 
 def caffe_layers(model: str, implied: list[str]) -> int:
-    """As Caffe counts them: with the splits that it inserts."""
+    """Count layers as Caffe does, with the splits that it inserts."""
     net = parse(prototxt(ZOO[model].make(), batch=1).encode(), f"{model}.prototxt")
     layers = [layer for layer in net.fields["layer"] if isinstance(layer, Message)]
     return sum(_texts(layer, "type")[0] not in implied for layer in layers) + _splits(layers)
 
 
 def _splits(layers: list[Message]) -> int:
-    """One for each array that several layers read. A layer that works in place makes a new array of the same name."""
+    """Count one split for each array that several layers read. An in-place layer makes a new array of the same name."""
     version: Counter[str] = Counter()
     readers: Counter[tuple[str, int]] = Counter()
     for layer in layers:
@@ -155,12 +155,12 @@ def _flops(problem: Problem, formula: str, direction: Pass) -> int:
 
 
 def _span(value: Quantity) -> str:
-    """Both ends, as one number where they read the same."""
+    """Format both ends, as one number if they look the same."""
     return " – ".join(dict.fromkeys([digits(value.low), digits(value.high)]))
 
 
 def _range(values: list[float]) -> Quantity:
-    """All of them, the middle one and both ends. One by itself is exact."""
+    """Return the median of the values with their range as interval. A single value is exact."""
     if len(values) == 1:
         return exactly(values[0])
     ordered = sorted(values)

@@ -1,4 +1,4 @@
-"""Claims about layers: their share of a step, their order between devices, small operations; and a device's copies."""
+"""Rules on layers: their share of a step, their order between devices, small operations; and a device's copies."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from deepstone.results.quantity import Quantity
 from deepstone.setups.axes import AXES
 from deepstone.units import count, digits, percent, seconds
 
-# What belongs to the device, and what is compared as it came out.
+# Axes that depend on the device, and those whose effective values are compared.
 _FREE: Final = frozenset({"device", "framework", "precision", "threads", "inter_threads", "affinity", "isa"})
 _FP32: Final = "fp32"
 _NO_END: Final = "a lower end: in the fastest framework it may take no time"
 
 
 class ShareOfTime(RuleOnModels, frozen=True, kw_only=True):
-    """`remarks`: said with the answer, by network."""
+    """`remarks`: added to the answer, by network."""
 
     words: ClassVar[str] = (
         "Time of the convolutions over that of all layers, forward and backward, over all of the networks, batches and "
@@ -43,7 +43,7 @@ class ShareOfTime(RuleOnModels, frozen=True, kw_only=True):
         shares = [(table, part) for table in tables if (part := _share_of_op(table, self.op)) is not None]
         if not shares:
             return not_testable(f"no layers were timed here: `deepstone layers {self.models[0]}`", unit="share")
-        # Between equals by name, never by the order in which they were read.
+        # Ties are broken by name, never by the order of reading.
         table, part = max(shares, key=lambda entry: (entry[1].low, entry[1].median, entry[0].words, entry[0].id))
         judged = of_share(part, published.number)
         smallest = min(share.median for _, share in shares)
@@ -59,7 +59,7 @@ class ShareOfTime(RuleOnModels, frozen=True, kw_only=True):
 
 
 class LayerRanks(RuleOnModels, frozen=True, kw_only=True):
-    """On which layer a CPU does best against a GPU: an order of layers, which needs no equal devices."""
+    """On which layer a CPU does best against a GPU: an order of layers, which does not need comparable devices."""
 
     words: ClassVar[str] = (
         "Each layer's time on the CPU over that on the GPU; then that ratio of the next best layer over that of the "
@@ -107,9 +107,9 @@ class LayerRanks(RuleOnModels, frozen=True, kw_only=True):
         )
 
     def _device_pairs(self, evidence: Evidence) -> list[tuple[LayerTable, LayerTable]]:
-        """The same training in the same framework on both, but perhaps in another precision.
+        """Return pairs with the same training in the same framework on both; the precision may differ.
 
-        The network that the paper names first, then the largest batch, then the newest.
+        Order: the network that the paper names first, then the largest batch, then the newest.
         """
         found: list[tuple[LayerTable, LayerTable]] = []
         for model in self.models:
@@ -130,7 +130,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class OperationAcrossFrameworks(Rule, frozen=True, kw_only=True):
-    """How much small operations differ between frameworks: slowest over fastest, each isolated on the same shapes."""
+    """How much small operations differ between frameworks: slowest over fastest, isolated on the same shapes."""
 
     words: ClassVar[str] = (
         "Time of small operations forward, each isolated, in the slowest over the fastest of the paper's frameworks "
@@ -145,7 +145,7 @@ class OperationAcrossFrameworks(Rule, frozen=True, kw_only=True):
     def answer(self, published: Published, evidence: Evidence) -> Answer:
         parts = {name: self._judged(each, published.bound, evidence) for name, each in self.operations.items()}
         judged = [part for part in parts.values() if part.judged is not None]
-        why = "; ".join(f"{name}: {part.said}" for name, part in parts.items())
+        why = "; ".join(f"{name}: {part.text}" for name, part in parts.items())
         if not judged:
             return not_testable(f"{why}; `deepstone env add tensorflow theano` gives two")
         used = [found for part in judged for found in part.used]
@@ -154,7 +154,9 @@ class OperationAcrossFrameworks(Rule, frozen=True, kw_only=True):
         return Answer(
             word=of_parts([part.judged for part in judged if part.judged is not None]),
             why=why,
-            measured=Quantity.alone(spread.median, n=spread.n, why=_NO_END) if math.isinf(spread.high) else spread,
+            measured=Quantity.without_interval(spread.median, n=spread.n, why=_NO_END)
+            if math.isinf(spread.high)
+            else spread,
             setup="; ".join(
                 dict.fromkeys(f"{found.table.model}, {_conditions_in_words(found)}, isolated" for found in used)
             ),
@@ -177,7 +179,7 @@ class OperationAcrossFrameworks(Rule, frozen=True, kw_only=True):
                     groups.setdefault(found.conditions, {}).setdefault(table.framework, found)
                 else:
                     others.setdefault(table.framework)
-            chosen = max(groups.values(), key=_worth) if groups else {}
+            chosen = max(groups.values(), key=_preference) if groups else {}
             if len(_names(chosen)) > 1:
                 others_timed = {name: each for group in groups.values() for name, each in group.items()}
                 elsewhere = {name: each for name, each in others_timed.items() if name not in chosen}
@@ -187,13 +189,13 @@ class OperationAcrossFrameworks(Rule, frozen=True, kw_only=True):
                 return _judged_operation(given.published, bound, chosen, left_out, lacking)
         there = f"; there are times of {', '.join(sorted(others))}, which it did not compare" if others else ""
         return _Judged(
-            said=f"not timed under equal conditions in two of the paper's frameworks and their descendants "
+            text=f"not timed under equal conditions in two of the paper's frameworks and their descendants "
             f"({', '.join(wanted)}){there}"
         )
 
 
 class ShareOfBandwidth(Rule, frozen=True, kw_only=True):
-    """Which share of its bandwidth on paper a copy on the device reaches. `peak_bytes_per_s` by name of the device."""
+    """The share of the nominal bandwidth that a copy reaches. `peak_bytes_per_s`: by name of the device."""
 
     words: ClassVar[str] = (
         "The fastest copy on the device, bytes read and written, over its bandwidth as its maker states it; judged by "
@@ -228,7 +230,7 @@ class ShareOfBandwidth(Rule, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Timed:
-    """One framework's time of the operation, and the conditions under which others may be compared with it."""
+    """One framework's time of the operation, and the conditions that others must share to be comparable."""
 
     table: LayerTable
     time_s: Quantity
@@ -236,22 +238,22 @@ class _Timed:
 
     @property
     def name(self) -> str:
-        """Without its version."""
+        """Return the framework without its version."""
         return self.table.framework.split()[0]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Judged:
-    """One operation: judged, or `spread` is None and `said` tells why not."""
+    """One operation: judged, or `spread` is None and `text` says why not."""
 
-    said: str
+    text: str
     spread: Quantity | None = None
     judged: Judgement | None = None
     used: tuple[_Timed, ...] = ()
 
 
 def _share_of_op(table: LayerTable, op: str) -> Quantity | None:
-    """None where a layer's time holds more than its work: which share of it that is, nobody knows."""
+    """Return None if a layer's time includes overhead of unknown size."""
     if any(row.overhead and row.forward_s == row.isolated_forward_s for row in table.rows):
         return None
     inside = [time for row in table.rows if row.op == op for time in _passes(row)]
@@ -264,7 +266,7 @@ def _passes(row: LayerRow) -> list[Quantity]:
 
 
 def _is_optimized(table: LayerTable) -> bool:
-    """Training, and with the library that is made for the device where the framework has the choice."""
+    """Whether it trains, with the device's own library if the framework has a choice."""
     return table.phase == "train" and table.setup.get("engine") != "native"
 
 
@@ -283,7 +285,8 @@ def _age(table: LayerTable) -> tuple[str, str, str]:
 
 
 def _precision(table: LayerTable) -> str:
-    """In effect, which the device may have chosen: a GPU computes convolutions in TF32 unless told not to."""
+    """Return the effective precision, which may depend on the device: a GPU computes convolutions in TF32 by
+    default."""
     return str(table.setup.get("precision", ""))
 
 
@@ -298,7 +301,7 @@ def _other_precision(pairs: list[tuple[LayerTable, LayerTable]]) -> str:
 
 
 def _time_s(table: LayerTable, given: Operation) -> Quantity | Absent:
-    """Of the forward pass; by difference, what both hold beside the operation cancels."""
+    """Return the time of the forward pass; in a difference, common overhead cancels."""
     row = table.row(given.layer)
     if row is None or row.isolated_forward_s is None:
         return Absent("")
@@ -311,7 +314,7 @@ def _time_s(table: LayerTable, given: Operation) -> Quantity | Absent:
 
 
 def _conditions(table: LayerTable) -> tuple[int, str, int]:
-    """TF32 is no number format of its own to a small kernel, and a CPU's threads mean nothing to a GPU."""
+    """TF32 does not affect a small kernel, and a CPU's threads do not affect a GPU."""
     precision = str(table.setup.get("precision", _FP32))
     threads = table.setup.get("threads", 0)
     counted = threads if table.place.kind == "cpu" and isinstance(threads, int) else 0
@@ -327,8 +330,8 @@ def _names(group: Mapping[str, _Timed]) -> set[str]:
     return {found.name for found in group.values()}
 
 
-def _worth(group: Mapping[str, _Timed]) -> tuple[int, int, tuple[int, str, int]]:
-    """Of groups under equal conditions: most frameworks, most versions, largest batch."""
+def _preference(group: Mapping[str, _Timed]) -> tuple[int, int, tuple[int, str, int]]:
+    """Prefer the group with most frameworks, then most versions, then the largest batch."""
     return len(_names(group)), len(group), next(iter(group.values())).conditions
 
 
@@ -342,14 +345,14 @@ def _judged_operation(
     remarks += [f"without {' and '.join(lacking)}, which the paper had"] if lacking else []
     spread = _spread(longest, shortest)
     if spread is None:
-        return _Judged(said="; ".join([f"not told apart from nothing in any framework ({listed})", *remarks]))
+        return _Judged(text="; ".join([f"not told apart from nothing in any framework ({listed})", *remarks]))
     judged = of_ratio(spread, published, bound)
     if math.isinf(spread.high) and spread.has_interval:
         compared = f"at least {digits(spread.low)} times as long in {slow} as in {fast}, where it may take no time"
     else:
         compared = f"{in_words(spread)} times as long in {slow} as in {fast}"
     return _Judged(
-        said="; ".join([f"takes {compared} ({listed})", judged.why, *remarks]),
+        text="; ".join([f"takes {compared} ({listed})", judged.why, *remarks]),
         spread=spread,
         judged=judged,
         used=tuple(found for _, found in ordered),
@@ -357,8 +360,8 @@ def _judged_operation(
 
 
 def _spread(longest: _Timed, shortest: _Timed) -> Quantity | None:
-    """Of a time by difference the shortest may be none at all: then there is no upper end, and the lower one stands for
-    the median. None where not even the longest is more than nothing."""
+    """Return longest over shortest. A time by difference may include 0: then there is no upper end, and the lower end
+    replaces the median. Return None if even the longest time includes 0."""
     margin = LEAST_APART[longest.table.place.kind]  # processes of their own
     if shortest.time_s.low > 0 or not shortest.time_s.has_interval:
         return ratio_of_bounds(longest.time_s, shortest.time_s).widened(margin) if shortest.time_s.median > 0 else None
@@ -369,5 +372,5 @@ def _spread(longest: _Timed, shortest: _Timed) -> Quantity | None:
 
 
 def _seconds(time_s: Quantity) -> str:
-    """A time by difference that may be none is not shown as a number."""
+    """Format a time; a time by difference whose interval includes 0 is not shown as a number."""
     return seconds(time_s.median) if time_s.low > 0 or not time_s.has_interval else f"up to {seconds(time_s.high)}"

@@ -1,4 +1,4 @@
-"""The shape of a rule: a class whose fields are the parameters that a claim gives it."""
+"""The interface of rules: a class whose fields are the parameters in a claim."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ Scope: TypeAlias = Literal["place", "counted", "all"]
 
 
 class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """`words`: how evidence becomes a verdict. `scope`: applied to each place by itself, to no measurement at all, or
-    to everything together."""
+    """`words`: how evidence becomes a verdict. `scope`: whether the rule applies to each place, to no measurement, or
+    to all evidence together."""
 
     words: ClassVar[str]
     scope: ClassVar[Scope]
 
     @property
     def networks(self) -> Sequence[str]:
-        """Whose runs the rule may rest on."""
+        """Return the networks whose runs the rule may use."""
         return ()
 
     def answer(self, published: Published, evidence: Evidence) -> Answer:

@@ -1,4 +1,4 @@
-"""Speed of one setup or device over that of another, from runs: in rounds where there are any, else measured apart."""
+"""Rules on the speed of one setup or device over another, from runs in rounds if there are any, else measured apart."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Pair:
 
     @property
     def ratio(self) -> Quantity:
-        """Processes of one setup differ, so a ratio of single processes measured apart has a wider interval."""
+        """Return the ratio. Processes of one setup differ, so measured apart it has a wider interval."""
         found = self.contrast
         return found.speed_ratio.widened(found.margin) if found.apart else found.speed_ratio
 
@@ -46,8 +46,8 @@ class _Pair:
         changed = " ".join(f"{axis}={value_of(self.a.record, axis)}" for axis in self.contrast.axes)
         other = " ".join(f"{axis}={value_of(self.b.record, axis)}" for axis in self.contrast.axes)
         name = f"{value_of(self.a.record, 'framework')} {version_of(self.a.record)}"
-        held = _held(self.a, self.contrast.axes)
-        what = f"{workload.model}, batch {workload.batch}, {workload.phase}, {name}{held}"
+        common = _common_settings(self.a, self.contrast.axes)
+        what = f"{workload.model}, batch {workload.batch}, {workload.phase}, {name}{common}"
         return f"{what}: {changed} against {other}"
 
 
@@ -55,9 +55,9 @@ _DevicePair: TypeAlias = tuple[Place, Place, _Pair]
 
 
 class SpeedRatio(RuleOnModels, frozen=True, kw_only=True):
-    """Setup `a` over setup `b`. `fixed`: what both have. `b_default`: axes that b must leave at their default.
+    """Setup `a` over setup `b`. `fixed`: values of both. `b_default`: axes that b must leave at their default.
 
-    `best`: judge the pair that gains most. `beyond`: further axes, whose gain is told beside the verdict.
+    `best`: judge the pair that gains most. `beyond`: further axes, whose gain is a remark.
     """
 
     words: ClassVar[str] = (
@@ -80,7 +80,7 @@ class SpeedRatio(RuleOnModels, frozen=True, kw_only=True):
         if not found:
             compared = " and ".join(self.differ_in)
             why = self._refusal(evidence) or f"no runs that differ in {compared} alone"
-            return not_testable(f"{why}: {self._wanted()}")
+            return not_testable(f"{why}: {self._needed_runs()}")
         chosen = _best(found) if self.best else found[0]
         judged = self._judged(published, chosen.ratio)
         return Answer(
@@ -94,10 +94,10 @@ class SpeedRatio(RuleOnModels, frozen=True, kw_only=True):
         ).noting(self._beyond(evidence, chosen))
 
     def _pairs(self, evidence: Evidence, *, changed: Collection[str] = ()) -> Iterator[_Pair]:
-        """Those that may be compared: of the first model that has any; in rounds before apart.
+        """Yield the comparable pairs of the first model that has any; those in rounds before those measured apart.
 
-        Large batches come first, then fp32, in which the papers computed, then the fewest settings beside what is
-        compared, then the newest.
+        Order: large batches first, then fp32, the precision of the papers, then the fewest other settings, then the
+        newest.
 
         With `changed`, only those that differ in all of these axes.
         """
@@ -110,17 +110,17 @@ class SpeedRatio(RuleOnModels, frozen=True, kw_only=True):
             ]
             if found:
                 in_rounds = [pair for pair in found if not pair.contrast.apart]
-                yield from sorted(in_rounds or found, key=_worth)
+                yield from sorted(in_rounds or found, key=_preference)
                 return
 
     def _candidates(self, evidence: Evidence, model: str) -> Iterator[tuple[Case, Case]]:
         cases = [case for _, case in evidence.cases if case.model == model and _matches(case, self.fixed)]
         firsts = [case for case in cases if _matches(case, self.a)]
         seconds = [case for case in cases if _matches(case, self.b)]
-        return product(firsts, [case for case in seconds if _left_alone(case, self.b_default)])
+        return product(firsts, [case for case in seconds if _at_defaults(case, self.b_default)])
 
     def _refusal(self, evidence: Evidence) -> str:
-        """Why the first two that differ in nothing else were not compared after all."""
+        """Return why the first two that differ in nothing else were not compared."""
         for model in self.models:
             for a, b in self._candidates(evidence, model):
                 axes = differences(a.record, b.record).axes
@@ -139,7 +139,7 @@ class SpeedRatio(RuleOnModels, frozen=True, kw_only=True):
                 return of_ratio(ratio, published.number, published.bound)
 
     def _beyond(self, evidence: Evidence, judged: _Pair) -> str:
-        """What further axes add that the paper did not change, as a remark: alone, and together with the options."""
+        """Describe the gain of further axes that the paper did not change: alone, and together with the options."""
         further = self.beyond
         if not further:
             return ""
@@ -147,21 +147,21 @@ class SpeedRatio(RuleOnModels, frozen=True, kw_only=True):
         same = {axis: value_of(judged.a.record, axis) for axis in ("framework", "batch")}
         base = msgspec.structs.replace(self, fixed={**self.fixed, **same}, b={**self.b, **further})
         added = msgspec.structs.replace(base, b_default=(), differ_in=list(further))
-        alone = list(added._pairs(evidence, changed=further))
-        if not alone:
+        separate = list(added._pairs(evidence, changed=further))
+        if not separate:
             return f"what {names} would add was not measured here"
         joint = msgspec.structs.replace(base, differ_in=[*self.differ_in, *further])
         together = list(joint._pairs(evidence, changed=further))
-        said = f"{names} would add {_gain(_best(alone))}"
-        return f"{said}; with the options together {_gain(_best(together))}" if together else said
+        text = f"{names} would add {_gain(_best(separate))}"
+        return f"{text}; with the options together {_gain(_best(together))}" if together else text
 
-    def _wanted(self) -> str:
+    def _needed_runs(self) -> str:
         fixed = " ".join(f"{axis}={value}" for axis, value in self.fixed.items())
         return f"{' or '.join(self.models)}{' ' + fixed if fixed else ''}"
 
 
 class DeviceRatio(RuleOnModels, frozen=True, kw_only=True):
-    """Kind of device `over` against the other, with records of both: the same network, batch and precision."""
+    """Kind of device `over` against the other: the same network, batch and precision on both."""
 
     words: ClassVar[str] = (
         "Images/s of training on one kind of device over the other, from runs alike but for device, machine and "
@@ -176,10 +176,10 @@ class DeviceRatio(RuleOnModels, frozen=True, kw_only=True):
     far: float = math.inf
 
     def answer(self, published: Published, evidence: Evidence) -> Answer:
-        wanted, least = self.gpus, self.least_cores
-        found = [entry for entry in self._pairs(evidence) if not wanted or _is_one_of(_gpu(entry), wanted)]
+        gpus, least = self.gpus, self.least_cores
+        found = [entry for entry in self._pairs(evidence) if not gpus or _is_one_of(_gpu(entry), gpus)]
         if not found:
-            named = f" ({' or '.join(wanted)})" if wanted else ""
+            named = f" ({' or '.join(gpus)})" if gpus else ""
             there = "; ".join(place.name for place in evidence.places) or "nothing"
             return not_testable(
                 f"needs runs of {' or '.join(self.models)} on a CPU and on a GPU{named}, alike but for the "
@@ -217,12 +217,12 @@ class DeviceRatio(RuleOnModels, frozen=True, kw_only=True):
     def _pairs(self, evidence: Evidence) -> Iterator[_DevicePair]:
         for (place_a, a), (place_b, b) in self._candidates(evidence):
             contrast = contrast_cases(a, b, differ_in=_DEVICE_AXES)
-            # What both left to the framework may follow from the device, but not how exactly it computes.
+            # Settings that both leave to the framework may depend on the device, except the precision.
             if not isinstance(contrast, Absent) and "precision" not in contrast.follow:
                 yield place_a, place_b, _Pair(a=a, b=b, contrast=contrast)
 
     def _refusal(self, evidence: Evidence) -> str:
-        """Why runs that are alike were not compared after all, where that is so."""
+        """Return why similar runs were not compared, if there are any."""
         reasons = {
             contrast.reason
             for (_, a), (_, b) in self._candidates(evidence)
@@ -238,17 +238,17 @@ class DeviceRatio(RuleOnModels, frozen=True, kw_only=True):
             yield from product(over, [entry for entry in cases if entry[0].kind != self.over])
 
 
-def _worth(pair: _Pair) -> tuple[int, bool, int]:
-    """Least first."""
+def _preference(pair: _Pair) -> tuple[int, bool, int]:
+    """Sort key: the smallest comes first."""
     return (
         -pair.a.record.workload.batch,
         value_of(pair.a.record, "precision") != FP32,
-        len(_chosen_beside(pair.b, pair.contrast.axes)),
+        len(_other_settings(pair.b, pair.contrast.axes)),
     )
 
 
 def _best(found: list[_Pair]) -> _Pair:
-    """The one that is shown to gain most: by the lower end of its interval."""
+    """Return the pair with the largest gain, by the lower end of its interval."""
     return max(found, key=lambda pair: pair.ratio.low)
 
 
@@ -257,28 +257,28 @@ def _gain(pair: _Pair) -> str:
     return f"{in_words(pair.ratio)} ({pair.setup}{apart})"
 
 
-def _matches(case: Case, wanted: Mapping[str, Value]) -> bool:
-    return all(value_of(case.record, axis) == value for axis, value in wanted.items())
+def _matches(case: Case, required: Mapping[str, Value]) -> bool:
+    return all(value_of(case.record, axis) == value for axis, value in required.items())
 
 
-def _left_alone(case: Case, axes: Sequence[str]) -> bool:
+def _at_defaults(case: Case, axes: Sequence[str]) -> bool:
     return all(case.record.setup.requested.get(axis, "auto") == "auto" for axis in axes)
 
 
-def _held(case: Case, axes: tuple[str, ...]) -> str:
-    """What both sides were asked to have beside the defaults."""
-    asked = case.record.setup.requested
-    precision = asked.get("precision", "auto")
+def _common_settings(case: Case, axes: tuple[str, ...]) -> str:
+    """Describe the settings of both sides that are not defaults."""
+    requested = case.record.setup.requested
+    precision = requested.get("precision", "auto")
     shown = [] if precision == "auto" or "precision" in axes else [str(precision)]
-    shown += [f"{axis}={asked[axis]}" for axis in _chosen_beside(case, axes)]
+    shown += [f"{axis}={requested[axis]}" for axis in _other_settings(case, axes)]
     return "".join(f", {each}" for each in shown)
 
 
-def _chosen_beside(case: Case, axes: tuple[str, ...]) -> list[str]:
-    """Settings that were given beside those that are compared; the papers mostly changed one at a time."""
-    asked = case.record.setup.requested
-    others = [axis for axis in asked if axis in AXES and axis not in (*axes, *_NAMED)]
-    return [axis for axis in others if asked[axis] != AXES[axis].default]
+def _other_settings(case: Case, axes: tuple[str, ...]) -> list[str]:
+    """Return the settings that are not defaults, except those compared; the papers mostly changed one at a time."""
+    requested = case.record.setup.requested
+    others = [axis for axis in requested if axis in AXES and axis not in (*axes, *_NAMED)]
+    return [axis for axis in others if requested[axis] != AXES[axis].default]
 
 
 def _doubts(found: Contrast) -> str:
@@ -286,12 +286,12 @@ def _doubts(found: Contrast) -> str:
 
 
 def _is_optimized(case: Case) -> bool:
-    """Training, and with the library that is made for the device where the framework has the choice."""
+    """Whether it trains, with the device's own library if the framework has a choice."""
     return case.record.workload.phase == "train" and value_of(case.record, "engine") != "native"
 
 
 def _shown_most(entry: _DevicePair) -> tuple[float, tuple[str, ...]]:
-    """By the lower end of the interval; between equals by name, never by the order in which they were read."""
+    """Sort by the lower end of the interval; ties are broken by name, never by the order of reading."""
     return entry[2].ratio.low, entry[2].contrast.runs
 
 
@@ -314,5 +314,5 @@ def _gpu(entry: _DevicePair) -> str:
     return next(place.name for place in entry[:2] if place.kind == "gpu")
 
 
-def _is_one_of(name: str, wanted: Sequence[str]) -> bool:
-    return any(part.lower() in name.lower() for part in wanted)
+def _is_one_of(name: str, names: Sequence[str]) -> bool:
+    return any(part.lower() in name.lower() for part in names)

@@ -1,12 +1,12 @@
 """The convolution lab: every algorithm on every convolution of a model, forward and both gradients.
 
     for each convolution, each pass
-        convolution ─▶ which algorithms there are, what is picked
-        attempt     ─▶ one algorithm once: does it run, its workspace, its error          (one request each)
-        isolated_block ─▶ those that run, timed in turns
-        NumPy       ─▶ counts, memory and error of those that no library offers, while the worker sleeps
+        convolution ─▶ list the algorithms and the one that the library picks
+        attempt     ─▶ run one algorithm once: workspace, error                            (one request each)
+        isolated_block ─▶ time the algorithms that run, in turns
+        NumPy       ─▶ counts, memory and error of algorithms that no library offers, while the worker sleeps
 
-An algorithm that takes the worker down is recorded as that. A fresh worker goes on with the others.
+If an algorithm crashes the worker, that is recorded, and a fresh worker continues with the others.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from deepstone.runner.assemble import now
 from deepstone.runner.conversation import Conversation, JobFailed, cache_folder, talking_to_worker
 from deepstone.runner.convolutions.references import try_references
 from deepstone.runner.convolutions.results import Convolution, Lab
-from deepstone.runner.gpu_around import watching_gpu
+from deepstone.runner.gpu_around import gpu_use_around
 from deepstone.runner.job import Job
 from deepstone.runner.measurement import SHORTEST_SAMPLE_CPU_S, SHORTEST_SAMPLE_GPU_S, OnProgress, no_progress
 from deepstone.runner.replies import Attempt, BlockTimes, ConvolutionFacts
@@ -43,11 +43,11 @@ from deepstone.runner.replies import Attempt, BlockTimes, ConvolutionFacts
 T = TypeVar("T")
 
 _ROUNDS = 6
-_FEWEST_ROUNDS = 3  # for what is so slow that more would take many times the budget
+_FEWEST_ROUNDS = 3  # for algorithms so slow that more rounds would exceed the budget many times
 _MOST_SAMPLES = 50  # of one algorithm in one round
 _REPLICATES = 400
-_LONG_S = 0.02  # what takes longer hardly notices what was in the caches
-_MOST_RESTARTS = 12  # then it is not one algorithm that is broken
+_LONG_S = 0.02  # the state of the caches hardly affects longer runs
+_MOST_RESTARTS = 12  # after more crashes the fault is not in single algorithms
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -59,7 +59,7 @@ class LabEffort:
 
 
 def equal_convolutions(graph: Graph, batch: int) -> dict[Problem, tuple[str, ...]]:
-    """Every convolution once, with the layers that are it."""
+    """Return every distinct convolution with the layers that perform it."""
     found: dict[Problem, tuple[str, ...]] = {}
     for layer in graph.layers:
         if isinstance(layer.op, Conv):
@@ -77,14 +77,14 @@ def new_lab() -> Lab:
 
 
 def run_lab(job: Job, effort: LabEffort, lab: Lab, on_progress: OnProgress = no_progress) -> None:
-    """Fill the lab. Raises JobFailed when nothing can be tried at all, MissingError when something is not there."""
+    """Fill the lab. Raises JobFailed if nothing can be tried at all, MissingError if something is missing."""
     reason = job.broken_rule
     if reason:
         raise JobFailed("unsupported", reason, stage="plan")
     wanted = equal_convolutions(job.model.graph, job.batch)
     passes = passes_of(job.phase)
     weights = _Weights(job)
-    with watching_gpu(job) as lab.gpu, _Workers(job, effort, lab) as workers:
+    with gpu_use_around(job) as lab.gpu, _Workers(job, effort, lab) as workers:
         for number, (problem, layers) in enumerate(wanted.items()):
             convolution = Convolution(problem=problem, layers=layers)
             lab.convolutions.append(convolution)
@@ -95,7 +95,7 @@ def run_lab(job: Job, effort: LabEffort, lab: Lab, on_progress: OnProgress = no_
 
 
 class _Weights:
-    """The job's own, read from the cache that its worker reads, too."""
+    """The job's weights, from the cache file that its worker also reads."""
 
     def __init__(self, job: Job) -> None:
         graph = job.model.graph
@@ -111,7 +111,7 @@ class _Weights:
 
 
 class _Workers:
-    """One worker at a time; a fresh one where the last has gone."""
+    """One worker at a time; a fresh one if the last has ended."""
 
     def __init__(self, job: Job, effort: LabEffort, lab: Lab) -> None:
         self._job = job
@@ -159,7 +159,7 @@ class _Workers:
         return facts
 
     def survived(self, failure: JobFailed) -> bool:
-        """Whether the worker is as good as before. One that is not is ended."""
+        """Whether the worker can continue; if it cannot, end it."""
         if failure.outcome in ("unsupported", "oom") and failure.signal is None and failure.exit_code is None:
             return True
         self.end()
@@ -168,30 +168,30 @@ class _Workers:
 
 @dataclass(kw_only=True, slots=True)
 class _Turns:
-    """One algorithm's part: how its samples are taken, and those taken so far."""
+    """The samples of one algorithm so far, and how to take more."""
 
     algorithm: str
     steps_per_sample: int
     samples: int
     rounds: int
-    lead: int  # untimed runs before those that are timed, since another algorithm's data is in the caches
+    lead: int  # untimed runs before the timed ones, since the caches hold another algorithm's data
     blocks: list[BlockTimes] = field(default_factory=list[BlockTimes])
 
     def quantity(self) -> Quantity:
         return median_of([[block.step_s for block in self.blocks]], replicates=_REPLICATES)
 
     def doubt(self, *, on_gpu: bool) -> Doubt | None:
-        """Whether the host was what was timed; by the block in which it was least so."""
+        """Doubt a host-bound timing, judged by the block that is least host-bound."""
         if not on_gpu:
             return None
         freest = min(self.blocks, key=lambda block: block.enqueue_s / max(block.total_s, 1e-12))
         return doubts.host_bound(enqueue_s=freest.enqueue_s, block_s=freest.total_s)
 
 
-def _first_look(conversation: Conversation, algorithm: str, *, budget_s: float, on_gpu: bool) -> _Turns:
-    """How long it takes about, and so how it is to be timed."""
-    look = conversation.isolated_block(algorithm, samples=2)
-    step_s = max(min(look.step_s), 1e-9)
+def _calibrate(conversation: Conversation, algorithm: str, *, budget_s: float, on_gpu: bool) -> _Turns:
+    """Estimate how long the algorithm takes, and choose the sizes of its samples."""
+    trial = conversation.isolated_block(algorithm, samples=2)
+    step_s = max(min(trial.step_s), 1e-9)
     shortest_s = SHORTEST_SAMPLE_GPU_S if on_gpu else SHORTEST_SAMPLE_CPU_S
     steps_per_sample = max(1, math.ceil(shortest_s / step_s))
     samples = int(budget_s / _ROUNDS / (steps_per_sample * step_s))
@@ -205,7 +205,7 @@ def _first_look(conversation: Conversation, algorithm: str, *, budget_s: float, 
 
 
 def _take_turns(all_turns: Iterable[_Turns], block: Callable[[_Turns], BlockTimes | None]) -> None:
-    """Round after round, in alternating order. `block` times one, or gives nothing once its algorithm has failed."""
+    """Time round after round, in alternating order. `block` returns None once its algorithm has failed."""
     turns = list(all_turns)
     for number in range(_ROUNDS):
         for each in turns if number % 2 == 0 else reversed(turns):
@@ -223,7 +223,7 @@ class _Pass:
         self._effort = effort
         self._convolution = convolution
         self._direction: Pass = direction
-        self._known: dict[str, Attempt] = {}  # of those that run
+        self._known: dict[str, Attempt] = {}  # of algorithms that run
         self._failed: dict[str, str] = {}
 
     def run(self) -> None:
@@ -231,7 +231,7 @@ class _Pass:
             facts = self._workers.open(self._convolution.name, self._direction)
         except JobFailed as failure:
             if self._workers.nothing_opened and (failure.stage != "convolution" or failure.outcome == "unsupported"):
-                raise  # not this one convolution's fault: the network was not built, or the framework cannot
+                raise  # not the fault of this convolution: the build failed, or the framework has no lab
             self._workers.survived(failure)
             self._convolution.failures[self._direction] = f"{failure.outcome}: {failure.reason}"
             return
@@ -243,14 +243,14 @@ class _Pass:
                 if known is not None:
                     self._known[name] = known
             for name in list(self._known):
-                look = self._safely(
+                calibrated = self._safely(
                     name,
-                    lambda name=name: _first_look(
+                    lambda name=name: _calibrate(
                         self._workers.talk(), name, budget_s=self._effort.budget_s, on_gpu=on_gpu
                     ),
                 )
-                if look is not None:
-                    turns[name] = look
+                if calibrated is not None:
+                    turns[name] = calibrated
             _take_turns(turns.values(), self._block)
         except JobFailed as failure:
             self._convolution.failures[self._direction] = f"{failure.outcome}: {failure.reason}"
@@ -267,15 +267,15 @@ class _Pass:
             ),
         )
 
-    def _safely(self, name: str, ask: Callable[[], T]) -> T | None:
-        """What was asked about an algorithm, or None once it has failed. The others are ready again afterwards."""
+    def _safely(self, name: str, request: Callable[[], T]) -> T | None:
+        """Send a request about an algorithm; return None if it fails. Prepare the others again afterwards."""
         if name in self._failed:
             return None
         try:
-            return ask()
+            return request()
         except JobFailed as failure:
-            told = "" if failure.outcome == "unsupported" else f"{failure.outcome}: "
-            self._failed[name] = told + failure.reason
+            prefix = "" if failure.outcome == "unsupported" else f"{failure.outcome}: "
+            self._failed[name] = prefix + failure.reason
             if not self._workers.survived(failure):
                 self._workers.open(self._convolution.name, self._direction)
                 for other in self._known:

@@ -1,4 +1,4 @@
-"""Algorithms that no library here offers, in NumPy: their counts, their memory and their error, never their speed."""
+"""Algorithms that no library here offers, in NumPy: their counts, memory and error, never their speed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from deepstone.algorithms.fourier import in_single_precision
 from deepstone.algorithms.problem import Pass, Problem, relative_error
 from deepstone.results.convolutions import Tried
 
-SAMPLES = 2  # of the batch, from which an error is learnt
-CHANNELS = 64  # of what the pass gives; each is a sum of its own, so more would tell no more
+SAMPLES = 2  # of the batch, to compute the error
+CHANNELS = 64  # of the output of the pass; each is an independent sum, so more add no information
 _FP32_BYTES = 4
 _MOST_FLOPS = 40e9  # of one run in NumPy: a few seconds
 _NO_TIME = Absent("a reference implementation; its time says nothing")
 
 
 def try_references(problem: Problem, direction: Pass, weight: NDArray[Any]) -> Iterator[Tried]:
-    """Counts and workspace are of the whole batch, in fp32; the error is of fp32 against float64 on a few samples."""
+    """Yield counts and workspace of the whole batch in fp32, and the error of fp32 against float64 on few samples."""
     few, weight = _part(problem, direction, weight)
     random = np.random.default_rng(0)
     images = random.standard_normal((few.batch, few.channels, *few.image), dtype=np.float32)
@@ -57,7 +57,7 @@ def try_references(problem: Problem, direction: Pass, weight: NDArray[Any]) -> I
 
 
 def _part(problem: Problem, direction: Pass, weight: NDArray[Any]) -> tuple[Problem, NDArray[Any]]:
-    """A few samples, and a few of the channels that the pass gives: filters, or in the data gradient the image's."""
+    """Return the problem cut to a few samples and a few output channels of the pass."""
     few = problem.with_batch(min(SAMPLES, problem.batch))
     if problem.groups > 1:
         return few, weight
@@ -83,7 +83,7 @@ def _refused(name: str, direction: Pass, reason: str) -> Tried:
 
 
 def _unaffordable(name: str, few: Problem, direction: Pass) -> Absent | None:
-    """Why the error is not computed, or None."""
+    """Return why the error is not computed, or None."""
     if name.startswith("fft") and not in_single_precision():
         return Absent("this NumPy transforms in float64 only, so fp32 has no error here; use NumPy 2")
     flops = ALGORITHMS[name].operations(few, direction).flops

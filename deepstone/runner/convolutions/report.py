@@ -1,4 +1,4 @@
-"""From what the lab found to the result that is printed, kept and drawn: the best of each pass, and of all together."""
+"""Builds the finding of the convolution lab: the best algorithm of each pass, and the best mix for the whole step."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from deepstone.runner.measurement import Launched
 
 
 def lab_report(job: Job, lab: Lab) -> Finding:
-    """The result of `deepstone conv` for one batch, complete or not."""
+    """Return the result of `deepstone conv` for one batch, complete or not."""
     return replace(
         bare_finding("conv", job, _content(job, lab)),
         started_at=lab.started_at,
@@ -54,7 +54,7 @@ def _content(job: Job, lab: Lab) -> ConvolutionLab:
 
 
 def joined_reports(reports: Mapping[int, Finding]) -> Finding:
-    """Of several batches: what they share, and each under its batch."""
+    """Join the reports of several batches: the common fields, and each report under its batch."""
     first = next(iter(reports.values()))
     if len(reports) == 1:
         return first
@@ -71,7 +71,7 @@ def joined_reports(reports: Mapping[int, Finding]) -> Finding:
 
 
 def best(convolution: Convolution, direction: Pass) -> str | Absent:
-    """The fastest algorithm; the picked one where no other is shown to be faster."""
+    """Return the fastest algorithm, or the picked one if no other is shown to be faster."""
     timed = convolution.timed(direction)
     if not timed:
         return Absent("no algorithm was timed")
@@ -83,7 +83,7 @@ def best(convolution: Convolution, direction: Pass) -> str | Absent:
 
 
 def _is_faster(one: Quantity, other: Quantity) -> bool:
-    """By whole intervals, and only where both hold what they say: the best of many is soon fast by chance."""
+    """Compare whole intervals, and only valid ones: the fastest of many algorithms may be fast by chance."""
     return _seems_faster(one, other) and _enough(one, other) and one.high < other.low
 
 
@@ -95,8 +95,8 @@ def _enough(*times: Quantity) -> bool:
     return min(time.n for time in times) >= FEWEST_FOR_CONFIDENCE
 
 
-def _left_open(convolution: Convolution, direction: Pass) -> bool:
-    """Whether another algorithm seems faster than the picked one, but too few samples say so."""
+def _is_undecided(convolution: Convolution, direction: Pass) -> bool:
+    """Whether another algorithm seems faster than the picked one, but has too few samples to show it."""
     timed = convolution.timed(direction)
     picked = timed.get(convolution.picked(direction))
     return picked is not None and any(
@@ -105,7 +105,7 @@ def _left_open(convolution: Convolution, direction: Pass) -> bool:
 
 
 def mix(job: Job, lab: Lab) -> Mix | Absent:
-    """What all convolutions of a step take as picked, and would take if each were done by its best algorithm."""
+    """Return the time of all convolutions of a step with the picked algorithms and with the best ones."""
     taken: list[Quantity] = []
     least: list[Quantity] = []
     saved: list[Quantity] = []
@@ -121,9 +121,9 @@ def mix(job: Job, lab: Lab) -> Mix | Absent:
                 return Absent(f"what is picked for {convolution.name}, {direction}, was not timed")
             taken.append(picked.scaled(count))
             least.append(timed[chosen].scaled(count))
-            if timed[chosen] is not picked:  # else its error is the same on both sides and cancels
+            if timed[chosen] is not picked:  # otherwise the error is equal on both sides and cancels
                 saved.append(difference_of_bounds(taken[-1], least[-1]))
-            if _left_open(convolution, direction):
+            if _is_undecided(convolution, direction):
                 left_open.append(f"{convolution.name}, {direction}")
     picked_s = sum_of_bounds(taken)
     if not picked_s.median:
@@ -145,7 +145,7 @@ def _too_few(passes: list[str]) -> str:
 
 
 def _needed(job: Job, convolution: Convolution, direction: Pass) -> int:
-    """How many of its layers do this pass in a step: training needs no gradient of the image."""
+    """Return how many layers run this pass in a step: training needs no gradient of the image."""
     if job.phase == "forward":
         return len(convolution.layers) if direction == "forward" else 0
     if direction != "data" or job.model.source == BY_HAND:
@@ -167,7 +167,7 @@ def _layer(job: Job, convolution: Convolution) -> ConvolutionRow:
 
 
 def _shape(problem: Problem) -> ConvolutionShape:
-    """Per sample."""
+    """Return the shape per sample."""
     return ConvolutionShape(
         input=[problem.channels, *problem.image],
         output=[problem.filters, *problem.output],
@@ -180,7 +180,7 @@ def _shape(problem: Problem) -> ConvolutionShape:
 
 
 def _doubts(lab: Lab) -> Iterator[Doubt]:
-    """One for all timings that share a reason."""
+    """Yield one doubt for all timings that share a reason."""
     timings = [(convolution, each) for convolution in lab.convolutions for each in convolution.tried]
     runs = [each.time_s.n for _, each in timings if isinstance(each.time_s, Quantity)]
     few = [count for count in runs if doubts.few_samples(count) is not None]

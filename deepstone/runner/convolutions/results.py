@@ -1,4 +1,4 @@
-"""What the convolution lab finds, filled as it comes, so that a crash or an interrupt loses nothing found before it."""
+"""Results of the convolution lab. The lab fills them step by step, so a crash or interrupt loses no earlier result."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class Convolution:
         }
 
     def picked(self, direction: Pass) -> str:
-        """What the library picks by itself, or nothing where it does not say."""
+        """Return the algorithm that the library picks, or an empty text if the library does not report it."""
         picks = (each.algorithm for each in self.tried if each.direction == direction and each.picked)
         return next(picks, "")
 
 
 @dataclass(kw_only=True, slots=True)
 class Lab:
-    """Everything about one model with one batch."""
+    """All results for one model and one batch."""
 
     started_at: str
     hello: Hello | None = None

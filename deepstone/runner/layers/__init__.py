@@ -1,1 +1,1 @@
-"""Layer times: measured inside the step and isolated, and the result made of them."""
+"""Layer times, in place and isolated, and the finding built from them."""

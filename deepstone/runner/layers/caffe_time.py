@@ -1,9 +1,9 @@
-"""What `caffe time` measures: so many iterations, and each layer's share of them.
+"""Measures what `caffe time` measures: a number of iterations, and the time of each layer in them.
 
     prepare ─▶ two steps to warm up ─▶ [ plain steps │ steps with a timestamp around each layer ] × n ─▶ close
 
-Plain steps and steps with timestamps are equally many: as many as the user asked for. The plain steps tell how long an
-iteration takes. Where a framework cannot time layers inside a step, isolated times follow the plain steps.
+The number of plain steps and that of steps with timestamps are both the number that the user asked for. Plain steps
+give the time of an iteration. If a framework cannot time layers inside a step, isolated times follow the plain steps.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from statistics import fmean
 from deepstone.absent import Absent
 from deepstone.results.parts import Number, OrAbsent, Part
 from deepstone.runner.conversation import Conversation, JobFailed, talking_to_worker
-from deepstone.runner.gpu_around import watching_gpu
+from deepstone.runner.gpu_around import gpu_use_around
 from deepstone.runner.job import Job
 from deepstone.runner.layers.isolated import time_isolated
 from deepstone.runner.layers.measure import LayersFound, one_turn
@@ -30,12 +30,12 @@ _LEAST_ISOLATED_S, _MOST_ISOLATED_S = 2.0, 60.0  # in all, for isolated layers
 def time_iterations(
     job: Job, iterations: int, *, timeout_s: float, on_progress: OnProgress = no_progress
 ) -> LayersFound:
-    """Raises JobFailed when the job does not run, MissingError when something is not there."""
+    """Raises JobFailed if the job does not run, MissingError if something is missing."""
     reason = job.broken_rule
     if reason:
         raise JobFailed("unsupported", reason, stage="plan")
     found = LayersFound()
-    with watching_gpu(job) as gpu, talking_to_worker(job, timeout_s=timeout_s) as conversation:
+    with gpu_use_around(job) as gpu, talking_to_worker(job, timeout_s=timeout_s) as conversation:
         found.launched.gpu = gpu
         start(conversation, job, found.launched, on_progress)
         found.launched.blocks.append(conversation.block(samples=WARM_UP_STEPS))
@@ -73,9 +73,9 @@ class CaffeLayer(Part, frozen=True, kw_only=True):
 
 
 class CaffeTime(Part, frozen=True, kw_only=True):
-    """The numbers that `caffe time` prints: means over the iterations; medians of isolated layers.
+    """The numbers that `caffe time` prints: means over the iterations, or medians of isolated layers.
 
-    A layer that did nothing has taken 0 s. Where there is no backward pass its times are absent.
+    A layer that did nothing took 0 s. Without a backward pass the backward times are absent.
     """
 
     iterations: int

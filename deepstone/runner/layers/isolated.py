@@ -1,7 +1,7 @@
 """Isolated layer times: each layer on its real shapes. Works in every framework; never presented as a step.
 
-Equal layers (the same operation on the same shapes) are timed once. The programs of a layer are run in turns, so that
-what is subtracted was measured side by side.
+Equal layers (the same operation on the same shapes) are timed once. The programs of a layer run in turns, so that times
+that are subtracted were measured side by side.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from deepstone.runner.conversation import Conversation
 from deepstone.runner.measurement import SHORTEST_SAMPLE_CPU_S, SHORTEST_SAMPLE_GPU_S, OnProgress
 
 ROUNDS = 5
-FEWEST_ROUNDS = 3  # where one is longer than the layer's part of the budget
+FEWEST_ROUNDS = 3  # even if one round exceeds the layer's part of the budget
 MOST_SAMPLES = 20  # of one program in one round
 _REPLICATES = 200
 _WITHOUT_FORWARD = "forward+"
@@ -25,10 +25,10 @@ _WITHOUT_FORWARD = "forward+"
 def time_isolated(
     conversation: Conversation, graph: Graph, *, budget_s: float, on_gpu: bool, on_progress: OnProgress
 ) -> dict[str, IsolatedLayer]:
-    """For every layer of the graph."""
+    """Time every layer of the graph."""
     alike: dict[object, list[Layer]] = {}
     for layer in graph.layers:
-        alike.setdefault(_likeness(graph, layer), []).append(layer)
+        alike.setdefault(_timing_key(graph, layer), []).append(layer)
     found: dict[str, IsolatedLayer] = {}
     shortest_s = SHORTEST_SAMPLE_GPU_S if on_gpu else SHORTEST_SAMPLE_CPU_S
     for number, layers in enumerate(alike.values()):
@@ -38,8 +38,8 @@ def time_isolated(
     return found
 
 
-def _likeness(graph: Graph, layer: Layer) -> object:
-    """What decides how long a layer takes: also whether its input's gradient is wanted, and is the image."""
+def _timing_key(graph: Graph, layer: Layer) -> object:
+    """Layers with equal keys take equally long. The key includes which gradients the layer computes."""
     from_image = graph.input.name in layer.inputs
     same_input_twice = len(set(layer.inputs))
     return (
@@ -88,7 +88,7 @@ def _part(rounds: dict[str, list[list[float]]], part: str) -> Quantity | None:
 
 
 def _sizes(conversation: Conversation, program: str, budget_s: float, shortest_s: float) -> tuple[float, int, int]:
-    """About how long a step is, steps in a sample and samples in a round, from a first look."""
+    """Run a first block; return the approximate step time, the steps in a sample and the samples in a round."""
     step_s = max(min(conversation.isolated_block(program, samples=1, lead=1).step_s), 1e-9)
     steps_per_sample = max(1, math.ceil(shortest_s / step_s))
     samples = int(budget_s / ROUNDS / (steps_per_sample * step_s))

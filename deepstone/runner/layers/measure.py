@@ -1,9 +1,9 @@
-"""Where the time of a step goes, layer by layer.
+"""Measures the time of each layer of a step.
 
     prepare ─▶ [ plain steps │ timestamped or traced steps ] × rounds ─▶ isolated layers ─▶ kernels ─▶ close
 
-Plain and timestamped steps take turns in one process, so that the sum of the parts is compared with its own step.
-Isolated times come after, and are never presented as the step.
+Plain and timestamped steps take turns in one process, so that the sum of the parts is compared with the same process's
+step. Isolated times come after, and are never presented as the step.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from deepstone.measure.effort import Effort
 from deepstone.measure.statistics import FEWEST_FOR_CONFIDENCE
 from deepstone.results.layers import IsolatedLayer, KernelTrace
 from deepstone.runner.conversation import Conversation, JobFailed, talking_to_worker
-from deepstone.runner.gpu_around import watching_gpu
+from deepstone.runner.gpu_around import gpu_use_around
 from deepstone.runner.job import Job
 from deepstone.runner.layers.isolated import time_isolated
 from deepstone.runner.measurement import Launched, OnProgress, calibrate, no_progress, noise_around, start
 from deepstone.runner.replies import InPlaceTimes
 
 ROUNDS = 8
-FEWEST_ROUNDS = FEWEST_FOR_CONFIDENCE  # whether looking changed the step is judged by rounds
+FEWEST_ROUNDS = FEWEST_FOR_CONFIDENCE  # profiler overhead is judged by rounds
 MOST_STEPS = 25  # in a round
-LONG_STEP_S = 0.5  # beyond it what a pause or other code left in the caches does not show
+LONG_STEP_S = 0.5  # the state of the caches does not affect longer steps
 TRACED_STEPS = 3
 
 
@@ -44,7 +44,7 @@ class LayersEffort:
 
 @dataclass(kw_only=True, slots=True)
 class LayersFound:
-    """What was measured, still as it came."""
+    """The raw measurements."""
 
     launched: Launched = field(default_factory=Launched)
     plain_s: list[list[float]] = field(default_factory=list[list[float]])  # steps by round
@@ -55,12 +55,12 @@ class LayersFound:
 
 
 def find_layers(job: Job, effort: LayersEffort, on_progress: OnProgress = no_progress) -> LayersFound:
-    """Raises JobFailed when the job itself does not run, MissingError when something is not there."""
+    """Raises JobFailed if the job itself does not run, MissingError if something is missing."""
     reason = job.broken_rule
     if reason:
         raise JobFailed("unsupported", reason, stage="plan")
     found = LayersFound()
-    with watching_gpu(job) as gpu, talking_to_worker(job, timeout_s=effort.timeout_s) as conversation:
+    with gpu_use_around(job) as gpu, talking_to_worker(job, timeout_s=effort.timeout_s) as conversation:
         found.launched.gpu = gpu
         start(conversation, job, found.launched, on_progress)
         with closing(noise_around([found.launched])) as noise:
@@ -80,7 +80,7 @@ def find_layers(job: Job, effort: LayersEffort, on_progress: OnProgress = no_pro
 def _in_turns(conversation: Conversation, found: LayersFound, effort: LayersEffort, on_progress: OnProgress) -> None:
     calibrate(conversation, found.launched, Effort(budget_s=effort.budget_s))
     step_s = max(found.launched.recent_step_s, 1e-9)
-    pairs = effort.budget_s / 2 / step_s  # of a plain step and a timestamped one
+    pairs = effort.budget_s / 2 / step_s  # a pair is a plain step and a timestamped one
     rounds = max(FEWEST_ROUNDS, min(ROUNDS, int(pairs)))
     steps = max(1, min(MOST_STEPS, int(pairs / rounds)))
     lead = 0 if step_s > LONG_STEP_S else 1
@@ -92,7 +92,7 @@ def _in_turns(conversation: Conversation, found: LayersFound, effort: LayersEffo
 
 
 def one_turn(conversation: Conversation, found: LayersFound, steps: int, *, lead: int = 1) -> None:
-    """So many plain steps, after a lead that is not looked at, and as many timestamped ones where there are any."""
+    """Run `steps` plain steps after an untimed lead, then as many timestamped ones if the backend has them."""
     found.plain_s.append(conversation.block(samples=steps, lead=lead).step_s)
     if found.in_place_absent is not None:
         return

@@ -1,4 +1,4 @@
-"""From what was measured of layers to the finding that is printed, kept and drawn."""
+"""Builds the finding from the measured layer times."""
 
 from __future__ import annotations
 
@@ -54,11 +54,11 @@ _PARTS = (
     "together_s",
     "explained",
 )
-_REPLICATES = 200  # there are hundreds of layers, and each interval needs its own
+_REPLICATES = 200  # few, since there are hundreds of layers
 
 
 def layers_report(job: Job, found: LayersFound, *, started_at: str) -> Finding:
-    """The result of `deepstone layers` for one framework."""
+    """Return the result of `deepstone layers` for one framework."""
     return msgspec.structs.replace(
         bare_finding("layers", job, _table(job, found)),
         outcome="ok",
@@ -84,7 +84,7 @@ def _table(job: Job, found: LayersFound) -> LayerTable:
         method=found.rounds[0].method if found.rounds else ISOLATED,
         rule=found.rounds[0].rule if found.rounds else _isolated_rule(found),
         step_s=step,
-        other=[OtherPart(name=name, s=_median(blocks)) for name, blocks in _others(found).items()],
+        other=[OtherPart(name=name, s=_median(blocks)) for name, blocks in _other_parts(found).items()],
         isolated_sum_s=isolated_s,
         fusion_saved_s=_saved(isolated_s, parts["sum_s"]),
         layers=rows,
@@ -99,7 +99,7 @@ def _table(job: Job, found: LayersFound) -> LayerTable:
 
 
 def _in_place(found: LayersFound) -> dict[tuple[str, str], Quantity]:
-    """By layer and pass; the steps of each round are a block."""
+    """Return times by layer and pass; the steps of each round are a block."""
     keys = dict.fromkeys(key for times in found.rounds for key in times.layers_s)
     return {key: _median(_series(found, key)) for key in keys}
 
@@ -158,7 +158,7 @@ def _row(
 ) -> LayerRow:
     forward, backward = times.get((name, "forward")), times.get((name, "backward"))
     forward_s, backward_s = (0.0 if time is None else time.median for time in (forward, backward))
-    # Where no layer has a time, this one did not do nothing: nobody could look.
+    # Without any layer time, this layer was not measured; its time is absent, not zero.
     untimed = isolated if not times and isinstance(isolated, Absent) else None
     return LayerRow(
         name=name,
@@ -167,8 +167,8 @@ def _row(
         parameters=sum(math.prod(shape) for shape in graph.parameters(graph.layer(name)).values()),
         flops=Passes(forward=work.forward.flops, backward=work.backward.flops),
         bytes=Passes(forward=work.forward.bytes, backward=work.backward.bytes),
-        forward_s=untimed or _or_none(forward, "forward"),
-        backward_s=untimed or _or_none(backward, "backward"),
+        forward_s=untimed or _time_or_absent(forward, "forward"),
+        backward_s=untimed or _time_or_absent(backward, "backward"),
         flops_per_s=PassRates(forward=_rate(work.forward, forward_s), backward=_rate(work.backward, backward_s)),
         isolated=isolated,
         bound=peaks if isinstance(peaks, Absent) else bound(work, peaks, precision, taken_s=forward_s + backward_s),
@@ -178,7 +178,7 @@ def _row(
 
 
 def _with_shares(rows: Sequence[LayerRow]) -> list[LayerRow]:
-    """The rows, each with its share of the time of all."""
+    """Return the rows, each with its share of the total time."""
     taken_s = [_seconds(row.forward_s) + _seconds(row.backward_s) for row in rows]
     total_s = sum(taken_s)
     return [
@@ -187,7 +187,7 @@ def _with_shares(rows: Sequence[LayerRow]) -> list[LayerRow]:
     ]
 
 
-def _or_none(time: Quantity | None, part: str) -> Quantity | Absent:
+def _time_or_absent(time: Quantity | None, part: str) -> Quantity | Absent:
     return Absent(f"the layer did nothing {part}") if time is None else time
 
 
@@ -202,11 +202,11 @@ def _isolated_rule(found: LayersFound) -> str:
 
 
 def _parts(found: LayersFound) -> dict[str, Quantity | Absent]:
-    """What a step is made of, and how much of the untraced step that is. Each was measured.
+    """Return the measured parts of a step, and their share of the untraced step.
 
-    A sum is that of the medians of what it is made of, so that whoever adds up what is shown comes to the same. It is
-    not the median of the sums, which is nearly always larger: what disturbs a step hits another part each time, and the
-    medians of the parts leave it out. How long a whole step took that was looked into is told beside it.
+    A sum is the sum of the medians of its parts, so that it equals the sum of the displayed values. The median of the
+    sums is nearly always larger: a disturbance hits another part each time, and the medians of the parts exclude it.
+    The time of the whole traced step is a separate field.
     """
     if not found.rounds:
         assert found.in_place_absent is not None
@@ -216,7 +216,7 @@ def _parts(found: LayersFound) -> dict[str, Quantity | Absent]:
     layers = [_series(found, key) for key in dict.fromkeys(key for times in rounds for key in times.layers_s)]
     own = {"data_s": [times.data_s for times in rounds]}
     own |= {"update_s": [times.update_s for times in rounds], "gaps_s": [times.gaps_s for times in rounds]}
-    series = [*layers, *_others(found).values(), *own.values()]
+    series = [*layers, *_other_parts(found).values(), *own.values()]
     joint = joint_medians([*series, found.plain_s], replicates=_REPLICATES)
     several, all_of_it = len(layers), len(series)
     return {
@@ -230,23 +230,23 @@ def _parts(found: LayersFound) -> dict[str, Quantity | Absent]:
     }
 
 
-def _others(found: LayersFound) -> dict[str, list[list[float]]]:
-    """The times of parts of the step that are no layers."""
+def _other_parts(found: LayersFound) -> dict[str, list[list[float]]]:
+    """Return the times of the parts of a step that are not layers."""
     names = dict.fromkeys(name for times in found.rounds for name in times.other_s)
-    return {name: [times.other_s.get(name, _none(times)) for times in found.rounds] for name in names}
+    return {name: [times.other_s.get(name, _zeros(times)) for times in found.rounds] for name in names}
 
 
 def _series(found: LayersFound, key: tuple[str, str]) -> list[list[float]]:
-    """The times of a layer's pass; the steps of each round are a block."""
-    return [times.layers_s.get(key, _none(times)) for times in found.rounds]
+    """Return the times of a layer's pass; the steps of each round are a block."""
+    return [times.layers_s.get(key, _zeros(times)) for times in found.rounds]
 
 
-def _none(times: InPlaceTimes) -> list[float]:
+def _zeros(times: InPlaceTimes) -> list[float]:
     return [0.0] * len(times.total_s)
 
 
 def _traced_ratio(found: LayersFound) -> Quantity:
-    """A step that is looked into, over the untraced step of the same round."""
+    """Return the time of a traced step over that of the untraced step of the same round."""
     ratios = [
         median(times.total_s) / median(plain_s) for times, plain_s in zip(found.rounds, found.plain_s, strict=True)
     ]
@@ -261,7 +261,8 @@ def _isolated_sum(found: LayersFound) -> Quantity | Absent:
 
 
 def _saved(isolated_s: Quantity | Absent, in_place_s: Quantity | Absent) -> Quantity | Absent:
-    """What running layers together saved: by fusing them, and by finding their inputs in the cache."""
+    """Return the time that a step saves against isolated layers, by fusion and by inputs that are still in the
+    cache."""
     if isinstance(isolated_s, Absent) or isinstance(in_place_s, Absent):
         return Absent("needs both isolated times and times in place")
     return difference_of_bounds(isolated_s, in_place_s)

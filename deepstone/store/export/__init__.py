@@ -1,1 +1,1 @@
-"""Runs in forms to give away, one file per form, redacted by default."""
+"""Export formats, one file per format, redacted by default."""

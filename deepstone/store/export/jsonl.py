@@ -1,4 +1,4 @@
-"""JSONL: whole records and findings, which can be imported again; redacted unless told otherwise."""
+"""JSONL: whole records and findings, which can be imported again; redacted by default."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ _COLUMNS: Final = ("model", "framework", "device", "batch", "phase", "outcome")
 
 
 def prepared(records: Iterable[Record], *, redact: bool) -> Iterator[Record]:
-    """Records as they may leave the house: without the names of host, user and paths, unless told otherwise."""
+    """Yield records for export; `redact` removes the names of host, user and paths."""
     names = PrivateNames.of_this_machine() if redact else None
     for record in records:
         yield record if names is None else redact_record(record, names)
 
 
 def export_jsonl(records: Iterable[Record], *, redact: bool = True) -> Iterator[str]:
-    """One line per run, each a whole record."""
+    """Yield one line per run, each a whole record."""
     for record in prepared(records, redact=redact):
         yield codec.encode(record).decode() + "\n"
 
 
 def export_findings(findings: Iterable[Finding], *, redact: bool = True) -> Iterator[str]:
-    """One line per finding, each whole."""
+    """Yield one line per finding, each whole."""
     names = PrivateNames.of_this_machine() if redact else None
     for finding in findings:
         yield codec.encode(finding if names is None else redact_finding(finding, names)).decode() + "\n"
 
 
 def matching(findings: Iterable[Finding], filters: Filters) -> Iterator[Finding]:
-    """Those that have every value asked for."""
-    asked = {name: str(value) for name in _COLUMNS if (value := getattr(filters, name)) is not None}
-    asked |= filters.axes
+    """Yield the findings that match all filters."""
+    required = {name: str(value) for name in _COLUMNS if (value := getattr(filters, name)) is not None}
+    required |= filters.axes
     for finding in findings:
-        if filters.job is None and all(_fits(finding, name, value) for name, value in asked.items()):
+        if filters.job is None and all(_fits(finding, name, value) for name, value in required.items()):
             yield finding
 
 

@@ -1,6 +1,6 @@
-"""MLPerf's log lines, `:::MLLOG {…}`, for the tools that read those. They tell of a measurement, not of a submission.
+"""MLPerf's log lines, `:::MLLOG {…}`, for tools that read them. They describe a measurement, not a submission.
 
-A line's `metadata` names a file and a line. There is no call site to name, so it is the file of the run.
+A line's `metadata` names a file and a line. There is no call site, so it names the file of the run.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _STARTUP: Final = ("import_s", "build_s", "first_step_s")
 
 
 def export_mllog(records: Iterable[Record], *, redact: bool = True) -> Iterator[str]:
-    """The events of each run in the order of time: what it was, its start-up, its timed steps, what they gave."""
+    """Yield the events of each run in order: its description, start-up, timed steps and results."""
     for record in prepared(records, redact=redact):
         yield from _events(record)
 
@@ -78,12 +78,12 @@ def _startup_s(record: Record) -> float:
 
 
 def _timed_s(record: Record) -> float:
-    """Warm-up steps too: they ran between the start and the stop."""
+    """Return the time of all steps, including warm-up: they ran between start and stop."""
     return sum(sum(block.step_s) * block.steps_per_sample for block in record.samples.timed)
 
 
 def _platform(record: Record) -> str:
-    """The device in words, as far as the record tells; MLPerf has a free text here too."""
+    """Describe the device, as far as the record has it; MLPerf has free text here too."""
     device = record.setup.value("device") or "unknown"
-    gpu = record.environment.told("gpu")
+    gpu = record.environment.framework_text("gpu")
     return f"{device} {gpu}" if gpu and device != "cpu" else device

@@ -17,7 +17,7 @@ from deepstone.store.export.tables import columns_of, of_one_type
 
 
 def export_parquet(records: Iterable[Record], *, redact: bool = True) -> bytes:
-    """A whole Parquet file: one row per run, null where the record has no value. MissingError without pyarrow."""
+    """Return a Parquet file: one row per run, null if the record has no value. Raises MissingError without pyarrow."""
     parquet = _module("pyarrow.parquet")  # before any record is read
     table = arrow_table([flat(record) for record in prepared(records, redact=redact)])
     file = io.BytesIO()
@@ -26,7 +26,7 @@ def export_parquet(records: Iterable[Record], *, redact: bool = True) -> bytes:
 
 
 def arrow_table(rows: Sequence[Mapping[str, Cell]]) -> Any:
-    """A pyarrow.Table of flat runs, in which `started_at` is a time. MissingError without pyarrow."""
+    """Return a pyarrow.Table of flat runs, in which `started_at` is a time. Raises MissingError without pyarrow."""
     arrow = _module("pyarrow")
     columns = {name: arrow.array(of_one_type([row.get(name) for row in rows])) for name in columns_of(rows)}
     if "started_at" in columns:

@@ -1,6 +1,6 @@
 """Prometheus' text format, for the textfile collector of its node exporter: the last run of every job, as gauges.
 
-The collector takes no times, and refuses a file in which a series stands twice: the label `job_id` tells jobs apart.
+The collector accepts no times, and refuses a file that has a series twice: the label `job_id` distinguishes jobs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HELP: Final = {
 
 
 def export_prometheus(records: Iterable[Record], *, redact: bool = True) -> Iterator[str]:
-    """Lines of all gauges, grouped by name as the format wants them."""
+    """Yield the lines of all gauges, grouped by name as the format requires."""
     samples: dict[str, list[str]] = {name: [] for name in _HELP}
     for record in prepared(_last_of_each_job(records), redact=redact):
         for sample in _samples(record):
@@ -96,7 +96,7 @@ def _samples(record: Record) -> Iterator[_Sample]:
     yield from gauge("deepstone_doubts", len(record.doubts))
     yield from gauge("deepstone_ok", int(record.outcome == "ok"))
     yield from gauge("deepstone_started_timestamp_seconds", datetime.fromisoformat(record.started_at).timestamp())
-    version = record.environment.told("version")
+    version = record.environment.framework_text("version")
     yield from gauge("deepstone_run_info", 1, run=record.id, outcome=record.outcome, version=version)
 
 

@@ -1,4 +1,4 @@
-"""Runs as lines of a table, one per run: for data frames, Parquet and, with cells that no spreadsheet runs, CSV."""
+"""Runs as rows of a table, for data frames, Parquet and CSV. No cell of the CSV is a formula for a spreadsheet."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _FORMULA_STARTS: Final = "=+-@＝＋－＠"
 
 
 def columns_of(rows: Iterable[Mapping[str, Cell]]) -> list[str]:
-    """Every column that a row has, each where it was first seen."""
+    """Return all columns, in the order of their first occurrence."""
     return list(dict.fromkeys(column for cells in rows for column in cells))
 
 
 def of_one_type(values: Sequence[Cell | None]) -> list[Cell | None]:
-    """A column as typed tables need it: numbers stay numbers where all are, and become text where some are words."""
+    """Return a column of one type, as typed tables need it: numbers become text if some values are text."""
     kinds = {type(value) for value in values if value is not None}
     if len(kinds) <= 1:
         return list(values)
@@ -34,7 +34,7 @@ def _as_text(value: Cell) -> str:
 
 
 def export_csv(records: Iterable[Record], *, redact: bool = True) -> Iterator[str]:
-    """A header and one line per run; a cell is empty where the record has no value."""
+    """Yield a header and one line per run; a cell is empty if the record has no value."""
     rows = [flat(record) for record in prepared(records, redact=redact)]
     columns = columns_of(rows)
     yield _line(columns)
@@ -44,13 +44,13 @@ def export_csv(records: Iterable[Record], *, redact: bool = True) -> Iterator[st
 
 def _line(cells: Iterable[Cell]) -> str:
     text = io.StringIO()
-    # The writer quotes only what its own line end could be confused with, so it must know of both \r and \n.
+    # The writer quotes only characters of its own line end, so that must include both \r and \n.
     csv.writer(text, lineterminator="\r\n").writerow([_harmless(cell) for cell in cells])
     return text.getvalue().removesuffix("\r\n") + "\n"
 
 
 def _harmless(cell: Cell) -> Cell:
-    """Text that a spreadsheet would run as a formula is made text; numbers, negative ones too, stay numbers."""
+    """Escape text that a spreadsheet would run as a formula; numbers, also negative ones, stay numbers."""
     if not isinstance(cell, str):
         return cell
     starts_badly = cell[:1] in ("\t", "\r", "\n") or cell.lstrip()[:1] in tuple(_FORMULA_STARTS)
