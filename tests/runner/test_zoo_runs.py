@@ -20,7 +20,7 @@ from deepstone.models.zoo import ZOO
 from deepstone.runner.assemble import draft, now
 from deepstone.runner.conversation import Conversation, talking_to_worker
 from deepstone.runner.job import Job
-from deepstone.runner.measurement import Launched, look
+from deepstone.runner.measurement import Launched, snapshot
 from deepstone.runner.new_job import make_job
 from deepstone.setups.effective import contradiction
 from deepstone.setups.request import complete
@@ -64,9 +64,9 @@ def test_it_trains_and_its_record_can_be_kept(worker: tuple[Conversation, Launch
     assert contradiction(job.request, prepared.effective) is None
     evidence = Evidence(phase="train", precision="fp32")
     launched = Launched(hello=started.hello, prepared=prepared, stopped="budget spent", evidence=evidence)
-    evidence.first = look(conversation, launched)
+    evidence.first = snapshot(conversation, launched)
     launched.blocks.append(conversation.block(samples=1))
-    evidence.early = look(conversation, launched)
+    evidence.early = snapshot(conversation, launched)
     launched.memory = conversation.memory()
     assert conversation.contradiction() is None
     kept = store.get(store.add(draft(job, [launched], started_at=now(), effort=Effort())).id).to_json()
