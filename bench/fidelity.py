@@ -72,7 +72,7 @@ def one_process(model: str, batch: int, device: str, rounds: int, round_s: float
     backend = TorchBackend()
     weights = initial_parameters(graph, 0)
     backend.build(
-        Job(graph=graph.to_worker_json(), weights=weights, images=images, labels=labels, request=request, scratch="")
+        Job(graph=graph.to_worker_json(), weights=weights, samples=images, labels=labels, request=request, scratch="")
     )
     backend.first_step()
     step = backend.step("train")

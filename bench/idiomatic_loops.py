@@ -92,7 +92,7 @@ def measure(
     weights = initial_parameters(graph, 0)
     asked = request(framework, batch, device, axes)
     backend.build(
-        Job(graph=graph.to_worker_json(), weights=weights, images=images, labels=labels, request=asked, scratch="")
+        Job(graph=graph.to_worker_json(), weights=weights, samples=images, labels=labels, request=asked, scratch="")
     )
     backend.first_step()
     step = backend.step("train")

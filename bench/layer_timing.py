@@ -142,7 +142,7 @@ def built(graph: Graph, batch: int, device: str, precision: str) -> TorchBackend
     backend = TorchBackend()
     weights = initial_parameters(graph, 0)
     backend.build(
-        Job(graph=graph.to_worker_json(), weights=weights, images=images, labels=labels, request=request, scratch="")
+        Job(graph=graph.to_worker_json(), weights=weights, samples=images, labels=labels, request=request, scratch="")
     )
     backend.first_step()
     return backend
