@@ -191,9 +191,9 @@ class TestFigureEntries:
         [
             ({"frm": "bars"}, "frm is not a key of a figure; did you mean form?"),
             ({"form": "pie"}, "form = pie"),
-            ({"x": "bacth"}, "x = bacth: no such axis; did you mean batch or"),
+            ({"x": "bacth"}, "x = bacth: no such axis; did you mean batch?"),
             ({"series": ["layuot"]}, "series = layuot: no such axis; did you mean layout?"),
-            ({"filters": {"modle": "x"}}, "filters = modle: no such axis; did you mean model or"),
+            ({"filters": {"modle": "x"}}, "filters = modle: no such axis; did you mean model?"),
             ({"filters": "train"}, "filters: must be a table"),
             ({"y": "images"}, "y = images: did you mean images_per_s?"),
             ({"scale": "lag"}, "scale = lag"),

@@ -191,6 +191,7 @@ const { drawPlot, makeTip } = (() => {
     box.className = "tip";
     box.hidden = true;
     document.body.append(box);
+    let shownAt = 0;
     const hide = () => { box.hidden = true; };
     const show = (lines, x, y) => {
       box.replaceChildren(...lines.map((line) => {
@@ -199,13 +200,15 @@ const { drawPlot, makeTip } = (() => {
         return part;
       }));
       box.hidden = false;
+      shownAt = window.scrollY;
       const { width, height } = box.getBoundingClientRect();
       const [wide, high] = [document.documentElement.clientWidth, window.innerHeight];
       const left = x + 14 + width > wide ? x - 14 - width : x + 14;
       box.style.left = `${Math.max(4, Math.min(left, wide - width - 4))}px`;
       box.style.top = `${Math.max(4, y + 14 + height > high ? y - 10 - height : y + 14)}px`;
     };
-    window.addEventListener("scroll", hide, { passive: true });
+    // The browser tells of a scroll a frame later: one from before the box was shown must not hide it.
+    window.addEventListener("scroll", () => { if (window.scrollY !== shownAt) hide(); }, { passive: true });
     return { show, hide };
   };
 
