@@ -133,7 +133,8 @@ class _Try:
 
 def _tries(name: str, environment: Environment, machine: Machine) -> Iterator[_Try]:
     asked: dict[str, Value] = {"framework": environment.framework}
-    yield _Try(name=name, environment=environment, request=asked)
+    # On the CPU, where every framework runs: a GPU is a feature, and takes seconds to set up for each process.
+    yield _Try(name=name, environment=environment, request={**asked, "device": "cpu"})
     for feature, request, remedy in _features(machine):
         both = {**asked, **request}
         yield _Try(name=name, environment=environment, request=both, feature=feature, remedy=remedy)
