@@ -126,8 +126,9 @@ def _counterpart(main: Case, members: Sequence[Case]) -> Case | None:
 
 
 def _fittest(members: Sequence[Case], base: Mapping[str, Value]) -> Case:
-    """Choose the base: measured, training; in a study the case with most neighbours, then the study's own base; else
-    the case nearest to the defaults, then the framework that `auto` would choose.
+    """Choose the base: measured, training; in a study the case with every setting at its default, then the one with
+    most neighbours, then the study's own base; else the case nearest to the defaults, then the framework that `auto`
+    would choose.
     """
     neighbours = _count_neighbours(members)
 
@@ -137,12 +138,14 @@ def _fittest(members: Sequence[Case], base: Mapping[str, Value]) -> Case:
         plain = sum(
             value == AXES[axis].default for axis, value in request.items() if axis in AXES and axis not in _WHERE
         )
+        settings = [axis for axis in request if axis in AXES and axis not in (*_NO_SETTINGS, *_WHERE)]
+        is_default = all(request[axis] == AXES[axis].default for axis in settings)
         trains = case.record.workload.phase == "train"
         framework = value_of(case.record, "framework")
         preferred = -OFFERED.index(str(framework)) if framework in OFFERED else -len(OFFERED)
         latest = "@" not in asked_framework(case.record)
         around = neighbours[case.key]
-        by_study = (around, like_base) if base else ()
+        by_study = (is_default, around, like_base) if base else ()
         return bool(case.good), trains, *by_study, plain, preferred, latest, around
 
     return max(members, key=fitness)

@@ -26,6 +26,15 @@ def test_a_study_says_what_its_base_is():
     assert star.base.record.id == records[0]["id"]
 
 
+def test_a_default_that_was_measured_is_the_base_of_a_study_though_others_have_more_neighbours():
+    """Half precision, NHWC and compiling gain most together; each is told against what users have now."""
+    bf16 = {"precision": "bf16-mixed", "layout": "nhwc"}
+    records = [run(**bf16), run(**bf16, compile="default"), run(**bf16, optimizer="adam"), run()]
+    (star,) = stars(cases(records), {"model": "alexnet-owt"})
+    assert star.base.record.id == records[3]["id"]
+    assert len(star.combined) == 3
+
+
 def test_each_network_of_a_study_may_have_a_base_of_its_own():
     """The study's base is that of its first network; another one is varied from other values."""
     small = [run(model="cifarnet", batch=32), run(model="cifarnet", batch=32, phase="forward")]
