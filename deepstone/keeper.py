@@ -15,6 +15,9 @@ nothing but its output, which is a pipe to the controller. supervise.py is the c
     output   (reopens the path)       1 and 2                         1 and 2, appending
                                       0 = /dev/null                   0 = /dev/null
 
+Where a launcher starts the processes of a job, perhaps on other hosts, worker/join.py becomes the keeper, and sockets
+take the place of pipes: one for control and status, one for request and reply.
+
     time ─▶
     keeper    fork ── "started" ── asleep in poll() ──┬── TERM to all ── grace ── KILL until ECHILD ── ending ── exit
                                                       │
@@ -76,6 +79,7 @@ class Events:
         self.controller_gone_at_s: float | None = None
         self.signalled = False
         self._control_fd = control_fd
+        self._control = b""  # the part of a line that has come so far
         self._signal_fd, wakeup_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         # A full pipe wakes us as well as an empty one with a byte in it.
         signal.set_wakeup_fd(wakeup_fd, warn_on_full_buffer=False)
@@ -95,10 +99,16 @@ class Events:
                 self._read_control()
 
     def _read_control(self) -> None:
-        line = os.read(self._control_fd, 4096)  # far below PIPE_BUF, so a line comes whole
-        if line:
-            grace_s, patience_s = line.split()[1:3]
-            self.stop = float(grace_s), float(patience_s)
+        try:
+            data = os.read(self._control_fd, 4096)
+        except OSError:  # a socket was reset, or its host does not answer any more
+            data = b""
+        if data:
+            self._control += data
+            line, newline, _ = self._control.partition(b"\n")
+            if newline:
+                grace_s, patience_s = line.split()[1:3]
+                self.stop = float(grace_s), float(patience_s)
         else:
             self.controller_gone_at_s = time.monotonic()
             self._poll.unregister(self._control_fd)  # a closed pipe is always ready: poll() would spin
@@ -331,7 +341,7 @@ def tell(status_fd: int, line: str) -> None:
     """One line to the controller, if it is still there."""
     try:
         os.write(status_fd, line.encode() + b"\n")
-    except BrokenPipeError:
+    except OSError:
         return
 
 

@@ -1,6 +1,7 @@
 """The supervisor: every process that Deepstone starts and sees to its end has a keeper (keeper.py draws the pipes).
 
     worker    Supervised.start(…, output_fd)   its stream is a reply pipe; runner/worker_process.py speaks JSON over it
+    rank      Supervised.adopt(…)              a worker whose keeper a launcher started, perhaps on another host
     program   run_program(…)                   its stream is its output: pip, an interpreter, a user's model file
 
 Whatever the process starts ends with it, daemons too, and all of it ends with us, however we die. Else pip would go on
@@ -10,12 +11,14 @@ Supervised is to be used by one thread.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import json
 import math
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -24,7 +27,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Protocol, Self
 
 from deepstone.errors import DeepstoneError
 
@@ -40,6 +43,9 @@ KEEPER_START_S = 60.0
 # How long the keeper may wait for killed processes to vanish, and how much longer we wait for the keeper itself.
 KILL_PATIENCE_S = 10.0
 KEEPER_PATIENCE_S = 5.0
+
+# What reading says of a socket whose other end, or the way there, is gone.
+_LOST_CONNECTION: Final = (errno.ECONNRESET, errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EPIPE)
 
 _TICK_S: Final = 0.5
 _TEXT_LINE_BYTES: Final = 65536  # a longer one comes in pieces
@@ -137,13 +143,35 @@ class LineBuffer:
         return data
 
 
+class _Keeper(Protocol):
+    """The keeper's process, as far as we can reach it."""
+
+    def kill(self) -> None: ...
+
+    def wait(self) -> object: ...
+
+
+class _DistantKeeper:
+    """One that somebody else started. It ends its tree, and itself, once our ends of the sockets are closed."""
+
+    def __init__(self, control_fd: int) -> None:
+        self._control_fd = control_fd
+
+    def kill(self) -> None:
+        with suppress(OSError), socket.socket(fileno=os.dup(self._control_fd)) as control:
+            control.shutdown(socket.SHUT_RDWR)
+
+    def wait(self) -> object:
+        return None
+
+
 class Supervised:
     """A process with its keeper. Use it as a context manager: leaving it ends the process and all that it started."""
 
     def __init__(
         self,
         *,
-        keeper: subprocess.Popen[bytes],
+        keeper: _Keeper,
         descriptors: ExitStack,
         control_fd: int,
         status_fd: int,
@@ -204,11 +232,31 @@ class Supervised:
                 stream_fd=stream_fd,
                 request_fd=request_fd,
             )
+        return process._started(argv[0], deadline_s)
+
+    @staticmethod
+    def adopt(control: socket.socket, talk: socket.socket, executable: str, *, deadline_s: float) -> Supervised:
+        """A worker whose keeper is at the other end of `control`, and which itself is at the other end of `talk`. Both
+        sockets become ours. OSError if it cannot be started, ProcessTimeout."""
+        with ExitStack() as ours:
+            control_fd, talk_fd = _own(ours, control.detach()), _own(ours, talk.detach())
+            os.set_blocking(talk_fd, False)
+            process = Supervised(
+                keeper=_DistantKeeper(control_fd),
+                descriptors=ours.pop_all(),
+                control_fd=control_fd,
+                status_fd=control_fd,
+                stream_fd=talk_fd,
+                request_fd=talk_fd,
+            )
+        return process._started(executable, deadline_s)
+
+    def _started(self, executable: str, deadline_s: float) -> Self:
         with ExitStack() as undo:
-            undo.push(process)
-            process.pid = process._await_start(argv[0], deadline_s)
+            undo.push(self)
+            self.pid = self._await_start(executable, deadline_s)
             undo.pop_all()
-        return process
+        return self
 
     def __enter__(self) -> Self:
         return self
@@ -226,7 +274,8 @@ class Supervised:
         poll.register(self._stream_fd, select.POLLIN)
         poll.register(self._status_fd, select.POLLIN)
         if or_writable and self._request_fd is not None:
-            poll.register(self._request_fd, select.POLLOUT)
+            both = self._request_fd == self._stream_fd
+            poll.register(self._request_fd, select.POLLOUT | (select.POLLIN if both else 0))
         ready = _wait(poll, deadline_s)
         if self._stream_fd in ready:
             return self._read_stream()
@@ -260,7 +309,9 @@ class Supervised:
 
     def _read_stream(self) -> bool:
         """Take what is in the stream; False when it is closed. What was read before stays readable."""
-        data = os.read(self._stream_fd, _READ_BYTES)
+        data = _read(self._stream_fd)
+        if data is None:  # there is room for a request, and nothing to read
+            return True
         self.stream.feed(data)
         self.stream_bytes += len(data)
         return bool(data)
@@ -292,7 +343,7 @@ class Supervised:
             if self._stream_fd in ready and (self.stream.full or not self._read_stream()):
                 poll.unregister(self._stream_fd)
             if self._status_fd in ready:
-                data = os.read(self._status_fd, _READ_BYTES)
+                data = _read(self._status_fd)
                 if not data:
                     return None
                 self._status.feed(data)
@@ -300,7 +351,7 @@ class Supervised:
 
     def ask_to_stop(self, grace_s: float = 2.0) -> None:
         """Have the keeper end the tree, and do not wait for that. Any thread may ask, while another one reads."""
-        with self._closing, suppress(BrokenPipeError):  # the keeper is gone; the status pipe holds what it had to say
+        with self._closing, suppress(ConnectionError):  # the keeper is gone; the status holds what it had to say
             if self.ending is None:
                 os.write(self._control_fd, f"stop {grace_s:f} {KILL_PATIENCE_S:f}\n".encode())
 
@@ -309,10 +360,10 @@ class Supervised:
         with self._closing:
             self.ending = ending
         try:
-            with suppress(BlockingIOError):  # one that could not be killed still holds the pipe
-                os.set_blocking(self._stream_fd, False)
-                while not self.stream.full and self._read_stream():
-                    pass
+            os.set_blocking(self._stream_fd, False)
+            # Until it is empty: one that could not be killed may still hold the pipe.
+            while not self.stream.full and (data := _read(self._stream_fd)):
+                self.stream.feed(data)
         finally:
             self._descriptors.close()
             self._keeper.wait()
@@ -415,6 +466,18 @@ def _start_keeper(
         pass_fds=(*keeper_fds, *worker_fds),
         start_new_session=True,
     )
+
+
+def _read(descriptor: int) -> bytes | None:
+    """What has come; nothing at the end of the stream, or where a socket was reset; None if nothing has come yet."""
+    try:
+        return os.read(descriptor, _READ_BYTES)
+    except BlockingIOError:
+        return None
+    except OSError as error:
+        if error.errno in _LOST_CONNECTION:
+            return b""
+        raise
 
 
 def _wait(poll: select.poll, deadline_s: float | None) -> list[int]:

@@ -49,9 +49,21 @@ def memory_on_cpu() -> Dict[str, Any]:
 class Group:
     """The processes that train together, as one of them knows them."""
 
-    def __init__(self, rank: int, world: int, transport: str, interface: str, address: str, port: int) -> None:
+    def __init__(
+        self,
+        rank: int,
+        world: int,
+        local_rank: int,
+        device: str,
+        transport: str,
+        interface: str,
+        address: str,
+        port: int,
+    ) -> None:
         self.rank = rank
+        self.local_rank = local_rank  # among those of its node
         self.world = world  # how many there are
+        self.device = device  # as the request has it, `auto` included
         self.transport = transport  # as the request has it, `auto` included
         self.interface = interface
         self.address = address  # where rank 0 waits for the others
@@ -207,11 +219,17 @@ class Backend:
         raise Unsupported("this backend trains in one process only")
 
     def join(self, group: Group) -> Dict[str, Any]:
-        """Meet the other processes. `world`: how many there are, read back from the library; `transport`."""
+        """Meet the other processes. `world` and `rank`: how many there are and which one this is, read back from the
+        library; `transport`, and what the `library` calls itself."""
         raise Unsupported("this backend trains in one process only")
 
     def barrier(self) -> None:
         """Wait until all processes are here. Only called after `join`."""
+
+    def buckets(self) -> List[int]:
+        """The bytes of each group of gradients that are exchanged together, in order; empty where it is not known. A
+        framework may arrange them anew after its first steps."""
+        return []
 
     def restore(self) -> None:
         """Have all processes take the parameters, buffers and optimizer state of rank 0."""

@@ -16,6 +16,7 @@ from deepstone.cli.jobs import first_look, print_plan, quiet_machine, refuse_opa
 from deepstone.cli.options import (
     Axes,
     DryRun,
+    Hosts,
     Image,
     Json,
     Model,
@@ -114,6 +115,7 @@ def compare(
     ] = 2.0,
     budget: Annotated[float, seconds("--budget", "Seconds of timed steps for each side, over all pairs.")] = 20.0,
     timeout: Timeout = 900.0,
+    hosts: Hosts = None,
     wait_until_quiet: WaitUntilQuiet = None,
     store: StorePath = None,
     dry_run: DryRun = False,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,15 +14,18 @@ from deepstone.cli.options import Json, StorePath, WaitUntilQuiet, examples
 from deepstone.cli.output import Column, print_json, print_lines, print_table
 from deepstone.cli.progress import Bar, progress_bar
 from deepstone.errors import UsageError
-from deepstone.units import bytes_, count
+from deepstone.units import bytes_, count, seconds
 
 if TYPE_CHECKING:
     from deepstone.results.ceilings import Ceiling
     from deepstone.results.environment import Machine as DescribedMachine
     from deepstone.runner.examine import Examination
+    from deepstone.runner.launcher_trial import LauncherFound, Trial
     from deepstone.runner.quiet import QuietMachine
 
-EXAMPLES = examples("deepstone doctor", "deepstone doctor --peaks", "deepstone doctor --json")
+EXAMPLES = examples(
+    "deepstone doctor", "deepstone doctor --peaks", "deepstone doctor --launchers", "deepstone doctor --json"
+)
 
 _INDENT = 11  # of what follows the name of a thing
 
@@ -32,6 +35,9 @@ def doctor(
     peaks: Annotated[
         bool, typer.Option("--peaks", help="Also measure this machine's ceilings, and keep them for later runs.")
     ] = False,
+    launchers: Annotated[
+        bool, typer.Option("--launchers", help="Also have each launcher start two processes that train together.")
+    ] = False,
     wait_until_quiet: WaitUntilQuiet = None,
     store: StorePath = None,
     json: Json = False,
@@ -40,9 +46,15 @@ def doctor(
 
     Features that can crash a framework are tried in processes of their own. With --peaks every framework that runs
     also measures the fastest matrix product of each precision and the fastest copy, which takes a minute or two; the
-    store keeps them.
+    store keeps them. With --launchers every launcher that is here starts two processes, which train some steps
+    together by every transport that it offers.
     """
+    from msgspec.structs import replace
+
+    from deepstone.environments.find import installed
     from deepstone.runner.examine import examine
+    from deepstone.runner.job import Machine
+    from deepstone.runner.launcher_trial import find_launchers, try_launchers
 
     if wait_until_quiet is not None and not peaks:
         raise UsageError("--wait-until-quiet: only --peaks measures; give it as well")
@@ -51,19 +63,27 @@ def doctor(
         raise UsageError("--store: only --peaks measures; give it as well")
     kept = FindingStore.open(store) if peaks else None
 
-    with progress_bar(2 if peaks else 1) as bar:
+    with progress_bar(1 + peaks + launchers) as bar:
         bar.begin("examining")
         found = examine(bar.tell)
+        torch = installed().get("torch")
+        engines, missing = find_launchers(torch)
+        found = replace(found, missing=[*found.missing, *missing])
         bar.end()
+        if launchers and torch is not None:
+            bar.begin("trying launchers")
+            engines = try_launchers(engines, torch, Machine.here(), bar.tell)
+            bar.end()
         ceilings: list[tuple[Ceiling, str]] = []
         if kept is not None:
             bar.begin("measuring ceilings")
             ceilings = _measure_peaks(found, bar, quiet_machine(first_look(), wait_until_quiet), kept)
     if json:
         measured = {"peaks": [entry for entry, _ in ceilings], "findings": [id for _, id in ceilings if id]}
-        print_json({**found.to_json(), **measured} if peaks else found)
+        of_launchers = {"launchers": {name: engine.to_json() for name, engine in engines.items()}}
+        print_json({**found.to_json(), **of_launchers, **(measured if peaks else {})})
     else:
-        print_lines(_lines(found), hang=_INDENT)
+        print_lines(_lines(found, engines), hang=_INDENT)
         if peaks:
             print_lines([""])
             show_peaks([entry for entry, _ in ceilings])
@@ -139,7 +159,7 @@ def _rows(found: Ceiling) -> Iterator[list[str]]:
             yield [*head, what, count(rate.median, unit), rate.span_in_words(count), ""]
 
 
-def _lines(found: Examination) -> list[str]:
+def _lines(found: Examination, launchers: Mapping[str, LauncherFound]) -> list[str]:
     lines = [f"machine    {_machine(found.machine)}"]
     lines += [f"device     {device.name}: {_told(device.what)}" for device in found.devices]
     for name, framework in found.frameworks.items():
@@ -147,10 +167,23 @@ def _lines(found: Examination) -> list[str]:
         lines.append(f"framework  {' '.join(filter(None, (name, framework.version)))}: {state}")
         for feature, probe in (framework.features or {}).items():
             lines.append(f"             {feature}: {'works' if probe.works else probe.why}")
+    for name, launcher in launchers.items():
+        version = " ".join(part for part in (launcher.kind, launcher.version) if part and part != name)
+        library = f"; mpi4py loads {launcher.library}" if launcher.library else ""
+        state = f"{version or 'Deepstone itself'}{library}" if launcher.here else f"not there: {launcher.why}"
+        lines.append(f"launcher   {name}: {state}")
+        for transport, trial in (launcher.trials or {}).items():
+            lines.append(f"             2 processes by {transport}: {_trial(trial)}")
     for name, meter in found.meters.items():
         lines.append(f"meter      {name}: {meter.reason if isinstance(meter, Absent) else meter.covers}")
     lines += [f"missing    {entry.what}: {entry.why} → {entry.remedy}" for entry in found.missing]
     return lines
+
+
+def _trial(trial: Trial) -> str:
+    if not trial.works or isinstance(trial.start_s, Absent):
+        return trial.why
+    return f"train together; they took {seconds(trial.start_s)} to start and meet"
 
 
 def _machine(machine: DescribedMachine) -> str:

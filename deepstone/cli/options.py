@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -91,6 +92,25 @@ Target = Annotated[float, percent("--target", "Stop when the interval is within 
 Budget = Annotated[float, seconds("--budget", "Stop after so many seconds of timed steps.")]
 Timeout = Annotated[
     float, seconds("--timeout", "End a process that runs longer than so many seconds.", least=0.1, most=_LONGEST_S)
+]
+
+
+def _hand_on_hosts(hosts: str | None) -> str | None:
+    """Jobs read them from the variable, whichever command makes them."""
+    if hosts is not None:
+        os.environ["DEEPSTONE_HOSTS"] = hosts
+    return hosts
+
+
+Hosts = Annotated[
+    str | None,
+    typer.Option(
+        "--hosts",
+        help="Where mpirun or srun is to start the processes of nodes=N, as in a,b.",
+        metavar="NAMES",
+        envvar="DEEPSTONE_HOSTS",
+        callback=_hand_on_hosts,
+    ),
 ]
 WaitUntilQuiet = Annotated[
     str | None,

@@ -10,6 +10,7 @@ from deepstone.cli.jobs import first_look, measure_all, plan, print_plan, quiet_
 from deepstone.cli.options import (
     Axes,
     DryRun,
+    Hosts,
     Image,
     Json,
     Model,
@@ -61,6 +62,7 @@ def run(
         ),
     ] = 1,
     timeout: Timeout = 900.0,
+    hosts: Hosts = None,
     wait_until_quiet: WaitUntilQuiet = None,
     store: StorePath = None,
     dry_run: DryRun = False,

@@ -16,6 +16,7 @@ from deepstone.cli.jobs import first_look, print_plan, quiet_machine
 from deepstone.cli.options import (
     Axes,
     DryRun,
+    Hosts,
     Image,
     Json,
     Model,
@@ -67,6 +68,7 @@ def scale(
     ] = 3,
     budget: Annotated[float, seconds("--budget", "Stop a run after so many seconds of timed steps.")] = 10.0,
     timeout: Timeout = 900.0,
+    hosts: Hosts = None,
     wait_until_quiet: WaitUntilQuiet = None,
     output: Annotated[Path | None, file("-o", "--output", help="Draw it: .svg, .png or .html.", metavar="FILE")] = None,
     store: StorePath = None,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from deepstone.cli.jobs import refuse_lists, refuse_opaque
-from deepstone.cli.options import Axes, Image, Json, Model, Timeout, examples, image_size, image_words
+from deepstone.cli.options import Axes, Hosts, Image, Json, Model, Timeout, examples, image_size, image_words
 from deepstone.cli.output import Column, Data, note, print_json, print_lines, print_table
 from deepstone.cli.progress import progress_bar
 from deepstone.errors import MissingError, UsageError
@@ -31,7 +31,14 @@ EXAMPLES = examples(
 )
 
 
-def verify(model: Model, axes: Axes = None, image: Image = None, timeout: Timeout = 1800.0, json: Json = False) -> None:
+def verify(
+    model: Model,
+    axes: Axes = None,
+    image: Image = None,
+    timeout: Timeout = 1800.0,
+    hosts: Hosts = None,
+    json: Json = False,
+) -> None:
     """Check that frameworks compute the same: layer by layer, and whole steps, against a float64 reference.
 
     Exit codes: 0 all the same, 1 one differs or fails (the first layer that disagrees is named), 4 one is missing.

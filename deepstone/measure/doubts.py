@@ -116,6 +116,23 @@ def replicas_differ(names: Sequence[str]) -> Doubt | None:
     return Doubt(code="replicas_differ", detail=f"{names[0]}{more} differ between processes")
 
 
+def emulated_nodes(nodes: int, *, share_machine: bool) -> Doubt | None:
+    """Nodes with one boot id are one machine: they share its cores, memory and, mostly, its network."""
+    if not share_machine:
+        return None
+    return Doubt(code="emulated_nodes", detail=f"the {nodes} nodes have one boot id: they are one machine")
+
+
+def oversubscribed(threads: Sequence[int], cores: int) -> Doubt | None:
+    """The processes of a node have more threads than cores, and hold each other up."""
+    if sum(threads) <= cores:
+        return None
+    return Doubt(
+        code="oversubscribed",
+        detail=f"{len(threads)} processes with {sum(threads)} threads share {cores} cores: give threads=",
+    )
+
+
 def straggler(waiting: Sequence[Quantity], step: Quantity) -> Doubt | None:
     """Some process surely waits for more than a tenth of every step: another one is slower."""
     longest = max(waiting, key=lambda each: each.median)

@@ -41,8 +41,12 @@ _ONE_DIRECTION: Final = 0.8
 _LEAST_RATE: Final = 0.4
 
 # Setups that agree in these axes start from the same weights, use the same batch and make the same update.
-DECIDE_THE_TRAINING: Final = ("batch", "phase", "seed", "optimizer", "dropout")
-_SAME_UPDATE: Final = {"momentum-fused": "momentum"}
+# With batch norm, each process and each part of a batch has statistics of its own; checks/parallel.py compares those.
+DECIDE_THE_TRAINING: Final = (
+    *("batch", "phase", "seed", "optimizer", "dropout"),
+    *("processes", "accumulate", "compression"),
+)
+_SAME_VALUE: Final = {"momentum-fused": "momentum", "auto": 1}  # processes=auto is one
 
 # How far apart two processes with the same training may be. Measured: the loss of three steps differs by up to 0.2 % in
 # float32 (resnet110) and 0.3 % with bf16-mixed, and the size of two updates by 1 % and 0.2 %.
@@ -205,7 +209,7 @@ def _other_number_of_steps(evidence: Evidence, late: Snapshot, after: Snapshot) 
 
 def same_training(a: AxisValues, b: AxisValues) -> bool:
     """Whether two requests for one network ask for the same training; dropout is random."""
-    settings = [[_SAME_UPDATE.get(str(each[axis]), each[axis]) for axis in DECIDE_THE_TRAINING] for each in (a, b)]
+    settings = [[_SAME_VALUE.get(str(each[axis]), each[axis]) for axis in DECIDE_THE_TRAINING] for each in (a, b)]
     return settings[0] == settings[1] and a["dropout"] == "off"
 
 

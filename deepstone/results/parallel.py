@@ -11,6 +11,7 @@ class RankFacts(Part, frozen=True, kw_only=True):
 
     rank: Count
     node: Count
+    host: str = ""
     device: str
     threads: Positive
     cpus: str
@@ -18,7 +19,8 @@ class RankFacts(Part, frozen=True, kw_only=True):
 
 
 class Launcher(Part, frozen=True, kw_only=True):
-    """What started the processes. `argv` is empty where Deepstone did it itself."""
+    """What started the processes. `version`: with the kind, where there are several. `argv` is empty where Deepstone did
+    it itself."""
 
     name: SomeText
     version: str

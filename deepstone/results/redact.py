@@ -99,8 +99,9 @@ def redact_finding(finding: Finding, names: PrivateNames) -> Finding:
 def _redacted(content: dict[str, Json], names: PrivateNames, preserved: _Preserved) -> dict[str, Json]:
     workload = content.get("workload")
     source = str(workload.get("source", "zoo")) if isinstance(workload, dict) else "zoo"
+    places: list[Json] = [content["environment"], content.get("parallel", {})]
     replace = _Replacer(
-        hosts=names.hosts | _texts_under(content["environment"], _HOST_KEYS),
+        hosts=names.hosts | _texts_under(places, _HOST_KEYS),
         users=names.users | _texts_under(content["environment"], _USER_KEYS) | _home_owners(content),
         folders=names.folders | _model_path(source),
     )

@@ -23,7 +23,7 @@ from deepstone.measure.training import fault
 from deepstone.results.doubt import Doubt
 from deepstone.results.environment import Environment
 from deepstone.results.findings import Content, Finding
-from deepstone.results.parallel import Bucket, Launcher, Parallel, Rates
+from deepstone.results.parallel import Bucket, Parallel, Rates
 from deepstone.results.parts import Json
 from deepstone.results.quantity import Quantity
 from deepstone.results.record import (
@@ -131,17 +131,16 @@ def _parallel(job: Job, launches: Sequence[Launched], step: Quantity | None) -> 
     world, last = World.of(job.request), launches[-1] if launches else Launched()
     if not world.is_parallel:
         return None
-    if not last.ranks:
+    if not last.ranks or last.launcher is None:
         return Absent("the run ended before its processes were described")
     rates = Absent("nothing was measured to the end") if step is None else rates_of(world, job.batch / step.median)
-    sizes = () if last.prepared is None else last.prepared.known.bucket_bytes
     return Parallel(
         world=world.processes,
         nodes=world.nodes,
         local_batch=job.batch // world.processes,
-        launcher=Launcher(name="local", version=deepstone.__version__, argv=[]),
+        launcher=last.launcher,
         ranks=last.ranks,
-        buckets=[Bucket(bytes=size) for size in sizes] or Absent("the framework does not tell its buckets"),
+        buckets=[Bucket(bytes=size) for size in last.bucket_bytes] or Absent("the framework does not tell its buckets"),
         communication=last.communication or Absent("not measured in a comparison"),
         rates=rates,
     )
@@ -322,6 +321,11 @@ def _doubts(job: Job, launches: Sequence[Launched], step: Quantity, effort: Effo
             found.append(Doubt(code="not_training", detail=reason))
         found.extend(launched.noise_doubts)
         found.append(doubts.replicas_differ(launched.differing))
+        nodes = World.of(job.request).nodes
+        found.append(doubts.emulated_nodes(nodes, share_machine=launched.nodes_share_machine))
+        machines = 1 if launched.nodes_share_machine else nodes
+        here = [rank.threads for rank in launched.ranks if rank.device == "cpu" and rank.node < nodes // machines]
+        found.append(doubts.oversubscribed(here, job.machine.usable_cores))
         if launched.communication is not None:
             found.append(doubts.straggler(launched.communication.waiting_s, step))
         last = launched.blocks[-1]

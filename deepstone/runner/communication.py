@@ -28,6 +28,7 @@ _ROUNDS: Final = 8
 _BUDGET_SHARE: Final = 0.5
 _FEWEST_STEPS: Final = 3  # of each program in a round
 _PROGRAMS: Final = ("train", "meet", "local", "exchange")
+_COMPRESSED: Final = "compressed gradients are not exchanged apart from a step"
 METHOD: Final = "steps with less and less communication, in turns"
 
 Times = dict[str, list[list[float]]]  # program → what each round's steps took
@@ -37,12 +38,13 @@ def measure_communication(team: Team, step_s: float, effort: Effort) -> Communic
     """The replicas are made equal again after it."""
     steps = int(_BUDGET_SHARE * effort.budget_s / len(_PROGRAMS) / _ROUNDS / max(step_s, 1e-9))
     steps = max(_FEWEST_STEPS, steps)
-    of_job: Times = {program: [] for program in _PROGRAMS}
-    of_ranks: list[Times] = [{program: [] for program in _PROGRAMS} for _ in team.ranks]
-    for program in _PROGRAMS:
+    programs = _programs(team)
+    of_job: Times = {program: [] for program in programs}
+    of_ranks: list[Times] = [{program: [] for program in programs} for _ in team.ranks]
+    for program in programs:
         team.block(samples=1, program=program)
     for turn in range(_ROUNDS):
-        for program in _in_turn(turn):
+        for program in _in_turn(programs, turn):
             of_job[program].append(team.block(samples=steps, program=program).step_s)
             for rank, block in zip(of_ranks, team.last_blocks, strict=True):
                 rank[program].append(block.step_s)
@@ -54,13 +56,13 @@ def communication_of(of_job: Times, of_ranks: Sequence[Times]) -> Communication:
     longer = [difference_of_medians(rank["meet"], rank["local"]) for rank in of_ranks]
     meeting_s = min(each.median for each in longer)
     exposed = _shifted(difference_of_medians(of_job["train"], of_job["meet"]), meeting_s)
-    alone = median_of([of_job["exchange"]])
+    alone = median_of([of_job["exchange"]]) if "exchange" in of_job else Absent(_COMPRESSED)
     return Communication(
         exposed_s=exposed,
         waiting_s=[_shifted(each, -meeting_s) for each in longer],
         meeting_s=meeting_s,
         alone_s=alone,
-        hidden_share=_hidden(exposed.median, alone.median),
+        hidden_share=alone if isinstance(alone, Absent) else _hidden(exposed.median, alone.median),
         local_step_s=median_of([of_job["local"]]),
         method=METHOD,
     )
@@ -72,10 +74,15 @@ def _hidden(exposed_s: float, alone_s: float) -> float | Absent:
     return 1 - exposed_s / alone_s
 
 
-def _in_turn(turn: int) -> tuple[str, ...]:
+def _programs(team: Team) -> tuple[str, ...]:
+    """Compressed gradients depend on those of the steps before, so they are not exchanged without a step."""
+    return _PROGRAMS if team.job.request["compression"] == "none" else _PROGRAMS[:-1]
+
+
+def _in_turn(programs: tuple[str, ...], turn: int) -> tuple[str, ...]:
     """Another program is first in every round."""
-    first = turn % len(_PROGRAMS)
-    return _PROGRAMS[first:] + _PROGRAMS[:first]
+    first = turn % len(programs)
+    return programs[first:] + programs[:first]
 
 
 def _shifted(quantity: Quantity, by: float) -> Quantity:

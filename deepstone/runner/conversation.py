@@ -27,6 +27,7 @@ from deepstone.runner.job import Job
 from deepstone.runner.replies import (
     Attempt,
     BlockTimes,
+    Buckets,
     ConvolutionFacts,
     DumpedFiles,
     Failed,
@@ -52,6 +53,7 @@ from deepstone.runner.scratch import scratch_folder
 from deepstone.runner.worker_process import ProtocolError, WorkerEnded, WorkerProcess
 from deepstone.setups.axes import AUTO, cpu_list
 from deepstone.setups.request import Request
+from deepstone.setups.world import World
 from deepstone.supervise import Ending, ProcessTimeout
 
 R = TypeVar("R", bound=Part)
@@ -123,8 +125,21 @@ class Conversation:
     def join(self, *, rank: int, world: int, address: str, port: int) -> Joined:
         """Have the worker meet the others of its group."""
         transport, interface = self._job.request["transport"], self._job.request["interface"]
-        about = {"transport": transport, "interface": interface, "address": address, "port": port}
+        device = self._job.request["device"]
+        local_rank = rank % World.of(self._job.request).per_node
+        about = {
+            "local_rank": local_rank,
+            "device": device,
+            "transport": transport,
+            "interface": interface,
+            "address": address,
+            "port": port,
+        }
         return self._request("group", Joined, rank=rank, world=world, **about)
+
+    def buckets(self) -> list[int]:
+        """The bytes of each group of gradients that the processes exchange together."""
+        return self._request("buckets", Buckets).bytes
 
     def restore(self) -> None:
         """Have the worker take the parameters of rank 0."""

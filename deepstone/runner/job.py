@@ -63,6 +63,7 @@ class Job:
     machine: Machine
     command: tuple[str, ...]
     repetition: int = 1
+    hosts: tuple[str, ...] = ()  # where a launcher is to start the processes; empty: it decides
     generic_weights: bool = False  # for checks: no weight is 0 or 1, which could hide that a backend ignores it
 
     @property

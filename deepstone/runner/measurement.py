@@ -28,7 +28,7 @@ from deepstone.measure.statistics import Quantity, difference_of_medians, median
 from deepstone.measure.steady_state import settled, warmup_end
 from deepstone.measure.training import EARLY_STEPS, LATE_STEPS, Evidence, Snapshot
 from deepstone.results.doubt import Doubt
-from deepstone.results.parallel import Communication, RankFacts
+from deepstone.results.parallel import Communication, Launcher, RankFacts
 from deepstone.results.record import Energy
 from deepstone.runner.communication import measure_communication
 from deepstone.runner.conversation import JobFailed
@@ -81,7 +81,10 @@ class Launched:
     round_trips: list[RoundTrip] = field(default_factory=list[RoundTrip])
     loss: float | None = None
     communication: Communication | None = None  # where there are several processes
+    bucket_bytes: list[int] = field(default_factory=list[int])
     ranks: list[RankFacts] = field(default_factory=list[RankFacts])
+    launcher: Launcher | None = None
+    nodes_share_machine: bool = False
     differing: list[str] = field(default_factory=list[str])  # parameters that replicas do not share
     evidence: Evidence | None = None
     step: Quantity | None = None  # the interval that ended the measurement, to avoid computing it again
@@ -173,7 +176,7 @@ def measure(conversation: Talk, job: Job, launched: Launched, effort: Effort, on
         _blocks(conversation, launched, effort, on_progress)
         launched.noise = (before, noise.now())
     snapshots_at_end(conversation, launched)
-    if effort.phases:
+    if effort.phases and int(job.request["accumulate"]) == 1:  # phases of several parts take turns
         on_progress("phases", 1.0)
         _phases(conversation, launched, effort)
     on_progress("energy", 1.0)
@@ -181,7 +184,9 @@ def measure(conversation: Talk, job: Job, launched: Launched, effort: Effort, on
     if isinstance(conversation, Team):
         on_progress("communication", 1.0)
         launched.communication = measure_communication(conversation, launched.recent_step_s, effort)
-        launched.phase_s["communication"] = launched.communication.exposed_s
+        launched.bucket_bytes = conversation.buckets()
+        if launched.phase_s:
+            launched.phase_s["communication"] = launched.communication.exposed_s
     finish(conversation, launched)
 
 
@@ -199,6 +204,8 @@ def finish(conversation: Talk, launched: Launched) -> None:
     launched.memory = conversation.memory()
     if isinstance(conversation, Team):
         launched.ranks, launched.differing = conversation.facts(), conversation.differing
+        launched.launcher = conversation.launcher()
+        launched.nodes_share_machine = conversation.started is not None and conversation.started.are_emulated
     reason = conversation.contradiction()
     launched.round_trips = conversation.round_trips
     conversation.close()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from typing import Final
 
 from deepstone.environments.environment import Environment
 from deepstone.environments.find import find_environment
@@ -12,6 +14,12 @@ from deepstone.results.checks import check_identity
 from deepstone.results.record import Identity
 from deepstone.runner.job import Job, Machine
 from deepstone.setups.request import Request
+
+HOSTS: Final = "DEEPSTONE_HOSTS"
+
+
+def _hosts() -> tuple[str, ...]:
+    return tuple(host for host in os.environ.get(HOSTS, "").replace(" ", ",").split(",") if host)
 
 
 def make_job(
@@ -23,7 +31,10 @@ def make_job(
     environment: Environment | None = None,
     repetition: int = 1,
 ) -> Job:
-    """Raises MissingError if no environment fits, RefusedInputError for values that no record can store."""
+    """Raises MissingError if no environment fits, RefusedInputError for values that no record can store.
+
+    Which hosts a launcher is to use is no axis: the variable HOSTS names them, which the option `--hosts` sets.
+    """
     job = Job(
         model=loaded,
         request=request,
@@ -31,6 +42,7 @@ def make_job(
         machine=machine,
         command=tuple(command),
         repetition=repetition,
+        hosts=_hosts(),
     )
     check_identity(codec.convert(job.identity.to_json(), Identity))
     return job

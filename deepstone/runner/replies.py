@@ -39,11 +39,19 @@ class Rendezvous(Reply, frozen=True, kw_only=True):
     port: int
 
 
+class Buckets(Reply, frozen=True, kw_only=True):
+    """Bytes of each bucket of gradients, in the order in which they are exchanged."""
+
+    bytes: list[int]
+
+
 class Joined(Reply, frozen=True, kw_only=True):
-    """How many processes the library itself counts, and which one it is."""
+    """How many processes the library itself counts, which of them this one is, and what the library calls itself."""
 
     world: int
     transport: str
+    rank: int
+    library: str = ""
 
 
 class Observed(Reply, frozen=True, kw_only=True):
@@ -61,12 +69,10 @@ class Observed(Reply, frozen=True, kw_only=True):
 
 class KnownDetails(Reply, frozen=True, kw_only=True):
     """Those of a framework's details that decide something. `gpu_uuid`: which board it is, since the framework's
-    numbering and the driver's need not agree. `onednn_by_layer`: what of oneDNN ran, by layer. `bucket_bytes`: of the
-    gradients that processes exchange, in their order."""
+    numbering and the driver's need not agree. `onednn_by_layer`: what of oneDNN ran, by layer."""
 
     gpu_uuid: str | None = None
     onednn_by_layer: tuple[tuple[str, list[str]], ...] = ()
-    bucket_bytes: tuple[int, ...] = ()
 
 
 class Prepared(Observed, frozen=True, kw_only=True, dict=True, rename={"reported_phases": "phases"}):

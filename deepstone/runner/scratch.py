@@ -24,10 +24,13 @@ _LOCK: Final = "owner.lock"
 
 
 @contextmanager
-def scratch_folder() -> Generator[Path]:
-    """Create a folder that is removed when the context is left. Remove abandoned folders first."""
-    _sweep()
-    with tempfile.TemporaryDirectory(prefix=_PREFIX, ignore_cleanup_errors=True) as name:
+def scratch_folder(within: Path | None = None) -> Generator[Path]:
+    """Create a folder that is removed when the context is left. Remove abandoned folders first. `within`: instead of
+    the system's temporary folder, which other hosts do not see."""
+    if within is not None:
+        within.mkdir(parents=True, exist_ok=True)
+    _sweep(Path(tempfile.gettempdir()) if within is None else within)
+    with tempfile.TemporaryDirectory(prefix=_PREFIX, dir=within, ignore_cleanup_errors=True) as name:
         folder = Path(name)
         lock_fd = _lock(folder)
         try:
@@ -50,9 +53,9 @@ def _lock(folder: Path) -> int | None:
     return descriptor
 
 
-def _sweep() -> None:
+def _sweep(within: Path) -> None:
     """Remove our user's folders whose owners have ended."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+    for folder in within.glob(f"{_PREFIX}*"):
         with suppress(OSError):  # it vanished meanwhile, or we may not read it
             _remove_if_abandoned(folder)
 

@@ -11,6 +11,7 @@ A rank that fails takes the others with it, since they wait for it. The failure 
 from __future__ import annotations
 
 import re
+import socket
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
@@ -24,12 +25,14 @@ from typing import Final, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+import deepstone
 from deepstone.absent import Absent
 from deepstone.errors import MissingError
 from deepstone.measure.doubts import RoundTrip
-from deepstone.results.parallel import RankFacts
+from deepstone.results.parallel import Launcher, RankFacts
 from deepstone.runner.conversation import FROZEN, Conversation, JobFailed, talking_to_worker
 from deepstone.runner.job import Job
+from deepstone.runner.muster import Mustered, launcher_of, mustered
 from deepstone.runner.replies import BlockTimes, Hello, Joined, Prepared
 from deepstone.setups.axes import AUTO
 from deepstone.setups.world import World
@@ -95,9 +98,11 @@ class RankFailure:
 class Team:
     """Talks to all ranks. Use it as a context manager, inside those of its ranks: leaving it ends what still runs."""
 
-    def __init__(self, ranks: Sequence[Conversation], job: Job) -> None:
+    def __init__(self, ranks: Sequence[Conversation], job: Job, started: Mustered | None = None) -> None:
+        """`started`: what a launcher made of the job, where it was not us."""
         self.ranks = ranks
         self.job = job
+        self.started = started
         self.world = World.of(job.request)
         self.round_trips: list[RoundTrip] = []
         self.pids: list[int] = []
@@ -105,7 +110,7 @@ class Team:
         self.memories: list[Mapping[str, int | Absent]] = []  # by rank
         self.last_blocks: list[BlockTimes] = []  # by rank
         self.differing: list[str] = []  # parameters that are not the same in all replicas
-        self._step_s = 0.0
+        self._step_s = 0.0  # of the longest program so far
         self._pool = ThreadPoolExecutor(len(ranks), thread_name_prefix="rank")
 
     def __enter__(self) -> Self:
@@ -125,14 +130,19 @@ class Team:
         """Start all frameworks, and have the processes meet."""
         hellos = self._all(Conversation.hello)
         self.pids = [hello.pid for hello in hellos]
-        port = self.ranks[0].rendezvous(_HERE)
-        groups = self._ask_all([_joining(rank, self.world.processes, port) for rank in range(len(self.ranks))])
+        address = _HERE if self.started is None else self.started.address
+        port = self.ranks[0].rendezvous(address)
+        world = self.world.processes
+        groups = self._ask_all([_joining(rank, world, address, port) for rank in range(len(self.ranks))])
         for rank, group in enumerate(groups):
             if group.world != self.world.processes:
                 raise MissingError(
-                    f"rank {rank} finds a world of size {group.world} and not of {self.world.processes}: the launcher "
-                    "and the library that processes communicate with are not of the same kind"
+                    f"rank {rank} finds a world of size {group.world}, asked for {world}: {self._launcher_words()} and "
+                    f"the library {group.library or group.transport} are not of the same kind; use the launcher of the "
+                    "environment that the library is installed in"
                 )
+            if group.rank != rank:
+                raise MissingError(f"{group.library or group.transport} counts rank {rank} as rank {group.rank}")
         return replace_import_s(hellos[0], max(hello.import_s for hello in hellos))
 
     def prepare(self, job: Job | None = None) -> Prepared:
@@ -157,18 +167,35 @@ class Team:
         )
         waited_s = time.perf_counter() - begin_s
         block = of_the_job(self.last_blocks)
-        self._step_s = median(block.step_s)
+        self._step_s = max(self._step_s, median(block.step_s))
         if not self.ranks[0].has_scripted_clock:
             claimed_s, lead_s = sum(block.step_s) * steps_per_sample, sum(block.step_s) * lead / samples
             self.round_trips.append(RoundTrip(claimed_s=claimed_s, lead_s=lead_s, waited_s=waited_s))
         return block
 
+    def _launcher_words(self) -> str:
+        if self.started is None:
+            return "Deepstone's own launcher"
+        engine = self.started.engine
+        return f"{engine.name} ({engine.kind} {engine.version})"
+
+    def launcher(self) -> Launcher:
+        if self.started is None:
+            return Launcher(name="local", version=deepstone.__version__, argv=[])
+        engine = self.started.engine
+        version = engine.version if engine.kind == engine.name else f"{engine.kind} {engine.version}"
+        return Launcher(name=engine.name, version=version, argv=self.started.argv)
+
     def facts(self) -> list[RankFacts]:
         """What a record says of each rank."""
+        here = socket.gethostname()
+        nodes = [0] * len(self.ranks) if self.started is None else self.started.nodes
+        hosts = [here] * len(self.ranks) if self.started is None else [card.host for card in self.started.cards]
         return [
             RankFacts(
                 rank=rank,
-                node=self.world.node_of(rank),
+                node=nodes[rank],
+                host=hosts[rank],
                 device=prepared.value("device"),
                 threads=int(prepared.value("threads")),
                 cpus=prepared.value("affinity"),
@@ -193,6 +220,10 @@ class Team:
 
     def losses_by_rank(self, steps: int) -> list[list[float]]:
         return self._all(lambda rank: rank.losses(steps))
+
+    def buckets(self) -> list[int]:
+        """Those of rank 0; all ranks exchange the same ones."""
+        return self.ranks[0].buckets()
 
     def restore(self) -> None:
         """Have all ranks take the parameters of rank 0."""
@@ -304,8 +335,8 @@ def replace_import_s(hello: Hello, import_s: float) -> Hello:
     return Hello(pid=hello.pid, python=hello.python, framework=hello.framework, import_s=import_s)
 
 
-def _joining(rank: int, world: int, port: int) -> Callable[[Conversation], Joined]:
-    return lambda conversation: conversation.join(rank=rank, world=world, address=_HERE, port=port)
+def _joining(rank: int, world: int, address: str, port: int) -> Callable[[Conversation], Joined]:
+    return lambda conversation: conversation.join(rank=rank, world=world, address=address, port=port)
 
 
 def _most(values: Sequence[int | Absent]) -> int | Absent:
@@ -319,9 +350,10 @@ def rank_jobs(job: Job) -> list[Job]:
     given = dict(job.request)
     if given["threads"] == AUTO:
         given["threads"] = max(1, job.machine.usable_cores // world.per_node)
-    given |= {"processes": world.processes, "launcher": "local"}
+    given |= {"processes": world.processes, "launcher": launcher_of(job)}
     return [
-        replace(job, request={**given, "device": _device(given["device"], rank)}) for rank in range(world.processes)
+        replace(job, request={**given, "device": _device(given["device"], rank % world.per_node)})
+        for rank in range(world.processes)
     ]
 
 
@@ -331,9 +363,14 @@ def _device(asked: str | int, local_rank: int) -> str:
 
 @contextmanager
 def talking_to_team(job: Job, *, timeout_s: float) -> Generator[Team, None, None]:
+    """Started by us, or by a launcher."""
     with ExitStack() as stack:
-        ranks = [stack.enter_context(talking_to_worker(each, timeout_s=timeout_s)) for each in rank_jobs(job)]
-        yield stack.enter_context(Team(ranks, job))
+        if launcher_of(job) == "local":
+            ranks = [stack.enter_context(talking_to_worker(each, timeout_s=timeout_s)) for each in rank_jobs(job)]
+            yield stack.enter_context(Team(ranks, job))
+        else:
+            started = stack.enter_context(mustered(job, rank_jobs(job), timeout_s=timeout_s))
+            yield stack.enter_context(Team(started.ranks, job, started))
 
 
 @contextmanager

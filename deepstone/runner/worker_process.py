@@ -83,7 +83,7 @@ class WorkerProcess:
             self._require_running()
             try:
                 rest = rest[self._process.write(rest) :]
-            except BrokenPipeError:
+            except ConnectionError:
                 self._await_exit()
             except BlockingIOError:
                 # The worker may itself be stuck in a reply that nobody reads.
@@ -132,7 +132,7 @@ class WorkerProcess:
                 data = file.read(4 * limit)
         except FileNotFoundError:
             return ""
-        return _make_harmless(data.decode("utf-8", "replace"))[-limit:]
+        return make_harmless(data.decode("utf-8", "replace"))[-limit:]
 
     def trim_output(self) -> None:
         """Cut long output to its end. Call it only between requests: the worker appends to the same file."""
@@ -191,7 +191,7 @@ def _parse_reply(line: bytes) -> dict[str, Json]:
 
 
 def _quote(line: bytes) -> str:
-    shown = _make_harmless(line[:200].decode("utf-8", "replace"))
+    shown = make_harmless(line[:200].decode("utf-8", "replace"))
     return shown if len(line) <= 200 else f"{shown}… ({len(line)} bytes)"
 
 
@@ -199,7 +199,7 @@ def _quote(line: bytes) -> str:
 _HARMFUL: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 
 
-def _make_harmless(text: str) -> str:
+def make_harmless(text: str) -> str:
     """Turn progress bars into lines and escape other control characters (\\x1b), so that none reaches the terminal."""
     lines = text.replace("\r\n", "\n").replace("\r", "\n")
     return _HARMFUL.sub(lambda match: match[0].encode("unicode_escape").decode(), lines)

@@ -60,17 +60,32 @@ RULES = (
         broken=lambda r: _is_parallel(r) and r["compile"] not in (AUTO, "off"),
     ),
     Rule(
-        reason="processes of several nodes, and those that torchrun, mpirun or srun start, are not measured yet; use "
-        "launcher=local and one node",
-        broken=lambda r: World.of(r).nodes > 1 or r["launcher"] not in (AUTO, "local"),
+        reason="launcher=local and torchrun start processes on this machine; for several nodes use mpirun or srun",
+        broken=lambda r: World.of(r).nodes > 1 and r["launcher"] in ("local", "torchrun"),
+    ),
+    Rule(
+        reason="a launcher starts several processes; give processes=2 or more",
+        broken=lambda r: not _is_parallel(r) and r["launcher"] not in (AUTO, "local"),
     ),
     Rule(
         reason="NCCL moves data between GPUs; on a CPU use transport=gloo or mpi",
         broken=lambda r: _on_cpu(r) and r["transport"] == "nccl",
     ),
     Rule(
-        reason="transport=mpi needs processes that mpirun or srun started, which is not measured yet; use gloo",
-        broken=lambda r: r["transport"] == "mpi",
+        reason="transport=mpi needs processes that mpirun or srun started; leave out launcher, or use one of these",
+        broken=lambda r: r["transport"] == "mpi" and r["launcher"] in ("local", "torchrun"),
+    ),
+    Rule(
+        reason="MPI moves data only inside its calls, so nothing overlaps with backward; leave out overlap, or use off",
+        broken=lambda r: r["transport"] == "mpi" and r["overlap"] == "on",
+    ),
+    Rule(
+        reason="transport=mpi sums in the memory of CPUs; on GPUs use nccl or gloo",
+        broken=lambda r: r["transport"] == "mpi" and _on_gpu(r),
+    ),
+    Rule(
+        reason="transport=mpi sends one buffer, so there are no buckets; leave out bucket or use gloo",
+        broken=lambda r: r["transport"] == "mpi" and r["bucket"] != AUTO,
     ),
     Rule(
         reason="collective=reduce-broadcast sums one buffer after backward; use overlap=off",

@@ -34,9 +34,6 @@ class World:
     def per_node(self) -> int:
         return self.processes // self.nodes
 
-    def node_of(self, rank: int) -> int:
-        return rank // self.per_node
-
 
 def resolve_batch(batch: Value, request: Mapping[str, Value]) -> int:
     """`8/process` as the batch of the whole job."""

@@ -79,6 +79,7 @@ class Worker:
             "phases": self._phases,
             "losses": self._losses,
             "restore": self._restore,
+            "buckets": self._buckets,
             "observe": self._observe,
             "dump": self._dump,
             "sample": self._sample,
@@ -141,13 +142,16 @@ class Worker:
         return {"port": self._backend.open_rendezvous(request["address"])}
 
     def _join_group(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        fields = ("rank", "world", "transport", "interface", "address", "port")
+        fields = ("rank", "world", "local_rank", "device", "transport", "interface", "address", "port")
         self._group = self._base.Group(**{name: request[name] for name in fields})
         return dict(self._backend.join(self._group))
 
     def _restore(self, request: Dict[str, Any]) -> Dict[str, Any]:
         self._backend.restore()
         return {}
+
+    def _buckets(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        return {"bytes": list(self._backend.buckets())}
 
     def _prepare(self, request: Dict[str, Any]) -> Dict[str, Any]:
         self._level_before_bytes = host_bytes("VmRSS")

@@ -52,7 +52,9 @@ def test_axes_tells_every_axis(reader: Cli) -> None:
 
 def test_doctor_tells_what_is_there_and_what_is_not(reader: Cli) -> None:
     found = reader("doctor", "--json").assert_ok().json
-    assert set(found) == {"machine", "devices", "frameworks", "meters", "missing"}
+    assert set(found) == {"machine", "devices", "frameworks", "launchers", "meters", "missing"}
+    assert found["launchers"]["local"]["here"]
+    assert set(found["launchers"]) == {"local", "torchrun", "mpirun", "srun"}
     assert found["machine"]["cpu"]["usable_cores"] >= 1
     assert found["devices"][0]["name"] == "cpu"
     assert set(found["frameworks"]) == {"torch", "tensorflow", "jax"}

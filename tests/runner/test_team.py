@@ -156,7 +156,7 @@ class TestFaults:
 
     def test_another_number_of_processes_than_asked_for(self, run, script: Script):
         script(world=1)
-        with pytest.raises(MissingError, match="world of size 1 and not of 2"):
+        with pytest.raises(MissingError, match="world of size 1, asked for 2"):
             run()
 
     @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ class FakeBackend(Backend):
         keys = self._script.get("ranks", {}).get(str(group.rank), {})
         self._script = {**self._script, **keys}
         self._maybe_fail("join")
-        return {"world": self._script.get("world", group.world), "transport": "none"}
+        return {"world": self._script.get("world", group.world), "rank": group.rank, "transport": "none"}
 
     def build(self, job: Job) -> None:
         for condition, keys in self._script.get("by", {}).items():

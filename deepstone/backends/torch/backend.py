@@ -20,7 +20,6 @@ from deepstone.backends.base import (
     LayerResult,
     Timestamps,
     Unsupported,
-    as_observed,
     memory_on_cpu,
     phases_of,
 )
@@ -94,12 +93,15 @@ class TorchBackend(Backend):
         return int(self._store.port)
 
     def join(self, group: Group) -> dict[str, Any]:
-        self._communicator = communicator(group, self._store)
-        return {"world": self._communicator.world, "transport": self._communicator.transport}
+        self._communicator = found = communicator(group, self._store)
+        return {"world": found.world, "rank": found.rank, "transport": found.transport, "library": found.library}
 
     def barrier(self) -> None:
         assert self._communicator is not None
         self._communicator.barrier()
+
+    def buckets(self) -> list[int]:
+        return [] if self._replicas is None else self._replicas.buckets()
 
     def restore(self) -> None:
         self._steps.restore()
@@ -111,7 +113,7 @@ class TorchBackend(Backend):
     def build(self, job: Job) -> None:
         self._job = job
         self._in_place = None
-        self._settings = settings = apply(job.request)
+        self._settings = settings = apply(job.request, local_rank=0 if job.group is None else job.group.local_rank)
         torch.manual_seed(job.request["seed"])
         self._graph = Graph.from_worker_json(job.graph)
         self._network = lowered(self._graph, job.weights, settings)
@@ -152,9 +154,6 @@ class TorchBackend(Backend):
 
     def first_step(self) -> None:
         self._observed_step()
-        if self._replicas is not None:  # which arranges what is exchanged anew after the first step
-            self._step()
-            self._step()
         if self._settings.device.type != "cpu":
             torch.cuda.reset_peak_memory_stats()
 
@@ -198,14 +197,10 @@ class TorchBackend(Backend):
         )
         found = effects.of_every_axis()
         if self._replicas is not None:
-            found.update({axis: as_observed(value) for axis, value in self._replicas.effective().items()})
+            found.update(self._replicas.effective())
         return found
 
     def details(self) -> dict[str, Any]:
-        found = self._details_of_device()
-        return found if self._replicas is None else {**found, "bucket_bytes": self._replicas.buckets()}
-
-    def _details_of_device(self) -> dict[str, Any]:
         if self._settings.device.type == "cpu":
             by_layer = primitives_by_layer(self._seen.onednn_log, self._graph, self._job.request["batch"])
             # Pairs, not keys: a layer may have any name, and the keys of a record may not.

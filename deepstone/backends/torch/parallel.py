@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from deepstone.backends.base import Unsupported
+from deepstone.backends.base import as_observed, as_set
 from deepstone.backends.torch.communicator import Communicator
 from deepstone.backends.torch.compression import OneBit, PowerSgd, compress_buckets
 from deepstone.setups.axes import AUTO
@@ -34,13 +34,15 @@ class Replicas:
         self._network = network
         self._compression = str(request["compression"])
         self._by_root = request["collective"] == "reduce-broadcast"
-        self.overlaps = _overlaps(request, communicator)
+        self._interface = "chosen by the transport" if request["interface"] == AUTO else str(request["interface"])
+        can_overlap = not self._by_root and communicator.transport != "mpi"  # MPI moves data only inside its calls
+        overlaps = request["overlap"] == "on" or (request["overlap"] == AUTO and can_overlap)
         self._met = torch.zeros(1, device=next(network.parameters()).device)
         self._packed: _Packed | None = None
         self._zeros: list[Tensor] = []
-        self._bucket_mib = None if request["bucket"] == AUTO else int(request["bucket"])
-        if self.overlaps:
-            model = DistributedDataParallel(network, bucket_cap_mb=self._bucket_mib)
+        bucket_mib = None if request["bucket"] == AUTO else int(request["bucket"])
+        if overlaps:
+            model = DistributedDataParallel(network, bucket_cap_mb=bucket_mib)
             compress_buckets(model, self._compression, communicator)
             self.model: nn.Module = model
         else:
@@ -85,28 +87,36 @@ class Replicas:
         for tensor in tensors:
             self.communicator.send_from_root(tensor)
 
-    def effective(self) -> dict[str, Any]:
-        """What was read back of the axes between processes."""
-        found = {
-            "processes": self.communicator.world,
-            "transport": self.communicator.transport,
-            "scheme": "data",
-            "collective": "reduce-broadcast" if self._by_root else "allreduce",
-            "overlap": "on" if self.overlaps else "off",
-            "compression": self._compression,
+    def effective(self) -> dict[str, dict[str, Any]]:
+        """The axes between processes: read back where torch tells them, else as they were set."""
+        return {
+            "processes": as_observed(self.communicator.world),
+            "transport": as_observed(self.communicator.transport),
+            "scheme": as_set("data"),
+            "interface": as_set(self._interface),
+            "collective": as_set("reduce-broadcast" if self._by_root else "allreduce"),
+            "overlap": as_observed("on" if isinstance(self.model, DistributedDataParallel) else "off"),
+            "compression": as_set(self._compression),
+            "bucket": as_observed(self._bucket_limit_mib()),
         }
-        if not self.overlaps:
-            return {**found, "bucket": "none"}
-        sizes = self.buckets()
-        return {**found, "bucket": self._bucket_mib or max(1, round(max(sizes, default=0) / _MIB))}
+
+    def _bucket_limit_mib(self) -> int | str:
+        if not isinstance(self.model, DistributedDataParallel):
+            return "none"
+        return max(1, round(int(self._ddp_facts()["bucket_cap_bytes"]) / _MIB))
+
+    def _ddp_facts(self) -> dict[str, Any]:
+        """What DistributedDataParallel tells of itself."""
+        assert isinstance(self.model, DistributedDataParallel)
+        return dict(self.model._get_ddp_logging_data())  # pyright: ignore[reportPrivateUsage, reportUnknownArgumentType]
 
     def buckets(self) -> list[int]:
         """Bytes of each, in the order in which they are sent. Buckets are made anew after the first step."""
         if not isinstance(self.model, DistributedDataParallel):
             size = sum(p.numel() * p.element_size() for p in self._network.parameters() if p.requires_grad)
             return [size]
-        told: dict[str, Any] = self.model._get_ddp_logging_data()  # pyright: ignore[reportPrivateUsage, reportUnknownVariableType]
-        text = str(told.get("rebuilt_bucket_sizes") or told.get("bucket_sizes") or "")
+        facts = self._ddp_facts()
+        text = str(facts.get("rebuilt_bucket_sizes") or facts.get("bucket_sizes") or "")
         return [int(part) for part in text.replace(",", " ").split()]
 
 
@@ -137,12 +147,3 @@ class _Packed:
         parts = buffer.split([gradient.numel() for gradient in gradients])
         for gradient, part in zip(gradients, parts, strict=True):
             gradient.copy_(part.view_as(gradient))
-
-
-def _overlaps(request: dict[str, Any], communicator: Communicator) -> bool:
-    plain = request["collective"] in (AUTO, "allreduce")
-    if request["overlap"] == AUTO:
-        return communicator.transport != "mpi" and plain
-    if request["overlap"] == "on" and communicator.transport == "mpi":
-        raise Unsupported("MPI moves data only inside its calls, so nothing overlaps with backward; use overlap=off")
-    return request["overlap"] == "on"

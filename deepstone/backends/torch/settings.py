@@ -42,9 +42,9 @@ class Settings(StepSettings):
         return torch.autocast(self.device.type, dtype=self.autocast)
 
 
-def apply(request: Mapping[str, Any]) -> Settings:
+def apply(request: Mapping[str, Any], *, local_rank: int = 0) -> Settings:
     """Resolve the device, refuse what cannot be, set the process-wide switches."""
-    device = _device(str(request["device"]))
+    device = _device(str(request["device"]), local_rank)
     refuse_broken_rules(request, "cpu" if device.type == "cpu" else f"gpu:{device.index}")
     if request["compile"] == "graph":
         raise Unsupported("torch runs eagerly or compiled; it has no graph that is recorded and left uncompiled")
@@ -64,10 +64,11 @@ def apply(request: Mapping[str, Any]) -> Settings:
     )
 
 
-def _device(name: str) -> torch.device:
+def _device(name: str, local_rank: int) -> torch.device:
+    """`auto` gives every process of a job a GPU of its own."""
     if name == "cpu" or (name == AUTO and not torch.cuda.is_available()):
         return torch.device("cpu")
-    index = 0 if name == AUTO else int(name.partition(":")[2])
+    index = local_rank if name == AUTO else int(name.partition(":")[2])
     if not torch.cuda.is_available():
         built = "this torch is built without CUDA" if not torch.version.cuda else "torch finds no usable NVIDIA GPU"
         raise Missing(f"device {name}: {built}; install a CUDA build of torch on a machine with one, or use device=cpu")

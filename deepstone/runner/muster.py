@@ -1,0 +1,335 @@
+"""Has a launcher start the ranks of a job, waits until all are there, and gives each one its orders.
+
+worker/join.py draws the conversation. The controller waits for exactly as many cards as the job has processes, checks
+that they are of one job, one Deepstone and as many nodes as were asked for, and only then lets any rank start its
+worker. So a launcher that starts too few, twice rank 0, or nothing at all is one clear line and no wrong number.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+import threading
+import time
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from hmac import compare_digest
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import Any, Final
+
+import psutil
+
+from deepstone.errors import DeepstoneError, MissingError, RefusedInputError
+from deepstone.launchers.engine import Engine, Place, engine_argv, find_engine
+from deepstone.launchers.local import worker_argv
+from deepstone.results import codec
+from deepstone.results.parts import Count, Part, Positive, SomeText
+from deepstone.runner.conversation import Conversation, JobFailed, cache_folder, variables_of
+from deepstone.runner.job import Job
+from deepstone.runner.scratch import scratch_folder
+from deepstone.runner.worker_process import WorkerProcess, make_harmless
+from deepstone.setups.axes import AUTO
+from deepstone.setups.world import World
+from deepstone.supervise import ProcessTimeout, Supervised
+from deepstone.worker import join
+
+# All ranks must be there after this time. Torch's launcher takes seconds to import, Slurm may have to find nodes.
+MUSTER_S: Final = 120.0
+_HANDSHAKE_S: Final = 10.0
+_LOOK_S: Final = 0.1
+_LOOPBACK: Final = "127.0.0.1"
+_INTERFACE_VARIABLES: Final = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
+_TAIL: Final = 2000
+_ALLOCATIONS: Final = frozenset({"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE"})  # mpirun reads these itself
+
+
+class Card(Part, frozen=True, kw_only=True):
+    """Who a rank is and where it runs, as it says itself. `network`: the network namespace."""
+
+    rank: Count
+    world: Positive
+    local_rank: Count
+    host: SomeText
+    node: SomeText
+    boot_id: str
+    network: str
+    cpus: list[Count]
+    python: SomeText
+    sha: SomeText
+
+    @property
+    def place(self) -> tuple[str, str, str]:
+        """What tells nodes apart, also those that share a machine."""
+        return self.node, self.boot_id, self.network
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mustered:
+    """All ranks, in order, each with a worker of its own."""
+
+    ranks: list[Conversation]
+    cards: list[Card]
+    engine: Engine
+    argv: list[str]
+    address: str  # of rank 0, for the others
+
+    @property
+    def nodes(self) -> list[int]:
+        """The number of the node of each rank."""
+        order = list(dict.fromkeys(card.place for card in self.cards))
+        return [order.index(card.place) for card in self.cards]
+
+    @property
+    def are_emulated(self) -> bool:
+        """Whether several nodes share one machine."""
+        boots = {card.place: card.boot_id for card in self.cards}
+        return len(set(boots.values())) < len(boots)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Arrival:
+    """A connection that has proven to be of this job. `nonce` is for us to answer."""
+
+    connection: socket.socket
+    peer: str
+    nonce: str
+    card: Card | None  # else the second connection, of this rank
+    rank: int
+
+
+@contextmanager
+def mustered(job: Job, rank_jobs: Sequence[Job], *, timeout_s: float) -> Generator[Mustered, None, None]:
+    """Leaving the context ends all ranks and the launcher. JobFailed, or MissingError if a launcher is missing."""
+    world = World.of(job.request)
+    python = str(job.environment.python)
+    engine = find_engine(launcher_of(job), python)
+    if world.nodes > 1 and not job.hosts and engine.name == "mpirun" and not _ALLOCATIONS & os.environ.keys():
+        raise MissingError(f"nodes={world.nodes}: say which with --hosts a,b, or use srun inside a Slurm allocation")
+    deadline_s = time.monotonic() + timeout_s
+    place = Place(
+        world=world,
+        hosts=job.hosts,
+        speaks_mpi=job.request["transport"] == "mpi",
+        cores=job.machine.usable_cores,
+        is_root=os.geteuid() == 0,
+    )
+    argv = engine_argv(engine, place, sys.executable)
+    with ExitStack() as stack:
+        port = stack.enter_context(_Port(here=world.nodes == 1, interface=str(job.request["interface"])))
+        variables = {
+            **os.environ,
+            join.ADDRESSES: port.addresses,
+            join.TOKEN: port.token,
+            join.LAUNCHER: engine.name,
+        }
+        launcher = stack.enter_context(_started(argv, variables))
+        muster = _Muster(port, launcher, engine, world, min(deadline_s, time.monotonic() + MUSTER_S))
+        arrived = muster.all_cards()
+        within = None if world.nodes == 1 else cache_folder() / "scratch"
+        folders = [stack.enter_context(scratch_folder(within)) for _ in arrived]
+        for arrival, each, folder in zip(arrived, rank_jobs, folders, strict=True):
+            port.send_orders(arrival, _orders(each, folder, over_network=world.nodes > 1))
+        talks = muster.all_talks()
+        ranks: list[Conversation] = []
+        for arrival, talk, each, folder in zip(arrived, talks, rank_jobs, folders, strict=True):
+            process = muster.adopted(arrival, talk, each)
+            worker = stack.enter_context(WorkerProcess(process, folder / "output.txt"))
+            ranks.append(Conversation(worker, each, scratch=folder, deadline_s=deadline_s))
+        cards = [arrival.card for arrival in arrived if arrival.card is not None]
+        address = _LOOPBACK if world.nodes == 1 else arrived[0].peer
+        yield Mustered(ranks=ranks, cards=cards, engine=engine, argv=argv, address=address)
+
+
+def launcher_of(job: Job) -> str:
+    """`auto`: Deepstone itself on this machine; MPI and several nodes need a launcher."""
+    asked = str(job.request["launcher"])
+    if asked != AUTO:
+        return asked
+    if World.of(job.request).nodes > 1:
+        return "srun" if "SLURM_JOB_ID" in os.environ and not job.hosts else "mpirun"
+    return "mpirun" if job.request["transport"] == "mpi" else "local"
+
+
+def _started(argv: Sequence[str], variables: Mapping[str, str]) -> Supervised:
+    try:
+        return Supervised.start(argv, env=variables, cwd=Path.cwd())
+    except OSError as error:
+        raise MissingError(f"cannot start {argv[0]}: {error.strerror}") from error
+
+
+def _orders(job: Job, folder: Path, *, over_network: bool) -> dict[str, Any]:
+    environment = job.environment
+    return {
+        "command": worker_argv(environment.command, environment.framework, environment.version),
+        "variables": variables_of(job),
+        "folder": str(folder),
+        "output": str(folder / "output.txt"),
+        "interface_variables": _INTERFACE_VARIABLES if over_network else (),
+    }
+
+
+class _Port:
+    """Where ranks find the controller. Connections that cannot prove that they are of this job are dropped."""
+
+    def __init__(self, *, here: bool, interface: str) -> None:
+        self.token = secrets.token_hex(32)
+        self.arrivals: SimpleQueue[_Arrival] = SimpleQueue()
+        self._connections: list[socket.socket] = []  # all that ever came; those that a rank keeps are detached
+        self._server = socket.create_server((_LOOPBACK if here else "", 0), backlog=1024)
+        number = self._server.getsockname()[1]
+        hosts = [_LOOPBACK] if here else _own_addresses(interface)
+        self.addresses = ",".join(f"{host}:{number}" for host in hosts)
+
+    def __enter__(self) -> _Port:
+        threading.Thread(target=self._accept, name="muster", daemon=True).start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        with suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
+        self._server.close()
+        for connection in self._connections:
+            connection.close()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, peer = self._server.accept()
+            except OSError:
+                return
+            self._connections.append(connection)
+            # One that says nothing must not keep the others waiting.
+            threading.Thread(target=self._greet, args=(connection, str(peer[0])), daemon=True).start()
+
+    def _greet(self, connection: socket.socket, peer: str) -> None:
+        nonce = secrets.token_hex(16)
+        try:
+            connection.settimeout(_HANDSHAKE_S)
+            join.send_line(connection, {"nonce": nonce})
+            greeting = join.read_line(connection)
+            if not compare_digest(str(greeting.get("proof")), join.proof(self.token, "rank", nonce)):
+                raise ConnectionError("a wrong proof")
+            card = codec.convert(greeting["card"], Card) if "card" in greeting else None
+            rank = card.rank if card is not None else int(greeting["rank"])
+            connection.settimeout(None)
+            join.keep_alive(connection)
+            own = str(greeting["nonce"])
+            self.arrivals.put(_Arrival(connection=connection, peer=peer, nonce=own, card=card, rank=rank))
+        except (OSError, ValueError, KeyError, TypeError, RefusedInputError):
+            connection.close()
+
+    def send_orders(self, arrival: _Arrival, orders: dict[str, Any]) -> None:
+        with suppress(OSError):  # one that is gone is found when it does not come back
+            join.send_line(arrival.connection, {**orders, "proof": join.proof(self.token, "controller", arrival.nonce)})
+
+
+class _Muster:
+    """Waits for all ranks, and watches the launcher meanwhile: one that fails at once must not cost two minutes."""
+
+    def __init__(self, port: _Port, launcher: Supervised, engine: Engine, world: World, deadline_s: float) -> None:
+        self._port = port
+        self._launcher = launcher
+        self._engine = engine
+        self._world = world
+        self._deadline_s = deadline_s
+        self._said = b""
+
+    def all_cards(self) -> list[_Arrival]:
+        arrived: dict[int, _Arrival] = {}
+        try:
+            while len(arrived) < self._world.processes:
+                arrival = self._next(f"{len(arrived)} of {self._world.processes} ranks")
+                if arrival.card is None or arrival.rank in arrived:
+                    raise MissingError(f"{self._engine.name} started rank {arrival.rank} twice")
+                arrived[arrival.rank] = arrival
+                self._check(arrival.card)
+            self._check_nodes([arrival.card for arrival in arrived.values() if arrival.card is not None])
+        except MissingError as error:
+            for arrival in arrived.values():
+                self._port.send_orders(arrival, {"refused": str(error)})
+            raise
+        return [arrived[rank] for rank in sorted(arrived)]
+
+    def all_talks(self) -> list[_Arrival]:
+        arrived: dict[int, _Arrival] = {}
+        while len(arrived) < self._world.processes:
+            arrival = self._next(f"the workers of {len(arrived)} of {self._world.processes} ranks")
+            if arrival.card is None:
+                arrived[arrival.rank] = arrival
+        return [arrived[rank] for rank in sorted(arrived)]
+
+    def adopted(self, control: _Arrival, talk: _Arrival, job: Job) -> Supervised:
+        executable = job.environment.command[0]
+        try:
+            return Supervised.adopt(control.connection, talk.connection, executable, deadline_s=self._deadline_s)
+        except OSError as error:
+            raise MissingError(f"rank {control.rank}: cannot start {executable}: {error.strerror}") from error
+        except (DeepstoneError, ProcessTimeout) as error:
+            raise self._failed(f"rank {control.rank}: its worker did not start: {error}") from error
+
+    def _next(self, so_far: str) -> _Arrival:
+        while True:
+            try:
+                return self._port.arrivals.get(timeout=_LOOK_S)
+            except Empty:
+                pass
+            if not self._launcher_runs():
+                raise self._failed(f"{self._engine.name} ended when {so_far} were there")
+            if time.monotonic() >= self._deadline_s:
+                raise self._failed(f"{so_far} were there in the time that {self._engine.name} had to start them")
+
+    def _launcher_runs(self) -> bool:
+        try:
+            is_open = self._launcher.read(time.monotonic())
+        except ProcessTimeout:
+            return True
+        self._said += self._launcher.stream.take_all()
+        return is_open
+
+    def _failed(self, reason: str) -> JobFailed:
+        with suppress(ProcessTimeout):
+            while self._launcher.read(time.monotonic() + _LOOK_S):
+                self._said += self._launcher.stream.take_all()
+        self._said += self._launcher.stream.take_all()
+        said = make_harmless(self._said.decode("utf-8", "replace")).strip()[-_TAIL:]
+        last = next((line for line in reversed(said.splitlines()) if line.strip()), "")
+        return JobFailed("crashed", f"{reason}{last and ': '}{last[:300]}", stage="muster", stderr_tail=said)
+
+    def _check(self, card: Card) -> None:
+        if card.world != self._world.processes or card.rank >= card.world:
+            raise MissingError(
+                f"{self._engine.name} {self._engine.version} made rank {card.rank} of a world of size {card.world}; "
+                f"asked for {self._world.processes}"
+            )
+        if card.sha != join.source_sha():
+            raise MissingError(
+                f"rank {card.rank} on {card.host} has other files of Deepstone than this machine; install the same "
+                "version there"
+            )
+
+    def _check_nodes(self, cards: Sequence[Card]) -> None:
+        found = {card.place for card in cards}
+        if len(found) != self._world.nodes:
+            names = ", ".join(sorted({card.node for card in cards}))
+            raise MissingError(
+                f"{self._engine.name} put the processes on {len(found)} nodes ({names}), and {self._world.nodes} were "
+                "asked for"
+            )
+
+
+def _own_addresses(interface: str) -> list[str]:
+    """This host's IPv4 addresses as others may reach them; loopback last, for ranks that share this machine."""
+    found = {
+        name: [each.address for each in addresses if each.family == socket.AF_INET]
+        for name, addresses in psutil.net_if_addrs().items()
+    }
+    if interface != AUTO:
+        if not found.get(interface):
+            raise MissingError(f"interface={interface}: this host has no such interface with an IPv4 address")
+        return found[interface]
+    others = [address for several in found.values() for address in several if not address.startswith("127.")]
+    return [*others, _LOOPBACK]
