@@ -5,6 +5,7 @@ One worker serves the tests that train, one job after the other.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import sys
 from collections.abc import Callable, Iterator
@@ -51,7 +52,14 @@ class Net(nn.Module):
 """
 PLAIN = HEAD.replace("RETURNS", "self.head(x)") + "\ndef make():\n    return Net()\n"
 TUPLE = HEAD.replace("RETURNS", "self.head(x), x") + "\ndef make():\n    return Net()\n"
-FUNCTIONAL = PLAIN.replace("return self.head(x)", "return self.head(F.dropout(x, training=self.training))")
+DROPS = "F.dropout(x, training=self.training)"
+FUNCTIONAL = PLAIN.replace("return self.head(x)", f"return self.head({DROPS})")
+SCRIPTED = """
+@torch.jit.script
+def scripted(x):
+    x = x + 0 * F.scaled_dot_product_attention(x, x, x, dropout_p=0.5)
+    return F.dropout(x, training=True)
+"""
 
 Write = Callable[[str], Path]
 
@@ -229,9 +237,36 @@ class TestTrained:
         use(bench, write(PLAIN))
         assert bench.losses(**axes)
 
-    def test_dropout_called_as_a_function_is_not_passed_over(self, bench: Bench, write: Write) -> None:
+    @pytest.mark.parametrize(
+        "way",
+        [DROPS, "dropout(x, 0.5, self.training)", "F.feature_alpha_dropout(x[:, :, None])[:, :, 0]", "scripted(x)"],
+    )
+    def test_dropout_called_as_a_function_follows_the_axis(self, bench: Bench, write: Write, way: str) -> None:
+        use(bench, write(PLAIN))
+        without = bench.losses(seed=3)
+        use(bench, write("from torch.nn.functional import dropout\n" + FUNCTIONAL.replace(DROPS, way) + SCRIPTED))
+        assert bench.losses(seed=3) == without
+        assert bench.losses(seed=3, dropout="on") != without
+        assert bench.losses(seed=3) == without
+
+    def test_attention_called_as_a_function_follows_the_axis(self, bench: Bench, write: Write) -> None:
+        losses = {}
+        for rate in ("0.0", "0.5"):
+            call = f"F.scaled_dot_product_attention(x[None], x[None], x[None], dropout_p={rate})[0]"
+            use(bench, write(FUNCTIONAL.replace(DROPS, call)))
+            losses[rate] = bench.losses(seed=3)
+        assert losses["0.0"] == losses["0.5"]
+        assert bench.losses(seed=3, dropout="on") != losses["0.5"]
+
+    def test_layers_of_a_graph_drop_after_a_module_that_did_not(self, bench: Bench, write: Write) -> None:
         use(bench, write(FUNCTIONAL))
-        with pytest.raises(JobFailed, match="calls dropout as a function, which dropout=off does not reach") as caught:
+        bench.prepare()
+        bench._make_job = functools.partial(tiny_job, "torch", device="cpu")
+        assert bench.losses(dropout="on", seed=3) != bench.losses(dropout="off", seed=3)
+
+    def test_dropout_that_nothing_turns_off_is_not_passed_over(self, bench: Bench, write: Write) -> None:
+        use(bench, write(FUNCTIONAL.replace(DROPS, "torch.dropout(x, 0.5, self.training)")))
+        with pytest.raises(JobFailed, match="calls dropout in a way that dropout=off does not reach") as caught:
             bench.prepare()
         assert caught.value.outcome == "unsupported"
         assert bench.losses(dropout="on")

@@ -34,7 +34,8 @@ from deepstone.backends.torch.memory import memory_by_layer
 from deepstone.backends.torch.module_facts import ModuleFacts
 from deepstone.backends.torch.network import lowered
 from deepstone.backends.torch.onednn import primitives_by_layer
-from deepstone.backends.torch.own_module import OwnModule, RefusesDropout
+from deepstone.backends.torch.own_dropout import RefusesDropout, let_functions_drop
+from deepstone.backends.torch.own_module import OwnModule
 from deepstone.backends.torch.parallel import Replicas
 from deepstone.backends.torch.settings import Settings, apply
 from deepstone.backends.torch.trace import Tracer
@@ -116,6 +117,7 @@ class TorchBackend(Backend):
         self._settings = settings = apply(job.request, local_rank=0 if job.group is None else job.group.local_rank)
         torch.manual_seed(job.request["seed"])
         self._graph = Graph.from_worker_json(job.graph)
+        let_functions_drop(settings.dropout or not self._graph.opaque)
         self._network = lowered(self._graph, job.weights, settings)
         self._model = self._compiled()
         self._replicas = (

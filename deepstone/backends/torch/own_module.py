@@ -8,10 +8,9 @@ from typing import Any, Final, cast
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 
 from deepstone.backends.base import Unsupported
+from deepstone.backends.torch.own_dropout import turn_off_inner, turn_off_layers
 from deepstone.backends.torch.own_step import OwnStep, read_step
 from deepstone.errors import UsageError
 from deepstone.graph import ops
@@ -22,15 +21,6 @@ from deepstone.models.reading import read_file, sha256_of
 INPUT_SHAPE: Final = "INPUT_SHAPE"  # what a file may say of the images its module takes
 _USUAL_SHAPE: Final = (3, 224, 224)
 _TRIAL_BATCH: Final = 2  # batch norm in training needs more than one
-_DROPOUTS: Final = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
-_DROPOUT_FUNCTIONS: Final = (
-    F.dropout,
-    F.dropout1d,
-    F.dropout2d,
-    F.dropout3d,
-    F.alpha_dropout,
-    F.feature_alpha_dropout,
-)
 
 
 class OwnModule(nn.Module):
@@ -46,7 +36,7 @@ class OwnModule(nn.Module):
         self._dropout = dropout
         self._run: Callable[[nn.Module, Any], Tensor] = _first_output if step is None else step.runner(inner)
         if not dropout:
-            _turn_off_inner_dropout(inner)
+            turn_off_inner(inner)
 
     def forward(self, given: Any) -> Tensor:
         return self._run(self.inner, given)
@@ -54,37 +44,13 @@ class OwnModule(nn.Module):
     def train(self, mode: bool = True) -> OwnModule:
         super().train(mode)
         if not self._dropout:
-            for module in self.inner.modules():
-                if isinstance(module, _DROPOUTS):
-                    module.eval()
+            turn_off_layers(self.inner)
         return self
 
 
 def _first_output(inner: nn.Module, images: Tensor) -> Tensor:
     output = inner(images)
     return output[0] if isinstance(output, (tuple, list)) else output
-
-
-def _turn_off_inner_dropout(module: nn.Module) -> None:
-    """Recurrent and attention layers drop inside one call of torch, by a rate of their own."""
-    for each in module.modules():
-        if isinstance(each, (nn.RNNBase, nn.MultiheadAttention)):
-            each.dropout = 0.0
-
-
-class RefusesDropout(TorchFunctionMode):
-    """While it is entered, dropout that is called as a function, where no axis can turn it off, is an error."""
-
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        options = kwargs or {}
-        drops = func in _DROPOUT_FUNCTIONS and options.get("training", True) and options.get("p", 0.5) > 0
-        if drops or options.get("dropout_p", 0.0) > 0:
-            raise Unsupported(
-                f"the module calls {func.__name__} as a function, which dropout=off does not reach; use dropout=on"
-            )
-        return func(*args, **options)
 
 
 def own_module(op: ops.Module | ops.ModuleLoss, *, dropout: bool) -> OwnModule:
