@@ -1,6 +1,6 @@
 """What asking costs: CPU time of commands that measure nothing, and what a run adds to the framework's own work.
 
-    python bench/startup.py
+    python bench/startup.py [--no-run]
 
 For `run`, the worker's own work (import, build, steps) is repeated by a bare script; what the controller, the keeper
 and the protocol add on top is CPU time of the whole tree less that. While a worker measures, the controller's own CPU
@@ -9,6 +9,7 @@ use is read from /proc.
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import os
 import resource
@@ -23,19 +24,23 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 DEEPSTONE = [sys.executable, "-m", "deepstone"]
-REPEATS = 7
+REPEATS = 15
+RUNS = 7
 
 
 def main() -> None:
     result: dict[str, Any] = {
+        "typer": importlib.metadata.version("typer"),
         "cpu_s": {
             "python -c pass": cpu_s([sys.executable, "-c", "pass"]),
             "deepstone --help": cpu_s([*DEEPSTONE, "--help"]),
             "deepstone models": cpu_s([*DEEPSTONE, "models"]),
             "deepstone axes": cpu_s([*DEEPSTONE, "axes"]),
+            "deepstone run --help": cpu_s([*DEEPSTONE, "run", "--help"]),
         },
-        "run": run_overhead(),
     }
+    if "--no-run" not in sys.argv:
+        result["run"] = run_overhead()
     print(json.dumps(result, indent=1))
 
 
@@ -55,7 +60,7 @@ def _children_cpu_s(command: list[str]) -> float:
 def run_overhead() -> dict[str, Any]:
     """CPU time of everything but the worker in ordinary runs; and in a long one, which its budget ends, the
     controller's share of a core while the worker measures."""
-    ordinary = [_watched("run", "cifarnet", "batch=32") for _ in range(REPEATS)]
+    ordinary = [_watched("run", "cifarnet", "batch=32") for _ in range(RUNS)]
     added = [watch.controller_s + watch.keeper_s for watch in ordinary]
     long = _watched("run", "cifarnet", "batch=32", "--budget", "20", "--target", "0.01")
     return {

@@ -1,4 +1,4 @@
-"""Gathers the commands, and turns what a user can cause into one line and an exit code."""
+"""Lists the commands, and turns what a user can cause into one line and an exit code."""
 
 from __future__ import annotations
 
@@ -7,39 +7,90 @@ import os
 import resource
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import import_module
 from typing import Annotated, Any, cast
 
 import typer
 
 import deepstone
-from deepstone.cli import (
-    axes,
-    caffe,
-    compare,
-    completion,
-    conv,
-    doctor,
-    draw,
-    env,
-    layers,
-    memory,
-    models,
-    papers,
-    report,
-    results,
-    run,
-    scale,
-    study,
-    verify,
-)
-from deepstone.cli.help import Commands
+from deepstone.cli import completion
+from deepstone.cli.help import Commands, HelpfulGroup
 from deepstone.cli.options import examples
 from deepstone.cli.output import note, write
 from deepstone.cli.stopped import Stopped, on_signal, raise_stopped, raise_swallowed
 from deepstone.errors import DeepstoneError, UsageError, out_of_descriptors
 
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Entry:
+    """A command. Its module `deepstone.cli.NAME` has either a function of that name with EXAMPLES, or a group `app`."""
+
+    name: str
+    short_help: str
+    command_class: str | None = None
+
+    def load(self) -> Any:
+        """Import the module and return the command as typer builds it."""
+        module = import_module(f"deepstone.cli.{self.name}")
+        group: Commands | None = getattr(module, "app", None)
+        if group is not None:
+            group.callback(invoke_without_command=True, short_help=self.short_help)(common_to_group)
+            return typer.main.get_command(group)
+        single = Commands()
+        command_class = None if self.command_class is None else getattr(module, self.command_class)
+        add = single.command(self.name, short_help=self.short_help, epilog=module.EXAMPLES, cls=command_class)
+        add(getattr(module, self.name))
+        return typer.main.get_command(single)
+
+
+_ENTRIES = (
+    _Entry(name="doctor", short_help="What this machine has and what runs on it."),
+    _Entry(name="models", short_help="The model zoo, or one model layer by layer."),
+    _Entry(name="axes", short_help="Everything in which two runs can differ."),
+    _Entry(name="run", short_help="Measure a model."),
+    _Entry(name="compare", short_help="Setups against each other, with a verdict.", command_class="SidesCommand"),
+    _Entry(name="scale", short_help="How much faster several processes train."),
+    _Entry(name="layers", short_help="Where the time goes, layer by layer."),
+    _Entry(name="memory", short_help="What a step takes of memory, layer by layer."),
+    _Entry(name="conv", short_help="Every algorithm on every convolution."),
+    _Entry(name="verify", short_help="Prove that frameworks compute the same thing."),
+    _Entry(name="study", short_help="Many jobs, planned, measured and resumed."),
+    _Entry(name="papers", short_help="The source studies' claims, with verdicts."),
+    _Entry(name="draw", short_help="A saved result as SVG, PNG or HTML."),
+    _Entry(name="report", short_help="What was measured, as one page."),
+    _Entry(name="caffe", short_help="What `caffe time` prints, on any framework."),
+    _Entry(name="env", short_help="Framework environments: list, add, remove, doctor."),
+    _Entry(name="results", short_help="What was measured: list, show, export, import, delete."),
+)
+
+
+class _AllCommands(HelpfulGroup):
+    """Imports a command when it is called; help and the proposals for a misspelt name import none."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._entries = {entry.name: entry for entry in _ENTRIES}
+        self._loaded: dict[str, Any] = {}
+        self.commands = cast(Any, dict.fromkeys(self._entries))  # typer reads only the names
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(self._entries)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        if cmd_name in self._entries and cmd_name not in self._loaded:
+            self._loaded[cmd_name] = self._entries[cmd_name].load()
+        return self._loaded.get(cmd_name)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(entry.name, entry.short_help) for entry in _ENTRIES])
+
+
 app = Commands(
     name="deepstone",
+    cls=_AllCommands,
+    add_completion=True,
     help="How fast a deep network trains here, where the time goes, and the proof.",
     epilog=examples("deepstone doctor", "deepstone models", "deepstone run alexnet-owt batch=16"),
     pretty_exceptions_enable=False,
@@ -69,9 +120,6 @@ def common(
     _want_command(ctx)
 
 
-@caffe.app.callback(invoke_without_command=True)
-@env.app.callback(invoke_without_command=True)
-@results.app.callback(invoke_without_command=True)
 def common_to_group(ctx: typer.Context) -> None:
     _want_command(ctx)
 
@@ -80,30 +128,6 @@ def _want_command(ctx: typer.Context) -> None:
     if ctx.invoked_subcommand is None:
         sys.stderr.write(f"{ctx.get_help()}\n")
         raise typer.Exit(UsageError.exit_code)
-
-
-app.command("doctor", short_help="What this machine has and what runs on it.", epilog=doctor.EXAMPLES)(doctor.doctor)
-app.command("models", short_help="The model zoo, or one model layer by layer.", epilog=models.EXAMPLES)(models.models)
-app.command("axes", short_help="Everything in which two runs can differ.", epilog=axes.EXAMPLES)(axes.axes)
-app.command("run", short_help="Measure a model.", epilog=run.EXAMPLES)(run.run)
-app.command(
-    "compare",
-    short_help="Setups against each other, with a verdict.",
-    epilog=compare.EXAMPLES,
-    cls=compare.SidesCommand,
-)(compare.compare)
-app.command("scale", short_help="How much faster several processes train.", epilog=scale.EXAMPLES)(scale.scale)
-app.command("layers", short_help="Where the time goes, layer by layer.", epilog=layers.EXAMPLES)(layers.layers)
-app.command("memory", short_help="What a step takes of memory, layer by layer.", epilog=memory.EXAMPLES)(memory.memory)
-app.command("conv", short_help="Every algorithm on every convolution.", epilog=conv.EXAMPLES)(conv.conv)
-app.command("verify", short_help="Prove that frameworks compute the same thing.", epilog=verify.EXAMPLES)(verify.verify)
-app.add_typer(caffe.app, name="caffe", short_help="What `caffe time` prints, on any framework.")
-app.command("study", short_help="Many jobs, planned, measured and resumed.", epilog=study.EXAMPLES)(study.study)
-app.command("papers", short_help="The source studies' claims, with verdicts.", epilog=papers.EXAMPLES)(papers.papers)
-app.command("draw", short_help="A saved result as SVG, PNG or HTML.", epilog=draw.EXAMPLES)(draw.draw)
-app.command("report", short_help="What was measured, as one page.", epilog=report.EXAMPLES)(report.report)
-app.add_typer(env.app, name="env", short_help="Framework environments: list, add, remove, doctor.")
-app.add_typer(results.app, name="results", short_help="What was measured: list, show, export, import, delete.")
 
 
 def run_command_line() -> int:

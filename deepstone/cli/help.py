@@ -9,10 +9,16 @@ from typing import Any, TypeVar
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from deepstone.cli.values import skip_needless_conversions
+
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 
 class HelpfulCommand(TyperCommand):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        skip_needless_conversions(self.get_params(ctx))
+        return super().parse_args(ctx, args)
+
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return _usage(self, ctx)
 
@@ -21,6 +27,10 @@ class HelpfulCommand(TyperCommand):
 
 
 class HelpfulGroup(TyperGroup):
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        skip_needless_conversions(self.get_params(ctx))
+        return super().parse_args(ctx, args)
+
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         return [*_usage(self, ctx), self.subcommand_metavar]
 
@@ -32,9 +42,9 @@ class HelpfulGroup(TyperGroup):
 class Commands(typer.Typer):
     """A group of commands whose help is printed here."""
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, *, cls: type[TyperGroup] = HelpfulGroup, add_completion: bool = False, **options: Any) -> None:
         # Plain help keeps the lines of examples, and needs no import of rich.
-        super().__init__(cls=HelpfulGroup, rich_markup_mode=None, **options)
+        super().__init__(cls=cls, rich_markup_mode=None, add_completion=add_completion, **options)
 
     def command(
         self, name: str | None = None, *, cls: type[TyperCommand] | None = None, **options: Any

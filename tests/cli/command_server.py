@@ -79,7 +79,8 @@ class Server:
 
 
 def _import_everything() -> None:
-    """All modules that others name, but for frameworks and what runs in a worker; a script is named by none."""
+    """All modules that others name, and the commands, but for frameworks and what runs in a worker; a script is named
+    by none."""
     import deepstone
 
     root = Path(deepstone.__file__).parent
@@ -87,6 +88,7 @@ def _import_everything() -> None:
     named = {
         name for source in sources for name in re.findall(r"^ *from (deepstone[.\w]+) import ", source, re.MULTILINE)
     }
+    named |= {f"deepstone.cli.{path.stem}" for path in (root / "cli").glob("[a-z]*.py")}
     controller_side = [name for name in sorted(named) if name.split(".")[1] not in WORKER_SIDE]
     for name in (*controller_side, *LIBRARIES):
         importlib.import_module(name)

@@ -80,7 +80,8 @@ def test_without_the_onnx_package(cli: Cli, tmp_path: Path) -> None:
 
 def test_the_list_of_models_needs_no_package(reader: Cli) -> None:
     code = (
-        "import sys, deepstone.cli.commands; print([m for m in sys.modules if m.split('.')[0] in ('onnx', 'google')])"
+        "import sys, deepstone.cli.commands, deepstone.cli.models\n"
+        "print([m for m in sys.modules if m.split('.')[0] in ('onnx', 'google')])"
     )
     done = Cli(store=reader.store, cache=reader.cache, home=reader.home, start=(sys.executable, "-c", code))()
     assert done.assert_ok().out == "[]\n"

@@ -34,6 +34,7 @@ COMMANDS = (
     ("results",),
     *(("results", name) for name in ("list", "show", "export", "import", "delete", "rebuild", "gate", "compare")),
 )
+TOP_LEVEL = {command[0] for command in COMMANDS if command}
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -48,7 +49,7 @@ def test_version(reader: Cli) -> None:
     assert reader("--version").assert_ok().out == f"deepstone {deepstone.__version__}\n"
 
 
-_HEAVY = frozenset({"torch", "numpy", "rich", "psutil"})
+_HEAVY = frozenset({"torch", "numpy", "rich", "psutil", "pydantic"})
 
 
 @pytest.mark.parametrize(
@@ -79,6 +80,8 @@ def test_asking_imports_nothing_heavy(reader: Cli, words: list[str], heavy: set[
     assert "typer" in imported
     assert heavy & set(imported) <= _imported_by_typer()
     assert "click" not in imported or "click" in _imported_by_typer()
+    commands = {name for name in TOP_LEVEL if f"deepstone.cli.{name}" in imported}
+    assert commands <= {words[0], "draw"}  # `run` also draws
 
 
 def test_help_has_no_escapes(reader: Cli) -> None:
