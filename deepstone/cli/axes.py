@@ -1,4 +1,4 @@
-"""`deepstone axes`: every axis, its values, its default, and who honours it."""
+"""`deepstone axes`: every axis, its values, its default, and the backends that honour it."""
 
 from __future__ import annotations
 

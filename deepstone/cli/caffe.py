@@ -1,4 +1,4 @@
-"""`deepstone caffe time`: what `caffe time` prints for a prototxt, measured on any framework."""
+"""`deepstone caffe time`: the output of `caffe time` for a prototxt, measured on any framework."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ ENGINES = {"CAFFE": "native", "MKL2017": "onednn", "MKLDNN": "onednn"}
 
 
 class CaffeCommand(HelpfulCommand):
-    """Takes options as Caffe does, with one dash or two, so that a slip is told by its whole name."""
+    """Accepts options as Caffe does, with one dash or two, so that an error names the whole option."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         return super().parse_args(ctx, [f"-{word}" if re.match("-[a-z]{2}", word) else word for word in args])
@@ -111,21 +111,21 @@ def time(
     which = _phase(phase)
     given = _given(axes or [], engine=engine, gpu=gpu)
     loaded, batch = load_prototxt(model, which, image=image_size(image))
-    # Only now what is slow to import: a word that is wrong is told at once.
+    # Imported only now, because it is slow: wrong words are reported at once.
     from deepstone.runner.conversation import JobFailed
     from deepstone.runner.job import Machine
     from deepstone.runner.new_job import make_job
 
-    asked = {"batch": _fitting(batch), **given, "phase": "gradient" if which == "TRAIN" else "forward"}
-    words = [f"{name}={value}" for name, value in asked.items() if name != "phase"]
+    requested = {"batch": _fitting(batch), **given, "phase": "gradient" if which == "TRAIN" else "forward"}
+    words = [f"{name}={value}" for name, value in requested.items() if name != "phase"]
     options = [*(["-phase", which] if which != "TRAIN" else []), *image_words(image)]
     options += changed(("--timeout", timeout, 1800.0))
     command = ("deepstone", "caffe", "time", "-model", model, "-iterations", str(iterations), *words, *options)
-    refuse_several_processes([complete(asked)], "caffe time")
-    job = make_job(loaded, complete(asked), Machine.here(), command)
-    kept = FindingStore.open(store)
+    refuse_several_processes([complete(requested)], "caffe time")
+    job = make_job(loaded, complete(requested), Machine.here(), command)
+    finding_store = FindingStore.open(store)
     try:
-        finding, numbers = _timed(job, iterations, timeout, quiet_machine(begin, wait_until_quiet), kept)
+        finding, numbers = _timed(job, iterations, timeout, quiet_machine(begin, wait_until_quiet), finding_store)
     except JobFailed as failed:
         if json:
             failure = {"reason": failed.reason, "stderr_tail": failed.stderr_tail}
@@ -139,7 +139,7 @@ def time(
         write("".join(f"{line}\n" for line in caffe_lines(finding, numbers)))
         for doubt in _table(finding).doubts:
             note(f"doubt: {doubt.code}: {doubt.detail}")
-    kept.leave_if_failed()
+    finding_store.leave_if_failed()
 
 
 def _phase(text: str) -> Phase:
@@ -152,7 +152,7 @@ def _phase(text: str) -> Phase:
 
 
 def _given(axes: list[str], *, engine: str | None, gpu: str | None) -> dict[str, Value]:
-    """What was asked for in Caffe's words and in ours, as one."""
+    """Merge the settings in Caffe's words with those in ours."""
     from deepstone.setups.request import parse_words
 
     choices = parse_words(axes)
@@ -189,7 +189,7 @@ def _fitting(batch: int) -> Value:
 def _timed(
     job: Job, iterations: int, timeout_s: float, quiet: QuietMachine, store: FindingStore
 ) -> tuple[Finding, CaffeTime]:
-    """Measured and stored. Raises JobFailed when the job does not run."""
+    """Measure and store the layers. Raises JobFailed if the job does not run."""
     from deepstone.runner.assemble import now
     from deepstone.runner.job import title
     from deepstone.runner.layers.caffe_time import caffe_summary, time_iterations
@@ -207,7 +207,7 @@ def _timed(
 
 
 def caffe_lines(finding: Finding, numbers: CaffeTime) -> Iterator[str]:
-    """Milliseconds with six digits, as C++ prints them."""
+    """Return the lines of `caffe time`: milliseconds with six digits, as C++ prints them."""
     yield "*** Benchmark begins ***"
     yield f"Testing for {numbers.iterations} iterations."
     for number, taken_s in enumerate(numbers.iteration_s, 1):

@@ -24,7 +24,8 @@ from deepstone.errors import DeepstoneError, UsageError, out_of_descriptors
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Entry:
-    """A command. Its module `deepstone.cli.NAME` has either a function of that name with EXAMPLES, or a group `app`."""
+    """One command. Its module `deepstone.cli.NAME` has either a function of that name and EXAMPLES, or a group
+    `app`."""
 
     name: str
     short_help: str
@@ -66,7 +67,7 @@ _ENTRIES = (
 
 
 class _AllCommands(HelpfulGroup):
-    """Imports a command when it is called; help and the proposals for a misspelt name import none."""
+    """Imports a command when it is called. Help, and the suggestions for a misspelt name, import none."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -97,14 +98,14 @@ app = Commands(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-_LONGEST_PATH = 4096  # that a file system takes; a message may have to name one
+_LONGEST_PATH = 4096  # of a file system; a message may have to name one
 
-# What typer raises for a command line that it cannot read; its own name for it moved between versions of typer.
+# typer raises it for a command line that it cannot read. Versions of typer name it differently.
 CommandLineError = cast(type[typer.BadParameter], typer.BadParameter.__base__)
 
 
-def _version(asked: bool) -> None:
-    if asked:
+def _version(requested: bool) -> None:
+    if requested:
         write(f"deepstone {deepstone.__version__}\n")
         raise typer.Exit()
 
@@ -131,7 +132,8 @@ def _want_command(ctx: typer.Context) -> None:
 
 
 def run_command_line() -> int:
-    """Runs it, says how it went, and returns the exit code. From here on a signal is raised as Stopped."""
+    """Run the command line, print its error if it fails, and return the exit code. From here on a signal raises
+    Stopped."""
     try:
         on_signal(raise_stopped)
         code = _invoke(typer.main.get_command(app))
@@ -147,23 +149,23 @@ def run_command_line() -> int:
         note(f"deepstone: {stopped.what}; {stopped.kept}")
         return stopped.exit_code
     except BrokenPipeError:
-        # Whoever read our output has gone; nothing is wrong with us. What is left in the buffer goes nowhere.
+        # The reader of our output is gone, which is no error of ours. The rest of the buffer is discarded.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except (OSError, ImportError) as error:
         if not out_of_descriptors(error):
             raise
-        note(f"deepstone: {_descriptors_told()}")
+        note(f"deepstone: {_descriptor_advice()}")
         return UsageError.exit_code
 
 
-def _descriptors_told() -> str:
+def _descriptor_advice() -> str:
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return f"too many open files: a process may have {most} here; allow more, as with `ulimit -n 1024`"
 
 
 def _invoke(command: Any) -> int:
-    """Without typer's own main(), which would print errors in a form of its own."""
+    """Run the command without typer's own main(), which prints errors in another form."""
     if completion.VARIABLE in os.environ:
         completion.answer_shell(lambda: command.main(prog_name="deepstone", complete_var=completion.VARIABLE))
     try:
@@ -179,13 +181,13 @@ def _explained(error: typer.BadParameter) -> str:
     for slip in (" (env var: 'None')", "Value error, "):  # of some versions of typer
         message = message.replace(slip, "")
     about = "deepstone" if error.ctx is None else error.ctx.command_path
-    mark = "" if message.endswith("?") else ";"
+    separator = "" if message.endswith("?") else ";"
     message = _with_value(message, getattr(getattr(error, "param", None), "opts", ()))
-    return f"{message[:1].lower()}{message[1:]}{mark} see `{about} --help`"
+    return f"{message[:1].lower()}{message[1:]}{separator} see `{about} --help`"
 
 
 def _with_value(message: str, options: Sequence[str]) -> str:
-    """Some versions of typer say which option has a wrong value, and not the value."""
+    """Add the wrong value to a message that lacks it: some versions of typer name only the option."""
     words = [word for given in sys.argv[1:] for word in given.split("=", 1)]
     values = [value for option, value in itertools.pairwise(words) if option in options]
     if not values or values[-1] in message.split(": ", 1)[-1].replace("'", " ").split():
@@ -194,7 +196,7 @@ def _with_value(message: str, options: Sequence[str]) -> str:
 
 
 def _one_line(text: str) -> str:
-    """A word that is longer than any path can be is told by its beginning and its length."""
+    """Join the text in one line. A word longer than any path is cut, with its length."""
     words = (
         word if len(word) <= _LONGEST_PATH else f"{word[:80]}… ({len(word):,} characters)" for word in text.split()
     )

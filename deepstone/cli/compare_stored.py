@@ -1,4 +1,4 @@
-"""`deepstone results compare`: two runs or two setups of a store, which were measured apart, as the answer says."""
+"""`deepstone results compare`: two runs or two setups of a store, measured apart."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def compare_stored(
 
     a, b = _sides(open_store(store), list(words or []), ctx.meta.get(OTHER_SIDES, []))
     differ_in = differences(a.record, b.record).axes
-    found = contrast_sides(a, b, never_in={"phase"})  # which is another question, not another way to do the same
+    found = contrast_sides(a, b, never_in={"phase"})  # which changes the workload, not the way to run it
     if json:
         print_json(_as_json(a, b, differ_in, found))
     else:
@@ -72,7 +72,7 @@ def _sides(store: Store, words: list[str], others: Sequence[list[str]]) -> tuple
 
 
 def _case(records: Sequence[Record], side: str) -> Case:
-    """The one case that the records of a side make up."""
+    """Return the case that the records of a side form."""
     from deepstone.analysis.cases import cases
     from deepstone.analysis.gate import title_of
 

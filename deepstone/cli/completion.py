@@ -1,4 +1,4 @@
-"""What the shell offers when one presses Tab: models, axes, the values of an axis, and environments."""
+"""Tab completion: models, axes, the values of an axis, runs and environments."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from typing import Any, Final
 from deepstone.errors import DeepstoneError, UsageError
 from deepstone.setups.axes import AXES, Axis
 
-VARIABLE: Final = "_DEEPSTONE_COMPLETE"  # the shell asks for completions by setting it
+VARIABLE: Final = "_DEEPSTONE_COMPLETE"  # the shell sets it to request completions
 
-_MOST_RUNS: Final = 100  # that a shell offers
-_BREAKS: Final = ("=", ":")  # where bash, unlike other shells, breaks a word in two
+_MOST_RUNS: Final = 100  # in the list that a shell shows
+_BREAKS: Final = ("=", ":")  # at which bash, unlike other shells, splits a word
 
 
 def complete_model(incomplete: str) -> list[str]:
@@ -32,12 +32,12 @@ def complete_axis(incomplete: str) -> list[str]:
         return _values(AXES[name], typed) if name in AXES else []
     found = [axis for axis in AXES.values() if axis.name.startswith(name)]
     words = [f"{axis.name}=" for axis in found]
-    # A shell ends a word with a space once it is the only one left, so the values go with the last axis.
+    # A shell adds a space after the only candidate, so the last axis comes with its values.
     return words + _values(found[0], "") if len(found) == 1 else words
 
 
 def complete_run(ctx: Any, incomplete: str) -> list[str]:
-    """Ids of the store that the command line names, newest first."""
+    """Return ids of runs in the store that the command line names, newest first."""
     from deepstone.store.layout import default_folder
 
     named: Path | str | None = ctx.params.get("store")
@@ -49,7 +49,7 @@ def complete_run(ctx: Any, incomplete: str) -> list[str]:
 def _changed_at(path: Path) -> float:
     try:
         return path.stat().st_mtime
-    except OSError:  # deleted since
+    except OSError:  # deleted meanwhile
         return 0.0
 
 
@@ -64,12 +64,12 @@ def complete_addable(incomplete: str) -> list[str]:
 
     try:
         names = addable(all_recipes())
-    except DeepstoneError:  # a recipe that cannot be read is told by the command itself
+    except DeepstoneError:  # the command itself reports a recipe that cannot be read
         return []
     return [name for name in names if name.startswith(incomplete)]
 
 
-def complete_made(incomplete: str) -> list[str]:
+def complete_environment(incomplete: str) -> list[str]:
     from deepstone.environments.manifest import survey
     from deepstone.environments.places import environments_root
 
@@ -87,7 +87,7 @@ def _values(axis: Axis, typed: str) -> list[str]:
 
 
 def _is_value(axis: Axis, word: str) -> bool:
-    """Some of what an axis lists only shows what values look like."""
+    """Whether the word is a valid value: some words of an axis are only examples of the form."""
     try:
         axis.parse(word)
     except UsageError:
@@ -96,7 +96,7 @@ def _is_value(axis: Axis, word: str) -> bool:
 
 
 def answer_shell(answer: Callable[[], object]) -> None:
-    """Have typer answer the shell. What bash broke apart (`layout=n` is three words to it) is joined for that."""
+    """Have typer answer the shell, after joining words that bash splits: `layout=n` is three words to it."""
     if os.environ[VARIABLE] != "complete_bash":
         answer()
         return
@@ -112,17 +112,17 @@ def answer_shell(answer: Callable[[], object]) -> None:
 
 
 def _joined(words: list[str]) -> tuple[list[str], str]:
-    """The words as they were typed, and how much of the last one bash keeps: what it completes begins after a break."""
+    """Return the words as the user typed them, and the part of the last one before bash's last break."""
     joined: list[str] = []
-    goes_on = False
-    kept = ""
+    continues = False
+    prefix = ""
     for word in words:
         is_break = word in _BREAKS
-        if joined and (is_break or goes_on):
-            kept = joined[-1] + (word if is_break else "")
+        if joined and (is_break or continues):
+            prefix = joined[-1] + (word if is_break else "")
             joined[-1] += word
         else:
             joined.append(word)
-            kept = ""
-        goes_on = is_break
-    return joined, kept
+            prefix = ""
+        continues = is_break
+    return joined, prefix

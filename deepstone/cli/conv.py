@@ -1,4 +1,5 @@
-"""`deepstone conv`: the convolution lab. Every algorithm on every convolution: time, workspace, operations, error."""
+"""`deepstone conv`, the convolution lab: every algorithm on every convolution, with time, workspace, operations and
+error."""
 
 from __future__ import annotations
 
@@ -108,7 +109,7 @@ def conv(
     by_hand = {"kernel": kernel, "stride": stride, "pad": pad, "dilation": dilation, "groups": groups}
     loaded, named = _loaded(model, shape, filters, by_hand, image, timeout)
     check_figure(output)
-    # Only now what is slow to import: a word that is wrong is told at once.
+    # Imported only now, because it is slow: wrong words are reported at once.
     from deepstone.runner.convolutions.lab import LabEffort
 
     _refuse_without_convolutions(loaded)
@@ -117,10 +118,10 @@ def conv(
     refuse_several_processes(requests, "conv")
     jobs = plan(loaded, requests, ("deepstone", "conv", *named), other)
     found: dict[int, Finding] = {}
-    kept = FindingStore.open(store)
+    finding_store = FindingStore.open(store)
     try:
         quiet = quiet_machine(begin, wait_until_quiet)
-        _try_all(jobs, LabEffort(budget_s=budget, timeout_s=timeout), found, quiet, kept)
+        _try_all(jobs, LabEffort(budget_s=budget, timeout_s=timeout), found, quiet, finding_store)
     except (BusyMachineError, Stopped) as ended:
         if isinstance(ended, Stopped):
             ended.kept = "what was found until then is printed" if found else "nothing was found until then"
@@ -131,7 +132,7 @@ def conv(
         from deepstone.runner.convolutions.report import joined_reports
 
         draw_figure(joined_reports(found), output)
-    kept.leave_if_failed()
+    finding_store.leave_if_failed()
     if len(found) < len(jobs) or any(_lab(finding).failures for finding in found.values()):
         raise typer.Exit(1)
 
@@ -147,7 +148,7 @@ def _model_and_axes(words: list[str], *, by_hand: bool) -> tuple[str | None, lis
 
 
 def _refuse(choices: Choices) -> None:
-    """What would be dropped in silence."""
+    """Refuse options that would otherwise be ignored."""
     from deepstone.setups.rules import lab_refusal
 
     for name, values in choices.items():
@@ -166,7 +167,7 @@ def _loaded(
     image: str | None,
     timeout_s: float,
 ) -> tuple[LoadedModel, list[str]]:
-    """The model, and the words that name it on a command line."""
+    """Return the model, and the words that name it on a command line."""
     if shape is None:
         changed_by_hand = [f"--{name}" for name, value in given.items() if value != _DEFAULTS[name]]
         if filters is not None or changed_by_hand:
@@ -210,7 +211,7 @@ def _refuse_without_convolutions(loaded: LoadedModel) -> None:
 def _try_all(
     jobs: list[Job], effort: LabEffort, found: dict[int, Finding], quiet: QuietMachine, store: FindingStore
 ) -> None:
-    """A finding for each batch, also of one that is cut short. One that fails spares the others."""
+    """Measure and store a finding for each batch, also if it is cut short. If one fails, the others still run."""
     with progress_bar(len(jobs)) as bar:
         for job in jobs:
             bar.begin(f"{job.model.name} batch={job.batch}")
@@ -225,7 +226,7 @@ def _try_all(
 
 
 class BatchFailed(DeepstoneError):
-    """Nothing could be tried with this batch."""
+    """No algorithm could be tried with this batch."""
 
 
 def _try(job: Job, effort: LabEffort, bar: Bar, found: dict[int, Finding], store: FindingStore) -> None:
@@ -239,7 +240,7 @@ def _try(job: Job, effort: LabEffort, bar: Bar, found: dict[int, Finding], store
     lab, started_at = new_lab(), now()
     try:
         tried = lab_finding(job, effort, lab, bar.tell)
-    finally:  # cut short, it still has something to tell
+    finally:  # a lab that is cut short still has results
         if not lab.is_empty:
             found[job.batch] = lab_report(job, lab)
     if not lab.is_empty:
@@ -280,10 +281,10 @@ def _lab(finding: Finding) -> ConvolutionLab:
 def _show(finding: Finding, lab: ConvolutionLab) -> None:
     framework = (
         ""
-        if (told := finding.environment) is None
-        else f"{told.framework_text('name')} {told.framework_text('version')}"
+        if (environment := finding.environment) is None
+        else f"{environment.framework_text('name')} {environment.framework_text('version')}"
     )
-    facts = [str(finding.model), f"batch {lab.batch}", *map(_told, (lab.precision, lab.layout, lab.device)), framework]
+    facts = [str(finding.model), f"batch {lab.batch}", *map(_text, (lab.precision, lab.layout, lab.device)), framework]
     print_lines(["  ".join(facts).rstrip(), ""])
     for layer in lab.layers:
         print_lines([_title(layer)])
@@ -314,7 +315,7 @@ def _show_layer(layer: ConvolutionRow) -> None:
     rows: list[tuple[str, ...]] = []
     for algorithm in dict.fromkeys(tried.algorithm for tried in layer.results):
         tried = {each.direction: each for each in layer.results if each.algorithm == algorithm}
-        if all(_says_nothing(each) for each in tried.values()):
+        if all(_is_empty(each) for each in tried.values()):
             continue
         times = [_time(tried.get(name), layer.best[name]) for name in passes]
         rows.append((algorithm, *times, *_costs(list(tried.values()))))
@@ -329,22 +330,22 @@ def _show_layer(layer: ConvolutionRow) -> None:
     print_table(columns, rows)
 
 
-def _says_nothing(tried: Tried) -> bool:
-    """Neither timed nor, for a reference, computed."""
+def _is_empty(tried: Tried) -> bool:
+    """Whether it was neither timed nor, for a reference, computed."""
     return isinstance(tried.time_s, Absent) and isinstance(tried.relative_error, Absent)
 
 
 def _time(tried: Tried | None, best: str | Absent) -> str:
     if tried is None or isinstance(tried.time_s, Absent):
         return ""
-    marks = (_BEST if tried.algorithm == best else "") + (_PICKED if tried.picked else "")
+    flags = (_BEST if tried.algorithm == best else "") + (_PICKED if tried.picked else "")
     time = seconds(tried.time_s.median)
-    return f"{time} {marks:<2}".rstrip() if marks else time
+    return f"{time} {flags:<2}".rstrip() if flags else time
 
 
 def _costs(tried: Sequence[Tried]) -> tuple[str, str, str, str]:
-    """Of the passes that are there: operations of the first, the largest workspace, the largest error."""
-    shown = [each for each in tried if not _says_nothing(each)]
+    """Return the operations of the first pass, the largest workspace and the largest error."""
+    shown = [each for each in tried if not _is_empty(each)]
     workspaces = [each.workspace_bytes for each in shown if not isinstance(each.workspace_bytes, Absent)]
     errors = [each.relative_error for each in shown if not isinstance(each.relative_error, Absent)]
     flops = [each.flops for each in shown if not isinstance(each.flops, Absent)]
@@ -358,10 +359,10 @@ def _costs(tried: Sequence[Tried]) -> tuple[str, str, str, str]:
 
 
 def _refusals(layer: ConvolutionRow) -> Iterator[str]:
-    """Algorithms that cannot do this convolution, by the reason."""
+    """Return the algorithms that cannot compute this convolution, by reason."""
     reasons: dict[str, dict[str, list[str]]] = {}
     for tried in layer.results:
-        if isinstance(tried.time_s, Absent) and _says_nothing(tried):
+        if isinstance(tried.time_s, Absent) and _is_empty(tried):
             by_algorithm = reasons.setdefault(tried.time_s.reason, {})
             by_algorithm.setdefault(tried.algorithm, []).append(tried.direction)
     passes = len(layer.best)
@@ -390,7 +391,9 @@ def _saving(mix: Mix) -> str:
     if not _number(mix.saved_s):
         return "; no other algorithm is shown to be faster"
     best = f"{_median(mix.best_s, seconds)} with the best of each"
-    return f", {best}; that would save {_known(mix.saved_s, seconds)}, {_known(mix.saved_share, percent)}"
+    return (
+        f", {best}; that would save {_with_interval(mix.saved_s, seconds)}, {_with_interval(mix.saved_share, percent)}"
+    )
 
 
 def _changes(layers: Sequence[ConvolutionRow]) -> Iterator[str]:
@@ -436,8 +439,8 @@ def _median(found: Quantity | float | Absent, shown: Callable[[float], str]) -> 
     return "not known" if isinstance(found, Absent) else shown(_number(found))
 
 
-def _known(found: Quantity | float | Absent, shown: Callable[[float], str]) -> str:
-    """With its interval, where it has one."""
+def _with_interval(found: Quantity | float | Absent, shown: Callable[[float], str]) -> str:
+    """Format a value, with its interval if it has one."""
     interval = "" if isinstance(found, int | float | Absent) else f" ({found.span_in_words(shown)})"
     return f"{_median(found, shown)}{interval}"
 
@@ -458,12 +461,12 @@ def _listed(names: Sequence[str]) -> str:
     return shown if len(names) <= 4 else f"{shown} and {len(names) - 4} more"
 
 
-def _told(value: str | Absent) -> str:
+def _text(value: str | Absent) -> str:
     return "?" if isinstance(value, Absent) else value
 
 
 def sizes(option: str, text: str, *, counts: tuple[int, ...], least: int = 1, example: str) -> tuple[int, ...]:
-    """As many whole numbers as `counts` allows."""
+    """Parse as many whole numbers as `counts` allows."""
     parts = re.split("[xX×,]", text.strip())
     if not all(re.fullmatch(r"[0-9]{1,7}", part) for part in parts):
         raise UsageError(f"{option} {shown(text)}: must be whole numbers with x between them, as in {example}")
@@ -477,13 +480,13 @@ def sizes(option: str, text: str, *, counts: tuple[int, ...], least: int = 1, ex
 
 
 def pair(option: str, text: str, *, example: str) -> tuple[int, int]:
-    """One number stands for both sides."""
+    """Parse one number for both sides, or two."""
     found = sizes(option, text, counts=(1, 2), example=example)
     return found[0], found[-1]
 
 
 def padding(option: str, text: str) -> tuple[int, int, int, int]:
-    """One number for all sides, two for height and width, four for top, bottom, left and right."""
+    """Parse one number for all sides, two for height and width, or four for top, bottom, left and right."""
     found = sizes(option, text, counts=(1, 2, 4), least=0, example="1, 1x2 or 0x1x0x1")
     if len(found) == 4:
         return found[0], found[1], found[2], found[3]

@@ -60,9 +60,9 @@ def draw(
     try:
         names = draw_result(_result(result, store), target, figure)
     except UsageError as error:
-        told = str(error)
-        named = str(target) in told or str(result) in told
-        raise type(error)(told if named else f"{result}: {told}") from error
+        message = str(error)
+        named = str(target) in message or str(result) in message
+        raise type(error)(message if named else f"{result}: {message}") from error
     if json:
         print_json({"file": str(output), "figures": list(names)})
     else:
@@ -70,7 +70,7 @@ def draw(
 
 
 def _result(given: Path, store: Path | None) -> Result:
-    """A file where it is one; else a run, if it can be an id."""
+    """Return the result in a file, or the run with this id."""
     from deepstone.report.files import as_result, read_json
 
     if given.suffix or given.exists() or len(given.parts) != 1:
@@ -79,7 +79,7 @@ def _result(given: Path, store: Path | None) -> Result:
 
 
 def check_folder(path: Path | None) -> None:
-    """Told before measuring, not after."""
+    """Check the folder of the file before anything is measured."""
     if path is not None and not path.absolute().parent.is_dir():
         raise UsageError(f"no folder {path.absolute().parent} to write {path.name} in; make it first")
 
@@ -103,7 +103,7 @@ def draw_figure(result: Result, path: Path | None) -> None:
 
 
 def check_page(path: Path | None) -> None:
-    """UsageError for a name or place that no page can have, before anything is measured or read for it."""
+    """Check the name and the folder of a page before anything is measured or read. Raises UsageError."""
     if path is not None and path.suffix.lower() not in (".html", ".htm"):
         raise UsageError(
             f"cannot write {path}: the name of a page must end in .html; `deepstone report --figures` gives SVG and PNG"

@@ -1,4 +1,4 @@
-"""`deepstone env`: the environments that frameworks live in."""
+"""`deepstone env`: the environments of frameworks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from deepstone.cli.completion import complete_addable, complete_made
+from deepstone.cli.completion import complete_addable, complete_environment
 from deepstone.cli.help import Commands
 from deepstone.cli.options import Json, examples
 from deepstone.cli.output import Column, Data, note, print_json, print_lines, print_table
@@ -42,16 +42,16 @@ Addable = Annotated[
         autocompletion=complete_addable,
     ),
 ]
-Made = Annotated[
+Existing = Annotated[
     list[str],
     typer.Argument(
-        help="An environment, or a framework that has only one.", metavar="NAME", autocompletion=complete_made
+        help="An environment, or a framework that has only one.", metavar="NAME", autocompletion=complete_environment
     ),
 ]
-SomeMade = Annotated[
+SomeExisting = Annotated[
     list[str] | None,
     typer.Argument(
-        help="Environments or frameworks; all if none is named.", metavar="NAME", autocompletion=complete_made
+        help="Environments or frameworks; all if none is named.", metavar="NAME", autocompletion=complete_environment
     ),
 ]
 
@@ -103,7 +103,7 @@ def add(
     wanted = list(dict.fromkeys(names))
     if called and (python is None or len(wanted) > 1):
         raise UsageError("--name goes with --python and one framework")
-    with _keeping_what_is_made():
+    with _report_kept_environments():
         added, failed = _make(wanted, again=again) if python is None else _adopt(wanted, python, called, again=again)
     if json:
         print_json([_described(manifest) for manifest in added])
@@ -114,14 +114,14 @@ def add(
 
 
 @app.command("remove", short_help="Remove environments; what was adopted is only forgotten.")
-def remove(names: Made, json: Json = False) -> None:
+def remove(names: Existing, json: Json = False) -> None:
     """Remove environments. What was adopted is only forgotten."""
     from deepstone.environments.places import environments_root
     from deepstone.environments.remove import remove as remove_one
     from deepstone.environments.remove import resolve
 
     root = environments_root()
-    found = dict.fromkeys(resolve(name, root) for name in names)  # all of them before any is gone
+    found = dict.fromkeys(resolve(name, root) for name in names)  # all are found before one is removed
     with progress_bar(len(found)) as bar:
         for name in found:
             bar.begin(name)
@@ -135,7 +135,7 @@ def remove(names: Made, json: Json = False) -> None:
 
 
 @app.command("doctor", short_help="Whether environments still work, by trying them.")
-def doctor(names: SomeMade = None, json: Json = False) -> None:
+def doctor(names: SomeExisting = None, json: Json = False) -> None:
     """Whether environments still work: runs the interpreter, compares versions with what was locked, trains one step.
 
     Exits with 1 when one is not well.
@@ -144,7 +144,7 @@ def doctor(names: SomeMade = None, json: Json = False) -> None:
     if json:
         print_json({"environments": checkups})
     else:
-        print_lines(_told(checkups), hang=4)
+        print_lines(_checkup_lines(checkups), hang=4)
     if not all(checkup.is_well for checkup in checkups):
         raise typer.Exit(1)
 
@@ -168,7 +168,7 @@ class _Shown:
 
 
 @contextmanager
-def _keeping_what_is_made() -> Generator[None]:
+def _report_kept_environments() -> Generator[None]:
     try:
         yield
     except Stopped as stopped:
@@ -176,7 +176,7 @@ def _keeping_what_is_made() -> Generator[None]:
         raise
 
 
-_Added: TypeAlias = "tuple[list[Manifest], dict[str, DeepstoneError]]"  # and by name what failed
+_Added: TypeAlias = "tuple[list[Manifest], dict[str, DeepstoneError]]"  # the errors by name
 
 
 def _make(names: Sequence[str], *, again: bool) -> _Added:
@@ -184,7 +184,7 @@ def _make(names: Sequence[str], *, again: bool) -> _Added:
     from deepstone.environments.cookbook import find_recipe
     from deepstone.environments.places import environments_root
 
-    recipes = {recipe.name: recipe for recipe in map(find_recipe, names)}  # all of them before any is made
+    recipes = {recipe.name: recipe for recipe in map(find_recipe, names)}  # all are found before one is built
     added: list[Manifest] = []
     failed: dict[str, DeepstoneError] = {}
     with progress_bar(len(recipes)) as bar:
@@ -202,7 +202,7 @@ def _make(names: Sequence[str], *, again: bool) -> _Added:
                 bar.end()
             added.append(built.manifest)
             if built.is_new:
-                bar.say(_made(built.manifest))
+                bar.say(_built_line(built.manifest))
             elif built.is_outdated:
                 bar.say(f"{recipe.name} is there, made from another version of its recipe; --again makes it anew")
             else:
@@ -210,7 +210,7 @@ def _make(names: Sequence[str], *, again: bool) -> _Added:
     return added, failed
 
 
-def _made(manifest: Manifest) -> str:
+def _built_line(manifest: Manifest) -> str:
     from deepstone.units import bytes_
 
     environment = manifest.environment
@@ -244,8 +244,8 @@ def _check_up(names: Sequence[str]) -> list[Checkup]:
 
     found = survey(environments_root())
     environments = [*own_environments(), *(manifest.environment for manifest in found.made)]
-    meant = _meant(names, [each.name for each in (*environments, *found.unusable)])
-    chosen = [each for each in environments if each.name in meant]
+    matching = _matching(names, [each.name for each in (*environments, *found.unusable)])
+    chosen = [each for each in environments if each.name in matching]
     machine = Machine.here()
     checkups: list[Checkup] = []
     with progress_bar(len(chosen) or 1) as bar:
@@ -254,22 +254,22 @@ def _check_up(names: Sequence[str]) -> list[Checkup]:
             bar.tell("trying", 0.3)
             checkups.append(check_up(environment, machine))
             bar.end()
-    return checkups + [of_unusable(each) for each in found.unusable if each.name in meant]
+    return checkups + [of_unusable(each) for each in found.unusable if each.name in matching]
 
 
-def _meant(names: Sequence[str], known: Sequence[str]) -> set[str]:
-    """All that a name or a framework stands for, or all there are."""
-    meant: set[str] = set() if names else set(known)
+def _matching(names: Sequence[str], known: Sequence[str]) -> set[str]:
+    """Return the environments that the names or frameworks stand for, or all."""
+    matching: set[str] = set() if names else set(known)
     for name in names:
-        these = {each for each in known if name in (each, each.partition("@")[0])}
-        if not these:
+        matches = {each for each in known if name in (each, each.partition("@")[0])}
+        if not matches:
             tail = nearest(name, known) if known else "there is none"
             raise UsageError(f"{shown(name)}: no such environment; {tail}")
-        meant |= these
-    return meant
+        matching |= matches
+    return matching
 
 
-def _told(checkups: Sequence[Checkup]) -> list[str]:
+def _checkup_lines(checkups: Sequence[Checkup]) -> list[str]:
     lines: list[str] = []
     for checkup in checkups:
         lines.append(f"{checkup.name} ({checkup.kind}): {'well' if checkup.is_well else 'not well'}")
@@ -292,7 +292,7 @@ def _own_described(environment: Environment) -> dict[str, Data]:
 
 
 def _described(manifest: Manifest) -> dict[str, Data]:
-    """What it has not, such as a size of its own, is left out."""
+    """Describe an environment as JSON, without fields that it lacks, such as its own size."""
     described = {**_own_described(manifest.environment), "made_at": manifest.made_at}
     return {**described, "size_bytes": manifest.size_bytes} if manifest.size_bytes else described
 

@@ -1,4 +1,4 @@
-"""`deepstone results export`: runs in the forms that other programs read."""
+"""`deepstone results export`: runs in formats that other programs read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepstone.cli.options import Filter, Json, StorePath, examples, file, filters_in, flag, open_store, tell_skipped
+from deepstone.cli.options import Filter, Json, StorePath, examples, file, filters_in, flag, open_store, report_skipped
 from deepstone.cli.output import write
 from deepstone.errors import UsageError
 
@@ -65,10 +65,10 @@ def export(
         _write_parquet(records, output, redact=not private)
     else:
         lines = _lines(format or Format.jsonl, records, redact=not private)
-        if format in (None, Format.jsonl):  # what can be imported again; the other forms are tables of runs
+        if format in (None, Format.jsonl):  # only these can be imported again; the other formats are tables of runs
             lines = chain(lines, _findings(opened, wanted, damaged, redact=not private))
         _write(_as_list(lines) if json else lines, output, at_once=format is Format.prometheus)
-    tell_skipped(damaged)
+    report_skipped(damaged)
 
 
 def _lines(form: Format, records: Iterable[Record], *, redact: bool) -> Iterator[str]:
@@ -101,7 +101,7 @@ def _write_parquet(records: Iterable[Record], output: Path | None, *, redact: bo
 
 
 def _as_list(lines: Iterator[str]) -> Iterator[str]:
-    """A line per record to one JSON list, without holding them all."""
+    """Convert one record per line to one JSON list, without storing all records in memory."""
     before = "[\n"
     for line in lines:
         yield before + line.rstrip("\n")
@@ -110,7 +110,7 @@ def _as_list(lines: Iterator[str]) -> Iterator[str]:
 
 
 def _write(lines: Iterator[str], output: Path | None, *, at_once: bool) -> None:
-    """`at_once`: the collector may read the file at any moment, and must never see half of it."""
+    """Write the file. `at_once`: replace it in one operation, because the collector may read it at any moment."""
     if output is None:
         for line in lines:
             write(line)

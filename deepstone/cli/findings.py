@@ -1,4 +1,4 @@
-"""What commands other than `run` find: stored as soon as it is measured, listed and shown from a store."""
+"""Findings, the results of commands other than `run`: stored at once, listed and shown."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FindingStore:
-    """Keeps findings. One that cannot be stored is told, and still printed; `failed` has why."""
+    """Stores findings. A finding that cannot be stored is reported and still printed; `failed` has the reason."""
 
     store: Store
     failed: list[DeepstoneError] = field(default_factory=list[DeepstoneError])
 
     @staticmethod
     def open(path: Path | None) -> FindingStore:
-        """StoreError, before anything is measured, where nothing could be written."""
+        """Open the store for writing. Raises StoreError before anything is measured."""
         from deepstone.store.store import Store
 
         store = Store.open(store_folder(path))
@@ -39,8 +39,8 @@ class FindingStore:
     def keep(
         self, found: Finding, job: Job, *, started_at: str, say: Callable[[str], None], method: str = ""
     ) -> Finding:
-        """The finding with the id that it is stored under; without one where it could not be stored. `method` is that
-        of layers."""
+        """Store a finding and return it with its id, or without one if it could not be stored. `method` is that of
+        layers."""
         from msgspec.structs import replace
 
         from deepstone.durable import signals_blocked
@@ -59,13 +59,13 @@ class FindingStore:
         return replace(found, id=stored.id)
 
     def leave_if_failed(self) -> None:
-        """For the end, when everything is printed."""
+        """Exit with an error if a finding could not be stored. Call it after everything is printed."""
         if self.failed:
             raise typer.Exit(max(error.exit_code for error in self.failed))
 
 
 def finding_facts(finding: Finding) -> dict[str, Data]:
-    """What tells findings apart; what one does not have is left out."""
+    """Return the facts in which findings differ, without those that this one lacks."""
     facts: dict[str, Data] = {"id": str(finding.id), "kind": finding.kind, "started_at": str(finding.started_at)}
     if finding.model:
         facts["model"] = finding.model
@@ -89,18 +89,18 @@ def _where(finding: Finding) -> tuple[str, str]:
     if finding.setup is None:
         return "", ""
     framework, device = finding.setup.value("framework"), finding.setup.value("device")
-    told = finding.environment
+    environment = finding.environment
     if (
-        framework == "auto" and told is not None and (name := told.framework_text("name"))
+        framework == "auto" and environment is not None and (name := environment.framework_text("name"))
     ):  # conv reads back no framework
-        framework = "@".join(filter(None, (name, told.framework_text("version"))))
+        framework = "@".join(filter(None, (name, environment.framework_text("version"))))
     if isinstance(content, ConvolutionLab) and not isinstance(content.device, Absent):
         device = content.device
     return framework, device
 
 
 def list_findings(findings: Sequence[Finding]) -> None:
-    """A table of its own: a finding has no speed."""
+    """List findings in a separate table: a finding has no speed."""
     columns = [
         Column(heading="finding"),
         Column(heading="started", rank=3),
@@ -122,7 +122,7 @@ def list_findings(findings: Sequence[Finding]) -> None:
 
 
 def show_finding(finding: Finding) -> None:
-    """As the command that found it prints it."""
+    """Print a finding as its command prints it."""
     import shlex
 
     from deepstone.cli.conv import show_lab

@@ -1,4 +1,4 @@
-"""`deepstone results gate`: fails where runs are slower than a baseline, for the tests of other projects."""
+"""`deepstone results gate`: fails if runs are slower than a baseline, for the CI of other projects."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ EXAMPLES = examples(
 NOTHING_COMPARED: Final = 1
 REGRESSED: Final = 5
 _HEADINGS: Final = ("verdict", "job", "baseline\nTHINGS/s", "now\nTHINGS/s", "speed ratio", "why", "doubts")
-_QUIET: Final = ("no change shown",)  # why there is no verdict is told by the ratio beside it
+_QUIET: Final = ("no change shown",)  # the ratio beside it shows why there is no verdict
 
 
 def gate(
@@ -83,7 +83,7 @@ def gate(
 
 
 def _exit_code(found: Gate, *, require_all: bool) -> int:
-    """Nothing to compare must never look like nothing wrong."""
+    """Return the exit code. Having nothing to compare is an error, never a success."""
     from deepstone.analysis.gate import NOT_COMPARABLE, VANISHED
 
     if found.regressions:
@@ -150,7 +150,7 @@ def _rows(jobs: Iterable[Judged]) -> list[tuple[str, ...]]:
 
 
 def _remarks(found: Gate) -> list[str]:
-    """What a reader must know to weigh the table."""
+    """Return remarks that a reader needs to judge the table."""
     from deepstone.analysis.cases import WITHIN_PROCESS
 
     lines = [
@@ -170,9 +170,9 @@ def _summary(found: Gate) -> str:
     from deepstone.analysis.gate import VERDICTS
 
     counts = ", ".join(f"{verdict}: {len(found.of(verdict))}" for verdict in VERDICTS if found.of(verdict))
-    told = counts or "no jobs on either side"
+    summary = counts or "no jobs on either side"
     apart = ", measured apart" if all(judged.contrast.apart for judged in found.jobs if judged.contrast) else ""
-    return f"{told}; tolerance {100 * found.tolerance:.3g} %; ratios are speed now over speed before{apart}"
+    return f"{summary}; tolerance {100 * found.tolerance:.3g} %; ratios are speed now over speed before{apart}"
 
 
 def _as_markdown(found: Gate) -> str:
@@ -190,7 +190,7 @@ def _as_markdown(found: Gate) -> str:
 
 
 def _headings(found: Gate) -> list[str]:
-    """With what is counted in a second; samples where jobs count different things."""
+    """Return the headings with the unit of the rates: samples if jobs count different units."""
     kinds = {case.record.workload.samples for job in found.jobs for case in (job.baseline, job.now) if case}
     things = kinds.pop() if len(kinds) == 1 else "samples" if kinds else "images"
     return [heading.replace("THINGS", things) for heading in _HEADINGS]
@@ -211,7 +211,7 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _inert(text: str) -> str:
-    """Text of a record as text: no markup, no mention of a person, no line of its own."""
+    """Escape the text of a record for Markdown: no markup, no mention of a person, no line break."""
     one_line = " ".join("".join(character if character.isprintable() else " " for character in text).split())
     escaped = re.sub(r"([\\`*_{}\[\]()#+!|~])", r"\\\1", one_line).replace("&", "&amp;").replace("<", "&lt;")
     # A word joiner after @ and inside :// keeps names and addresses from becoming mentions and links.

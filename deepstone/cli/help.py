@@ -1,5 +1,5 @@
-"""What `--help` prints: the same text with every version of typer, which words arguments and escapes brackets in ways
-that change. Only what all versions offer is used here; the click below is a matter of typer alone."""
+"""Prints help: the same text with every version of typer. Versions differ in how they name arguments and escape
+brackets. This module uses only what all versions offer, and never click itself."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class HelpfulGroup(TyperGroup):
 
 
 class Commands(typer.Typer):
-    """A group of commands whose help is printed here."""
+    """A group of commands with this module's help."""
 
     def __init__(self, *, cls: type[TyperGroup] = HelpfulGroup, add_completion: bool = False, **options: Any) -> None:
         # Plain help keeps the lines of examples, and needs no import of rich.
@@ -75,6 +75,6 @@ def _is_argument(parameter: Any) -> bool:
 
 
 def _shown(argument: Any) -> str:
-    """As in `MODEL [AXIS=VALUE]...`: in brackets what may be left out, with dots what may be repeated."""
+    """Format an argument as in `MODEL [AXIS=VALUE]...`: optional ones in brackets, repeatable ones with dots."""
     word = str(argument.metavar or argument.name.upper())
     return f"{word if argument.required else f'[{word}]'}{'...' if argument.nargs == -1 else ''}"

@@ -1,6 +1,6 @@
-"""From the words of a command to jobs, and from jobs to stored records and to a result for each framework.
+"""Turns the words of a command into jobs, and jobs into stored records and findings.
 
-What is slow to import is imported where it is used: every command imports this module.
+Every command imports this module, so it imports slow modules only in functions.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def refuse_several_processes(requests: Iterable[Request], command: str) -> None:
 
 
 def refuse_opaque(graph: Graph, what: str) -> None:
-    """UsageError where a command must see inside a model that only its framework sees into."""
+    """Raise UsageError if the content of the model is known only to its framework."""
     if graph.opaque:
         raise UsageError(
             f"{graph.name} is a torch module of your own, which only torch sees into; {what} needs a graph"
@@ -56,14 +56,14 @@ def refuse_opaque(graph: Graph, what: str) -> None:
 
 
 def first_look() -> NoiseReading:
-    """Whether others use the machine. To be taken before anything slow is imported, so that it lasts that long."""
+    """Return a first noise reading. Call it before slow imports, so that the check for a quiet machine covers them."""
     from deepstone.hardware.noise import Noise
 
     return Noise([]).now()
 
 
 def quiet_machine(begin: NoiseReading, wait: str | None) -> QuietMachine:
-    """`wait` as the user wrote it; UsageError where it is no time."""
+    """Return the check for a quiet machine. `wait` is the user's text; raises UsageError if it is not a time."""
     from deepstone.runner.quiet import QuietMachine
 
     return QuietMachine(begin=begin, wait_s=wait_limit_s(wait))
@@ -76,7 +76,7 @@ def wait_limit_s(wait: str | None) -> float | None:
 
 
 def plan(loaded: LoadedModel, requests: Sequence[Request], command: Sequence[str], options: Sequence[str]) -> list[Job]:
-    """A job for every request, each with the command that gives it alone. Raises MissingError."""
+    """Return a job for every request, each with the command that repeats only it. Raises MissingError."""
     from deepstone.runner.job import Machine
     from deepstone.runner.new_job import make_job
     from deepstone.setups.request import as_words
@@ -86,7 +86,7 @@ def plan(loaded: LoadedModel, requests: Sequence[Request], command: Sequence[str
 
 
 def print_plan(jobs: Sequence[Job], *, as_json: bool) -> None:
-    """What a dry run prints."""
+    """Print the plan of a dry run."""
     if as_json:
         print_json(_described(jobs))
         return
@@ -129,9 +129,8 @@ def _described(jobs: Sequence[Job]) -> list[dict[str, Data]]:
 def measure_all(
     jobs: Sequence[Job], effort: Effort, store_path: Path, quiet: QuietMachine, records: list[Record]
 ) -> list[MissingError | InternalError | BusyMachineError]:
-    """Measure and store one job after the other; `records` has those that are stored, also where a signal ends it. What
-    is missing, or a fault of our own, fails its own job and spares the others; a machine that does not become quiet
-    ends it."""
+    """Measure and store one job after the other. `records` receives the stored ones, also if a signal ends the command.
+    A missing framework or an internal error fails only its own job. A machine that does not become quiet ends all."""
     from deepstone.runner.job import title
     from deepstone.runner.run import run_job
     from deepstone.store.store import Store
@@ -164,7 +163,7 @@ def measure_all(
 
 
 def _time_needed(jobs: Sequence[Job], effort: Effort) -> str:
-    """Told before anything is measured. A run whose interval is narrow before its budget is spent takes less."""
+    """Estimate the time of all jobs. A run takes less if its interval is narrow before its budget is spent."""
     from deepstone.backends.registry import backend_of
     from deepstone.results.view import counted
     from deepstone.studies.durations import duration
@@ -180,22 +179,22 @@ def _time_needed(jobs: Sequence[Job], effort: Effort) -> str:
 
 
 def _result(job: Job, jobs: Sequence[Job], record: Record) -> str:
-    """What came of one job of several, by the axes in which they differ."""
+    """Summarize one of several jobs, by the axes in which they differ."""
     from deepstone.results.view import rate, words
 
     varying = [axis for axis in job.request if len({str(each.request[axis]) for each in jobs}) > 1]
     setup = " ".join(f"{axis}={job.request[axis]}" for axis in varying)
     speed = rate(record)
-    told = words(record, "failure") or record.outcome
+    result = words(record, "failure") or record.outcome
     if speed is not None:
-        told = f"{digits(speed.median)} {record.workload.things}/s ({speed.span_in_words(digits)})"
-    return f"{setup}: {told}"
+        result = f"{digits(speed.median)} {record.workload.things}/s ({speed.span_in_words(digits)})"
+    return f"{setup}: {result}"
 
 
 def findings_of(
     jobs: Sequence[Job], find: Callable[[Job, Bar], Finding], store: FindingStore, *, method: str = ""
 ) -> dict[str, Finding]:
-    """What was found in each framework, by name, and stored; one that fails spares the others."""
+    """Measure and store a finding for each framework. If one fails, the others still run."""
     from deepstone.runner.assemble import now
     from deepstone.runner.job import title
 
@@ -222,8 +221,8 @@ def present(
     json: bool,
     store: FindingStore,
 ) -> None:
-    """Print what was found, draw what went well, and leave with 1 where a framework failed, with 3 where something
-    could not be stored."""
+    """Print the findings and draw their figure. Exits with 1 if a framework failed, with 3 if something could not be
+    stored."""
     if json:
         print_json(_joined(found))
     else:
@@ -237,7 +236,7 @@ def present(
 
 
 def _joined(found: Mapping[str, Finding]) -> Finding:
-    """One framework's finding as it is; several by name."""
+    """Return one framework's finding as it is, or several by name."""
     from deepstone.results.findings import Finding
 
     first = next(iter(found.values()))

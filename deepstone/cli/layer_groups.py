@@ -1,4 +1,4 @@
-"""The parts of a user's own module together: by class, by block, and by the class of what contains them."""
+"""Groups the layers of a user's own module: by class, by block, and by the class that contains them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 _MOST_CLASSES = 12
 _MOST_BLOCKS = 40
-_SHOWS = 0.0005  # of the layers' time; a class with less is not worth a row
+_SHOWS = 0.0005  # of the layers' time; smaller classes share one row
 
 
 def show_groups(table: LayerTable) -> None:
-    """Shares are of the time of all layers."""
+    """Print the groups. Shares are of the time of all layers."""
     _show("class", "parts", table.groups, _MOST_CLASSES)
     _show("block", "parts", table.blocks or [], _MOST_BLOCKS)
     _show("class, with all inside", "modules", table.classes or [], _MOST_CLASSES)
@@ -26,7 +26,7 @@ def show_groups(table: LayerTable) -> None:
 
 
 def _show(heading: str, counted: str, groups: Sequence[LayerGroup], most: int) -> None:
-    """In their own order; those beyond `most`, and those that take next to nothing, are one row."""
+    """Print groups in their order. Groups beyond `most`, and those with a tiny share, become one row."""
     if not groups:
         return
     ranked = sorted((group for group in groups if group.share >= _SHOWS), key=lambda group: -group.share)
@@ -35,7 +35,7 @@ def _show(heading: str, counted: str, groups: Sequence[LayerGroup], most: int) -
     rest = [group for group in groups if group.name not in chosen]
     rows = [[group.name, f"{group.layers:,}", *_times([group]), _rate(group)] for group in shown]
     nested = heading != "class" and heading != "block"
-    if rest and not nested:  # what is nested has no sum
+    if rest and not nested:  # nested groups have no sum
         rows.append([f"{len(rest)} others", f"{sum(group.layers for group in rest):,}", *_times(rest), ""])
     columns = [
         Column(heading=heading),
@@ -58,7 +58,7 @@ def _times(groups: Sequence[LayerGroup]) -> list[str]:
 
 
 def _rate(group: LayerGroup) -> str:
-    """Of both passes together; nothing where some of its FLOPs are not known, or there are none."""
+    """Return the rate of both passes together, or nothing if FLOPs are unknown or zero."""
     flops, taken_s = group.flops, group.forward_s + group.backward_s
     if flops is None or isinstance(flops, Absent) or taken_s <= 0:
         return ""

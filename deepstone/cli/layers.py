@@ -1,4 +1,4 @@
-"""`deepstone layers`: where the time of a step goes, layer by layer, and framework against framework."""
+"""`deepstone layers`: the time of each layer in a step, and frameworks side by side."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ METHODS = ("both", "in-place", "isolated")
 MOST_ROWS = 30
 MOST_KERNELS = 20
 _ISOLATED = ("forward", "backward", "data", "weight")
-_SHOWS = 0.005  # of the step; less is not worth a sentence
+_SHOWS = 0.005  # of the step; less is not mentioned
 
 
 def layers(
@@ -100,7 +100,7 @@ def layers(
     loaded = load_model(model, frameworks=choices.get("framework", ()), timeout_s=timeout, image=image_size(image))
     check_folder(trace)
     check_figure(output)
-    # Only now what is slow to import: a word that is wrong is told at once.
+    # Imported only now, because it is slow: wrong words are reported at once.
     from deepstone.runner.findings import layers_finding
     from deepstone.runner.layers.measure import LayersEffort
 
@@ -117,18 +117,18 @@ def layers(
     options += ["--kernels"] if kernels else []
     jobs = plan(loaded, requests, ("deepstone", "layers", model), [*image_words(image), *options])
     quiet = quiet_machine(begin, wait_until_quiet)
-    kept = FindingStore.open(store)
+    finding_store = FindingStore.open(store)
 
     def find(job: Job, bar: Bar) -> Finding:
         quiet.before([job], bar.say)
         return layers_finding(job, effort, bar.tell)
 
     present(
-        findings_of(jobs, find, kept, method=method),
+        findings_of(jobs, find, finding_store, method=method),
         show=lambda reports: show_layers(reports, everything=everything),
         output=output,
         json=json,
-        store=kept,
+        store=finding_store,
     )
 
 
@@ -191,7 +191,7 @@ def _how(table: LayerTable) -> str:
 
 
 def _costly(layers: Sequence[LayerRow], everything: bool) -> tuple[list[LayerRow], list[LayerRow]]:
-    """The layers that cost most, in the order of the network, and the rest."""
+    """Return the slowest layers, in the order of the network, and the rest."""
     if everything or len(layers) <= MOST_ROWS:
         return list(layers), []
     chosen = _costliest({layer.name: layer.share for layer in layers})
@@ -204,20 +204,20 @@ def _costliest(shares: Mapping[str, float]) -> set[str]:
 
 def _row(layer: LayerRow) -> list[str]:
     rates, isolated, bound = layer.flops_per_s, layer.isolated, layer.bound
-    alone = (
+    isolated_cells = (
         ("", "", "", "")
         if isinstance(isolated, Absent)
         else tuple(map(_time, (isolated.forward_s, isolated.backward_s, isolated.data_s, isolated.weight_s)))
     )
     return [
         layer.name,
-        "function" if layer.op.endswith("()") else layer.op,  # its name has it already
+        "function" if layer.op.endswith("()") else layer.op,  # its name contains it
         _time(layer.forward_s),
         _time(layer.backward_s),
         percent(layer.share) if layer.share >= 0 else "–",
         *(("", "") if isinstance(rates, Absent) else (_rate(rates.forward), _rate(rates.backward))),
         "" if isinstance(bound, Absent) or isinstance(bound.share, Absent) else percent(bound.share),
-        *alone,
+        *isolated_cells,
     ]
 
 
@@ -241,10 +241,10 @@ def _totals(table: LayerTable) -> list[str]:
     step = seconds(table.step_s.median)
     if isinstance(table.sum_s, Absent):
         isolated = table.isolated_sum_s
-        told = (
+        addition = (
             "" if isinstance(isolated, Absent) else f"; isolated layers add up to {_sum(isolated)}, which is not a step"
         )
-        return [f"step {step}{told}", f"  {table.sum_s.reason}"]
+        return [f"step {step}{addition}", f"  {table.sum_s.reason}"]
     parts = [("layers", table.sum_s), ("update", table.update_s), ("data", table.data_s)]
     parts += [(part.name, part.s) for part in table.other]
     parts.append(("gaps", table.gaps_s))
@@ -267,7 +267,7 @@ def _ratio(ratio: Quantity | Absent | None) -> str:
 
 
 def _medians_apart(table: LayerTable) -> str:
-    """Why the parts do not add up to the step in which they were measured, where that shows."""
+    """Explain why the parts do not add up to their step, if the difference is visible."""
     traced_s, together_s = _median_s(table.traced_step_s), _median_s(table.together_s)
     if abs(together_s - traced_s) <= _SHOWS * traced_s:
         return ""
@@ -279,7 +279,7 @@ def _medians_apart(table: LayerTable) -> str:
 
 
 def _saved_lines(table: LayerTable) -> list[str]:
-    """What running layers together saves, where its interval says which way."""
+    """Return how much time a whole step saves over isolated layers, if the interval is on one side of zero."""
     saved, summed = table.fusion_saved_s, table.isolated_sum_s
     if isinstance(saved, Absent | int | float) or isinstance(summed, Absent):
         return []
@@ -385,7 +385,7 @@ def _median_s(time: Quantity | Absent | None) -> float:
 
 
 def _sum(time: Quantity | float) -> str:
-    """Early findings have a bare number."""
+    """Format a sum; early findings have a plain number."""
     return seconds(time) if isinstance(time, int | float) else time.time_in_words()
 
 

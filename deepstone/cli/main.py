@@ -1,4 +1,4 @@
-"""Where the `deepstone` command begins. It sees to signals before it imports anything large.
+"""Entry point of the `deepstone` command. It sets up signals before it imports anything large.
 
 import ─ main() ── import the commands ──▶ run the command line ──▶ leave
          │◀─ a signal ends us at once ─▶│◀─ a signal is raised ─▶│◀─ at once ─▶
@@ -11,7 +11,7 @@ import sys
 
 from deepstone.cli.stopped import Stopped, leave_at_once, on_signal
 
-TYPE_CHECKING = False  # `typing` itself takes longer to import than all else here
+TYPE_CHECKING = False  # `typing` takes longer to import than all other modules here
 if TYPE_CHECKING:
     from types import TracebackType
     from typing import Any
@@ -29,21 +29,21 @@ def main() -> None:
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
-    """A signal may be raised where nobody catches it: between two lines of ours, or while C code imports a module."""
+    """Handle Stopped where no code catches it: between two of our lines, or while C code imports a module."""
     if isinstance(error, Stopped):
         error.leave()
     sys.__excepthook__(kind, error, traceback)
 
 
 def _unraisable(found: Any) -> None:
-    """Raised while Python was collecting garbage, where it would be told with a traceback and then forgotten."""
+    """Handle Stopped raised during garbage collection, where Python would print a traceback and go on."""
     if isinstance(found.exc_value, Stopped):
         found.exc_value.leave()
     sys.__unraisablehook__(found)
 
 
 def _open_streams() -> None:
-    """Have both streams take any character, though a locale may lack it, and be there, though a caller closed them."""
+    """Make both streams accept any character, in any locale, and open them if the caller closed them."""
     for name in ("stdout", "stderr"):
         stream: Any = getattr(sys, name)
         if stream is None:

@@ -1,4 +1,4 @@
-"""`deepstone memory`: what a step takes of memory, layer by layer, predicted against measured."""
+"""`deepstone memory`: the memory of a step, layer by layer, predicted and measured."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def memory(
     requests = expand(choices)
     refuse_several_processes(requests, "memory")
     loaded = load_model(model, frameworks=choices.get("framework", ()), timeout_s=timeout, image=image_size(image))
-    # Only now what is slow to import: a word that is wrong is told at once.
+    # Imported only now, because it is slow: wrong words are reported at once.
     from deepstone.runner.findings import memory_finding
 
     options = changed(("--timeout", timeout, 900.0))
@@ -109,13 +109,13 @@ def memory(
             job, timeout_s=timeout, largest=largest_batch, limit_bytes=limit_bytes, on_progress=bar.tell
         )
 
-    kept = FindingStore.open(store)
+    finding_store = FindingStore.open(store)
     present(
-        findings_of(jobs, find, kept),
+        findings_of(jobs, find, finding_store),
         show=lambda reports: show_memory(reports, everything=everything),
         output=output,
         json=json,
-        store=kept,
+        store=finding_store,
     )
 
 
@@ -149,7 +149,7 @@ def _show(finding: Finding, use: MemoryUse, everything: bool) -> None:
 
 
 def _columns(use: MemoryUse, rows: list[list[str]]) -> tuple[list[Column], list[list[str]]]:
-    """Of a user's own module nothing is predicted: its activations are what was kept."""
+    """Return the columns and rows. A user's own module has no prediction, only activations kept for backward."""
     if not isinstance(use.predicted, Absent):
         return list(_COLUMNS), rows
     kept = next(at for at, column in enumerate(_COLUMNS) if column.heading.startswith("kept"))
@@ -165,24 +165,24 @@ def _headline(finding: Finding, use: MemoryUse) -> str:
 
 
 def _largest(layers: Sequence[LayerMemory], everything: bool) -> tuple[list[LayerMemory], list[LayerMemory]]:
-    """The layers that take most, in the order of the network, and the rest."""
+    """Return the largest layers, in the order of the network, and the rest."""
     if everything or len(layers) <= MOST_ROWS:
         return list(layers), []
-    ranked = sorted(layers, key=lambda layer: -(sum(_kinds(layer)) + _known(layer.kept_bytes)))
+    ranked = sorted(layers, key=lambda layer: -(sum(_kinds(layer)) + _bytes_or_zero(layer.kept_bytes)))
     chosen = {layer.name for layer in ranked[:MOST_ROWS]}
     return [each for each in layers if each.name in chosen], [each for each in layers if each.name not in chosen]
 
 
 def _kinds(sizes: LayerMemory | PredictedMemory) -> tuple[int, int, int, int]:
-    """In the order of `_KINDS`."""
+    """Return the sizes in the order of `_KINDS`."""
     return sizes.parameters_bytes, sizes.gradients_bytes, sizes.optimizer_bytes, sizes.activations_bytes
 
 
 def _row(name: str, op: str, layers: Sequence[LayerMemory]) -> list[str]:
-    """Of one layer, or of several together; their workspaces follow each other, so the largest counts."""
+    """Return the row of one or several layers. They use their workspaces in turn, so the largest counts."""
     sums = [sum(sizes) for sizes in zip(*map(_kinds, layers), strict=True)]
-    kept = sum(_known(layer.kept_bytes) for layer in layers)
-    workspace = max(_known(layer.workspace_bytes) for layer in layers)
+    kept = sum(_bytes_or_zero(layer.kept_bytes) for layer in layers)
+    workspace = max(_bytes_or_zero(layer.workspace_bytes) for layer in layers)
     return [name, op, *map(_size, (*sums, kept, workspace, sum(sums)))]
 
 
@@ -229,7 +229,7 @@ def _largest_lines(found: LargestBatch) -> list[str]:
     return [answer, f"  limit: {found.limit}", f"  tried: {tries}"]
 
 
-def _known(size: int | Absent) -> int:
+def _bytes_or_zero(size: int | Absent) -> int:
     return 0 if isinstance(size, Absent) else size
 
 
@@ -238,7 +238,7 @@ def _size(size: int) -> str:
 
 
 def size_bytes(text: str) -> int:
-    """KiB, MiB … count in steps of 1024, KB, MB … in steps of 1000, and without a unit in bytes. UsageError."""
+    """Parse a size: KiB, MiB … are powers of 1024, KB, MB … of 1000; a plain number is bytes. Raises UsageError."""
     found = _SIZE.fullmatch(text)
     if found is None:
         raise UsageError(f"{shown(text)}: not a size of memory; write it like 2GiB, 500MB or 1073741824")

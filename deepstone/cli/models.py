@@ -61,7 +61,7 @@ def models(
 
 
 def described(graph: Graph, *, layers: bool) -> dict[str, Data]:
-    """A model as JSON: per sample, 2 FLOPs per multiply-add, convolution and dense layers only."""
+    """Describe a model as JSON: per sample, 2 FLOPs per multiply-add, convolution and dense layers only."""
     cost = graph_cost(graph)
     result: dict[str, Data] = {
         "name": graph.name,
@@ -100,7 +100,7 @@ def _list(*, as_json: bool) -> None:
     for name in ZOO:
         try:
             graphs[name] = make(name)
-        except UsageError as error:  # a model of a plug-in; the others are listed
+        except UsageError as error:  # of a plug-in; the other models are listed
             note(f"deepstone: {error}")
     for why in ZOO.broken():
         note(f"deepstone: {why}")
@@ -167,7 +167,7 @@ def _show(graph: Graph) -> None:
 
 
 def _described_module(graph: Graph) -> dict[str, Data]:
-    """The same keys as for a graph, and `module`, which says where it comes from."""
+    """Describe a module as JSON: the same keys as for a graph, and `module` with its source."""
     module, weights = _module(graph), _weights(graph)
     unknown = {"forward": COST_UNKNOWN, "backward": COST_UNKNOWN}
     return {
@@ -202,7 +202,7 @@ def _show_module(graph: Graph) -> None:
 
 
 def _inputs(graph: Graph) -> str:
-    """What goes into a module, and what is known of what comes out."""
+    """Describe the inputs of a module, and its outputs as far as they are known."""
     op, step = graph.input.op, graph.own_step
     if not isinstance(op, Tensors) or step is None:
         shape = "×".join(map(str, graph.shapes[graph.input.name]))

@@ -28,7 +28,7 @@ MODEL_HELP = "A model of the zoo, file.py:function, or a file .onnx, .prototxt o
 
 
 def not_nan(value: float | None) -> float | None:
-    """A range lets NaN through, since it is neither below nor above."""
+    """Refuse NaN, which every range accepts because it is neither below nor above."""
     if value is not None and math.isnan(value):
         raise typer.BadParameter("nan is not a number to stop at")
     return value
@@ -39,7 +39,7 @@ def argument(metavar: str, help: str, complete: Callable[[str], list[str]] | Non
 
 
 def number(name: str, unit: str, help: str, *, least: float, most: float) -> Any:
-    """An option with a number of a unit, within a range."""
+    """Return an option with a number, its unit and its range."""
     return typer.Option(name, help=help, metavar=unit, min=least, max=most, callback=not_nan)
 
 
@@ -95,8 +95,8 @@ Timeout = Annotated[
 ]
 
 
-def _hand_on_hosts(hosts: str | None) -> str | None:
-    """Jobs read them from the variable, whichever command makes them."""
+def _export_hosts(hosts: str | None) -> str | None:
+    """Set the variable from which every command's jobs read the hosts."""
     if hosts is not None:
         os.environ["DEEPSTONE_HOSTS"] = hosts
     return hosts
@@ -109,7 +109,7 @@ Hosts = Annotated[
         help="Where mpirun or srun is to start the processes of nodes=N, as in a,b.",
         metavar="NAMES",
         envvar="DEEPSTONE_HOSTS",
-        callback=_hand_on_hosts,
+        callback=_export_hosts,
     ),
 ]
 WaitUntilQuiet = Annotated[
@@ -131,13 +131,13 @@ Also = Annotated[
 
 
 def examples(*lines: str, before: str = "") -> str:
-    """The end of a command's help, its lines kept as they are."""
+    """Format examples for the end of a command's help, with their line breaks."""
     listed = "\n".join(f"  {line}" for line in lines)
     return f"{before}\n\nExamples:\n\n\b\n{listed}".strip()
 
 
 def image_size(text: str | None) -> tuple[int, int, int] | None:
-    """What --input says: channels, height, width."""
+    """Parse --input: channels, height, width."""
     if text is None:
         return None
     if not re.fullmatch(r"[1-9][0-9]{0,5}(x[1-9][0-9]{0,5}){2}", text):
@@ -147,7 +147,7 @@ def image_size(text: str | None) -> tuple[int, int, int] | None:
 
 
 def image_words(text: str | None) -> list[str]:
-    """The option again, for the command that a record keeps."""
+    """Return the option for the command in a record."""
     return [] if text is None else ["--input", text]
 
 
@@ -158,7 +158,7 @@ def store_folder(given: Path | None) -> Path:
 
 
 def open_store(store: Path | None) -> Store:
-    """The store that there is; StoreError where there is none."""
+    """Open an existing store. Raises StoreError if there is none."""
     from deepstone.store.store import Store
 
     return Store.open(store_folder(store), create=False)
@@ -181,16 +181,16 @@ def warn(damaged: Iterable[Damage]) -> None:
         note(f"deepstone: damaged record {damage.path}: {damage.reason}; `deepstone results delete` removes it")
 
 
-def tell_skipped(damaged: Iterable[Damage]) -> None:
-    """Tells what was skipped and leaves with the exit code of a damaged store; does nothing if nothing was."""
-    told = list(dict.fromkeys(damaged))
-    warn(told)
-    if told:
+def report_skipped(damaged: Iterable[Damage]) -> None:
+    """Report skipped records, if any, and exit with the code of a damaged store."""
+    distinct = list(dict.fromkeys(damaged))
+    warn(distinct)
+    if distinct:
         raise typer.Exit(StoreError.exit_code)
 
 
 def records_in(store: Store, wanted: Filters) -> list[Record]:
-    """The runs that match, oldest first; a damaged one is told, and the others come."""
+    """Return the matching runs, oldest first. Damaged ones are reported and skipped."""
     listing = store.list(wanted)
     damaged = list(listing.damaged)
     records = list(store.records(listing.rows, damaged=damaged))

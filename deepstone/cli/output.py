@@ -1,7 +1,7 @@
-"""Data on standard output, messages on standard error. Text and tables fit the window; JSON never holds anything else.
+"""Data on standard output, messages on standard error. Text and tables fit the window; `--json` prints only JSON.
 
-Tables fit by wrapping prose and leaving columns out; a number is never cut or broken. Rich could draw them, but
-importing it takes longer than most commands that print a table.
+Tables fit by wrapping prose and omitting columns; a number is never cut. Rich could print them, but importing it takes
+longer than most commands that print a table.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from deepstone.errors import DeepstoneError
 if TYPE_CHECKING:
     from deepstone.results.parts import Json
 
-_NARROWEST = 20  # below this wrapping does no good
+_NARROWEST = 20  # narrower text is not readable
 _GAP = "  "
 _ALWAYS = 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column:
-    """`rank` 0 is always shown; the others are shown by rank as long as they fit. Empty ones are not shown at all.
+    """A column of a table. Rank 0 is always shown; others are shown by rank while they fit. Empty columns are omitted.
 
-    `wraps` is for prose and lists of words, and says how narrow the column may become; 0 for what may not be broken.
+    `wraps` is the least width of a column with prose or a list of words; 0 means that the column never wraps.
     """
 
     heading: str
@@ -40,7 +40,7 @@ class Column:
 
 
 class _Result(Protocol):
-    """Of any type that writes itself: a record, a quantity, what is absent."""
+    """Any type with `to_json`: a record, a quantity, an absent value."""
 
     def to_json(self) -> Mapping[str, Json]: ...
 
@@ -53,7 +53,7 @@ def print_json(data: Data) -> None:
 
 
 def print_json_items(items: Iterable[Mapping[str, Data]]) -> None:
-    """A list with one item in a line: long lists are written ten times as fast so, and can be searched by line."""
+    """Print a list with one item per line: ten times as fast for long lists, and searchable by line."""
     lines = [json.dumps(item, allow_nan=False) for item in items]
     write("[\n" + ",\n".join(lines) + "\n]\n" if lines else "[]\n")
 
@@ -64,18 +64,18 @@ def print_table(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> Non
 
 
 def print_lines(lines: Iterable[str], *, hang: int = 2) -> None:
-    """Lines of prose; one that does not fit goes on in the next, indented `hang` deeper than it began."""
+    """Print lines of prose, wrapped to the window; continuation lines are indented by `hang` more."""
     write("".join(f"{part}\n" for line in lines for part in _fitted(harmless(line), hang)))
 
 
 def note(message: str) -> None:
-    """A message for the person, not for the next program."""
+    """Print a message for people on standard error."""
     sys.stderr.write(f"{harmless(message)}\n")
     sys.stderr.flush()
 
 
 def write(text: str) -> None:
-    """Everything on standard output goes through here; BrokenPipeError when its reader has gone."""
+    """Write to standard output; all output goes through here. Raises BrokenPipeError if the reader is gone."""
     try:
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -87,14 +87,14 @@ def write(text: str) -> None:
 
 
 def window_width() -> int | None:
-    """Of the terminal that shows standard output; None where there is none, and lines may be as long as they like."""
+    """Return the width of the terminal of standard output, or None if there is none and lines may have any length."""
     if not sys.stdout.isatty():
         return None
     return max(_NARROWEST, shutil.get_terminal_size().columns)
 
 
 def harmless(text: str) -> str:
-    """With control characters spelt out: a record may come from anywhere, and a terminal obeys what it is shown."""
+    """Escape control characters: a record may come from anywhere, and a terminal obeys them."""
     if text.isprintable():
         return text
     return "".join(
@@ -130,7 +130,7 @@ class _Sized:
 
 
 def table_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int | None) -> list[str]:
-    """The lines of a table for a window so wide, or for a file (None), where every row is one line."""
+    """Return the lines of a table for this width. None means a file, where every row is one line."""
     sized = [_sized(column, [row[number] for row in rows]) for number, column in enumerate(columns)]
     filled = [entry for entry in sized if any(entry.cells) or not rows or entry.column.rank == _ALWAYS]
     shown = filled if width is None else _that_fit(filled, width)
@@ -148,7 +148,7 @@ def table_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width:
 
 def _sized(column: Column, cells: Sequence[str]) -> _Sized:
     texts = [*column.heading.split("\n"), *cells]
-    width = len if all(map(str.isascii, texts)) else display_width  # of ten thousand rows, a quarter of the time
+    width = len if all(map(str.isascii, texts)) else display_width  # a quarter of the time for ten thousand rows
     return _Sized(column=column, cells=tuple(cells), natural=max(map(width, texts)))
 
 
@@ -161,16 +161,16 @@ def _that_fit(columns: Sequence[_Sized], width: int) -> list[_Sized]:
 
 
 def _widths(columns: Sequence[_Sized], width: int | None) -> list[int]:
-    """What is left beside the columns that do not wrap is shared by those that do, none getting more than it needs."""
+    """Share the space beside fixed columns among those that wrap; none gets more than it needs."""
     widths = [entry.natural for entry in columns]
     wrapping = [number for number, entry in enumerate(columns) if entry.column.wraps]
     if width is None or not wrapping:
         return widths
     left = width - _total(widths) + sum(widths[number] for number in wrapping)
-    # The modest come first: what they do not need goes to the others.
-    modest_first = sorted(wrapping, key=lambda number: columns[number].natural)
-    for taken, number in enumerate(modest_first):
-        others_least = sum(columns[other].least for other in modest_first[taken + 1 :])
+    # The narrowest come first: the space that they do not need goes to the others.
+    narrowest_first = sorted(wrapping, key=lambda number: columns[number].natural)
+    for taken, number in enumerate(narrowest_first):
+        others_least = sum(columns[other].least for other in narrowest_first[taken + 1 :])
         share = min(left // (len(wrapping) - taken), left - others_least)
         widths[number] = max(columns[number].least, min(columns[number].natural, share))
         left -= widths[number]
@@ -182,7 +182,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _headings(columns: Sequence[_Sized], widths: Sequence[int]) -> list[str]:
-    """Headings of several lines end at the same line."""
+    """Return the lines of the headings, aligned at the last line."""
     parts = [entry.column.heading.split("\n") for entry in columns]
     height = max(map(len, parts))
     padded = [[""] * (height - len(part)) + part for part in parts]
@@ -220,7 +220,7 @@ def _wrapped(text: str, size: int) -> list[str]:
 
 
 def display_width(text: str) -> int:
-    """How many cells of a terminal the text takes."""
+    """Return the number of terminal cells that the text takes."""
     if text.isascii():
         return len(text)
     return sum(

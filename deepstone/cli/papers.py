@@ -1,4 +1,4 @@
-"""`deepstone papers`: the claims of the source studies, measured again, with a verdict on each."""
+"""`deepstone papers`: the claims of the source papers, measured again, with a verdict on each."""
 
 from __future__ import annotations
 
@@ -104,10 +104,10 @@ def papers(
         if dry_run:
             show_planned(plan, call, store_folder(store), as_json=json)
             return
-        # What is wrong with files from elsewhere is told before minutes are spent on measuring.
+        # Report errors in imported files before measuring, which takes minutes.
         _judged([paper], store_folder(store), elsewhere, chosen)
         state = measured(plan, opened_for(store_folder(store)), call, wait=wait_until_quiet)
-        _tell_unmeasured(state)
+        _report_unmeasured(state)
     [judged] = _judged([paper], store_folder(store), elsewhere, chosen)
     _show(judged, output, as_json=json)
     if state is not None:
@@ -176,8 +176,8 @@ def _planned(paper: Paper, scale: Scale, time: str | None, command: tuple[str, .
     return plan, Call(command=command, resume=shlex.join(command), rerun=rules.rerun, time_s=rules.time_s)
 
 
-def _tell_unmeasured(state: State) -> None:
-    """What there was no time for, and what failed, by name; what cannot run here is no failure."""
+def _report_unmeasured(state: State) -> None:
+    """Report tasks that were left out for lack of time, and failed ones by name. Unsupported tasks are not failures."""
     for status in state.tasks:
         if status.state in ("left out", "failed"):
             note(f"{status.state}: {status.task.title}, round {status.task.round}: {status.why}")
@@ -209,7 +209,7 @@ def _command(
     output: Path | None,
     store: Path | None,
 ) -> tuple[str, ...]:
-    """The words that go on with it."""
+    """Return the command that resumes it."""
     options: list[tuple[str, object]] = [
         ("--scale", scale),
         ("--time", time),
@@ -222,7 +222,7 @@ def _command(
 
 
 def _print_table(papers: Sequence[JudgedPaper]) -> None:
-    """Every claim of every paper, one line for each machine that says something about it."""
+    """Print every claim of every paper, with one line for each machine that has a verdict."""
     columns = [
         Column(heading="claim"),
         Column(heading="what", wraps=24),
@@ -240,7 +240,7 @@ def _print_paper(paper: JudgedPaper) -> None:
     print_lines([f"{paper.name}: {paper.title}", f"    {paper.citation}", f"    measured on: {paper.setup}"])
     for claim in paper.claims:
         print_lines(["", f"{claim.id}  {claim.claim} ({claim.where}: {claim.published['text']})"], hang=8)
-        for verdict in worth_telling(claim.by_machine or [claim]):
+        for verdict in verdicts_to_report(claim.by_machine or [claim]):
             print_lines([f"    {_head(verdict)}"], hang=4)
             print_lines([f"        {verdict.why}"], hang=0)
             if verdict.setup:
@@ -286,7 +286,7 @@ def _claim_json(claim: Claim) -> dict[str, Data]:
 
 
 def _rows(claim: JudgedClaim) -> list[list[str]]:
-    verdicts = worth_telling(claim.by_machine or [claim])
+    verdicts = verdicts_to_report(claim.by_machine or [claim])
     first = [claim.id, claim.claim, str(claim.published["text"])]
     return [
         [*(first if number == 0 else ["", "", ""]), verdict.verdict, measured_in_words(verdict), verdict.machine]
@@ -294,8 +294,8 @@ def _rows(claim: JudgedClaim) -> list[list[str]]:
     ]
 
 
-def worth_telling(verdicts: Sequence[Verdict]) -> list[Verdict]:
-    """Machines that have a verdict; where none has, what the first of them lacks."""
+def verdicts_to_report(verdicts: Sequence[Verdict]) -> list[Verdict]:
+    """Return the verdicts of machines that have one; if none has, the first, which says what it lacks."""
     return [verdict for verdict in verdicts if verdict.verdict != "not testable here"] or list(verdicts[:1])
 
 
@@ -305,7 +305,7 @@ def _head(verdict: Verdict) -> str:
 
 
 def measured_in_words(verdict: Verdict) -> str:
-    """The number with its interval; empty where there is none."""
+    """Format the measured number with its interval; empty if there is none."""
     value = verdict.measured
     if isinstance(value, Absent):
         return ""
@@ -316,7 +316,7 @@ def measured_in_words(verdict: Verdict) -> str:
 
 
 def _interval(value: Quantity, factor: float) -> str:
-    """Nothing where it was counted; the reason where it was measured, but has none."""
+    """Format the interval: empty for a count, the reason for a measurement without one."""
     if value.lower == value.upper and not isinstance(value.lower, Absent):
         return ""
     return f" ({value.span_in_words(lambda end: digits(factor * end))})"

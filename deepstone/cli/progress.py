@@ -1,4 +1,4 @@
-"""A progress bar on standard error, drawn only when told something: nothing of ours runs beside a measurement."""
+"""A progress bar on standard error. It is drawn only on a call, so nothing of ours runs during a measurement."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Bar:
-    """One bar for a number of jobs. Without a terminal it shows nothing."""
+    """One bar for several jobs. Without a terminal it shows nothing."""
 
     def __init__(self, progress: Progress | None, task: TaskID | None, jobs: int) -> None:
         self._progress = progress
@@ -33,7 +33,7 @@ class Bar:
         self.tell("starting", 0.0)
 
     def tell(self, stage: str, share: float) -> None:
-        """Called between blocks: what is going on, and which share of the job is done."""
+        """Show the stage and the finished share of the job. Call it between blocks."""
         raise_swallowed()
         if self._progress is None or self._task is None:
             return
@@ -47,7 +47,7 @@ class Bar:
         self._done += 1
 
     def say(self, message: str) -> None:
-        """A line above the bar."""
+        """Print a line above the bar."""
         if self._progress is None:
             note(message)
         else:

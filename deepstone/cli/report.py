@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepstone.cli.draw import check_folder, check_page
-from deepstone.cli.options import Also, Filter, Json, StorePath, examples, file, filters_in, store_folder, tell_skipped
+from deepstone.cli.options import (
+    Also,
+    Filter,
+    Json,
+    StorePath,
+    examples,
+    file,
+    filters_in,
+    report_skipped,
+    store_folder,
+)
 from deepstone.cli.output import note, print_json
 from deepstone.errors import UsageError
 
@@ -55,18 +65,18 @@ def report(
     damaged: list[Damage] = []
     book = make_book(report_sources(opened, wanted, study, gathered, damaged))
     if not book.runs and not book.chapters:
-        tell_skipped(damaged)
+        report_skipped(damaged)
         raise UsageError("nothing to report: no run or finding fits; `deepstone results list` shows what there is")
     _write(book, output, figures, markdown)
     if json:
         from deepstone.report.book_json import book_json
 
         print_json(book_json(book))
-    tell_skipped(damaged)
+    report_skipped(damaged)
 
 
 def _check(output: Path | None, figures: Path | None, markdown: Path | None, *, json: bool) -> None:
-    """Told before anything is read."""
+    """Check the options before anything is read."""
     if output is None and figures is None and markdown is None and not json:
         raise UsageError("report needs a place to write to: -o FILE.html, --markdown FILE, --figures DIR or --json")
     check_page(output)
@@ -74,7 +84,7 @@ def _check(output: Path | None, figures: Path | None, markdown: Path | None, *, 
 
 
 def _opened(store: Path | None, *, needed: bool) -> Store | None:
-    """None where nobody named a store, there is none, and files were given."""
+    """Open the store. Returns None if the user names files but no store and the default store does not exist."""
     from deepstone.store.layout import Layout
     from deepstone.store.store import Store
 
@@ -87,15 +97,15 @@ def _opened(store: Path | None, *, needed: bool) -> Store | None:
 def _write(book: Book, output: Path | None, figures: Path | None, markdown: Path | None) -> None:
     from deepstone.report.files import write_figures, write_markdown, write_page
 
-    drawn = sum(len(chapter.figures) for chapter in book.chapters)
-    told = f"{len(book.runs):,} runs, {len(book.statements)} statements, {drawn} figures"
+    figure_count = sum(len(chapter.figures) for chapter in book.chapters)
+    summary = f"{len(book.runs):,} runs, {len(book.statements)} statements, {figure_count} figures"
     if output is not None:
         write_page(book, output.expanduser())
-        note(f"{output}: {told}")
+        note(f"{output}: {summary}")
     pictures: dict[str, str] = {}
     if figures is not None:
         pictures = write_figures(book, figures.expanduser())
-        note(f"{figures}: {drawn} figures as SVG and PNG")
+        note(f"{figures}: {figure_count} figures as SVG and PNG")
     if markdown is not None:
         write_markdown(book, markdown.expanduser(), pictures)
-        note(f"{markdown}: {told}")
+        note(f"{markdown}: {summary}")

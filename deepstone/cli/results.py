@@ -1,4 +1,4 @@
-"""`deepstone results`: what the store holds; in and out of it."""
+"""`deepstone results`: list, show, compare, import, export and delete the content of a store."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ app = Commands(
     ),
 )
 
-_UNTOLD = ("sha256", "canonical_job", "things", "things_per_s")  # columns of the index that are no part of a run
+_NOT_IN_JSON = ("sha256", "canonical_job", "things", "things_per_s")  # columns of the index that a run does not have
 
 RunId = Annotated[
     str,
@@ -131,7 +131,7 @@ def delete(
 ) -> None:
     """Remove runs or findings for good."""
     opened = open_store(store)
-    found = [opened.resolve_any(run) for run in runs]  # all of them before any is gone
+    found = [opened.resolve_any(run) for run in runs]  # all are found before one is deleted
     deleted = [opened.delete(run) for run in dict.fromkeys(found)]
     if json:
         print_json({"deleted": deleted})
@@ -154,22 +154,24 @@ def rebuild(store: StorePath = None, json: Json = False) -> None:
 
 
 def _described(row: Row) -> dict[str, Data]:
-    """A row as JSON; what the run has not is left out."""
+    """Describe a row as JSON, without values that the run lacks."""
     from json import loads
 
-    known = {name: value for name in row.__slots__ if name not in _UNTOLD and (value := getattr(row, name)) is not None}
-    if row.samples_per_s is not None:  # a quantity elsewhere, here its median alone
-        known["samples_per_s_median"] = known.pop("samples_per_s")
-    return {**known, "requested": loads(row.requested)}
+    described = {
+        name: value for name in row.__slots__ if name not in _NOT_IN_JSON and (value := getattr(row, name)) is not None
+    }
+    if row.samples_per_s is not None:  # elsewhere a quantity, here only its median
+        described["samples_per_s_median"] = described.pop("samples_per_s")
+    return {**described, "requested": loads(row.requested)}
 
 
 def _setup(row: Row) -> str:
-    """The axes that were not left at their default, without those that have columns of their own."""
+    """Return the axes that are not at their default, except those with their own column."""
     from deepstone.setups.axes import AXES
 
     shown = ("framework", "device", "batch", "phase")
-    asked = ((name, row.asked.get(name, axis.default)) for name, axis in AXES.items() if name not in shown)
-    return " ".join(f"{name}={value}" for name, value in asked if value != AXES[name].default)
+    requested = ((name, row.asked.get(name, axis.default)) for name, axis in AXES.items() if name not in shown)
+    return " ".join(f"{name}={value}" for name, value in requested if value != AXES[name].default)
 
 
 def _show(rows: tuple[Row, ...]) -> None:
@@ -177,7 +179,7 @@ def _show(rows: tuple[Row, ...]) -> None:
     from deepstone.units import digits, seconds
 
     kinds = {row.things for row in rows} or {"images"}
-    named = len(kinds) > 1  # each cell says what it counts
+    named = len(kinds) > 1  # each cell names its unit
     columns = [
         field_column("id"),
         field_column("started_at", rank=5),

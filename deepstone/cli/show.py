@@ -1,4 +1,4 @@
-"""Records as people read them: one in a few lines, several in a table."""
+"""Prints records: one in a few lines, several in a table."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def show_records(records: Sequence[Record]) -> None:
 
 
 def show_record(record: Record) -> None:
-    """The answer first, then what it rests on."""
+    """Print one record: speed first, then its evidence."""
     print_lines(record_lines(record), hang=4)
 
 
@@ -52,7 +52,7 @@ def _result_lines(record: Record) -> list[str]:
             f"sustained {words(record, 'sustained_samples_per_s')} {rate}{'    ' if operations else ''}{operations}",
         ]
     parts = ("startup", "memory", "energy") if measured else ("startup", "memory")
-    lines += [f"{label(name)}: {told}" for name in parts if (told := words(record, name))]
+    lines += [f"{label(name)}: {text}" for name in parts if (text := words(record, name))]
     unread = _not_read_back(record)
     if unread and record.outcome == "ok":
         lines.append(f"not read back: {unread}; the framework does not tell whether it did so")
@@ -60,10 +60,10 @@ def _result_lines(record: Record) -> list[str]:
 
 
 def _not_read_back(record: Record) -> str:
-    """What was asked of the framework, and nothing it did shows."""
-    asked, done = record.setup.requested, record.setup.effective
-    chosen = [axis for axis in LEFT_TO_FRAMEWORKS if asked.get(axis, AUTO) != AUTO and axis in done]
-    return ", ".join(f"{axis}={asked[axis]}" for axis in chosen if done[axis].source == "set")
+    """Return requested settings that the framework accepted but that cannot be read back."""
+    requested, effective = record.setup.requested, record.setup.effective
+    chosen = [axis for axis in LEFT_TO_FRAMEWORKS if requested.get(axis, AUTO) != AUTO and axis in effective]
+    return ", ".join(f"{axis}={requested[axis]}" for axis in chosen if effective[axis].source == "set")
 
 
 def _failure_lines(record: Record) -> list[str]:
@@ -83,7 +83,7 @@ def show_table(
     first: tuple[str, Mapping[str, str]] | None = None,
     extra: tuple[str, Mapping[str, str]] | None = None,
 ) -> None:
-    """One line per run, with a column for every axis in which they differ, and further ones by run if given."""
+    """Print one line per run, with a column for every axis in which runs differ, and the further columns."""
     varying = [axis for axis in AXES if len({str(record.setup.requested.get(axis)) for record in records}) > 1]
     models = {record.workload.model for record in records}
     named = len({record.workload.things for record in records}) > 1
@@ -120,13 +120,13 @@ def show_table(
 
 
 def _rate_label(records: Sequence[Record]) -> str:
-    """What is counted in a second, where that is the same in all runs."""
+    """Return the unit of the rates if all runs share it."""
     kinds = {record.workload.things for record in records}
     return f"{kinds.pop()}/s" if len(kinds) == 1 else "speed"
 
 
 def _rate_cells(record: Record, named: bool) -> list[str]:
-    """The rate and its interval; `named` where the heading does not say what is counted."""
+    """Return the rate and its interval; `named`: with the unit, because the heading has none."""
     known = rate(record)
     if known is None:
         return ["–", "–"]
@@ -135,7 +135,7 @@ def _rate_cells(record: Record, named: bool) -> list[str]:
 
 
 def _common_in_words(records: Sequence[Record]) -> str:
-    """What all records share, as far as it was asked for."""
+    """Return the requested settings that all records share."""
     first = records[0].setup.requested
     same = [
         f"{axis}={first[axis]}"
@@ -148,7 +148,7 @@ def _common_in_words(records: Sequence[Record]) -> str:
 
 
 def show_with_ratios(records: Sequence[Record], jobs: Sequence[Job], *, timeout_s: float) -> None:
-    """Raises MissingError, but then everything is measured and stored already."""
+    """Print the ratios to the first framework. Raises MissingError only after everything is measured and stored."""
     checks = _checks(records, jobs, timeout_s)
     base = str(records[0].setup.requested["framework"])
     ratios = {record.id: _ratio(record, _counterpart(record, records, base), checks) for record in records}
@@ -157,7 +157,7 @@ def show_with_ratios(records: Sequence[Record], jobs: Sequence[Job], *, timeout_
 
 
 def _checks(records: Sequence[Record], jobs: Sequence[Job], timeout_s: float) -> dict[str, Comparable]:
-    """What shows that they compute the same, of every run that went well, by job."""
+    """Return the sameness checks of all successful runs, by job."""
     from deepstone.checks.comparable import comparable
 
     measured = {record.job for record in records if not isinstance(record.summary, Absent)}
@@ -168,7 +168,7 @@ def _checks(records: Sequence[Record], jobs: Sequence[Job], timeout_s: float) ->
 
 
 def _counterpart(record: Record, records: Sequence[Record], base: str) -> Record | None:
-    """The run of the first framework with everything else the same."""
+    """Return the first framework's run that differs only in the framework."""
     wanted = {**record.setup.requested, "framework": base}
     return next((other for other in records if other.setup.requested == wanted), None)
 
@@ -183,13 +183,13 @@ def _ratio(record: Record, base: Record | None, checks: Mapping[str, Comparable]
         return "not the same"
     if record is base:
         return "1"
-    # The intervals are independent, so the ends of both give bounds that are wide enough.
+    # The intervals are independent, so their ends give conservative bounds.
     ratio = ratio_of_bounds(record.summary.samples_per_s, base.summary.samples_per_s)
     return f"{digits(ratio.median)} ({ratio.span_in_words(digits)})"
 
 
 def _training_remarks(records: Sequence[Record], base: str) -> list[str]:
-    """What the timed steps themselves have against a ratio."""
+    """Return the reasons why the timed steps of two runs are not the same training."""
     from deepstone.analysis.contrast import not_the_same_training
 
     measured = [record for record in records if not isinstance(record.summary, Absent)]

@@ -1,6 +1,6 @@
-"""What a signal does: it ends us at once, or it is raised, so that workers are ended and files closed on the way out.
+"""Handles signals: one ends the process at once, or raises Stopped, so that workers end and files are closed.
 
-Imports next to nothing: signals are seen to before anything else.
+It imports almost nothing, because signals are set up first.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import signal
 
-TYPE_CHECKING = False  # `typing` itself takes longer to import than all else here
+TYPE_CHECKING = False  # `typing` takes longer to import than all other modules here
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Stopped(BaseException):
-    """`kept` says what the work done so far has come to; a command that keeps something else than runs changes it."""
+    """Raised by a signal. `kept` says which results remain; commands that store something other than runs change it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -25,7 +25,7 @@ class Stopped(BaseException):
         self.kept = "runs already stored are kept"
 
     def leave(self) -> NoReturn:
-        """Says so and ends the process here; keepers see to the workers, as after any death of ours."""
+        """Print the reason and end the process here. Keepers end the workers, as after any death of the controller."""
         try:  # noqa: SIM105  contextlib is not imported yet
             os.write(2, f"deepstone: {self.what}\n".encode())
         except OSError:  # standard error is closed
@@ -38,7 +38,7 @@ _raised: list[Stopped] = []
 
 def on_signal(act: Callable[[int, FrameType | None], None]) -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # as it is for what nohup or a script's `&` starts
+        if signal.getsignal(number) is not signal.SIG_IGN:  # as in processes that nohup or a script's `&` starts
             signal.signal(number, act)
 
 
@@ -47,15 +47,15 @@ def leave_at_once(number: int, _frame: FrameType | None) -> None:
 
 
 def raise_stopped(number: int, _frame: FrameType | None) -> None:
-    on_signal(leave_at_once)  # who asks a second time does not wait for the cleaning up
+    on_signal(leave_at_once)  # a second signal does not wait for the cleanup
     _raised.append(Stopped(number))
     raise _raised[0]
 
 
 def raise_swallowed() -> None:
-    """Raises a signal again that was raised where C code drops what is raised, as when NumPy looks for an attribute.
+    """Raise a signal again that C code swallowed, as NumPy does when it looks for an attribute.
 
-    For moments at which nobody cleans up.
+    Call it only when no cleanup is in progress.
     """
     if _raised:
         raise _raised[0]

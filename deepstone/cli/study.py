@@ -1,4 +1,4 @@
-"""`deepstone study`: many jobs, planned, measured, resumed and kept together."""
+"""`deepstone study`: many jobs, planned, measured, resumed and reported together."""
 
 from __future__ import annotations
 
@@ -102,12 +102,12 @@ def study(
     wait_limit_s(wait_until_quiet)
     changes = _Changes(words=tuple(words or ()), time=time, rerun=rerun, budget=budget, repetitions=repetitions)
     chosen = _changed(reference, changes)
-    # Only now what is slow to import: a mistake in the file is told at once.
+    # Imported only now, because it is slow: errors in the file are reported at once.
     from deepstone.studies.plan import make_plan
     from deepstone.studies.study_run import Call
 
     plan = make_plan(chosen)
-    # A store that the environment names is named again by it.
+    # The environment variable names the store again.
     source = ctx.get_parameter_source("store")
     named = store if source is not None and source.name == "COMMANDLINE" else None
     command = _command(reference, changes, report, wait_until_quiet, named)
@@ -120,7 +120,7 @@ def study(
 
 
 def finish(state: State, store: Store, report: Path | None, *, silent: bool) -> None:
-    """What a study ends with: what was found, in sentences, and the page about it. `silent`: prints nothing."""
+    """Print the statements of a finished study and write its page. `silent`: print nothing."""
     from deepstone.report.sources import study_sources
 
     damaged: list[Damage] = []
@@ -138,7 +138,7 @@ def finish(state: State, store: Store, report: Path | None, *, silent: bool) -> 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Changes:
-    """What the command line says otherwise than the study."""
+    """Changes to the study from the command line."""
 
     words: tuple[str, ...]
     time: str | None
@@ -148,7 +148,7 @@ class _Changes:
 
 
 def _changed(reference: str, changes: _Changes) -> Study:
-    """The study with its changes."""
+    """Return the study with its changes."""
     from deepstone.studies.durations import parse_duration
     from deepstone.studies.find import find_study, with_words
 
@@ -187,7 +187,7 @@ def _policy(word: str) -> Rerun:
 def _command(
     reference: str, changes: _Changes, report: Path | None, wait: str | None, store: Path | None
 ) -> tuple[str, ...]:
-    """The words that go on with it."""
+    """Return the command that resumes it."""
     budget = None if changes.budget is None else f"{changes.budget:.12g}"
     options: list[tuple[str, object]] = [
         ("--time", changes.time),
@@ -228,7 +228,7 @@ def _show_builtin(*, as_json: bool) -> None:
 
 
 def _show_results(state: State) -> None:
-    """What did not go as planned, task by task; and the count of all."""
+    """Print the tasks that were not done, and the counts of all."""
     for name in ("failed", "pruned", "left out"):
         for rounds in rounds_by_setup([progress for progress in state.tasks if progress.state == name]):
             times = f" ({len(rounds)} rounds)" if len(rounds) > 1 else ""
@@ -238,14 +238,14 @@ def _show_results(state: State) -> None:
         print_lines([f"For what was left out: {state.resume}"])
 
 
-def _told(statement: Statement) -> str:
+def _with_advice(statement: Statement) -> str:
     return f"{statement.text} {statement.advice}" if statement.advice else statement.text
 
 
 def _show_statements(statements: Sequence[Statement]) -> None:
-    """What was found, the most important first."""
+    """Print the statements, the most important first."""
     if statements:
         shown = statements[:_MOST_STATEMENTS]
-        print_lines(["", "What was found:", *(f"  · {_told(statement)}" for statement in shown)], hang=4)
+        print_lines(["", "What was found:", *(f"  · {_with_advice(statement)}" for statement in shown)], hang=4)
     if len(statements) > _MOST_STATEMENTS:
         print_lines([f"  … and {len(statements) - _MOST_STATEMENTS} more, on the page: --report FILE"])

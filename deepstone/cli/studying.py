@@ -1,4 +1,4 @@
-"""What every command that runs a study does with it: show the plan, measure it, say how it ended."""
+"""Shared by the commands that run a study: show the plan, measure it, report how it ended."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ if TYPE_CHECKING:
 
 
 def show_planned(plan: Plan, call: Call, folder: Path, *, as_json: bool) -> None:
-    """What a dry run prints: by setup for a person, task by task and in order for a program."""
+    """Print the plan of a dry run: by setup for people, task by task for programs."""
     from deepstone.store.layout import Layout
     from deepstone.store.store import Store
     from deepstone.studies.study_run import StudyRun
 
-    is_there = Layout(root=folder).format.exists()  # a dry run makes no store
+    is_there = Layout(root=folder).format.exists()  # a dry run creates no store
     study_run = StudyRun(plan, Store.open(folder, create=False) if is_there else None, call)
     _show_plan(plan, study_run, call, as_json=as_json)
 
 
 def opened_for(folder: Path) -> Store:
-    """A store that can be written to, or StoreError before minutes are spent on measuring."""
+    """Open the store for writing. Raises StoreError before anything is measured."""
     from deepstone.store.store import Store
 
     store = Store.open(folder)
@@ -51,8 +51,8 @@ def opened_for(folder: Path) -> Store:
 
 
 def measured(plan: Plan, store: Store, call: Call, *, wait: str | None = None) -> State:
-    """Runs it, or goes on with it, and shows how far it is. A signal is told with the command that goes on, and so is a
-    machine that does not become quiet within `wait`."""
+    """Run or resume the study, with its progress. If a signal ends it, or the machine does not become quiet within
+    `wait`, the message has the command that resumes it."""
     from deepstone.studies.run import run_study
     from deepstone.studies.study_run import StudyRun
 
@@ -69,7 +69,7 @@ def measured(plan: Plan, store: Store, call: Call, *, wait: str | None = None) -
 
 
 def exit_as(state: State) -> None:
-    """Leaves with the exit code for what is missing or failed, if anything is."""
+    """Exit with the code for missing or failed tasks, if there are any."""
     if any(status.task.missing for status in state.tasks):
         raise typer.Exit(MissingError.exit_code)
     if state.count("failed"):
@@ -77,12 +77,12 @@ def exit_as(state: State) -> None:
 
 
 def given_words(options: Iterable[tuple[str, object]]) -> list[str]:
-    """Of (option, value), those that were given, as words: what goes on with a study is the same command."""
+    """Return the options that have a value as words of a command that resumes the study."""
     return [word for option, value in options if value is not None for word in (option, str(value))]
 
 
 def rounds_by_setup(tasks: Iterable[TaskStatus]) -> list[list[TaskStatus]]:
-    """The rounds of each setup, as the study wrote them."""
+    """Return the rounds of each setup, as the study lists them."""
     found: dict[str, list[TaskStatus]] = {}
     for status in tasks:
         found.setdefault(status.task.setup, []).append(status)
@@ -173,7 +173,7 @@ def _plan_json(plan: Plan, study_run: StudyRun, call: Call, tasks: Sequence[Task
 
 @contextmanager
 def _shown_progress(study_run: StudyRun) -> Generator[_ShownProgress]:
-    """A line for each task; and on a terminal, below it, how far the study is, drawn only between blocks."""
+    """Show progress: a line for each task, and on a terminal a bar, drawn only between blocks."""
     if not sys.stderr.isatty():
         yield _ShownProgress(study_run, None, None)
         return
@@ -194,7 +194,7 @@ def _shown_progress(study_run: StudyRun) -> Generator[_ShownProgress]:
 
 
 class _ShownProgress:
-    """Told by the study how it goes. Without a terminal it says a line per task and nothing else."""
+    """Shows the progress of a study. Without a terminal it prints only one line per task."""
 
     def __init__(self, study_run: StudyRun, bar: Bar | None, line: TaskID | None) -> None:
         self._study_run = study_run
