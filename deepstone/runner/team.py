@@ -173,6 +173,12 @@ class Team:
             self.round_trips.append(RoundTrip(claimed_s=claimed_s, lead_s=lead_s, waited_s=waited_s))
         return block
 
+    def _nodes(self) -> list[str]:
+        """The name of the node of each rank, where there are several."""
+        if self.started is None or self.world.nodes == 1:
+            return []
+        return [card.node for card in self.started.cards]
+
     def _launcher_words(self) -> str:
         if self.started is None:
             return "Deepstone's own launcher"
@@ -277,7 +283,7 @@ class Team:
         if unexpected is not None:
             assert isinstance(unexpected, Exception)
             return unexpected
-        return blamed(failures, silent)
+        return blamed(failures, silent, self._nodes())
 
     def _failures(self, futures: Sequence[Future[R]], at_s: float) -> list[RankFailure]:
         found: list[RankFailure] = []
@@ -288,11 +294,13 @@ class Team:
         return found
 
 
-def blamed(failures: Sequence[RankFailure], silent: Sequence[int]) -> JobFailed:
-    """The failure of the job: that of the rank that began, and what became of the others."""
+def blamed(failures: Sequence[RankFailure], silent: Sequence[int], nodes: Sequence[str] = ()) -> JobFailed:
+    """The failure of the job: that of the rank that began, and what became of the others. `nodes`: by rank, where there
+    are several."""
     began, *others = sorted(failures, key=lambda each: each.blame)
     failure, rank = began.failure, began.rank
-    reason = f"rank {rank}: {failure.reason}"
+    where = f" on {nodes[rank]}" if nodes else ""
+    reason = f"rank {rank}{where}: {failure.reason}"
     if others:
         reason += f"; with it went {', '.join(f'rank {each.rank}' for each in others)}"
     waiting = [number for number in silent if number != rank]

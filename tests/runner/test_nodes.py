@@ -1,0 +1,93 @@
+"""Jobs on two nodes for real: started by Slurm in two network namespaces, over lines of 100 Mbit/s and 1 Gbit/s."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fake_jobs import MARK_VARIABLE, Script, carrying, fake_job, seconds_until_gone
+from two_nodes import TwoNodes, two_nodes
+
+from deepstone.environments.find import find_environment
+from deepstone.measure.effort import Effort
+from deepstone.models.load import LoadedModel
+from deepstone.models.zoo import ZOO
+from deepstone.runner.job import Job, Machine
+from deepstone.runner.run import run_job
+from deepstone.setups.request import complete
+
+ON_TWO_NODES = {"processes": 2, "nodes": 2, "launcher": "srun"}
+LINK_DOWN_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Generator[TwoNodes]:
+    with two_nodes(tmp_path_factory.mktemp("cluster")) as found:
+        yield found
+
+
+@pytest.fixture
+def nodes(cluster: TwoNodes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> TwoNodes:
+    monkeypatch.setenv("SLURM_CONF", str(cluster.configuration))
+    monkeypatch.setenv("DEEPSTONE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv(MARK_VARIABLE, f"nodes-{os.getpid()}")
+    return cluster
+
+
+def cifarnet() -> Job:
+    graph = ZOO["cifarnet"].make()
+    return Job(
+        model=LoadedModel(graph=graph, name=graph.name, source="zoo", file_sha256=""),
+        request=complete({"framework": "torch", "device": "cpu", "batch": 4, "threads": 1, **ON_TWO_NODES}),
+        environment=find_environment("torch"),
+        machine=Machine.here(),
+        command=("deepstone", "run", "cifarnet"),
+    )
+
+
+def test_a_slower_line_takes_longer_and_carries_what_the_gradients_need(nodes: TwoNodes):
+    gradient_bytes = 89_578 * 4  # float32; cifarnet has so many parameters
+    alone_s: dict[str, float] = {}
+    for rate in ("1gbit", "100mbit"):
+        nodes.set_speed(rate)
+        record: Any = run_job(cifarnet(), Effort(budget_s=2.0, timeout_s=120.0)).to_json()
+        assert record["outcome"] == "ok", record["failure"]
+        assert [each["node"] for each in record["parallel"]["ranks"]] == [0, 1]
+        assert "emulated_nodes" in {doubt["code"] for doubt in record["doubts"]}
+        alone_s[rate] = record["parallel"]["communication"]["alone_s"]["median"]
+    # With two ranks each sends as many bytes as the gradients have, and no line is faster than it is.
+    assert alone_s["100mbit"] >= 0.8 * gradient_bytes * 8 / 100e6
+    assert alone_s["1gbit"] < alone_s["100mbit"]
+    assert seconds_until_gone(f"nodes-{os.getpid()}") < LINK_DOWN_S
+
+
+def test_a_line_that_goes_down_names_the_node(nodes: TwoNodes, script: Script):
+    script(sleep=True, step_s=0.02)
+    mark = f"nodes-{os.getpid()}"
+    cut_s: list[float] = []
+
+    def cut() -> None:
+        end_s = time.monotonic() + 60
+        while len([pid for pid in carrying(mark) if b"serve.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]) < 2:
+            assert time.monotonic() < end_s
+            time.sleep(0.05)
+        time.sleep(2.0)
+        nodes.cut(1)
+        cut_s.append(time.monotonic())
+
+    thread = threading.Thread(target=cut)
+    thread.start()
+    try:
+        record: Any = run_job(fake_job(**ON_TWO_NODES), Effort(budget_s=300.0, timeout_s=300.0)).to_json()
+        assert time.monotonic() - cut_s[0] < LINK_DOWN_S
+        assert record["outcome"] == "crashed"
+        assert record["failure"]["reason"].startswith("rank 1 on n1")
+        assert seconds_until_gone(mark) < LINK_DOWN_S
+    finally:
+        thread.join()
+        nodes.mend(1)
