@@ -23,6 +23,8 @@ for number in (signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Tests start a thousand interpreters: what one of them compiles, the next ones read.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("DEEPSTONE_ENVIRONMENTS", str(Path(sys.prefix, "environments")))
 
 # Examples of a property; one that names a number of its own draws more or fewer in proportion (depth.py).
