@@ -1,4 +1,5 @@
-"""Workers of these tests keep their initial weights in a folder of the tests' own, and no script is left over."""
+"""Workers of these tests keep their initial weights and JAX's programs in folders of the tests' own, and no script is
+left over."""
 
 from __future__ import annotations
 
@@ -14,6 +15,10 @@ from deepstone.backends.before_import import FAKE_SCRIPT
 def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("DEEPSTONE_CACHE", str(tmp_path_factory.mktemp("cache")))
+        # What XLA has compiled for one test is read by the next that needs the same program, however small.
+        patch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.mktemp("programs")))
+        patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+        patch.setenv("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
         patch.delenv(FAKE_SCRIPT, raising=False)
         yield
         end_shared_workers()

@@ -139,7 +139,7 @@ def small() -> Graph:
     """Enough places to cut it, with batch norm in every segment."""
     b = Builder("small")
     x = b.input("data", (4, 9, 9))
-    for number in range(12):
+    for number in range(5):
         x = b.conv(f"conv{number}", x, channels=6, kernel=3, pad=1, bias=False)
         x = b.relu(f"relu{number}", b.batch_norm(f"norm{number}", x))
     b.softmax_cross_entropy("loss", b.dense("dense", b.flatten("flat", x), features=5))
