@@ -71,7 +71,7 @@ def enter(framework: str, device: str, axes: dict[str, str]) -> None:
 
         environment = find_environment(framework)
         python, variables = str(environment.python), dict(environment.variables)
-    needed = importlib.import_module(BACKENDS[framework].launch).environment(request(framework, 1, device, axes))
+    needed = BACKENDS[framework].variables(request(framework, 1, device, axes))
     inside = {**os.environ, **variables, **needed, "DEEPSTONE_BENCH_INSIDE": "1"}
     os.execve(python, [python, str(Path(__file__).resolve()), *sys.argv[1:]], inside)
 

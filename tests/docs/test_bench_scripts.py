@@ -1,0 +1,35 @@
+"""The scripts of bench/ still run, each with the least that it can be asked for, and tell what they are there for."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+FIDELITY = ("fidelity.py", "--models", "cifarnet", "--rounds", "1", "--round-s", "0.01")
+LAYERS = ("layer_timing.py", "--model", "cifarnet", "--batch", "2", "--rounds", "1", "--steps", "1")
+LOOPS = ("idiomatic_loops.py", "torch", "--models", "alexnet-owt", "--rounds", "1", "--round-s", "0.01")
+
+
+@pytest.mark.parametrize(
+    ("words", "keys"),
+    [
+        pytest.param(FIDELITY, {"model", "rounds", "bare_step_s", "ratio_to_bare"}, id="fidelity"),
+        pytest.param(LAYERS, {"model", "batch", "ratio_to_plain"}, id="layer_timing", marks=pytest.mark.deep),
+        pytest.param(LOOPS, {"framework", "by_hand_step_s", "deepstone_step_s"}, id="loops", marks=pytest.mark.deep),
+    ],
+)
+def test_it_runs(words: tuple[str, ...], keys: set[str], tmp_path: Path) -> None:
+    output = tmp_path / "result.json"
+    variables = {**os.environ, "OMP_NUM_THREADS": "1", "DEEPSTONE_CACHE": str(tmp_path / "cache")}
+    command = [sys.executable, str(BENCH / words[0]), *words[1:], "-o", str(output)]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, timeout=280, check=False)
+    assert done.returncode == 0, done.stderr
+    found: Any = json.loads(output.read_text())
+    assert keys <= set(found[0] if isinstance(found, list) else found)
