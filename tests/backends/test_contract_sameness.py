@@ -84,13 +84,14 @@ UNABLE = {
 }
 
 real = [subject for subject in SUBJECTS if subject.computes]
-every_real_backend = pytest.mark.parametrize("subject", real, ids=str)
 # What these do anyhow, so that every layer would be compiled again to the same program; and what takes long to compile
 # though it differs from a setup that is always tried by casts or transposes alone.
 LEFT_TO_TEST_ALL = (
     *(("jax", setup) for setup in ("nhwc", "xla", "nchw", "bf16-mixed")),
-    *(("tensorflow", setup) for setup in ("nhwc", "nchw", "native")),
+    *(("tensorflow", setup) for setup in ("nhwc", "nchw", "native", "xla")),
 )
+# XLA compiles these for half a minute; it has every layer of them by itself, and whole steps of another network.
+WHOLE_STEPS_LEFT_TO_TEST_ALL = (("jax", "awkward"), ("jax", "gated"))
 every_setup = pytest.mark.parametrize(
     ("subject", "setup"),
     [
@@ -101,6 +102,20 @@ every_setup = pytest.mark.parametrize(
             marks=[pytest.mark.deep] * ((subject.name, setup) in LEFT_TO_TEST_ALL),
         )
         for setup in SETUPS
+        for subject in real
+    ],
+)
+
+
+def whole_step_marks(framework: str, graph: str) -> list[pytest.MarkDecorator]:
+    return [pytest.mark.deep] * ((framework, graph) in WHOLE_STEPS_LEFT_TO_TEST_ALL)
+
+
+whole_steps = pytest.mark.parametrize(
+    ("subject", "graph"),
+    [
+        pytest.param(subject, graph, id=f"{graph}-{subject}", marks=whole_step_marks(subject.name, graph))
+        for graph in ("awkward", "branching")
         for subject in real
     ],
 )
@@ -169,7 +184,7 @@ def test_every_later_operation_alone(subject: Subject, setup: str):
     assert check.checked == len(gated().layers) - 1 > len(LATER_OPS)
 
 
-@pytest.mark.parametrize("framework", LATER)
+@pytest.mark.parametrize("framework", [pytest.param(name, marks=whole_step_marks(name, "gated")) for name in LATER])
 def test_whole_steps_with_later_operations(framework: str):
     found = whole_step(framework, "gated")
     assert found.ok, found.why_not
@@ -177,8 +192,7 @@ def test_whole_steps_with_later_operations(framework: str):
     assert all(distance.ok for distance in found.float64)
 
 
-@every_real_backend
-@pytest.mark.parametrize("graph", ["awkward", "branching"])
+@whole_steps
 def test_whole_steps_in_float64(subject: Subject, graph: str):
     """Gradients to 1e-9, and losses over five updates to 1e-8."""
     found = whole_step(subject.name, graph)
@@ -193,8 +207,7 @@ def test_whole_steps_in_float64(subject: Subject, graph: str):
     assert len(found.losses) == 5
 
 
-@every_real_backend
-@pytest.mark.parametrize("graph", ["awkward", "branching"])
+@whole_steps
 def test_whole_steps_as_measured(subject: Subject, graph: str):
     found = whole_step(subject.name, graph)
     assert found.ok, found.why_not

@@ -14,7 +14,7 @@ from deepstone.models.zoo import ZOO
 
 BATCH = 2
 # Torch's counter takes some milliseconds per layer.
-DEEPEST = {"resnet1001": pytest.mark.slow, "resnet5000": pytest.mark.deep}
+DEEPEST = {"resnet1001": pytest.mark.deep, "resnet5000": pytest.mark.deep}
 
 
 def counted_by_torch(graph: Graph, *, input_grad: bool) -> tuple[int, int]:

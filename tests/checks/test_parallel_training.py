@@ -28,7 +28,7 @@ def checked(environment: Environment | None = None, **axes: Value) -> SchemeSame
 @pytest.mark.parametrize(
     "axes",
     [
-        {},
+        pytest.param({}, marks=pytest.mark.deep),  # tests/cli/test_cli_parallel.py has it
         pytest.param({"overlap": "off"}, marks=pytest.mark.deep),
         pytest.param({"overlap": "off", "collective": "reduce-broadcast"}, marks=pytest.mark.deep),
         {"accumulate": 2, "bucket": 1},

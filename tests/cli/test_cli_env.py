@@ -221,20 +221,6 @@ def test_an_adopted_interpreter_runs_what_deepstones_own_cannot(torchless: Cli, 
         assert record["setup"]["effective"]["framework"]["value"] == f"torch@{version}"
 
 
-@needs_torch
-@pytest.mark.slow
-def test_doctor_shows_further_environments_under_their_names(reader: Cli, tmp_path: Path) -> None:
-    cli = replace(reader, more={"DEEPSTONE_ENVIRONMENTS": str(tmp_path)})
-    own = next(each for each in listed(cli).values() if each["framework"] == "torch")
-    name = f"torch@{str(own['version']).partition('+')[0]}-second"
-    cli("env", "add", "torch", "--python", sys.executable, "--name", name).assert_ok()
-    found = cli("doctor", "--json").assert_ok().json["frameworks"]
-    assert list(found)[:2] == ["torch", name]
-    assert found["torch"]["runs"]
-    assert found[name]["runs"]
-    assert found[name]["version"] == own["version"]
-
-
 def test_one_that_fails_spares_the_rest(cook: Cli, kitchen: Kitchen) -> None:
     """The first cannot be made, the second can: what is missing is told at the end, with the first's exit code."""
     kitchen.recipe("8.8.8", python=["3.5"])

@@ -50,27 +50,6 @@ def test_axes_tells_every_axis(reader: Cli) -> None:
     assert not any("fake" in axis["honoured_by"] for axis in listed)
 
 
-def test_doctor_tells_what_is_there_and_what_is_not(reader: Cli) -> None:
-    found = reader("doctor", "--json").assert_ok().json
-    assert set(found) == {"machine", "devices", "frameworks", "launchers", "meters", "missing"}
-    assert found["launchers"]["local"]["here"]
-    assert set(found["launchers"]) == {"local", "torchrun", "mpirun", "srun"}
-    assert found["machine"]["cpu"]["usable_cores"] >= 1
-    assert found["devices"][0]["name"] == "cpu"
-    assert set(found["frameworks"]) == {"torch", "tensorflow", "jax"}
-    for framework in found["frameworks"].values():
-        assert {"version", "runs", "why"} <= set(framework)
-        assert framework["runs"] or framework["why"]
-    assert all(set(entry) == {"what", "why", "remedy"} and all(entry.values()) for entry in found["missing"])
-
-
-def test_doctor_names_a_framework_that_is_not_installed(torchless: Cli) -> None:
-    found = torchless("doctor", "--json").assert_ok().json
-    assert found["frameworks"]["torch"] == {"version": "", "runs": False, "why": "not installed"}
-    remedy = {entry["what"]: entry["remedy"] for entry in found["missing"]}["framework torch"]
-    assert "pip install" in remedy
-
-
 def test_one_run_prints_its_record(cli: Cli) -> None:
     record = cli("run", "cifarnet", "framework=fake", "batch=8", "--json").assert_ok().json
     assert set(record) == RECORD_KEYS

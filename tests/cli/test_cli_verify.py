@@ -107,6 +107,7 @@ def test_runs_of_what_is_not_the_same_get_no_ratio(with_a_wrong_torch: Cli) -> N
     assert "not compared: layer conv1, output" in done.out
 
 
+@pytest.mark.deep
 def test_without_frameworks_it_takes_those_that_are_there(with_a_wrong_torch: Cli) -> None:
     answer = with_a_wrong_torch("verify", "cifarnet", "phase=forward", "batch=1", "--json").json
     assert {name: found["ok"] for name, found in answer["frameworks"].items()} == {"torch": True, WRONG: False}

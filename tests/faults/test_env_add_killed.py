@@ -115,12 +115,11 @@ def listed_environments(kitchen: Kitchen) -> list[str]:
     return [each["name"] for each in json.loads(listed.stdout)["environments"]]
 
 
+@pytest.mark.deep  # test_what_pip_has_started_ends_too stops one as well
 @pytest.mark.parametrize(
     ("number", "code", "says"),
-    [
-        pytest.param(signal.SIGINT, 130, "interrupted", id="SIGINT"),
-        pytest.param(signal.SIGTERM, 143, "terminated", id="SIGTERM", marks=pytest.mark.deep),
-    ],
+    [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+    ids=["SIGINT", "SIGTERM"],
 )
 def test_stopped_in_the_middle_of_a_download(kitchen: Kitchen, stall: Stall, add, number: int, code: int, says: str):
     adding = add("torch")
@@ -175,9 +174,12 @@ def test_killed_in_the_middle_of_a_download(kitchen: Kitchen, stall: Stall, add)
     assert kitchen.leftovers() == [NAME]
 
 
-def test_killed_at_any_moment(kitchen: Kitchen, add):
+@pytest.mark.parametrize(
+    "delays_s", [(0.3, 1.6), pytest.param((0.2, 0.5, 1.0, 1.6, 2.4, 3.4), marks=pytest.mark.deep)], ids=["two", "six"]
+)
+def test_killed_at_any_moment(kitchen: Kitchen, add, delays_s: tuple[float, ...]):
     """From the first folder to the last file. A second one is then made beside what the killed left."""
-    for delay_s in (0.2, 0.5, 1.0, 1.6, 2.4, 3.4):
+    for delay_s in delays_s:
         adding = add("torch")
         time.sleep(delay_s)
         adding.process.kill()
@@ -209,6 +211,9 @@ def test_what_pip_has_started_ends_too(kitchen: Kitchen, add):
     assert adding.finish() == 130
     assert carrying(adding.mark) == []
     assert kitchen.leftovers() == []
+    last = adding.stderr.splitlines()[-1]
+    assert last == "deepstone: interrupted; environments already made are kept, and nothing half-made"
+    assert "Traceback" not in adding.stderr
 
 
 def test_two_at_once_make_it_once(kitchen: Kitchen, stall: Stall, add):

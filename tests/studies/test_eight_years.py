@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -13,11 +12,9 @@ from factory import typed_records
 from fake_jobs import Script
 from kitchen import Kitchen
 from study_kit import call, machine, performed, planned, study
-from test_study_sameness import SMALL
 
 from deepstone.analysis.charts import charts
 from deepstone.environments.environment import Environment
-from deepstone.environments.find import find_environment
 from deepstone.environments.manifest import write_manifest
 from deepstone.environments.places import Place
 from deepstone.errors import MissingError, UsageError
@@ -144,16 +141,6 @@ def test_it_runs_goes_on_and_fills_its_figures(store: Store, script: Script) -> 
     assert speed.n == 4
     again = performed(plan, store)
     assert [status.runs for status in again.tasks] == [status.runs for status in state.tasks]
-
-
-def test_a_version_asked_for_by_name_is_checked_by_itself(store: Store, tmp_path: Path) -> None:
-    file = tmp_path / "small.json"
-    file.write_text(json.dumps(SMALL))
-    version = find_environment("torch").version.partition("+")[0]
-    once = {"repetitions": 1, "budget": 0.05, "target": 50}
-    state = performed(planned({"model": str(file), "framework": ["torch", f"torch@{version}"]}, effort=once), store)
-    (network,) = {status.task.model for status in state.tasks}
-    assert state.sameness == {network: {"torch": True, f"torch@{version}": True}}
 
 
 @pytest.mark.parametrize("wrong", ["no", 1, "true"])

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from study_kit import performed, planned
 
+from deepstone.environments.find import find_environment
 from deepstone.store.store import Store
 
 SMALL = {
@@ -21,14 +23,18 @@ SMALL = {
 }
 
 
-def test_frameworks_are_checked_to_compute_the_same(store: Store, tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", ["torch by version", pytest.param("tensorflow", marks=pytest.mark.deep)])
+def test_frameworks_are_checked_to_compute_the_same(store: Store, tmp_path: Path, other: str) -> None:
+    """A version that is asked for by name is checked by itself."""
     file = tmp_path / "small.json"
     file.write_text(json.dumps(SMALL))
     once = {"repetitions": 1, "budget": 0.05, "target": 50}
-    state = performed(planned({"model": str(file), "framework": ["torch", "tensorflow"]}, effort=once), store)
+    if other == "torch by version":
+        other = f"torch@{find_environment('torch').version.partition('+')[0]}"
+    state = performed(planned({"model": str(file), "framework": ["torch", other]}, effort=once), store)
     assert [(status.state, status.why) for status in state.tasks] == [("done", ""), ("done", "")]
     (network,) = {status.task.model for status in state.tasks}
-    assert state.sameness == {network: {"torch": True, "tensorflow": True}}
+    assert state.sameness == {network: {"torch": True, other: True}}
     kept = store.studies.get("test")
     assert kept is not None
     assert kept.sameness == state.sameness
