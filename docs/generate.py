@@ -13,7 +13,7 @@ from pathlib import Path
 from deepstone.analysis.cases import cases
 from deepstone.analysis.facts import year_of
 from deepstone.analysis.wording import framework, span
-from deepstone.cli.papers import measured_in_words, worth_telling
+from deepstone.cli.papers import measured_in_words, verdicts_to_report
 from deepstone.environments.cookbook import all_recipes
 from deepstone.graph.cost import graph_cost
 from deepstone.models.zoo import ZOO
@@ -128,7 +128,7 @@ def verdicts_table(paper: str) -> str:
             verdict.setup,
         )
         for claim in _judged()[paper].claims
-        for number, verdict in enumerate(worth_telling(claim.by_machine or [claim]))
+        for number, verdict in enumerate(verdicts_to_report(claim.by_machine or [claim]))
     ]
     return _table(("claim", "machine", "verdict", "measured", "why", "setup"), rows)
 
