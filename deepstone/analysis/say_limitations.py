@@ -44,6 +44,7 @@ _THIN: Final = {
     "host_bound": "the device waited for the host",
     "too_short_to_time": "a step is too short for the clock",
     "profiler_overhead": "the profiler changed the step",
+    "around_the_network": "data went around the network",
     "emulated_nodes": "nodes shared one machine",
     "oversubscribed": "processes had more threads than the machine has cores",
     "straggler": "processes waited for a slower one",

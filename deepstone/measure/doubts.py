@@ -18,9 +18,11 @@ from typing import Final
 from numpy.typing import ArrayLike
 
 from deepstone import units
+from deepstone.absent import Absent
 from deepstone.measure.statistics import FEWEST_FOR_CONFIDENCE, Launch, Quantity, median_of
 from deepstone.measure.steady_state import find_trend
 from deepstone.results.doubt import Doubt
+from deepstone.results.parallel import Wire
 
 # Doubts that follow from a record's own numbers: found when the record is made, and again when it is imported.
 ABOVE_PEAK: Final = "above_peak"  # only if the record has the measured peak
@@ -32,6 +34,7 @@ TREND_P_VALUE: Final = 0.01
 LEAST_CLOCK_COSTS: Final = 1000
 MOST_ENQUEUE_SHARE: Final = 0.9
 MOST_WAITING_SHARE = 0.1
+LEAST_WIRE_SHARE = 0.9
 FEWEST_SAMPLES: Final = 10
 MOST_LAUNCH_SPREAD: Final = 3.0
 LEAST_LAUNCH_SPREAD_SHARE: Final = 0.02
@@ -121,6 +124,18 @@ def emulated_nodes(nodes: int, *, share_machine: bool) -> Doubt | None:
     if not share_machine:
         return None
     return Doubt(code="emulated_nodes", detail=f"the {nodes} nodes have one boot id: they are one machine")
+
+
+def around_the_network(wire: Wire | Absent, nodes: int) -> Doubt | None:
+    """Between nodes less was sent than the exchange needs, so it took another way."""
+    if nodes == 1 or isinstance(wire, Absent) or wire.ratio >= LEAST_WIRE_SHARE:
+        return None
+    sent, needed = units.bytes_(int(wire.sent_bytes)), units.bytes_(int(wire.needed_bytes))
+    return Doubt(
+        code="around_the_network",
+        detail=f"the network carried {sent} of {needed} that a step needs: the rest went another way, as through shared "
+        "memory",
+    )
 
 
 def oversubscribed(threads: Sequence[int], cores: int) -> Doubt | None:

@@ -28,6 +28,7 @@ DOUBT_CODES: Final = {
     "clocks_disagree": "the worker's clock and the controller's disagree about how long the same steps took",
     "not_training": "the steps that were timed are not shown to train the network",
     "replicas_differ": "the processes did not keep the same parameters, so they did not train one network",
+    "around_the_network": "the network carried less than the exchange needs, so the number says little about it",
     "emulated_nodes": "the nodes share one machine, so this is not the speed of several machines",
     "oversubscribed": "the processes have more threads together than the machine has cores",
     "straggler": "one process is slower than the others, which wait for it in every step",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from deepstone.absent import Absent
 from deepstone.results.parts import AtLeast0, Count, Number, OrAbsent, Part, Positive, SomeText
 from deepstone.results.quantity import Quantity
 
@@ -51,6 +52,15 @@ class Communication(Part, frozen=True, kw_only=True):
     method: SomeText
 
 
+class Wire(Part, frozen=True, kw_only=True):
+    """Bytes of a step: those that the network interfaces of all nodes sent, loopback if there is one node; and those
+    that an all-reduce of the gradients needs."""
+
+    sent_bytes: AtLeast0
+    needed_bytes: AtLeast0
+    ratio: AtLeast0
+
+
 class Rates(Part, frozen=True, kw_only=True):
     """Samples in a second."""
 
@@ -69,4 +79,5 @@ class Parallel(Part, frozen=True, kw_only=True):
     ranks: list[RankFacts]
     buckets: OrAbsent[list[Bucket]]
     communication: OrAbsent[Communication]
+    wire: OrAbsent[Wire] = Absent("not counted")
     rates: OrAbsent[Rates]

@@ -142,6 +142,7 @@ def _parallel(job: Job, launches: Sequence[Launched], step: Quantity | None) -> 
         ranks=last.ranks,
         buckets=[Bucket(bytes=size) for size in last.bucket_bytes] or Absent("the framework does not tell its buckets"),
         communication=last.communication or Absent("not measured in a comparison"),
+        wire=last.wire,
         rates=rates,
     )
 
@@ -323,6 +324,7 @@ def _doubts(job: Job, launches: Sequence[Launched], step: Quantity, effort: Effo
         found.append(doubts.replicas_differ(launched.differing))
         nodes = World.of(job.request).nodes
         found.append(doubts.emulated_nodes(nodes, share_machine=launched.nodes_share_machine))
+        found.append(doubts.around_the_network(launched.wire, nodes))
         machines = 1 if launched.nodes_share_machine else nodes
         here = [rank.threads for rank in launched.ranks if rank.device == "cpu" and rank.node < nodes // machines]
         found.append(doubts.oversubscribed(here, job.machine.usable_cores))

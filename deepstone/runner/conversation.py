@@ -42,6 +42,7 @@ from deepstone.runner.replies import (
     MemoryOfLayer,
     MemoryPeak,
     MemoryReply,
+    Network,
     Observed,
     PhaseTimes,
     Prepared,
@@ -140,6 +141,10 @@ class Conversation:
     def buckets(self) -> list[int]:
         """The bytes of each group of gradients that the processes exchange together."""
         return self._request("buckets", Buckets).bytes
+
+    def network(self) -> dict[str, int]:
+        """Bytes that each network interface has sent, as the worker's host counts them."""
+        return dict(self._request("network", Network).sent_bytes)
 
     def restore(self) -> None:
         """Have the worker take the parameters of rank 0."""

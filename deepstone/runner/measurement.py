@@ -28,7 +28,7 @@ from deepstone.measure.statistics import Quantity, difference_of_medians, median
 from deepstone.measure.steady_state import settled, warmup_end
 from deepstone.measure.training import EARLY_STEPS, LATE_STEPS, Evidence, Snapshot
 from deepstone.results.doubt import Doubt
-from deepstone.results.parallel import Communication, Launcher, RankFacts
+from deepstone.results.parallel import Communication, Launcher, RankFacts, Wire
 from deepstone.results.record import Energy
 from deepstone.runner.communication import measure_communication
 from deepstone.runner.conversation import JobFailed
@@ -36,6 +36,7 @@ from deepstone.runner.gpu_around import GpuAround
 from deepstone.runner.job import Job
 from deepstone.runner.replies import BlockTimes, Hello, Prepared
 from deepstone.runner.team import Talk, Team
+from deepstone.runner.wire import measure_wire
 
 # A timed sample lasts at least this long, so that the cost of the timestamps at its ends is negligible: reading the
 # host's clock takes 0.1 µs, recording a CUDA event some 5 µs of the host's time.
@@ -81,6 +82,7 @@ class Launched:
     round_trips: list[RoundTrip] = field(default_factory=list[RoundTrip])
     loss: float | None = None
     communication: Communication | None = None  # where there are several processes
+    wire: Wire | Absent = field(default_factory=lambda: Absent("not counted in a comparison"))
     bucket_bytes: list[int] = field(default_factory=list[int])
     ranks: list[RankFacts] = field(default_factory=list[RankFacts])
     launcher: Launcher | None = None
@@ -185,6 +187,7 @@ def measure(conversation: Talk, job: Job, launched: Launched, effort: Effort, on
         on_progress("communication", 1.0)
         launched.communication = measure_communication(conversation, launched.recent_step_s, effort)
         launched.bucket_bytes = conversation.buckets()
+        launched.wire = measure_wire(conversation)
         if launched.phase_s:
             launched.phase_s["communication"] = launched.communication.exposed_s
     finish(conversation, launched)

@@ -45,6 +45,12 @@ class Buckets(Reply, frozen=True, kw_only=True):
     bytes: list[int]
 
 
+class Network(Reply, frozen=True, kw_only=True):
+    """Bytes that each network interface of the worker's host has ever sent."""
+
+    sent_bytes: Table[int]
+
+
 class Joined(Reply, frozen=True, kw_only=True):
     """How many processes the library itself counts, which of them this one is, and what the library calls itself."""
 

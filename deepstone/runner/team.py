@@ -110,6 +110,7 @@ class Team:
         self.memories: list[Mapping[str, int | Absent]] = []  # by rank
         self.last_blocks: list[BlockTimes] = []  # by rank
         self.differing: list[str] = []  # parameters that are not the same in all replicas
+        self._transport = ""
         self._step_s = 0.0  # of the longest program so far
         self._pool = ThreadPoolExecutor(len(ranks), thread_name_prefix="rank")
 
@@ -143,6 +144,7 @@ class Team:
                 )
             if group.rank != rank:
                 raise MissingError(f"{group.library or group.transport} counts rank {rank} as rank {group.rank}")
+        self._transport = groups[0].transport
         return replace_import_s(hellos[0], max(hello.import_s for hello in hellos))
 
     def prepare(self, job: Job | None = None) -> Prepared:
@@ -230,6 +232,18 @@ class Team:
     def buckets(self) -> list[int]:
         """Those of rank 0; all ranks exchange the same ones."""
         return self.ranks[0].buckets()
+
+    @property
+    def transport(self) -> str:
+        """As the library itself says."""
+        return self._transport
+
+    def sent_bytes(self) -> list[dict[str, int]]:
+        """By network interface, once for each network: the processes of a node see the same ones."""
+        if self.started is None:
+            return [self.ranks[0].network()]
+        first = {(card.boot_id, card.network): card.rank for card in reversed(self.started.cards)}
+        return [self.ranks[rank].network() for rank in sorted(first.values())]
 
     def restore(self) -> None:
         """Have all ranks take the parameters of rank 0."""

@@ -80,6 +80,7 @@ class Worker:
             "losses": self._losses,
             "restore": self._restore,
             "buckets": self._buckets,
+            "network": self._network,
             "observe": self._observe,
             "dump": self._dump,
             "sample": self._sample,
@@ -149,6 +150,11 @@ class Worker:
     def _restore(self, request: Dict[str, Any]) -> Dict[str, Any]:
         self._backend.restore()
         return {}
+
+    def _network(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        with open("/proc/net/dev") as file:
+            lines = [line.partition(":") for line in file]
+        return {"sent_bytes": {name.strip(): int(counts.split()[8]) for name, colon, counts in lines if colon}}
 
     def _buckets(self, request: Dict[str, Any]) -> Dict[str, Any]:
         return {"bytes": list(self._backend.buckets())}

@@ -59,6 +59,7 @@ def test_a_slower_line_takes_longer_and_carries_what_the_gradients_need(nodes: T
         assert record["outcome"] == "ok", record["failure"]
         assert [each["node"] for each in record["parallel"]["ranks"]] == [0, 1]
         assert "emulated_nodes" in {doubt["code"] for doubt in record["doubts"]}
+        assert 0.98 < record["parallel"]["wire"]["ratio"] < 1.08
         alone_s[rate] = record["parallel"]["communication"]["alone_s"]["median"]
     # With two ranks each sends as many bytes as the gradients have, and no line is faster than it is.
     assert alone_s["100mbit"] >= 0.8 * gradient_bytes * 8 / 100e6

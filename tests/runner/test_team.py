@@ -15,12 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepstone.errors import MissingError
+from deepstone.measure.doubts import around_the_network
 from deepstone.measure.effort import Effort
+from deepstone.results.parallel import Wire
 from deepstone.runner import team
 from deepstone.runner.communication import communication_of
 from deepstone.runner.replies import BlockTimes
 from deepstone.runner.run import run_job
 from deepstone.runner.team import of_the_job, rank_jobs
+from deepstone.runner.wire import needed_bytes
 from deepstone.setups.axes import Value
 from deepstone.store.store import Store
 
@@ -86,6 +89,21 @@ class TestCommunication:
         assert [each.median for each in found.waiting_s] == pytest.approx([0.004, 0.0])
         assert found.exposed_s.median == pytest.approx(0.004)
         assert found.hidden_share == pytest.approx(1 - 4 / 6)
+
+
+class TestWire:
+    def test_what_an_all_reduce_needs(self):
+        assert needed_bytes([600, 400], processes=2, nodes=1) == 2000  # each of two sends all of it
+        assert needed_bytes([1000], processes=4, nodes=1) == 6000
+        assert needed_bytes([1000], processes=4, nodes=2) == 3000  # one of each node sends to the other
+
+    def test_what_goes_around_the_network_is_told_between_nodes(self):
+        little = Wire(sent_bytes=10, needed_bytes=1000, ratio=0.01)
+        found = around_the_network(little, 2)
+        assert found is not None
+        assert found.code == "around_the_network"
+        assert around_the_network(little, 1) is None
+        assert around_the_network(Wire(sent_bytes=1003, needed_bytes=1000, ratio=1.003), 2) is None
 
 
 class TestRanks:

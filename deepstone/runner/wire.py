@@ -1,0 +1,64 @@
+"""Bytes on the wire: what network interfaces count while steps run, against what the exchange of gradients needs.
+
+A transport may go around the network: through shared memory, though the nodes were meant to be apart. Its times then
+say nothing about the network, and only the interfaces tell. What they count while nothing is exchanged is subtracted.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Final
+
+from deepstone.absent import Absent
+from deepstone.results.parallel import Wire
+from deepstone.runner.team import Team
+
+_STEPS: Final = 5
+_LOOPBACK: Final = "lo"
+
+
+def measure_wire(team: Team) -> Wire | Absent:
+    """The replicas are made equal again after it."""
+    reason = _why_not(team)
+    if reason:
+        return Absent(reason)
+    own_sent, own_s, steps = _sent_in(team, "train")
+    idle_sent, idle_s, _ = _sent_in(team, "local")
+    team.restore()
+    sent = max(0.0, own_sent - idle_sent * own_s / idle_s) / steps
+    needed = needed_bytes(team.buckets(), processes=team.world.processes, nodes=team.world.nodes)
+    return Wire(sent_bytes=sent, needed_bytes=needed, ratio=sent / needed)
+
+
+def needed_bytes(buckets: Iterable[int], *, processes: int, nodes: int) -> float:
+    """What an all-reduce sends in a step: every process 2 (n - 1) / n of the gradients, and between nodes every node as
+    much, since the processes of a node are neighbours."""
+    senders = processes if nodes == 1 else nodes
+    return senders * 2 * (processes - 1) / processes * sum(buckets)
+
+
+def _why_not(team: Team) -> str:
+    request, transport = team.job.request, team.transport
+    if request["compression"] != "none" or request["collective"] == "reduce-broadcast":
+        return "what is needed is known for plain gradients that all processes sum"
+    if transport == "nccl":
+        return "NCCL may use NVLink or RDMA, which network interfaces do not count"
+    if transport == "mpi" and team.world.nodes == 1:
+        return "MPI moves data between processes of one machine in shared memory"
+    return "" if sum(team.buckets()) else "the framework does not tell its buckets"
+
+
+def _sent_in(team: Team, program: str) -> tuple[float, float, int]:
+    """The bytes that all nodes sent while a block ran, how long that took, and its steps."""
+    before, begin_s = team.sent_bytes(), time.perf_counter()
+    steps = team.steps
+    team.block(samples=_STEPS, program=program)
+    took_s = time.perf_counter() - begin_s
+    over_network = team.world.nodes > 1
+    sent = 0.0
+    for earlier, later in zip(before, team.sent_bytes(), strict=True):
+        for name, count in later.items():
+            if (name != _LOOPBACK) == over_network:
+                sent += count - earlier.get(name, 0)
+    return sent, took_s, team.steps - steps
