@@ -133,8 +133,7 @@ def around_the_network(wire: Wire | Absent, nodes: int) -> Doubt | None:
     sent, needed = units.bytes_(int(wire.sent_bytes)), units.bytes_(int(wire.needed_bytes))
     return Doubt(
         code="around_the_network",
-        detail=f"the network carried {sent} of {needed} that a step needs: the rest went another way, as through shared "
-        "memory",
+        detail=f"the network carried {sent} of {needed} that a step needs: the rest went through shared memory, say",
     )
 
 

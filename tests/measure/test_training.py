@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from deepstone.absent import Absent
 from deepstone.measure.training import Evidence, Snapshot, disagreement, fault, same_training, untouched_array
 from deepstone.results.record import Training
+from deepstone.setups.request import complete
 
 STEADY = {"a/weight": 1e-4, "b/weight": -2e-4}
 FULL = ("fp32", "fp32")
@@ -149,8 +150,14 @@ class TestTwoProcesses:
         assert not disagreement(None, course().training, FULL)
 
     def test_which_requests_ask_for_one_training(self):
-        asked = {"batch": 8, "phase": "train", "seed": 0, "optimizer": "momentum", "dropout": "off"}
+        asked = complete({"batch": 8, "phase": "train", "seed": 0, "optimizer": "momentum", "dropout": "off"})
         assert same_training(asked, {**asked, "optimizer": "momentum-fused"})
         assert not same_training({**asked, "dropout": "on"}, {**asked, "dropout": "on"})
-        for axis, other in (("batch", 9), ("seed", 1), ("optimizer", "adam")):
+        for axis, other in (
+            ("batch", 9),
+            ("seed", 1),
+            ("optimizer", "adam"),
+            ("processes", 2),
+            ("compression", "fp16"),
+        ):
             assert not same_training(asked, {**asked, axis: other})
