@@ -27,6 +27,9 @@ from deepstone.runner.team import Team
 _ROUNDS: Final = 8
 _BUDGET_SHARE: Final = 0.5
 _FEWEST_STEPS: Final = 3  # of each program in a round
+_FEWEST_ROUNDS: Final = 3  # of one step each, where steps are so long that more would take far beyond the budget
+_MOST_BUDGETS: Final = 2  # or this long, if that is more:
+_ALWAYS_S: Final = 10.0
 _PROGRAMS: Final = ("train", "meet", "local", "exchange")
 _COMPRESSED: Final = "compressed gradients are not exchanged apart from a step"
 METHOD: Final = "steps with less and less communication, in turns"
@@ -36,20 +39,29 @@ Times = dict[str, list[list[float]]]  # program → what each round's steps took
 
 def measure_communication(team: Team, step_s: float, effort: Effort) -> Communication:
     """The replicas are made equal again after it."""
-    steps = int(_BUDGET_SHARE * effort.budget_s / len(_PROGRAMS) / _ROUNDS / max(step_s, 1e-9))
-    steps = max(_FEWEST_STEPS, steps)
+    rounds, steps = rounds_and_steps(step_s, effort.budget_s)
     programs = _programs(team)
     of_job: Times = {program: [] for program in programs}
     of_ranks: list[Times] = [{program: [] for program in programs} for _ in team.ranks]
     for program in programs:
         team.block(samples=1, program=program)
-    for turn in range(_ROUNDS):
+    for turn in range(rounds):
         for program in _in_turn(programs, turn):
             of_job[program].append(team.block(samples=steps, program=program).step_s)
             for rank, block in zip(of_ranks, team.last_blocks, strict=True):
                 rank[program].append(block.step_s)
     team.restore()
     return communication_of(of_job, of_ranks)
+
+
+def rounds_and_steps(step_s: float, budget_s: float) -> tuple[int, int]:
+    """How many rounds, and steps of each program in a round."""
+    steps = int(_BUDGET_SHARE * budget_s / len(_PROGRAMS) / _ROUNDS / max(step_s, 1e-9))
+    affordable = int(max(_MOST_BUDGETS * budget_s, _ALWAYS_S) / len(_PROGRAMS) / max(step_s, 1e-9))
+    if affordable >= _ROUNDS * _FEWEST_STEPS:
+        return _ROUNDS, max(_FEWEST_STEPS, steps)
+    rounds = min(_ROUNDS, max(_FEWEST_ROUNDS, affordable))
+    return rounds, max(1, affordable // rounds)
 
 
 def communication_of(of_job: Times, of_ranks: Sequence[Times]) -> Communication:

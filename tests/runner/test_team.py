@@ -19,7 +19,7 @@ from deepstone.measure.doubts import around_the_network
 from deepstone.measure.effort import Effort
 from deepstone.results.parallel import Wire
 from deepstone.runner import team
-from deepstone.runner.communication import communication_of
+from deepstone.runner.communication import communication_of, rounds_and_steps
 from deepstone.runner.replies import BlockTimes
 from deepstone.runner.run import run_job
 from deepstone.runner.team import of_the_job, rank_jobs
@@ -89,6 +89,14 @@ class TestCommunication:
         assert [each.median for each in found.waiting_s] == pytest.approx([0.004, 0.0])
         assert found.exposed_s.median == pytest.approx(0.004)
         assert found.hidden_share == pytest.approx(1 - 4 / 6)
+
+    @pytest.mark.parametrize(
+        ("step_s", "budget_s", "expected"),
+        [(0.001, 20.0, (8, 312)), (0.1, 20.0, (8, 3)), (0.1, 1.0, (8, 3)), (1.0, 20.0, (8, 1)), (3.0, 5.0, (3, 1))],
+    )
+    def test_long_steps_get_fewer_turns(self, step_s: float, budget_s: float, expected: tuple[int, int]):
+        """So that a step of 3 s does not take five minutes for it."""
+        assert rounds_and_steps(step_s, budget_s) == expected
 
 
 class TestWire:
