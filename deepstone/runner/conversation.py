@@ -52,9 +52,9 @@ from deepstone.runner.replies import (
 )
 from deepstone.runner.scratch import scratch_folder
 from deepstone.runner.worker_process import ProtocolError, WorkerEnded, WorkerProcess
-from deepstone.setups.axes import AUTO, cpu_list
+from deepstone.setups.axes import AUTO, PLACEMENTS, cpu_list
 from deepstone.setups.request import Request
-from deepstone.setups.world import World
+from deepstone.setups.world import World, placed_on
 from deepstone.supervise import Ending, ProcessTimeout
 
 R = TypeVar("R", bound=Part)
@@ -106,10 +106,16 @@ class Conversation:
 
     def hello(self) -> Hello:
         affinity = str(self._job.request["affinity"])
-        cpus = None if affinity == AUTO else _usable(cpu_list(affinity), affinity)
+        cpus = None if affinity == AUTO else _usable(self._cpus(affinity), affinity)
         hello = self._request("hello", Hello, protocol=PROTOCOL, affinity=cpus)
         self._scripted_clock = hello.framework.get("clock") == "scripted"
         return hello
+
+    def _cpus(self, affinity: str) -> list[int]:
+        if affinity not in PLACEMENTS:
+            return cpu_list(affinity)
+        usable, asked = sorted(os.sched_getaffinity(0)), self._job.request["threads"]
+        return placed_on(affinity, usable, len(usable) if asked == AUTO else int(asked))
 
     @property
     def request(self) -> Request:

@@ -10,6 +10,7 @@ A rank that fails takes the others with it, since they wait for it. The failure 
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import time
@@ -34,8 +35,8 @@ from deepstone.runner.conversation import FROZEN, Conversation, JobFailed, talki
 from deepstone.runner.job import Job
 from deepstone.runner.muster import Mustered, launcher_of, mustered
 from deepstone.runner.replies import BlockTimes, Hello, Joined, Prepared
-from deepstone.setups.axes import AUTO
-from deepstone.setups.world import World
+from deepstone.setups.axes import AUTO, PLACEMENTS, Value, format_cpus
+from deepstone.setups.world import World, placed_on
 
 R = TypeVar("R")
 
@@ -373,10 +374,21 @@ def rank_jobs(job: Job) -> list[Job]:
     if given["threads"] == AUTO:
         given["threads"] = max(1, job.machine.usable_cores // world.per_node)
     given |= {"processes": world.processes, "launcher": launcher_of(job)}
-    return [
-        replace(job, request={**given, "device": _device(given["device"], rank % world.per_node)})
-        for rank in range(world.processes)
+    places = [rank % world.per_node for rank in range(world.processes)]
+    of_ranks = [
+        {"device": _device(given["device"], place), "affinity": _affinity(given, place, world.per_node)}
+        for place in places
     ]
+    return [replace(job, request={**given, **own}) for own in of_ranks]
+
+
+def _affinity(request: Mapping[str, Value], place: int, per_node: int) -> Value:
+    """The CPUs of a rank. Nodes are alike, so those of this machine stand for all."""
+    asked = str(request["affinity"])
+    if asked not in PLACEMENTS:
+        return request["affinity"]
+    usable = sorted(os.sched_getaffinity(0))
+    return format_cpus(placed_on(asked, usable, int(request["threads"]), local_rank=place, per_node=per_node))
 
 
 def _device(asked: str | int, local_rank: int) -> str:

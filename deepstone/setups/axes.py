@@ -137,13 +137,18 @@ def _parse_device(text: str) -> Value:
     return f"gpu:{int(match[1] or 0)}"
 
 
+PLACEMENTS = ("none", "compact", "spread")  # of processes on cores
+
+
 def cpu_list(text: str) -> list[int]:
     """`0-2+5` means CPUs 0, 1, 2 and 5 (a comma already separates values of an axis)."""
     cpus: set[int] = set()
     for part in text.split("+"):
         match = re.fullmatch(r"([0-9]{1,4})(?:-([0-9]{1,4}))?", part)
         if not match or int(match[2] or match[1]) < int(match[1]):
-            raise UsageError(f"affinity={shown(text)}: must be CPU numbers as in 0-3 or 0+2+4-5, or auto")
+            raise UsageError(
+                f"affinity={shown(text)}: must be CPU numbers as in 0-3 or 0+2+4-5, compact, spread, none or auto"
+            )
         cpus.update(range(int(match[1]), int(match[2] or match[1]) + 1))
     return sorted(cpus)
 
@@ -191,7 +196,8 @@ def _parse_interface(text: str) -> Value:
 
 
 def _parse_affinity(text: str) -> Value:
-    return AUTO if text.lower() == AUTO else format_cpus(cpu_list(text))
+    lowered = text.lower()
+    return lowered if lowered in (AUTO, *PLACEMENTS) else format_cpus(cpu_list(text))
 
 
 _DECLARED = (
@@ -265,10 +271,11 @@ _DECLARED = (
     Axis(
         name="affinity",
         type="cpus",
-        values=(AUTO, "0-3", "0+2+4-5"),
+        values=(AUTO, *PLACEMENTS, "0-3", "0+2+4-5"),
         default=AUTO,
         honoured_by=FRAMEWORKS,
-        help="CPUs the process may use.",
+        help="CPUs the process may use. compact: as many as it has threads, side by side; spread: far apart, each "
+        "process its own ones; none: all.",
         parse=_parse_affinity,
     ),
     _choice(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from deepstone.setups.axes import AUTO, ISA_ORDER, Value
+from deepstone.setups.axes import AUTO, ISA_ORDER, PLACEMENTS, Value
 from deepstone.setups.request import Request
 
 # The axes that a framework decides about: the effective value may differ from the requested one.
@@ -43,6 +43,8 @@ def fits(name: str, requested: Value, effective: str | int | float | bool) -> bo
         return requested == str(effective).partition("@")[0] or str(requested).startswith(
             (f"{effective}+", f"{effective}-")
         )
+    if name == "affinity":  # which CPUs that means is decided where the process starts
+        return requested in PLACEMENTS
     if name == "processes":  # as many on each node
         return str(requested).endswith("/node")
     if name == "isa":  # an upper limit

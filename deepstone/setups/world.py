@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from deepstone.setups.axes import AUTO, Value
@@ -39,3 +39,15 @@ def resolve_batch(batch: Value, request: Mapping[str, Value]) -> int:
     """`8/process` as the batch of the whole job."""
     count, per_process, _ = str(batch).partition("/process")
     return int(count) * World.of(request).processes if per_process else int(count)
+
+
+def placed_on(
+    placement: str, usable: Sequence[int], threads: int, *, local_rank: int = 0, per_node: int = 1
+) -> list[int]:
+    """The CPUs of one of the processes of a node. Where processes have more threads than there are CPUs, they share."""
+    if placement == "none" or threads * per_node > len(usable):
+        return list(usable)
+    if placement == "compact":
+        return list(usable[local_rank * threads : (local_rank + 1) * threads])
+    stride = len(usable) // (threads * per_node)
+    return [usable[(local_rank + per_node * thread) * stride] for thread in range(threads)]

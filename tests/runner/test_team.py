@@ -24,7 +24,8 @@ from deepstone.runner.replies import BlockTimes
 from deepstone.runner.run import run_job
 from deepstone.runner.team import of_the_job, rank_jobs
 from deepstone.runner.wire import needed_bytes
-from deepstone.setups.axes import Value
+from deepstone.setups.axes import PLACEMENTS, Value
+from deepstone.setups.world import placed_on
 from deepstone.store.store import Store
 
 QUICK = Effort(budget_s=0.5, timeout_s=120.0)
@@ -127,6 +128,40 @@ class TestRanks:
             "gpu:1",
             "gpu:2",
         ]
+
+
+class TestPlacement:
+    @pytest.mark.parametrize(
+        ("placement", "threads", "per_node", "cpus"),
+        [
+            ("compact", 2, 2, [[0, 1], [2, 3]]),
+            ("spread", 2, 2, [[0, 4], [2, 6]]),
+            ("spread", 1, 4, [[0], [2], [4], [6]]),
+            ("none", 2, 2, [list(range(8))] * 2),
+            ("compact", 8, 2, [list(range(8))] * 2),  # they share
+            ("compact", 3, 1, [[0, 1, 2]]),
+        ],
+    )
+    def test_cores_of_each_process(self, placement: str, threads: int, per_node: int, cpus: list[list[int]]):
+        found = [placed_on(placement, range(8), threads, local_rank=r, per_node=per_node) for r in range(per_node)]
+        assert found == cpus
+
+    @given(st.sampled_from(PLACEMENTS), st.integers(1, 70), st.integers(1, 9), st.integers(1, 9))
+    def test_no_two_processes_share_a_core_where_there_are_enough(
+        self, placement: str, cores: int, threads: int, per_node: int
+    ):
+        ranks = [placed_on(placement, range(cores), threads, local_rank=r, per_node=per_node) for r in range(per_node)]
+        assert all(set(cpus) <= set(range(cores)) and len(set(cpus)) == len(cpus) > 0 for cpus in ranks)
+        if placement != "none" and threads * per_node <= cores:
+            assert all(len(cpus) == threads for cpus in ranks)
+            assert len({cpu for cpus in ranks for cpu in cpus}) == threads * per_node
+
+    def test_a_rank_is_told_its_own(self):
+        usable = sorted(os.sched_getaffinity(0))
+        if len(usable) < 2:
+            pytest.skip("needs two cores")
+        found = [job.request["affinity"] for job in rank_jobs(fake_job(processes=2, threads=1, affinity="compact"))]
+        assert found == [str(usable[0]), str(usable[1])]
 
 
 class TestRecord:
