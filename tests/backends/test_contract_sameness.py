@@ -87,7 +87,7 @@ real = [subject for subject in SUBJECTS if subject.computes]
 # What these do anyhow, so that every layer would be compiled again to the same program; and what takes long to compile
 # though it differs from a setup that is always tried by casts or transposes alone.
 LEFT_TO_TEST_ALL = (
-    *(("jax", setup) for setup in ("nhwc", "xla", "nchw", "bf16-mixed")),
+    *(("jax", setup) for setup in ("nhwc", "xla", "nchw", "bf16-mixed", "evaluation")),
     *(("tensorflow", setup) for setup in ("nhwc", "nchw", "native", "xla")),
 )
 # XLA compiles these for half a minute; it has every layer of them by itself, and whole steps of another network.

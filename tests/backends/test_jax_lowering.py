@@ -48,7 +48,7 @@ def prepare(talk: Conversation, graph: Graph, **axes: Value) -> None:
     talk.prepare()
 
 
-@pytest.fixture(scope="module", params=["fp32", pytest.param("fp64-nchw", marks=[pytest.mark.slow, pytest.mark.deep])])
+@pytest.fixture(scope="module", params=WAYS)
 def way(request: pytest.FixtureRequest) -> Iterator[tuple[Conversation, dict[str, Value]]]:
     """A worker whose job is the graph of awkward layers; its own step is not run: that takes long to compile."""
     axes = WAYS[request.param]
@@ -58,6 +58,8 @@ def way(request: pytest.FixtureRequest) -> Iterator[tuple[Conversation, dict[str
         yield talk, axes
 
 
+@pytest.mark.deep  # test_contract_sameness.py has every operation
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LAYERS)
 def test_each_layer_agrees_with_the_reference(way: tuple[Conversation, dict[str, Value]], name: str) -> None:
     talk, axes = way

@@ -134,7 +134,7 @@ def test_checkpointed_branches_agree() -> None:
     assert_same(ZOO["cifarnet"].make(), checkpointing=True)
 
 
-@pytest.mark.parametrize("model", ["cifarnet", "alexnet", "googlenet"])
+@pytest.mark.parametrize("model", ["cifarnet", pytest.param("alexnet", marks=pytest.mark.deep), "googlenet"])
 def test_zoo_networks_agree_in_float64(model: str) -> None:
     assert_same(ZOO[model].make(), batch=1)
 

@@ -39,8 +39,8 @@ def _empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("DEEPSTONE_CACHE", str(tmp_path))
 
 
-@every_error
 @pytest.mark.parametrize("phase", ["forward", "train"])
+@every_error  # varies last, so that a worker with the error serves both phases
 def test_the_layer_check_names_the_layer(error: str, phase: str):
     jobs = {
         "right": check_job("torch", phase=phase),

@@ -226,8 +226,11 @@ def test_killed_at_random_moments(tmp_path: Path, controller, kills: int):
 class TestSignals:
     @pytest.mark.parametrize(
         ("number", "code", "says"),
-        [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
-        ids=["SIGINT", "SIGTERM"],
+        [
+            pytest.param(signal.SIGINT, 130, "interrupted", id="SIGINT"),
+            # tests/cli/test_cli_streams.py has it, on a worker without a daemon.
+            pytest.param(signal.SIGTERM, 143, "terminated", id="SIGTERM", marks=pytest.mark.deep),
+        ],
     )
     def test_it_ends_its_workers_and_keeps_what_is_stored(self, controller, number: int, code: int, says: str):
         """In the middle of the third job, the first two being stored."""
