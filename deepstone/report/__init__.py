@@ -1,1 +1,1 @@
-"""Figures: results as pictures, in files that can be given away."""
+"""Figures and reports of results, as files that stand on their own."""

@@ -1,4 +1,4 @@
-"""Where each piece of a bar lies, for both drawers: rows count downwards from 0, lengths are values."""
+"""Positions of bars and their parts, for both renderers: rows count downwards from 0, lengths are values."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Final
 from deepstone.report.figure import BarChart, BarRow, Segment
 from deepstone.report.scales import Scale, axis_scale
 
-_FILLED: Final = 0.78  # how much of a row's height its bars take
-_WITHIN: Final = 0.86  # how much of a bar's thickness its whiskers may take
-_BESIDE: Final = 0.006  # of the axis: what whiskers in one line keep between them, for their caps
+_FILLED: Final = 0.78  # share of a row's height for its bars
+_WITHIN: Final = 0.86  # share of a bar's thickness for its whiskers
+_BESIDE: Final = 0.006  # of the axis: distance between whiskers in one line, for their caps
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Piece:
-    """`middle` is a height in rows; the piece of a bar lies from `start` to `end`."""
+    """A part of a bar, from `start` to `end`; `middle` is its height in rows."""
 
     row: int
     bar: int
@@ -31,7 +31,7 @@ class Piece:
 
     @property
     def reach(self) -> float:
-        """How far to the right it and its interval go."""
+        """Return the right end of the piece with its interval."""
         high = self.segment.value.high
         return self.end if high is None else max(self.end, self.start + high)
 
@@ -48,7 +48,7 @@ class Whisker:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Words:
-    """What stands behind a bar or a row, and where it begins. `details` are for who points at a gap."""
+    """Text behind a bar or a row, with its start. `details` are shown when the pointer is on a gap."""
 
     text: str
     row: int
@@ -80,9 +80,9 @@ def pieces(bars: BarChart) -> tuple[Piece, ...]:
 
 
 def whiskers(bars: BarChart) -> list[Whisker]:
-    """The intervals of all pieces that have one, none below the least that the axis can show.
+    """Return the intervals of all pieces that have one, cut at the lower end of the axis.
 
-    Those of one stacked bar that would cover each other lie side by side within its thickness.
+    Overlapping intervals of one stacked bar lie side by side within its thickness.
     """
     scale = bars_scale(bars)
     beside = _BESIDE * (scale.high - scale.low)
@@ -105,7 +105,7 @@ def whiskers(bars: BarChart) -> list[Whisker]:
 
 
 def _lanes(spans: Sequence[tuple[float, float]], beside: float) -> list[int]:
-    """For each span the first lane in which it touches none before it."""
+    """Return for each span the first lane in which it overlaps no earlier one."""
     taken: list[list[tuple[float, float]]] = []
     lanes: list[int] = []
     for low, high in spans:
@@ -123,7 +123,7 @@ def _lanes(spans: Sequence[tuple[float, float]], beside: float) -> list[int]:
 
 
 def words_behind(bars: BarChart) -> list[Words]:
-    """The notes of rows, then the labels of bars; where there is no bar, at the beginning of the axis."""
+    """Return the notes of rows, then the labels of bars; without a bar they start at the origin of the axis."""
     least = bars_scale(bars).low if bars.axis.log else 0.0
     reached: dict[tuple[int, int | None], float] = {}
     for piece in pieces(bars):

@@ -1,4 +1,4 @@
-"""The data of a report: what was measured, put in the order in which a reader wants it. Nothing is drawn here."""
+"""The content of a report, in reading order. This module draws nothing."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from deepstone.results.study import StudyState, StudyTask
 from deepstone.results.view import headline
 
 _LEAD_ROOM: Final = 600
-_TASKS_TOLD: Final = 200
+_TASKS_LISTED: Final = 200
 _DONE: Final = "done"
-_FINDINGS_AT_MOST: Final = 12  # of a kind; a page with hundreds of layer tables is none
+_FINDINGS_AT_MOST: Final = 12  # of one kind; nobody reads a page with hundreds of layer tables
 _KINDS: Final = {
     "peaks": ("ceilings", "Ceilings", "What the machine can do at most"),
     "layers": ("layers", "Time", "Where the time goes"),
@@ -39,7 +39,7 @@ _KINDS: Final = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sources:
-    """What a report is made of. `machines` are the names of machines, by run. Any text in it may be a stranger's."""
+    """The sources of a report. `machines` are the names of machines, by run. No text in it is trusted."""
 
     records: Sequence[Record] = ()
     machines: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -54,9 +54,9 @@ class Sources:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chapter:
-    """Figures under one heading; `short` is its name where there is little room.
+    """Figures under one heading; `short` is the heading for narrow places.
 
-    `missing` names what could not be drawn, with the reason.
+    `missing` lists figures that could not be drawn, with the reason.
     """
 
     anchor: str
@@ -69,7 +69,7 @@ class Chapter:
 
 
 class Failure(Part, frozen=True, kw_only=True):
-    """One reason, and all runs that it ended."""
+    """One reason of failure, and all runs that failed for it."""
 
     why: str
     what: str
@@ -77,7 +77,7 @@ class Failure(Part, frozen=True, kw_only=True):
 
 
 class Unfinished(Part, frozen=True, kw_only=True):
-    """Tasks of a study that have no result; `tasks` are title, state and reason of each."""
+    """Tasks of a study without a result; `tasks` are title, state and reason of each."""
 
     study: str
     resume: str
@@ -103,7 +103,7 @@ class Book:
 
 
 def make_book(sources: Sources) -> Book:
-    """A chart or finding that is not drawn is named in its chapter."""
+    """Make the content of a report. Charts and findings without a figure are listed in their chapter."""
     machines = machines_of(sources.records, sources.machines, sources.findings)
     runs = tuple(run_row(record, sources.machines[record.id]) for record in sources.records)
     setups = _Setups({record.id: record for record in sources.records})
@@ -123,7 +123,7 @@ def make_book(sources: Sources) -> Book:
 
 
 class _Setups(Mapping[str, str]):
-    """How each run was set up, by id; put into words only for those that a figure shows."""
+    """The setups of runs, by id; formatted only for runs that a figure shows."""
 
     def __init__(self, records: Mapping[str, Record]) -> None:
         self._records = records
@@ -184,7 +184,7 @@ def _charts(charts: Sequence[Chart], setups: Mapping[str, str]) -> tuple[list[Fi
 
 
 def _findings(kind: str, findings: Sequence[Finding]) -> Chapter:
-    """The newest of each task, and of those the newest few."""
+    """Return the newest finding of each task, and of those the newest few."""
     anchor, short, title = _KINDS[kind]
     own = [finding for finding in findings if finding.kind == kind]
     newest = list({finding.task or f"of no task, {at}": finding for at, finding in enumerate(own)}.values())
@@ -205,7 +205,7 @@ def _findings(kind: str, findings: Sequence[Finding]) -> Chapter:
 
 
 def _doubts(runs: Sequence[RunRow]) -> tuple[str, ...]:
-    """Each reason once, with how many runs it is about, the commonest first."""
+    """Return each doubt once, with its number of runs, the most frequent first."""
     counts = Counter(code for row in runs for code in dict.fromkeys(row.doubts))
     return tuple(
         f"{count:,} {'run' if count == 1 else 'runs'}: {code} – {DOUBT_CODES.get(code, 'no more is known')}"
@@ -214,7 +214,7 @@ def _doubts(runs: Sequence[RunRow]) -> tuple[str, ...]:
 
 
 def _failures(runs: Sequence[RunRow]) -> tuple[Failure, ...]:
-    """Grouped by reason, the commonest first."""
+    """Return failures grouped by reason, the most frequent first."""
     groups: dict[str, list[RunRow]] = {}
     for row in runs:
         if row.outcome != "ok":
@@ -224,12 +224,12 @@ def _failures(runs: Sequence[RunRow]) -> tuple[Failure, ...]:
 
 
 def _unfinished(state: StudyState) -> list[Unfinished]:
-    """Empty when every task of the study was done."""
+    """Return the unfinished tasks of the study, if there are any."""
     tasks = [task for task in state.tasks if task.state != _DONE]
     if not tasks:
         return []
-    told = tuple((_task_title(task), task.state, task.why) for task in tasks[:_TASKS_TOLD])
-    return [Unfinished(study=state.title or state.name, resume=state.resume, tasks=told, more=len(tasks) - len(told))]
+    shown = tuple((_task_title(task), task.state, task.why) for task in tasks[:_TASKS_LISTED])
+    return [Unfinished(study=state.title or state.name, resume=state.resume, tasks=shown, more=len(tasks) - len(shown))]
 
 
 def _task_title(task: StudyTask) -> str:

@@ -1,4 +1,4 @@
-"""A report's data as JSON: what the page shows, for programs. The unit of a number is in its key or its column."""
+"""A report as JSON: the content of the page, for programs. The unit of a number is in its key or its column."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from deepstone.results.statement import Statement
 SCHEMA: Final = 1
 _NOT_MEASURED: Final[dict[str, Json]] = {"absent": "the run failed"}
 _PARTS: Final = ("summary", "phases", "startup", "memory", "energy", "share_of_peak")  # of a record
-# Of what is told of a run, that which is no number.
+# The facts of a run that are not numbers.
 _WORDS: Final = frozenset(
     {"why it failed", "doubts", "asked for", "in effect", "environment", "machine", "started", "run", "command"}
 )
@@ -48,8 +48,8 @@ def _machine(machine: MachineFacts) -> JsonObject:
 
 
 def _statement(statement: Statement) -> JsonObject:
-    told = statement.to_json()
-    return {key: told[key] for key in ("text", "advice", "ratio", "how", "runs", "findings") if key in told}
+    described = statement.to_json()
+    return {key: described[key] for key in ("text", "advice", "ratio", "how", "runs", "findings") if key in described}
 
 
 def _chapter(chapter: Chapter) -> JsonObject:
@@ -76,12 +76,12 @@ def _claim(claim: JudgedClaim) -> JsonObject:
 
 
 def _judgement(verdict: Verdict) -> JsonObject:
-    told = verdict.to_json()
-    return {key: told[key] for key in ("machine", "verdict", "measured", "unit", "why", "runs", "findings")}
+    described = verdict.to_json()
+    return {key: described[key] for key in ("machine", "verdict", "measured", "unit", "why", "runs", "findings")}
 
 
 def _figure(figure: Figure) -> JsonObject:
-    """`units` has a name for each column of numbers, and nothing for one of words."""
+    """Describe a figure. `units` names the unit of each column of numbers, and nothing for text."""
     columns = figure.table.columns
     return {
         "name": figure.name,
@@ -120,7 +120,7 @@ def _interval(value: Value) -> JsonObject:
 
 
 def _run(row: RunRow) -> JsonObject:
-    """The numbers of a run under the keys of its record."""
+    """Describe a run, with the keys of its record."""
     record = row.record.to_json()
     speed: dict[str, Json] = {"images_per_s": _NOT_MEASURED, "interval": _NOT_MEASURED}
     if row.speed is not None:

@@ -1,4 +1,4 @@
-"""A paper's claims as people read them."""
+"""Formats a paper's claims for people."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from deepstone.results.claim import JudgedClaim, JudgedPaper, Verdict, VerdictWo
 
 
 def verdict_counts(paper: JudgedPaper) -> list[tuple[str, int]]:
-    """How many claims have each verdict, in the order of the list."""
+    """Count the claims with each verdict, in the order of the list."""
     found = Counter(claim.verdict for claim in paper.claims)
     return [(word, found[word]) for word in get_args(VerdictWord) if found[word]]
 
 
 def measured_words(verdict: Verdict) -> str:
-    """The number with its interval; empty where there is none."""
+    """Format the measured number with its interval; empty if there is none."""
     measured = value_of(verdict.measured)
     return "" if isinstance(measured, Absent) else value_words(measured, SHOWN[unit_named(verdict.unit)])
 
@@ -30,11 +30,11 @@ def published_words(claim: JudgedClaim) -> str:
 
 
 def other_verdicts(claim: JudgedClaim) -> Sequence[Verdict]:
-    """Of machines other than that of the first verdict."""
+    """Return the verdicts of the other machines."""
     return [each for each in claim.by_machine if each.machine != claim.machine]
 
 
 def how_judged(claim: JudgedClaim) -> list[tuple[str, str]]:
-    """Labels and words: how it is tested, by which rule, in which setup."""
-    told = (("tested by", claim.test), ("rule", claim.rule), ("setup", claim.setup))
-    return [(label, words) for label, words in told if words]
+    """Return labels and texts: the test of a claim, its rule and its setup."""
+    facts = (("tested by", claim.test), ("rule", claim.rule), ("setup", claim.setup))
+    return [(label, words) for label, words in facts if words]

@@ -1,6 +1,6 @@
-"""What a figure shows, without saying who draws it: numbers in SI units, words, and colours by meaning.
+"""The content of a figure, independent of its renderer: numbers in SI units, text, and colours by meaning.
 
-Two drawers read this, so a figure is written once and looks the same in a paper and in a browser.
+Two renderers read it, so a figure is written once and looks the same in a paper and in a browser.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from deepstone.results.quantity import Quantity
 
 
 class NothingToDrawError(UsageError):
-    """A result lacks what a figure would show; the message says what, and how to get it."""
+    """A result lacks the data of a figure; the message says what is missing and how to get it."""
 
 
 class Unit(Enum):
-    """What a number counts; the value is its name in JSON."""
+    """The unit of a number; the value is its name in JSON."""
 
     SECONDS = "s"
     BYTES = "bytes"
@@ -27,7 +27,7 @@ class Unit(Enum):
     FLOPS_PER_BYTE = "flop/byte"
     BYTES_PER_S = "bytes/s"
     SAMPLES_PER_S = "images/s"  # as people read it
-    OTHER_SAMPLES_PER_S = "samples/s"  # where some samples are no images
+    OTHER_SAMPLES_PER_S = "samples/s"  # if some samples are not images
     RATIO = "ratio"
     SHARE = "share"
     YEAR = "year"
@@ -38,9 +38,9 @@ class Unit(Enum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Value:
-    """A number, with its 95 % interval and how many samples or rounds it comes from, where it has them.
+    """A number, with its 95 % interval and its count of samples or rounds, if it has them.
 
-    `no_interval` says why what was measured has none; a sum or what others published never has one.
+    `no_interval` is the reason why a measured number has none; sums and published numbers never have one.
     """
 
     middle: float
@@ -51,7 +51,7 @@ class Value:
 
 
 def value_of(measured: Quantity | float | Absent | None) -> Value | Absent:
-    """What a result holds as it is drawn; None is what early results lack."""
+    """Convert a number of a result; early results may have None."""
     if measured is None:
         return Absent("this result does not tell")
     if isinstance(measured, Absent):
@@ -75,7 +75,7 @@ class Axis:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Series:
-    """What others published is drawn hollow, what was measured is filled."""
+    """A series. Published numbers are drawn hollow, measured ones filled."""
 
     name: str
     colour: str
@@ -85,7 +85,7 @@ class Series:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Segment:
-    """A piece of a bar; `series` is a position in the panel's list, `details` more lines for who points at it."""
+    """A part of a bar. `series` is an index into the panel's list; `details` are further lines of its tooltip."""
 
     series: int
     value: Value
@@ -94,7 +94,7 @@ class Segment:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BarLabel:
-    """Words beside a bar. A gap is a bar that could not be measured: its words say why."""
+    """Text beside a bar. A gap is a bar that could not be measured; its text is the reason."""
 
     text: str
     details: tuple[str, ...] = ()
@@ -103,9 +103,9 @@ class BarLabel:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BarRow:
-    """A name and the bars beside it, one below the other. The segments of one bar are stacked from 0.
+    """A name and its bars, one below the other. The segments of one bar are stacked from 0.
 
-    The note stands behind the longest bar, `bar_labels` behind each: none, or one for every bar.
+    The note follows the longest bar. `bar_labels` follow their bars: none, or one for every bar.
     """
 
     label: str
@@ -118,7 +118,8 @@ class BarRow:
 class BarChart:
     """Horizontal bars. Every row has room for as many bars as the row with the most.
 
-    On a logarithmic axis a length means nothing, so there the ends are drawn, as points. `reference` is a line across.
+    A length has no meaning on a logarithmic axis, so only the ends are drawn there, as points. `reference` is a line
+    across.
     """
 
     title: str
@@ -130,7 +131,7 @@ class BarChart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """Through these points from left to right, with its name above the last one."""
+    """A line through these points from left to right, with its name above the last one."""
 
     label: str
     points: tuple[tuple[float, float], ...]
@@ -138,9 +139,9 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """`label` stands beside it; `weight` says how much it matters, for the case that there is no room for every label.
+    """A point with a label beside it. `weight` is its importance if there is no room for every label.
 
-    `details` are more lines for who points at it. The line of a chart leads past a point that is `apart`.
+    `details` are further lines of its tooltip. The line of a chart skips a point that is `apart`.
     """
 
     x: float
@@ -154,7 +155,7 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PointGroup:
-    """The points of a series, and places that could not be measured, with the reason."""
+    """The points of a series, and its gaps with their reasons."""
 
     series: Series
     points: tuple[Point, ...]
@@ -178,7 +179,7 @@ class ScatterPlot(_Plane):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LineChart(_Plane):
-    """Lines from point to point. `names` are those of places 0, 1, 2 … where the horizontal axis counts no number."""
+    """Lines from point to point. `names` label the places 0, 1, 2 … if the horizontal axis has no numbers."""
 
     curves: tuple[PointGroup, ...]
     names: tuple[str, ...] = ()
@@ -186,7 +187,7 @@ class LineChart(_Plane):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """`ratio` is how many times worse than the best of its row, or why that is not known; `text` stands in it."""
+    """A cell with a text. `ratio` is its value over the best of its row, or the reason why that is unknown."""
 
     ratio: float | Absent
     text: tuple[str, ...]
@@ -195,7 +196,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeatMap:
-    """Rows by columns. `marked_means` tells what a frame around a cell means."""
+    """Cells in rows and columns. `marked_means` explains the frame around a cell."""
 
     title: str
     columns: tuple[str, ...]
@@ -210,7 +211,7 @@ Panel: TypeAlias = BarChart | LineChart | ScatterPlot | HeatMap
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IntervalOf:
-    """The interval of a number, or why it has none, in a column of its own."""
+    """The interval of a number, or the reason why it has none, in a separate column."""
 
     value: Value
 
@@ -221,7 +222,7 @@ TableCell: TypeAlias = str | int | float | Value | IntervalOf | Absent | None
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Column:
-    """Of names where it has no unit, else of numbers."""
+    """A column of a table: of names if it has no unit, else of numbers."""
 
     heading: str
     unit: Unit | None = None
@@ -253,9 +254,9 @@ def number_columns(unit: Unit, *headings: str) -> tuple[Column, ...]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figure:
-    """Panels one below the other. `commands` give the numbers again; `doubts` are reasons to trust them less.
+    """Panels, one below the other. `commands` reproduce the numbers; `doubts` are reasons to trust them less.
 
-    `model` is empty where a figure is about several.
+    `model` is empty if a figure shows several.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Files in and out: a saved result is read; figures and reports are written, each file wholly or not at all."""
+"""Reads saved results; writes figures and reports, each file completely or not at all."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _INSTALL: Final = "from the clone: pip install -e '.[figures]'"
 
 
 def draw(result: Result, path: Path, figure: str | None = None) -> tuple[str, ...]:
-    """Write the figure of that name, over a file that is there; return the names of the figures drawn.
+    """Write the figure of that name, replacing an existing file; return the names of the written figures.
 
-    Without a name, an SVG or PNG gets the first figure of the result's kind, an HTML file all that the result has.
-    UsageError for a result, name or place that will not do; MissingError where the libraries are not installed.
+    Without a name, an SVG or PNG gets the first figure of the result's kind, an HTML file all figures of the result.
+    Raises UsageError for a wrong result, name or path, and MissingError if the libraries are not installed.
     """
     kind = check_path(path)
     if kind == "html":
@@ -41,7 +41,7 @@ def draw(result: Result, path: Path, figure: str | None = None) -> tuple[str, ..
 
 
 def check_path(path: Path) -> str:
-    """Which kind of file it is, before anything is measured for it: svg, png or html."""
+    """Return the kind of the file, svg, png or html, before anything is measured for it."""
     kind = path.suffix.lower().removeprefix(".")
     if kind not in FORMATS:
         raise UsageError(f"cannot draw {path}: its name must end in .svg, .png or .html")
@@ -49,15 +49,15 @@ def check_path(path: Path) -> str:
 
 
 def as_result(content: Mapping[str, object]) -> Finding | Chart:
-    """A finding or a chart from JSON as a command prints it. UsageError for what cannot be drawn."""
+    """Parse a finding or a chart from the JSON of a command. Raises UsageError if it cannot be drawn."""
     kind, outcome = content.get("kind"), content.get("outcome", "ok")
     if kind is None and outcome != "ok":
         failure = content.get("failure")
         reason = f": {failure['reason']}" if isinstance(failure, dict) and "reason" in failure else ""
         raise NothingToDrawError(f"nothing was measured; {outcome}{reason}")
     if kind not in KINDS:
-        told = f"is of kind {shown(kind)}" if "kind" in content else "does not say of which kind it is"
-        raise UsageError(f"this result {told}; results that can be drawn are of kind {', '.join(KINDS)}")
+        problem = f"is of kind {shown(kind)}" if "kind" in content else "does not say of which kind it is"
+        raise UsageError(f"this result {problem}; results that can be drawn are of kind {', '.join(KINDS)}")
     if content.get("schema", SCHEMA) != SCHEMA:
         raise UsageError(f"this result is of schema {shown(content['schema'])}; this version draws schema {SCHEMA}")
     known = {"schema": SCHEMA, **content}
@@ -65,7 +65,7 @@ def as_result(content: Mapping[str, object]) -> Finding | Chart:
 
 
 def read_json(path: Path) -> Mapping[str, object]:
-    """The JSON object in a file. UsageError with the file's name for one that cannot be read or is something else."""
+    """Read the JSON object in a file. Raises UsageError with the file's name if it is not one."""
     try:
         with open_regular(path) as file:
             data = file.read(MAX_BYTES + 1)
@@ -81,7 +81,8 @@ def read_json(path: Path) -> Mapping[str, object]:
 
 
 def write_page(book: Book, path: Path) -> None:
-    """MissingError where the libraries are not installed; UsageError for a place that cannot be written."""
+    """Write the page of a report. Raises MissingError if the libraries are missing, and UsageError if the file cannot
+    be written."""
     try:
         from deepstone.report.page import render_report
     except ImportError as error:
@@ -90,7 +91,7 @@ def write_page(book: Book, path: Path) -> None:
 
 
 def write_figures(book: Book, folder: Path) -> dict[str, str]:
-    """Every figure as SVG and PNG; their files by chapter and name, as `render_markdown` wants them."""
+    """Write every figure as SVG and PNG; return the files by chapter and name, as `render_markdown` needs them."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -108,7 +109,7 @@ def write_markdown(book: Book, path: Path, pictures: Mapping[str, str]) -> None:
 
 
 def _named(book: Book) -> Iterator[tuple[str, str, Figure]]:
-    """Every figure with its place in the book and a file name that no other has."""
+    """Yield every figure with its position in the report and a unique file name."""
     taken: set[str] = set()
     for chapter in book.chapters:
         for figure in chapter.figures:

@@ -1,4 +1,4 @@
-"""Where names beside points can stand without covering each other, a point, or what else is in the way."""
+"""Places labels beside points so that they cover neither each other nor points nor other obstacles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _REACH: Final = 3  # lines of text above or below
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """In pixels, y upwards or downwards as the caller likes."""
+    """A box in pixels; y points upwards or downwards, as the caller defines."""
 
     left: float
     low: float
@@ -44,7 +44,7 @@ class Box:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """The corner or edge of a box that a text is pinned to, so that it keeps off its point though it be wider."""
+    """The corner or edge at which a text is anchored, so that wider text does not reach its point."""
 
     side: Literal["left", "center", "right"]
     x: float
@@ -67,9 +67,9 @@ def label_spots(
     taken: Sequence[Box] = (),
     reach: int = 0,
 ) -> list[Box | None]:
-    """A box for each of the first points that has a size, in order of importance; None for those without room.
+    """Return a box for each of the first points that has a size, in order of importance; None if there is no room.
 
-    `reach` is how many heights further above or below a box may stand where there is no room beside the point.
+    `reach` is how many heights above or below the point a box may lie if there is no room beside it.
     """
     in_the_way = [*taken, *(Box(x - _DOT, y - _DOT, x + _DOT, y + _DOT) for x, y in points)]
     spots: list[Box | None] = []
@@ -82,7 +82,7 @@ def label_spots(
 
 
 def _candidates(point: tuple[float, float], size: tuple[float, float], reach: int) -> list[Box]:
-    """Right, left, above, below, then the corners, then these further off."""
+    """Yield positions: right, left, above, below, the corners, then the same further away."""
     (x, y), (width, height) = point, size
     corners = [
         (x + _GAP, y - height / 2),
@@ -105,7 +105,7 @@ def _candidates(point: tuple[float, float], size: tuple[float, float], reach: in
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sizes:
-    """Of the plot and of letters in it, in pixels."""
+    """The sizes of the plot and of its letters, in pixels."""
 
     width: float
     height: float
@@ -113,14 +113,14 @@ class Sizes:
     line: float
 
     def placed(self, scales: Scales, x: float, y: float) -> Place:
-        """What lies below the vertical axis is put at its foot."""
+        """Return the position in pixels; values below the vertical axis are placed at its lower end."""
         across, up = scales
         return across.share_along(x) * self.width, up.share_along(max(y, up.low)) * self.height
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LineName:
-    """`lines_up` is how many lines of text it stands above its place."""
+    """The name of a line, `lines_up` lines of text above its place."""
 
     line: Line
     side: Literal["left", "right"]
@@ -149,7 +149,7 @@ def line_names(plane: ScatterPlot, x: Scale) -> list[LineName]:
 
 @dataclass(frozen=True, slots=True)
 class PointName:
-    """`pin` is where its text is held; `led` says that a line should lead to it."""
+    """The name of a point. `pin` is the anchor of its text; `led` asks for a line from the point to it."""
 
     point: Point
     series: Series
@@ -163,17 +163,17 @@ class PointName:
 
     @property
     def text(self) -> str:
-        """With the mark of a doubt."""
+        """Return the name, with the sign for a doubt."""
         return _text(self.point)
 
     @property
     def shift(self) -> Place:
-        """From the point to where the text is held."""
+        """Return the offset from the point to the anchor of its text."""
         return self.pin.x - self.place[0], self.pin.low - self.place[1]
 
 
 def scatter_names(plane: ScatterPlot, scales: Scales, sizes: Sizes) -> list[PointName]:
-    """Of as many points as there is room for, the weightiest first."""
+    """Return names for as many points as there is room for, the most important first."""
     pairs = [(point, group.series) for group in plane.groups for point in group.points]
     pairs.sort(key=lambda pair: (-pair[0].weight, pair[0].label))
     places = [sizes.placed(scales, point.x, point.y.middle) for point, _ in pairs]
@@ -184,7 +184,7 @@ def scatter_names(plane: ScatterPlot, scales: Scales, sizes: Sizes) -> list[Poin
 
 
 def point_names(curves: LineChart, scales: Scales, sizes: Sizes) -> Iterator[PointName]:
-    """Of all points that have one and find room for it, from left to right."""
+    """Return the names of all points that have one and find room, from left to right."""
     pairs = [(point, curve.series) for curve in curves.curves for point in curve.points if point.label]
     pairs.sort(key=lambda pair: (pair[0].x, -pair[0].y.middle, pair[0].label))
     places = [sizes.placed(scales, point.x, point.y.middle) for point, _ in pairs]
@@ -196,7 +196,7 @@ def point_names(curves: LineChart, scales: Scales, sizes: Sizes) -> Iterator[Poi
     taken = [spot for spot in spots if spot is not None]
     for pair, place, size, spot in zip(pairs, places, room, spots, strict=False):
         found = spot
-        # Where lines, then whiskers cannot be kept off, the name stands on them rather than nowhere.
+        # If lines, then whiskers, cannot be avoided, the name covers them: better than no name.
         for in_the_way in (whiskers, ()):
             if found is None:
                 others = [*in_the_way, *taken]
@@ -229,7 +229,7 @@ def _whisker(point: Point, scales: Scales, sizes: Sizes) -> Box:
 
 
 def _along(points: Iterable[Point], scales: Scales, sizes: Sizes) -> Iterator[Box]:
-    """Small boxes along the lines between points, but for their ends, which belong to the points."""
+    """Return small boxes along the lines between points, except at their ends, which belong to the points."""
     joined = [sizes.placed(scales, point.x, point.y.middle) for point in points if not point.apart]
     for (left, low), (right, high) in pairwise(joined):
         for piece in range(2, _LINE_PIECES - 1):

@@ -1,4 +1,4 @@
-"""The legend of a panel, for both drawers."""
+"""The legend of a panel, for both renderers."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from deepstone.report.palette import FRAME, HEAT_KEY, NOTHING, heat
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Entry:
-    """A square stands for bars and cells, a marker for points. `hollow` is drawn as an outline.
+    """An entry: a square for bars and cells, a marker for points; `hollow` is an outline.
 
-    `series` is a position among the panel's series; one without only explains a colour.
+    `series` is an index into the panel's series; an entry without one only explains a colour.
     """
 
     name: str
@@ -25,7 +25,7 @@ class Entry:
 
 
 def legend(panel: Panel) -> list[Entry]:
-    """Of bars, only the series that some bar has."""
+    """Return the legend; for bars, only the series that some bar has."""
     if isinstance(panel, HeatMap):
         return [
             *(Entry(name=name, colour=heat(ratio)) for ratio, name in HEAT_KEY),

@@ -1,4 +1,4 @@
-"""What is known of each machine that runs or findings come from. Neither host nor user is told."""
+"""Describes each machine of runs or findings, without host and user names."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from deepstone.results.view import words
 from deepstone.setups.axes import AUTO
 from deepstone.units import bytes_
 
-_GPUS_TOLD: Final = 16
+_GPUS_LISTED: Final = 16
 
 Fact = TypeVar("Fact")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MachineFacts:
-    """`facts` are labels and words; `counts` are the numbers among them, by a name with the unit."""
+    """A machine. `facts` are labels and texts; `counts` are the numbers among them, by a name with the unit."""
 
     name: str
     facts: tuple[tuple[str, str], ...]
@@ -31,7 +31,8 @@ class MachineFacts:
 def machines_of(
     records: Sequence[Record], names: Mapping[str, str], findings: Iterable[Finding]
 ) -> tuple[MachineFacts, ...]:
-    """One for each machine with runs; where there are none, what the findings tell. `names` are of runs, by id."""
+    """Describe each machine with runs; without runs, the machines of findings. `names` are names of machines by run
+    id."""
     by_machine: dict[str, list[Record]] = {}
     for record in records:
         by_machine.setdefault(record.identity.machine_sha, []).append(record)
@@ -45,7 +46,7 @@ def machines_of(
 def _of_runs(records: Sequence[Record], names: Mapping[str, str]) -> MachineFacts:
     machine = records[0].environment.machine
     facts, counts = ((), ()) if isinstance(machine, Absent) else (_hardware(machine), _counts(machine))
-    # Which framework it was, a failed run may not know.
+    # A failed run may not know its framework.
     frameworks = dict.fromkeys(name for record in records if (name := words(record, "framework")) not in ("", AUTO))
     good = sum(record.outcome == "ok" for record in records)
     days = sorted({record.started_at[:10] for record in records})
@@ -60,26 +61,26 @@ def _of_runs(records: Sequence[Record], names: Mapping[str, str]) -> MachineFact
 
 def _of_machine(machine: Machine) -> MachineFacts:
     gpus = _gpus(machine)
-    cpu = _known(machine.cpu)
-    name = gpus[0] if gpus else (_known(cpu.model) if cpu else None) or "one machine"
+    cpu = _present(machine.cpu)
+    name = gpus[0] if gpus else (_present(cpu.model) if cpu else None) or "one machine"
     return MachineFacts(name=name, facts=_hardware(machine), counts=_counts(machine))
 
 
-def _known(fact: Fact | Absent | None) -> Fact | None:
+def _present(fact: Fact | Absent | None) -> Fact | None:
     return None if isinstance(fact, Absent) else fact
 
 
 def _counts(machine: Machine) -> tuple[tuple[str, float], ...]:
-    cpu = _known(machine.cpu)
-    counts = (("cores", _known(cpu.usable_cores) if cpu else None), ("memory_bytes", _known(machine.memory_bytes)))
+    cpu = _present(machine.cpu)
+    counts = (("cores", _present(cpu.usable_cores) if cpu else None), ("memory_bytes", _present(machine.memory_bytes)))
     return tuple((name, value) for name, value in counts if value)
 
 
 def _hardware(machine: Machine) -> tuple[tuple[str, str], ...]:
-    cpu, memory = _known(machine.cpu), _known(machine.memory_bytes)
-    cores = _known(cpu.usable_cores) if cpu else None
+    cpu, memory = _present(machine.cpu), _present(machine.memory_bytes)
+    cores = _present(cpu.usable_cores) if cpu else None
     facts = [
-        ("processor", ", ".join(word for word in (_known(cpu.model), f"{cores} cores" if cores else "") if word))
+        ("processor", ", ".join(word for word in (_present(cpu.model), f"{cores} cores" if cores else "") if word))
         if cpu
         else ("processor", ""),
         ("accelerator", ", ".join(_gpus(machine))),
@@ -91,14 +92,14 @@ def _hardware(machine: Machine) -> tuple[tuple[str, str], ...]:
 
 def _gpus(machine: Machine) -> list[str]:
     found: list[str] = []
-    for gpu in (_known(machine.gpus) or ())[:_GPUS_TOLD]:
-        size, driver = _known(gpu.memory_bytes), _known(gpu.driver)
-        words = (_known(gpu.name), bytes_(size) if size else "", f"driver {driver}" if driver else "")
+    for gpu in (_present(machine.gpus) or ())[:_GPUS_LISTED]:
+        size, driver = _present(gpu.memory_bytes), _present(gpu.driver)
+        words = (_present(gpu.name), bytes_(size) if size else "", f"driver {driver}" if driver else "")
         found.append(" ".join(word for word in words if word))
     return found
 
 
 def _system(machine: Machine) -> str:
-    system, virtual = _known(machine.os), _known(machine.virtualized)
-    words = [_known(system.distribution), _known(system.kernel)] if system else []
+    system, virtual = _present(machine.os), _present(machine.virtualized)
+    words = [_present(system.distribution), _present(system.kernel)] if system else []
     return ", ".join(word for word in (*words, f"virtual ({virtual})" if virtual else "") if word)

@@ -1,4 +1,4 @@
-"""A report as Markdown, for a README or a comment: the sentences, the claims, and the numbers of each figure."""
+"""A report as Markdown, for a README or a comment: statements, claims, and the numbers of each figure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from deepstone.results.statement import Statement
 _ROWS_AT_MOST: Final = 60  # of one table; the page and --json have all
 _TASKS_AT_MOST: Final = 20
 _SPECIAL: Final = frozenset("\\`*_{}[]()<>#+-.!|~$&@:")
-_HARMLESS_INSIDE: Final = frozenset("().-:+")  # they mean something at the beginning of a line or beside others only
+_HARMLESS_INSIDE: Final = frozenset("().-:+")  # they have a meaning only at the start of a line or beside others
 
 
 def render_markdown(book: Book, pictures: Mapping[str, str]) -> str:
-    """`pictures` are files by the name of the figure that they show, as the text can link to them."""
+    """Render the report. `pictures` are linkable files by the name of their figure."""
     lines = [f"# {plain(book.title)}", "", *_lead(book), "", *_statements(book.statements)]
     for chapter in book.chapters:
         lines += _chapter(chapter, pictures)
@@ -30,7 +30,7 @@ def render_markdown(book: Book, pictures: Mapping[str, str]) -> str:
 
 
 def plain(text: str) -> str:
-    """Text that no reader of Markdown takes for anything else."""
+    """Escape text for Markdown."""
     words = " ".join(text.split())
     escaped = "".join(f"\\{sign}" if sign in _SPECIAL - _HARMLESS_INSIDE else sign for sign in words)
     return f"\\{escaped}" if escaped[:1] in _HARMLESS_INSIDE else escaped
@@ -99,8 +99,8 @@ def _numbers(table: Table) -> list[str]:
 
 
 def _table(columns: Sequence[Column], rows: Iterable[Sequence[str]]) -> list[str]:
-    marks = ["---" if column.unit is None else "---:" for column in columns]
-    return [_row(column.heading for column in columns), f"| {' | '.join(marks)} |", *(_row(row) for row in rows)]
+    alignments = ["---" if column.unit is None else "---:" for column in columns]
+    return [_row(column.heading for column in columns), f"| {' | '.join(alignments)} |", *(_row(row) for row in rows)]
 
 
 def _row(cells: Iterable[str]) -> str:

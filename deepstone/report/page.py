@@ -1,7 +1,7 @@
 """Pages: a report, or the figures of one result, as one HTML file that needs nothing else.
 
-The script that draws is inside, and the browser may ask for nothing. Whatever a result holds is text: Jinja escapes it
-in the page, the script only ever sets it as text, and a content security policy lets no other script run.
+The page contains its script and requests nothing. All content of a result is text: Jinja escapes it in the page, the
+script inserts it only as text, and a content security policy blocks any other script.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _LINKS_AT_MOST: Final = 40
 
 
 def render_report(book: Book) -> bytes:
-    """The summary, every figure with its numbers and commands, every run with its setup."""
+    """Render the report: summary, every figure with its numbers and commands, every run with its setup."""
     document = _Document()
     chapters = [document.chapter(chapter) for chapter in book.chapters]
     machines = {row.machine for row in book.runs}
@@ -56,13 +56,13 @@ def render_report(book: Book) -> bytes:
         speed_heading=speed_heading(book.runs),
         runs={row.id: row.anchor for row in book.runs},
         runs_data=_in_script(_runs_data(book.runs)),
-        **{told.__name__: told for told in _TELLERS},
+        **{function.__name__: function for function in _FORMATTERS},
     )
 
 
 def render_result(drawable: Drawable) -> bytes:
-    """The figures of one result."""
-    first = drawable.figures[0]  # all are of one result, so they share model, doubts and commands
+    """Render the figures of one result."""
+    first = drawable.figures[0]  # all belong to one result, so they share model, doubts and commands
     document = _Document()
     figures = [document.figure(figure) for figure in drawable.figures]
     return document.render(
@@ -79,7 +79,8 @@ def render_result(drawable: Drawable) -> bytes:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _PlacedFigure:
-    """`plots` are the panels, each with its number in the list that the script reads; `rows` those of the table."""
+    """A figure in the page. `plots` are its panels, each with its index in the script's list; `rows` those of the
+    table."""
 
     anchor: str
     figure: Figure
@@ -95,7 +96,7 @@ class _PlacedChapter:
 
 
 def _runs_data(rows: tuple[RunRow, ...]) -> dict[str, Json]:
-    """What is told of each run when it is opened. Words that many runs share stand here once."""
+    """Return the details of each run, shown when it is opened. Texts that many runs share are stored once."""
     labels: dict[str, int] = {}
     texts: dict[str, int] = {}
     runs: list[Json] = [
@@ -106,7 +107,7 @@ def _runs_data(rows: tuple[RunRow, ...]) -> dict[str, Json]:
 
 
 class _Document:
-    """Figures are added, each under a name of its own in the page; then the whole is rendered once."""
+    """A page under construction: figures are added, each under a unique name, then the page is rendered once."""
 
     def __init__(self) -> None:
         self._plots: list[Plot] = []
@@ -118,7 +119,7 @@ class _Document:
         return _PlacedChapter(anchor=anchor, chapter=chapter, figures=figures)
 
     def figure(self, figure: Figure, *, within: str = "") -> _PlacedFigure:
-        """Each panel's plot goes to the end of the list that the script reads."""
+        """Add a figure; each panel's plot is appended to the script's list."""
         first = len(self._plots)
         self._plots += [_plot(panel) for panel in figure.panels]
         return _PlacedFigure(
@@ -129,7 +130,7 @@ class _Document:
         )
 
     def render(self, template: str, **data: object) -> bytes:
-        """The file's content."""
+        """Return the content of the file."""
         script = _part("draw.js") + _part("page.js")
         environment = Environment(
             loader=FunctionLoader(_part),
@@ -150,7 +151,7 @@ class _Document:
 
 
 def ratio_words(statement: Statement) -> str:
-    """The number that stands beside a statement, if it is about one."""
+    """Return the number beside a statement, if it has one."""
     if isinstance(statement.ratio, Absent):
         return ""
     ratio = statement.ratio.median
@@ -162,7 +163,7 @@ def _in_script(data: object) -> Markup:
 
 
 def _as_data(text: str) -> Markup:
-    """JSON as it can stand in a script element: nothing in it can end the element."""
+    """Encode JSON for a script element: nothing in it can end the element."""
     return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))
 
 
@@ -171,7 +172,7 @@ def _part(name: str) -> str:
 
 
 def _policy(script: str) -> str:
-    # Styles may stand inline: the page has one, and colours in its legends. Without requests they can do no harm.
+    # Inline styles are allowed: the page has one, and colours in its legends. They are harmless without requests.
     rest = "style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
     return f"default-src 'none'; script-src 'sha256-{_hash(script)}'; {rest}"
 
@@ -180,8 +181,8 @@ def _hash(script: str) -> str:
     return base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
 
 
-# What templates call by name.
-_TELLERS: Final = (verdict_counts, measured_words, published_words, other_verdicts, how_judged, ratio_words)
+# Functions that templates call by name.
+_FORMATTERS: Final = (verdict_counts, measured_words, published_words, other_verdicts, how_judged, ratio_words)
 
 
 def _plot(panel: Panel) -> Plot:

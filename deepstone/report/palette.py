@@ -1,4 +1,4 @@
-"""Colours by meaning: those of Okabe and Ito, which people who see fewer colours can tell apart, and paler ones."""
+"""Colours by meaning: the palette of Okabe and Ito, safe for colour-blind readers, and paler variants."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ _GOOD_CONTRAST: Final = 4.0  # of white text; where white has less, black has mo
 
 
 def hue(position: int) -> str:
-    """For things in a list that have no meaning of their own, such as frameworks."""
+    """Return the colour of an item in a list without its own meaning, such as frameworks."""
     return _HUES[position % len(_HUES)]
 
 
 def paler(colour: str) -> str:
-    """Halfway to white."""
+    """Return the colour halfway to white."""
     parts = [int(colour[start : start + 2], 16) for start in (1, 3, 5)]
     return "#" + "".join(f"{(part + 255) // 2:02X}" for part in parts)
 
 
 def heat(ratio: float) -> str:
-    """The colour of a cell: by the logarithm of its ratio, dark at ten times and beyond."""
+    """Return the colour of a cell by the logarithm of its ratio; the darkest is for ten times and more."""
     place = _heat_place(ratio) * (len(HEAT) - 1)
     below = min(int(place), len(HEAT) - 2)
     return _between(HEAT[below], HEAT[below + 1], place - below)
 
 
 def readable_on(colour: str) -> str:
-    """White, or black where white would not stand out."""
+    """Return white, or black if white has too little contrast."""
     red, green, blue = (_linear(int(colour[at : at + 2], 16) / 255) for at in (1, 3, 5))
     luminance = 0.2126 * red + 0.7152 * green + 0.0722 * blue
     return "#FFFFFF" if 1.05 / (luminance + 0.05) >= _GOOD_CONTRAST else "#000000"
 
 
 def _linear(part: float) -> float:
-    """The light that a part of a colour stands for, as sRGB defines it."""
+    """Return the linear light of a colour channel, as sRGB defines it."""
     return part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4
 
 

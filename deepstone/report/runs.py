@@ -1,4 +1,4 @@
-"""Runs as lines of a table, and what is told of one when it is opened: words, no raw samples."""
+"""Runs as rows of a table, with the details of each: text, no raw samples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deepstone.results.view import label, rate, words
 from deepstone.units import digits
 
 _IMAGES: Final = "images"
-_TOLD: Final = (
+_DETAILS: Final = (
     *("failure", "speed", "samples", "phases", "memory", "startup", "energy", "share_of_peak"),
     *("doubts", "requested", "effective", "environment", "machine", "started_at", "repetition", "id", "command"),
 )
@@ -22,7 +22,7 @@ _TOLD: Final = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRow:
-    """`rest` are labels and words for who wants to know more. `speed` is in samples/s."""
+    """A row. `rest` are labels and texts with further details. `speed` is in samples/s."""
 
     id: str
     started_at: str
@@ -45,7 +45,7 @@ class RunRow:
 
     @property
     def rate(self) -> str:
-        """A bare number is one of images."""
+        """Return the rate of a run; a plain number counts images."""
         known, things = rate(self.record), self.record.workload.things
         if known is None:
             return ""
@@ -58,7 +58,7 @@ class RunRow:
 
 
 def speed_heading(rows: Iterable[RunRow]) -> str:
-    """Of the column of rates, in which a bare number is one of images."""
+    """Return the heading of the column of rates; a plain number counts images."""
     return f"{_IMAGES}/s" if {row.record.workload.things for row in rows} <= {_IMAGES} else "speed"
 
 
@@ -78,11 +78,11 @@ def run_row(record: Record, machine: str) -> RunRow:
         speed=None if isinstance(speed, Absent) else speed,
         doubts=tuple(doubt.code for doubt in record.doubts),
         record=record,
-        rest=tuple((label(name), told) for name in _TOLD if (told := _told(record, name, machine))),
+        rest=tuple((label(name), text) for name in _DETAILS if (text := _detail(record, name, machine))),
     )
 
 
-def _told(record: Record, name: str, machine: str) -> str:
+def _detail(record: Record, name: str, machine: str) -> str:
     if name == "machine":
         return machine
     if name == "doubts":

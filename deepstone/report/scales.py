@@ -1,4 +1,4 @@
-"""Where an axis begins and ends, where its ticks stand and what they say."""
+"""The range of an axis, its ticks and their labels."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _ROOM_ABOVE_AND_BELOW: Final = 2.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scale:
-    """What an axis shows: from `low` to `high`, with texts at some places; `title` stands along it."""
+    """The range of an axis, from `low` to `high`, with labels at some places and a title."""
 
     low: float
     high: float
@@ -61,17 +61,17 @@ class Scale:
     title: str = ""
 
     def place(self, value: float) -> float:
-        """What lengths along the axis are proportional to."""
+        """Return the number that lengths along the axis are proportional to."""
         return math.log10(value) if self.log else value
 
     def share_along(self, value: float) -> float:
-        """How far along the axis a value lies, from 0 to 1."""
+        """Return the relative position of a value on the axis, from 0 to 1."""
         low, high = self.place(self.low), self.place(self.high)
         return (self.place(value) - low) / (high - low)
 
 
 def linear_scale(unit: Unit, values: Iterable[float], *, ticks: int = 9) -> Scale:
-    """From 0, or below it where a value is, to the largest."""
+    """Make a scale from 0, or from the lowest negative value, to the largest."""
     known = [0.0, *values]
     low, high = min(known), max(known)
     if low == high:
@@ -84,7 +84,8 @@ def linear_scale(unit: Unit, values: Iterable[float], *, ticks: int = 9) -> Scal
 
 
 def log_scale(unit: Unit, values: Iterable[float], *, room: float = 1.5) -> Scale:
-    """Around all values above 0, with so much room at both ends; ticks at powers of ten, or closer where few fit."""
+    """Make a scale around all values above 0, with this much room at both ends; ticks at powers of ten, or closer if
+    few fit."""
     above = [value for value in values if value > 0] or [1.0]
     per, name = _per(unit, max(above)) if unit in _PREFIXED else (1.0, _STEPS[unit][-1][1])
     known = [value / per for value in above]
@@ -104,7 +105,7 @@ def log_scale(unit: Unit, values: Iterable[float], *, room: float = 1.5) -> Scal
 
 
 def ratio_scale(values: Iterable[float], *, ticks: int = 8) -> Scale:
-    """Logarithmic around 1, as far as the values go and a little more."""
+    """Make a logarithmic scale around 1, slightly wider than the values."""
     known = [*_LEAST_RATIOS, *(value for value in values if value > 0)]
     low, high = min(known), max(known)
     room = (high / low) ** 0.04
@@ -121,7 +122,8 @@ def ratio_scale(values: Iterable[float], *, ticks: int = 8) -> Scale:
 
 
 def year_scale(years: Iterable[float], *, room: float) -> Scale:
-    """Around all years, with a tick at each while there are few, and so many years of room for names at both ends."""
+    """Make a scale around all years, with a tick at each if there are few, and this many years of room for names at
+    both ends."""
     known = [round(year) for year in years] or [0]
     low, high = min(known), max(known)
     every = math.ceil((high - low + 1) / _TICKS_AT_MOST)
@@ -131,9 +133,9 @@ def year_scale(years: Iterable[float], *, room: float) -> Scale:
 
 
 def titled(label: str, unit: str) -> str:
-    """What stands along an axis: its label with the unit, unless that is the label, or there is none."""
-    said = not unit or unit in label.split() or unit == label.replace(" per second", "/s")
-    return label if said else f"{label} in {unit}" if label else unit
+    """Return the title of an axis: its label with the unit, unless the label has it or there is none."""
+    is_in_label = not unit or unit in label.split() or unit == label.replace(" per second", "/s")
+    return label if is_in_label else f"{label} in {unit}" if label else unit
 
 
 def _per(unit: Unit, largest: float) -> tuple[float, str]:
@@ -142,7 +144,7 @@ def _per(unit: Unit, largest: float) -> tuple[float, str]:
 
 
 def _nice(step: float) -> float:
-    """The next of 1, 2, 5, 10, 20 … that is no smaller."""
+    """Return the next number of 1, 2, 5, 10, 20 … that is not smaller."""
     power = 10.0 ** math.floor(math.log10(step))
     return next(factor * power for factor in (1, 2, 5, 10, 20) if factor * power >= step * (1 - 1e-9))
 
@@ -154,7 +156,7 @@ def _plain(number: float) -> str:
 
 
 def _counted(number: float) -> str:
-    """A round number with a prefix: 1 k, 10 G."""
+    """Format a round number with a prefix: 1 k, 10 G."""
     if not _READABLE[0] <= number < _READABLE[1]:
         return f"{number:.0e}"
     amount, _, prefix = count(number).partition(" ")
@@ -163,7 +165,7 @@ def _counted(number: float) -> str:
 
 
 def axis_scale(axis: Axis, values: Iterable[float], *, room: float = 1.5) -> Scale:
-    """`room` at both ends is for logarithmic axes; ratios have their own."""
+    """Make the scale of an axis. `room` at both ends is for logarithmic axes; ratios have their own."""
     if not axis.log:
         scale = linear_scale(axis.unit, values)
     else:
@@ -178,7 +180,7 @@ def line_scales(curves: LineChart) -> tuple[Scale, Scale]:
 
 
 def scatter_scales(plane: ScatterPlot) -> tuple[Scale, Scale]:
-    """The lines end where the horizontal axis ends, so there it needs no room."""
+    """Make the scales of a scatter plot. Lines end with the horizontal axis, so it needs no room there."""
     points = [point for group in plane.groups for point in group.points]
     ends = [end for line in plane.lines for end in line.points]
     xs = [*(point.x for point in points), *(x for x, _ in ends)]
@@ -207,7 +209,7 @@ def _x_scale(curves: LineChart) -> Scale:
 
 
 def _with_room(scale: Scale, share: float) -> Scale:
-    """With room beyond the end of a linear axis."""
+    """Return the scale with room beyond the end of a linear axis."""
     return scale if scale.log else replace(scale, high=scale.high + share * (scale.high - scale.low))
 
 

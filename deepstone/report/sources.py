@@ -1,4 +1,4 @@
-"""What goes into a report: runs and findings of a store and of files, and what they mean."""
+"""The sources of a report: runs and findings of a store and of files, with their statements and charts."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ _KINDS: Final = (*KINDS, "paper", "study")
 
 
 def study_sources(store: Store, name: str, damaged: list[Damage]) -> Sources:
-    """Of one study: what its tasks measured, in the figures that it asks for."""
+    """Return the sources of one study: the results of its tasks, in the figures that it requests."""
     return report_sources(store, Filters(), name, Gathered(), damaged)
 
 
 def report_sources(
     store: Store | None, wanted: Filters, study: str | None, gathered: Gathered, damaged: list[Damage]
 ) -> Sources:
-    """Of a store, or one study in it, and of files; UsageError when the store has no such study.
+    """Return the sources from a store, or one study in it, and from files. Raises UsageError if the study is unknown.
 
-    What of the store cannot be read goes to `damaged`.
+    Unreadable records of the store are added to `damaged`.
     """
     state = None if study is None else _state(store, study)
     stored = _Stored()
@@ -55,7 +55,7 @@ def report_sources(
 
 @dataclass(kw_only=True, slots=True)
 class Gathered:
-    """What was found in files. `skipped` names those of a folder that are something else."""
+    """The content of files. `skipped` lists files of a folder that are of another kind."""
 
     records: list[Record] = field(default_factory=list[Record])
     findings: list[Finding] = field(default_factory=list[Finding])
@@ -66,14 +66,14 @@ class Gathered:
 
     @staticmethod
     def from_paths(paths: Iterable[Path]) -> Gathered:
-        """Everything in these files and folders; UsageError with the file's name for one that will not do."""
+        """Read these files and folders. Raises UsageError with the file's name for an unsuitable one."""
         gathered = Gathered()
         for path in paths:
             gathered.take(path.expanduser())
         return gathered
 
     def take(self, path: Path) -> None:
-        """A file, or every .jsonl and .json of a folder."""
+        """Read a file, or every .jsonl and .json in a folder."""
         if not path.is_dir():
             self._take_file(path)
             return
@@ -99,8 +99,8 @@ class Gathered:
     def _take_result(self, path: Path, content: Mapping[str, object]) -> None:
         kind = content.get("kind")
         if kind not in _KINDS:
-            told = f"is of kind {shown(kind)}" if "kind" in content else "does not say of which kind it is"
-            raise _OtherKindError(f"{path}: {told}; a report takes {', '.join(_KINDS)} and records of runs")
+            problem = f"is of kind {shown(kind)}" if "kind" in content else "does not say of which kind it is"
+            raise _OtherKindError(f"{path}: {problem}; a report takes {', '.join(_KINDS)} and records of runs")
         if content.get("schema", 1) != 1:
             raise RefusedInputError(f"{path}: is of schema {shown(content['schema'])}; this version reads schema 1")
         try:
@@ -109,7 +109,7 @@ class Gathered:
             raise RefusedInputError(f"{path}: {error}") from error
 
     def _keep(self, kind: str, content: Mapping[str, object]) -> None:
-        """What is malformed is refused here, where the file can be named."""
+        """Store one result. Malformed content is refused here, where the file's name is known."""
         if kind == "paper":
             self.papers.append(as_paper(content))
         elif kind == "study":
@@ -122,7 +122,7 @@ class Gathered:
 
 
 class _OtherKindError(RefusedInputError):
-    """A file of JSON that is nothing for a report: refused by name, passed over in a folder."""
+    """A JSON file of another kind: refused if the user names it, skipped in a folder."""
 
 
 def _files_of(folder: Path) -> list[Path]:
@@ -134,7 +134,7 @@ def _files_of(folder: Path) -> list[Path]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Stored:
-    """What of a store is asked for."""
+    """The requested part of a store."""
 
     records: Sequence[Record] = ()
     findings: Sequence[Finding] = ()
@@ -145,8 +145,8 @@ def _state(store: Store | None, name: str) -> StudyState:
     state = None if store is None else store.studies.get(name)
     if state is None:
         known = [] if store is None else [each.name for each in store.studies.list()]
-        told = nearest(name, known) if known else "`deepstone study` runs one"
-        raise UsageError(f"--study {name}: the store holds no such study; {told}")
+        advice = nearest(name, known) if known else "`deepstone study` runs one"
+        raise UsageError(f"--study {name}: the store holds no such study; {advice}")
     return state
 
 
@@ -164,9 +164,10 @@ def _stored(store: Store, wanted: Filters, state: StudyState | None, damaged: li
 
 @contextmanager
 def _no_collecting() -> Generator[None]:
-    """Thousands of records are millions of objects without a cycle; looking for one would take a third of the time.
+    """Pause garbage collection: thousands of records are millions of objects without a cycle, and the search for one
+    takes a third of the time.
 
-    They stay until the command ends, so later searches leave them out, too.
+    The records stay until the command ends, so later collections skip them too.
     """
     was_on = gc.isenabled()
     gc.disable()
@@ -184,14 +185,14 @@ def _sources(stored: _Stored, gathered: Gathered, state: StudyState | None) -> S
     studies = [*stored.studies, *gathered.studies]
     base = None if state is None else state.base
     figures = [] if state is None else list(state.figures)
-    made = (charts(figures, records, base) if figures else []) or default_charts(records, base)
+    requested_charts = (charts(figures, records, base) if figures else []) or default_charts(records, base)
     names = machine_names(records)
     return Sources(
         records=records,
         machines={record.id: names[machine_key(record)] for record in records},
         findings=findings,
         studies=studies,
-        charts=[*made, *gathered.charts],
+        charts=[*requested_charts, *gathered.charts],
         statements=statements(records, findings, study=state, sameness=_sameness(studies)),
         papers=gathered.papers,
         title="" if state is None else state.title,
@@ -200,12 +201,12 @@ def _sources(stored: _Stored, gathered: Gathered, state: StudyState | None) -> S
 
 
 def _without_repetition(records: Iterable[Record]) -> list[Record]:
-    """A run may be in a store and in a file that was exported from it; the first one counts."""
+    """Return each run once: a store and a file exported from it may both have it. The first one counts."""
     return list({record.id: record for record in reversed([*records])}.values())[::-1]
 
 
 def _sameness(studies: Iterable[StudyState]) -> dict[str, dict[str, bool]]:
-    """Of all studies: a framework that once computed something else stays out."""
+    """Return the sameness of all studies: a framework that once differed stays excluded."""
     found: dict[str, dict[str, bool]] = {}
     for state in studies:
         for model, frameworks in state.sameness.items():

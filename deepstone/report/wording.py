@@ -1,4 +1,4 @@
-"""Names and numbers as a figure can show them: harmless, no longer than their room, with interval or reason."""
+"""Formats names and numbers for figures: escaped, shortened to their room, with interval or reason."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from deepstone.results.parts import Part
 from deepstone.results.record import Record
 from deepstone.units import bytes_, count, digits, percent, seconds
 
-_LONGEST_NAME = 300  # beyond it nobody reads, and a line of megabytes stops a renderer
+_LONGEST_NAME = 300  # nobody reads more, and a line of megabytes stops a renderer
 LONGEST_SENTENCE = 1500
 _LARGEST = 1e100
 
@@ -40,14 +40,14 @@ SHOWN: Final[Mapping[Unit, Callable[[float], str]]] = {
 
 
 def harmless(text: str, longest: int = _LONGEST_NAME) -> str:
-    """With control characters, and those that turn the direction of writing, spelt out."""
+    """Escape control characters and those that change the direction of text."""
     return shortened(shown(text), longest)
 
 
 def made_harmless(part: Shown) -> Shown:
-    """A figure, a report, or a part of one, with every text in it harmless.
+    """Return a figure, a report, or a part of one with every text escaped.
 
-    RefusedInputError for a number that no axis can show, and whose sums may not be finite.
+    Raises RefusedInputError for a number that no axis can show or whose sums may not be finite.
     """
     return _made_harmless(part)
 
@@ -65,7 +65,7 @@ def _made_harmless(part: Any) -> Any:
         return [_made_harmless(each) for each in cast(Iterable[object], part)]
     if isinstance(part, Mapping):
         return {key: _made_harmless(each) for key, each in cast(Mapping[str, object], part).items()}
-    if isinstance(part, Part) and not isinstance(part, Record):  # of a record, what is shown has been put into words
+    if isinstance(part, Part) and not isinstance(part, Record):  # the shown parts of a record are text already
         names = part.__struct_fields__
         return structs.replace(part, **{name: _made_harmless(getattr(part, name)) for name in names})
     if isinstance(part, Enum) or not is_dataclass(part):
@@ -75,7 +75,7 @@ def _made_harmless(part: Any) -> Any:
 
 
 def shortened(text: str, room: int) -> str:
-    """Of at most so many characters: both ends stay, since names of layers differ at either."""
+    """Shorten a name to this many characters. Both ends stay, because names of layers differ at either end."""
     if len(text) <= room:
         return text
     tail = (room - 1) // 2
@@ -83,31 +83,31 @@ def shortened(text: str, room: int) -> str:
 
 
 def cut(text: str, room: int) -> str:
-    """The beginning of a sentence, of at most so many characters."""
+    """Cut a sentence to this many characters."""
     return text if len(text) <= room else f"{text[: room - 1].rstrip()}…"
 
 
 def listed(words: list[str], at_most: int = 4) -> str:
-    """A few of them, and how many more there are."""
+    """List a few names, and the number of the rest."""
     more = len(words) - at_most
     return ", ".join(words[:at_most]) + (f" and {more} more" if more > 0 else "")
 
 
 def wrapped_name(name: str, room: int, lines: int = 3) -> list[str]:
-    """A name over a few lines, broken at blanks and underscores where it has any."""
+    """Wrap a name over a few lines, at blanks and underscores if it has any."""
     parts = textwrap.wrap(name.replace("_", "_ ").replace("-", "- "), room) or [""]
     joined = [part.replace("_ ", "_").replace("- ", "-") for part in parts]
     return joined if len(joined) <= lines else [*joined[: lines - 1], shortened("".join(joined[lines - 1 :]), room)]
 
 
 def file_name(name: str) -> str:
-    """Of letters, digits and dashes alone: fit for an anchor and for a file."""
+    """Return a name of letters, digits and dashes only, for anchors and files."""
     words = "".join(sign if sign.isascii() and sign.isalnum() else " " for sign in name).split()
     return "-".join(words)[:100] or "figure"
 
 
 def distinct(name: str, taken: set[str]) -> str:
-    """The name, with a number behind it where it is taken; from then on it is taken."""
+    """Return the name, with a number if it is in use, and reserve it."""
     number = 1
     while (chosen := name if number == 1 else f"{name}-{number}") in taken:
         number += 1
@@ -116,30 +116,30 @@ def distinct(name: str, taken: set[str]) -> str:
 
 
 def share(value: float) -> str:
-    """A percentage as short as it can be: what is next to nothing needs no digits."""
+    """Format a percentage briefly: tiny shares need no digits."""
     return "< 0.01 %" if 0 < value < 1e-4 else percent(value)
 
 
 def value_words(value: Value, shown: Callable[[float], str]) -> str:
-    """A number with its interval, or with the reason why there is none."""
+    """Format a number with its interval, or with the reason why it has none."""
     interval = interval_words(value, shown)
     return f"{shown(value.middle)} ({interval})" if interval else shown(value.middle)
 
 
 def interval_words(value: Value, shown: Callable[[float], str]) -> str:
-    """Both ends, or why there are none; nothing for what never has an interval."""
+    """Format an interval, or the reason for its absence; nothing for numbers that never have one."""
     if value.low is None or value.high is None:
         return value.no_interval
     return f"{shown(value.low)} – {shown(value.high)}"
 
 
 def is_resolved(value: Value) -> bool:
-    """Whether a time is known to be one: not where it is a difference that may be negative."""
+    """Whether a time is resolved: a difference whose interval reaches below 0 is not."""
     return (value.middle if value.low is None else value.low) >= 0
 
 
 def table_text(table: Table) -> list[tuple[str, ...]]:
-    """The rows of a table as people read them."""
+    """Format the rows of a table for people."""
     units = [column.unit for column in table.columns]
     return [tuple(_cell(cell, unit) for cell, unit in zip(row, units, strict=True)) for row in table.rows]
 

@@ -1,4 +1,4 @@
-"""Which figures there are for which kind of result. A new figure is a file here and a line in `CATALOG`."""
+"""The figures of each kind of result. A new figure is a file here and a line in `CATALOG`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from deepstone.results.record import Record
 
 Result: TypeAlias = Finding | Chart | Record
 
-# The first of each kind is drawn where there is room for one.
+# If there is room for one, it is the first of the kind.
 CATALOG: Final[Mapping[str, Mapping[str, Callable[[Finding], Figure]]]] = {
     "layers": {"bars": layers_bars, "groups": groups_bars, "roofline": roofline},
     "conv": {"algorithms": algorithms},
@@ -37,14 +37,14 @@ KINDS: Final = (*CATALOG, CHART)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Drawable:
-    """The figures of a result, and for those that it has not, the reason."""
+    """The figures of a result, and the reasons for those that it lacks."""
 
     figures: tuple[Figure, ...]
     missing: tuple[str, ...]
 
 
 def make_figure(result: Result, name: str | None) -> Figure:
-    """One figure of a result, by default the first of its kind."""
+    """Make one figure of a result, by default the first of its kind."""
     makers = _makers(result)
     chosen = next(iter(makers)) if name is None else name
     if chosen not in makers:
@@ -53,7 +53,7 @@ def make_figure(result: Result, name: str | None) -> Figure:
 
 
 def make_figures(result: Result, name: str | None) -> Drawable:
-    """All figures that a result has, or the one that is named."""
+    """Make all figures of a result, or the one of this name."""
     if name is not None:
         return Drawable(figures=(make_figure(result, name),), missing=())
     figures: list[Figure] = []

@@ -48,7 +48,7 @@ _ANOTHER: Final = "z"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Row:
-    """One pass of one layer: what was tried, by algorithm."""
+    """One pass of one layer, with its tried algorithms."""
 
     layer: str
     shape: str
@@ -63,20 +63,20 @@ class _Row:
 
     @property
     def best_s(self) -> float:
-        """0 where nothing was timed."""
+        """Return the best time, or 0 if nothing was timed."""
         times = [self.time(algorithm) for algorithm in self.tries]
         return min((time.middle for time in times if isinstance(time, Value) and time.middle > 0), default=0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class _Footnotes:
-    """Why cells are empty: a letter in the cell, and its meaning below the figure."""
+    """Reasons for empty cells: a letter in the cell, and its meaning below the figure."""
 
     letters: Mapping[str, str]
 
     @staticmethod
     def of(reasons: Iterable[str]) -> _Footnotes:
-        """The commonest reasons get letters of their own."""
+        """Assign letters to the most frequent reasons."""
         common = [reason for reason, _ in Counter(reasons).most_common(len(_LETTERS))]
         return _Footnotes(dict(zip(common, _LETTERS, strict=False)))
 
@@ -84,24 +84,24 @@ class _Footnotes:
         return self.letters.get(reason, _ANOTHER)
 
     def lines(self) -> tuple[str, ...]:
-        told = tuple(f"{letter}: {reason}" for reason, letter in self.letters.items())
-        return (*told, f"{_ANOTHER}: another reason") if len(told) == len(_LETTERS) else told
+        notes = tuple(f"{letter}: {reason}" for reason, letter in self.letters.items())
+        return (*notes, f"{_ANOTHER}: another reason") if len(notes) == len(_LETTERS) else notes
 
 
 def algorithms(finding: Finding) -> Figure:
-    """One panel for each batch."""
+    """Make a figure with one panel for each batch."""
     labs = {batch: _lab(part) for batch, part in captions.parts_by("batches", finding).items()}
     rows = {batch: [row for layer in lab.layers for row in _rows(layer)] for batch, lab in labs.items()}
     if not any(rows.values()):
         raise NothingToDrawError("this result holds no algorithm of any convolution; `deepstone conv MODEL` tries them")
     notes = _Footnotes.of(why for each in rows.values() for row in each for why in _reasons(row, _columns(each)))
     panels: list[HeatMap] = []
-    told: list[str] = []
+    caption_lines: list[str] = []
     for batch, lab in labs.items():
         shown, others = costliest(rows[batch], lambda row: row.best_s, _ROWS_AT_MOST)
         begin = f"batch {batch}: " if batch else ""
         panels += [_panel(begin, shown, notes)] if shown else []
-        told += [f"{begin}{line}" for line in [*others_in_words(shown, others, "rows"), *_gain(lab)]]
+        caption_lines += [f"{begin}{line}" for line in [*others_in_words(shown, others, "rows"), *_gain(lab)]]
     several = () if "" in rows else (Column(heading="batch", unit=Unit.NUMBER),)
     lines = [
         (*((int(batch) if batch.isdecimal() else batch,) if batch else ()), *line)
@@ -114,7 +114,7 @@ def algorithms(finding: Finding) -> Figure:
         "algorithms",
         "convolution algorithms",
         panels=panels,
-        caption=(*told, "Each cell: time, and workspace where it is known.", *notes.lines()),
+        caption=(*caption_lines, "Each cell: time, and workspace where it is known.", *notes.lines()),
         table=Table(columns=(*several, *name_columns(*_WORDS), *_NUMBERS), rows=tuple(lines)),
     )
 
@@ -130,7 +130,7 @@ def _columns(rows: Sequence[_Row]) -> list[str]:
 
 
 def _reasons(row: _Row, columns: Sequence[str]) -> list[str]:
-    """Why cells of this row have no time."""
+    """Return the reasons for cells of this row without a time."""
     times = [row.time(column) for column in columns]
     return [time.reason for time in times if isinstance(time, Absent)]
 
@@ -148,7 +148,7 @@ def _panel(begin: str, rows: Sequence[_Row], notes: _Footnotes) -> HeatMap:
 
 
 def _rows(layer: ConvolutionRow) -> list[_Row]:
-    # One that stands for several equal layers says so.
+    # A row for several equal layers says so.
     name = f"{layer.name} (and {len(layer.equal)} equal)" if layer.equal else layer.name
     directions = {tried.direction for tried in layer.results}
     return [
@@ -180,7 +180,7 @@ def _cell(row: _Row, column: str, notes: _Footnotes) -> Cell:
 
 
 def _gain(lab: ConvolutionLab) -> list[str]:
-    """What the best algorithms together would save over those picked."""
+    """Return what the best algorithms together would save over those picked."""
     if isinstance(lab.mix, Absent):
         return []
     picked, best, saved = (value_of(each) for each in (lab.mix.picked_s, lab.mix.best_s, lab.mix.saved_share))

@@ -1,4 +1,4 @@
-"""What all figures of a finding say about it: what was measured, with which command, and which doubts there are."""
+"""Captions that all figures of a finding share: the measurement, its command and its doubts."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ from deepstone.results.layers import LayerTable
 from deepstone.results.memory import MemoryUse
 
 _LONGEST_COMMAND: Final = 400
-_PARTS_AT_MOST: Final = 12  # more bars side by side are no picture
-_AXES_TOLD: Final = ("framework", "device", "precision", "layout", "compile", "threads")
+_PARTS_AT_MOST: Final = 12  # more bars side by side are not readable
+_AXES_SHOWN: Final = ("framework", "device", "precision", "layout", "compile", "threads")
 _SHOWN_AT_MOST: Final = 40
 
 Item = TypeVar("Item")
@@ -39,7 +39,7 @@ Found = TypeVar("Found", LayerTable, ConvolutionLab, MemoryUse)
 
 
 def parts_by(by: str, finding: Finding) -> Mapping[str, Finding]:
-    """The findings in a finding, by framework or batch; or itself under no name."""
+    """Return the findings in a finding, by framework or batch; or itself without a name."""
     if finding.parts is None or finding.parts_by != by:
         return {"": finding}
     if not 1 <= len(finding.parts) <= _PARTS_AT_MOST:
@@ -48,7 +48,7 @@ def parts_by(by: str, finding: Finding) -> Mapping[str, Finding]:
 
 
 def by_framework(finding: Finding) -> Mapping[str, Finding]:
-    """One for each framework that could be measured, or the finding itself under no name."""
+    """Return one finding for each measured framework, or the finding itself without a name."""
     measured = {name: part for name, part in parts_by("frameworks", finding).items() if _is_ok(part)}
     if not measured:
         raise NothingToDrawError(f"nothing was measured: {'; '.join(failures(finding))}")
@@ -56,7 +56,7 @@ def by_framework(finding: Finding) -> Mapping[str, Finding]:
 
 
 def contents(finding: Finding, kind: type[Found]) -> dict[str, Found]:
-    """What was found in each framework."""
+    """Return the content of each framework's finding."""
     parts = by_framework(finding)
     found = {name: part.content for name, part in parts.items() if isinstance(part.content, kind)}
     for name in parts:
@@ -66,7 +66,7 @@ def contents(finding: Finding, kind: type[Found]) -> dict[str, Found]:
 
 
 def failures(finding: Finding) -> list[str]:
-    """Outcome and reason of the frameworks that could not be measured."""
+    """Return outcome and reason of the frameworks that could not be measured."""
     return [
         ": ".join(word for word in (name, part.outcome, part.failure.reason if part.failure else "") if word)
         for name, part in parts_by("frameworks", finding).items()
@@ -77,7 +77,7 @@ def failures(finding: Finding) -> list[str]:
 def finding_figure(
     finding: Finding, name: str, title: str, *, panels: Iterable[Panel], caption: Iterable[str], table: Table
 ) -> Figure:
-    """What was measured, how, and with which doubts is told as every figure tells it."""
+    """Make a figure with the standard description of measurement, setup and doubts."""
     return Figure(
         name=name,
         model=finding.model or "",
@@ -92,7 +92,7 @@ def finding_figure(
 
 
 def table_by_framework(columns: Iterable[Column], rows: Mapping[str, Iterable[tuple[TableCell, ...]]]) -> Table:
-    """The framework has a column only where it has a name."""
+    """Make a table; it has a column for the framework only if frameworks are named."""
     several = "" not in rows
     return Table(
         columns=(*(name_columns("framework") if several else ()), *columns),
@@ -101,7 +101,7 @@ def table_by_framework(columns: Iterable[Column], rows: Mapping[str, Iterable[tu
 
 
 def subtitle(finding: Finding) -> str:
-    """Batch, phase and setup, as far as it tells; what all frameworks or batches share when there are several."""
+    """Return batch, phase and setup, as far as they are known; for several frameworks or batches, what all share."""
     parts = by_framework(finding)
     described = [_described(part) for each in parts.values() for part in each.leaves()]
     common = [words for words in described[0] if all(words in other for other in described)]
@@ -109,7 +109,7 @@ def subtitle(finding: Finding) -> str:
 
 
 def commands(finding: Finding) -> tuple[str, ...]:
-    """That of the whole finding, or of each of its parts."""
+    """Return the command of the whole finding, or of each of its parts."""
     found = [finding.command] if finding.command else [part.command for part in finding.leaves() if part.command]
     return tuple(shortened(line, _LONGEST_COMMAND) for line in dict.fromkeys(shlex.join(words) for words in found))
 
@@ -126,7 +126,7 @@ def doubt_words(doubt: Doubt, name: str) -> str:
 
 
 def missing_whiskers(panels: Sequence[Panel]) -> tuple[str, ...]:
-    """A line for each reason: a bare end must not be taken for a certain one."""
+    """Return a line for each reason for missing whiskers: a bar without one must not look certain."""
     reasons = Counter(value.no_interval for panel in panels for value in _values(panel) if value.no_interval)
     return tuple(f"Drawn without a whisker: {reason} ({_numbers(count)})." for reason, count in reasons.items())
 
@@ -134,7 +134,7 @@ def missing_whiskers(panels: Sequence[Panel]) -> tuple[str, ...]:
 def costliest(
     items: Sequence[Item], cost: Callable[[Item], float], at_most: int = _SHOWN_AT_MOST
 ) -> tuple[list[Item], list[Item]]:
-    """Those shown one by one and the others, both in the order in which they came. A single one is never left over."""
+    """Split rows into those that are shown and the others, in their order. A single row is never left over."""
     if len(items) <= at_most + 1:
         return list(items), []
     ranked = sorted(range(len(items)), key=lambda at: (-cost(items[at]), at))
@@ -144,7 +144,7 @@ def costliest(
 
 
 def others_in_words(shown: Sequence[object], others: Sequence[object], what: str = "layers") -> list[str]:
-    """For the caption; nothing when all are shown."""
+    """Describe the other rows for the caption; nothing if all are shown."""
     if not others:
         return []
     total = len(shown) + len(others)
@@ -168,11 +168,11 @@ def _described(finding: Finding) -> list[str]:
 def _setup(finding: Finding) -> list[str]:
     if finding.setup is None:
         lab = finding.content
-        told = (lab.device, lab.precision, lab.layout) if isinstance(lab, ConvolutionLab) else ()
-        return [words for words in told if not isinstance(words, Absent)]
+        settings = (lab.device, lab.precision, lab.layout) if isinstance(lab, ConvolutionLab) else ()
+        return [words for words in settings if not isinstance(words, Absent)]
     effective = finding.setup.effective
-    told = [_in_words(axis, str(effective[axis].value)) for axis in _AXES_TOLD if axis in effective]
-    return [words for words in told if words]
+    settings = [_in_words(axis, str(effective[axis].value)) for axis in _AXES_SHOWN if axis in effective]
+    return [words for words in settings if words]
 
 
 def _in_words(axis: str, value: str) -> str:

@@ -1,4 +1,4 @@
-"""What a machine does at most: its fastest matrix products, and how fast it copies memory."""
+"""The ceilings of a machine: its fastest matrix products and memory copies."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def _row(name: str, found: Sequence[Mapping[str, Quantity | Absent]], unit: Unit
 
 
 def _table(entries: Sequence[Ceiling]) -> Table:
-    """A column for each kind, since each has its unit."""
+    """Make the table, with a column for each kind, because each has its unit."""
     rows = [
         (_name(entry), name, *(value_of(rate) if each is unit else None for _, each in _KINDS))
         for entry in entries

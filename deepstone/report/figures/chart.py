@@ -35,14 +35,14 @@ from deepstone.units import digits
 
 _HUES: Final = 6
 _DOUBTFUL: Final = "†"
-_RUNS_TOLD: Final = 3
+_RUNS_LISTED: Final = 3
 _RATES: Final = (Unit.SAMPLES_PER_S, Unit.OTHER_SAMPLES_PER_S)
 _BESIDE: Final = 0.2  # years between neighbours
 _WIDEST: Final = 0.7  # years that those of one year may take
 
 
 def chart(chart: Chart, setups: Mapping[str, str] | None = None) -> Figure:
-    """`setups` tells of runs, by id, how they were set up; of those not in it only the id is told."""
+    """Make the figure of a chart. `setups` describes runs by id; for other runs only the id is shown."""
     plot = plotted(chart)
     panels = tuple(_panels(plot, setups or {}))
     return Figure(
@@ -59,7 +59,7 @@ def chart(chart: Chart, setups: Mapping[str, str] | None = None) -> Figure:
 
 
 def _panels(chart: Plotted, setups: Mapping[str, str]) -> Iterator[Panel]:
-    """One name has one colour in all of them, and one place within a year."""
+    """Make the panels. A name has the same colour in all of them, and the same place within a year."""
     colours, places = _colours(chart), places_within_years(chart)
     for name in chart.panels:
         part = chart.of_panel(name)
@@ -78,7 +78,7 @@ def _panel_title(chart: Plotted, panel: str) -> str:
 
 
 def _colours(chart: Plotted) -> dict[str, str]:
-    """What is published has the colour of what was measured under the same name."""
+    """Return the colours. A published series has the colour of the measured one of the same name."""
     colours: dict[str, str] = {}
     for each in sorted(chart.series, key=lambda series: series.published):
         place = len(colours)
@@ -115,14 +115,14 @@ def _bars(chart: Plotted, setups: Mapping[str, str], title: str, colours: Mappin
 
 
 def _row(chart: Plotted, place: str | float, setups: Mapping[str, str]) -> BarRow:
-    """One slot for every series that has, or should have, a number here."""
+    """Make a row with one slot for every series that has, or should have, a number here."""
     bars: list[tuple[Segment, ...]] = []
     bar_labels: list[BarLabel] = []
     for at, series in enumerate(chart.series):
         point = next((point for point in series.points if point.x == place), None)
         gap = next((gap for gap in _gaps_of(chart, series) if gap.x == place), None)
         if point is not None:
-            bars.append((Segment(series=at, value=point.y, details=_told(point, setups)),))
+            bars.append((Segment(series=at, value=point.y, details=_details(point, setups)),))
             bar_labels.append(BarLabel(text=_beside(chart, point)))
         elif gap is not None:
             bars.append(())
@@ -133,7 +133,7 @@ def _row(chart: Plotted, place: str | float, setups: Mapping[str, str]) -> BarRo
 
 
 def _gaps_of(chart: Plotted, series: PlottedSeries) -> list[PlottedGap]:
-    """Of what was to be measured; what others published has none."""
+    """Return the gaps of measured series; published ones have none."""
     return [] if series.published else [gap for gap in chart.gaps if gap.series in ("", series.name)]
 
 
@@ -142,7 +142,7 @@ def _why(chart: Plotted, series: PlottedSeries, gap: PlottedGap) -> str:
 
 
 def _beside(chart: Plotted, point: PlottedPoint) -> str:
-    """The number, short; its unit stands at the axis."""
+    """Return the number in short form; the axis has its unit."""
     unit = chart.y_unit
     if unit is Unit.SECONDS and not is_resolved(point.y):
         return f"not resolved {_DOUBTFUL}" if point.doubts else "not resolved"
@@ -150,17 +150,17 @@ def _beside(chart: Plotted, point: PlottedPoint) -> str:
     return f"{words} {_DOUBTFUL}" if point.doubts else words
 
 
-def _told(point: PlottedPoint, setups: Mapping[str, str]) -> tuple[str, ...]:
+def _details(point: PlottedPoint, setups: Mapping[str, str]) -> tuple[str, ...]:
     known = list(dict.fromkeys(setups[run] for run in point.runs if run in setups))
-    lines = known[:_RUNS_TOLD]
+    lines = known[:_RUNS_LISTED]
     lines += [f"n = {point.y.n}"] if point.y.n is not None else []
     lines += [f"doubts: {', '.join(point.doubts)}"] if point.doubts else []
-    lines += [f"runs: {', '.join(point.runs[:_RUNS_TOLD])}{_more(point.runs)}"] if point.runs else []
+    lines += [f"runs: {', '.join(point.runs[:_RUNS_LISTED])}{_more(point.runs)}"] if point.runs else []
     return tuple(lines)
 
 
 def _more(runs: Sequence[str]) -> str:
-    return f" and {len(runs) - _RUNS_TOLD} more" if len(runs) > _RUNS_TOLD else ""
+    return f" and {len(runs) - _RUNS_LISTED} more" if len(runs) > _RUNS_LISTED else ""
 
 
 def _curves(
@@ -180,7 +180,7 @@ def _curves(
                     Point(
                         x=where[point.x] + places.beside_its_year(series, point),
                         y=point.y,
-                        details=_told(point, setups),
+                        details=_details(point, setups),
                         doubtful=bool(point.doubts),
                         label=point.label,
                         apart=point.apart,
@@ -214,7 +214,7 @@ def _doubtful(chart: Plotted) -> list[str]:
 
 
 def _doubts(chart: Plotted) -> tuple[str, ...]:
-    """Each code once, with its meaning and how many numbers it is about."""
+    """Return each doubt once, with its meaning and its count of numbers."""
     counts: dict[str, int] = {}
     for series in chart.series:
         for point in series.points:
@@ -229,7 +229,7 @@ def _row_name(series: PlottedSeries, point: PlottedPoint) -> str:
 
 
 def _x_cell(chart: Plotted, place: str | float) -> str | int | float:
-    """A whole number as one, but for years, which are written without commas."""
+    """Return whole numbers as int, except years, which are shown without commas."""
     if isinstance(place, str) or chart.x_unit is Unit.YEAR or place != int(place):
         return place
     return int(place)
@@ -240,7 +240,7 @@ def _numbers(count: int) -> str:
 
 
 def _table(chart: Plotted) -> Table:
-    """Every number with its interval, then what there is no number of."""
+    """Make the table: every number with its interval, then the gaps."""
     rows: list[tuple[TableCell, ...]] = []
     runs: list[tuple[str, ...]] = []
     for series in chart.series:
@@ -264,13 +264,13 @@ def _table(chart: Plotted) -> Table:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlacesWithinYears:
-    """`offsets` in years, by year, series and label."""
+    """Places of points within a year: `offsets` in years, by year, series and label."""
 
     offsets: Mapping[tuple[str | float, str, str], float]
 
     @property
     def shared(self) -> bool:
-        """Whether any year has several."""
+        """Whether a year has several points."""
         return any(self.offsets.values())
 
     def beside_its_year(self, series: PlottedSeries, point: PlottedPoint) -> float:
@@ -278,7 +278,7 @@ class PlacesWithinYears:
 
 
 def places_within_years(chart: Plotted) -> PlacesWithinYears:
-    """No place at all where the axis counts something else than years."""
+    """Return the places within years; none if the axis does not count years."""
     if chart.x_unit is not Unit.YEAR:
         return PlacesWithinYears(offsets={})
     by_year: dict[str | float, dict[tuple[str | float, str, str], None]] = {}

@@ -1,4 +1,4 @@
-"""A chart prepared for drawing: units known, numbers that an axis has no place for turned into gaps."""
+"""A chart prepared for drawing: with units; numbers that do not fit the axis become gaps."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ _Y_UNITS: Final = (
 )
 _UNITS: Final = {unit.value: unit for unit in _Y_UNITS}
 _X_UNITS: Final = {"": Unit.NUMBER, "year": Unit.YEAR}
-_POINTS_AT_MOST: Final = 5000  # more are no picture, and a browser would stand still
+_POINTS_AT_MOST: Final = 5000  # more are not readable, and would stop a browser
 _PANELS_AT_MOST: Final = 12
 _PUBLISHED: Final = "published"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlottedPoint:
-    """`x` is a number where the axis counts, else a name. `label` stands beside it; a line leads past what is apart."""
+    """A point. `x` is a number on a numeric axis, else a name. `label` is beside it; the line skips a point that is
+    apart."""
 
     x: str | float
     y: Value
@@ -42,7 +43,7 @@ class PlottedPoint:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlottedSeries:
-    """`panel` is the name of the part of the figure that shows it, where there are several."""
+    """A series. `panel` is the name of its part of the figure, if there are several."""
 
     name: str
     published: bool
@@ -64,7 +65,7 @@ class PlottedGap:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plotted:
-    """`chart` is what it was made from: its titles and labels."""
+    """A prepared chart. `chart` is its origin, with titles and labels."""
 
     chart: Chart
     form: ChartForm
@@ -85,18 +86,18 @@ class Plotted:
 
     @property
     def places(self) -> tuple[str | float, ...]:
-        """Every x once: numbers in order, names as they first come."""
+        """Return every x once: numbers in order, names by first appearance."""
         found = [point.x for series in self.series for point in series.points]
         known = tuple(dict.fromkeys([*found, *(gap.x for gap in self.gaps)]))
         return known if self.x_scale == "category" else tuple(sorted(known, key=float))
 
     @property
     def panels(self) -> tuple[str, ...]:
-        """The names of its parts, as they first come; one without a name where there is nothing to tell apart."""
+        """Return the names of its panels by first appearance; one empty name if there is only one panel."""
         return tuple(dict.fromkeys(part.panel for part in (*self.series, *self.gaps)))
 
     def of_panel(self, name: str) -> Plotted:
-        """What is in that part."""
+        """Return the content of that panel."""
         return replace(
             self,
             series=tuple(series for series in self.series if series.panel == name),
@@ -105,12 +106,12 @@ class Plotted:
 
 
 def unit_named(name: str) -> Unit:
-    """The unit that JSON calls so; a plain number under any other name."""
+    """Return the unit with this name in JSON; a plain number for any other name."""
     return _UNITS.get(name, Unit.NUMBER)
 
 
 def check_chart(chart: Chart) -> None:
-    """RefusedInputError for one that no axis can show; one without a number is well-formed."""
+    """Raise RefusedInputError for a chart that no axis can show. A chart without numbers is valid."""
     try:
         plotted(chart)
     except NothingToDrawError:
@@ -125,8 +126,8 @@ def plotted(chart: Chart) -> Plotted:
     gaps = [_gap(gap) for gap in chart.gaps or ()]
     series, beyond = _placed([_series(each) for each in chart.series], log=y_log)
     if not any(each.points for each in series):
-        told = f": {gaps[0].why}" if gaps else ""
-        raise NothingToDrawError(f"this chart has no number to draw{told}")
+        reason = f": {gaps[0].why}" if gaps else ""
+        raise NothingToDrawError(f"this chart has no number to draw{reason}")
     return Plotted(
         chart=chart,
         form=form,
@@ -172,7 +173,7 @@ def _series(series: ChartSeries) -> PlottedSeries:
 
 
 def _point(point: ChartPoint) -> PlottedPoint | None:
-    """None where its value is absent, which a gap tells."""
+    """Return the point, or None if its value is absent; a gap shows it then."""
     y = value_of(point.y)
     if isinstance(y, Absent):
         return None
@@ -195,7 +196,7 @@ def _gap(gap: ChartGap) -> PlottedGap:
 
 
 def _placed(found: list[PlottedSeries], *, log: bool) -> tuple[list[PlottedSeries], list[PlottedGap]]:
-    """On a logarithmic axis what is not above 0 has no place: it becomes a gap."""
+    """Turn numbers that a logarithmic axis cannot show, those not above 0, into gaps."""
     if not log:
         return found, []
     beyond = [

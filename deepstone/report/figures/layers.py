@@ -36,7 +36,7 @@ Time: TypeAlias = Value | Absent
 _PASSES: Final = ("forward", "backward")
 _TIME: Final = Axis(label="time per step", unit=Unit.SECONDS)
 _NOT_IN_STEP: Final = Absent("not timed within the step")
-_TOTAL: Final = 0  # where these stand among the series
+_TOTAL: Final = 0  # their positions among the series
 _NO_LAYER: Final = 1
 _OTHERS_AT_MOST: Final = 8
 _REASON_ROOM: Final = 48
@@ -83,7 +83,7 @@ _Legend = dict[tuple[str, str], Series]
 
 
 def _single_legend(layers: Sequence[LayerTimes]) -> _Legend:
-    """Two bars a row where there are times of both kinds; only entries that some layer has."""
+    """Make the legend: two bars a row if there are times of both kinds; only entries that some layer has."""
     in_step = {"forward": FORWARD, "backward": BACKWARD}
     isolated = {
         "forward": paler(FORWARD),
@@ -105,7 +105,8 @@ def _single_legend(layers: Sequence[LayerTimes]) -> _Legend:
 
 
 def _legend_of_frameworks(parts: Mapping[str, Sequence[LayerTimes]]) -> _Legend:
-    """One bar a row for each framework. One that has no times within the step is told to be of isolated layers."""
+    """Make the legend with one bar a row for each framework. Frameworks without times within the step are labelled
+    isolated."""
     legend: _Legend = {}
     for position, (name, layers) in enumerate(parts.items()):
         where = "" if _measured_in_step(layers) else ", layer isolated"
@@ -115,7 +116,7 @@ def _legend_of_frameworks(parts: Mapping[str, Sequence[LayerTimes]]) -> _Legend:
 
 
 def _both_series(framework: str, position: int, where: str = "") -> list[Series]:
-    """Forward and backward, each framework in a colour of its own."""
+    """Return forward and backward of each framework, each framework in its own colour."""
     colours = (hue(position), paler(hue(position))) if framework else (FORWARD, BACKWARD)
     names = [f"{framework} {part}{where}".strip() for part in _PASSES]
     return [Series(name=name, colour=colour) for name, colour in zip(names, colours, strict=True)]
@@ -139,7 +140,7 @@ def _row(name: str, found: Mapping[str, Mapping[str, LayerTimes]], legend: _Lege
 
 
 def _both_passes(layer: LayerTimes | None) -> Iterable[tuple[str, Time]]:
-    """Within the step, or isolated; gradients that were measured apart are the backward pass together."""
+    """Return both passes, within the step or isolated; gradients measured separately are added to the backward pass."""
     if layer is None:
         return ()
     if layer.step_s is not None or not layer.isolated:
@@ -152,7 +153,7 @@ def _both_passes(layer: LayerTimes | None) -> Iterable[tuple[str, Time]]:
 def _segments(
     times: Iterable[tuple[str, Time]], bar: str, places: Mapping[tuple[str, str], int]
 ) -> tuple[Segment, ...]:
-    """Without what came out negative: it has no length."""
+    """Return the segments, without negative values, which have no length."""
     return tuple(
         Segment(series=places[bar, part], value=time)
         for part, time in times
@@ -167,20 +168,20 @@ def _note(layer: LayerTimes) -> str:
 
 
 def _how(tables: Mapping[str, LayerTable]) -> list[str]:
-    """How layers were timed, what became of shared time, and how much of the step all of it explains."""
+    """Describe the method, the rule for shared time, and the share of the step that the parts explain."""
     lines: list[str] = []
     for name, table in tables.items():
-        told = [f"timed by {table.method}", table.rule]
+        facts = [f"timed by {table.method}", table.rule]
         explained = value_of(table.explained)
         if isinstance(explained, Value):
-            told.append(f"all measured parts together are {value_words(explained, digits)} of the untraced step")
-        told += _medians_apart(table)
-        lines.append(f"{name or 'Layers'}: {'; '.join(words.rstrip('.') for words in told)}.")
+            facts.append(f"all measured parts together are {value_words(explained, digits)} of the untraced step")
+        facts += _medians_apart(table)
+        lines.append(f"{name or 'Layers'}: {'; '.join(words.rstrip('.') for words in facts)}.")
     return lines
 
 
 def _medians_apart(table: LayerTable) -> list[str]:
-    """How long the step was in which they were measured; sums of medians do not come to it."""
+    """Return the length of the step in which layers were measured; medians do not add up to it."""
     traced, ratio = value_of(table.traced_step_s), value_of(table.traced_time_ratio)
     if isinstance(traced, Absent) or isinstance(ratio, Absent):
         return []
@@ -256,7 +257,7 @@ def _group_table(groups: Mapping[str, Mapping[str, LayerGroup]]) -> Table:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LayerTimes:
-    """`isolated` has data and weight gradient apart where they were measured so, and backward where they were not."""
+    """Times of a layer. `isolated` has data and weight gradients if they were measured separately, else backward."""
 
     name: str
     op: str
@@ -283,19 +284,19 @@ class LayerTimes:
 
 
 def _layer_times(table: LayerTable) -> list[LayerTimes]:
-    """Where layers were timed isolated only, a result repeats those times as its own; they are not of the step."""
+    """Return the times of all layers. A result with only isolated times repeats them as in place; those are ignored."""
     in_step = not isinstance(table.sum_s, Absent)
     return [_layer(row, in_step=in_step, of_module=table.blocks is not None) for row in table.layers]
 
 
 def _total_s(times: Iterable[Time]) -> float | None:
-    """The sum of what was measured; None when nothing was."""
+    """Return the sum of the measured times, or None if there are none."""
     known = [time.middle for time in times if isinstance(time, Value)]
     return sum(known) if known else None
 
 
 def _layer(row: LayerRow, *, in_step: bool, of_module: bool) -> LayerTimes:
-    """A submodule of a user's own module is labelled with its class, too."""
+    """Return the label of a layer; a submodule of a user's own module has its class, too."""
     with_class = of_module and not row.op.endswith("()")
     times = {"forward": value_of(row.forward_s), "backward": value_of(row.backward_s)}
     return LayerTimes(
@@ -317,7 +318,7 @@ def _isolated(row: IsolatedLayer) -> tuple[tuple[str, Time], ...]:
 def _whole_step(
     tables: Mapping[str, LayerTable], layers: Mapping[str, Sequence[LayerTimes]], others: Collection[str]
 ) -> BarChart:
-    """Each framework has rows of its own, which follow each other."""
+    """Make the rows of the whole step; each framework has consecutive rows."""
     series = [Series(name="total", colour=TOTAL), Series(name="not of a layer", colour=OTHER)]
     rows: list[BarRow] = []
     for position, (name, table) in enumerate(tables.items()):
@@ -333,7 +334,7 @@ def _whole_step(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Rows:
-    """`first` is where the framework's forward and backward stand among the series."""
+    """Rows of a framework; `first` is the index of its forward and backward among the series."""
 
     name: str
     first: int
@@ -357,7 +358,7 @@ class _Rows:
         return f"{self.name} · {label}" if self.name else label
 
     def _plain(self, label: str, value: Time, series: int = _NO_LAYER) -> BarRow | None:
-        """Nothing where nothing was measured: data, say, when it lies on the device."""
+        """Return the value, or nothing if it was not measured, such as data that lies on the device."""
         if not isinstance(value, Value):
             return None
         bar = (Segment(series=series, value=value),)

@@ -1,4 +1,4 @@
-"""What memory is used for, layer by layer, and the total predicted against measured."""
+"""The use of memory, layer by layer, and the total predicted against measured."""
 
 from __future__ import annotations
 
@@ -44,14 +44,16 @@ _HOW_TO: Final = "`deepstone memory` measures it"
 
 def memory(finding: Finding) -> Figure:
     panels: list[BarChart] = []
-    told: list[str] = []
+    caption_lines: list[str] = []
     rows: dict[str, list[tuple[TableCell, ...]]] = {}
     for name, use in captions.contents(finding, MemoryUse).items():
         predicted, layers = _by_layer(use, name or "this result")
         shown, others = costliest(layers, _total)
         begin = f"{name}: " if name else ""
         panels += [_whole(begin, use, predicted, layers, others), _layers(begin, shown, some=bool(others))]
-        told += [f"{begin}{line}" for line in [*others_in_words(shown, others), *_compared(use, predicted, layers)]]
+        caption_lines += [
+            f"{begin}{line}" for line in [*others_in_words(shown, others), *_compared(use, predicted, layers)]
+        ]
         rows[name] = [(layer.name, layer.op, *_kinds(layer), _total(layer)) for layer in layers]
     columns = (*name_columns("layer", "op"), *number_columns(Unit.BYTES, *_KINDS, "total"))
     return captions.finding_figure(
@@ -59,13 +61,13 @@ def memory(finding: Finding) -> Figure:
         "memory",
         "what memory is used for",
         panels=panels,
-        caption=(*told, *captions.failures(finding)),
+        caption=(*caption_lines, *captions.failures(finding)),
         table=captions.table_by_framework(columns, rows),
     )
 
 
 def _by_layer(use: MemoryUse, who: str) -> tuple[PredictedMemory | None, Sequence[LayerMemory]]:
-    """None for the prediction of a user's own module: its layers are as they were seen in a step."""
+    """Return the layers. A user's own module has no prediction, so its layers are as measured in a step."""
     if use.predicted is None or (not use.layers and not isinstance(use.predicted, Absent)):
         raise NothingToDrawError(f"{who} does not hold memory by layer; {_HOW_TO}")
     if not isinstance(use.predicted, Absent):
@@ -76,7 +78,7 @@ def _by_layer(use: MemoryUse, who: str) -> tuple[PredictedMemory | None, Sequenc
 
 
 def _kinds(sizes: LayerMemory | PredictedMemory) -> tuple[int | Absent, ...]:
-    """In the order of the series."""
+    """Return the sizes in the order of the series."""
     return (
         sizes.parameters_bytes,
         sizes.gradients_bytes,
@@ -119,7 +121,7 @@ def _whole(
 
 
 def _together(label: str, layers: Sequence[LayerMemory]) -> BarRow:
-    kinds = [_kinds(layer)[:-1] for layer in layers]  # workspaces follow each other, so they have no sum
+    kinds = [_kinds(layer)[:-1] for layer in layers]  # layers use their workspaces in turn, so they have no sum
     summed = [sum(part for part in each if not isinstance(part, Absent)) for each in zip(*kinds, strict=True)]
     return BarRow(label=label, bars=(_stack(summed),), note=bytes_(sum(summed)))
 
@@ -131,7 +133,7 @@ def _layers(begin: str, shown: Sequence[LayerMemory], *, some: bool) -> BarChart
 
 
 def _compared(use: MemoryUse, predicted: PredictedMemory | None, layers: Sequence[LayerMemory]) -> list[str]:
-    """The prediction against what was measured, and what is missing for it."""
+    """Compare the prediction with the measurement, and list what is missing for it."""
     lines: list[str] = []
     measured = use.measured_peak_bytes
     if isinstance(measured, Absent):

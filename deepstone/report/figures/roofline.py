@@ -1,4 +1,4 @@
-"""The roofline: FLOP/s reached over FLOP per byte, under what this machine was measured to reach at most."""
+"""The roofline: FLOP/s reached over FLOP per byte, under the measured ceilings of this machine."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ _NUMBERS: Final = (
     *number_columns(Unit.SHARE, "share"),
 )
 _NO_CEILING: Final = Absent("the ceiling of this precision is not known")
-_NEAR: Final = 1.25  # ceilings that differ by less have no room for a name each
+_NEAR: Final = 1.25  # closer ceilings have no room for two names
 _ROOM: Final = 3.0  # on a logarithmic axis, beyond the outermost point
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Ceilings:
-    """What the machine does at most; the precision and the kind of memory access are its names."""
+    """The ceilings of the machine, named by precision and kind of memory access."""
 
     flops_per_s: Mapping[str, float]
     bytes_per_s: Mapping[str, float]
@@ -68,7 +68,7 @@ class _Ceilings:
         return (*slanted, *flat)
 
     def _level_names(self) -> list[tuple[str, float]]:
-        """Lines so near to the next higher one that their names would lie over each other are named with that one."""
+        """Return the names of lines; lines too close to the next higher one share its name."""
         names: dict[str, list[str]] = {}
         head, before = "", 0.0
         for name, rate in sorted(self.flops_per_s.items(), key=lambda each: -each[1]):
@@ -79,7 +79,7 @@ class _Ceilings:
         return [(", ".join(names.get(name, ())), rate) for name, rate in self.flops_per_s.items()]
 
     def at(self, intensity: float, precision: str) -> float | None:
-        """What a layer could reach at most, if the ceiling of its precision is known."""
+        """Return the highest rate that a layer can reach, if the ceiling of its precision is known."""
         if precision not in self.flops_per_s:
             return None
         return min(self.flops_per_s[precision], intensity * max(self.bytes_per_s.values()))
@@ -148,7 +148,7 @@ def _dots(table: LayerTable) -> list[_Dot]:
 
 
 def _dot(layer: LayerRow, part: Literal["forward", "backward"]) -> _Dot | None:
-    """From times within the step, or isolated where there are no others."""
+    """Return the dot from times within the step, or from isolated times if there are no others."""
     if isinstance(layer.flops, Absent) or isinstance(layer.bytes, Absent):
         return None
     forward = part == "forward"
@@ -197,7 +197,7 @@ def _panel(name: str, ceilings: _Ceilings, dots: list[_Dot]) -> ScatterPlot:
 
 
 def _precision(setup: Setup) -> str:
-    """In which the result was measured, if it tells."""
+    """Return the precision of the result, if it is known."""
     return str(setup.effective["precision"].value) if "precision" in setup.effective else ""
 
 

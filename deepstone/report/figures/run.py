@@ -1,4 +1,4 @@
-"""One run: where a step's time goes, and every timing sample behind it."""
+"""One run: the time of its phases, and every timing sample."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from deepstone.results.record import Launch, Record, Summary
 from deepstone.results.view import headline
 from deepstone.units import digits
 
-_MOST_POINTS: Final = 600  # of a launch; beyond them they lie on top of each other
+_MOST_POINTS: Final = 600  # of a launch; more would overlap
 
 
 def run(record: Record) -> Figure:
-    """NothingToDrawError where the run measured nothing."""
+    """Make the figure of a run. Raises NothingToDrawError if the run measured nothing."""
     summary = record.summary
     if isinstance(summary, Absent):
         why = "" if isinstance(record.failure, Absent) else f": {record.failure.reason}"
@@ -108,7 +108,7 @@ def _samples(record: Record, summary: Summary) -> ScatterPlot:
 
 
 def _points(launch: Launch) -> tuple[Point, ...]:
-    """Of the first rank, which stands for all: they run at the same time."""
+    """Return the points of the first rank. It represents all, because they run at the same time."""
     taken = [step_s for rank in launch.ranks[:1] for block in rank.blocks for step_s in block.step_s]
     every = max(1, -(-len(taken) // _MOST_POINTS))
     return tuple(Point(x=float(at), y=Value(middle=taken[at])) for at in range(0, len(taken), every))

@@ -1,1 +1,1 @@
-"""How each kind of panel is drawn on the page."""
+"""Renders each kind of panel on the page."""

@@ -30,7 +30,7 @@ from deepstone.report.scales import Scale
 from deepstone.report.wording import SHOWN, cut, value_words, wrapped_name
 
 _BAR_PX: Final = 13
-_LONE_BAR_PX: Final = 17
+_SINGLE_BAR_PX: Final = 17
 _BETWEEN_ROWS_PX: Final = 7
 _AXIS_PX: Final = 44
 _TOP_PX: Final = 4
@@ -48,7 +48,7 @@ def bars_plot(bars: BarChart) -> Plot:
     names = [row.label for row in bars.rows]
     narrow = _narrow_labels(bars)
     two_lines = any(len(label) > 1 for label in narrow)
-    # Whiskers above all bars, since a bar would cover those of the one before it.
+    # Whiskers are above all bars, because a bar would cover those of the one before it.
     lying = whiskers(bars)
     return Plot(
         title=bars.title,
@@ -80,12 +80,12 @@ def bars_plot(bars: BarChart) -> Plot:
 
 
 def _row_px(in_row: int, *, two_lines: bool) -> int:
-    needed = (_LONE_BAR_PX if in_row == 1 else in_row * _BAR_PX) + _BETWEEN_ROWS_PX
+    needed = (_SINGLE_BAR_PX if in_row == 1 else in_row * _BAR_PX) + _BETWEEN_ROWS_PX
     return max(needed, _TWO_LINES_PX) if two_lines else needed
 
 
 def _has_bar_labels(bars: BarChart) -> bool:
-    """Whether its rows are things to be told apart by long names, such as setups, not layers in their order."""
+    """Whether rows have long names, such as setups, rather than layers in their order."""
     return any(row.bar_labels for row in bars.rows)
 
 
@@ -97,7 +97,7 @@ def _narrow_labels(bars: BarChart) -> tuple[Texts, ...]:
 
 
 def _mark(bars: BarChart, series: Series, piece: Piece) -> Box | Dot:
-    told = _told(bars, series, piece)
+    tooltip = _tooltip(bars, series, piece)
     if bars.axis.log:
         return Dot(
             x=piece.end,
@@ -106,7 +106,7 @@ def _mark(bars: BarChart, series: Series, piece: Piece) -> Box | Dot:
             symbol=series.marker,
             hollow=series.published,
             size_px=_POINT_PX,
-            told=told,
+            told=tooltip,
         )
     half = piece.thickness * 0.46
     return Box(
@@ -116,17 +116,17 @@ def _mark(bars: BarChart, series: Series, piece: Piece) -> Box | Dot:
         y1=piece.middle + half,
         colour=series.colour,
         style="hatched" if series.published else "filled",
-        told=told,
+        told=tooltip,
     )
 
 
-def _told(bars: BarChart, series: Series, piece: Piece) -> Texts:
+def _tooltip(bars: BarChart, series: Series, piece: Piece) -> Texts:
     words = value_words(piece.segment.value, SHOWN[bars.axis.unit])
     return lines(bars.rows[piece.row].label, f"{series.name}: {words}", *piece.segment.details)
 
 
 def _letters(behind: list[BehindWords], scale: Scale) -> int:
-    """What words need beyond the end of the axis: all of it behind a long bar, nothing behind one that ends early."""
+    """Return the room for text beyond the axis: all of it behind a long bar, none behind one that ends early."""
     needed = [len(_shown(words.text)) * scale.share_along(words.start) for words in behind]
     return math.ceil(max(needed, default=0))
 
@@ -140,6 +140,6 @@ def _words(words: BehindWords) -> Words:
 
 
 def _gap(bars: BarChart, words: BehindWords) -> Dot:
-    """A cross where a bar would begin; who points at it is told why there is none."""
-    told = lines(bars.rows[words.row].label, *words.details)
-    return Dot(x=words.start, y=words.middle, colour=FAINT, symbol="cross", size_px=7, told=told)
+    """Return a cross at the start of a missing bar; its tooltip gives the reason."""
+    tooltip = lines(bars.rows[words.row].label, *words.details)
+    return Dot(x=words.start, y=words.middle, colour=FAINT, symbol="cross", size_px=7, told=tooltip)

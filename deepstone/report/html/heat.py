@@ -77,7 +77,7 @@ def _box(heat_map: HeatMap, row: int, column: int, cell: Cell) -> Box:
         y0=row - _HALF_HEIGHT,
         y1=row + _HALF_HEIGHT,
         colour=_colour(cell),
-        told=_told(heat_map, row, column, cell),
+        told=_tooltip(heat_map, row, column, cell),
     )
 
 
@@ -86,7 +86,7 @@ def _frame(row: int, column: int) -> Box:
 
 
 def _words(row: int, column: int, cell: Cell) -> Words:
-    """In whatever can be read on its colour; a letter where there is no time."""
+    """Return the text of a cell, in a colour with contrast; a letter if there is no time."""
     face = "italic" if isinstance(cell.ratio, Absent) else "bold" if cell.ratio == 1 else "plain"
     return Words(x=column, y=row, lines=lines(*cell.text), side="center", colour=readable_on(_colour(cell)), face=face)
 
@@ -95,7 +95,7 @@ def _colour(cell: Cell) -> str:
     return NOTHING if isinstance(cell.ratio, Absent) else heat(cell.ratio)
 
 
-def _told(heat_map: HeatMap, row: int, column: int, cell: Cell) -> Texts:
+def _tooltip(heat_map: HeatMap, row: int, column: int, cell: Cell) -> Texts:
     if isinstance(cell.ratio, Absent):
         words = (cell.ratio.reason,)
     else:

@@ -1,6 +1,7 @@
-"""What the page's script needs to draw a panel: marks in the units of its axes, and what depends on the width.
+"""The data from which the page's script draws a panel: marks in the units of its axes, and parts that depend on the
+width.
 
-A mark is a shape or some words. The script turns it into SVG. All its texts are texts, so no name can become markup.
+A mark is a shape or a text. The script turns it into SVG. It inserts texts only as text, so no name becomes markup.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _TICK_ROOM: Final = 22
 
 
 class Box(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="is", tag="box"):
-    """A bar or a cell. `told` is for who points at it, here and in other marks."""
+    """A bar or a cell. `told` is the tooltip, here and in other marks."""
 
     x0: float
     x1: float
@@ -52,7 +53,8 @@ class Dot(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="is",
 
 
 class Whisker(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="is", tag="whisker"):
-    """An interval: along the horizontal axis, or `upright` along the other one. `at` is its place on the other."""
+    """An interval along the horizontal axis, or `upright` along the vertical one. `at` is its place on the other
+    axis."""
 
     at: float
     low: float
@@ -62,7 +64,7 @@ class Whisker(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="
 
 
 class Path(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="is", tag="path"):
-    """From point to point; an `area` is filled, and has no outline."""
+    """A path from point to point; an `area` is filled and has no outline."""
 
     points: tuple[tuple[float, float], ...]
     colour: str
@@ -73,9 +75,9 @@ class Path(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="is"
 
 
 class Words(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="is", tag="words"):
-    """Lines at a place: beside it, or `above` it. `side` is the end of the text that stands there.
+    """Lines of text beside a place, or `above` it. `side` is the end of the text at that place.
 
-    `shift` goes right and up, in pixels. `wide` needs a wide window, and is left out elsewhere.
+    `shift` goes right and up, in pixels. `wide` needs a wide window, and is omitted elsewhere.
     """
 
     x: float
@@ -93,7 +95,7 @@ Mark: TypeAlias = Box | Dot | Whisker | Path | Words
 
 
 class Ruler(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An axis: what it shows, and what stands at its ticks. `letters` is what words behind bars need beyond its end."""
+    """An axis with its range and the labels of its ticks. `letters` is the room for text behind bars beyond its end."""
 
     low: float
     high: float
@@ -108,7 +110,7 @@ class Ruler(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Margin(Struct, frozen=True, kw_only=True):
-    """In pixels. The left one grows with the names of rows, where there are any."""
+    """Margins in pixels. The left one grows with the names of rows, if there are any."""
 
     top: int
     bottom: int
@@ -130,9 +132,9 @@ class _Drawing(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plot:
-    """`labels` stand left of the rows, shorter ones in a narrow window. `reference` is a line across.
+    """A plot. `labels` are left of the rows, shorter ones in a narrow window. `reference` is a line across.
 
-    `keys` is the legend. Each entry shows and hides its groups of marks; one without only explains a colour.
+    `keys` is the legend. Each entry shows and hides its groups of marks; one without groups only explains a colour.
     """
 
     title: str
@@ -149,7 +151,7 @@ class Plot:
 
 
 def encoded(plots: Sequence[Plot]) -> str:
-    """As JSON for the script, without what the page itself shows."""
+    """Encode the plot as JSON for the script, without the parts that the page itself shows."""
     drawings = [
         _Drawing(
             groups=plot.groups,
@@ -168,13 +170,13 @@ def encoded(plots: Sequence[Plot]) -> str:
 
 
 def keys(panel: Panel, groups: Callable[[int], Iterable[int]]) -> tuple[tuple[Entry, tuple[int, ...]], ...]:
-    """`groups` are those of an entry, by its place in the legend."""
+    """Return the legend. `groups` are those of an entry, by its index in the legend."""
     entries = enumerate(legend(panel))
     return tuple((entry, () if entry.series is None else tuple(groups(place))) for place, entry in entries)
 
 
 def lines(*parts: str) -> Texts:
-    """Those that say something."""
+    """Return the lines that are not empty."""
     return tuple(part for part in parts if part)
 
 
@@ -197,7 +199,7 @@ def ruler(scale: Scale, *, letters: int | None = None, grid: bool = True, line: 
 
 
 def rows_ruler(count: int) -> Ruler:
-    """Rows from the top; their names are the labels of the plot."""
+    """Return an axis with rows from the top; their names are the labels of the plot."""
     return Ruler(low=count - 0.5, high=-0.5, at=tuple(float(at) for at in range(count)), grid=False, line=True)
 
 

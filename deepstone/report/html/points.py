@@ -58,7 +58,7 @@ def lines_plot(curves: LineChart) -> Plot:
 
 def scatter_plot(plane: ScatterPlot) -> Plot:
     x, y = scales = scatter_scales(plane)
-    drawn = tuple(_straight(line) for line in plane.lines)
+    straight_lines = tuple(_straight(line) for line in plane.lines)
     of_lines = tuple(
         Words(
             x=name.end[0],
@@ -74,7 +74,7 @@ def scatter_plot(plane: ScatterPlot) -> Plot:
     names = scatter_names(plane, scales, _SCATTER_NAMES)
     return Plot(
         title=plane.title,
-        groups=(drawn, *(_dots(group, names) for group in plane.groups), of_lines),
+        groups=(straight_lines, *(_dots(group, names) for group in plane.groups), of_lines),
         x=ruler(x),
         y=ruler(y),
         margin=_SCATTER_MARGIN,
@@ -86,7 +86,7 @@ def scatter_plot(plane: ScatterPlot) -> Plot:
 def _groups(
     curves: LineChart, curve: PointGroup, y: Scale, named: Mapping[float, PointGroup], names: Sequence[PointName]
 ) -> tuple[tuple[Mark, ...], ...]:
-    """Its band, itself, its gaps, what its line leads past, and the names of its points."""
+    """Return the groups of a series: its band, line, gaps, points apart, and the names of its points."""
     return (
         _band(curve, y.low),
         _line(curves, curve, y.low, apart=False),
@@ -97,7 +97,7 @@ def _groups(
 
 
 def _band(curve: PointGroup, least: float) -> tuple[Path, ...]:
-    """Around the curve and back again; nothing where whiskers do it."""
+    """Return the band around the curve; nothing if whiskers show the intervals."""
     known = [(point.x, point.y.low, point.y.high) for point in curve.points if has_band(len(curve.points))]
     spans = [(x, max(least, low), high) for x, low, high in known if low is not None and high is not None]
     around = (*((x, high) for x, _, high in spans), *((x, low) for x, low, _ in reversed(spans)))
@@ -105,7 +105,7 @@ def _band(curve: PointGroup, least: float) -> tuple[Path, ...]:
 
 
 def _line(curves: LineChart, curve: PointGroup, least: float, *, apart: bool) -> tuple[Mark, ...]:
-    """The points with their intervals, and the line from one to the next unless they are apart from it."""
+    """Return the points with their intervals, and the line through those that are not apart."""
     series = curve.series
     points = [point for point in curve.points if point.apart == apart]
     places = tuple((point.x, point.y.middle) for point in points)
@@ -118,7 +118,7 @@ def _line(curves: LineChart, curve: PointGroup, least: float, *, apart: bool) ->
             colour=series.colour,
             symbol=series.marker,
             hollow=series.published,
-            told=_told(curves, series.name, point),
+            told=_tooltip(curves, series.name, point),
         )
         for point in points
     )
@@ -138,7 +138,7 @@ def _line(curves: LineChart, curve: PointGroup, least: float, *, apart: bool) ->
 
 
 def _intervals(points: Sequence[Point], colour: str, least: float) -> tuple[Whisker, ...]:
-    """None reaches below the least that the axis can show."""
+    """Return the intervals, cut at the lower end of the axis."""
     return tuple(
         Whisker(at=point.x, low=max(least, point.y.low), high=point.y.high, colour=colour, upright=True)
         for point in points
@@ -147,7 +147,7 @@ def _intervals(points: Sequence[Point], colour: str, least: float) -> tuple[Whis
 
 
 def _gaps(curves: LineChart, curve: PointGroup, y: Scale, named: Mapping[float, PointGroup]) -> tuple[Mark, ...]:
-    """At the foot of the axis, with the beginning of the reason; all of it for who points there."""
+    """Return the gaps at the lower end of the axis, with the start of the reason; the tooltip has all of it."""
     crosses = (
         Dot(
             x=x,
@@ -155,7 +155,7 @@ def _gaps(curves: LineChart, curve: PointGroup, y: Scale, named: Mapping[float, 
             colour=curve.series.colour,
             symbol="cross",
             size_px=9,
-            told=lines(curve.series.name, f"{_x_told(curves, x)}: no number", why),
+            told=lines(curve.series.name, f"{_x_text(curves, x)}: no number", why),
         )
         for x, why in curve.gaps
     )
@@ -175,15 +175,15 @@ def _gaps(curves: LineChart, curve: PointGroup, y: Scale, named: Mapping[float, 
     return (*crosses, *reasons)
 
 
-def _told(curves: LineChart, series: str, point: Point) -> Texts:
+def _tooltip(curves: LineChart, series: str, point: Point) -> Texts:
     return lines(
-        f"{point.label or series}, {_x_told(curves, point.x)}",
+        f"{point.label or series}, {_x_text(curves, point.x)}",
         value_words(point.y, SHOWN[curves.y.unit]),
         *point.details,
     )
 
 
-def _x_told(curves: LineChart, x: float) -> str:
+def _x_text(curves: LineChart, x: float) -> str:
     if curves.names:
         return curves.names[int(x)]
     if curves.x.unit is Unit.YEAR:

@@ -38,13 +38,13 @@ _SETTINGS: Final[dict[str, Any]] = {
 
 
 def draw_static(figure: Figure, kind: str) -> bytes:
-    """The figure as a file's content; `kind` is svg or png."""
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it tells about its font cache otherwise
+    """Return the figure as the content of a file; `kind` is svg or png."""
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # it logs messages about its font cache otherwise
     with warnings.catch_warnings(), mpl.rc_context():
-        warnings.filterwarnings("ignore", message=".*[Gg]lyph")  # names may hold characters that its font lacks
+        warnings.filterwarnings("ignore", message=".*[Gg]lyph")  # names may contain characters that its font lacks
         mpl.rcdefaults()
         mpl.rcParams.update(cast(Any, _SETTINGS))
-        return _saved(_drawn(figure), kind)
+        return _saved(_draw(figure), kind)
 
 
 def _saved(sheet: Sheet, kind: str) -> bytes:
@@ -54,8 +54,8 @@ def _saved(sheet: Sheet, kind: str) -> bytes:
     return target.getvalue()
 
 
-def _drawn(figure: Figure) -> Sheet:
-    """Everything in a column, each panel as high as it needs to be."""
+def _draw(figure: Figure) -> Sheet:
+    """Draw all panels in a column, each with the height that it needs."""
     inner_in = max(_width_in(panel) for panel in figure.panels)
     heads = [head_in(panel, inner_in) for panel in figure.panels]
     bodies = [_body_in(panel) for panel in figure.panels]
@@ -89,7 +89,7 @@ def _width_in(panel: Panel) -> float:
 
 
 def _body_in(panel: Panel) -> float:
-    """The height of all below the legend."""
+    """Return the height of everything below the legend."""
     match panel:
         case BarChart():
             return bars_height_in(panel)

@@ -25,7 +25,7 @@ from deepstone.report.wording import cut
 
 _WORDS_SIZE: Final = 7.5
 _BAR_IN: Final = 0.13
-_LONE_BAR_IN: Final = 0.17
+_SINGLE_BAR_IN: Final = 0.17
 _BETWEEN_ROWS_IN: Final = 0.06
 _AXIS_IN: Final = 0.5
 _MANY_ROWS: Final = 20
@@ -47,13 +47,13 @@ def draw_bars(sheet: Sheet, bars: BarChart, top_in: float, left_in: float, width
 
 
 def _top_axis_in(bars: BarChart) -> float:
-    """A long list has its numbers at both ends."""
+    """Return the height of a second axis: a long list has its numbers at both ends."""
     return 0.22 if len(bars.rows) > _MANY_ROWS else 0.0
 
 
 def _rows_in(bars: BarChart) -> float:
     in_row = bars_per_row(bars)
-    return len(bars.rows) * ((_LONE_BAR_IN if in_row == 1 else _BAR_IN * in_row) + _BETWEEN_ROWS_IN) + 0.05
+    return len(bars.rows) * ((_SINGLE_BAR_IN if in_row == 1 else _BAR_IN * in_row) + _BETWEEN_ROWS_IN) + 0.05
 
 
 def _draw_frame(axes: Axes, scale: Scale, labels: Sequence[str]) -> None:
@@ -129,7 +129,7 @@ def _draw_whiskers(axes: Axes, bars: BarChart) -> None:
 
 
 def _draw_words(axes: Axes, bars: BarChart, scale: Scale, width_in: float) -> None:
-    """Behind the bars. For them the axis goes on beyond the longest bar."""
+    """Draw the text behind the bars, and extend the axis for it."""
     found = [(words, cut(words.text, _WORDS_ROOM)) for words in words_behind(bars)]
     needed = [len(text) * scale.share_along(words.start) for words, text in found]
     share = min(0.6, (max(needed, default=0) * _WORDS_SIZE * LETTER + 0.15) / width_in)
@@ -149,7 +149,7 @@ def _draw_words(axes: Axes, bars: BarChart, scale: Scale, width_in: float) -> No
 
 
 def _further(scale: Scale, times: float) -> float:
-    """Where an axis ends that is so many times as long."""
+    """Return the end of an axis that is this many times as long."""
     if scale.log:
         return scale.low * (scale.high / scale.low) ** times
     return scale.low + (scale.high - scale.low) * times

@@ -43,7 +43,7 @@ def draw_heat(sheet: Sheet, heat_map: HeatMap, top_in: float, left_in: float) ->
 
 
 def _columns_in(heat_map: HeatMap) -> float:
-    """How high the names of columns are."""
+    """Return the height of the names of columns."""
     return max(len(wrapped_name(column, _COLUMN_ROOM)) for column in heat_map.columns) * _HEAD_LINE_IN + 0.1
 
 

@@ -85,7 +85,7 @@ def _draw_curve(axes: Axes, curve: PointGroup, *, least: float) -> None:
 
 
 def _draw_gaps(axes: Axes, curves: LineChart) -> None:
-    """At the foot of the axis, those at one place one above another."""
+    """Draw the gaps at the lower end of the axis, stacked at each place."""
     stacked: dict[float, int] = {}
     for curve in curves.curves:
         for x, why in curve.gaps:

@@ -1,4 +1,4 @@
-"""A sheet of paper to draw on, with what panels have in common. Places are inches from its upper left corner."""
+"""A sheet to draw on, with the common parts of panels. Positions are inches from its upper left corner."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LABEL_ROOM: Final = 40  # letters
 
 
 class FillStyle(TypedDict):
-    """As matplotlib names it."""
+    """Keyword arguments of matplotlib for a fill."""
 
     facecolor: str
     edgecolor: str
@@ -80,7 +80,7 @@ class Sheet:
 
 
 def head_in(panel: Panel, width_in: float) -> float:
-    """How high the title and the legend of a panel are."""
+    """Return the height of a panel's title and legend."""
     return _TITLE_IN + len(_legend_lines(panel, width_in)) * _LEGEND_LINE_IN + 0.08
 
 
@@ -95,7 +95,7 @@ def draw_head(sheet: Sheet, panel: Panel, left_in: float, top_in: float, width_i
 
 
 def _legend_lines(panel: Panel, width_in: float) -> list[list[Entry]]:
-    """As many entries in a line as fit."""
+    """Return the lines of the legend, with as many entries in each as fit."""
     lines: list[list[Entry]] = [[]]
     used = 0.0
     for entry in legend(panel):
@@ -137,7 +137,8 @@ def bar_style(colour: str, *, hatched: bool) -> FillStyle:
 
 
 def draw_frame(axes: Axes, x: Scale, y: Scale, *, grid: Literal["both", "y"], room: int = 0) -> None:
-    """The axes of points and lines. Texts at ticks across are wrapped where they have `room` for so many letters."""
+    """Draw the axes of points and lines. Labels of horizontal ticks wrap if they have `room` for only so many
+    letters."""
     axes.set(xscale="log" if x.log else "linear", xlim=(x.low, x.high))
     axes.set(yscale="log" if y.log else "linear", ylim=(y.low, y.high))
     across = ["\n".join(wrapped_name(text, room)) if room else text for text in x.ticks.values()]
@@ -151,7 +152,7 @@ def draw_frame(axes: Axes, x: Scale, y: Scale, *, grid: Literal["both", "y"], ro
 
 
 def row_labels(names: Iterable[str]) -> tuple[list[str], float]:
-    """The names as they stand beside rows, and how wide they are, in inches."""
+    """Return the names beside rows, and their width in inches."""
     labels = [shortened(name, _LABEL_ROOM) for name in names]
     return labels, max((len(label) for label in labels), default=0) * SIZE * LETTER + 0.13
 
@@ -165,7 +166,7 @@ def show_frame(axes: Axes, grid: Literal["both", "x", "y"], sides: tuple[str, ..
 
 
 def name_sizes(width_in: float, height_in: float) -> Sizes:
-    """In points, which is what offsets are given in."""
+    """Return the sizes of names in points, the unit of offsets."""
     return Sizes(width=width_in * 72, height=height_in * 72, letter=NAME_SIZE * LETTER * 72, line=NAME_SIZE * 1.25)
 
 
