@@ -1,4 +1,4 @@
-"""Arrays between NumPy, in the graph's order and types, and a device, in the order and types in which a job runs."""
+"""Converts arrays between NumPy, in the graph's order and types, and a device, in the job's order and types."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def buffer_keys(graph: Graph) -> list[Key]:
 
 
 def to_device(op: Op, name: str, array: Any, settings: Settings) -> Any:
-    """A parameter or running statistic."""
+    """Convert a parameter or running statistic for the device."""
     match op, name:
         case ops.Conv(), "weight":
             ordered = settings.order.kernels(array)
@@ -36,7 +36,7 @@ def to_device(op: Op, name: str, array: Any, settings: Settings) -> Any:
 
 
 def from_device(op: Op, name: str, array: Any, settings: Settings) -> Any:
-    """The way back; good for a parameter's gradient, too."""
+    """Convert a parameter, its gradient or a running statistic back to the graph's order."""
     values = to_numpy(array)
     match op, name:
         case ops.Conv(), "weight":
@@ -48,11 +48,11 @@ def from_device(op: Op, name: str, array: Any, settings: Settings) -> Any:
 
 
 def place(array: Any, dtype: Any, settings: Settings) -> Any:
-    """A copy on the device: never the caller's memory, which may be a file."""
+    """Return a copy on the device, never the caller's memory, which may be a file."""
     return jax.device_put(np.array(array, dtype=dtype, order="C"), settings.device, may_alias=False)
 
 
 def to_numpy(array: Any) -> Any:
-    """A copy that outlives the device's. Narrow formats are widened to float32: NumPy does not know them all."""
+    """Return a copy that outlives the device's. Narrow formats are widened to float32: NumPy lacks some of them."""
     values = np.asarray(array)
     return np.array(values, dtype=np.float64 if values.dtype == np.float64 else np.float32)

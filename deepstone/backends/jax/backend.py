@@ -1,4 +1,4 @@
-"""The JAX backend: ties lowering, settings, steps and observation to the worker."""
+"""The JAX backend: connects lowering, settings, steps and observation to the worker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from deepstone.backends.xla.steps import TracedBackend
 from deepstone.graph.graph import Graph
 from deepstone.graph.weights import initial_buffers
 
-if TYPE_CHECKING:  # loaded when layers are asked for
+if TYPE_CHECKING:  # loaded when layers are measured
     from deepstone.backends.jax.trace import Tracer
 
 
@@ -100,7 +100,7 @@ class JaxBackend(TracedBackend):
     def details(self) -> dict[str, Any]:
         programs = self._steps.compiled
         found: dict[str, Any] = {
-            "programs": len(programs),  # more than one where the graph is deep: see chain.py
+            "programs": len(programs),  # several if the graph is deep: see chain.py
             "program_temporary_bytes": max(temporary_bytes(program) for program in programs),
             "xla": made_by_xla(program.as_text() for program in programs),
             "platform": self._settings.device.client.platform_version,
@@ -154,7 +154,7 @@ class JaxBackend(TracedBackend):
         return ceiling(wanted, self._settings)
 
     def memory(self) -> dict[str, Any]:
-        """JAX cannot forget a peak, so it is that of the whole process, loading the weights included."""
+        """Return the peak. JAX cannot reset it, so it is that of the whole process, including loading the weights."""
         if self._settings.on_cpu:
             return memory_on_cpu()
         found = self._settings.device.memory_stats() or {}

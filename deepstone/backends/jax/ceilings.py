@@ -1,4 +1,4 @@
-"""Programs that do nothing but one thing a device has a limit for: a matrix product, or a pass over memory."""
+"""Programs that use one resource of a device up to its ceiling: a matrix product, or a pass over memory."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ceiling(wanted: Mapping[str, Any], settings: Settings) -> IsolatedLayer:
         exact = Precision.HIGH if precision == "tf32" else Precision.HIGHEST
         a, b = (_sampled(seed, (size, size), _TYPES[precision], settings) for seed in (0, 1))
         return IsolatedLayer({"product": turns.program(lambda a, b: jnp.matmul(a, b, precision=exact), a, b)}, turns)
-    if wanted["kind"] == "copy":  # XLA leaves a plain copy out, so each value changes its sign on the way
+    if wanted["kind"] == "copy":  # XLA removes a plain copy, so each value changes its sign
         values = _sampled(0, (int(wanted["bytes"]) // 4,), jnp.float32, settings)
         return IsolatedLayer({"copy": turns.program(jnp.negative, values)}, turns)
     raise Unsupported(f"JAX backend: no ceiling of the kind {wanted['kind']!r}")

@@ -1,8 +1,8 @@
 """Steps of very deep graphs: a chain of programs, one for each kind of segment, called one after the other.
 
-XLA takes time out of proportion to compile a program of ten thousand layers, and memory too. But such graphs repeat a
-few blocks, so a few programs, each compiled once and called for every segment that does the same, are all they need.
-The device stays busy while the host hands over the next one.
+XLA needs disproportionate time and memory to compile a program of ten thousand layers. But such graphs repeat a few
+blocks, so a few programs suffice: each is compiled once and called for every identical segment. The device stays busy
+while the host enqueues the next one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class ChainedSteps:
         self._optimizer = OPTIMIZERS[settings.optimizer]
         self._one = place(1.0, settings.wide, settings)
         self._programs: dict[tuple[str, int], Callable[..., Any]] = {}
-        self._shared: dict[Any, Callable[..., Any]] = {}  # by what makes segments identical
+        self._shared: dict[Any, Callable[..., Any]] = {}  # identical segments have the same key
         self._parameters = _slices([segment.parameters for segment in self._segments])
         self._buffers = _slices([segment.buffers for segment in self._segments])
         if settings.phase == "train":
@@ -84,7 +84,7 @@ class ChainedSteps:
         return samples, labels, keys
 
     def _recorded(self) -> list[Any]:
-        """Forward, with what each segment needs to go back."""
+        """Run forward; return with it what each segment needs for backward."""
         state = self._state
         x, labels, keys = self._start()
         ways_back: list[Any] = []
@@ -97,7 +97,8 @@ class ChainedSteps:
         return ways_back
 
     def _backward(self, ways_back: list[Any], use: Callable[[int, list[Any]], None]) -> None:
-        """`use` is given the number of a segment and the gradients of its parameters, as soon as they are known."""
+        """Run backward. `use` receives the number of a segment and the gradients of its parameters as soon as they are
+        known."""
         upstream = self._one
         for number in reversed(range(len(self._segments))):
             arguments = (ways_back.pop(), upstream)
@@ -107,7 +108,7 @@ class ChainedSteps:
         self._state.image_gradient = upstream
 
     def _program(self, kind: str, number: int, *arguments: Any) -> Callable[..., Any]:
-        """The program of this kind for one segment, which is that of every other segment like it."""
+        """Return the program of this kind for one segment; identical segments share it."""
         own = self._programs.get((kind, number))
         if own is None:
             flat, tree = jax.tree.flatten(arguments)
@@ -147,7 +148,7 @@ def _record(run: Callable[..., Any], x: Any, parameters: Any, buffers: Any, labe
 
 
 def _record_first(run: Callable[..., Any], x: Any, parameters: Any, buffers: Any, labels: Any, key: Any) -> Any:
-    """Without the gradient of the images, which training does not need."""
+    """Record the first segment, without the gradient of the images, which training does not need."""
 
     def forward(parameters: Any) -> Any:
         return run(x, parameters, buffers, labels, key)

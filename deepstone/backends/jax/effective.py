@@ -1,7 +1,7 @@
 """The effective value of every axis in JAX, from its running state and from the programs of the first step.
 
-Programs are read as JAX gave them to XLA and as XLA gave them back. Nothing here says again what was asked: where
-nothing was seen, the value is reported as set.
+Programs are read as JAX lowered them and as XLA compiled them. A requested value is never reported as observed: if
+nothing was observed, the value is reported as set.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _PRODUCT = re.compile(r"stablehlo\.dot_general .*?-> tensor<(?:\d+x)*(?P<type>\w
 _PRECISION_OF = {"f32": "fp32", "bf16": "bf16", "f16": "fp16", "f64": "fp64"}
 _ORDER_OF = {"b, 0, 1, f": "nhwc", "b, f, 0, 1": "nchw"}
 
-_HIGHEST = "HIGHEST"  # products of fp32 numbers in fp32; XLA may narrow those of any lower precision on a GPU
+_HIGHEST = "HIGHEST"  # fp32 products in fp32; on a GPU XLA may narrow those of any lower precision
 
 _COMPILED_CONVOLUTION = re.compile(r"dim_labels=(\S+?)(?:,|\s|$)")
 _LIBRARY_FUSION = re.compile(r'"fusion_config":\{"kind":"(__\w+)"')
@@ -44,14 +44,14 @@ _CUSTOM_CALL = re.compile(r'custom_call_target="([^"]+)"')
 class Observed:
     """Facts about the convolutions and matrix products in programs."""
 
-    layouts: set[str] = field(default_factory=set[str])  # of convolutions, as far as they have one of the axis
+    layouts: set[str] = field(default_factory=set[str])  # of convolutions, if it is a value of the axis
     number_types: set[str] = field(default_factory=set[str])
-    convolutions_narrowed: set[bool] = field(default_factory=set[bool])  # whether XLA may take TF32 for fp32 there
+    convolutions_narrowed: set[bool] = field(default_factory=set[bool])  # whether XLA may use TF32 for fp32 there
     products_narrowed: set[bool] = field(default_factory=set[bool])
 
 
 def seen_in(lowered: Iterable[str]) -> Observed:
-    """From the texts of lowered programs, in StableHLO."""
+    """Read facts from the texts of lowered programs, in StableHLO."""
     seen = Observed()
     for text in lowered:
         for line in text.splitlines():
@@ -68,10 +68,10 @@ def seen_in(lowered: Iterable[str]) -> Observed:
 
 
 def made_by_xla(compiled: Iterable[str]) -> dict[str, dict[str, int]]:
-    """From the texts of compiled programs: how often they use which library, and how convolutions lie in memory.
+    """Read facts from the texts of compiled programs: how often they use which library, and the layout of convolutions.
 
-    On the CPU, a fusion of the kind `__ynn_fusion` runs in YNNPACK and `__onednn_fusion` in oneDNN, and what is left
-    of convolutions and matrix products in Eigen. On a GPU, calls of `__cudnn$…` and `__cublas$…` run in these.
+    On the CPU, a fusion of the kind `__ynn_fusion` runs in YNNPACK and `__onednn_fusion` in oneDNN; other convolutions
+    and matrix products run in Eigen. On a GPU, calls of `__cudnn$…` and `__cublas$…` run in these libraries.
     """
     fusions, calls, convolutions = Counter[str](), Counter[str](), Counter[str]()
     for text in compiled:
@@ -88,15 +88,15 @@ def temporary_bytes(program: Any) -> int:
 
 
 def _pool_threads() -> int:
-    """How many threads XLA's CPU client has for the work of operations."""
+    """Return the number of threads that XLA's CPU client has for operations."""
     names = [path.read_text().strip() for path in Path("/proc/self/task").glob("*/comm")]
     return sum(name.startswith(_POOL_THREADS) for name in names)
 
 
 def gpu_uuid(device: Any) -> str | None:
-    """Which board a GPU is, as nvidia-smi writes it. JAX does not tell; the CUDA driver in the same process does.
+    """Return the UUID of a GPU, as nvidia-smi prints it. JAX does not report it; the CUDA driver in the process does.
 
-    None where the driver does not say (or is none of NVIDIA's).
+    Returns None if the driver does not report it or is not NVIDIA's.
     """
     try:
         driver = ctypes.CDLL("libcuda.so.1")
@@ -118,7 +118,7 @@ class Effects:
     request: Mapping[str, Any]
     settings: Settings
     seen: Observed
-    compiled: Sequence[Any]  # what runs the steps, as XLA gave it back
+    compiled: Sequence[Any]  # the programs of the steps, as XLA compiled them
     state: State
 
     def of_every_axis(self) -> dict[str, dict[str, Any]]:
@@ -145,7 +145,8 @@ class Effects:
         return listed("cpu" if device.platform == "cpu" else f"gpu:{device.id}" for device in devices)
 
     def _algorithm(self) -> dict[str, Any]:
-        """An option of XLA's GPU compiler, which refuses what it does not know and tells of nothing that it took."""
+        """Return the value for an option of XLA's GPU compiler, which refuses unknown values but does not report its
+        choice."""
         asked = self.request["algorithm"]
         if asked != AUTO:
             return as_set(asked)
@@ -160,7 +161,7 @@ class Effects:
         if found != "fp32" or settings.on_cpu:
             return as_observed(found)
         if settings.precision == "fp32" and self.request["precision"] == AUTO:
-            return as_set("fp32")  # this GPU has no TF32 that XLA could take
+            return as_set("fp32")  # this GPU has no TF32
         return narrowed(settings.precision, seen)
 
     def _layout(self) -> dict[str, Any]:
@@ -169,7 +170,8 @@ class Effects:
 
 
 def narrowed(expected: str, seen: Observed) -> dict[str, Any]:
-    """Products of fp32 numbers on a GPU: the program says whether XLA may take TF32 for them, not whether it does."""
+    """Return the precision of fp32 products on a GPU: the program says whether XLA may use TF32, not whether it
+    does."""
     allowed = {"tf32": (True, True), "tf32-conv": (True, False), "fp32": (False, False)}
     fitting = [
         name

@@ -1,4 +1,4 @@
-"""One layer in isolation, lowered as in the network: run once on given arrays, or timed again and again."""
+"""One isolated layer, lowered as in the network: run once on given arrays, or timed repeatedly."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from deepstone.graph.weights import initial_buffers
 
 
 class LayerRunner:
-    """Runs single layers of one job. Layers that do the same on the same shapes share one compiled function."""
+    """Runs single layers of one job. Identical layers on the same shapes share one compiled function."""
 
     def __init__(self, graph: Graph, settings: Settings, labels: Any) -> None:
         self._graph = graph
@@ -49,7 +49,7 @@ class LayerRunner:
         )
 
     def isolated(self, job: Job, layer: Layer) -> IsolatedLayer:
-        """Programs that time the layer. Backward runs from the results of one forward, as it does in a step."""
+        """Return the programs that time the layer. Backward runs from the results of one forward, as in a step."""
         settings, turns = self._settings, Turns(self._settings)
         isolation = Isolation(WireGraph(job.graph), layer.name, job.request, len(job.labels))
         function, sources = self._forward(layer.op, _taken(layer)), _sources(layer)
@@ -70,7 +70,7 @@ class LayerRunner:
         return IsolatedLayer(isolation.programs(forward, backward, moves_to_flatten=self._moves(layer)), turns)
 
     def _arguments(self, layer: Layer, weights: Mapping[str, Any], inputs: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Inputs (one for each layer it reads), parameters, buffers, labels and key, on the device."""
+        """Return inputs (one for each source layer), parameters, buffers, labels and key, on the device."""
         settings, op = self._settings, layer.op
         buffers = self._buffers.get(layer.name, {})
         return (
@@ -96,7 +96,7 @@ class LayerRunner:
         return channels > 1 and height * width > 1
 
     def _forward(self, op: Op, taken: tuple[int, ...]) -> Callable[..., Any]:
-        """The layer as a pure function of its arguments to its output and its buffers afterwards."""
+        """Return the layer as a pure function from its arguments to its output and its new buffers."""
 
         def forward(given: Any, parameters: Any, buffers: Any, labels: Any, key: Any) -> Any:
             inputs = [given[position] for position in taken]
@@ -107,7 +107,7 @@ class LayerRunner:
         return forward
 
     def _compiled(self, layer: Layer) -> Callable[..., Any]:
-        """Compiled once for every operation and way of taking its inputs; JAX tells shapes apart."""
+        """Return the function, compiled once for every operation and pattern of inputs; JAX distinguishes shapes."""
         alike = layer.op, _taken(layer)
         if alike not in self._functions:
             self._functions[alike] = jax.jit(_with_gradients(self._forward(*alike)))
@@ -115,7 +115,7 @@ class LayerRunner:
 
 
 def _sources(layer: Layer) -> list[str]:
-    """The layers it reads, each once."""
+    """Return the layers that it reads, each once."""
     return list(dict.fromkeys(layer.inputs))
 
 
@@ -137,7 +137,7 @@ def _with_gradients(forward: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _recorded(function: Callable[..., Any], wanted: Sequence[int], *, with_weights: bool) -> Callable[..., Any]:
-    """Forward, with the way back to the inputs at these positions, and to the parameters."""
+    """Run forward; return the function for the gradients of the inputs at these positions and of the parameters."""
 
     def record(given: Any, parameters: Any, buffers: Any, labels: Any, key: Any) -> Any:
         def forward(chosen: Any, trained: Any) -> Any:
@@ -155,10 +155,10 @@ def _recorded(function: Callable[..., Any], wanted: Sequence[int], *, with_weigh
 
 
 class Turns:
-    """Runs programs one after the other, and tells when they ran.
+    """Runs programs one after the other and reads the clock.
 
-    Nothing that an isolated layer computes is used by its next run, and XLA's CPU client would run several at once. So
-    each run takes a number that the one before it gives, and waits for that.
+    A run of an isolated layer uses nothing from the run before, and XLA's CPU client would run several at once. So each
+    run takes a number that the run before returns, and waits for it.
     """
 
     def __init__(self, settings: Settings) -> None:

@@ -1,4 +1,4 @@
-"""Each operation of a layer graph as JAX code one would write by hand. Traced once, so none of this runs in a step."""
+"""Lowers each operation to JAX code as one would write it by hand. JAX traces it once, so none of it runs in a step."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class Given:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Lowering:
-    """How operations are to be computed; `training` false means evaluation."""
+    """Settings for computing operations; `training` false means evaluation."""
 
     settings: Settings
     training: bool
 
     def apply(self, op: Op, given: Given) -> tuple[Any, Mapping[str, Any]]:
-        """The output of one operation, and its running statistics as they are afterwards."""
+        """Return the output of one operation, and its new running statistics."""
         settings = self.settings
         x = given.inputs[0]
         match op:
@@ -103,7 +103,7 @@ class Lowering:
         return self._plus(y, parameters["bias"]) if op.bias else y
 
     def _plus(self, y: Any, bias: Any) -> Any:
-        """Added in the wide type, so that the bias's gradient, a sum over all pixels, is added up in it, too."""
+        """Add the bias in the wide type, so that its gradient, a sum over all pixels, is computed in it, too."""
         return (y.astype(self.settings.wide) + bias.astype(self.settings.wide)).astype(y.dtype)
 
     def _windows(self, op: ops.MaxPool | ops.AveragePool, x: Any) -> Windows:
@@ -118,7 +118,7 @@ class Lowering:
         return jnp.where(passed, x / (1 - op.rate), 0)
 
     def _multiply(self, first: Any, second: Any) -> Any:
-        """A gate's product in the wide type, so that its gradient, a sum over all pixels, is added up in it, too."""
+        """Multiply by a gate in the wide type, so that its gradient, a sum over all pixels, is computed in it, too."""
         if first.shape == second.shape:
             return first * second
         order, wide = self.settings.order, self.settings.wide
@@ -131,7 +131,7 @@ class Lowering:
         return apart.swapaxes(axis, axis + 1).reshape(x.shape)
 
     def _flatten(self, x: Any) -> Any:
-        """Channels slowest, so NHWC is transposed; it costs nothing that shows, and nothing at all for one pixel."""
+        """Flatten with channels slowest. NHWC is transposed, at no measurable cost."""
         first = x.transpose(0, 3, 1, 2) if self.settings.order.is_last else x
         return first.reshape(len(x), -1)
 
@@ -141,10 +141,10 @@ class Lowering:
 
 
 def _clip(x: Any, low: float, high: float) -> Any:
-    """Not jax.nn.relu6, whose gradient at the limits is a half."""
+    """Clip. jax.nn.relu6 is not used: its gradient at the limits is a half."""
     return lax.clamp(jnp.asarray(low, x.dtype), x, jnp.asarray(high, x.dtype))
 
 
 def _hard_sigmoid(x: Any) -> Any:
-    """Clipped first: x + 3 in a narrow type may round to a limit that x itself does not reach."""
+    """Compute a hard sigmoid, clipped first: in a narrow type x + 3 may round to a limit that x does not reach."""
     return _clip(x, -3.0, 3.0) / 6 + 0.5

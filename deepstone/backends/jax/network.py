@@ -1,7 +1,7 @@
 """The graph as pure functions of weights, running statistics and a batch: the whole network, and segments of it.
 
-A segment takes one array and gives one. Its function knows no names, so identical segments compare equal and can share
-one compiled program.
+A segment maps one array to one array. Its function has no names, so identical segments compare equal and share one
+compiled program.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from deepstone.graph.segments import split
 
 
 class Network:
-    """One segment, or with checkpointing several, of which all but the last are computed again in backward."""
+    """The network: one segment, or with checkpointing several. All but the last are recomputed in backward."""
 
     def __init__(self, graph: Graph, settings: Settings) -> None:
         self._settings = settings
@@ -34,7 +34,7 @@ class Network:
     def loss(
         self, parameters: Sequence[Any], buffers: Sequence[Any], samples: Any, labels: Any, key: Any | None
     ) -> tuple[Any, list[Any]]:
-        """The loss, and the running statistics as they are afterwards."""
+        """Return the loss and the new running statistics."""
         with jax.named_scope(self._input_scope):
             x = samples.astype(self._settings.activations)
         own_parameters, own_buffers = iter(parameters), iter(buffers)
@@ -57,18 +57,20 @@ class Network:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Node:
-    """One layer: what it does, and which values it takes; 0 is what the segment is given, then comes one per node."""
+    """One layer: its operation and the indices of its inputs. Index 0 is the input of the segment, then one per
+    node."""
 
     op: Op
     inputs: tuple[int, ...]
     parameters: tuple[str, ...]
     buffers: tuple[str, ...]
-    scope: str = field(compare=False)  # names its operations; nodes that do the same are equal whatever their names
+    scope: str = field(compare=False)  # names its operations; identical nodes are equal even if their names differ
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Segment:
-    """Parameters and running statistics are lists in the order of the graph: flat, so that a call costs little."""
+    """A segment. Parameters and running statistics are flat lists in the order of the graph, so that a call costs
+    little."""
 
     nodes: tuple[Node, ...]
 
@@ -89,7 +91,7 @@ class Segment:
         labels: Any,
         key: Any | None,
     ) -> tuple[Any, list[Any]]:
-        """The last output, or the sum of the losses if there are any; and the running statistics afterwards."""
+        """Return the last output, or the sum of the losses if there are any, and the new running statistics."""
         values = [x]
         after: list[Any] = []
         losses: list[Any] = []
@@ -112,7 +114,7 @@ class Segment:
 
 
 def segment_of(graph: Graph, layers: Iterable[Layer], source: str) -> Segment:
-    """`source` is the layer whose output the segment is given."""
+    """Make a segment. `source` is the layer whose output is its input."""
     position = {source: 0}
     nodes: list[Node] = []
     for layer in layers:
@@ -132,7 +134,7 @@ def segment_of(graph: Graph, layers: Iterable[Layer], source: str) -> Segment:
 
 
 def segments_of(graph: Graph, parts: Iterable[Sequence[Layer]]) -> list[Segment]:
-    """One after the other, each fed by the one before it."""
+    """Make consecutive segments; each reads the output of the one before."""
     segments: list[Segment] = []
     source = graph.input.name
     for layers in parts:

@@ -23,7 +23,7 @@ from deepstone.graph.ops import BatchNorm, Lrn
 def batch_norm_training(
     op: BatchNorm, x: Any, parameters: Mapping[str, Any], buffers: Mapping[str, Any], order: Order, wide: Any
 ) -> tuple[Any, dict[str, Any]]:
-    """The output, and the running mean and variance as they are afterwards. Statistics are computed in `wide`."""
+    """Return the output, and the new running mean and variance. Statistics are computed in `wide`."""
     output, mean, variance = _normalized_batch(
         x.astype(wide), parameters["weight"].astype(wide), parameters["bias"].astype(wide), op.epsilon, order
     )
@@ -39,7 +39,7 @@ def batch_norm_training(
 
 @partial(jax.custom_vjp, nondiff_argnums=(3, 4))
 def _normalized_batch(x: Any, weight: Any, bias: Any, epsilon: float, order: Order) -> tuple[Any, Any, Any]:
-    """The output, the mean and the (biased) variance; the gradient is that of the output alone."""
+    """Return the output, the mean and the (biased) variance; only the output has a gradient."""
     mean = x.mean(order.all_but_channels)
     variance = jnp.square(x - order.along_channels(mean)).mean(order.all_but_channels)
     return _scaled(x, mean, weight * lax.rsqrt(variance + epsilon), bias, order), mean, variance
@@ -109,7 +109,7 @@ _neighbour_norm.defvjp(  # pyright: ignore[reportFunctionMemberAccess]
 
 
 def _inverse_power(scale: Any, beta: float) -> Any:
-    """scale to the power of -beta; for the value that every network uses, without logarithms."""
+    """Return scale to the power of -beta; for the usual value, without logarithms."""
     if beta == 0.75:
         root = lax.rsqrt(scale)
         return root * jnp.sqrt(root)
@@ -121,7 +121,7 @@ def _sums(op: Lrn, values: Any, order: Order) -> Any:
 
 
 def _channel_sums(op: Lrn, squares: Any, order: Order) -> Any:
-    """Sums over `size` neighbouring channels, as slices of the padded image."""
+    """Return sums over `size` neighbouring channels, as slices of the padded image."""
     axis, reach = order.channel_axis, op.size // 2
     edges = [(0, 0, 0)] * 4
     edges[axis] = (reach, reach, 0)

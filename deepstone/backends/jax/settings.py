@@ -1,4 +1,4 @@
-"""The request's axes as JAX settings: what JAX itself would do where the request says `auto`."""
+"""Converts the request's axes to JAX settings: `auto` means JAX's own choice."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _REFUSED: dict[str, dict[str, str]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Order:
-    """The axis `layout`: where the channels, rows and columns of a batch of images lie in memory."""
+    """The axis `layout`: the memory order of channels, rows and columns in a batch of images."""
 
     name: str
     channel_axis: int
@@ -84,18 +84,18 @@ class Order:
         return (0, *self.image_axes)
 
     def sides(self, rows: T, columns: T, other: T) -> tuple[T, T, T, T]:
-        """One value for each side of a batch of images."""
+        """Return one value for each dimension of a batch of images."""
         values = [other] * 4
         values[self.image_axes[0]], values[self.image_axes[1]] = rows, columns
         return values[0], values[1], values[2], values[3]
 
     def along_channels(self, vector: Any) -> Any:
-        """One value per channel, so that it fits an image."""
+        """Reshape one value per channel to broadcast over an image."""
         return vector if self.is_last else vector[:, None, None]
 
 
 def _order_of(images: str, kernels: str) -> Order:
-    """Of axes as JAX names them; `O` is the output of a kernel."""
+    """Return the order from JAX's names of axes; `O` is the output of a kernel."""
     return Order(
         name=images.lower(),
         channel_axis=images.index("C"),
@@ -129,7 +129,7 @@ class Settings(StepSettings):
 
 
 def apply(request: Mapping[str, Any]) -> Settings:
-    """Resolve the device, refuse what cannot be, set the process-wide switches."""
+    """Resolve the device, refuse unsupported settings, set the process-wide switches."""
     device = _device(str(request["device"]))
     on_cpu = device.platform == "cpu"
     refuse_broken_rules(request, "cpu" if on_cpu else f"gpu:{device.id}")
@@ -189,16 +189,16 @@ def _refusal(request: Mapping[str, Any], on_cpu: bool) -> str | None:
 
 
 def _order(layout: str) -> Order:
-    """`auto` is NHWC: the only order that Flax, the layer library of JAX's authors, has.
+    """Return the order. `auto` is NHWC, the only order of Flax, the layer library of JAX's authors.
 
-    `lax.conv` defaults to NCHW, but it is seldom called by hand, and XLA turns every convolution to NHWC on the CPU
-    (and on a GPU where its matrix units want that), so that NCHW would mean transposing around each of them.
+    `lax.conv` defaults to NCHW, but people seldom call it directly, and XLA turns every convolution to NHWC on the CPU
+    (and on a GPU if its matrix units need that). NCHW would mean a transposition around each of them.
     """
     return NCHW if layout == "nchw" else NHWC
 
 
 def _precision(asked: str, device: Any) -> str:
-    """What `auto` is: JAX lets XLA use TF32 for products of fp32 numbers on a GPU that has it."""
+    """Return the value of `auto`: JAX lets XLA use TF32 for fp32 products on a GPU that has it."""
     capability = re.fullmatch(r"(\d+)\.\d+", str(getattr(device, "compute_capability", "")))  # CUDA devices have one
     has_tf32 = capability is not None and int(capability[1]) >= 8
     if asked == AUTO:

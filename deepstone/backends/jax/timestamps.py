@@ -1,11 +1,11 @@
-"""Times of steps that the device works off by itself, taken without ever letting it run dry.
+"""Times steps that run asynchronously on the device, without ever leaving it idle.
 
     host     step step set(1) ┄┄waits for 0┄┄ step step set(2) ┄┄waits for 1┄┄ …
     device   ███ sample 1 ███████████████████ ███ sample 2 ████████████████████
 
-JAX has no events of the device's own. So the host stays one sample ahead: it hands over a sample, then waits for the
-end of the sample before it, and reads the clock there. JAX lets two or three programs run ahead, so of samples of more
-steps than that every timestamp comes equally early, and only the first and the last sample of a block are off.
+JAX has no device events. So the host stays one sample ahead: it enqueues a sample, waits for the end of the sample
+before it, and reads the clock. JAX lets two or three programs run ahead. If samples have more steps than that, every
+timestamp is early by the same time, and only the first and the last sample of a block are inexact.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from deepstone.backends.base import Timestamps
 
 
 class OneAheadTimestamps(Timestamps):
-    """`last_output` gives an array of the step that was handed over last, or None before the first."""
+    """Timestamps taken one sample behind. `last_output` returns an array of the last enqueued step, or None before the
+    first."""
 
     def __init__(self, count: int, clock: Callable[[], float], last_output: Callable[[], Any]) -> None:
         super().__init__(count, clock)
@@ -30,12 +31,12 @@ class OneAheadTimestamps(Timestamps):
         self._waiting = position, self._last_output(), handed_over_s
 
     def finish(self) -> float:
-        """Take the timestamp that is still open, if there is one, and tell how long that took.
+        """Take the open timestamp, if there is one, and return how long that took.
 
-        Where its sample is done already, the host is the slower one, and when exactly the device was done is not known.
-        It was idle soon after the sample had been handed over, so that is the time: one rule for all samples, or times
-        would jump by a whole sample whenever the device is just ready, or just not. Only if the device was still at the
-        sample before it then, so that it cannot have been, the time is halfway between the end of that one and now.
+        If its sample is finished already, the host is slower, and the exact end on the device is unknown. The device
+        was idle soon after the sample was enqueued, so that is the time. One rule for all samples keeps times from
+        jumping by a whole sample. Only if the device was still busy with the sample before it then, the time is halfway
+        between the end of that one and now.
         """
         if self._waiting is None:
             return 0.0

@@ -1,4 +1,4 @@
-"""Steps under JAX's profiler: what each layer took inside them, and which kernels ran.
+"""Steps under JAX's profiler: the time of each layer in them, and their kernels.
 
 host     step step step …                       hands over, on a GPU is not waited for
 device   ▓▓run 0▓▓ ▓▓▓run 1▓▓▓ ▓▓▓run 2▓▓▓      every instruction is an event
@@ -35,7 +35,7 @@ _UNKNOWN = 0.02  # of the kernels: so many may be of no instruction that the pro
 
 
 class TracedProgram:
-    """One compiled step that is run under the profiler, and who its instructions belong to."""
+    """One compiled step that runs under the profiler, and the owners of its instructions."""
 
     def __init__(self, graph: Graph, steps: WholeSteps, phase: str, *, on_cpu: bool) -> None:
         self._steps = steps
@@ -96,7 +96,7 @@ class Tracer:
         return self._traced(count).summary(path)
 
     def _traced(self, count: int) -> TracedSteps:
-        """One step more than asked for: of the first, the beginning is not known."""
+        """Trace one step more than requested: the start of the first is unknown."""
         events, kernels = self._run(count + 1)
         if not self._on_cpu and self._unnamed(kernels) > _UNKNOWN:
             # A CUDA graph's kernels carry no names. Launched one by one they are the same kernels.
@@ -136,7 +136,7 @@ class Tracer:
 
 
 def _profiled(run: Callable[[], None], scratch: str) -> list[Traced]:
-    """`run` must wait for the device in the end."""
+    """Run under the profiler. `run` must wait for the device at its end."""
     options = jax.profiler.ProfileOptions()
     options.python_tracer_level = 0
     options.host_tracer_level = _EVENTS_OF_XLA

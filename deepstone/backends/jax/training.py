@@ -1,6 +1,6 @@
-"""The steps as one would write them by hand: pure functions, compiled, that take over the arrays they replace.
+"""The steps as one would write them by hand: compiled pure functions that reuse the memory of the arrays they replace.
 
-The updates are those of torch, on lists of arrays; `slots` is what an optimizer remembers.
+The updates are those of torch, on lists of arrays; `slots` is the optimizer's state.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _DECAY, _SQUARE_DECAY, _EPSILON = 0.9, 0.999, 1e-8  # torch's defaults for Adam
 
 
 class Batch:
-    """The synthetic batch where the axis `input` says it lies; `get` is the data phase."""
+    """The synthetic batch, in the place that the axis `input` names; `get` is the data phase."""
 
     def __init__(self, samples: Any, labels: Any, settings: Settings) -> None:
         ordered = settings.order.images(samples)
@@ -51,7 +51,7 @@ class State:
     def __init__(self, parameters: list[Any], buffers: list[Any], settings: Settings) -> None:
         self.parameters = parameters
         self.buffers = buffers
-        self.slots: Any = None  # what the optimizer remembers
+        self.slots: Any = None  # the optimizer's state
         self.key: Any = jax.device_put(jax.random.key(settings.seed), settings.device) if settings.dropout else None
         self.gradients: list[Any] = []
         self.image_gradient: Any = None
@@ -62,23 +62,23 @@ class State:
 
 
 def advanced(key: Any) -> tuple[Any, Any]:
-    """The key for the next step and that for this one; without dropout there are none."""
+    """Return the key for the next step and the key for this one; without dropout there are none."""
     return (None, None) if key is None else tuple(jax.random.split(key))
 
 
 class Steps(Protocol):
     """Functions that run one step each, without extra work of ours. Compiled on first use."""
 
-    lowered: list[Any]  # every program as JAX gave it to XLA
-    compiled: list[Any]  # and as XLA gave it back
+    lowered: list[Any]  # every program as JAX lowered it
+    compiled: list[Any]  # and as XLA compiled it
 
     def function(self, program: str) -> Callable[[], None]:
-        """The step of `forward`, `gradient` or `train`."""
+        """Return the step of `forward`, `gradient` or `train`."""
         ...
 
 
 class WholeSteps:
-    """Each step is one program. In phase=forward it evaluates; else `forward` is the first part of a training step."""
+    """Steps of one program each. In phase=forward it evaluates; else `forward` is the first part of a training step."""
 
     def __init__(self, network: Network, batch: Batch, state: State, settings: Settings) -> None:
         self.lowered: list[Any] = []
@@ -107,7 +107,7 @@ class WholeSteps:
         return self._programs[name]
 
     def recompiled(self, options: Mapping[str, Any]) -> WholeSteps:
-        """Steps on the same arrays that are compiled with further options."""
+        """Return steps on the same arrays, compiled with further options."""
         settings = replace(self._settings, compiler_options={**self._settings.compiler_options, **options})
         return WholeSteps(self._network, self._batch, self._state, settings)
 
@@ -188,7 +188,7 @@ class WholeSteps:
         return step
 
     def _differentiated(self, parameters: Any, buffers: Any, samples: Any, labels: Any, key: Any) -> Any:
-        """The loss, running statistics, and gradients of the parameters and, if asked for, of the images."""
+        """Return the loss, running statistics, and gradients of the parameters and, if requested, of the images."""
         wanted = (0, 2) if self._settings.input_grad else (0,)
         differentiate = jax.value_and_grad(self._network.loss, argnums=wanted, has_aux=True)
         (loss, buffers), gradients = differentiate(parameters, buffers, samples, labels, key)

@@ -60,7 +60,7 @@ def _is_pointwise(op: Conv) -> bool:
 
 
 def _pointwise(op: Conv, x: Any, weight: Any, settings: Settings) -> Any:
-    """Channels last, so that a pixel is a row."""
+    """Convolve with a 1 x 1 kernel, channels last, so that a pixel is a row."""
     rows, columns = op.stride
     seen = x if op.stride == (1, 1) else x[:, ::rows, ::columns]
     return jnp.dot(seen, weight[0, 0], precision=settings.convolution_precision)
@@ -89,13 +89,13 @@ class Windows:
         )
 
     def places(self) -> Iterator[Pair]:
-        """Every place in the window, row by row."""
+        """Return every place in the window, row by row."""
         for row in range(self.kernel[0]):
             for column in range(self.kernel[1]):
                 yield row, column
 
     def padded(self, x: Any, fill: float) -> Any:
-        """The image with as much padding as windows reach into, ceil_mode's included."""
+        """Return the image with the padding that windows reach, including that of ceil_mode."""
         rows, columns = (self._edges(side) for side in (0, 1))
         if rows == columns == (0, 0, 0):
             return x
@@ -117,7 +117,8 @@ class Windows:
         return start, start + (self.count[side] - 1) * step + 1, step
 
     def spread(self, values: Any, place: Pair) -> Any:
-        """The way back: one value per window to the image, zero elsewhere; what falls into the padding is cut off."""
+        """Return the inverse of `view`: one value per window into the image, zero elsewhere; values in the padding are
+        dropped."""
         rows, columns = (self._edges_around(side, place[side]) for side in (0, 1))
         return lax.pad(values, np.zeros((), values.dtype), self.order.sides(rows, columns, (0, 0, 0)))
 
@@ -129,7 +130,7 @@ class Windows:
 
 @partial(jax.custom_vjp, nondiff_argnums=(1,))
 def max_pool(x: Any, windows: Windows) -> Any:
-    """The maximum of each window; padding never wins."""
+    """Return the maximum of each window; padding never wins."""
     padded = windows.padded(x, -np.inf)
     views = [windows.view(padded, place) for place in windows.places()]
     largest = views[0]
@@ -139,7 +140,7 @@ def max_pool(x: Any, windows: Windows) -> Any:
 
 
 def _max_pool_forward(x: Any, windows: Windows) -> tuple[Any, Any]:
-    """Also which place won: the first of equals."""
+    """Return also the place of the maximum: the first of equals."""
     padded = windows.padded(x, -np.inf)
     views = [windows.view(padded, place) for place in windows.places()]
     largest, winner = views[0], jnp.zeros(views[0].shape, _smallest_integer(windows))
@@ -182,7 +183,8 @@ def average_pool(x: Any, windows: Windows, *, count_pad: bool) -> Any:
 
 
 def counted(windows: Windows, *, count_pad: bool) -> Any:
-    """How many values each window counts: those in the image, and those in the padding proper if `count_pad`."""
+    """Return how many values each window counts: those in the image, and those in the declared padding if
+    `count_pad`."""
     along: list[Any] = []
     for side in (0, 1):
         before, after = windows.pad[2 * side : 2 * side + 2]

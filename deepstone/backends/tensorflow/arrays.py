@@ -1,7 +1,7 @@
-"""A job's arrays: how they lie in TensorFlow and in the graph, the way between, and the variables made of them.
+"""A job's arrays: their order in TensorFlow and in the graph, the conversion between both, and the variables.
 
-Images lie in the order of the axis `layout`. With channels last a flatten layer need not move anything: where dense
-layers alone read what it gives, it hands on (height, width, channels), and their weights stand in that order instead.
+Images have the order of the axis `layout`. With channels last, a flatten layer need not move data: if only dense layers
+read its output, it keeps (height, width, channels), and their weights have that order instead.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Variable: TypeAlias = Any
 
 
 def is_depthwise(graph: Graph, layer: Layer) -> bool:
-    """A convolution of each channel by itself; it has an operation of its own, with weights in an order of its own.
+    """Whether a convolution is depthwise; it has its own operation, with its own order of weights.
 
-    That one takes equal strides only, and no dilation beside them.
+    That operation takes equal strides only, and no dilation with them.
     """
     op = layer.op
     if not isinstance(op, Conv) or op.groups == 1 or op.groups != graph.input_shapes(layer)[0][0]:
@@ -58,7 +58,7 @@ class Arrangement:
         )
 
     def moves(self, layer: Layer) -> bool:
-        """Whether a flatten layer has to put the channels first."""
+        """Whether a flatten layer must move the channels to the front."""
         channels, height, width = self._graph.input_shapes(layer)[0]
         return self._channels_last and layer.name not in self._unmoved and channels > 1 and height * width > 1
 
@@ -80,7 +80,7 @@ class Arrangement:
         return array
 
     def parameter(self, layer: Layer, name: str, array: Any) -> Any:
-        """A layer's parameter (or its gradient), from the graph's order."""
+        """Convert a layer's parameter (or its gradient) from the graph's order."""
         if name != "weight" or not isinstance(layer.op, Conv | Dense):
             return array
         if isinstance(layer.op, Dense):
@@ -121,7 +121,7 @@ class Variables:
                 own[name] = self.buffers[f"{layer.name}/{name}"] = tf.Variable(value, trainable=False)
 
     def parameter_arrays(self, tensors: list[Any] | None = None) -> dict[str, Any]:
-        """The parameters, or tensors that stand for them in the same order, as the graph has them."""
+        """Return the parameters, or tensors in the same order as them, in the graph's order."""
         return {
             f"{layer.name}/{name}": self._arrangement.parameter_of_graph(layer, name, to_numpy(tensor))
             for (layer, name), tensor in zip(self._owners, tensors or self.parameters, strict=True)
@@ -132,7 +132,8 @@ class Variables:
 
 
 def initial_buffers(graph: Graph, layer: Layer, settings: Settings) -> dict[str, Any]:
-    """Running means of 0 and variances of 1. They stay wide where images are narrow, as the kernels want them."""
+    """Return running means of 0 and variances of 1. They stay wide even if images are narrow, as the kernels
+    require."""
     dtype = np.float64 if settings.weights == tf.float64 else np.float32
     return {
         name: np.full(shape, 1.0 if name == "running_var" else 0.0, dtype)
@@ -141,5 +142,5 @@ def initial_buffers(graph: Graph, layer: Layer, settings: Settings) -> dict[str,
 
 
 def to_numpy(tensor: Any) -> Any:
-    """Narrow formats are widened to float32: NumPy does not know them all."""
+    """Convert to NumPy. Narrow formats are widened to float32: NumPy lacks some of them."""
     return (tensor if tensor.dtype in (tf.float32, tf.float64) else tf.cast(tensor, tf.float32)).numpy()

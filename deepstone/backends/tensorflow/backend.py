@@ -1,4 +1,4 @@
-"""The TensorFlow backend: ties lowering, settings, steps and observation to the worker."""
+"""The TensorFlow backend: connects lowering, settings, steps and observation to the worker."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from deepstone.backends.tensorflow.training import Steps
 from deepstone.backends.xla.steps import TracedBackend
 from deepstone.graph.graph import Graph
 
-if TYPE_CHECKING:  # loaded when layers are asked for
+if TYPE_CHECKING:  # loaded when layers are measured
     from deepstone.backends.tensorflow.trace import Tracer
 
 
 class SynchronizingTimestamps(Timestamps):
-    """TensorFlow has no events to time a GPU with, so each timestamp waits for it."""
+    """Timestamps that wait for the device: TensorFlow has no events to time a GPU with."""
 
     def set(self, position: int) -> None:
         tf.test.experimental.sync_devices()
@@ -149,7 +149,7 @@ class TensorFlowBackend(TracedBackend):
         }
 
     def is_unsupported(self, error: BaseException) -> bool:
-        # oneDNN aborts where it lacks a kernel, for example for bf16 when `isa` leaves out the instructions it needs.
+        # oneDNN aborts if it lacks a kernel, for example for bf16 if `isa` excludes the instructions it needs.
         no_kernel = isinstance(error, tf.errors.AbortedError) and "could not create a primitive" in str(error)
         return no_kernel or isinstance(error, tf.errors.UnimplementedError) or super().is_unsupported(error)
 

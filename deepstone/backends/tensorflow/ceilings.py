@@ -1,4 +1,4 @@
-"""Programs that do nothing but one thing a device has a limit for: a matrix product, or a pass over memory."""
+"""Programs that use one resource of a device up to its ceiling: a matrix product, or a pass over memory."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _TYPES = {
 
 
 def ceiling_program(wanted: Mapping[str, Any]) -> Callable[[], None]:
-    """On the device of the context it is called in."""
+    """Return the program, on the device of the current context."""
     if wanted["kind"] == "product":
         precision, size = str(wanted["precision"]), int(wanted["size"])
         tf.config.experimental.enable_tensor_float_32_execution(precision == "tf32")
         a, b = (tf.cast(tf.random.normal((size, size)), _TYPES[precision]) for _ in range(2))
         return lambda: tf.linalg.matmul(a, b)
-    if wanted["kind"] == "copy":  # TensorFlow hands a tensor on instead of copying it, so each value changes its sign
+    if wanted["kind"] == "copy":  # TensorFlow passes on a tensor instead of copying it, so each value changes its sign
         values = tf.random.normal((int(wanted["bytes"]) // 4,))
         return lambda: tf.negative(values)
     raise Unsupported(f"TensorFlow backend: no ceiling of the kind {wanted['kind']!r}")

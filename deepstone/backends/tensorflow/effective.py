@@ -1,11 +1,10 @@
 """The effective value of every axis in TensorFlow, from its running state and from the programs of the first step.
 
-Nothing here says again what was asked: where nothing was seen, the value is reported as set.
+A requested value is never reported as observed: if nothing was observed, the value is reported as set.
 
-A program as TensorFlow runs it, after its own rewriting, tells what each operation became. Of one that XLA compiled
-there is no such account, so it is read as TensorFlow gave it to XLA. Operations that run eagerly are seen one by one.
-oneDNN's log would tell more, but TensorFlow's oneDNN writes it for the whole life of a process or not at all, and then
-timed steps would pay for it.
+A program after TensorFlow's rewriting shows what each operation became. A program that XLA compiled does not, so it is
+read as TensorFlow passed it to XLA. Eager operations are observed one by one. oneDNN's log would show more, but
+TensorFlow's oneDNN writes it for the whole life of a process or not at all, and then it would slow timed steps.
 """
 
 from __future__ import annotations
@@ -76,7 +75,7 @@ def _observe_recorded(program: Any, seen: Observed) -> None:
 
 
 def _compiled_by_xla(program: Any) -> bool:
-    """Whether TensorFlow must hand the recorded program to XLA: then it fails rather than run it in another way."""
+    """Whether TensorFlow must pass the recorded program to XLA; then it fails rather than run it in another way."""
     return bool(program.function_def.attr["_XlaMustCompile"].b)
 
 
@@ -92,7 +91,7 @@ def _observe_graph(graph: Any, seen: Observed) -> None:
 
 
 def _observe_call(name: str, inputs: Any, attributes: Any, outputs: Any, seen: Observed) -> None:
-    """Some inputs are shapes, so the number type is that of the result."""
+    """Observe one call. Some inputs are shapes, so the number type is that of the result."""
     seen.dtypes.update(output.dtype for output in outputs)
     seen.devices.update(output.device.rpartition("device:")[2] for output in outputs)
     given = dict(zip(attributes[::2], attributes[1::2], strict=True))
@@ -102,7 +101,8 @@ def _observe_call(name: str, inputs: Any, attributes: Any, outputs: Any, seen: O
 
 
 class Effects:
-    """`recorded` is the program of the step, None where there is none; `loss` is what the last step gave."""
+    """The effective value of every axis. `recorded` is the program of the step, if there is one; `loss` is the last
+    step's."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The widest instruction set that CPU libraries may use: what the CPU has, as far as they are allowed it."""
+"""The widest instruction set that CPU libraries may use: the CPU's own, within the limit."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _NEEDED = {
 
 
 def widest_isa() -> str:
-    """By the CPU's own account: TensorFlow does not tell which instructions its libraries took.
+    """Return the widest instruction set by the CPU's flags: TensorFlow does not report which its libraries used.
 
-    The limit is the variable that oneDNN reads, whether the request or the user has set it.
+    The limit is the variable that oneDNN reads, whether the request or the user set it.
     """
     return widest_of(_cpu_flags(), os.environ.get("ONEDNN_MAX_CPU_ISA", "").lower())
 
 
 def widest_of(flags: set[str], limit: str) -> str:
-    """`limit` bounds it where it names an instruction set."""
+    """Return the widest instruction set among the flags. `limit` bounds it if it names one."""
     allowed = ISA_ORDER[: ISA_ORDER.index(limit) + 1] if limit in ISA_ORDER else ISA_ORDER
     there = [name for name in allowed if name in _NEEDED and _NEEDED[name] <= flags]
     return there[-1] if there else "sse41"

@@ -1,7 +1,7 @@
-"""One layer in isolation, lowered as in the network: run once on given arrays, or timed again and again.
+"""One isolated layer, lowered as in the network: run once on given arrays, or timed repeatedly.
 
-TensorFlow has what backward needs inside a program, so backward cannot run without forward: those who time these
-programs subtract the time of `forward`.
+TensorFlow keeps the values for backward inside a program, so backward cannot run without forward: the time of
+`forward` has to be subtracted from those of these programs.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Tensors: TypeAlias = Mapping[str, Tensor]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Wanted:
-    """Which gradients: of the inputs at these positions, of the parameters or of both."""
+    """The requested gradients: of the inputs at these positions, of the parameters, or of both."""
 
     inputs: tuple[int, ...]
     parameters: bool
 
 
 class LayerRunner:
-    """Runs single layers of one job. Layers that do the same on the same shapes share one recorded program."""
+    """Runs single layers of one job. Identical layers on the same shapes share one recorded program."""
 
     def __init__(self, graph: Graph, arrangement: Arrangement, settings: Settings, labels: Any) -> None:
         self._graph = graph
@@ -68,7 +68,7 @@ class LayerRunner:
         )
 
     def programs(self, job: Job, layer: Layer) -> dict[str, Callable[[], None]]:
-        """Programs that time the layer, named as `IsolatedLayer` has it."""
+        """Return the programs that time the layer, named as in `IsolatedLayer`."""
         isolation = Isolation(WireGraph(job.graph), layer.name, job.request, self._settings.batch)
         weights, sources = job.weights.get(layer.name, {}), isolation.layer.sources
         sampled = cache(isolation.inputs)
@@ -109,7 +109,7 @@ class LayerRunner:
         return tf.cast(np.ascontiguousarray(array), dtype)
 
     def _type_of_output(self, layer: Layer) -> Any:
-        """A loss is never narrow."""
+        """Return the number type of the output; a loss is never narrow."""
         return (
             tf.float32
             if self._settings.narrow and isinstance(layer.op, SoftmaxCrossEntropy)
@@ -119,7 +119,8 @@ class LayerRunner:
     def _program(
         self, layer: Layer, sources: list[str], arguments: list[Any], wanted: _Wanted | None
     ) -> Callable[..., Any]:
-        """Recorded once for an operation, the pattern of its inputs, their shapes, and the gradients wanted."""
+        """Return the program, recorded once for an operation, the pattern of its inputs, their shapes, and the
+        requested gradients."""
         pattern = tuple(sources.index(name) for name in layer.inputs)
         shapes = tuple(tuple(tensor.shape) for tensor in arguments[0])
         key = (layer.op, pattern, shapes, wanted, self._place(layer))

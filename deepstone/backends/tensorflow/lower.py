@@ -39,7 +39,7 @@ LayerFunction: TypeAlias = Callable[[Sequence[Tensor], Arrays, Pass], Tensor]
 
 
 class Lowering:
-    """Makes the functions of one graph's layers."""
+    """Builds the functions of one graph's layers."""
 
     def __init__(self, graph: Graph, arrangement: Arrangement, settings: Settings) -> None:
         self._graph = graph
@@ -175,7 +175,7 @@ class Lowering:
         return lambda xs, _arrays, _pass: tf.reshape(tf.transpose(tf.reshape(xs[0], apart), order), whole)
 
     def _multiply(self, layer: Layer) -> LayerFunction:
-        """A flat gate gets a height and a width of 1."""
+        """Multiply; a flat gate gets a height and a width of 1."""
         first, second = self._graph.input_shapes(layer)
         if len(first) == len(second):
             return lambda xs, _arrays, _pass: xs[0] * xs[1]
@@ -185,7 +185,8 @@ class Lowering:
         return lambda xs, _arrays, _pass: xs[1 - gate] * tf.reshape(xs[gate], shape)
 
     def _loss(self, op: ops.SoftmaxCrossEntropy) -> LayerFunction:
-        """The mean over the batch; narrow scores are widened first, or the loss would hardly move."""
+        """Return the mean loss over the batch; narrow scores are widened first, because the loss would hardly change
+        otherwise."""
         narrow = self._settings.narrow
 
         def function(xs: Sequence[Tensor], _arrays: Arrays, one_pass: Pass) -> Tensor:
@@ -214,7 +215,7 @@ def _hard_sigmoid(x: Tensor) -> Tensor:
 
 
 def _narrow_hard_sigmoid(x: Tensor) -> Tensor:
-    """In a narrow type x + 3 may round to a limit that x itself does not reach."""
+    """Compute a hard sigmoid in a narrow type, where x + 3 may round to a limit that x does not reach."""
     return tf.cast(_hard_sigmoid(tf.cast(x, tf.float32)), x.dtype)
 
 
@@ -225,7 +226,8 @@ def _bias_adder(side: Side, *, narrow: bool) -> Callable[[Tensor, Tensor], Tenso
 
 
 def _with_plain_sum(side: Side) -> Callable[[Tensor, Tensor], Tensor]:
-    """BiasAddGrad on a CPU adds up bf16 in bf16, 79 % off over 97,000 places; a plain sum does it in fp32."""
+    """Compute the bias's gradient by a plain sum in fp32. On a CPU BiasAddGrad adds bf16 in bf16, 79 % off over 97,000
+    places."""
 
     def add(x: Tensor, bias: Tensor) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, Tensor]]]:
         over = [axis for axis in range(len(x.shape)) if axis != (1 if side == "NC..." else len(x.shape) - 1)]

@@ -1,4 +1,4 @@
-"""The layers of a graph one after the other: what a program records, or an eager step runs."""
+"""Runs the layers of a graph in order, in a recorded program or an eager step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Tensor: TypeAlias = Any
 
 
 class Network:
-    """From samples and labels to the sum of the losses. With checkpointing, all but the last segment run twice."""
+    """Maps samples and labels to the sum of the losses. With checkpointing, all but the last segment run twice."""
 
     def __init__(self, graph: Graph, lowering: Lowering, variables: Variables, settings: Settings) -> None:
         layers = split(graph) if settings.checkpointing else [list(graph.layers)]
@@ -50,7 +50,7 @@ class Segment:
                 self._layers.append((layer, function, variables.of_layer[layer.name], done))
 
     def run(self, x: Tensor, one_pass: Pass) -> Tensor:
-        """The last layer's output, or the sum of the losses."""
+        """Return the last layer's output, or the sum of the losses."""
         values = {self._source: x}
         losses: list[Tensor] = []
         for layer, function, arrays, done in self._layers:
@@ -66,7 +66,7 @@ class Segment:
         return losses[0] if len(losses) == 1 else tf.add_n(losses)
 
     def run_twice(self, x: Tensor, one_pass: Pass) -> Tensor:
-        """Activations are forgotten and computed again in backward; what batch norm learns counts once."""
+        """Drop the activations and compute them again in backward; batch norm updates its statistics once."""
         learnt: list[str] = []
 
         def forward(x: Tensor) -> list[Tensor]:
@@ -81,7 +81,7 @@ class Segment:
 
 
 def _named(layer: str, function: LayerFunction) -> LayerFunction:
-    """Operations carry the layer's name while they are recorded; run eagerly, naming them would only cost time."""
+    """Name operations after their layer while they are recorded. In eager steps, names would only cost time."""
     scope = scope_name(layer)
 
     def named(xs: Any, arrays: Any, one_pass: Pass) -> Tensor:

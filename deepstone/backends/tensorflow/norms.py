@@ -16,12 +16,14 @@ NormFunction: TypeAlias = Callable[..., Tensor]
 
 
 def batch_norm(op: BatchNorm, settings: Settings) -> Norm:
-    """The kernel has its statistics in fp32 even for narrower images, and does not support double precision."""
+    """Normalize over the batch. The kernel computes statistics in fp32 for narrower images and lacks double
+    precision."""
     return _norm_by_hand(op, settings) if settings.activations == tf.float64 else _norm_by_kernel(op, settings)
 
 
 def _norm_by_kernel(op: BatchNorm, settings: Settings) -> Norm:
-    """FusedBatchNormV3 mixes the batch's mean and unbiased variance into the running ones by itself."""
+    """Normalize by FusedBatchNormV3, which itself mixes the batch's mean and unbiased variance into the running
+    ones."""
     training, data_format = settings.training, settings.data_format
     share = op.momentum if training else 1.0
 
@@ -72,7 +74,8 @@ def _norm_by_hand(op: BatchNorm, settings: Settings) -> Norm:
 
 
 def channel_response_norm(op: Lrn, settings: Settings) -> NormFunction:
-    """TensorFlow's kernel takes half the window and an alpha that it does not divide; fp32 and channels last only."""
+    """Normalize over channels. TensorFlow's kernel takes half the window and an undivided alpha; fp32 and channels last
+    only."""
     alpha, half = op.alpha / op.size, op.size // 2
     if settings.activations == tf.float32 and settings.channels_last:
         return lambda xs, _arrays, _pass: tf.nn.local_response_normalization(xs[0], half, op.k, alpha, op.beta)
@@ -90,7 +93,7 @@ def channel_response_norm(op: Lrn, settings: Settings) -> NormFunction:
 
 
 def pixel_response_norm(op: Lrn, settings: Settings) -> NormFunction:
-    """The mean over a padded window is the sum over the window's full area, as the formula has it."""
+    """Normalize over pixels. The mean over a padded window divides by the window's full area, as in the formula."""
     half = op.size // 2
     sides = [[half, half], [half, half]]
     padding = [[0, 0], *sides, [0, 0]] if settings.channels_last else [[0, 0], [0, 0], *sides]

@@ -1,4 +1,4 @@
-"""The request's axes as TensorFlow settings: what TensorFlow itself would do where the request says `auto`."""
+"""Converts the request's axes to TensorFlow settings: `auto` means TensorFlow's own choice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _INTER_THREAD = "tf_Compute"  # how TensorFlow calls the threads that run operat
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Threads:
-    """How many threads share one operation's work, and how many run operations side by side."""
+    """The number of threads within one operation, and the number of operations that run in parallel."""
 
     intra: int
     inter: int
@@ -70,7 +70,7 @@ class Settings(StepSettings):
 
 
 def apply(request: Mapping[str, Any]) -> Settings:
-    """Resolve the device, refuse what cannot be, set the process-wide switches."""
+    """Resolve the device, refuse unsupported settings, set the process-wide switches."""
     device = _device(str(request["device"]))
     refuse_broken_rules(request, device)
     compile_mode = _compile_mode(str(request["compile"]), str(request["engine"]))
@@ -121,7 +121,7 @@ def _device(name: str) -> str:
 
 
 def _hide_other_devices(device: str) -> None:
-    """TensorFlow takes hold of all memory of every GPU it sees."""
+    """Hide other devices: TensorFlow reserves all memory of every visible GPU."""
     gpus = tf.config.list_physical_devices("GPU")
     if gpus:
         tf.config.set_visible_devices([] if device == "cpu" else gpus[_index(device)], "GPU")
@@ -159,7 +159,7 @@ def _engine(asked: str, compile_mode: str, device: str) -> str:
 
 
 def onednn_is_on() -> bool:
-    """Whether TensorFlow replaces its kernels by oneDNN's in this process, as it says itself."""
+    """Whether TensorFlow reports that it uses oneDNN's kernels in this process."""
     from tensorflow.python.util import _pywrap_util_port
 
     return bool(_pywrap_util_port.IsMklEnabled())
@@ -197,7 +197,8 @@ def _check_isa(isa: str) -> None:
 
 
 def _check_channels_first(request: Mapping[str, Any], engine: str) -> None:
-    """Found by trying: oneDNN's kernels take it, TensorFlow's own do not, and serve where oneDNN does not."""
+    """Refuse channels first if kernels lack it. Tests show: oneDNN's kernels have it; TensorFlow's own, which run if
+    oneDNN does not, lack it."""
     if engine == "native" or request["precision"] == "fp64":
         which = "TensorFlow's own kernels" if engine == "native" else "TensorFlow's kernels for fp64"
         raise Unsupported(f"on a CPU {which} take NHWC only; use layout=nhwc, or engine=xla")
@@ -218,7 +219,7 @@ _started: list[Threads] = []  # TensorFlow sizes its pools once per process
 
 
 def _start_threads(intra: Any, inter: Any) -> Threads:
-    """Start the pools as asked, or say what this process has since an earlier job. They are counted as they start."""
+    """Start the pools as requested, or report their sizes from an earlier job. Threads are counted as they start."""
     if not _started:
         _started.append(_start_pools(intra, inter))
         return _started[0]
@@ -232,7 +233,8 @@ def _start_threads(intra: Any, inter: Any) -> Threads:
 
 
 def _start_pools(intra: Any, inter: Any) -> Threads:
-    """The shared-work pool's threads keep the process's own name, so it is known by how many there are more of."""
+    """Start the pools and count their threads. Those of the shared-work pool have the process's name, so their count is
+    a difference."""
     if intra != AUTO:
         tf.config.threading.set_intra_op_parallelism_threads(intra)
     if inter != AUTO:

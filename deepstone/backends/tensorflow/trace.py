@@ -1,12 +1,12 @@
-"""Steps under TensorFlow's profiler: what each layer took inside them, and which operations ran.
+"""Steps under TensorFlow's profiler: the time of each layer in them, and their operations.
 
 host     ┆step 0┆ ┆─ step 1 ─┆ ┆─ step 2 ─┆     each is waited for, as TensorFlow does on a CPU
 threads   ▓▓▓▓▓▓   ▓▓▓ ▓▓▓▓▓▓   ▓▓▓ ▓▓▓▓▓▓      every operation, or instruction of XLA, is an event
 account         ┆─── step 1 ──┆─── step 2 ──┆   from the end of a step to the end of the next
 
-TensorFlow rewrites a recorded program before it runs it. A fused node has the name of one of those that it stands for,
-mostly of the last: `layer_relu1/Relu` may be a convolution, its bias and the activation after it. The program as it was
-recorded tells, node by node backward, whose convolution that is.
+TensorFlow rewrites a recorded program before it runs it. A fused node has the name of one of its original nodes, mostly
+the last: `layer_relu1/Relu` may be a convolution, its bias and the activation after it. The recorded program shows,
+node by node backward, whose convolution that is.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Tracer:
         return self._traced(count).summary(path)
 
     def _traced(self, count: int) -> TracedSteps:
-        """One step more than asked for: of the first, the beginning is not known."""
+        """Trace one step more than requested: the start of the first is unknown."""
         profile = _profiled(self._step, count + 1, self._scratch)
         if not self._xla:
             return self._steps(
@@ -114,7 +114,7 @@ class Tracer:
         )
 
     def _program_of(self, profile: _Profile, kernels: Sequence[Kernel]) -> Program:
-        """The one, of all that the profile holds, whose instructions ran."""
+        """Return the program in the profile whose instructions ran."""
         seen = {kernel.instruction for kernel in kernels}
         if self._program is None or not seen <= set(self._program.instructions):
             programs = [_program_of(proto) for proto in profile.programs]
@@ -149,13 +149,13 @@ class _NodeOwners:
         self._known: dict[tuple[str, str], Owner] = {}
 
     def of(self, node: str, kind: str) -> Owner:
-        """`kind` is the operation that runs in the node's place."""
+        """Return the owners. `kind` is the operation that runs in the node's place."""
         if (node, kind) not in self._known:
             self._known[node, kind] = owner_of(self._core(node, kind), self._scopes) or _unowned(node, kind)
         return self._known[node, kind]
 
     def of_layers(self) -> set[Owner]:
-        """The layers, forward and backward, that any recorded node is of."""
+        """Return the layers, forward and backward, of all recorded nodes."""
         found = {owner_of(name, self._scopes) for name, node in self._nodes.items() if node.type not in _IDLE}
         return {owner for owner in found if owner is not None and owner.is_layer}
 
@@ -186,7 +186,7 @@ class _Profile:
     programs: list[bytes]  # those that XLA compiled, as HloProto
 
     def windows(self) -> list[tuple[float, float]]:
-        """From the end of each step to the end of the next."""
+        """Return the windows from the end of each step to the end of the next."""
         ends_s = sorted(event.end_s for event in self.events if event.name == _STEP)
         return list(pairwise(ends_s))
 
@@ -236,7 +236,7 @@ def _value(stat: Any, names: dict[int, str]) -> Any:
 
 
 def _program_of(proto: bytes) -> Program:
-    """A compiled program as XLA puts it into a profile."""
+    """Parse a compiled program from XLA's entry in a profile."""
     module = hlo_pb2.HloProto.FromString(proto).hlo_module
     computations = {computation.id: computation.name for computation in module.computations}
     return Program({computation.name: _instructions(computation, computations) for computation in module.computations})

@@ -26,7 +26,7 @@ _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
 
 
 class Steps:
-    """Programs by name, and what the last one that ran left behind."""
+    """The programs by name, and the results of the last run."""
 
     def __init__(self, network: Network, variables: Variables, samples: Any, labels: Any, settings: Settings) -> None:
         self.last_loss: Tensor | None = None
@@ -58,7 +58,7 @@ class Steps:
         run, batch = self._recorded("gradient", self._loss_and_gradients), self._batch
 
         def step() -> None:
-            self.last_gradients = []  # frees the memory before as much is needed again
+            self.last_gradients = []  # frees the memory before the same amount is allocated again
             self.last_loss, self.last_gradients, self.last_image_gradient = run(*batch())
 
         return step
@@ -106,13 +106,13 @@ class Steps:
 
 
 def _resident(samples: Any, labels: Any, settings: Settings) -> Callable[[], tuple[Tensor, Tensor]]:
-    """The batch lies where the step runs; `tf.device` around this says where that is."""
+    """Return the batch, on the device of the step; a surrounding `tf.device` selects it."""
     batch = tf.cast(np.ascontiguousarray(samples), settings.weights), tf.constant(labels)
     return lambda: batch
 
 
 def _copied(samples: Any, labels: Any, settings: Settings) -> Callable[[], tuple[Tensor, Tensor]]:
-    """A copy from host memory for every step. On a CPU nothing less than DeepCopy would copy anything."""
+    """Return a copy from host memory for every step. On a CPU only DeepCopy really copies."""
     with tf.device("/CPU:0"):
         host_samples, host_labels = tf.constant(np.ascontiguousarray(samples)), tf.constant(labels)
     if settings.on_gpu:
@@ -122,7 +122,8 @@ def _copied(samples: Any, labels: Any, settings: Settings) -> Callable[[], tuple
 
 
 def _make_update(name: str, parameters: list[Any]) -> Update:
-    """Takes gradients in the order of the parameters. One kernel per parameter writes over it and its slots."""
+    """Return the update, which takes gradients in the order of the parameters. One kernel per parameter updates it and
+    its slots."""
     return {"momentum": _momentum, "sgd": _sgd, "adam": _adam, "adamw": _adamw}[name](parameters)
 
 
@@ -157,7 +158,8 @@ def _sgd(parameters: list[Any]) -> Update:
 
 
 def _adam(parameters: list[Any]) -> Update:
-    """TensorFlow adds epsilon before it corrects the second moment, torch after: so epsilon is corrected as well."""
+    """Update by Adam. TensorFlow adds epsilon before it corrects the second moment, torch after; so epsilon is
+    corrected too."""
     firsts, seconds = _zeros_like(parameters), _zeros_like(parameters)
     number = tf.Variable(tf.constant(0.0, tf.float64), trainable=False)
 
@@ -184,7 +186,7 @@ def _adam(parameters: list[Any]) -> Update:
 
 
 def _adamw(parameters: list[Any]) -> Update:
-    """Weights decay first, apart from the gradient, as in torch."""
+    """Update by AdamW. Weights decay first, independent of the gradient, as in torch."""
     as_adam = _adam(parameters)
 
     def update(gradients: list[Tensor]) -> None:

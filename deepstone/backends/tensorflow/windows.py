@@ -39,10 +39,10 @@ def _plain(op: Conv, image: Shape, settings: Settings) -> Convolve:
 
 
 def _padded(op: Conv, image: Shape, settings: Settings, convolve: Callable[[Tensor, Tensor, Any], Tensor]) -> Convolve:
-    """With its padding where the operation takes it.
+    """Return the image with padding, if the operation takes it.
 
-    oneDNN has no gradients of explicit padding (for some, TensorFlow's own kernels step in, at half the speed; for
-    depthwise ones, the process aborts), so on a CPU the padding is TensorFlow's SAME or an operation of its own.
+    oneDNN lacks gradients of explicit padding (for some, TensorFlow's own kernels replace it, at half the speed; for
+    depthwise ones, the process aborts). So on a CPU the padding is TensorFlow's SAME or a separate operation.
     """
     padding = _explicit_padding(op.pad, settings)
     if not any(op.pad):
@@ -65,7 +65,8 @@ def _group_by_group(one: Convolve, groups: int, axis: int) -> Convolve:
 
 
 def _dilated_by_hand(op: Conv, settings: Settings) -> Convolve:
-    """Pixels a dilation apart are gathered into images of their own. A stride is taken after it, as nobody has both."""
+    """Convolve with dilation: gather pixels that are a dilation apart into separate images. A stride follows; no
+    network has both."""
     padding = _explicit_padding(op.pad, settings)
     rows, columns = op.stride
     data_format = settings.data_format
@@ -86,7 +87,7 @@ def _dilated_by_hand(op: Conv, settings: Settings) -> Convolve:
 
 
 def depthwise_convolution(op: Conv, image: Shape, settings: Settings) -> Convolve:
-    """Each channel by itself; the weight is (height, width, channel, outputs per channel)."""
+    """Convolve each channel separately; the weight is (height, width, channel, outputs per channel)."""
     rows, columns = op.stride
     stride = [1, rows, columns, 1] if settings.channels_last else [1, 1, rows, columns]
     dilation, data_format = list(op.dilation), settings.data_format
@@ -99,9 +100,9 @@ def depthwise_convolution(op: Conv, image: Shape, settings: Settings) -> Convolv
 
 
 def max_pool(op: MaxPool, image: Shape, settings: Settings) -> Pool:
-    """Padded by an operation of its own where SAME will not do: oneDNN and XLA take no explicit padding of pools.
+    """Pool with a separate padding operation if SAME does not fit: oneDNN and XLA take no explicit padding of pools.
 
-    SAME will not do in XLA either: of equal maxima it does not always take the first.
+    SAME does not fit in XLA either: among equal maxima it does not always take the first.
     """
     pad = _reached_pad(op, image)
     kernel, stride, data_format = list(op.kernel), list(op.stride), settings.data_format
@@ -136,7 +137,7 @@ def average_pool(op: AveragePool, image: Shape, settings: Settings) -> Pool:
 
 
 def _divisors(op: AveragePool, image: Shape) -> Any:
-    """How many places of each window count."""
+    """Return how many places of each window count."""
     _, *counts = op.output([image])
     top, bottom, left, right = op.pad
     sides = [
@@ -161,7 +162,8 @@ def _explicit_padding(pad: Pad, settings: Settings) -> list[list[int]]:
 
 
 def _reached_pad(op: Conv | MaxPool | AveragePool, image: Shape) -> Pad:
-    """The padding that windows touch: less than asked where they stop short of it, more where a pool rounds up."""
+    """Return the padding that windows reach: less than declared if they stop before its end, more if a pool rounds
+    up."""
     _, rows, columns = op.output([image])
     top, _, left, _ = op.pad
     below = _beyond(rows, op.stride[0], op.kernel[0], image[1] + top)
@@ -170,7 +172,7 @@ def _reached_pad(op: Conv | MaxPool | AveragePool, image: Shape) -> Pad:
 
 
 def _same_pad(op: Conv | MaxPool | AveragePool, image: Shape) -> Pad | None:
-    """The padding of TensorFlow's SAME, or None where that gives another number of windows."""
+    """Return the padding of TensorFlow's SAME, or None if that gives another number of windows."""
     _, *counts = op.output([image])
     if counts != [-(-size // stride) for size, stride in zip(image[1:], op.stride, strict=True)]:
         return None
@@ -180,5 +182,5 @@ def _same_pad(op: Conv | MaxPool | AveragePool, image: Shape) -> Pad | None:
 
 
 def _beyond(count: int, stride: int, kernel: int, size: int) -> int:
-    """How far the last window reaches past the end."""
+    """Return how far the last window reaches past the end."""
     return max(0, (count - 1) * stride + kernel - size)
