@@ -187,7 +187,7 @@ def measure(conversation: Talk, job: Job, launched: Launched, effort: Effort, on
         on_progress("communication", 1.0)
         launched.communication = measure_communication(conversation, launched.recent_step_s, effort)
         launched.bucket_bytes = conversation.buckets()
-        launched.wire = measure_wire(conversation)
+        launched.wire = measure_wire(conversation, launched.recent_step_s)
         if launched.phase_s:
             launched.phase_s["communication"] = launched.communication.exposed_s
     finish(conversation, launched)

@@ -14,17 +14,19 @@ from deepstone.absent import Absent
 from deepstone.results.parallel import Wire
 from deepstone.runner.team import Team
 
-_STEPS: Final = 5
+_MOST_STEPS: Final = 5
+_LONG_S: Final = 1.0
 _LOOPBACK: Final = "lo"
 
 
-def measure_wire(team: Team) -> Wire | Absent:
-    """The replicas are made equal again after it."""
+def measure_wire(team: Team, step_s: float) -> Wire | Absent:
+    """Where steps are long, of one step. The replicas are made equal again after it."""
     reason = _why_not(team)
     if reason:
         return Absent(reason)
-    own_sent, own_s, steps = _sent_in(team, "train")
-    idle_sent, idle_s, _ = _sent_in(team, "local")
+    count = max(1, min(_MOST_STEPS, int(_LONG_S / max(step_s, 1e-9))))
+    own_sent, own_s, steps = _sent_in(team, "train", count)
+    idle_sent, idle_s, _ = _sent_in(team, "local", count)
     team.restore()
     sent = max(0.0, own_sent - idle_sent * own_s / idle_s) / steps
     needed = needed_bytes(team.buckets(), processes=team.world.processes, nodes=team.world.nodes)
@@ -49,11 +51,11 @@ def _why_not(team: Team) -> str:
     return "" if sum(team.buckets()) else "the framework does not tell its buckets"
 
 
-def _sent_in(team: Team, program: str) -> tuple[float, float, int]:
+def _sent_in(team: Team, program: str, count: int) -> tuple[float, float, int]:
     """The bytes that all nodes sent while a block ran, how long that took, and its steps."""
     before, begin_s = team.sent_bytes(), time.perf_counter()
     steps = team.steps
-    team.block(samples=_STEPS, program=program)
+    team.block(samples=count, program=program)
     took_s = time.perf_counter() - begin_s
     over_network = team.world.nodes > 1
     sent = 0.0

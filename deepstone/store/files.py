@@ -8,6 +8,7 @@ import fcntl
 import os
 import re
 import secrets
+import socket
 import stat
 import time
 from collections.abc import Generator
@@ -20,36 +21,48 @@ from deepstone.durable import sync_folder
 
 _NO_HARD_LINKS: Final = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV, errno.EMLINK, errno.ENOSYS}
 _LOCK_POLL_S: Final = 0.02
-_OWNER = re.compile(r"([0-9]{1,10})\.([0-9]{1,20})\.([0-9a-f-]{36})")
+_OWNER = re.compile(r"([0-9]{1,10})\.([0-9]{1,20})\.([0-9a-f-]{36})(?:@([A-Za-z0-9-]{1,64}))?")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Owner:
-    """A unique process: a pid is used again, but not with the same start time in the same boot."""
+    """A unique process: a pid is used again, but not with the same start time in the same boot.
+
+    On a shared file system it may run on another host, where we cannot look for it: it counts as alive. An owner of
+    another boot is gone only if its host is ours, which was then started anew. Earlier texts have no host.
+    """
 
     pid: int
     started_ticks: int
     boot: str
+    host: str = ""
 
     @staticmethod
     def myself() -> Owner:
         pid = os.getpid()
         started = _started_ticks(pid)
         assert started is not None, "this process is alive"
-        return Owner(pid=pid, started_ticks=started, boot=_boot())
+        return Owner(pid=pid, started_ticks=started, boot=_boot(), host=_host())
 
     @staticmethod
     def parse(text: str) -> Owner | None:
         """Return the owner that wrote this text; None if it is not an owner's text."""
         match = _OWNER.fullmatch(text)
-        return match and Owner(pid=int(match[1]), started_ticks=int(match[2]), boot=match[3])
+        return match and Owner(pid=int(match[1]), started_ticks=int(match[2]), boot=match[3], host=match[4] or "")
 
     @property
     def text(self) -> str:
-        return f"{self.pid}.{self.started_ticks}.{self.boot}"
+        return f"{self.pid}.{self.started_ticks}.{self.boot}" + (f"@{self.host}" if self.host else "")
 
     def is_gone(self) -> bool:
-        return self.boot != _boot() or _started_ticks(self.pid) != self.started_ticks
+        if self.boot != _boot():
+            return self.host in ("", _host())
+        return _started_ticks(self.pid) != self.started_ticks
+
+
+def _host() -> str:
+    """As a part of a file's name."""
+    return re.sub(r"[^A-Za-z0-9-]", "-", socket.gethostname())[:64]
 
 
 def _boot() -> str:

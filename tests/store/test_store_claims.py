@@ -76,6 +76,22 @@ def test_a_claim_of_another_boot_is_taken_over(store: Store):
     assert store.claim_job(JOB) is not None
 
 
+def test_a_claim_of_another_host_is_respected(store: Store):
+    """On a shared file system we cannot see whether its process lives; taking it over would measure twice."""
+    other = replace(Owner.myself(), boot="00000000-0000-0000-0000-000000000000", host="node2")
+    held_by(store, other.text)
+    assert Owner.parse(other.text) == other
+    assert store.claim_job(JOB) is None
+    Store.open(store.root)
+    assert store.claim_job(JOB) is None
+
+
+def test_a_claim_of_another_boot_without_a_host_is_taken_over(store: Store):
+    """As earlier versions wrote them."""
+    held_by(store, replace(Owner.myself(), boot="00000000-0000-0000-0000-000000000000", host="").text)
+    assert store.claim_job(JOB) is not None
+
+
 def test_a_claim_of_an_earlier_process_with_our_pid_is_taken_over(store: Store):
     myself = Owner.myself()
     held_by(store, replace(myself, started_ticks=myself.started_ticks - 1).text)
