@@ -1,4 +1,4 @@
-"""Arrays between NumPy and a lowered network's modules."""
+"""Converts arrays between NumPy and a lowered network's modules."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from deepstone.graph.graph import Graph, Layer
 
 
 def modules_by_name(network: nn.Module) -> dict[str, nn.Module]:
-    """Every module by the last part of its path, which is what `scope_name` gives.
+    """Return every module by the last part of its path, which `scope_name` returns.
 
-    The outermost of a name: what a user's own module has inside may be called anything.
+    The outermost module with a name counts: inside a user's own module any name may occur.
     """
     found: dict[str, nn.Module] = {}
     for path, module in network.named_modules():
@@ -35,13 +35,13 @@ def load(network: nn.Module, weights: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def to_numpy(tensor: Tensor) -> Any:
-    """Narrow formats are widened to float32: NumPy does not know them all."""
+    """Convert to NumPy. Narrow formats are widened to float32: NumPy lacks some of them."""
     dtype = torch.float64 if tensor.dtype == torch.float64 else torch.float32
     return tensor.detach().to("cpu", dtype).contiguous().numpy()
 
 
 def network_arrays(network: nn.Module, graph: Graph, kind: str) -> dict[str, Any]:
-    """What Backend.arrays promises."""
+    """Implements Backend.arrays."""
     modules = modules_by_name(network)
     found: dict[str, Any] = {}
     for layer in graph.layers:
@@ -54,7 +54,7 @@ def network_arrays(network: nn.Module, graph: Graph, kind: str) -> dict[str, Any
 
 
 def _of_layer(graph: Graph, layer: Layer, module: nn.Module, *, buffers: bool) -> list[tuple[str, Tensor]]:
-    """The parameters or buffers of a layer by name; of a user's own module all that it has, by their dotted names."""
+    """Return the parameters or buffers of a layer by name; for a user's own module all, by their dotted names."""
     if isinstance(module, OwnModule):
         return list(module.inner.named_buffers() if buffers else module.inner.named_parameters())
     if buffers:

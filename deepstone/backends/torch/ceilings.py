@@ -1,4 +1,4 @@
-"""Programs that do nothing but one thing a device has a limit for: a matrix product, a copy, a transfer to a peer."""
+"""Programs that use one resource of a device up to its ceiling: a matrix product, a copy, a transfer to a peer."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _product(precision: str, size: int, device: torch.device) -> Callable[[], No
 
 
 def _copy(size_bytes: int, source: torch.device, target: torch.device) -> Callable[[], None]:
-    """Pages are touched first: the kernel gives memory only to those who write to it."""
+    """Return the copy. It writes to all pages first, because the kernel allocates memory only on a write."""
     values = torch.ones(size_bytes // 4, device=source)
     into = torch.zeros(size_bytes // 4, device=target)
     return lambda: into.copy_(values, non_blocking=True)  # pyright: ignore[reportReturnType]

@@ -1,10 +1,10 @@
-"""The job's network compiled once more, in the same way but so that its kernels show themselves and tell their origin.
+"""Compiles the job's network a second time, in the same way but with visible kernels and their origins.
 
-Inductor notes the nodes that went into each kernel. A node's stack trace leads to a line of the function that fx wrote
+Inductor records the nodes of each kernel. A node's stack trace leads to a line of the function that fx wrote
 for our network, forward as well as backward, and that line belongs to a layer.
 
-A program's calls are always the same and in the same order. Those that show themselves by name are found by it; what
-ran between two of them, under other names, came from the calls between the two.
+A program's calls are always the same and in the same order. Some are found by name; kernels with other names that ran
+between two of them belong to the calls between the two.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch._ops import OpOverload
 from deepstone.backends.base import Unsupported
 from deepstone.backends.torch.lower import LAYER
 
-Layers: TypeAlias = Mapping[str, int]  # whom something worked for, and how much for each
+Layers: TypeAlias = Mapping[str, int]  # the layers that something belongs to, and its share for each
 
 _ORIGINS = "trace.provenance_tracking_level"
 _HANDLE = re.compile(r"\[Provenance debug handles\] (\S+:\d+)$", re.MULTILINE)
@@ -32,9 +32,9 @@ _LINE = re.compile(r'File "(<eval_with_key>[^"]*)", line \d+, in forward\n\s*(\w
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KernelCall:
-    """One call in a program: the name it shows itself by, and how many elements it makes for each layer.
+    """One call in a program: its visible name, and the number of elements that it computes for each layer.
 
-    In the program that was compiled it works for one layer or none; in the compiled one it may be several in one.
+    In the original program a call belongs to one layer or none; in the compiled one it may belong to several.
     """
 
     name: str
@@ -43,14 +43,15 @@ class KernelCall:
 
 @dataclass(frozen=True, slots=True)
 class WatchedNetwork:
-    """`module` computes as the job's own does. `calls` fill up as it is compiled, in the order in which they run."""
+    """A network compiled with records. `module` computes as the job's own does. `calls` are filled in order during
+    compilation."""
 
     module: nn.Module
     calls: dict[str, list[KernelCall]]
 
 
 def compile_watched(network: nn.Module, mode: str) -> WatchedNetwork:
-    """Nothing is compiled before the first call, which must be made inside `compiling_anew`."""
+    """Prepare the compilation. The first call compiles, and must be made inside `compiling_anew`."""
     from torch._inductor import config, list_mode_options
     from torch._inductor.compile_fx import compile_fx, compile_fx_inner
     from torch._inductor.debug import reset_provenance_globals
@@ -64,7 +65,7 @@ def compile_watched(network: nn.Module, mode: str) -> WatchedNetwork:
     calls: dict[str, list[KernelCall]] = {"forward": [], "backward": []}
 
     def compile_pass(module: fx.GraphModule, inputs: Any, **given: Any) -> Any:
-        with reset_provenance_globals():  # without it Inductor keeps no account of a backward pass
+        with reset_provenance_globals():  # without it Inductor records no backward pass
             code = compile_fx_inner(module, inputs, **given)
         assert isinstance(code, CompiledFxGraph)
         assert code.inductor_provenance_mapping_str is not None
@@ -81,16 +82,16 @@ def compile_watched(network: nn.Module, mode: str) -> WatchedNetwork:
 
 
 def compiling_anew() -> AbstractContextManager[Any]:
-    """Inside, what was compiled before is not taken from torch's cache: it would bypass us."""
+    """Bypass torch's cache of compiled programs inside: cached programs have no records."""
     from torch._functorch import config
 
     return config.patch(enable_autograd_cache=False)
 
 
 def kernel_calls(source: str, origins: str, operations: Mapping[str, KernelCall]) -> list[KernelCall]:
-    """The calls in a compiled program's source, in order.
+    """Return the calls in a compiled program's source, in order.
 
-    `origins` is Inductor's own account of the nodes in each; `operations` are those nodes in the order of the program.
+    `origins` are the nodes of each call, from Inductor; `operations` are those nodes in the order of the program.
     """
     nodes_of: dict[str, list[str]] = json.loads(origins)["cppCodeToPost"]
     calls: list[KernelCall] = []
@@ -102,7 +103,7 @@ def kernel_calls(source: str, origins: str, operations: Mapping[str, KernelCall]
 
 
 def shown_name(call: str) -> str:
-    """The name under which the profiler shows a kernel: `extern_kernels.mm` is `aten::mm`."""
+    """Return the name of a kernel in the profiler: `extern_kernels.mm` is `aten::mm`."""
     external, _, name = call.rpartition("extern_kernels.")
     if not external and name != call:
         return f"aten::{name.removeprefix('bias_')}"
@@ -113,7 +114,8 @@ def shown_name(call: str) -> str:
 
 
 def _elements_by_layer(kernel: str, operations: Sequence[KernelCall]) -> Layers:
-    """A kernel of torch's own does one operation, the last of its name; its inputs' may be named beside it."""
+    """Return elements by layer. A kernel of torch's own does one operation, the last of its name; nodes of its inputs
+    may be listed too."""
     own = [operation for operation in operations if operation.name == kernel][-1:]
     layers = _together(own or operations)
     worked = {layer: elements for layer, elements in layers.items() if elements}
@@ -121,7 +123,7 @@ def _elements_by_layer(kernel: str, operations: Sequence[KernelCall]) -> Layers:
 
 
 def _operation(node: fx.Node, layer_of_line: Mapping[tuple[str, str], str]) -> KernelCall:
-    """What only looks at memory in another way makes no elements."""
+    """Return the operation of a node; views compute no elements."""
     lines = [line for line in _LINE.findall(node.stack_trace or "") if line in layer_of_line]
     layers = [layer_of_line[line] for line in lines[-1:]]
     if not isinstance(node.target, OpOverload):
@@ -134,7 +136,7 @@ def _operation(node: fx.Node, layer_of_line: Mapping[tuple[str, str], str]) -> K
 
 
 def _layers_by_line(network: nn.Module) -> dict[tuple[str, str], str]:
-    """From the file and the variable of a line in a generated forward function to the layer."""
+    """Map the file and the variable of a line in a generated forward function to the layer."""
     found: dict[tuple[str, str], str] = {}
     for module in network.modules():
         if isinstance(module, fx.GraphModule):
@@ -144,7 +146,7 @@ def _layers_by_line(network: nn.Module) -> dict[tuple[str, str], str]:
 
 
 def match_by_name(names: Sequence[str], calls: Sequence[KernelCall]) -> list[int | None]:
-    """For each of the names that ran, which call it was; None where it was none."""
+    """Return for each name that ran its call, or None."""
     found: list[int | None] = []
     next_call = 0
     for name in names:
@@ -156,7 +158,7 @@ def match_by_name(names: Sequence[str], calls: Sequence[KernelCall]) -> list[int
 
 
 def match_in_order(names: Sequence[str], calls: Sequence[KernelCall]) -> list[Layers | None]:
-    """For each of the names that ran, the layers it worked for: by its name, or else by what lies around it."""
+    """Return for each name that ran its layers: by its name, or else by its neighbours."""
     found: list[Layers | None] = [None] * len(names)
     next_call = next_name = 0
     for number, call in enumerate([*match_by_name(names, calls), len(calls)]):

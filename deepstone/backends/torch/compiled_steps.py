@@ -1,4 +1,4 @@
-"""Recorded steps of a compiled network: which of its calls each operator and kernel is, and so what each layer took."""
+"""Traced steps of a compiled network: maps operators and kernels to its calls, and so to the time of each layer."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Calls = Mapping[str, Sequence[KernelCall]]
 
 
 def compiled_ownership(recording: Recording, calls: Calls) -> list[Interval[Layers]]:
-    """The intervals in which the host ran operators of the compiled network; those of no layer have no owner."""
+    """Return the intervals in which the host ran operators of the compiled network; those of no layer have no owner."""
     found: list[Interval[Layers]] = []
     for step in [recording.lead, *recording.steps]:
         for phase in step.phases:
@@ -38,9 +38,9 @@ def compiled_ownership(recording: Recording, calls: Calls) -> list[Interval[Laye
 
 
 def owners_by_order(kernels: Sequence[LaunchedKernel], calls: Calls) -> list[Layers | None]:
-    """Whose kernels these are by their order on the device, for those that no operator of the host launched.
+    """Return the owners of kernels by their order on the device, if no operator of the host launched them.
 
-    The kernels of a recorded CUDA graph are such: one call launches them all.
+    This applies to the kernels of a recorded CUDA graph: one call launches them all.
     """
     owners: list[Layers | None] = [None] * len(kernels)
     passes: dict[tuple[int, str], list[int]] = {}
@@ -55,7 +55,7 @@ def owners_by_order(kernels: Sequence[LaunchedKernel], calls: Calls) -> list[Lay
 
 
 def host_accounts(recording: Recording, ownership: Sequence[Interval[Layers]], calls: Calls) -> list[StepAccount]:
-    """On the CPU a step is what the host did from its first moment to its last."""
+    """Account for steps on the CPU: a step is the host's activity from its first moment to its last."""
     expected = _expected(calls)
     accounts: list[StepAccount] = []
     for step in recording.steps:
@@ -77,7 +77,8 @@ def host_accounts(recording: Recording, ownership: Sequence[Interval[Layers]], c
 def device_accounts(
     recording: Recording, kernels: Sequence[LaunchedKernel], owners: Sequence[Layers | None], calls: Calls
 ) -> list[StepAccount]:
-    """On a GPU a step lasts from the end of the last kernel before it to the end of its own last kernel."""
+    """Account for steps on a GPU: a step lasts from the end of the last kernel before it to the end of its own last
+    kernel."""
     expected = _expected(calls)
     accounts: list[StepAccount] = []
     for number in range(1, len(recording.steps) + 1):
@@ -100,7 +101,8 @@ def _owners(layers: Layers, phase: str) -> dict[Owner, float]:
 
 
 def _expected(calls: Calls) -> list[Owner]:
-    """A layer whose every operation went into kernels that were too short to be seen took no time, and is there."""
+    """Return the layers to expect. A layer whose kernels were all too short to be recorded took no time, but is
+    listed."""
     return [
         Owner(part=part, name=layer)
         for part in _PASSES
@@ -109,7 +111,7 @@ def _expected(calls: Calls) -> list[Owner]:
 
 
 def _outermost(events: Sequence[Event], phase: Interval[str]) -> list[Event]:
-    """Operators that do work and were not called by another that does."""
+    """Return operators that do work and that no other such operator called."""
     found: list[Event] = []
     for event in events:
         if event.kind == "operator" and event.computes and phase.start_s <= event.start_s < phase.end_s:

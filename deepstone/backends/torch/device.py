@@ -1,4 +1,4 @@
-"""A GPU's part of traced steps: its kernels with the host's calls that launched them, busy and idle time, calls.
+"""The GPU in traced steps: kernels with the calls that launched them, busy and idle time, runtime calls.
 
 host    ──[launch A]──[launch B]─────────────────[launch C]────
 device        [── A ──]  [──── B ────]                     [── C ──]
@@ -28,16 +28,16 @@ _KINDS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaunchedKernel:
-    """A kernel, copy or setting of memory of one step. Step 0 is the one that leads."""
+    """A kernel, copy or memset of one step. Step 0 is the leading one."""
 
     event: Event
-    launch: Event | None  # None: it was not seen
+    launch: Event | None  # None: not recorded
     step: int
     phase: str
 
 
 def launched_kernels(recording: Recording) -> list[LaunchedKernel]:
-    """In the order in which they started. One whose launch was not seen goes with the one before it."""
+    """Return kernels in the order of their start. A kernel without a recorded launch belongs to the one before it."""
     calls = {event.correlation: event for event in recording.events if event.kind == "call"}
     kernels = [event for event in recording.events if event.is_of_device]
     launches = [calls.get(kernel.correlation) for kernel in kernels]
@@ -61,7 +61,7 @@ def launched_kernels(recording: Recording) -> list[LaunchedKernel]:
 
 
 def last_end_s(kernels: Sequence[LaunchedKernel], step: int) -> float:
-    """When the device had done all of a step."""
+    """Return the time when the device had finished a step."""
     return max(kernel.event.end_s for kernel in kernels if kernel.step == step)
 
 
@@ -73,11 +73,11 @@ class DeviceTime:
     busy_s: float
     waiting_for_host_s: float  # the next kernel had not been launched yet
     between_kernels_s: float  # it had
-    unknown_s: float  # its launch was not seen
+    unknown_s: float  # its launch was not recorded
 
 
 def device_time(kernels: Iterable[LaunchedKernel]) -> DeviceTime:
-    """A kernel counts as launched once the call that launches it has returned."""
+    """Compute busy and idle time. A kernel counts as launched when the call that launches it has returned."""
     ordered = sorted(kernels, key=lambda kernel: kernel.event.start_s)
     if not ordered:
         return DeviceTime(span_s=0.0, busy_s=0.0, waiting_for_host_s=0.0, between_kernels_s=0.0, unknown_s=0.0)
@@ -104,12 +104,12 @@ def device_time(kernels: Iterable[LaunchedKernel]) -> DeviceTime:
 
 
 def kind_of_call(name: str) -> str:
-    """launch, malloc, free, synchronize, copy or other, as in time distributions."""
+    """Return the kind of a call: launch, malloc, free, synchronize, copy or other."""
     return next((kind for pattern, kind in _KINDS if pattern.search(name)), "other")
 
 
 def summarize_calls(calls: Iterable[Event]) -> list[dict[str, Any]]:
-    """Count and time of each call, the longest first."""
+    """Return count and time of each call, the longest first."""
     found: dict[str, list[float]] = {}
     for call in calls:
         found.setdefault(call.name, []).append(call.end_s - call.start_s)

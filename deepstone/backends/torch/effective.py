@@ -1,6 +1,6 @@
-"""What torch did about every axis, read from its running state and from the tensors of the first step.
+"""The effective value of every axis in torch, from its running state and from the tensors of the first step.
 
-Nothing here says again what was asked: where nothing was seen, the value is reported as set.
+A requested value is never reported as observed: if nothing was observed, the value is reported as set.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _MODES = ("default", "reduce-overhead", "max-autotune")
 
 @dataclass(kw_only=True, slots=True)
 class Observed:
-    """What was seen of the outputs of all convolutions and dense layers, and of oneDNN."""
+    """Facts about the outputs of all convolutions and dense layers, and about oneDNN."""
 
     dtypes: set[torch.dtype] = field(default_factory=set[torch.dtype])
-    layouts: set[str] = field(default_factory=set[str])  # of images whose order in memory can be told
+    layouts: set[str] = field(default_factory=set[str])  # of images with a distinguishable memory order
     devices: set[torch.device] = field(default_factory=set[torch.device])
     primitives: dict[str, list[str]] = field(default_factory=dict[str, list[str]])  # operation -> implementations
     onednn_log: str = ""
@@ -38,7 +38,7 @@ class Observed:
 
 @contextmanager
 def observing(modules: Iterable[nn.Module], *, hooks: bool, onednn: bool) -> Generator[Observed, None, None]:
-    """Fill an Observed from the steps run inside. `hooks` off: they would have compiled code compiled again."""
+    """Fill an Observed from the steps run inside. `hooks` off: hooks would make torch compile again."""
     seen = Observed()
     handles = _hook(modules, seen) if hooks else []
     try:
@@ -68,7 +68,7 @@ def _hook(modules: Iterable[nn.Module], seen: Observed) -> list[Any]:
 
 
 def _layout_of(images: Tensor) -> str | None:
-    """The order of images, or of a convolution's weights, in memory; None where both orders are the same."""
+    """Return the memory order of images or of a convolution's weights; None if both orders are the same."""
     if images.dim() != 4 or images.shape[1] == 1 or images.shape[2] * images.shape[3] == 1:
         return None
     if images.is_contiguous():
@@ -78,7 +78,7 @@ def _layout_of(images: Tensor) -> str | None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Effects:
-    """What every axis came to. Nothing here is what was asked, unless nothing was seen."""
+    """The effective value of every axis. A requested value is used only if nothing was observed."""
 
     request: Mapping[str, Any]
     settings: Settings
@@ -127,7 +127,7 @@ class Effects:
     def _precision(self) -> dict[str, Any]:
         weights = {parameter.dtype for parameter in self.network.parameters() if parameter.is_floating_point()}
         asked, seen = self.settings.autocast or self.settings.weights, self._dtypes()
-        if self.opaque and asked in seen:  # it may keep some of its layers out of automatic casting
+        if self.opaque and asked in seen:  # it may exclude some of its layers from automatic casting
             seen = {asked}
         if not seen and self._casts_as_set() and weights <= {self.settings.weights}:
             return as_set(precision_seen(_names({self.settings.weights}), _names({asked})))
@@ -143,7 +143,7 @@ class Effects:
         return as_observed(switches.get((convolution, product), "tf32 in products alone"))
 
     def _dtypes(self) -> set[torch.dtype]:
-        """Of the activations or, where compiled code hides them, of what oneDNN read."""
+        """Return the number types of activations or, in compiled code, of oneDNN's inputs."""
         return self.seen.dtypes or onednn_dtypes(self.seen.onednn_log)
 
     def _casts_as_set(self) -> bool:
@@ -169,7 +169,8 @@ class Effects:
         return "onednn" if self.seen.primitives else "native"
 
     def _isa(self) -> dict[str, Any]:
-        """The widest that any of the libraries takes: oneDNN by its log, torch's own kernels by their account."""
+        """Return the widest instruction set of all libraries: of oneDNN from its log, of torch's own kernels from
+        torch."""
         if not self._on_cpu:
             return as_set("not used")
         own = _ISA_OF_CAPABILITY.get(torch.backends.cpu.get_cpu_capability())
@@ -182,10 +183,10 @@ def _names(dtypes: Iterable[torch.dtype]) -> set[str]:
 
 
 def mode_in_use(code: CodeType, asked: str) -> dict[str, Any]:
-    """The effective value of the axis `compile` for a network whose forward function is `code`.
+    """Return the effective value of the axis `compile` for a network whose forward function is `code`.
 
-    Dynamo has, for each piece of Python code, what it compiled it to and by whom. It has no entry where torch.compile
-    did nothing: switched off by TORCH_COMPILE_DISABLE, or given up after an error it was told to suppress.
+    Dynamo stores for each piece of Python code its compiled programs and their compiler. It has no entry if
+    torch.compile did nothing: disabled by TORCH_COMPILE_DISABLE, or stopped by an error that it was to suppress.
     """
     from torch._dynamo.eval_frame import _debug_get_cache_entry_list  # pyright: ignore[reportPrivateUsage]
 
@@ -193,7 +194,7 @@ def mode_in_use(code: CodeType, asked: str) -> dict[str, Any]:
     if not entries:
         return as_observed("off")
     compiler: Any = getattr(entries[0], "backend", None)
-    if compiler is None:  # this torch does not tell who compiled it
+    if compiler is None:  # this torch does not report the compiler
         return as_set(asked)
     if getattr(compiler, "compiler_name", None) != "inductor":
         return as_observed(f"another compiler than Inductor ({type(compiler).__name__})")

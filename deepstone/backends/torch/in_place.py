@@ -49,7 +49,7 @@ _HOOKED = 4  # autograd nodes of a part have their hooks
 
 
 class Timestamps:
-    """What happened when: (layer, pass, whether it begins) or the number of a phase that ended."""
+    """Timestamps: (layer, pass, whether it begins) or the number of a finished phase, each with its time."""
 
     def __init__(self, device: torch.device, *, sparse: bool, clock: Callable[[], float] | None = None) -> None:
         self.on_gpu = device.type == "cuda" and clock is None
@@ -61,7 +61,7 @@ class Timestamps:
         self._when: list[Any] = []
 
     def stamper(self, what: Any) -> Callable[..., None]:
-        """A function that timestamps `what`, whatever it is given."""
+        """Return a function that timestamps `what` and ignores its arguments."""
         add_what, add_when = self.what.append, self._when.append
         if not self.on_gpu:
             clock = self._clock
@@ -83,7 +83,7 @@ class Timestamps:
         return record
 
     def times_s(self) -> list[float]:
-        """Call it after synchronizing."""
+        """Return the times. Call it after synchronizing."""
         if not self.on_gpu:
             return list(self._when)
         first = self._when[0]
@@ -95,7 +95,7 @@ class Timestamps:
 
 
 class _Begin(nn.Module):
-    """Stands before a layer in the stamped network."""
+    """The start of a layer in the stamped network."""
 
     def __init__(self, stamp: Callable[..., None]) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class _Begin(nn.Module):
 
 
 class _End(nn.Module):
-    """Stands after a layer; puts timestamps around the autograd nodes that the layer has just made."""
+    """The end of a layer; it puts timestamps around the autograd nodes that the layer just created."""
 
     def __init__(self, layer: str, timestamps: Timestamps, owned: set[Any], *, adds_up: bool = False) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class _End(nn.Module):
             new += [before for before, _ in node.next_functions]
 
     def after(self, output: Any) -> None:
-        """As the end of a part of a user's module, which may give several tensors, or none."""
+        """End a part of a user's module, which may return several tensors, or none."""
         self._stamp()
         for tensor in tensors_in(output):
             self.own(tensor)
@@ -205,7 +205,7 @@ class StampedNetwork:
 
     @contextmanager
     def watching_parts(self) -> Generator[None]:
-        """Timestamps at the parts of users' own modules, for as long as it is entered."""
+        """Put timestamps at the parts of users' own modules while it is entered."""
         with ExitStack() as watched:
             for module in self.module.modules():
                 if isinstance(module, OwnModule):
@@ -219,10 +219,10 @@ class StampedNetwork:
         return self.timestamps.stamper((name, "forward", True)), _End(name, self.timestamps, self._owned).after
 
     def container(self, path: str, module: nn.Module) -> None:
-        """Its time is that of its parts."""
+        """A container's time is that of its parts."""
 
     def forget(self) -> None:
-        """Let go of the last step's autograd nodes."""
+        """Release the last step's autograd nodes."""
         self._owned.clear()
 
 
@@ -237,7 +237,7 @@ class InPlaceTimer:
         device: torch.device,
         clock: Callable[[], float] | None = None,
     ) -> None:
-        """`clock` may count something else than seconds."""
+        """`clock` may count something other than seconds."""
         self._graph = graph
         self._steps = steps
         self._stamped = StampedNetwork(network, graph, device, clock)
@@ -252,7 +252,7 @@ class InPlaceTimer:
         return self._stamped.parts
 
     def run(self, count: int, synchronize: Callable[[], None]) -> InPlace:
-        """`count` steps, the first time after one that is not looked at."""
+        """Run `count` steps; the first call also runs one step that is ignored."""
         timestamps = self._stamped.timestamps
         if not self._warm:
             self.look(1, synchronize)
@@ -262,7 +262,7 @@ class InPlaceTimer:
         return InPlace(METHOD, rule, found)
 
     def look(self, count: int, synchronize: Callable[[], None]) -> tuple[list[Any], list[float]]:
-        """What was passed in so many steps, and when."""
+        """Return the timestamps of this many steps."""
         timestamps = self._stamped.timestamps
         synchronize()
         with self._stamped.watching_parts():
@@ -283,7 +283,7 @@ class InPlaceTimer:
 
 
 def accounts(what: list[Any], times_s: list[float], graph: Graph) -> Iterator[StepAccount]:
-    """From timestamps to where the time went, step by step."""
+    """Convert timestamps to the parts of each step."""
     starts = [number for number, stamped in enumerate(what) if stamped == _START]
     for begin, end in zip(starts, [*starts[1:], len(what)], strict=True):
         yield _account(what[begin:end], times_s[begin:end], graph)
@@ -321,7 +321,7 @@ def _account(what: list[Any], times_s: list[float], graph: Graph) -> StepAccount
 
 
 def _adds_up(graph: Graph, layer: str, met: set[str]) -> bool:
-    """Whether the gradients that this layer has just handed back are added to some that came before."""
+    """Whether the gradients that this layer just returned are added to earlier ones."""
     adds = False
     for source in graph.layer(layer).inputs:
         if len(graph.consumers[source]) > 1:

@@ -1,4 +1,4 @@
-"""One layer in isolation, lowered as in the network: run once on given arrays, or timed again and again."""
+"""One isolated layer, lowered as in the network: run once on given arrays, or timed repeatedly."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class LayerRunner:
 
 
 def _single_layer(graph: Graph, layer: Layer, weights: Mapping[str, Any], settings: Settings) -> nn.Module:
-    """The layer as a network of its own, which takes each of its inputs once, and the labels if it is a loss."""
+    """Return the layer as a network that takes each of its inputs once, and the labels if it is a loss."""
     module = Lowering(graph, [layer], dropout=settings.dropout).module(*dict.fromkeys(layer.inputs))
     load(module, {layer.name: weights})
     settings.place(module)
@@ -75,12 +75,12 @@ def _module_parameters(module: Any | None) -> list[tuple[str, Tensor]]:
 
 
 def isolated_programs(job: Job, graph: Graph, layer: Layer, settings: Settings) -> dict[str, Callable[[], None]]:
-    """On arrays drawn from N(0, 1). Backward runs from the results of one forward, as it does in a step."""
+    """Return programs on arrays drawn from N(0, 1). Backward runs from the results of one forward, as in a step."""
     isolation = Isolation(WireGraph(job.graph), layer.name, job.request, len(job.labels))
 
     @cache
     def ready() -> tuple[nn.Module, dict[str, Tensor], list[Tensor]]:
-        """The module, its inputs and all its arguments, which all programs share."""
+        """Return the module, its inputs and all its arguments, which all programs share."""
         module = _single_layer(graph, layer, job.weights.get(layer.name, {}), settings)
         inputs = {name: _drawn(graph, name, settings, len(job.labels)) for name in isolation.layer.sources}
         for name in isolation.sources if isolation.training else ():
@@ -124,7 +124,7 @@ def isolated_programs(job: Job, graph: Graph, layer: Layer, settings: Settings) 
 
 
 def _drawn(graph: Graph, source: str, settings: Settings, batch: int) -> Tensor:
-    """What the layer `source` would hand on: its shape, number type and memory order. Drawn where it is used."""
+    """Draw an array like the output of the layer `source`: the same shape, number type and memory order."""
     shape = (batch, *graph.shapes[source])
     is_image = source == graph.input.name
     dtype = settings.weights if is_image or settings.autocast is None else settings.autocast

@@ -29,7 +29,7 @@ _OUTPUT_UNREAD = (ops.Conv, ops.Dense, ops.BatchNorm, ops.Add)
 
 
 class Lowering:
-    """Makes a module of a segment of a graph: its layers, or all of them."""
+    """Builds a module from a segment of a graph: some of its layers, or all."""
 
     def __init__(self, graph: Graph, layers: Iterable[Layer], *, dropout: bool) -> None:
         self._graph = graph
@@ -41,7 +41,7 @@ class Lowering:
         self._names = {layer.name for layer in self._layers}
 
     def module(self, *sources: str) -> fx.GraphModule:
-        """The module that takes the sources' outputs (and the labels where it has losses) to the segment's own."""
+        """Return the module that maps the sources' outputs (and the labels if it has losses) to the segment's own."""
         for number, source in enumerate(sources):
             self._nodes[source] = self._fx.placeholder(f"input{number}")
         losses: list[fx.Node] = []
@@ -157,7 +157,7 @@ class Lowering:
         return total
 
     def _factor(self, layer: Layer, number: int) -> fx.Node:
-        """One side of a product; a flat gate gets a height and a width of 1."""
+        """Return one factor of a product; a flat gate gets a height and a width of 1."""
         name = layer.inputs[number]
         sides, node = self._graph.shapes[name], self._nodes[name]
         if len(sides) == len(self._graph.shapes[layer.name]):
@@ -192,7 +192,8 @@ class Lowering:
 
 
 def cross_entropy(logits: Tensor, labels: Tensor) -> Tensor:
-    """The mean over the batch; narrow logits are widened first, or the loss would hardly move."""
+    """Return the mean loss over the batch; narrow logits are widened first, because the loss would hardly change
+    otherwise."""
     wide = logits.float() if logits.dtype in (torch.bfloat16, torch.float16) else logits
     return F.cross_entropy(wide, labels)
 
@@ -204,7 +205,7 @@ def pixel_response_norm(x: Tensor, size: int, alpha: float, beta: float, k: floa
 
 
 def hard_sigmoid(x: Tensor) -> Tensor:
-    """torch's own backward multiplies by the 1/6 of a float32, in float64 too."""
+    """Compute a hard sigmoid. torch's own backward multiplies by the float32 value of 1/6, in float64 too."""
     return F.relu6(x + 3) / 6 if x.dtype == torch.float64 else F.hardsigmoid(x)
 
 
@@ -223,19 +224,19 @@ _ACTIVATIONS: dict[type[ops.Op], Callable[[Tensor], Tensor]] = {
 
 
 def _torch_takes(pad: Pad, kernel: tuple[int, int]) -> bool:
-    """Whether a pool can pad by itself: sides alike, and no more than half the kernel."""
+    """Whether torch's pool can pad by itself: equal sides, at most half the kernel."""
     top, bottom, left, right = pad
     return top == bottom and left == right and 2 * top <= kernel[0] and 2 * left <= kernel[1]
 
 
 def _outer_pad(pad: Pad) -> tuple[int, int, int, int]:
-    """torch's order of sides."""
+    """Return the padding in torch's order of sides."""
     top, bottom, left, right = pad
     return left, right, top, bottom
 
 
 class _PaddedMaxPool(nn.Module):
-    """Pads first; a window that torch would add inside the trailing pad is cut off again."""
+    """A max pool that pads first; a window that torch would add inside the trailing pad is cut off."""
 
     def __init__(self, op: MaxPool, output: Shape) -> None:
         super().__init__()
@@ -249,7 +250,7 @@ class _PaddedMaxPool(nn.Module):
 
 
 class _PaddedAveragePool(nn.Module):
-    """Pads with zeros, adds up each window, and divides by how much of it counts."""
+    """An average pool that pads with zeros, sums each window, and divides by its count of values."""
 
     divisor: Tensor
 

@@ -1,8 +1,8 @@
-"""Which layer takes which memory, in one step of its own: arrays kept for backward, and workspace on a GPU.
+"""The memory of each layer, from one separate step: arrays kept for backward, and workspace on a GPU.
 
-Kept arrays are those that autograd saves in forward, each storage once, where it was made. Workspace is what torch's
-allocator had beyond both ends of a layer's call or autograd node; the CPU's allocator keeps no such account. In a
-user's own module its parts stand for layers, and what they hold besides is told, too: the graph does not know it.
+Kept arrays are those that autograd saves in forward, each storage once, at the layer that made it. Workspace is what
+torch's allocator had beyond both ends of a layer's call or autograd node; the CPU's allocator does not count it. In a
+user's own module its parts are the layers, and their parameters are reported too, because the graph lacks them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NO_WORKSPACE = {"absent": "torch keeps no account of its workspaces on the CPU"
 def memory_by_layer(
     network: fx.GraphModule, graph: Graph, steps: Steps, device: torch.device
 ) -> list[tuple[str, dict[str, Any]]]:
-    """Runs one step. The allocator's peak counts from somewhere inside it afterwards."""
+    """Run one step and return the memory by layer. It resets the allocator's peak."""
     account = _Account(network, graph)
     watch = _Watch(device)
     opaque = {layer.name for layer in graph.opaque}
@@ -58,7 +58,7 @@ def memory_by_layer(
 
 
 class _Account:
-    """Whose arrays autograd saves."""
+    """Finds the owners of the arrays that autograd saves."""
 
     def __init__(self, network: nn.Module, graph: Graph) -> None:
         self.kept_bytes: dict[str, int] = {}
@@ -75,7 +75,7 @@ class _Account:
         self._makers[_address(tensor)] = self._image
 
     def ran(self, layer: str, inputs: Iterable[Tensor], outputs: Iterable[Tensor]) -> None:
-        """One node of a layer ran: what it saved is an input's, or its own."""
+        """Record that one node of a layer ran: its saved arrays are its inputs or its own."""
         taken = {_address(tensor) for tensor in inputs}
         for output in outputs:
             if _address(output) not in taken:  # else it wrote over an input, or views one
@@ -91,7 +91,7 @@ class _Account:
 
 
 class _Watch:
-    """What torch's CUDA allocator had at most while a layer ran, beyond what was there before or after it."""
+    """The peak of torch's CUDA allocator while a layer ran, beyond the memory before or after it."""
 
     def __init__(self, device: torch.device) -> None:
         self.active = device.type == "cuda"
@@ -114,7 +114,7 @@ class _Watch:
 
 
 class _Watched(nn.Module):
-    """Runs the network's own nodes one by one, with the account and the watch around each."""
+    """Runs the network's own nodes one by one and records memory around each."""
 
     def __init__(self, network: fx.GraphModule, account: _Account, watch: _Watch, opaque: set[str]) -> None:
         super().__init__()
@@ -122,7 +122,7 @@ class _Watched(nn.Module):
 
     @property
     def parts(self) -> dict[str, Part]:
-        """Of a user's own module, in the order in which they ran."""
+        """Return the parts of a user's own module, in the order in which they ran."""
         return self._interpreter.parts
 
     def forward(self, samples: Any, labels: Any) -> Tensor:
@@ -188,7 +188,7 @@ class _Interpreter(fx.Interpreter):
         return begin, end
 
     def container(self, path: str, module: nn.Module) -> None:
-        """What it takes is what its parts take."""
+        """A container's memory is that of its parts."""
 
     def _ran(self, layer: str, inputs: Iterable[Tensor], output: Any) -> None:
         outputs = list(tensors_in(output))
@@ -198,7 +198,7 @@ class _Interpreter(fx.Interpreter):
                 self._follow(tensor, layer)
 
     def _follow(self, output: Tensor, layer: str) -> None:
-        """Have the autograd nodes that the layer has just made watched when backward comes to them."""
+        """Record the autograd nodes that the layer just created when backward reaches them."""
         new = [output.grad_fn]
         while new:
             node = new.pop()

@@ -1,8 +1,8 @@
-"""What is known of each part of a user's module beside its time: class, parameters, and FLOPs by torch's own counter.
+"""Facts about each part of a user's module: class, parameters, and FLOPs by torch's own counter.
 
-In one step of its own the counter stands in for the clock: what it shows at the ends of a part, forward and backward,
-tells that part's FLOPs. It knows matrix products, convolutions and attention, and counts 2 for a multiply-add. Where a
-part runs an operator that must multiply and that the counter does not know, its FLOPs are absent and not 0.
+In one separate step the counter replaces the clock: its readings at the ends of a part, forward and backward, give that
+part's FLOPs. It counts matrix products, convolutions and attention, 2 for a multiply-add. If a part runs a multiplying
+operator that the counter does not know, its FLOPs are absent and not 0.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Flops = dict[tuple[str, str], Any]  # by part and pass: a number, or {"absent": 
 
 
 def _as_counted(operator: Any) -> Callable[..., int]:
-    """The counter's own formula of an operator, for another one with the same arguments."""
+    """Apply the counter's formula of an operator to another one with the same arguments."""
 
     def formula(*args: Any, **named: Any) -> int:
         return flop_registry[operator](*args, **named)
@@ -50,7 +50,7 @@ _ON_CPU: Final = {
 
 
 class ModuleFacts:
-    """Of the module in one job; FLOPs are counted once, when they are first asked for."""
+    """Facts about the module in one job; FLOPs are counted once, on first use."""
 
     def __init__(
         self, network: nn.Module, graph: Graph, make_timer: MakeTimer, synchronize: Callable[[], None]
@@ -62,7 +62,7 @@ class ModuleFacts:
         self._flops: Callable[[str, str], Any] | None = None
 
     def add_to(self, found: InPlace, timer: InPlaceTimer) -> InPlace:
-        """The same, with what is known of the parts that have times in it."""
+        """Return the same, with the facts about its timed parts."""
         if self._flops is None:
             self._flops = self._counted()
         numbers = _parameters(self._own)
@@ -91,7 +91,7 @@ class ModuleFacts:
 
 
 def _parameters(own: OwnModule) -> dict[str, int]:
-    """How many numbers each submodule holds itself. Those that several share count for the first."""
+    """Count the numbers in each submodule's own parameters. Shared parameters count for the first."""
     counts: dict[str, int] = {}
     for name, parameter in own.inner.named_parameters():  # tells each of them once
         path = name.rpartition(".")[0]
@@ -100,7 +100,7 @@ def _parameters(own: OwnModule) -> dict[str, int]:
 
 
 def flops_by_part(make_timer: MakeTimer, graph: Graph, synchronize: Callable[[], None]) -> Flops:
-    """Runs one step. What no multiply-add is part of is not among it."""
+    """Run one step and return the FLOPs by part. Parts without multiply-adds are not included."""
     counter = FlopCounterMode(display=False, custom_mapping=_ON_CPU)
     timer = make_timer(counter.get_total_flops)
     unknown = _Unknown(timer.stamped)
@@ -116,7 +116,7 @@ def flops_by_part(make_timer: MakeTimer, graph: Graph, synchronize: Callable[[],
 
 
 class _Unknown(TorchDispatchMode):
-    """Notes operators that multiply and that the counter does not know, each with the number of timestamps before."""
+    """Records multiplying operators that the counter does not know, each with the number of timestamps before."""
 
     def __init__(self, stamped: list[Any]) -> None:
         super().__init__()

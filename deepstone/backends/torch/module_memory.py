@@ -1,4 +1,4 @@
-"""What the submodules of a user's own module hold: parameters, their gradients and the optimizer's state of them."""
+"""The memory of a user's module, by submodule: parameters, their gradients and their optimizer state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NOTHING = {"parameters_bytes": 0, "gradients_bytes": 0, "optimizer_bytes": 0}
 
 @contextmanager
 def counting_gradients(network: nn.Module) -> Generator[dict[Tensor, int], None, None]:
-    """The bytes of each gradient that a step stores, once it has run inside."""
+    """Record the bytes of each gradient that a step inside stores."""
     found: dict[Tensor, int] = {}
 
     def stored(parameter: Tensor) -> None:
@@ -34,7 +34,7 @@ def counting_gradients(network: nn.Module) -> Generator[dict[Tensor, int], None,
 def held(
     own: OwnModule, gradients: dict[Tensor, int], optimizer_bytes: Callable[[Tensor], int]
 ) -> dict[str, dict[str, Any]]:
-    """By the path of each submodule that has parameters itself. Those that several share count for the first."""
+    """Return bytes by the path of each submodule with its own parameters. Shared parameters count for the first."""
     found: dict[str, dict[str, Any]] = {}
     for name, parameter in own.inner.named_parameters():  # tells each of them once
         path = name.rpartition(".")[0]

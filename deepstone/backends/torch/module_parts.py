@@ -1,4 +1,4 @@
-"""What a user's own module is made of, and a look at each part while it runs.
+"""The parts of a user's own module, and callbacks for each part while it runs.
 
 A part is an innermost submodule, or a call of one of torch's functions outside of these; the other submodules contain:
 
@@ -84,7 +84,8 @@ Handlers: TypeAlias = tuple[Begins, Ends]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """`path` is that of the submodule, or of the one whose forward makes the call. `op` is a class, or a function()."""
+    """A part. `path` is that of the submodule, or of the one whose forward makes the call. `op` is a class, or a
+    function()."""
 
     path: str
     op: str
@@ -98,7 +99,7 @@ class Part:
 
 
 class Watcher(Protocol):
-    """What is called before and after each part. It is asked once for each part, so that a step spends little."""
+    """Callbacks before and after each part. They are requested once for each part, so that a step costs little."""
 
     def part(self, part: Part) -> Handlers: ...
 
@@ -123,7 +124,7 @@ def containers(own: OwnModule) -> dict[str, str]:
 
 @contextmanager
 def watching(own: OwnModule, watcher: Watcher) -> Generator[None, None, None]:
-    """While it is entered, each forward of the module calls the watcher's functions."""
+    """Have each forward of the module call the watcher's functions while it is entered."""
     watch = _Watch(watcher)
     handles: list[Any] = []
     try:
@@ -143,7 +144,7 @@ def watching(own: OwnModule, watcher: Watcher) -> Generator[None, None, None]:
 
 
 class _Watch:
-    """Knows whose forward is running."""
+    """Tracks the submodule whose forward is running."""
 
     def __init__(self, watcher: Watcher) -> None:
         self._watcher = watcher
@@ -208,7 +209,7 @@ class _Watch:
 
 
 class _Calls(TorchFunctionMode):
-    """torch turns it off while it handles a call, so calls inside of calls are not seen."""
+    """Intercepts calls. torch disables it while it handles a call, so nested calls are not seen."""
 
     def __init__(self, watch: _Watch) -> None:
         super().__init__()
@@ -221,7 +222,7 @@ class _Calls(TorchFunctionMode):
 
 
 def _word(name: str) -> str:
-    """What people call it: add for `__add__` and `add_`."""
+    """Return the usual name: add for `__add__` and `add_`."""
     if name in _VIEWS:
         return "views"
     plain = name.strip("_")
@@ -229,7 +230,7 @@ def _word(name: str) -> str:
 
 
 def tensors_in(content: Any) -> Iterator[Tensor]:
-    """Those that a module or a function takes or gives, however they are nested."""
+    """Return the tensors that a module or a function takes or returns, however they are nested."""
     if isinstance(content, Tensor):
         yield content
     elif isinstance(content, Mapping):

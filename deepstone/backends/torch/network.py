@@ -1,6 +1,6 @@
 """The network as a module with the job's weights: lowered whole, or with checkpointing in segments.
 
-A segment forgets its activations and computes them again in backward.
+A segment drops its activations and computes them again in backward.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from deepstone.graph.segments import split
 
 
 def lowered(graph: Graph, weights: Mapping[str, Mapping[str, Any]], settings: Settings) -> nn.Module:
-    """Where, and in the format and mode in which, the job runs it."""
+    """Return the network on the job's device, in its number format and mode."""
     if settings.checkpointing and graph.opaque:
         raise Unsupported("checkpointing cuts a network between its layers, and a module of your own is only one")
     if settings.checkpointing:
@@ -67,7 +67,7 @@ class Checkpointed(nn.Module):
 
     @contextmanager
     def _frozen_statistics(self) -> Generator[None, None, None]:
-        """The second computation of a batch must not count twice in the running mean and variance."""
+        """Freeze running statistics: recomputing a batch must not update the running mean and variance twice."""
         before = [norm.momentum for norm in self._norms]
         for norm in self._norms:
             norm.momentum = 0.0

@@ -1,7 +1,7 @@
-"""oneDNN's own log of a step: which implementation, for which instruction set, did which pass of which layer.
+"""oneDNN's log of a step: the implementation and instruction set of each layer's passes.
 
-The log does not name layers, but each of its lines spells out the problem that was solved. A line belongs to the
-layers with that problem; where several layers have the same one, oneDNN gives them the same implementation.
+The log does not name layers, but each line describes its problem. A line belongs to the layers with that problem; if
+several layers have the same one, oneDNN uses the same implementation for them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _MULTIPLYING = ("convolution", "inner_product", "matmul")  # as oneDNN calls the
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Executed:
-    """One line of the log: what ran, and on what. A line that was cut off has an empty problem."""
+    """One line of the log: what ran, and on what. A truncated line has an empty problem."""
 
     operation: str
     implementation: str
@@ -65,7 +65,7 @@ def executed(log: str) -> Iterator[Executed]:
 
 
 def implementations(log: str) -> dict[str, list[str]]:
-    """Which implementations ran, per kind of operation; reorders left out."""
+    """Return the implementations per kind of operation, without reorders."""
     found: dict[str, set[str]] = {}
     for line in executed(log):
         if line.operation != "reorder":
@@ -74,26 +74,26 @@ def implementations(log: str) -> dict[str, list[str]]:
 
 
 def onednn_dtypes(log: str) -> set[torch.dtype]:
-    """The number types that oneDNN's convolutions and matrix products read, as far as torch has them."""
+    """Return the number types that oneDNN's convolutions and matrix products read, as far as torch has them."""
     kinds = {line.source_type for line in executed(log) if line.operation in _MULTIPLYING}
     return {_DTYPES[kind] for kind in kinds if kind in _DTYPES}
 
 
 def narrowed_products(log: str) -> set[str]:
-    """The narrower types, if any, that oneDNN was allowed to take for products of fp32 numbers."""
+    """Return the narrower types, if any, that oneDNN was allowed to use for fp32 products."""
     kinds = {line.math_mode for line in executed(log) if line.operation in _MULTIPLYING}
     return kinds - {"", "strict"}
 
 
 def widest_isa(primitives: dict[str, list[str]]) -> str | None:
-    """The widest instruction set among implementation names such as `brgconv:avx512_core` or `a:avx2+b:avx512_core`."""
+    """Return the widest instruction set in names such as `brgconv:avx512_core` or `a:avx2+b:avx512_core`."""
     names = [part for names in primitives.values() for name in names for part in re.split("[:+]", name)]
     known = [name for name in names if name in ISA_ORDER]
     return max(known, key=ISA_ORDER.index, default=None)
 
 
 def primitives_by_layer(log: str, graph: Graph, batch: int) -> dict[str, list[str]]:
-    """For each layer that oneDNN had a part in, texts such as `weight gradient: jit:avx512_core`."""
+    """Return texts such as `weight gradient: jit:avx512_core` for each layer that oneDNN computed."""
     lines = list(dict.fromkeys(executed(log)))
     found: dict[str, list[str]] = {}
     for layer in graph.layers:
@@ -105,7 +105,7 @@ def primitives_by_layer(log: str, graph: Graph, batch: int) -> dict[str, list[st
 
 
 def _passes(line: Executed, graph: Graph, layer: Layer, batch: int) -> list[str]:
-    """What the line did for the layer, if anything. A product may fit two passes where sizes are equal."""
+    """Return the passes of the layer that the line computed. A product may fit two passes if sizes are equal."""
     taken, given = graph.input_shapes(layer), graph.shapes[layer.name]
     match layer.op, line.operation:
         case ops.Conv(), "convolution" if line.direction in _PASSES:
@@ -121,7 +121,7 @@ def _passes(line: Executed, graph: Graph, layer: Layer, batch: int) -> list[str]
 
 
 def _sizes(line: Executed) -> dict[str, int]:
-    """`mb8_ic3oc64…` as a mapping."""
+    """Parse `mb8_ic3oc64…` to a mapping."""
     return {name: int(size) for name, size in _SIZE.findall(line.problem)}
 
 

@@ -1,4 +1,4 @@
-"""Dropout of a user's own module: turned off where the job asks for that, in layers and in functions that it calls."""
+"""Dropout of a user's own module: turned off if the job requests it, in layers and in functions."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _drops = True  # whether the functions that take the place of torch's drop anyth
 
 
 def turn_off_inner(module: nn.Module) -> None:
-    """Recurrent and attention layers drop inside one call of torch, by a rate of their own."""
+    """Turn off dropout inside recurrent and attention layers, which have their own rate."""
     for each in module.modules():
         if isinstance(each, (nn.RNNBase, nn.MultiheadAttention)):
             each.dropout = 0.0
 
 
 def turn_off_layers(module: nn.Module) -> None:
-    """To be called after `train`, which turns them on."""
+    """Turn off dropout layers. Call it after `train`, which turns them on."""
     for each in module.modules():
         if isinstance(each, _LAYERS):
             each.eval()
@@ -87,7 +87,7 @@ def _obeying_attention(
 
 
 class RefusesDropout(TorchFunctionMode):
-    """While it is entered, dropout that nothing here turned off is an error."""
+    """Raises an error, while it is entered, for dropout that was not turned off."""
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

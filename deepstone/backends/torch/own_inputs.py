@@ -1,4 +1,4 @@
-"""The spec of inputs that a user's file may hold (`INPUTS`, `UNIT`), and the synthetic batch that it means."""
+"""Reads the spec of inputs in a user's file (`INPUTS`, `UNIT`), and makes its synthetic batch."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ BATCH: Final = "batch"  # the one size that a shape may leave open
 
 _TYPES: Final = {"float32": torch.float32, "int64": torch.int64, "bool": torch.bool}
 _KEYS: Final = ("shape", "type", "vocabulary", "value")
-_MOST_VALUES: Final = 2**40  # of one input of one sample; more is a slip of the pen
+_MOST_VALUES: Final = 2**40  # of one input of one sample; more is a mistake
 _EXAMPLE: Final = '{"tokens": {"shape": (128,), "type": "int64", "vocabulary": 1000}}'
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TensorInput:
-    """One tensor of the batch. `shape` is that of one sample; the batch stands before the axis `batch_axis` of it."""
+    """One tensor of the batch. `shape` is that of one sample; the batch dimension is inserted at `batch_axis`."""
 
     name: str
     shape: tuple[int, ...]
@@ -37,7 +37,7 @@ class TensorInput:
     value: bool | int | float | None = None  # all its values, where they are not random
 
     def make(self, batch: int, seed: int) -> Any:
-        """The values as a NumPy array, the same in every process."""
+        """Return the values as a NumPy array, the same in every process."""
         shape = (*self.shape[: self.batch_axis], batch, *self.shape[self.batch_axis :])
         kind = np.dtype(self.type)
         if self.value is not None:
@@ -59,7 +59,7 @@ class TensorInput:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class InputSpec:
-    """The inputs by name. `constants` are arguments that are no tensors, such as `use_cache=False`."""
+    """The inputs by name. `constants` are arguments that are not tensors, such as `use_cache=False`."""
 
     tensors: tuple[TensorInput, ...]
     constants: Mapping[str, object]
@@ -68,7 +68,7 @@ class InputSpec:
         return {each.name: torch.from_numpy(each.make(batch, seed)) for each in self.tensors}
 
     def hardest_batch(self, batch: int) -> dict[str, Tensor]:
-        """A batch with the largest token id of each vocabulary, which a random one need not hold."""
+        """Return a batch with the largest token id of each vocabulary, which a random one may lack."""
         made = self.batch(batch, 0)
         for each in self.tensors:
             if each.type == "int64" and each.value is None and made[each.name].numel():
@@ -77,7 +77,7 @@ class InputSpec:
 
     @property
     def values(self) -> int:
-        """How many numbers one sample has."""
+        """Return the count of numbers in one sample."""
         return sum(math.prod(each.shape) for each in self.tensors)
 
     @property
@@ -86,7 +86,7 @@ class InputSpec:
 
 
 def read_spec(path: Path, told: object) -> InputSpec:
-    """The spec that the file's `INPUTS` is; UsageError in one line where it is none."""
+    """Parse the file's `INPUTS`. Raises UsageError with one line if it is not a spec."""
     if not isinstance(told, Mapping) or not told:
         raise UsageError(f"{path}: {INPUTS} must name inputs and their shapes, as in {_EXAMPLE}, not {_short(told)}")
     tensors: list[TensorInput] = []
@@ -125,7 +125,7 @@ def read_unit(path: Path, told: object, spec: InputSpec) -> tuple[str, int]:
 
 
 def _entry(where: str, entry: object) -> dict[str, object]:
-    """A shape alone is one of float32."""
+    """Parse an entry; a shape alone means float32."""
     if isinstance(entry, (tuple, list)):
         return {"shape": cast(object, entry)}
     if not isinstance(entry, Mapping):
@@ -163,7 +163,7 @@ def _tensor(where: str, name: str, given: Mapping[str, object]) -> TensorInput:
 
 
 def _shape(where: str, told: object) -> tuple[tuple[int, ...], int]:
-    """The shape of one sample, and before which of its sizes the batch stands."""
+    """Return the shape of one sample, and the position of the batch dimension."""
     sizes = list(cast(tuple[object, ...], told)) if isinstance(told, (tuple, list)) else [told]
     open_sizes = [number for number, size in enumerate(sizes) if isinstance(size, str)]
     if [sizes[number] for number in open_sizes] not in ([], [BATCH]):

@@ -1,4 +1,4 @@
-"""A user's own `torch.nn.Module`: made by the function they named, and run as it is, as one layer of a graph."""
+"""A user's own `torch.nn.Module`: made by the named function, and run unchanged as one layer of a graph."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ _TRIAL_BATCH: Final = 2  # batch norm in training needs more than one
 
 
 class OwnModule(nn.Module):
-    """Runs the module on what a step gives it, and turns its dropout off where the job does.
+    """Runs the module on the inputs of a step, and turns its dropout off if the job requests it.
 
-    `step` is what its file says of inputs and loss; without it the module takes images, and its first output counts.
+    `step` describes its inputs and loss; without it the module takes images, and its first output counts.
     """
 
     def __init__(self, inner: nn.Module, *, dropout: bool, step: OwnStep | None = None) -> None:
@@ -54,7 +54,7 @@ def _first_output(inner: nn.Module, images: Tensor) -> Tensor:
 
 
 def own_module(op: ops.Module | ops.ModuleLoss, *, dropout: bool) -> OwnModule:
-    """The module that the graph means, with the initial values that it sets itself."""
+    """Return the graph's module, with its own initial values."""
     path = Path(op.path)
     content = read_file(path)
     if sha256_of(content) != op.sha256:
@@ -66,7 +66,8 @@ def own_module(op: ops.Module | ops.ModuleLoss, *, dropout: bool) -> OwnModule:
 
 
 def describe(path: Path, function: str) -> dict[str, Any]:
-    """What the controller must know to plan jobs; UsageError in one line when the file makes nothing that can run."""
+    """Describe the module for the controller's plan. Raises UsageError with one line if the file makes nothing that can
+    run."""
     content = read_file(path)
     made, program = call_to_stay(path, content, function)
     if isinstance(made, Graph):
@@ -108,7 +109,7 @@ def _input_shape(path: Path, told: object) -> tuple[int, int, int]:
 
 
 def _features(module: nn.Module, shape: tuple[int, int, int], path: Path, function: str) -> int:
-    """How many numbers per image the module gives, found by running it once as training does."""
+    """Return the count of outputs per image, from one run as in training."""
     images = torch.zeros(_TRIAL_BATCH, *shape)
     size = "x".join(map(str, images.shape))
     try:

@@ -1,4 +1,4 @@
-"""A user's module with inputs of its own: how a batch goes through it, and which number is the loss.
+"""A step of a user's module with its own inputs: from a batch to the loss.
 
 INPUTS ──▶ batch ──▶ module(**what forward names) ──▶ outputs ──▶ loss(outputs, batch), or the loss among outputs
 """
@@ -30,7 +30,7 @@ MakesOptimizer: TypeAlias = Callable[[Iterable[nn.Parameter]], object]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnStep:
-    """What a file says about the step of its module, beside the module itself."""
+    """The file's definition of its module's step."""
 
     spec: InputSpec
     loss: Loss | None  # None: the module gives it
@@ -39,7 +39,7 @@ class OwnStep:
     units_per_sample: int
 
     def runner(self, module: nn.Module) -> Callable[[nn.Module, Batch], Tensor]:
-        """The function from a batch to the loss. Which inputs forward takes is found out once, not in each step."""
+        """Return the function from a batch to the loss. It finds the inputs of forward once, not in each step."""
         taken, constants, own_loss = self._taken(module), dict(self.spec.constants), self.loss
 
         def run(inner: nn.Module, batch: Batch) -> Tensor:
@@ -49,14 +49,14 @@ class OwnStep:
         return run
 
     def _taken(self, module: nn.Module) -> tuple[str, ...]:
-        """The tensors that forward names; those that it does not are for the loss."""
+        """Return the tensors that forward names; the others are for the loss."""
         parameters = inspect.signature(module.forward).parameters
         takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
         names = [each.name for each in self.spec.tensors]
         return tuple(name for name in names if name in parameters or (takes_any and self.loss is None))
 
     def check(self, module: nn.Module, path: Path, function: str) -> None:
-        """UsageError in one line where a training step cannot be made of the module."""
+        """Raise UsageError with one line if the module cannot run a training step."""
         self._check_names(module, path, function)
         batch = self.spec.hardest_batch(_TRIAL_BATCH)
         try:
@@ -96,7 +96,7 @@ class OwnStep:
 
 
 def read_step(path: Path, names: Mapping[str, object]) -> OwnStep | None:
-    """What the file's names say; None where it holds no INPUTS, and its module takes images to classes."""
+    """Parse the file's names; None if it has no INPUTS, and its module maps images to classes."""
     if INPUTS not in names:
         return None
     spec = read_spec(path, names[INPUTS])
@@ -115,7 +115,7 @@ def read_step(path: Path, names: Mapping[str, object]) -> OwnStep | None:
 
 
 def own_optimizer(make: MakesOptimizer | None, parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
-    """The optimizer that the file's function makes; Unsupported where it makes none."""
+    """Return the optimizer of the file's function. Raises Unsupported if it returns none."""
     if make is None:
         raise Unsupported(f"optimizer=own: the model's file has no function {OPTIMIZER}(parameters)")
     made = make([parameter for parameter in parameters if parameter.requires_grad])
@@ -125,7 +125,7 @@ def own_optimizer(make: MakesOptimizer | None, parameters: Iterable[nn.Parameter
 
 
 def _loss_among(outputs: Any) -> Tensor:
-    """The loss that a module computes itself: its only output, or the one called `loss`."""
+    """Return the loss that a module computes itself: its only output, or the one called `loss`."""
     if isinstance(outputs, Mapping):
         found: object = cast(Mapping[str, object], outputs).get(LOSS)
     elif isinstance(outputs, (tuple, list)) and not hasattr(outputs, LOSS):

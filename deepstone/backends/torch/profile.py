@@ -1,6 +1,6 @@
 """Steps under torch's own profiler, as plain events: operators, ranges and calls of the host, kernels of the device.
 
-One step leads, in which the profiler starts up; it is not looked at. Ranges in the profiler's record say which step,
+The profiler starts up in a leading step, which is ignored. Ranges in the profiler's record say which step,
 which phase and, in the forward function of traced steps only, which layer is running.
 """
 
@@ -36,7 +36,7 @@ _PHASE = "deepstone phase: "
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-    """Something that ran. A call of the runtime and the kernel that it launched have the same `correlation`."""
+    """Something that ran. A runtime call and the kernel that it launched have the same `correlation`."""
 
     name: str
     kind: Kind
@@ -48,7 +48,7 @@ class Event:
 
     @property
     def computes(self) -> bool:
-        """Whether this is work itself, and not the autograd engine's or the compiler's frame around work."""
+        """Whether this is work itself, not a frame of the autograd engine or the compiler around work."""
         if self.kind != "operator":
             return self.is_of_device
         space, colons, _ = self.name.partition("::")
@@ -67,7 +67,7 @@ class Interval(Generic[Label]):
 
 
 def innermost(intervals: Iterable[Interval[Label]], moments_s: Sequence[float]) -> list[Label | None]:
-    """For each moment the label of the interval around it that began last; None outside all of them."""
+    """Return for each moment the label of the enclosing interval that began last; None outside all of them."""
     ordered = sorted(intervals, key=lambda interval: (interval.start_s, -interval.end_s))
     found: list[Label | None] = [None] * len(moments_s)
     open_: list[Interval[Label]] = []
@@ -84,7 +84,7 @@ def innermost(intervals: Iterable[Interval[Label]], moments_s: Sequence[float]) 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepWindow:
-    """When the host ran one step, and its phases."""
+    """The interval of one step on the host, and its phases."""
 
     start_s: float
     end_s: float
@@ -93,7 +93,7 @@ class StepWindow:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recording:
-    """All that was seen, in the order in which it started."""
+    """All events, in the order of their start."""
 
     events: list[Event]
     lead: StepWindow
@@ -109,7 +109,7 @@ def record_steps(
     synchronize: Callable[[], None],
     path: str = "",
 ) -> Recording:
-    """Run `count` steps; `step` calls what it is given at the end of each phase. Writes a Chrome trace to `path`."""
+    """Run `count` steps; `step` calls its argument at the end of each phase. Writes a Chrome trace to `path`."""
     if path:
         _check_writable(path)
     synchronize()
@@ -152,7 +152,7 @@ def _windows(events: list[Event]) -> list[StepWindow]:
 
 
 def _check_writable(path: str) -> None:
-    """The profiler itself would only complain on standard error, after all the work."""
+    """Check that the file can be written: the profiler would only report it on standard error, after all the work."""
     try:
         with Path(path).open("ab"):
             pass
@@ -161,7 +161,7 @@ def _check_writable(path: str) -> None:
 
 
 def from_profiler(found: Iterable[Any]) -> list[Event]:
-    """The events that `torch.profiler.profile.events()` gives, in the order of their start."""
+    """Return the events of `torch.profiler.profile.events()`, in the order of their start."""
     events = [event for each in found if (event := _event_of(each)) is not None]
     return sorted(events, key=lambda event: (event.start_s, -event.end_s))
 
@@ -212,7 +212,7 @@ def layer_ranges(network: nn.Module) -> Generator[None, None, None]:
 
 
 class _PartRanges:
-    """Ranges lie in each other as forward functions do: block, submodule, function."""
+    """Opens nested ranges like forward functions: block, submodule, function."""
 
     def part(self, part: Part) -> Handlers:
         return _range_handlers(LAYER_RANGE + part.name)
@@ -235,7 +235,7 @@ def _range_handlers(name: str) -> Handlers:
 
 
 def _is_ours(module: nn.Module) -> TypeGuard[fx.GraphModule]:
-    """A user's own module may hold generated code too, in a form that is not ours to change."""
+    """Whether generated code is ours: a user's own module may contain generated code, which must not be changed."""
     return isinstance(module, fx.GraphModule) and any(LAYER in node.meta for node in module.graph.nodes)
 
 

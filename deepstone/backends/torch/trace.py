@@ -1,7 +1,7 @@
-"""The job under torch's profiler: its kernels and calls, and for compiled networks what each layer took.
+"""The job under torch's profiler: its kernels and calls, and for compiled networks the time of each layer.
 
-In eager steps, ranges around layers tell whose the host's time is in forward. An autograd node and the forward operator
-that made it have the same sequence number, so the node's layer is known in backward, too.
+In eager steps, ranges around layers assign the host's time in forward. An autograd node and the forward operator that
+made it have the same sequence number, so the node's layer is known in backward, too.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _NO_IDLE = "on the CPU an operator runs when it is called; what lies between ope
 
 
 class Tracer:
-    """Traced steps are never the timed ones: of a compiled network they run a second compilation of it."""
+    """Traces steps, never the timed ones: for a compiled network it runs a second compilation."""
 
     def __init__(
         self,
@@ -65,7 +65,7 @@ class Tracer:
         self._watched: WatchedNetwork | None = None
 
     def trace(self, count: int, path: str) -> dict[str, Any]:
-        """What Backend.trace promises."""
+        """Implements Backend.trace."""
         recording = self._record(count, path)
         ownership = self._ownership(recording)
         if not self._on_gpu:
@@ -74,7 +74,7 @@ class Tracer:
         return summarize_device(recording, kernels, self._owners(kernels, ownership), self._order)
 
     def in_place(self, count: int) -> InPlace:
-        """What Backend.in_place promises, of a compiled network."""
+        """Implements Backend.in_place for a compiled network."""
         recording = self._record(count, "")
         assert self._watched is not None, "eager networks are timed by stamps"
         calls, ownership = self._watched.calls, self._ownership(recording)
@@ -84,7 +84,7 @@ class Tracer:
         return InPlace(METHOD, RULE, device_accounts(recording, kernels, self._owners(kernels, ownership), calls))
 
     def _record(self, count: int, path: str) -> Recording:
-        """Steps under the profiler; every one before it, such as those that compile, has been run."""
+        """Run steps under the profiler; earlier steps, such as those that compile, have been run."""
         eager = self._settings.compile_mode is None
         model = self._network if eager else self._compiled().module
         with layer_ranges(self._network) if eager else nullcontext():
@@ -122,7 +122,7 @@ class Tracer:
 
 
 def eager_ownership(events: Sequence[Event]) -> list[Interval[Layers]]:
-    """Intervals of the host's time with the layer that they belong to; they may lie inside each other."""
+    """Return intervals of the host's time with their layers; they may be nested."""
     forward = [
         Interval(start_s=event.start_s, end_s=event.end_s, label=event.name.removeprefix(LAYER_RANGE))
         for event in events
@@ -154,7 +154,7 @@ def _backward(operators: Sequence[Event], layer_of_sequence: Mapping[int, str]) 
 
 
 def summarize_host(recording: Recording, ownership: Sequence[Interval[Layers]], order: Sequence[str]) -> dict[str, Any]:
-    """Operators on the CPU. Each has the time in which it called no other."""
+    """Summarize operators on the CPU by their own time, without the operators that they called."""
     working = [event for event in _in_steps(recording) if event.kind == "operator" and event.computes]
     owners = innermost(ownership, [event.start_s for event in working])
     return {
@@ -169,7 +169,7 @@ def summarize_host(recording: Recording, ownership: Sequence[Interval[Layers]], 
 def summarize_device(
     recording: Recording, kernels: Sequence[LaunchedKernel], owners: Sequence[Layers | None], order: Sequence[str]
 ) -> dict[str, Any]:
-    """Kernels on the GPU, each with whom it worked for, and the host's calls of its runtime."""
+    """Summarize kernels on the GPU, each with its layers, and the host's runtime calls."""
     seen = [(kernel, owner) for kernel, owner in zip(kernels, owners, strict=True) if kernel.step > 0]
     events = [kernel.event for kernel, _ in seen]
     times = device_time(kernel for kernel, _ in seen)
@@ -193,14 +193,14 @@ def _in_steps(recording: Recording) -> list[Event]:
 
 
 def _named(owners: Iterable[Layers | None]) -> Iterator[str]:
-    """The parts of a user's own module are in no graph."""
+    """Return the names; the parts of a user's own module are in no graph."""
     return (layer for owner in owners for layer in owner or ())
 
 
 def _rows(
     events: Sequence[Event], times_s: Sequence[float], owners: Sequence[Layers | None], order: Sequence[str]
 ) -> list[dict[str, Any]]:
-    """One row for each kernel, the longest first; its layers in the order of the graph, then as they ran."""
+    """Return one row for each kernel, the longest first; its layers in the order of the graph, then as they ran."""
     place = {layer: number for number, layer in enumerate(dict.fromkeys([*order, *_named(owners)]))}
     counts: dict[tuple[str, str], int] = {}
     totals_s: dict[tuple[str, str], float] = {}

@@ -16,7 +16,7 @@ from deepstone.backends.torch.settings import Settings
 
 
 class Batch:
-    """The synthetic batch where the axis `input` says it lies; `get` is the data phase."""
+    """The synthetic batch, in the place that the axis `input` names; `get` is the data phase."""
 
     def __init__(self, samples: Tensor, labels: Tensor, settings: Settings) -> None:
         self._labels = labels
@@ -39,7 +39,7 @@ class Batch:
 
 
 class OwnBatch:
-    """As Batch, of the tensors that a user's file names. It has no labels: those are one of the tensors, if any."""
+    """Like Batch, for the tensors that a user's file names. Labels, if any, are one of the tensors."""
 
     def __init__(self, tensors: Mapping[str, Tensor], settings: Settings) -> None:
         pinned = settings.input == "pinned"
@@ -67,7 +67,7 @@ class OwnBatch:
 
 
 class _Placing:
-    """One tensor in host memory and how the job wants it on its device."""
+    """One tensor in host memory and its placement on the job's device."""
 
     def __init__(self, tensor: Tensor, settings: Settings) -> None:
         self._tensor = tensor
@@ -83,7 +83,7 @@ class _Placing:
 
 
 class Steps:
-    """Functions that run one step each, with no work of ours beside the framework's."""
+    """Functions that run one step each, without extra work of ours."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Steps:
         return step
 
     def optimizer_bytes(self, parameter: Tensor) -> int:
-        """What the optimizer keeps for a parameter, after a first step."""
+        """Return the bytes of the optimizer's state for a parameter, after a first step."""
         state = {} if self._optimizer is None else self._optimizer.state.get(parameter, {})
         tensors = [value for value in state.values() if isinstance(value, Tensor)]
         return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
@@ -205,9 +205,10 @@ class Steps:
         self._replicas.restore(self._optimizer)
 
     def step_in_phases(self, set_timestamp: Callable[[int], None], model: nn.Module | None = None) -> None:
-        """The same step with a mark at the end of data, forward, backward and update; `model` stands in for our own.
+        """Run the same step with a timestamp at the end of data, forward, backward and update; `model` replaces our
+        own.
 
-        Zeroing gradients is part of the last phase here, where the plain step begins with it: in a loop it is the same.
+        Zeroing gradients is part of the last phase here, while the plain step begins with it: in a loop it is the same.
         """
         phase, model = self._settings.phase, self._model if model is None else model
         if phase == "forward":
@@ -263,7 +264,7 @@ class Steps:
         return update
 
     def _forget_function(self) -> Callable[[], None]:
-        """Zero gradients, by forgetting them, as torch does by default."""
+        """Return a function that zeroes gradients by dropping them, as torch does by default."""
         forget = self._model.zero_grad if self._optimizer is None else self._optimizer.zero_grad
         if not self._settings.input_grad:
             return forget
@@ -276,7 +277,7 @@ class Steps:
 
 
 def _split(given: Any, parts: int) -> list[Any]:
-    """A batch, or the named tensors of one, in equal parts."""
+    """Split a batch, or the named tensors of one, into equal parts."""
     if given is None:
         return [None] * parts
     if isinstance(given, Tensor):

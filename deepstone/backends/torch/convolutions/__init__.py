@@ -1,1 +1,1 @@
-"""The convolution lab's ways into the libraries under torch: oneDNN, torch's own kernels, NNPACK, cuDNN."""
+"""The convolution lab's access to the libraries under torch: oneDNN, torch's own kernels, NNPACK, cuDNN."""

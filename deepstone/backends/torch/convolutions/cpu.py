@@ -1,6 +1,6 @@
-"""The ways in which torch can convolve on a CPU: oneDNN, its own windows-as-columns with a matrix product, NNPACK.
+"""The convolution algorithms of torch on a CPU: oneDNN, its own im2col with a matrix product, NNPACK.
 
-NNPACK does not tell what it can do and which algorithm it takes, so its rules are written here once more.
+NNPACK reports neither its limitations nor its choice of algorithm, so its rules are repeated here.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UNSEEN = Absent("it is taken past torch's allocator, where it is not seen")
 
 
 class CpuTrial:
-    """One pass of one convolution. Programs leave torch's switches as they found them: all on."""
+    """One pass of one convolution. Programs leave torch's switches unchanged: all on."""
 
     def __init__(self, operands: Operands, direction: Pass) -> None:
         self._operands = operands
@@ -89,7 +89,8 @@ class CpuTrial:
         return self._known_exact
 
     def _seen(self, name: str, workspace: int | Absent) -> int | Absent:
-        """torch's own kernel has columns for the gradient of the images, too, but not from its allocator."""
+        """Return the observed workspace. torch's own kernel has columns for the data gradient, too, but not from its
+        allocator."""
         needs_columns = name == NATIVE and self._operands.problem.kernel != (1, 1)
         return _UNSEEN if name == NNPACK or (needs_columns and workspace == 0) else workspace
 
@@ -114,7 +115,7 @@ class CpuTrial:
 
 
 def nnpack_refusal(problem: Problem, direction: Pass, dtype: torch.dtype) -> str:
-    """Why torch cannot use NNPACK for this, or nothing."""
+    """Return the reason why torch cannot use NNPACK here, or nothing."""
     if direction != "forward":
         return "torch uses NNPACK in forward alone"
     if not torch.backends.nnpack.is_available():
@@ -131,7 +132,8 @@ def nnpack_refusal(problem: Problem, direction: Pass, dtype: torch.dtype) -> str
 
 
 def nnpack_formula(problem: Problem) -> str:
-    """Batches go through one routine; single images, and all with a stride, through another that knows more."""
+    """Return the formula. Batches use one routine; single images, and all with a stride, use another with more
+    algorithms."""
     if problem.stride != (1, 1):
         return DIRECT
     if problem.batch == 1 and problem.kernel == (1, 1):
@@ -149,9 +151,9 @@ def _tiles(problem: Problem, tile: int) -> int:
 
 
 def _workspace_bytes(call: Callable[[], Tensor]) -> int | Absent:
-    """What torch's CPU allocator gave out during a call, beyond what the call returned.
+    """Return the memory that torch's CPU allocator gave during a call, beyond the result.
 
-    Memory that a library takes by itself, past torch's allocator, is not seen.
+    Memory that a library allocates itself is not observed.
     """
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as watched:
         result = call()
@@ -163,7 +165,7 @@ def _workspace_bytes(call: Callable[[], Tensor]) -> int | Absent:
 
 
 def peak_bytes(steps: Iterable[int]) -> int:
-    """The highest sum on the way; a step is what was taken, or, below 0, given back."""
+    """Return the highest running sum; a step is an allocation or, below 0, a release."""
     level = highest = 0
     for step in steps:
         level += step

@@ -49,7 +49,7 @@ _FORMULAS: Final = {
 
 
 class AlgorithmGuess(ctypes.Structure):
-    """cudnnConvolutionFwdAlgoPerf_t; those of the other passes are laid out alike."""
+    """cudnnConvolutionFwdAlgoPerf_t; those of the other passes have the same layout."""
 
     _fields_ = (
         ("algorithm", c_int),
@@ -97,14 +97,14 @@ for _name in _PASS_FUNCTIONS:
 
 
 class CudnnError(Exception):
-    """A call that cuDNN refused; the message is cuDNN's name for the reason."""
+    """A call that cuDNN refused; the message is cuDNN's name of the reason."""
 
 
 class Cudnn:
-    """The library with the types of its functions declared, so that no pointer is cut short."""
+    """The library with declared types of its functions, so that no pointer is truncated."""
 
     def __init__(self, *libraries: ctypes.CDLL) -> None:
-        """The first that has a function is asked. AttributeError where none has it."""
+        """Take functions from the first library that has them. Raises AttributeError if none has one."""
         self._functions = {name: _function(libraries, name) for name in _ARGUMENTS}
         for name, function in self._functions.items():
             function.argtypes = _ARGUMENTS[name]
@@ -128,7 +128,7 @@ class Cudnn:
 
 
 def load_cudnn(major: int, torch_folder: Path) -> Cudnn | None:
-    """The cuDNN that torch has loaded, if it can be found under its name; else one that lies where torch's does."""
+    """Load the cuDNN that torch has loaded, if its name leads to it; else one from the folder of torch's."""
     for name in _names(major, torch_folder):
         try:
             return Cudnn(ctypes.CDLL(name), *_parts(name))
@@ -145,7 +145,7 @@ def _function(libraries: Sequence[ctypes.CDLL], name: str) -> Any:
 
 
 def _parts(name: str) -> Iterator[ctypes.CDLL]:
-    """The libraries that cuDNN is split into, for a main one that does not hand on all of their functions."""
+    """Return the libraries that cuDNN is split into, for a main one that does not export all of their functions."""
     for part in ("graph", "ops", "cnn"):
         with suppress(OSError):
             yield ctypes.CDLL(name.replace("libcudnn.", f"libcudnn_{part}."))
@@ -164,7 +164,7 @@ def _names(major: int, torch_folder: Path) -> Iterator[str]:
 
 
 def loaded_paths(file: str) -> list[str]:
-    """Where the libraries of that name lie that this process has loaded."""
+    """Return the paths of the libraries of that name that this process has loaded."""
     try:
         maps = Path("/proc/self/maps").read_text()
     except OSError:
@@ -174,7 +174,7 @@ def loaded_paths(file: str) -> list[str]:
 
 
 def major_version(version: int) -> int:
-    """9 from 91900, 8 from 8902: how versions are written changed with 9."""
+    """Return the major version: 9 from 91900, 8 from 8902; the format changed with 9."""
     return version // 10000 if version >= 90000 else version // 1000
 
 
@@ -183,5 +183,5 @@ def formula_of(algorithm: str) -> str:
 
 
 def math_type(precision: str) -> int:
-    """fp32 keeps to full precision; TF32 is what cuDNN's default allows; narrow formats use matrix units."""
+    """Return the math type: fp32 means full precision; TF32 is cuDNN's default; narrow formats use matrix units."""
     return {"fp32": FMA_MATH, "fp64": DEFAULT_MATH, "tf32": DEFAULT_MATH}.get(precision, TENSOR_OP_MATH)

@@ -31,7 +31,7 @@ _TYPES = {
 
 
 class Handle:
-    """cuDNN and a handle of it on a stream; one for the life of a worker."""
+    """cuDNN and one of its handles on a stream; one for the life of a worker."""
 
     def __init__(self, cudnn: Cudnn, stream: int) -> None:
         self.cudnn = cudnn
@@ -51,14 +51,14 @@ def open_cudnn() -> Handle:
 
 
 def _have_torch_load_cudnn() -> None:
-    """All parts of it: torch loads them when it first convolves, and knows where its own lie."""
+    """Have torch load all parts of cuDNN: it loads them at its first convolution, from its own folder."""
     one = torch.ones(1, 1, 3, 3, device="cuda")
     torch.nn.functional.conv2d(one, one)
     torch.cuda.synchronize()
 
 
 class CudnnConvolution:
-    """Operands, their descriptors, and an array for the result. What was created is destroyed with it."""
+    """Operands, their descriptors, and an array for the result. It destroys what it created."""
 
     def __init__(self, cudnn: Cudnn, handle: c_void_p, operands: Operands, direction: Pass, precision: str) -> None:
         self._cudnn = cudnn
@@ -113,7 +113,7 @@ class CudnnConvolution:
         return self._handle, first, second, self._convolution, result
 
     def picked(self) -> str:
-        """What cuDNN's heuristic puts first among what it can do; raises CudnnError."""
+        """Return the first supported algorithm of cuDNN's heuristic. Raises CudnnError."""
         names = numbers.ALGORITHMS[self._direction]
         guesses = (AlgorithmGuess * (2 * len(names)))()  # an algorithm may be listed once for each way to multiply
         given = c_int()
@@ -123,14 +123,14 @@ class CudnnConvolution:
         return names[able[0].algorithm] if able else ""
 
     def workspace_bytes(self, algorithm: str) -> int:
-        """Raises CudnnError where cuDNN has no such algorithm for this convolution."""
+        """Return the size of the workspace. Raises CudnnError if cuDNN lacks this algorithm for this convolution."""
         size = c_size_t()
         name = f"cudnnGetConvolution{_FUNCTION[self._direction]}WorkspaceSize"
         self._cudnn.call(name, *self._described, self._number(algorithm), ctypes.byref(size))
         return size.value
 
     def program(self, algorithm: str, workspace: Callable[[], Tensor], workspace_bytes: int) -> Callable[[], None]:
-        """Enqueues one run. `workspace` gives the array, which may be moved between runs to make room for a larger."""
+        """Return a program that enqueues one run. `workspace` returns the array, which may move between runs."""
         call, name = self._cudnn.call, f"cudnnConvolution{_FUNCTION[self._direction]}"
         first, second, result = self._descriptors
         (one, two), out = self._data, self.result.data_ptr()
@@ -149,7 +149,7 @@ class CudnnConvolution:
 
 
 class GpuTrial:
-    """`free_bytes` tells how much memory a workspace may take; `wait` waits for the device."""
+    """One pass of one convolution. `free_bytes` returns the memory for a workspace; `wait` waits for the device."""
 
     def __init__(
         self,
@@ -209,7 +209,7 @@ class GpuTrial:
         self._workspace = torch.empty(workspace_bytes, dtype=torch.uint8, device=device)
 
     def _error(self, name: str) -> float | Absent:
-        """Learnt from a run on a few samples, so that the exact result is cheap."""
+        """Return the error, from a run on a few samples, so that the exact result is cheap."""
         try:
             workspace_bytes = self._part.workspace_bytes(name)
             self._make_room(workspace_bytes)
@@ -226,7 +226,7 @@ class GpuTrial:
 
 
 def free_device_bytes() -> int:
-    """What torch could still allocate: what the device has free, once torch's own cache is handed back."""
+    """Return the memory that torch could still allocate: the device's free memory and torch's own cache."""
     torch.cuda.empty_cache()
     free_bytes, _ = torch.cuda.mem_get_info()
     return int(0.95 * free_bytes)

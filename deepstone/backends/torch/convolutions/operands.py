@@ -1,4 +1,4 @@
-"""The arrays of one convolution on the job's device, and what it must give, in float64."""
+"""The arrays of one convolution on the job's device, and its exact result in float64."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from deepstone.algorithms.catalog import ALGORITHMS, DIRECT
 from deepstone.algorithms.problem import Pass, Problem
 from deepstone.backends.torch.arrays import to_numpy
 
-ERROR_SAMPLES = 2  # of the batch; errors are learnt from so many
+ERROR_SAMPLES = 2  # of the batch, for the error
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,7 +29,7 @@ class Operands:
     def drawn(
         problem: Problem, weight: Tensor, *, device: torch.device, dtype: torch.dtype, channels_last: bool
     ) -> Operands:
-        """Images and upstream gradient from N(0, 1). An image that is padded unevenly is padded beforehand."""
+        """Draw images and upstream gradient from N(0, 1). Unevenly padded images are padded beforehand."""
         even = evened(problem)
         memory_format = torch.channels_last if channels_last else torch.contiguous_format
 
@@ -57,12 +57,12 @@ class Operands:
         )
 
     def result(self, direction: Pass) -> Tensor:
-        """An array for what the pass gives, in the memory order of its kin."""
+        """Return an array for the result of the pass, in the memory order of the other arrays."""
         like = {"forward": self.upstream, "data": self.images, "weight": self.weight}[direction]
         return torch.empty_like(like, memory_format=torch.preserve_format)
 
     def call(self, direction: Pass) -> Tensor:
-        """The pass as torch does it, by whatever its settings choose."""
+        """Run the pass as torch's settings choose."""
         problem = self.problem
         padding = [problem.pad[0], problem.pad[2]]
         how = (problem.stride, padding, problem.dilation, False, [0, 0], problem.groups)
@@ -75,7 +75,7 @@ class Operands:
         return gradients[0 if direction == "data" else 1]
 
     def exact(self, direction: Pass) -> NDArray[np.float64]:
-        """In float64, from the numbers as they were rounded: by NumPy, or for speed by torch itself on a GPU."""
+        """Compute the exact result in float64 from the rounded inputs: by NumPy, or for speed by torch on a GPU."""
         wide = replace(self, images=self.images.double(), weight=self.weight.double(), upstream=self.upstream.double())
         if self.images.device.type == "cuda":
             return to_numpy(_without_cudnn(lambda: wide.call(direction)))
@@ -84,7 +84,7 @@ class Operands:
 
 
 def _without_cudnn(call: Callable[[], Tensor]) -> Tensor:
-    """By torch's own kernels, so that cuDNN is not its own judge."""
+    """Compute with torch's own kernels, so that cuDNN is not its own reference."""
     before = torch.backends.cudnn.enabled
     torch.backends.cudnn.enabled = False
     try:
@@ -94,7 +94,8 @@ def _without_cudnn(call: Callable[[], Tensor]) -> Tensor:
 
 
 def evened(problem: Problem) -> Problem:
-    """The libraries pad opposite sides alike. Where a layer does not, the problem with its padding in the image."""
+    """Return the problem with equal padding on opposite sides, as libraries require; other padding becomes part of the
+    image."""
     top, bottom, left, right = problem.pad
     if top == bottom and left == right:
         return problem

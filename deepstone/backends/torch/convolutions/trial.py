@@ -1,4 +1,4 @@
-"""From a job and a layer to one pass of its convolution, ready to be tried."""
+"""Prepares one pass of a layer's convolution for the lab."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _pass(direction: str) -> Pass:
 
 
 def _precision(asked: str, dtype: torch.dtype, device: torch.device) -> str:
-    """In words, as results say it; torch's own default on a GPU is TF32 in convolutions."""
+    """Return the name of the precision in results; torch's default for convolutions on a GPU is TF32."""
     narrow = {torch.bfloat16: "bf16", torch.float16: "fp16", torch.float64: "fp64"}.get(dtype)
     if narrow:
         return narrow
