@@ -1,1 +1,1 @@
-"""Frameworks of other years: each backend is one file, in the syntax of its Python, and reads the graph as JSON."""
+"""Legacy frameworks: each backend is one file, in the syntax of its Python, and reads the graph as JSON."""

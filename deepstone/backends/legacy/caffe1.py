@@ -5,7 +5,7 @@ import os
 from functools import partial
 from typing import Any, Callable, Dict, List, Optional, Sequence, Set, Tuple
 
-os.environ.setdefault("GLOG_minloglevel", "2")  # or it tells every layer of every network, from the import on
+os.environ.setdefault("GLOG_minloglevel", "2")  # otherwise it logs every layer of every network, from the import on
 
 import caffe
 import numpy as np
@@ -150,7 +150,7 @@ class CaffeBackend(CpuBackend):
         self._label.data[...] = self._job.labels
 
     def step(self, program: str) -> Callable[[], None]:
-        """A step of training is one call of the solver. It leaves updates where gradients were."""
+        """Return the step. A training step is one call of the solver, which leaves updates in place of gradients."""
         net, last = self._running.net, self._running.last
         fetch = self._fetch if self._job.request["input"] == "host" else None
 
@@ -251,7 +251,7 @@ class CaffeBackend(CpuBackend):
             if isolation.layer.op == "batch_norm":
                 network.end_apart(isolation.layer)
             if isolation.layer.op != LOSS:
-                network.proto.layer[-1].loss_weight.append(1)  # Caffe runs back only what leads to a loss
+                network.proto.layer[-1].loss_weight.append(1)  # Caffe computes only gradients that lead to a loss
             running = self._fed(network, isolation.inputs())
             net, last, output = running.net, running.last, running.output(name)
             first = next(number for number, owner in enumerate(running.owners()) if owner)
@@ -273,7 +273,7 @@ class CaffeBackend(CpuBackend):
         return InPlace(_METHOD, _RULE, [self._account(pieces) for _ in range(steps)])
 
     def _pieces(self) -> List[_Piece]:
-        """All that a step does, in its order."""
+        """Return the pieces of a step, in its order."""
         net, numbered, run_back = self._running.net, list(enumerate(self._running.owners())), self._run_back()
         pieces: List[_Piece] = []
         if self._job.request["input"] == "host":
@@ -294,7 +294,7 @@ class CaffeBackend(CpuBackend):
         return pieces
 
     def _run_back(self) -> Set[str]:
-        """Names of layers that have a gradient to compute."""
+        """Return the names of layers that have a gradient to compute."""
         names = {self._graph.input.name} if self._job.request["input_grad"] == "on" else set()
         for layer in self._graph.layers:
             if layer.parameters or names.intersection(layer.inputs):

@@ -1,7 +1,7 @@
 """Layers of the graph as a network in Caffe's own format. In the syntax of Python 3.6.
 
-Caffe pads both ends of a side alike and rounds pools up. Where the graph does not, its layers for joining and cropping
-stand around the layer in question.
+Caffe pads both ends of a dimension equally and rounds pools up. If the graph does not, Caffe's layers for joining and
+cropping surround the layer.
 """
 
 from typing import Any, Callable, Dict, List, Sequence, Tuple
@@ -20,7 +20,7 @@ _Write = Callable[[WireLayer, str], str]
 
 
 class Network:
-    """Layers as a NetParameter, and where in it their arrays are."""
+    """Layers as a NetParameter, and the positions of their arrays in it."""
 
     def __init__(self, graph: WireGraph, batch: int, dropout: bool) -> None:
         self.proto = caffe_pb2.NetParameter()
@@ -29,7 +29,7 @@ class Network:
         self.losses: Dict[str, float] = {}  # blob -> weight
         self.blobs: Dict[str, str] = {}  # layer -> the blob with its output
         self.owners: Dict[str, str] = {}  # layer of Caffe -> the layer of the graph that it was written for
-        self.constants: Dict[str, Any] = {}  # blob -> what it holds in every step
+        self.constants: Dict[str, Any] = {}  # blob -> its content in every step
         self.label = ""
         self._graph = graph
         self._batch = batch
@@ -56,7 +56,7 @@ class Network:
         return ["input"] + list(self._table)
 
     def feed(self, name: str, shape: Sequence[int]) -> str:
-        """A blob that is filled from outside."""
+        """Add a blob that is filled from outside."""
         layer = self._add("Input", name, [])
         layer.input_param.shape.add().dim.extend(shape)
         return str(layer.top[0])
@@ -70,7 +70,7 @@ class Network:
         self.owners.update({written.name: layer.name for written in self.proto.layer[before:]})
 
     def want(self, source: str) -> None:
-        """The gradient of a blob that is fed: Caffe has it where a layer with weights comes before."""
+        """Request the gradient of a blob that is fed: Caffe computes it if a layer with weights comes before."""
         self._add("Bias", self._fresh(source + "/wanted"), [source], source)
 
     def want_no_weights(self) -> None:
@@ -79,15 +79,15 @@ class Network:
                 written.param.extend([caffe_pb2.ParamSpec(lr_mult=0)] * len(self.parameters.get(written.name, {})))
 
     def end_apart(self, layer: WireLayer) -> None:
-        """In a blob of its own: a Scale that writes over its input can run back only once, since it writes over what it
-        kept for that, too."""
+        """End in a separate blob: a Scale that works in place can run backward only once, because it also overwrites
+        the values that it saved."""
         self.blobs[layer.name] = self.proto.layer[-1].top[0] = self._fresh(layer.name + "/apart")
 
     def _add(self, kind: str, name: str, bottoms: Sequence[str], top: str = "") -> Any:
         return self.proto.layer.add(name=name, type=kind, bottom=bottoms, top=[top or name])
 
     def _fresh(self, name: str) -> str:
-        """A name that no layer of the graph has."""
+        """Return a name that no layer of the graph has."""
         while name in self._names:
             name += "'"
         self._names.add(name)
@@ -162,7 +162,7 @@ class Network:
         return top
 
     def _corrected(self, layer: WireLayer, x: str, source: Sequence[int]) -> str:
-        """Means over the image and its padding, as Caffe has them, to means over the image."""
+        """Convert Caffe's means over the image and its padding to means over the image."""
         padded = [_places(layer, side, source[1 + side]) for side in (0, 1)]
         shares = self.feed(self._fresh(layer.name + "/shares"), layer.output[1:])
         rows, columns = layer.places_that_count(source)
@@ -178,7 +178,7 @@ class Network:
         return layer.name
 
     def _padded(self, layer: WireLayer, x: str, value: float) -> str:
-        """Joined with constants on the sides that need it, since Caffe has no layer that pads."""
+        """Pad by joining constants to the sides, because Caffe has no layer that pads."""
         channels, height, width = self._graph.shape(layer.inputs[0])
         top, bottom, left, right = layer.has["pad"]
         x = self._between(layer, x, 2, [(channels, rows, width) for rows in (top, bottom)], value)
@@ -243,7 +243,7 @@ class Network:
 
 
 def _windows(layer: WireLayer, side: int, image: Sequence[int], pad: Sequence[int]) -> int:
-    """How many Caffe's pool has along a side: rounded up, whatever the graph does."""
+    """Return the number of windows of Caffe's pool along a dimension: rounded up, whatever the graph does."""
     stride = layer.has["stride"][side]
     count = -(-(image[side] + 2 * pad[side] - layer.has["kernel"][side]) // stride) + 1
     return count - 1 if any(pad) and (count - 1) * stride >= image[side] + pad[side] else count

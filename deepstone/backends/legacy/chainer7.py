@@ -1,4 +1,4 @@
-"""Chainer 7: defined by running it, on NumPy, and on MKL-DNN where iDeep is beside it. In the syntax of Python 3.6."""
+"""Chainer 7: define-by-run, on NumPy, and on MKL-DNN if iDeep is installed. In the syntax of Python 3.6."""
 
 import ctypes
 import glob
@@ -23,7 +23,7 @@ _Op = Callable[..., Any]
 
 
 class Arrays:
-    """The trained arrays and the running statistics of each layer."""
+    """The parameters and the running statistics of each layer."""
 
     def __init__(
         self, layers: Iterable[WireLayer], weights: Dict[str, Dict[str, Any]], dtype: Any, device: Any, trained: bool
@@ -52,8 +52,8 @@ def _weight(array: Any, trained: bool) -> Any:
 
 
 class Plain(chainer.FunctionNode):
-    """Hands on arrays of NumPy, forward and back. A product of iDeep's own arrays is right when one looks at it, and
-    what it feeds, a convolution or a gradient, still comes out wrong; with plain arrays it does not."""
+    """Converts to plain NumPy arrays, forward and backward. A product of iDeep's own arrays looks correct, but a
+    convolution or gradient computed from it is wrong; with plain arrays it is correct."""
 
     def forward(self, inputs: Tuple[Any, ...]) -> Tuple[Any, ...]:
         return (np.array(inputs[0]) if isinstance(inputs[0], intel64.mdarray) else inputs[0],)
@@ -114,8 +114,8 @@ class Lowering(TableLowering):
         return pool
 
     def _average_pool(self, layer: WireLayer) -> _Op:
-        """Chainer's own divides by the whole window and never rounds up; else the image is padded until all windows
-        fit, and the mean corrected by how much of each window counts."""
+        """Pool by averages. Chainer's own pool divides by the whole window and never rounds up; otherwise the image is
+        padded until all windows fit, and the mean is corrected by the counted share of each window."""
         has = layer.has
         kernel, stride, pad = has["kernel"], has["stride"], has["pad"]
         if layer.pad_is_even() and not has["ceil_mode"] and (has["count_pad"] or not any(pad)):
@@ -217,7 +217,7 @@ class ChainerBackend(PhasedCpuBackend):
         return update
 
     def _get(self) -> Tuple[Any, Any]:
-        """The data phase: the batch as it lies there, or a copy of it."""
+        """Return the batch, or a copy of it: the data phase."""
         if self._job.request["input"] == "resident":
             return self._resident, self._labels
         return chainer.Variable(self._samples.copy(), requires_grad=False), self._labels.copy()
@@ -286,7 +286,7 @@ class ChainerBackend(PhasedCpuBackend):
         return self._effective(set_to, observed)
 
     def _variables(self) -> List[Any]:
-        """The loss of the last step and all that is trained."""
+        """Return the loss of the last step and all parameters."""
         return [self._loss] + [own for arrays in self._arrays.parameters.values() for own in arrays.values()]
 
     def _observed_device(self) -> str:
@@ -367,7 +367,7 @@ class ChainerBackend(PhasedCpuBackend):
     def _ready(
         self, isolation: Isolation, sources: Sequence[str], trained: bool
     ) -> Tuple[Callable[[], Any], List[Any]]:
-        """The layer by itself, and what has a gradient: those inputs, and the weights if `trained`."""
+        """Return the isolated layer, and the arrays with a gradient: those inputs, and the weights if `trained`."""
         own_arrays, lowering = self._lowered([isolation.layer], trained)
         given = {
             source: chainer.Variable(array, requires_grad=source in sources)
@@ -377,8 +377,8 @@ class ChainerBackend(PhasedCpuBackend):
         return self._call(isolation.layer, lowering, given), wanted
 
     def _meetings(self) -> Dict[str, Met]:
-        """By layer. Kept from one step of its own: Chainer's convolutions leave images with channels last, MKL-DNN's in
-        blocks of channels, and a pool that gets them in another order takes up to a hundred times as long."""
+        """Return the inputs by layer, from one separate step: Chainer's convolutions return images with channels last,
+        MKL-DNN's in blocks of channels, and a pool with inputs in another order takes up to a hundred times as long."""
         if self._met is None:
             seen: List[Tuple[WireLayer, Sequence[Any], Any]] = []
             lowering = self._lowered(self._graph.layers)[1]
@@ -429,12 +429,12 @@ def _openblas_threads() -> Optional[int]:
 
 
 def _numpy(array: Any) -> Any:
-    """An array of iDeep lies in blocks of channels as MKL-DNN wants them."""
+    """Convert to NumPy: an array of iDeep has MKL-DNN's blocks of channels."""
     return chainer.get_device("@numpy").send(array)
 
 
 def _is_scattered(images: Any) -> bool:
-    """Whether flattening them moves anything: one pixel per channel lies in order, whatever the order."""
+    """Whether flattening moves data: one pixel per channel is in order in every layout."""
     in_order = isinstance(images, np.ndarray) and images.flags.c_contiguous
     return not in_order and images.shape[2:] != (1, 1)
 

@@ -1,7 +1,7 @@
 """CNTK 2.7 on the CPU: a static graph and a Trainer, channels first. In the syntax of Python 3.6.
 
-Convolutions and batch norm are primitives of the MKL of 2017 that comes with CNTK, which is not MKL-DNN: the engine is
-called native. Where the padding of an image differs from side to side, CNTK unrolls it for a matrix product instead.
+Convolutions and batch norm are primitives of the MKL of 2017 in CNTK, which is not MKL-DNN: the engine is native. If
+the padding of an image differs between sides, CNTK unrolls it for a matrix product instead.
 """
 
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Set, Tuple
@@ -16,11 +16,11 @@ from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer, lowered_ou
 
 NAME = "cntk " + str(C.__version__)
 
-_LOWEST = float(np.finfo(np.float32).min)  # what max pools are padded with; windows always hold a pixel as well
+_LOWEST = float(np.finfo(np.float32).min)  # padding of max pools; every window also contains a pixel
 
 
 class Arrays:
-    """The trained arrays and the running statistics, as CNTK keeps them: dense weights are (inputs, features)."""
+    """The parameters and the running statistics in CNTK's order: dense weights are (inputs, features)."""
 
     def __init__(
         self, layers: Iterable[WireLayer], weights: Dict[str, Dict[str, Any]], dtype: Any, trained: bool = True
@@ -48,7 +48,7 @@ class Arrays:
 
 
 class Lowering(TableLowering):
-    """Layers to functions. `samples` is the batch: what CNTK sums over it is to be a mean."""
+    """Lowers layers to functions. `samples` is the batch: CNTK's sum over it must become a mean."""
 
     def __init__(self, graph: WireGraph, arrays: Arrays, dtype: Any, samples: int, dropout: bool) -> None:
         super(Lowering, self).__init__(graph, arrays, dtype, True, dropout)
@@ -196,13 +196,14 @@ class CntkBackend(CpuBackend):
         return C.Value.one_hot(self._job.labels.tolist(), self._classes(), dtype=self._dtype)
 
     def _feed(self) -> Dict[Any, Any]:
-        """The batch as it lies there, or arrays that CNTK copies in."""
+        """Return the batch in CNTK's memory, or arrays that CNTK copies."""
         if self._job.request["input"] == "resident":
             return self._resident
         return {self._samples: self._host, self._labels: self._one_hot()}
 
     def _make_learner(self) -> Any:
-        """Rates per sample: CNTK applies these as they are to the sum over the batch, which here is the mean."""
+        """Make the learner with rates per sample: CNTK applies these unchanged to the sum over the batch, which here is
+        the mean."""
         kind, parameters = self._job.request["optimizer"], list(self._arrays.parameters.values())
         if kind == "adam":
             rate = C.learning_parameter_schedule_per_sample(ADAM_LEARNING_RATE)
@@ -299,8 +300,8 @@ class CntkBackend(CpuBackend):
     def _single_function(
         self, layer: WireLayer, sources: Sequence[str], trained: bool
     ) -> Tuple[Any, Dict[str, Any], Arrays, Dict[Any, Any]]:
-        """The layer as a function, with gradients of those inputs, and of its weights if `trained`; its inputs by
-        source, its weights, and labels where it takes them."""
+        """Return the layer as a function, with gradients of those inputs, and of its weights if `trained`; its inputs
+        by source, its weights, and labels if it takes them."""
         own_arrays, lowering = self._lowered([layer], trained)
         given = {source: self._input(self._graph.shape(source), source in sources) for source in layer.sources}
         arguments, feed = [given[source] for source in layer.inputs], {}
@@ -314,9 +315,9 @@ class CntkBackend(CpuBackend):
         return np.ascontiguousarray(np.broadcast_to(np.asarray(upstream, dtype=self._dtype), shape))
 
     def isolated_layer(self, name: str) -> IsolatedLayer:
-        """Backward with a forward pass, which CNTK wants anew each time. It copies what a function is given: the inputs
-        in forward, the gradient of the output in backward. So does every program here, also for what in a step comes
-        from the layer before."""
+        """Return the programs. Backward includes a forward pass, which CNTK requires each time. CNTK copies the
+        arguments of a function: the inputs in forward, the gradient of the output in backward. So every program here
+        copies, even where a step gets the array from the layer before."""
         isolation = Isolation(self._graph, name, self._job.request, self._batch_size)
 
         def ready(sources: Sequence[str], trained: bool) -> Tuple[Any, Dict[Any, Any], Any, Set[Any]]:
@@ -363,14 +364,15 @@ def _array(value: Any) -> Any:
 
 
 def _time_constant(share: float, samples: int) -> float:
-    """With which a new batch gets this share in the running statistics: 1 - exp(-samples / constant)."""
+    """Return the time constant that gives a new batch this share in the running statistics: 1 - exp(-samples /
+    constant)."""
     if share in (0, 1):
         return 0.0 if share else float("inf")
     return float(-samples / np.log1p(-share))
 
 
 def _spread(weight: Any, shape: Sequence[int], dilation: Sequence[int]) -> Any:
-    """The kernel with zeros between its values: CNTK has no dilated convolution on CPUs."""
+    """Return the kernel with zeros between its values: CNTK has no dilated convolution on CPUs."""
     maps, channels, height, width = shape
     (down, across), nothing = dilation, (0, 0)
     parted = C.reshape(weight, (maps, channels, height, 1, width, 1))
@@ -380,9 +382,10 @@ def _spread(weight: Any, shape: Sequence[int], dilation: Sequence[int]) -> Any:
 
 
 def _pads_automatically(layer: WireLayer, source: Sequence[int], kernel: Sequence[int]) -> List[bool]:
-    """For height and width, whether CNTK's automatic padding is the one that the graph asks for.
+    """Return for height and width whether CNTK's automatic padding equals the graph's.
 
-    It has a window at every stride-th pixel, as far from the first pixel as from the last; none wider than the image.
+    CNTK places a window at every stride-th pixel, with equal distances to the first and the last pixel; no window is
+    wider than the image.
     """
     found: List[bool] = []
     for side in (0, 1):
@@ -399,7 +402,7 @@ def _rounds_up_automatically(layer: WireLayer, source: Sequence[int]) -> bool:
 
 
 def _room(layer: WireLayer, source: Sequence[int]) -> Tuple[int, ...]:
-    """Padding with which exactly the windows of the graph fit."""
+    """Return the padding with which exactly the graph's windows fit."""
     kernel, stride, pad = layer.has["kernel"], layer.has["stride"], layer.has["pad"]
     reach = [(layer.output[1 + side] - 1) * stride[side] + kernel[side] for side in (0, 1)]
     return pad[0], max(0, reach[0] - pad[0] - source[1]), pad[2], max(0, reach[1] - pad[2] - source[2])

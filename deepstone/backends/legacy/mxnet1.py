@@ -1,7 +1,7 @@
-"""MXNet 1.x on the CPU: a symbol bound once, as its Module interface does it. In the syntax of Python 3.6.
+"""MXNet 1.x on the CPU: a symbol bound once, as in its Module interface. In the syntax of Python 3.6.
 
-Calls hand work to MXNet's engine and return; its own thread works it off. So marks wait for the engine: a CPU that is
-waited for loses only the time in which Python hands over the next step, some 0.1 ms.
+Calls enqueue work in MXNet's engine and return; its own thread runs it. So timestamps wait for the engine: this costs
+only the time in which Python enqueues the next step, about 0.1 ms.
 """
 
 import ctypes
@@ -30,7 +30,7 @@ NAME = "mxnet " + str(mx.__version__)
 HONOURED = dict(HONOURED_ON_CPU, engine=("auto", "onednn"))  # its convolutions take nhwc on GPUs only
 
 _LABELS = "labels of the batch"
-_LOWEST = float(np.finfo(np.float32).min)  # MXNet pads with a finite number only; windows always hold a pixel as well
+_LOWEST = float(np.finfo(np.float32).min)  # MXNet pads with a finite number only; every window also contains a pixel
 
 
 class WaitingTimestamps(Timestamps):
@@ -42,7 +42,7 @@ class WaitingTimestamps(Timestamps):
 
 
 class Lowering(TableLowering):
-    """Layers to symbols. Arrays that a symbol reads are variables named `layer/array`."""
+    """Lowers layers to symbols. Arrays that a symbol reads are variables named `layer/array`."""
 
     def __init__(self, graph: WireGraph, dtype: Any, training: bool, dropout: bool) -> None:
         super(Lowering, self).__init__(graph, None, dtype, training, dropout)
@@ -192,8 +192,7 @@ class MxnetBackend(PhasedCpuBackend):
         wanted: Sequence[str],
         trained: bool,
     ) -> Any:
-        """The symbol with its arrays. It keeps gradients of the `wanted` among those given, and of all parameters if
-        `trained`."""
+        """Bind the symbol to its arrays, with gradients of the `wanted` inputs, and of all parameters if `trained`."""
         arrays, with_gradient = dict(given), list(wanted)
         buffers: Dict[str, Any] = {}
         for layer in layers:
@@ -217,7 +216,7 @@ class MxnetBackend(PhasedCpuBackend):
         )
 
     def _make_update(self) -> Callable[[], None]:
-        """The update as MXNet's own operators do it, one array after the other."""
+        """Return the update by MXNet's own operators, one array after the other."""
         kind = self._job.request["optimizer"]
         keys = [_key(layer.name, name) for layer in self._graph.layers for name in layer.parameters]
         pairs = [(self._executor.arg_dict[key], self._executor.grad_dict[key]) for key in keys]
@@ -307,8 +306,8 @@ class MxnetBackend(PhasedCpuBackend):
         return {name: array.asnumpy() for name, array in found.items() if array is not None}
 
     def _buffers(self, executor: Any, layers: Iterable[WireLayer], steps: int) -> Dict[str, Any]:
-        """As the graph has them. MXNet keeps the biased variance; since both averages are linear in the variances and
-        began at 1, the one follows from the other and the number of steps."""
+        """Return the buffers in the graph's form. MXNet stores the biased variance. Both averages are linear in the
+        variances and begin at 1, so one follows from the other and the number of steps."""
         found: Dict[str, Any] = {}
         for layer in layers:
             for name in layer.buffers:
@@ -343,7 +342,7 @@ class MxnetBackend(PhasedCpuBackend):
         )
 
     def _single(self, layer: WireLayer, inputs: Dict[str, Any], wanted: Sequence[str], trained: bool) -> Any:
-        """The layer bound by itself, with gradients of those inputs, and of the weights if `trained`."""
+        """Bind the isolated layer, with gradients of those inputs, and of the weights if `trained`."""
         lowering, given = self._new_lowering(), dict(inputs)
         variables = {source: mx.sym.var(source) for source in layer.sources}
         symbols = [variables[source] for source in layer.inputs]
@@ -376,8 +375,8 @@ class MxnetBackend(PhasedCpuBackend):
         return IsolatedLayer(isolation.programs(forward, backward, with_forward), self)
 
     def _met_by(self, layer: WireLayer) -> Dict[str, Any]:
-        """What the layer reads in a step, as it lies there: oneDNN leaves images in blocks of channels, and a pool that
-        gets them in plain order can be a hundred times as fast as in the network."""
+        """Return the layer's inputs in a step, in their memory order: oneDNN returns images in blocks of channels, and
+        a pool with inputs in plain order can be a hundred times as fast as in the network."""
         if self._outputs is None:
             lowering = self._new_lowering()
             symbols, _ = _symbols(self._graph, lowering)
@@ -390,7 +389,7 @@ class MxnetBackend(PhasedCpuBackend):
         return {source: self._outputs[source] for source in layer.sources}
 
     def _gone_forward(self, isolation: Isolation, sources: Sequence[str], trained: bool) -> Tuple[Any, Any]:
-        """The layer after a forward, and the gradient of its output, as the next layer's backward leaves it."""
+        """Return the layer after a forward, and the gradient of its output, as the next layer's backward returns it."""
         executor = self._single(isolation.layer, self._met_by(isolation.layer), sources, trained)
         output = executor.forward(is_train=True)[0]
         name = isolation.layer.name
@@ -404,8 +403,8 @@ class MxnetBackend(PhasedCpuBackend):
         return executor, taker.grad_dict[name]
 
     def _runs_back_again(self, isolation: Isolation) -> bool:
-        """Whether a second backward from one forward gives what the first gave. MXNet may lay a gradient over what
-        forward has saved: the mask of a dropout, a norm made of several symbols."""
+        """Whether a second backward from one forward returns the same as the first. MXNet may overwrite values that
+        forward saved with a gradient: the mask of a dropout, a norm made of several symbols."""
         if not (isolation.sources or isolation.layer.parameters):
             return True
         executor, upstream = self._gone_forward(isolation, isolation.sources, True)
@@ -422,7 +421,7 @@ class MxnetBackend(PhasedCpuBackend):
 
 
 def _written_out(pairs: Sequence[Tuple[Any, Any]], momentum: float) -> Callable[[], None]:
-    """The update in double precision: MXNet's own operator takes the learning rate as a float32."""
+    """Update in double precision: MXNet's own operator takes the learning rate as a float32."""
     plan = [(weight, gradient, mx.nd.zeros_like(weight)) for weight, gradient in pairs]
 
     def update() -> None:
@@ -435,7 +434,7 @@ def _written_out(pairs: Sequence[Tuple[Any, Any]], momentum: float) -> Callable[
 
 
 def _symbols(graph: WireGraph, lowering: Lowering) -> Tuple[Dict[str, Any], List[Any]]:
-    """By layer, its output as a symbol of the images and the labels; and the losses."""
+    """Return by layer its output as a symbol of the images and the labels; and the losses."""
     return lowered_outputs(graph, lowering.lower, mx.sym.var(graph.input.name), mx.sym.var(_LABELS))
 
 
@@ -444,12 +443,12 @@ def _padded(x: Any, pad: Sequence[int], value: float) -> Any:
 
 
 def _key(layer: str, array: str) -> str:
-    """The name of a variable. It begins with an array's, so that it is never that of a layer's output."""
+    """Return the name of a variable. It begins with an array's name, so it never equals that of a layer's output."""
     return "%s of %s" % (array, layer)
 
 
 def _nothing() -> None:
-    """The update of a step without one."""
+    """Do nothing: the update of a step without one."""
 
 
 def make_backend() -> MxnetBackend:

@@ -1,7 +1,7 @@
 """TensorFlow 1.x on the CPU: a graph and a session, channels last, as its CPU kernels want it. Syntax of Python 3.6.
 
-The stock builds know convolutions of one group without dilation in NHWC only, so groups are split and joined, as in
-the AlexNets of the time.
+The stock builds have only convolutions of one group without dilation in NHWC, so groups are split and joined, as in the
+AlexNets of the time.
 """
 
 import os
@@ -33,7 +33,7 @@ HONOURED = dict(
 
 
 class Arrays:
-    """Variables in TensorFlow's order of axes. Their first values are fed, since a graph holds no more than 2 GB."""
+    """Variables in TensorFlow's order of axes. Their first values are fed, because a graph is limited to 2 GB."""
 
     def __init__(self, layers: Iterable[WireLayer], weights: Dict[str, Dict[str, Any]], dtype: Any) -> None:
         self.parameters: Dict[Tuple[str, str], Any] = {}
@@ -114,7 +114,7 @@ class Lowering(TableLowering):
         return y
 
     def _max_pool(self, layer: WireLayer, x: Any) -> Any:
-        lowest = float(np.finfo(np.float32).min)  # windows always hold a pixel as well
+        lowest = float(np.finfo(np.float32).min)  # every window also contains a pixel
         how = self._padding(layer)
         if how == "VALID":
             x = _padded(x, self._room(layer), lowest)
@@ -128,14 +128,14 @@ class Lowering(TableLowering):
         return means if np.all(correction == 1) else means * correction[None, :, :, None].astype(self._dtype)
 
     def _room(self, layer: WireLayer) -> Tuple[int, int, int, int]:
-        """Padding with which exactly the windows of the graph fit."""
+        """Return the padding with which exactly the graph's windows fit."""
         source, has = self._graph.shape(layer.inputs[0]), layer.has
         pad = has["pad"]
         reach = [(layer.output[1 + side] - 1) * has["stride"][side] + has["kernel"][side] for side in (0, 1)]
         return pad[0], max(0, reach[0] - pad[0] - source[1]), pad[2], max(0, reach[1] - pad[2] - source[2])
 
     def _padding(self, layer: WireLayer) -> str:
-        """SAME where TensorFlow pads a convolution or a max pool by itself as the graph has it, else VALID."""
+        """Return SAME if TensorFlow's own padding of a convolution or a max pool equals the graph's, else VALID."""
         source, has = self._graph.shape(layer.inputs[0]), layer.has
         pad = has["pad"] if layer.op == "conv" else self._room(layer)
         if not any(pad) or has.get("dilation", (1, 1)) != (1, 1):
@@ -152,7 +152,7 @@ class Lowering(TableLowering):
         return not self._training or all(self._takes_blocks(taker) for taker in takers)
 
     def _takes_blocks(self, layer: WireLayer) -> bool:
-        """Whether MKL-DNN computes the layer with nothing of TensorFlow's own before it."""
+        """Whether MKL-DNN computes the layer without an operation of TensorFlow's own before it."""
         if layer.op == "conv":
             unpadded = self._padding(layer) == "SAME" or not any(layer.has["pad"])
             return unpadded and layer.has["groups"] == 1 and layer.has["dilation"] == (1, 1)
@@ -187,7 +187,7 @@ class Lowering(TableLowering):
 
 
 class Single:
-    """One layer in the present graph, with all it reads in variables, as a step has it."""
+    """One layer in the present graph, with its inputs in variables, as in a step."""
 
     def __init__(
         self, layer: WireLayer, arrays: Arrays, lowering: Lowering, inputs: Dict[str, Any], labels: Any
@@ -251,7 +251,7 @@ class Tensorflow1Backend(CpuBackend):
         return own_arrays, Lowering(self._graph, own_arrays, self._dtype, self._training, dropout)
 
     def _placed_batch(self) -> Tuple[Any, Any]:
-        """Variables that hold the batch, or placeholders into which every step feeds it."""
+        """Return variables with the batch, or placeholders that every step feeds."""
         samples = np.ascontiguousarray(channels_last(self._job.samples.astype(self._dtype)))
         self._host = (samples, self._job.labels)
         if self._job.request["input"] == "resident":
@@ -357,7 +357,8 @@ class Tensorflow1Backend(CpuBackend):
         return Single(layer, own_arrays, lowering, given, self._job.labels)
 
     def isolated_layer(self, name: str) -> IsolatedLayer:
-        """Forward results exist only within one run of a session, so every backward runs a forward first."""
+        """Return the programs. Forward results exist only within one run of a session, so every backward runs a forward
+        first."""
         isolation = Isolation(self._graph, name, self._job.request, len(self._job.labels))
         if isolation.layer.op == "input":
             return IsolatedLayer({}, self)
@@ -420,7 +421,7 @@ def _convolution(x: Any, weight: Any, stride: Sequence[int], dilation: Sequence[
 
 
 def _parted(x: Any, groups: int) -> List[Any]:
-    """Along the channels; in slices where the gradient of a split would join what `_joined` cannot."""
+    """Split along the channels; in slices if the gradient of a split would join what `_joined` cannot."""
     channels = x.shape.as_list()[3] // groups
     if _engine() == "native" or channels % 16 == 0:
         return list(tf.split(x, groups, 3))
@@ -428,8 +429,8 @@ def _parted(x: Any, groups: int) -> List[Any]:
 
 
 def _joined(parts: Sequence[Any]) -> Any:
-    """Along the channels. Intel's operation cannot join images in MKL-DNN's blocks of 16 channels unless they are full;
-    of flat arrays it leaves the work to TensorFlow's own."""
+    """Join along the channels. Intel's operation cannot join images in MKL-DNN's blocks of 16 channels unless they are
+    full; flat arrays it leaves to TensorFlow's own operation."""
     shapes = [part.shape.as_list() for part in parts]
     if _engine() == "native" or all(shape[3] % 16 == 0 for shape in shapes):
         return tf.concat(list(parts), 3)

@@ -32,7 +32,7 @@ from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer, refuse_oth
 
 NAME = "theano " + str(theano.__version__)
 
-_IS_OLD = int(theano.__version__.split(".")[0]) < 1  # without what came between 0.8 and 1.0
+_IS_OLD = int(theano.__version__.split(".")[0]) < 1  # without the functions that came between 0.8 and 1.0
 
 _DEEPEST = 20000  # Theano follows a network by recursion, and Python's own limit ends that in one of fifty layers
 
@@ -41,7 +41,7 @@ _PER_CHANNEL = ("x", 0, "x", "x")  # a vector as it is added to images
 
 
 class Arrays:
-    """The trained arrays and the running statistics of each layer, as shared variables."""
+    """The parameters and the running statistics of each layer, as shared variables."""
 
     def __init__(self, layers: Iterable[WireLayer], weights: Dict[str, Dict[str, Any]], dtype: Any) -> None:
         self.parameters: Dict[Tuple[str, str], Any] = {}
@@ -60,7 +60,7 @@ class Arrays:
 
 
 class Lowering:
-    """Layers to expressions. `own` are the layer's arrays by name, shared variables or not."""
+    """Lowers layers to expressions. `own` are the layer's arrays by name, shared variables or not."""
 
     def __init__(self, graph: WireGraph, batch: int, dtype: Any, training: bool, dropout_seed: Optional[int]) -> None:
         self._graph = graph
@@ -132,7 +132,7 @@ class Lowering:
         return parts[0] if len(parts) == 1 else T.concatenate(parts, axis=1)
 
     def _dilated(self, layer: WireLayer, weight: Any) -> Any:
-        """With zeros between the values of each kernel."""
+        """Return the kernel with zeros between its values."""
         filters, channels, height, width = layer.parameters["weight"]
         down, across = layer.has["dilation"]
         around = T.alloc(self._dtype(0), filters, channels, (height - 1) * down + 1, (width - 1) * across + 1)
@@ -143,8 +143,8 @@ class Lowering:
         return y + own["bias"] if layer.has["bias"] else y
 
     def _batch_norm(self, layer: WireLayer, own: _Arrays, x: Any) -> Any:
-        """bn.batch_normalization_train is the operation used here behind a check that refuses an epsilon of 1e-5, for
-        cuDNN's sake. 0.8 has neither."""
+        """Normalize over the batch by the operation behind bn.batch_normalization_train, whose check refuses an epsilon
+        of 1e-5 because of cuDNN. 0.8 has neither."""
         weight, bias, mean, var = (
             own[name].dimshuffle(*_PER_CHANNEL) for name in ("weight", "bias", "running_mean", "running_var")
         )
@@ -175,14 +175,15 @@ class Lowering:
         return _shared_among_equals(x, y) if self._training and self._repeats_values(layer.inputs[0]) else y
 
     def _repeats_values(self, name: str) -> bool:
-        """Whether neighbours may be equal and not zero: windows of a max pool that overlap have the same largest value.
-        Equal zeros after a relu do no harm, since it lets no gradient through there."""
+        """Whether neighbours may be equal and not zero: overlapping windows of a max pool have the same largest value.
+        Equal zeros after a relu are harmless, because its gradient is zero there."""
         layer = self._graph.by_name[name]
         hands_on = layer.op in ("concat", "relu", "dropout")
         return layer.op == "max_pool" or (hands_on and any(self._repeats_values(source) for source in layer.inputs))
 
     def _average_pool(self, layer: WireLayer, own: _Arrays, x: Any) -> Any:
-        """Theano's own; or sums divided by what counts, since its mode that leaves out the padding has no gradient."""
+        """Pool by Theano's own averages, or by sums divided by counts, because its mode that excludes the padding has
+        no gradient."""
         has, pad = layer.has, (layer.has["pad"][0], layer.has["pad"][2])
         fits = self._fits_as_is(layer)
         if fits and (has["count_pad"] or not any(pad)):
@@ -194,11 +195,12 @@ class Lowering:
         return pool_2d(x, has["kernel"], True, has["stride"], pad, "sum") * share[None, None]
 
     def _fits_as_is(self, layer: WireLayer) -> bool:
-        """Theano pads both ends of a side alike, and rounds up only what is not padded."""
+        """Whether the graph's pool equals Theano's, which pads both ends of a dimension equally and rounds up only
+        without padding."""
         return layer.pad_is_even() and not (layer.has["ceil_mode"] and any(layer.has["pad"]))
 
     def _room(self, layer: WireLayer) -> Tuple[int, int, int, int]:
-        """Padding with which exactly the windows of the graph fit."""
+        """Return the padding with which exactly the graph's windows fit."""
         source, has = self._graph.shape(layer.inputs[0]), layer.has
         pad = has["pad"]
         reach = [(layer.output[1 + side] - 1) * has["stride"][side] + has["kernel"][side] for side in (0, 1)]
@@ -272,7 +274,7 @@ class TheanoBackend(CpuBackend):
         self._isolated: Dict[Any, Any] = {}  # compiled layers
 
     def _threads(self) -> int:
-        """That were asked for, or that the libraries take by themselves."""
+        """Return the requested threads, or the libraries' own choice."""
         threads = self._job.request["threads"]
         return len(os.sched_getaffinity(0)) if threads == "auto" else int(threads)
 
@@ -282,7 +284,7 @@ class TheanoBackend(CpuBackend):
         return Lowering(self._graph, len(self._job.labels), self._dtype, self._training, seed)
 
     def _network(self) -> Any:
-        """The sum of all losses."""
+        """Return the sum of all losses."""
         samples, labels = self._batch
         outputs: Dict[str, Any] = {self._graph.input.name: samples}
         losses: List[Any] = []
@@ -295,7 +297,7 @@ class TheanoBackend(CpuBackend):
         return losses[0] if len(losses) == 1 else T.add(*losses)
 
     def _updates(self) -> List[Tuple[Any, Any]]:
-        """The update as expressions, which is how users of Theano wrote it."""
+        """Return the update as expressions, as users of Theano wrote it."""
         kind, updates = self._job.request["optimizer"], []
         pairs = list(zip(self._arrays.parameters.values(), self._gradients))
         if kind == "adam":
@@ -387,7 +389,8 @@ class TheanoBackend(CpuBackend):
         )
 
     def _isolated_function(self, layer: WireLayer, names: Sequence[str], backward: bool) -> Any:
-        """The layer as a function of its inputs, its arrays, the labels of a loss and the gradient of its output."""
+        """Return the layer as a function of its inputs, its arrays, the labels of a loss and the gradient of its
+        output."""
         pattern = tuple(layer.inputs.index(source) for source in layer.inputs)  # `add` may take one twice
         shapes = tuple(self._graph.shape(source) for source in layer.inputs)
         key = (layer.op, repr(sorted(layer.has.items())), shapes, pattern, backward)
@@ -409,8 +412,8 @@ class TheanoBackend(CpuBackend):
         return self._isolated[key]
 
     def isolated_layer(self, name: str) -> IsolatedLayer:
-        """Backward with a forward pass: what it needs of that is kept inside one function. Where that makes forward
-        itself longer, because something must be kept that would else be fused away, it counts as backward."""
+        """Return the programs. Backward includes a forward pass, because one function must keep its values. If that
+        makes forward longer, because saved values cannot be fused away, the difference counts as backward."""
         isolation = Isolation(self._graph, name, self._job.request, len(self._job.labels))
         programs = isolation.programs(
             lambda: self._isolated_program(isolation),
@@ -444,8 +447,8 @@ def initial_buffers(layer: WireLayer, dtype: Any) -> Dict[str, Any]:
 
 
 def _shared_among_equals(x: Any, y: Any) -> Any:
-    """A max pool's output whose gradient is shared among the equal largest values of a window. Theano gives all of it
-    to each of them; how many there are is the derivative of what it gives."""
+    """Return a max pool's output whose gradient is shared among the equal largest values of a window. Theano gives all
+    of it to each of them; their count is the derivative of its result."""
     given = T.zeros_like(y)
     count = T.grad(T.grad(None, x, known_grads={y: given}).sum(), given)
     value, count = theano.gradient.disconnected_grad(y), theano.gradient.disconnected_grad(count)
@@ -484,8 +487,8 @@ def _zeros_like(variable: Any) -> Any:
 
 
 def _blas_in_use() -> Optional[str]:
-    """The OpenBLAS that compiled code was linked with and so has loaded. NumPy's wheel brings another one, which has
-    other names for everything."""
+    """Return the OpenBLAS that compiled code is linked with. NumPy's wheel contains another one, with other names for
+    everything."""
     named = [part[3:] for part in theano.config.blas.ldflags.split() if part.startswith("-l:")]
     with open("/proc/self/maps") as maps:
         loaded = {line.split()[-1] for line in maps if "openblas" in line}

@@ -15,7 +15,7 @@ from deepstone.backends.wire_graph import LOSS, InTurn, WireLayer, refuse_other_
 
 NAME = "torch " + str(torch.__version__)
 
-# The wheel holds CUDA 9.0, which no GPU of today runs; channels_last came with 1.5.
+# The wheel contains CUDA 9.0, which no GPU of today runs; channels_last came with 1.5.
 HONOURED = dict(
     HONOURED_ON_CPU,
     engine=("auto", "onednn"),  # MKL-DNN cannot be switched off in 1.1
@@ -33,7 +33,7 @@ _Op = Callable[..., Any]
 
 
 class Arrays:
-    """The trained arrays and the running statistics of each layer."""
+    """The parameters and the running statistics of each layer."""
 
     def __init__(
         self, layers: Iterable[WireLayer], weights: Dict[str, Dict[str, Any]], dtype: Any, trained: bool
@@ -56,7 +56,7 @@ class Arrays:
 
 
 class Lowering(TableLowering):
-    """Layers to functions of torch, as an expert of 2019 would have called them."""
+    """Lowers layers to functions of torch, as an expert of 2019 would have called them."""
 
     def _short(self) -> Dict[str, Callable[..., Any]]:
         return {
@@ -129,8 +129,8 @@ class Lowering(TableLowering):
         return lambda x: means(x) / share
 
     def _torch_pools(self, layer: WireLayer) -> bool:
-        """Whether torch's own pool is the graph's: pads alike on both ends and no wider than half the kernel, and no
-        window outside the image, which 1.1 leaves out only where there is padding."""
+        """Whether torch's own pool equals the graph's: equal padding on both ends, at most half the kernel, and no
+        window outside the image, which 1.1 omits only if there is padding."""
         top, _, left, _ = layer.has["pad"]
         kernel = layer.has["kernel"]
         narrow = layer.pad_is_even() and 2 * top <= kernel[0] and 2 * left <= kernel[1]
@@ -204,7 +204,7 @@ class Torch1Backend(EagerBackend):
         return torch.set_grad_enabled(on)
 
     def _backward_function(self) -> Callable[[Any], None]:
-        """Gradients are zeroed where they lie, which is what `zero_grad` did then."""
+        """Return backward. Gradients are zeroed in place, as `zero_grad` did then."""
         tensors = self._arrays.flat() + [self._samples]
 
         def backward(loss: Any) -> None:
@@ -303,7 +303,8 @@ class Torch1Backend(EagerBackend):
     def _ready(
         self, isolation: Isolation, sources: Sequence[str], trained: bool
     ) -> Tuple[Callable[[], Any], List[Any]]:
-        """The layer on drawn arrays, and what has a gradient: those inputs, and the weights if `trained`."""
+        """Return the layer on drawn arrays, and the arrays with a gradient: those inputs, and the weights if
+        `trained`."""
         layer = isolation.layer
         own_arrays, lowering = self._lowered([layer], trained)
         given = {source: torch.tensor(array, dtype=self._dtype) for source, array in isolation.inputs().items()}
@@ -320,7 +321,7 @@ class Torch1Backend(EagerBackend):
 
 
 def _outer(pad: Sequence[int]) -> Tuple[int, int, int, int]:
-    """torch's order of sides."""
+    """Return the padding in torch's order of sides."""
     top, bottom, left, right = pad
     return left, right, top, bottom
 
