@@ -50,7 +50,11 @@ LEAST = {"precision", "affinity"}  # of every other
 
 Effects = Mapping[str, EffectiveValue]
 SUBJECTS = ("fake", "torch", "tensorflow", "jax", *FURTHER, *LEGACY, *FORWARD_ONLY)
-every_backend = pytest.mark.parametrize("name", SUBJECTS)
+# Their own files ask for every value, too, of a worker that they share with other suites.
+LEFT_TO_TEST_ALL = ("tensorflow", "jax")
+every_backend = pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.deep] * (name in LEFT_TO_TEST_ALL)) for name in SUBJECTS]
+)
 
 
 @functools.cache
