@@ -84,6 +84,17 @@ def study(
         typer.Option("--repetitions", help="Rounds, each a fresh process.", metavar="N", min=1, max=1000),
     ] = None,
     report: Annotated[Path | None, file("--report", help="Write the page about it here.")] = None,
+    part: Annotated[
+        str | None, typer.Option("--part", help="Only this part of it, as in 2/8: for many machines.", metavar="I/K")
+    ] = None,
+    submit: Annotated[
+        str | None,
+        typer.Option(
+            "--submit",
+            help="Measure nothing, and write a script for this scheduler (slurm), which measures K parts (--part K).",
+            metavar="SCHEDULER",
+        ),
+    ] = None,
     wait_until_quiet: WaitUntilQuiet = None,
     list_all: Annotated[bool, flag("--list", "The studies that come with Deepstone.")] = False,
     store: StorePath = None,
@@ -106,11 +117,18 @@ def study(
     from deepstone.studies.plan import make_plan
     from deepstone.studies.study_run import Call
 
+    if submit is not None:
+        _submit(submit, reference, changes, part, store_folder(store))
+        return
     plan = make_plan(chosen)
+    if part is not None:
+        from deepstone.studies.parts import Part, part_of
+
+        plan = part_of(plan, Part.parse(part))
     # The environment variable names the store again.
     source = ctx.get_parameter_source("store")
     named = store if source is not None and source.name == "COMMANDLINE" else None
-    command = _command(reference, changes, report, wait_until_quiet, named)
+    command = _command(reference, changes, report, wait_until_quiet, named, part)
     rules = chosen.rules
     call = Call(command=command, resume=shlex.join(command), rerun=rules.rerun, time_s=rules.time_s)
     if dry_run:
@@ -184,8 +202,33 @@ def _policy(word: str) -> Rerun:
     raise UsageError(f"--rerun {word}: {nearest(word, RERUNS)}")
 
 
+def _submit(scheduler: str, reference: str, changes: _Changes, part: str | None, store: Path) -> None:
+    """Write the script beside us; who submits it may change it first."""
+    from deepstone.studies.find import find_study
+    from deepstone.studies.parts import parts_to_submit, slurm_script
+
+    if scheduler != "slurm":
+        raise UsageError(f"--submit {scheduler}: {nearest(scheduler, ('slurm',))}")
+    name = find_study(reference).name
+    path = Path(f"{name}.sbatch")
+    command = _command(reference, changes, None, None, None)
+    try:
+        with path.open("x", encoding="utf-8") as out:
+            out.write(slurm_script(name, command, parts_to_submit(part), store))
+    except FileExistsError:
+        raise UsageError(f"{path} is there already; remove it first") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be written: {error.strerror}") from None
+    note(f"Wrote {path}. Submit it with: sbatch {path}")
+
+
 def _command(
-    reference: str, changes: _Changes, report: Path | None, wait: str | None, store: Path | None
+    reference: str,
+    changes: _Changes,
+    report: Path | None,
+    wait: str | None,
+    store: Path | None,
+    part: str | None = None,
 ) -> tuple[str, ...]:
     """Return the command that resumes it."""
     budget = None if changes.budget is None else f"{changes.budget:.12g}"
@@ -195,6 +238,7 @@ def _command(
         ("--budget", budget),
         ("--repetitions", changes.repetitions),
         ("--report", report),
+        ("--part", part),
         ("--wait-until-quiet", wait),
         ("--store", store),
     ]
