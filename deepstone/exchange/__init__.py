@@ -1,1 +1,1 @@
-"""Models in the forms of other programs: ONNX files, and frameworks' own modules."""
+"""Models in other formats: ONNX files, and frameworks' own modules."""

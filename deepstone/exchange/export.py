@@ -1,4 +1,4 @@
-"""A graph to a file, in the form that the file's name asks for. The file is there whole or not at all."""
+"""Writes a graph to a file, in the format of its name. The file is written completely or not at all."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deepstone.setups.axes import AXES
 
 
 def export(graph: Graph, target: Path, *, overwrite: bool) -> None:
-    """UsageError in one line for a name, a place or a graph that cannot be."""
+    """Write the graph. Raises UsageError with one line for an impossible name, path or graph."""
     form = _FORMS.get(target.suffix)
     if form is None:
         raise UsageError(f"{target}: the name must end in {', '.join(_FORMS)}, which says what to write")

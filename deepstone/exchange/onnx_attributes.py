@@ -1,4 +1,4 @@
-"""The attributes of one ONNX node, each asked for by name and type. What nobody asked for is refused by name.
+"""The attributes of one ONNX node, read by name and type. Attributes that nothing reads are refused by name.
 
 Convolutions and pools are read here as a whole: ONNX has several ways to give their padding.
 """
@@ -12,7 +12,7 @@ from deepstone.graph.ops import AveragePool, Conv, MaxPool, Pad, Pair, Shape
 
 
 class Refused(ValueError):
-    """Why a node has no layer here; the reader adds its name."""
+    """The reason why a node has no layer here; the reader adds its name."""
 
 
 class Attributes:
@@ -63,7 +63,7 @@ class Attributes:
         return value
 
     def only(self, name: str, *allowed: int | float, default: int | float) -> None:
-        """An attribute that has a layer here with these values alone."""
+        """Refuse the attribute unless it has one of these values."""
         value = self._left.pop(name, default)
         if value not in allowed:
             raise Refused(f"{name}={readable(str(value))} has no layer here; only {' or '.join(map(str, allowed))} has")
@@ -123,7 +123,8 @@ def _pool(attributes: Attributes, image: Shape) -> tuple[Pair, Pair, Pad, bool]:
 
 
 def _pad(attributes: Attributes, image: Shape, kernel: Pair, stride: Pair, dilation: Pair) -> Pad:
-    """ONNX lists the beginnings of all sides and then their ends; we list top, bottom, left, right."""
+    """Convert the padding: ONNX lists the beginnings of all dimensions, then their ends; we list top, bottom, left,
+    right."""
     how = attributes.word("auto_pad", "NOTSET")
     pads = attributes.wholes("pads") or (0, 0, 0, 0)
     if len(pads) != 4:
@@ -145,7 +146,7 @@ def _pad(attributes: Attributes, image: Shape, kernel: Pair, stride: Pair, dilat
 
 
 def _same(size: int, kernel: int, stride: int, dilation: int, *, at_end: bool) -> Pair:
-    """As much as lets every stride begin a window; an odd one goes to the end, or to the beginning."""
+    """Return the SAME padding: every stride begins a window; an odd pixel goes to the end, or to the beginning."""
     total = max((-(-size // stride) - 1) * stride + dilation * (kernel - 1) + 1 - size, 0)
     less, more = total // 2, total - total // 2
     return (less, more) if at_end else (more, less)

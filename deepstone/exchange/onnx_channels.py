@@ -1,4 +1,4 @@
-"""ONNX nodes that take channels apart or order them anew: Split, Slice, and the three nodes of a channel shuffle."""
+"""ONNX nodes that split or reorder channels: Split, Slice, and the three nodes of a channel shuffle."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from deepstone.graph import ops
 
 
 def split(reader: Reader, node: Node) -> None:
-    """A layer for each output; those that nothing uses are left out at the end."""
+    """Add a layer for each output; unused ones are removed at the end."""
     attributes = Attributes(node)
     attributes.only("axis", 1, -3, default=0)
     given = attributes.wholes("split")
@@ -34,7 +34,7 @@ def split(reader: Reader, node: Node) -> None:
 
 
 def slice_(reader: Reader, node: Node) -> None:
-    """Of channels, without steps. The range stands in attributes in old files, in constants since."""
+    """Slice channels, without steps. Old files have the range in attributes, newer ones in constants."""
     attributes = Attributes(node)
     names = ("starts", "ends", "axes", "steps")
     listed = [attributes.wholes(name) for name in names]
@@ -86,7 +86,7 @@ def reshape_groups(reader: Reader, node: Node, sides: list[int]) -> bool:
 
 
 def _same_size(sides: list[int], shape: tuple[int, ...]) -> bool:
-    """Whether these are the sides; one of them may be -1, which is what the others leave."""
+    """Whether these are the dimensions; one of them may be -1, which means the rest."""
     known = math.prod(side for side in sides if side != -1)
     filled = [math.prod(shape) // known if side == -1 and known > 0 else side for side in sides]
     return sides.count(-1) <= 1 and tuple(filled) == shape

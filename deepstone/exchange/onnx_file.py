@@ -1,4 +1,5 @@
-"""An ONNX file as plain data: nodes, shapes and small constants, without the weights. Protobuf ends here."""
+"""Reads an ONNX file to plain data: nodes, shapes and small constants, without the weights. Only this module uses
+protobuf."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from deepstone.errors import GraphError, MissingError
 
-# Names by which an ONNX file of ours tells what ONNX itself has no word for.
+# Names in our ONNX files for facts that ONNX itself cannot express.
 PRODUCER = "deepstone"  # also the domain of our function
 WITHIN_CHANNEL_FUNCTION = "LrnWithinChannel"
 WITHIN_CHANNEL = f"{PRODUCER}.{WITHIN_CHANNEL_FUNCTION}"
@@ -21,7 +22,7 @@ LOSSES = "deepstone.losses"  # a property: [{"name", "output", "weight"}] as JSO
 OPSET = 17
 IR_VERSION = 8
 
-LIMIT_BYTES: Final = 2 * 2**30  # a protobuf message holds no more
+LIMIT_BYTES: Final = 2 * 2**30  # the limit of a protobuf message
 _VALUES_KEPT: Final = 64  # a shape or a ratio is small; what is larger is a weight, and only its shape matters
 _NAME_SHOWN: Final = 80
 
@@ -31,7 +32,7 @@ Side: TypeAlias = int | str  # a number, or what the file calls a size that it l
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Constant:
-    """An array that the file holds. `values` are those of a small one of numbers, in row-major order."""
+    """An array in the file. `values` are those of a small numeric one, in row-major order."""
 
     shape: tuple[int, ...]
     values: tuple[Number, ...] | None = None
@@ -61,7 +62,7 @@ class OnnxFile:
 
 
 def onnx_package() -> ModuleType:
-    """The `onnx` package, an extra: only who reads or writes an ONNX file needs it."""
+    """Return the `onnx` package, an extra: only reading and writing ONNX files needs it."""
     try:
         import onnx
     except ImportError as error:
@@ -71,7 +72,7 @@ def onnx_package() -> ModuleType:
 
 
 def parse(path: Path, content: bytes) -> OnnxFile:
-    """GraphError, with the file's name, for what is not a whole ONNX model."""
+    """Parse the file. Raises GraphError with the file's name if it is not a complete ONNX model."""
     onnx = onnx_package()
     from google.protobuf.message import DecodeError
 
@@ -89,7 +90,7 @@ def parse(path: Path, content: bytes) -> OnnxFile:
 
 
 def readable(name: str, most: int = _NAME_SHOWN) -> str:
-    """A name from a file as a message of one line can carry it."""
+    """Escape a name from a file for a message of one line."""
     text = name if name.isprintable() else name.encode("unicode_escape").decode()
     return text if len(text) <= most else f"{text[:most]}…"
 
@@ -123,14 +124,15 @@ def _node(node: Any, number: int) -> Node:
 
 
 def _str(text: Any) -> str:
-    """Protobuf gives the bytes where they are no text."""
+    """Return the text; protobuf returns bytes if they are not text."""
     if not isinstance(text, str):
         raise ValueError(f"the name {text!r} is not text")
     return text
 
 
 def _attribute(attribute: Any) -> Attribute:
-    """By its declared type, as ONNX numbers them; those of very old files have none, and are refused with None."""
+    """Read an attribute by its declared type, as ONNX numbers them; those of very old files have none, and become
+    None."""
     kinds = {1: _float, 2: _int, 3: _text, 4: _tensor, 6: _floats, 7: _ints}
     kind = kinds.get(attribute.type)
     return None if kind is None else kind(attribute)
@@ -161,7 +163,8 @@ def _ints(attribute: Any) -> tuple[int, ...]:
 
 
 def decimal(value: float) -> float:
-    """The number that a person wrote: ONNX keeps 32 bits of it, and 1e-05 would come back as 9.99999974737875e-06."""
+    """Return the decimal number that the author wrote: ONNX stores 32 bits, and 1e-05 would become
+    9.99999974737875e-06."""
     return float(str(np.float32(value))) if math.isfinite(value) else value
 
 
@@ -178,7 +181,7 @@ def _shape(dims: Iterable[int], name: str) -> tuple[int, ...]:
 
 
 def _values(tensor: Any, count: int) -> tuple[Number, ...] | None:
-    """None for a large array, one of another type, and one that lies elsewhere or was left out."""
+    """Return the values; None for a large array, one of another type, and one outside the file."""
     fields = {1: ("<f4", tensor.float_data), 6: ("<i4", tensor.int32_data), 7: ("<i8", tensor.int64_data)}
     if count > _VALUES_KEPT or tensor.data_type not in fields or tensor.external_data:
         return None

@@ -1,4 +1,4 @@
-"""What each kind of ONNX node becomes: a layer, or nothing where it only renames or computes a shape."""
+"""Converts each kind of ONNX node to a layer, or to nothing if it only renames or computes a shape."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _global_pool(reader: Reader, node: Node) -> None:
 
 
 def _reduce_mean(reader: Reader, node: Node) -> None:
-    """The mean over height and width is a global pool."""
+    """Convert the mean over height and width to a global pool."""
     attributes = Attributes(node)
     axes = attributes.wholes("axes") or onnx_sizes.whole_numbers(reader.optional(node, 1, "axes"), "what axes it has")
     keeps = bool(attributes.whole("keepdims", 1))
@@ -68,7 +68,7 @@ def _matmul(reader: Reader, node: Node) -> None:
 
 
 def _dense(reader: Reader, node: Node, weight: tuple[int, ...], *, bias: Constant | None) -> None:
-    """`weight` as (inputs, features)."""
+    """Add a dense layer; `weight` is (inputs, features)."""
     given = reader.shape(node)
     if len(given) != 1 or len(weight) != 2 or weight[0] != given[0]:
         raise Refused(f"its weight {list(weight)} does not fit an input of {list(given)}")
@@ -86,7 +86,7 @@ def _activation(op: Op) -> Callable[[Reader, Node], None]:
 
 
 def _clip(reader: Reader, node: Node) -> None:
-    """Limits are attributes in old files, and constants as inputs since."""
+    """Add a clip. Old files have the limits in attributes, newer ones in constant inputs."""
     attributes = Attributes(node)
     limits: list[float | None] = []
     for number, what in enumerate(("min", "max"), start=1):
@@ -122,7 +122,7 @@ def _swish(reader: Reader, node: Node) -> None:
 
 
 def _multiply(reader: Reader, node: Node) -> None:
-    """x · sigmoid(x) is how exporters write SiLU, x · hard_sigmoid(x) how some write hard swish."""
+    """Add a product. Exporters write SiLU as x · sigmoid(x), and some write hard swish as x · hard_sigmoid(x)."""
     attributes = Attributes(node)
     attributes.ignore("axis", "broadcast")
     attributes.finish()
@@ -258,7 +258,7 @@ def _reshape(reader: Reader, node: Node) -> None:
 
 
 def _unsqueeze(reader: Reader, node: Node) -> None:
-    """One number per channel becomes an image of one pixel, which a product spreads over all."""
+    """Convert one number per channel to an image of one pixel, which a product broadcasts."""
     attributes = Attributes(node)
     axes = attributes.wholes("axes") or onnx_sizes.whole_numbers(reader.optional(node, 1, "axes"), "what axes it has")
     attributes.finish()
@@ -286,7 +286,7 @@ def _squeeze(reader: Reader, node: Node) -> None:
 
 
 def _softmax(reader: Reader, node: Node) -> None:
-    """At the end it is part of the loss that we put there."""
+    """Skip a final softmax, which is part of our loss."""
     attributes = Attributes(node)
     attributes.only("axis", 1, -1, default=1)
     attributes.finish()

@@ -1,7 +1,7 @@
-"""From an ONNX file to a layer graph: the structure alone, since Deepstone sets its own initial weights.
+"""Reads an ONNX file to a layer graph: only the structure, because Deepstone sets its own initial weights.
 
-Each node becomes a layer, or nothing where it only renames or computes a shape. Whatever has no layer here is told all
-at once. A loss is put on every output.
+Each node becomes a layer, or nothing if it only renames or computes a shape. One error lists all nodes without a layer.
+Every output gets a loss.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ DROPS: Final = "if it drops branches at random, set its drop path (stochastic de
 
 
 def read(path: Path, content: bytes, *, image: Shape | None = None) -> Graph:
-    """The graph in an ONNX file, or a GraphError of one line that begins with the file's name.
+    """Read the graph. Raises GraphError with one line that begins with the file's name.
 
-    `image` stands for the size of images that the file says or leaves open.
+    `image` replaces the size of images in the file.
     """
     file = parse(path, content)
     try:
@@ -41,7 +41,7 @@ def read(path: Path, content: bytes, *, image: Shape | None = None) -> Graph:
 
 
 def _refuse_unknown(file: OnnxFile) -> None:
-    """All kinds of nodes that have no layer, with the nodes that are of them."""
+    """Refuse all kinds of nodes that have no layer, with their nodes."""
     unknown: dict[str, list[str]] = {}
     for node in file.nodes:
         if node.op not in HANDLERS and node.op not in onnx_sizes.COMPUTES:

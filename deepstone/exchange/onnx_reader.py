@@ -1,6 +1,6 @@
-"""What is known of an ONNX file's arrays while its nodes are taken one after the other, and the layers made so far.
+"""The state of reading an ONNX file node by node: facts about its arrays, and the layers so far.
 
-What one kind of node becomes is in onnx_nodes.py.
+onnx_nodes.py converts each kind of node.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def some(texts: Sequence[str], most: int, between: str = ", ") -> str:
 
 
 class Reader:
-    """Goes through the nodes in their order, with what is known of every array so far."""
+    """Reads the nodes in order, with the facts about every array so far."""
 
     def __init__(self, file: OnnxFile, handlers: Handlers, image: Shape | None = None) -> None:
         self._file = file
@@ -55,7 +55,7 @@ class Reader:
         self._batch = self._take_input(image)
 
     def _take_input(self, given: Shape | None) -> int | str:
-        """The one image that goes in; gives the batch as the file has it."""
+        """Add the input image; return the file's batch."""
         inputs = {name: sides for name, sides in self._file.inputs.items() if self._uses[name]}
         if len(inputs) != 1:
             listed = some([readable(name) for name in inputs], _LISTED) or "none"
@@ -109,7 +109,7 @@ class Reader:
     # ---- what handlers ask for and give
 
     def source(self, node: Node, number: int = 0) -> str:
-        """The layer that gives an input."""
+        """Return the layer of an input."""
         name = node.inputs[number]
         if name not in self._layer_of:
             raise Refused(f"its input {readable(name)!r} must not be a constant")
@@ -140,7 +140,7 @@ class Reader:
         return self._constants[name] if name else None
 
     def put(self, node: Node, op: Op, *sources: str, part: str = "", output: int = 0) -> str:
-        """A layer for the node; that output of the node is the layer's."""
+        """Add a layer for the node; this output of the node is the layer's."""
         op.check()
         given = sources or (self.source(node),)
         name = self._named(node.name + part)
@@ -150,13 +150,13 @@ class Reader:
         return name
 
     def hand_on(self, node: Node) -> None:
-        """Nothing is computed: the output is the input under another name."""
+        """Make the output an alias of the input."""
         self._layer_of[node.outputs[0]] = self.source(node)
         if node.inputs[0] in self._gates:
             self._gates.add(node.outputs[0])
 
     def grouped(self, node: Node) -> tuple[int, bool]:
-        """How many groups of channels its input has, 0 if none, and whether they were swapped with what is in them."""
+        """Return the groups of channels of its input, 0 if none, and whether they were swapped with their members."""
         return self._grouped.get(node.inputs[0], (0, False))
 
     def hand_on_grouped(self, node: Node, groups: int, *, swapped: bool) -> None:
@@ -167,7 +167,7 @@ class Reader:
         return name in self._gates
 
     def hand_on_as_gate(self, node: Node) -> None:
-        """One number per channel, whatever it is spread over: products take it as it is, and nothing else may."""
+        """Make the output a gate, one number per channel: only products may read it."""
         if not self._only_scales(node):
             raise Refused("makes one number per channel an image; only a product can use that here")
         self._gates.add(node.outputs[0])
@@ -181,7 +181,7 @@ class Reader:
         )
 
     def of_own_input(self, node: Node, kind: type[Op]) -> str:
-        """Of a product x · f(x), where f is of that kind and nothing else reads it: the layer that gives x."""
+        """Return the layer of x in a product x · f(x), if f is of that kind and nothing else reads it."""
         for number in (0, 1) if len(node.inputs) == 2 else ():
             factor = self._layers[self.source(node, number)]
             other = self.source(node, 1 - number)
@@ -195,7 +195,7 @@ class Reader:
         self._constants[node.outputs[0]] = constant
 
     def give_bias(self, node: Node, number: int, bias: Constant) -> bool:
-        """Adds a constant to the layer before, if that is a convolution or a dense layer without a bias yet."""
+        """Add a constant to the layer before as its bias, if that is a convolution or a dense layer without one."""
         source = self.source(node, number)
         layer = self._layers[source]
         sides = tuple(side for side in bias.shape if side != 1)
@@ -218,7 +218,7 @@ class Reader:
         return side in (onnx_sizes.BATCH, -1, self._batch)
 
     def _named(self, wanted: str) -> str:
-        """A name for a layer: printable, and nobody else's."""
+        """Return a printable and unique name for a layer."""
         text = readable(wanted, most=_LONGEST_NAME) or "layer"
         name, number = text, 1
         while name in self._layers:
@@ -229,7 +229,7 @@ class Reader:
     # ---- the end
 
     def finished(self) -> list[Layer]:
-        """The layers that lead to an output, each followed by its loss if it gives one."""
+        """Return the layers that lead to an output, each followed by its loss if it has one."""
         statistics = {name for node in self._file.nodes if node.op == "BatchNormalization" for name in node.outputs[1:]}
         outputs = [name for name in dict.fromkeys(self._file.outputs) if name not in statistics]
         logits = {name: self._logits(name) for name in outputs}
@@ -271,7 +271,7 @@ class Reader:
 
 
 class _ToldLoss(msgspec.Struct, frozen=True, kw_only=True):
-    """A loss, as a file that Deepstone wrote tells it: `output` is the output of the file that it is of."""
+    """A loss in a file that Deepstone wrote; `output` is its output of the file."""
 
     name: str
     weight: int | float
@@ -279,7 +279,7 @@ class _ToldLoss(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _losses(properties: Mapping[str, str], logits: Mapping[str, str]) -> list[Layer]:
-    """Names and weights of the losses, which a file that Deepstone wrote tells."""
+    """Return the names and weights of the losses in a file that Deepstone wrote."""
     if LOSSES not in properties:
         return []
     try:

@@ -1,6 +1,6 @@
-"""What an ONNX file computes about sizes before it reshapes: constants, and the small sums that exporters write out.
+"""Sizes that an ONNX file computes before it reshapes: constants, and the small sums that exporters write.
 
-In a computed shape 0 stands for the batch, as it does in a Reshape: "as it was".
+In a computed shape 0 means the batch, as in a Reshape: "unchanged".
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ BATCH = 0
 
 
 def shape_of(node: Node, shape: Shape) -> Constant:
-    """The Shape of what flows through the network."""
+    """Return the Shape of an array of the network."""
     attributes = Attributes(node)
     sides = (BATCH, *shape)
     start, end = attributes.whole("start", 0), attributes.whole("end", len(sides))
@@ -25,7 +25,7 @@ def shape_of(node: Node, shape: Shape) -> Constant:
 
 
 def computed(node: Node, inputs: Sequence[Constant]) -> Constant:
-    """What a node gives whose inputs are all constants."""
+    """Compute a node whose inputs are all constants."""
     return _COMPUTED[node.op](node, inputs)
 
 
@@ -108,7 +108,7 @@ def _transpose(node: Node, inputs: Sequence[Constant]) -> Constant:
 
 
 def _arithmetic(compute: Callable[[int, int], int]) -> Callable[[Node, Sequence[Constant]], Constant]:
-    """Of two whole numbers, as in half of the channels."""
+    """Compute with two whole numbers, as in half of the channels."""
 
     def computed(node: Node, inputs: Sequence[Constant]) -> Constant:
         Attributes(node).finish()

@@ -1,7 +1,7 @@
-"""From a layer graph to an ONNX file: the network as it is used, from images to one number per class.
+"""Writes a layer graph to an ONNX file: the network for inference, from images to one number per class.
 
-Losses are not part of it, as other programs take networks without them; a property of the file names them for us.
-The weights are those that Deepstone starts from.
+Losses are not part of it, because other programs expect networks without them; a property of the file names them for
+us. The weights are Deepstone's initial weights.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ NodeAttributes: TypeAlias = Mapping[str, int | float | str | Sequence[int]]
 
 
 def write(graph: Graph, *, seed: int = 0) -> bytes:
-    """A whole ONNX file. UsageError for a graph that ONNX cannot hold."""
+    """Return a complete ONNX file. Raises UsageError for a graph that ONNX cannot express."""
     onnx = onnx_package()
     if graph.opaque:
         raise UsageError(
@@ -166,7 +166,7 @@ class _Writer:
                 raise AssertionError(f"no ONNX node for {op.kind}")
 
     def _silu(self, layer: Layer) -> None:
-        """ONNX has no such node in this opset; others write x · sigmoid(x) too."""
+        """Write SiLU as x · sigmoid(x), as other exporters do: this opset has no such node."""
         gate = self._free(f"{layer.name}.sigmoid")
         make = self._onnx.helper.make_node
         self._nodes += [
@@ -175,7 +175,8 @@ class _Writer:
         ]
 
     def _multiply(self, layer: Layer) -> None:
-        """A flat gate gets a height and a width of 1, since ONNX would spread it over the last sides."""
+        """Write a product. A flat gate gets a height and a width of 1, because ONNX would broadcast it over the last
+        dimensions."""
         make = self._onnx.helper.make_node
         sides = len(self._graph.shapes[layer.name])
         factors: list[str] = []
@@ -190,7 +191,7 @@ class _Writer:
         self._nodes.append(make("Mul", factors, [layer.name], name=layer.name))
 
     def _shuffle(self, layer: Layer, op: ops.Shuffle) -> None:
-        """As others write it: the groups apart, swapped with what is in them, and together again."""
+        """Write a channel shuffle as other exporters do: split the groups, swap them with their members, and join."""
         channels, *sides = self._graph.shapes[layer.name]
         make = self._onnx.helper.make_node
         apart, swapped = (self._free(f"{layer.name}.{name}") for name in ("apart", "swapped"))
@@ -230,7 +231,7 @@ class _Writer:
         more: list[str] | None = None,
         domain: str = "",
     ) -> None:
-        """One node for a layer, named as it is; `arrays` are those of its parameters and buffers that it takes."""
+        """Write one node with the name of its layer; `arrays` are its parameters and buffers."""
         held = self._arrays.get(layer.name, {})
         given = [self._array(layer, name, held[name]) for name in arrays if name in held]
         self._nodes.append(
@@ -271,7 +272,8 @@ def _drops_a_window(op: ops.MaxPool | ops.AveragePool, image: tuple[int, ...]) -
 
 
 def _within_channel(onnx: Any) -> Any:
-    """ONNX has no such norm, so the file brings it along in ONNX's own operations: x / (k + alpha · mean(x²))^beta."""
+    """Write the norm within channels in ONNX's own operations, because ONNX lacks it: x / (k + alpha ·
+    mean(x²))^beta."""
     nodes: list[Any] = []
 
     def put(kind: str, inputs: list[str], output: str, *references: tuple[str, str, int], **attributes: Any) -> None:
