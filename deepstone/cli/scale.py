@@ -365,7 +365,7 @@ def _chart(answer: _Answer) -> Chart:
         title=f"{answer.plan.title}: {answer.plan.mode} scaling",
         subtitle=f"over one process with {answer.base}; {len(answer.base_records)} rounds",
         form="lines",
-        x=ChartAxis(label="processes", scale="linear"),
+        x=ChartAxis(label="processes", scale="log"),
         y=ChartAxis(label="over one process", scale="linear"),
         series=[
             series("speed-up", "speedup", "speed-up"),
