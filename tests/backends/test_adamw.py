@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from shared_workers import shared_worker
 from tiny_jobs import tiny_job
 from workbench import Bench
 
@@ -18,7 +19,7 @@ def test_the_update_is_that_of_torch(framework: str) -> None:
     def make_job(**axes: Value):
         return tiny_job(framework, device="cpu", threads=1, precision="fp64", **axes)
 
-    with talking_to_worker(make_job(), timeout_s=280) as talk:
+    with shared_worker(make_job(), timeout_s=280) as talk:
         bench = Bench(talk, make_job)
         bench.prepare(phase="gradient")
         before, gradients = bench.arrays("parameters"), bench.arrays("gradients")

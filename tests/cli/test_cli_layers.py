@@ -55,17 +55,19 @@ def test_real_layers_with_kernels_trace_and_figure(cli: Cli) -> None:
     assert figure.read_text().count("<svg") == 1
 
 
-def test_a_framework_that_fails_spares_the_others(cli: Cli) -> None:
+@pytest.mark.parametrize("as_json", [True, pytest.param(False, marks=pytest.mark.deep)], ids=["json", "words"])
+def test_a_framework_that_fails_spares_the_others(cli: Cli, as_json: bool) -> None:
     fault = {"at": "step", "step": 0, "kind": "error"}
-    words = ("layers", "cifarnet", "framework=fake,torch", "batch=2", "--budget", 0.5, "--method", "in-place")
-    done = cli(*words, "--json", DEEPSTONE_FAKE=script(fault=fault))
+    words = ("layers", "cifarnet", "framework=fake,torch", "batch=2", "--budget", 0.3, "--method", "in-place")
+    done = cli(*words, *(["--json"] if as_json else []), DEEPSTONE_FAKE=script(fault=fault))
     assert done.code == 1
+    if not as_json:
+        assert "\nfake: crashed: RuntimeError: scripted failure" in done.out
+        return
     frameworks: dict[str, Any] = done.json["frameworks"]
     assert frameworks["fake"]["outcome"] == "crashed"
     assert "scripted failure" in frameworks["fake"]["failure"]["reason"]
     assert frameworks["torch"]["outcome"] == "ok"
-    shown = cli(*words, DEEPSTONE_FAKE=script(fault=fault))
-    assert "\nfake: crashed: RuntimeError: scripted failure" in shown.out
 
 
 @pytest.mark.parametrize(

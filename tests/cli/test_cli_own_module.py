@@ -14,7 +14,7 @@ USAGE, MISSING = 2, 4
 
 
 def test_it_is_run(cli: Cli) -> None:
-    record = cli("run", MODEL, "batch=8", "device=cpu", "threads=1", "--budget", 1, "--json").assert_ok().json
+    record = cli("run", MODEL, "batch=8", "device=cpu", "threads=1", "--budget", 0.3, "--json").assert_ok().json
     assert record["outcome"] == "ok"
     assert record["workload"]["model"] == "my_model:make"
     assert record["workload"]["source"] == str(EXAMPLE)
@@ -31,7 +31,7 @@ def test_it_is_run(cli: Cli) -> None:
 
 def test_tokens_stand_beside_samples(cli: Cli) -> None:
     words = (f"{EXAMPLE.parent / 'gpt.py'}:make", "batch=2", "device=cpu", "threads=1")
-    record = cli("run", *words, "--budget", 1, "--json").assert_ok().json
+    record = cli("run", *words, "--budget", 0.3, "--json").assert_ok().json
     assert record["outcome"] == "ok"
     workload, summary = record["workload"], record["summary"]
     assert (workload["sample"], workload["unit"], workload["units_per_sample"]) == ("sample", "token", 64)
@@ -52,7 +52,7 @@ def test_tokens_stand_beside_samples(cli: Cli) -> None:
 
 
 def test_layers_of_a_module_by_class_and_block(cli: Cli) -> None:
-    words = (f"{EXAMPLE.parent / 'gpt.py'}:make", "batch=2", "device=cpu", "threads=1", "--budget", 1)
+    words = (f"{EXAMPLE.parent / 'gpt.py'}:make", "batch=2", "device=cpu", "threads=1", "--budget", 0.3)
     figure = cli.home / "gpt.svg"
     found = cli("layers", *words, "-o", figure, "--json").assert_ok().json
     rows = {row["name"]: row for row in found["layers"]}

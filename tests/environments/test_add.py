@@ -1,4 +1,7 @@
-"""Environments are made by the real venv and pip, from wheels a few lines long; what fails leaves nothing behind."""
+"""Environments are made by the real venv and pip, from wheels a few lines long; what fails leaves nothing behind.
+
+The real venv makes one of them; the others are copies of one that it made.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +35,8 @@ def cook(kitchen: Kitchen, name: str, *, again: bool = False) -> Built:
 
 
 @pytest.mark.slow
-def test_from_a_recipe_to_an_environment_and_away(kitchen: Kitchen) -> None:
-    """One test for a whole life, since built a venv takes seconds."""
+def test_from_a_recipe_to_an_environment_and_away(kitchen: Kitchen, request: pytest.FixtureRequest) -> None:
+    """One test for a whole life, since to make a venv takes seconds."""
     kitchen.torch()
     kitchen.wheel("numpy", "0.2")
     steps = [kitchen.step("numpy==0.1"), kitchen.step("torch==9.9.9", dependencies=True)]
@@ -68,6 +71,7 @@ def test_from_a_recipe_to_an_environment_and_away(kitchen: Kitchen) -> None:
     assert cook(kitchen, name).is_outdated
     assert environment.python.stat().st_ino == before
 
+    request.getfixturevalue("copied_venvs")
     kitchen.recipe(steps=[kitchen.step("numpy==0.2", "torch==9.9.9")])
     again = cook(kitchen, name, again=True)
     assert again.is_new
@@ -84,6 +88,7 @@ def test_from_a_recipe_to_an_environment_and_away(kitchen: Kitchen) -> None:
         resolve(name, kitchen.root)
 
 
+@pytest.mark.usefixtures("copied_venvs")
 class TestFailures:
     """Each says in one line what was wrong, and leaves nothing but the log."""
 
@@ -140,6 +145,7 @@ class TestFailures:
             cook(kitchen, "torch")
 
 
+@pytest.mark.usefixtures("copied_venvs")
 def test_what_a_killed_one_left_is_cleared(kitchen: Kitchen) -> None:
     kitchen.torch()
     half = kitchen.root / "torch@9.9.9" / "venv" / "lib"
@@ -152,6 +158,7 @@ def test_what_a_killed_one_left_is_cleared(kitchen: Kitchen) -> None:
     assert not (half / "old").exists()
 
 
+@pytest.mark.usefixtures("copied_venvs")
 def test_a_step_may_need_another_pip(kitchen: Kitchen) -> None:
     """pip is itself a package: here a wheel that takes notes and then does nothing."""
     kitchen.torch()
