@@ -6,7 +6,7 @@ import hashlib
 import json
 import sys
 from collections.abc import Iterator
-from itertools import pairwise
+from itertools import combinations, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -282,6 +282,11 @@ def test_a_trace_nests_blocks_submodules_and_functions(bench: Bench, net: Path) 
         assert len(spans(outer)) == len(spans(inner)) == 2  # with the step that leads
         for (begin, end), (inner_begin, inner_end) in zip(spans(outer), spans(inner), strict=True):
             assert begin <= inner_begin <= inner_end <= end
+    ranges = [event for event in events if event["cat"] == "user_annotation"]
+    assert not [event["name"] for event in ranges if "record_function" in event["name"]]  # how a range is opened
+    for one, other in combinations(ranges, 2):
+        (begin, end), (other_begin, other_end) = sorted((each["ts"], each["ts"] + each["dur"]) for each in (one, other))
+        assert other_begin >= end or other_end <= end or begin == other_begin, (one["name"], other["name"])
     products = next(kernel for kernel in trace.kernels if kernel.name == "aten::mm")
     assert "blocks.1.attention.qkv" in (products.layers or [])
 

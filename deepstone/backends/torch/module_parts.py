@@ -26,7 +26,7 @@ from torch.overrides import TorchFunctionMode
 from deepstone.backends.torch.own_module import OwnModule
 
 LOSS: Final = "loss"  # the path of what a file's own loss function calls
-# They tell something about a tensor and compute nothing, and there are very many of them.
+# They tell something about a tensor, or name a range of a trace, and compute nothing. There are very many of them.
 _QUESTIONS: Final = frozenset(
     {
         "__get__",
@@ -50,6 +50,8 @@ _QUESTIONS: Final = frozenset(
         "has_names",
         "register_hook",
         "requires_grad_",
+        "_record_function_enter_new",
+        "_record_function_exit._RecordFunction",
     }
 )
 # They only look at a tensor's values in another way. Those that copy where they must, such as reshape, are not here.
