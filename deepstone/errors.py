@@ -77,12 +77,17 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """The tail of an unknown-name message: the nearest known names, or the first of them all when none is near. Names
     that begin with the word come first."""
     names = sorted(known)
-    begun = [name for name in names if len(word) >= _LEAST_BEGINNING and name.startswith(word.lower())]
-    close = list(dict.fromkeys([*begun, *_close(word.lower(), names)]))[:3]
-    if close:
+    if close := close_names(word, names):
         return "did you mean " + " or ".join(close) + "?"
     shown = names[:_NAMES_SHOWN]
     return "known: " + ", ".join(shown) + (f" and {len(names) - len(shown)} more" if len(names) > len(shown) else "")
+
+
+def close_names(word: str, known: Iterable[str]) -> list[str]:
+    """At most three names that the word may have meant, the likeliest first."""
+    names = sorted(known)
+    begun = [name for name in names if len(word) >= _LEAST_BEGINNING and name.startswith(word.lower())]
+    return list(dict.fromkeys([*begun, *_close(word.lower(), names)]))[:3]
 
 
 def _close(word: str, names: Sequence[str]) -> list[str]:

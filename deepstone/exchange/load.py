@@ -8,7 +8,7 @@ from pathlib import Path
 from deepstone.errors import UsageError
 from deepstone.graph.graph import Graph
 from deepstone.graph.ops import Shape
-from deepstone.models.load import FRAMEWORK, ForeignModelError, LoadedModel, load_in_process
+from deepstone.models.load import FRAMEWORK, ForeignModelError, LoadedModel, MissingModuleError, load_in_process
 from deepstone.models.reading import absolute, read_file, sha256_of
 
 
@@ -49,13 +49,17 @@ def _load_python(path: Path, function: str, frameworks: Iterable[object], timeou
 
     content = read_file(path)
     file = ModelFile(path=path, content=content, function=function, timeout_s=timeout_s)
+    named = [str(name) for name in frameworks if str(name).partition("@")[0] == FRAMEWORK]
+    framework = named[0] if named else FRAMEWORK
     if not file.imports(FRAMEWORK):
         try:
             return _loaded(file.graph(), path, content)
         except ForeignModelError:
-            pass  # it is a sibling of the file that imports torch
-    named = [str(name) for name in frameworks if str(name).partition("@")[0] == FRAMEWORK]
-    return _loaded(file.graph_of_module(named[0] if named else FRAMEWORK), path, content)
+            pass  # it is a sibling of the file, or a library, that imports torch
+        except MissingModuleError:
+            if not file.another_python(framework):
+                raise
+    return _loaded(file.graph_of_module(framework), path, content)
 
 
 def _loaded(graph: Graph, path: Path, content: bytes) -> LoadedModel:

@@ -25,13 +25,13 @@ from deepstone.environments.find import find_environment
 from deepstone.errors import GraphError, MissingError, UsageError, reason
 from deepstone.graph.graph import Graph, Layer
 from deepstone.graph.ops import Input, Module, ModuleLoss, SoftmaxCrossEntropy, Tensors
-from deepstone.models.load import FRAMEWORK, ForeignModelError
+from deepstone.models.load import FRAMEWORK, ForeignModelError, MissingModuleError
 from deepstone.models.reading import FILE_LIMIT_BYTES, sha256_of
 from deepstone.supervise import OutputFlood, ProcessTimeout, run_program
 
 _SCRIPT: Final = Path(__file__).resolve().parent.parent / "worker" / "describe.py"
 _PLAIN: Final = "deepstone.models.load"  # whose `describe` needs no framework
-_KINDS: Final = {kind.__name__: kind for kind in (UsageError, GraphError, ForeignModelError)}
+_KINDS: Final = {kind.__name__: kind for kind in (UsageError, GraphError, ForeignModelError, MissingModuleError)}
 _USUAL_TIMEOUT_S: Final = 300.0  # a large framework on a cold network file system takes minutes
 # No file has a reason to print so much. Of what it prints the beginning is shown.
 _MOST_PRINTED_BYTES: Final = 16 * 2**20
@@ -85,6 +85,13 @@ class ModelFile:
         """What the function makes, asked of our own Python. ForeignModelError where a framework's must be asked."""
         # Where the user stands, so that a file which opens others by relative names finds them.
         return Graph.from_json(self._ask((sys.executable,), _PLAIN, os.environ, Path.cwd()).graph)
+
+    def another_python(self, framework: str) -> bool:
+        """Whether a framework is installed for another Python, which may have packages that ours has not."""
+        try:
+            return find_environment(framework).command != (sys.executable,)
+        except MissingError:
+            return False
 
     def graph_of_module(self, framework: str) -> Graph:
         """What the function makes, asked of the Python that `framework=` means. A module is a graph of one layer."""

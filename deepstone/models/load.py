@@ -14,8 +14,8 @@ from typing import Any
 from deepstone.errors import GraphError, UsageError, nearest
 from deepstone.graph.graph import Graph
 from deepstone.graph.ops import Shape
-from deepstone.models.program import call
-from deepstone.models.reading import FORMS, absolute, one_line, read_file, sha256_of
+from deepstone.models.program import call, functions_in
+from deepstone.models.reading import FORMS, absolute, meant, one_line, read_file, sha256_of
 from deepstone.models.zoo import ZOO, make
 
 FRAMEWORK = "torch"  # a file may return a module of this framework instead of a graph
@@ -35,6 +35,10 @@ class ForeignModelError(UsageError):
     """The file needs a framework's Python: it imports the framework, or its function returns a module of it."""
 
 
+class MissingModuleError(UsageError):
+    """The file imports a package that this Python does not have; a framework's Python may have it."""
+
+
 def load_in_process(reference: str, *, image: Shape | None = None) -> LoadedModel:
     """Return the model of a reference. Raises UsageError. May run a Python file."""
     if reference in ZOO:
@@ -49,10 +53,18 @@ def load_in_process(reference: str, *, image: Shape | None = None) -> LoadedMode
 
         return load_prototxt(reference, image=image)[0]
     if reference.endswith(".py"):
-        raise UsageError(f"{reference!r} does not say which function makes the graph; write FILE.py:FUNCTION")
+        raise UsageError(
+            f"{reference!r} does not say which function makes the model; write {_with_function(reference)}"
+        )
     if any(character in reference for character in "/:."):
-        raise UsageError(f"{reference!r} is no model; {FORMS}")
+        raise UsageError(f"{reference!r} is no model; {meant(absolute(reference)) or FORMS}")
     raise UsageError(f"no model {reference!r} in the zoo; {nearest(reference, ZOO.names())}")
+
+
+def _with_function(reference: str) -> str:
+    path = absolute(reference)
+    functions = functions_in(read_file(path)) if path.is_file() else []
+    return " or ".join(f"{reference}:{name}" for name in functions[:3]) or "FILE.py:FUNCTION"
 
 
 def describe(path: Path, function: str) -> dict[str, Any]:
@@ -89,9 +101,11 @@ def _load_python(path: Path, function: str) -> LoadedModel:
         graph = call(path, content, function)
     except UsageError as error:
         cause = error.__cause__
-        if isinstance(cause, ModuleNotFoundError) and (cause.name or "").partition(".")[0] == FRAMEWORK:
+        if not isinstance(cause, ModuleNotFoundError):
+            raise
+        if (cause.name or "").partition(".")[0] == FRAMEWORK:
             raise ForeignModelError(str(error)) from cause
-        raise
+        raise MissingModuleError(str(error)) from cause
     if not isinstance(graph, Graph):
         raise _no_graph(path, function, graph)
     return LoadedModel(graph=graph, name=graph.name, source=str(path), file_sha256=sha256_of(content))

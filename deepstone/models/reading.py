@@ -6,13 +6,14 @@ import hashlib
 import os
 from pathlib import Path
 
-from deepstone.errors import UsageError
+from deepstone.errors import UsageError, close_names
 
 FILE_LIMIT_BYTES = 64 * 2**20
 FORMS = (
     "a model is a name from `deepstone models`, path/to/file.py:function, path/to/graph.json, "
     "path/to/net.prototxt or path/to/net.onnx"
 )
+_SUFFIXES = (".py", ".json", ".prototxt", ".onnx")
 
 
 def absolute(path: str) -> Path:
@@ -24,10 +25,22 @@ def absolute(path: str) -> Path:
         raise UsageError(f"cannot follow {path}: {one_line(error)}") from error
 
 
+def meant(path: Path) -> str:
+    """The files beside it whose names are near, as the end of a message; empty if there is none."""
+    suffixes = (path.suffix,) if path.suffix in _SUFFIXES else _SUFFIXES
+    try:
+        beside = [each for each in path.parent.iterdir() if each.suffix in suffixes and each.name.isprintable()]
+    except OSError:
+        return ""
+    close = close_names(path.stem, {each.stem for each in beside})
+    found = sorted((each for each in beside if each.stem in close), key=lambda each: close.index(each.stem))
+    return f"did you mean {' or '.join(map(str, found[:3]))}?" if found else ""
+
+
 def read_file(path: Path, limit_bytes: int = FILE_LIMIT_BYTES) -> bytes:
     try:
         if not path.exists():
-            raise UsageError(f"no file {path}; {FORMS}")
+            raise UsageError(f"no file {path}; {meant(path) or FORMS}")
         if not path.is_file():
             raise UsageError(f"{path} is not a file; {FORMS}")
         with path.open("rb") as file:

@@ -103,6 +103,35 @@ def test_a_sibling_that_imports_torch_is_enough(tmp_path: Path) -> None:
     assert load_model(f"{path}:make").graph.classes == 3
 
 
+@pytest.mark.parametrize("elsewhere", [True, False])
+def test_torch_for_another_python_may_have_what_ours_has_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, example: Graph, elsewhere: bool
+) -> None:
+    asked: list[str] = []
+    path = tmp_path / "net.py"
+    path.write_text("import no_such_module_anywhere\nmake = lambda: no_such_module_anywhere.model()\n")
+
+    def graph_of_module(_: ModelFile, framework: str) -> Graph:
+        asked.append(framework)
+        return example
+
+    monkeypatch.setattr(ModelFile, "graph_of_module", graph_of_module)
+    monkeypatch.setattr(ModelFile, "another_python", lambda _file, _framework: elsewhere)
+    if elsewhere:
+        assert load_model(f"{path}:make", frameworks=["jax", "torch@2.13.0"]).graph is example
+        assert asked == ["torch@2.13.0"]
+    else:
+        with pytest.raises(UsageError, match="No module named 'no_such_module_anywhere'; install what it comes from"):
+            load_model(f"{path}:make")
+        assert not asked
+
+
+def test_the_python_of_this_process_is_no_other() -> None:
+    file = ModelFile(path=Path("net.py"), content=b"", function="make")
+    assert not file.another_python("torch")
+    assert not file.another_python("torch@0.0")
+
+
 def test_a_process_that_dies_is_told_as_such(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "net.py"
     path.write_text("import os\nprint('hello')\ndef make():\n    import torch\n    os.abort()\n")

@@ -165,6 +165,26 @@ def test_missing_file(tmp_path) -> None:
     assert load.FORMS in message
 
 
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [("resnet81.onnx", ["resnet18.onnx"]), ("resnet18", ["resnet18.onnx"]), ("net.py:make", []), ("vgg.onnx", [])],
+)
+def test_a_file_beside_it_with_a_near_name_is_proposed(tmp_path, word: str, meant: list[str]) -> None:
+    for name in ("resnet18.onnx", "resnet18.txt", "lenet_train.prototxt"):
+        (tmp_path / name).touch()
+    message = refusal(f"{tmp_path}/{word}")
+    for name in meant:
+        assert message.endswith(f"; did you mean {tmp_path / name}?")
+    assert (load.FORMS in message) == (not meant)
+
+
+def test_functions_of_a_file_are_proposed(write) -> None:
+    text = "import missing\ndef _own(): ...\ndef with_one(x): ...\ndef make(classes=3): ...\nother = lambda: 1\n"
+    path = write("net.py", text)
+    assert refusal(path).endswith(f"which function makes the model; write {path}:make or {path}:other")
+    assert refusal(write("none.py", "def (")).endswith("write FILE.py:FUNCTION")
+
+
 def test_directory_instead_of_a_file(tmp_path) -> None:
     (tmp_path / "net.py").mkdir()
     assert "is not a file" in refusal(f"{tmp_path}/net.py:make")
@@ -196,7 +216,7 @@ def test_file_that_cannot_be_read_even_by_root(tmp_path) -> None:
 
 def test_no_function_named(write) -> None:
     path = write("net.py", TINY)
-    assert "FILE.py:FUNCTION" in refusal(path)
+    assert refusal(path).endswith(f"write {path}:tiny")
 
 
 def test_no_such_function(write) -> None:
