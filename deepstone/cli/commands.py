@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import resource
 import sys
 from collections.abc import Sequence
@@ -19,7 +20,7 @@ from deepstone.cli.help import Commands, HelpfulGroup
 from deepstone.cli.options import examples
 from deepstone.cli.output import note, write
 from deepstone.cli.stopped import Stopped, on_signal, raise_stopped, raise_swallowed
-from deepstone.errors import DeepstoneError, UsageError, out_of_descriptors
+from deepstone.errors import DeepstoneError, UsageError, close_names, out_of_descriptors
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,6 +99,8 @@ app = Commands(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+_GUESS = re.compile(r"\.? *\(?(Did you mean|Possible options:) [^?)]*[?)]*")
+_UNKNOWN = re.compile(r"No such (command|option):? '?([^' ]+)")
 _LONGEST_PATH = 4096  # of a file system; a message may have to name one
 
 # typer raises it for a command line that it cannot read. Versions of typer name it differently.
@@ -177,13 +180,28 @@ def _invoke(command: Any) -> int:
 
 
 def _explained(error: typer.BadParameter) -> str:
-    message = _one_line(error.format_message()).rstrip(".")
+    message = _GUESS.sub("", _one_line(error.format_message())).rstrip(".")
     for slip in (" (env var: 'None')", "Value error, "):  # of some versions of typer
         message = message.replace(slip, "")
     about = "deepstone" if error.ctx is None else error.ctx.command_path
-    separator = "" if message.endswith("?") else ";"
     message = _with_value(message, getattr(getattr(error, "param", None), "opts", ()))
-    return f"{message[:1].lower()}{message[1:]}{separator} see `{about} --help`"
+    meant = _meant(message, None if error.ctx is None else error.ctx.command)
+    return f"{message[:1].lower()}{message[1:]}; {meant}see `{about} --help`"
+
+
+def _meant(message: str, command: Any) -> str:
+    """The commands or options that an unknown one is near to. Versions of typer and click guess none, once or twice."""
+    from deepstone.setups.axes import AXES
+
+    if (unknown := _UNKNOWN.match(message)) is None or command is None:
+        return ""
+    kind, word = unknown.groups()
+    if kind == "option" and (axis := word.lstrip("-")) in AXES:
+        return f"{axis} is an axis: write {axis}=VALUE; "
+    commands = list(getattr(command, "commands", ())) if kind == "command" else []
+    options = [name for each in command.params for name in each.opts if kind == "option" and name.startswith("--")]
+    close = close_names(word, [*commands, *options])
+    return f"did you mean {' or '.join(close)}? " if close else ""
 
 
 def _with_value(message: str, options: Sequence[str]) -> str:

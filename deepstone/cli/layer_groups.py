@@ -36,7 +36,8 @@ def _show(heading: str, counted: str, groups: Sequence[LayerGroup], most: int) -
     rows = [[group.name, f"{group.layers:,}", *_times([group]), _rate(group)] for group in shown]
     nested = heading != "class" and heading != "block"
     if rest and not nested:  # nested groups have no sum
-        rows.append([f"{len(rest)} others", f"{sum(group.layers for group in rest):,}", *_times(rest), ""])
+        name = rest[0].name if len(rest) == 1 else f"{len(rest)} others"
+        rows.append([name, f"{sum(group.layers for group in rest):,}", *_times(rest), ""])
     columns = [
         Column(heading=heading),
         Column(heading=counted, right=True, rank=3),
