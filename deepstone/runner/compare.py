@@ -254,7 +254,7 @@ def _end(side: _Side) -> None:
     side.launched.energy = Absent("not measured in a comparison, where all sides share the device")
     try:
         snapshots_at_end(side.talk(), side.launched)
-        finish(side.talk(), side.launched)
+        finish(side.talk(), side.job, side.launched)
     except JobFailed as failure:
         raise _SideFailed(side, failure) from None
 

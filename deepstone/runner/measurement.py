@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from statistics import median
 
 from deepstone.absent import Absent
+from deepstone.graph.ops import BatchNorm
 from deepstone.hardware.noise import Noise
 from deepstone.measure.doubts import RoundTrip
 from deepstone.measure.effort import Effort
@@ -190,7 +191,7 @@ def measure(conversation: Talk, job: Job, launched: Launched, effort: Effort, on
         launched.wire = measure_wire(conversation, launched.recent_step_s)
         if launched.phase_s:
             launched.phase_s["communication"] = launched.communication.exposed_s
-    finish(conversation, launched)
+    finish(conversation, job, launched)
 
 
 def noise_around(launches: Sequence[Launched]) -> Noise:
@@ -201,7 +202,7 @@ def noise_around(launches: Sequence[Launched]) -> Noise:
     return Noise(pids, gpu_uuid=uuid, gpu_pids_before=before)
 
 
-def finish(conversation: Talk, launched: Launched) -> None:
+def finish(conversation: Talk, job: Job, launched: Launched) -> None:
     """Read the loss (it must be finite), the memory, and whether the effective setup is still as requested."""
     launched.loss = conversation.losses(0)[-1]
     launched.memory = conversation.memory()
@@ -213,9 +214,20 @@ def finish(conversation: Talk, launched: Launched) -> None:
     launched.round_trips = conversation.round_trips
     conversation.close()
     if not math.isfinite(launched.loss):
-        raise JobFailed("diverged", f"the loss became {launched.loss}", stage="losses")
+        raise JobFailed("diverged", f"the loss became {launched.loss}{_against_divergence(job)}", stage="losses")
     if reason:
         raise JobFailed("unsupported", f"{reason} by the end of the run", stage="observe")
+
+
+def _against_divergence(job: Job) -> str:
+    """The remedy where the cause is known: a deep network whose exporter merged its batch norms trains badly."""
+    graph = job.model.graph
+    if not job.model.source.endswith(".onnx") or any(isinstance(layer.op, BatchNorm) for layer in graph.layers):
+        return ""
+    return (
+        "; the file has no batch norm, and exporting a network in evaluation mode takes them away: "
+        "export it in training mode, or use optimizer=adam"
+    )
 
 
 def calibrate(conversation: Talk, launched: Launched, effort: Effort) -> tuple[int, int]:

@@ -10,6 +10,7 @@ import json
 import os
 import signal
 import time
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -346,6 +347,15 @@ class TestUnsupported:
 
 
 class TestDiverged:
+    @pytest.mark.parametrize(("source", "told"), [("net.onnx", True), ("net.json", False), ("zoo", False)])
+    def test_an_onnx_file_without_batch_norm_is_told_the_remedy(self, script: Script, source: str, told: bool):
+        script(loss="nan")
+        job = fake_job()
+        job = replace(job, model=replace(job.model, source=source))
+        failure = run_job(job, QUICK, no_progress).failure
+        assert failure is not None
+        assert ("export it in training mode, or use optimizer=adam" in failure.reason) == told
+
     @pytest.mark.parametrize("loss", ["nan", "inf", "-inf"])
     def test_the_samples_are_kept(self, run, script: Script, loss: str):
         script(loss=loss)
