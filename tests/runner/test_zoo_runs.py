@@ -1,7 +1,7 @@
 """Every network of the zoo trains on torch with default settings, and its record can be kept.
 
-All in one process, and of each network two steps: a whole run of the largest takes minutes. `make test` has some of
-them; `make test-zoo` runs them all as a user would.
+All in one process, and of each network two steps: a whole run of the largest takes minutes. `make test-zoo` runs them
+as a user would.
 """
 
 from __future__ import annotations
@@ -27,8 +27,6 @@ from deepstone.setups.request import complete
 from deepstone.store.store import Store
 
 LONGEST_S = 900.0
-# Of each family one that is quickly done; the others, which differ in size, are left to `make test-all`.
-QUICK = ("cifarnet", "alexnet", "googlenet", "resnet50", "resnet110")
 
 
 def job_of(name: str) -> Job:
@@ -57,9 +55,7 @@ def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.timeout(LONGEST_S)
 @pytest.mark.usefixtures("weights")
-@pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.deep) for name in ZOO]
-)
+@pytest.mark.parametrize("name", ZOO)
 def test_it_trains_and_its_record_can_be_kept(worker: tuple[Conversation, Launched], store: Store, name: str) -> None:
     conversation, started = worker
     job = job_of(name)
