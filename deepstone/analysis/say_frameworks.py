@@ -78,8 +78,10 @@ def _compared(star: Star, against: Contrast, where: str) -> Statement:
 
 
 def _choices(star: Star, against: Contrast) -> str:
-    """Describe what each framework chose itself."""
+    """Describe what each framework chose itself. On a GPU threads say little, and some frameworks have none."""
+    cases = (star.base, star.main)
     shown = [axis for axis in against.follow if axis in ("precision", "layout", "engine", "compile", "threads")]
+    shown = [axis for axis in shown if all(value_of(case.record, axis) != "not used" for case in cases)]
     words = [f"{value(star.base, axis)} against {value(star.main, axis)}" for axis in shown]
     return f"Each with its own defaults ({listed(words)}). " if words else ""
 
