@@ -30,14 +30,32 @@ def read(path: Path, content: bytes, *, image: Shape | None = None) -> Graph:
     `image` replaces the size of images in the file.
     """
     file = parse(path, content)
+    name = file.name if file.producer == PRODUCER else path.stem
     try:
         _refuse_unknown(file)
-        reader = Reader(file, HANDLERS, image)
-        reader.take_nodes()
-        name = file.name if file.producer == PRODUCER else path.stem
-        return Graph(name, reader.finished())
+        return _graph(file, name, image)
     except (GraphError, Refused) as error:
-        raise GraphError(f"{path}: {error}") from error
+        own = "; the file is for images of its own size: leave --input out" if _needs_own_size(file, image) else ""
+        raise GraphError(f"{path}: {error}{own}") from error
+
+
+def _graph(file: OnnxFile, name: str, image: Shape | None) -> Graph:
+    reader = Reader(file, HANDLERS, image)
+    reader.take_nodes()
+    return Graph(name, reader.finished())
+
+
+def _needs_own_size(file: OnnxFile, image: Shape | None) -> bool:
+    """Tell whether the file, which cannot be read with images of this size, can be read with its own: exporters write
+    the shapes of some layers as constants."""
+    if image is None:
+        return False
+    try:
+        _refuse_unknown(file)
+        _graph(file, "own", None)
+    except (GraphError, Refused):
+        return False
+    return True
 
 
 def _refuse_unknown(file: OnnxFile) -> None:

@@ -52,6 +52,16 @@ def test_what_is_no_model(content: bytes, why: str) -> None:
     assert why in refusal(content)
 
 
+def test_a_size_that_the_file_cannot_have_is_told_as_such() -> None:
+    content = model(*head("x", FLAT), arrays=ENDS)
+    with pytest.raises(GraphError, match=r"the file is for images of its own size: leave --input out$"):
+        read(PATH, content, image=(4, 5, 5))
+    unreadable = model(node("Erf", "x", "a"), *head("a", FLAT), arrays=ENDS)
+    with pytest.raises(GraphError) as caught:
+        read(PATH, unreadable, image=(4, 5, 5))
+    assert "--input" not in str(caught.value)
+
+
 def test_messages_inside_each_other_without_end() -> None:
     """An attribute holds a graph that holds a node that holds an attribute that holds …"""
     inner = b""
