@@ -21,7 +21,7 @@ from deepstone.measure.energy.window import find_meters
 from deepstone.models.load import LoadedModel
 from deepstone.results import environment as results
 from deepstone.results.parts import OrAbsent, Part, Table
-from deepstone.runner.conversation import JobFailed, talking_to_worker
+from deepstone.runner.conversation import Conversation, JobFailed, talking_to_worker, variables_of
 from deepstone.runner.job import Job, Machine
 from deepstone.runner.measurement import OnProgress, no_progress
 from deepstone.setups.axes import FORWARD_ONLY, Value
@@ -141,27 +141,32 @@ def _tries(name: str, environment: Environment, machine: Machine) -> Iterator[_T
 
 
 def _all_tried(tries: Sequence[_Try], machine: Machine, at_once: int, on_progress: OnProgress) -> list[str]:
-    """Why each failed, in their order, or nothing. Frameworks themselves go first.
+    """Why each failed, in their order, or nothing. Those that may share a process do: most of a try is its import.
 
     Threads die with this process, whatever they wait for, and their workers with it: nothing outlives an interrupt.
     """
     answers: dict[int, str | BaseException] = {}
-    to_do: SimpleQueue[int] = SimpleQueue()
+    to_do: SimpleQueue[list[int]] = SimpleQueue()
     done: SimpleQueue[tuple[int, str | BaseException]] = SimpleQueue()
-    for number in sorted(range(len(tries)), key=lambda number: bool(tries[number].feature)):
-        to_do.put(number)
+    groups = _sharing_a_process(tries, machine)
+    for numbers in groups:
+        to_do.put(numbers)
 
     def work() -> None:
         with suppress(Empty):
             while True:
-                number = to_do.get_nowait()
-                one = tries[number]
+                numbers = to_do.get_nowait()
+                asked = [tries[number].request for number in numbers]
                 try:
-                    done.put((number, try_request(one.environment, machine, one.request)))
+                    told = try_requests(tries[numbers[0]].environment, machine, asked)
                 except BaseException as error:  # noqa: BLE001 - raised again by who waits for it
-                    done.put((number, error))
+                    for number in numbers:
+                        done.put((number, error))
+                else:
+                    for number, answer in zip(numbers, told, strict=True):
+                        done.put((number, answer))
 
-    for _ in range(min(at_once, len(tries))):
+    for _ in range(min(at_once, len(groups))):
         Thread(target=work, daemon=True).start()
     while len(answers) < len(tries):
         on_progress(f"tried {len(answers)} of {len(tries)}", len(answers) / len(tries))
@@ -169,6 +174,16 @@ def _all_tried(tries: Sequence[_Try], machine: Machine, at_once: int, on_progres
         answers[number] = answer
         on_progress(f"tried {tries[number].title}", len(answers) / len(tries))
     return [_answered(answers[number]) for number in range(len(tries))]
+
+
+def _sharing_a_process(tries: Sequence[_Try], machine: Machine) -> list[list[int]]:
+    """Numbers of tries: of one framework, on one kind of device, with the same variables."""
+    groups: dict[tuple[str, str, str], list[int]] = {}
+    for number, one in enumerate(tries):
+        job = probe_job(one.environment, machine, one.request)
+        key = one.name, str(one.request.get("device")), str(sorted(variables_of(job).items()))
+        groups.setdefault(key, []).append(number)
+    return list(groups.values())
 
 
 def _answered(answer: str | BaseException) -> str:
@@ -211,20 +226,45 @@ def _features(machine: Machine) -> Iterable[tuple[str, dict[str, Value], str]]:
 
 def try_request(environment: Environment, machine: Machine, request: dict[str, Value]) -> str:
     """Run one step of a tiny network, a training step if the framework can train. Return why it failed, or ""."""
-    job = probe_job(environment, machine, request)
-    if job.broken_rule:
-        return f"unsupported: {job.broken_rule}"
+    return try_requests(environment, machine, [request])[0]
+
+
+def try_requests(environment: Environment, machine: Machine, requests: Sequence[dict[str, Value]]) -> list[str]:
+    """Try one after the other in one process, and in another one after each that ends it. Return why each failed, or
+    ""."""
+    answers: list[str] = []
+    while len(answers) < len(requests):
+        jobs = [probe_job(environment, machine, request) for request in requests[len(answers) :]]
+        _try_in_one_process(jobs, answers)
+    return answers
+
+
+def _try_in_one_process(jobs: Sequence[Job], answers: list[str]) -> None:
+    """Add the answers up to the first job that ends the process."""
+    if jobs[0].broken_rule:
+        answers.append(f"unsupported: {jobs[0].broken_rule}")
+        return
     try:
-        with talking_to_worker(job, timeout_s=_PROBE_TIMEOUT_S) as conversation:
+        with talking_to_worker(jobs[0], timeout_s=_PROBE_TIMEOUT_S) as conversation:
             conversation.hello()
-            prepared = conversation.prepare()
-            conversation.close()
+            for job in jobs:
+                reason = job.broken_rule or _unsupported(conversation, job)
+                if job is jobs[-1]:  # a crash at the end of the process is the answer of the last one
+                    conversation.close()
+                answers.append(f"unsupported: {reason}" if reason else "")
     except JobFailed as failure:
-        return f"{failure.outcome}: {failure.reason}"
+        answers.append(f"{failure.outcome}: {failure.reason}")
     except MissingError as error:
-        return str(error)
-    reason = prepared.contradiction(job.request)
-    return f"unsupported: {reason}" if reason else ""
+        answers.append(str(error))
+
+
+def _unsupported(conversation: Conversation, job: Job) -> str | None:
+    try:
+        return conversation.prepare(job).contradiction(job.request)
+    except JobFailed as failure:
+        if failure.outcome != "unsupported":
+            raise
+        return failure.reason
 
 
 def probe_job(environment: Environment, machine: Machine, request: dict[str, Value]) -> Job:
