@@ -196,7 +196,8 @@ def _meant(message: str, command: Any) -> str:
     if (unknown := _UNKNOWN.match(message)) is None or command is None:
         return ""
     kind, word = unknown.groups()
-    if kind == "option" and (axis := word.lstrip("-")) in AXES:
+    takes_axes = any(each.name in ("axes", "words") for each in command.params)
+    if kind == "option" and takes_axes and (axis := word.lstrip("-")) in AXES:
         return f"{axis} is an axis: write {axis}=VALUE; "
     commands = list(getattr(command, "commands", ())) if kind == "command" else []
     options = [name for each in command.params for name in each.opts if kind == "option" and name.startswith("--")]

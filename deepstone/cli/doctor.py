@@ -55,6 +55,7 @@ def doctor(
     from deepstone.runner.examine import examine
     from deepstone.runner.job import Machine
     from deepstone.runner.launcher_trial import find_launchers, try_launchers
+    from deepstone.setups.axes import AXES
 
     if wait_until_quiet is not None and not peaks:
         raise UsageError("--wait-until-quiet: only --peaks measures; give it as well")
@@ -66,13 +67,14 @@ def doctor(
     with progress_bar(1 + peaks + launchers) as bar:
         bar.begin("examining")
         found = examine(bar.tell)
-        torch = installed().get("torch")
-        engines, missing = find_launchers(torch)
+        able = AXES["processes"].honoured_by
+        parallel = next((each for name, each in installed().items() if name in able and each is not None), None)
+        engines, missing = find_launchers(parallel)
         found = replace(found, missing=[*found.missing, *missing])
         bar.end()
-        if launchers and torch is not None:
+        if launchers and parallel is not None:
             bar.begin("trying launchers")
-            engines = try_launchers(engines, torch, Machine.here(), bar.tell)
+            engines = try_launchers(engines, parallel, Machine.here(), bar.tell)
             bar.end()
         ceilings: list[tuple[Ceiling, str]] = []
         if kept is not None:

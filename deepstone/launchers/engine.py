@@ -22,10 +22,10 @@ from typing import Final
 
 from deepstone.errors import MissingError
 from deepstone.setups.world import World
+from deepstone.worker import join
 
 ENGINES: Final = ("torchrun", "mpirun", "srun")
 _VERSION_S: Final = 20.0
-_JOIN: Final = Path(__file__).resolve().parent.parent / "worker" / "join.py"
 _VERSION: Final = re.compile(r"\d+(\.\d+)+")
 
 
@@ -139,7 +139,7 @@ def _told(argv: Sequence[str]) -> str | None:
 
 def engine_argv(engine: Engine, place: Place, python: str) -> list[str]:
     """Start join.py as often as the world has ranks."""
-    return [*engine.command, *_ARGUMENTS[engine.kind](place), python, "-I", "-S", str(_JOIN)]
+    return [*engine.command, *_ARGUMENTS[engine.kind](place), python, "-I", "-S", join.__file__]
 
 
 def _torchrun(place: Place) -> list[str]:
@@ -156,7 +156,7 @@ def _openmpi(place: Place) -> list[str]:
     if place.hosts:
         arguments += ["--host", ",".join(f"{host}:{world.per_node}" for host in place.hosts)]
         # By name alone: in an argument all users could read the token.
-        arguments += [part for name in VARIABLES_OF_RANKS for part in ("-x", name)]
+        arguments += [part for name in (join.ADDRESSES, join.TOKEN, join.LAUNCHER) for part in ("-x", name)]
     return arguments
 
 
@@ -193,4 +193,3 @@ _ARGUMENTS: Final[Mapping[str, Callable[[Place], list[str]]]] = {
     "intelmpi": _intelmpi,
     "srun": _srun,
 }
-VARIABLES_OF_RANKS: Final = ("DEEPSTONE_JOIN", "DEEPSTONE_TOKEN", "DEEPSTONE_LAUNCHER")

@@ -12,6 +12,7 @@ import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
 from deepstone.results import codec
@@ -101,7 +102,7 @@ def _redacted(content: dict[str, Json], names: PrivateNames, preserved: _Preserv
     source = str(workload.get("source", "zoo")) if isinstance(workload, dict) else "zoo"
     places: list[Json] = [content["environment"], content.get("parallel", {})]
     replace = _Replacer(
-        hosts=names.hosts | _texts_under(places, _HOST_KEYS),
+        hosts=names.hosts | _texts_under(places, _HOST_KEYS) | _hosts_of_command(content.get("command", "")),
         users=names.users | _texts_under(content["environment"], _USER_KEYS) | _home_owners(content),
         folders=names.folders | _model_path(source),
     )
@@ -112,6 +113,13 @@ def _redacted(content: dict[str, Json], names: PrivateNames, preserved: _Preserv
     if isinstance(workload := cleaned.get("workload"), dict) and source != "zoo":
         cleaned["workload"] = {**workload, "source": PATH}
     return cleaned
+
+
+def _hosts_of_command(command: Json) -> frozenset[str]:
+    """Return those that `--hosts` names: a job that failed has them nowhere else."""
+    words = [str(word) for word in command] if isinstance(command, list) else str(command).split()
+    given = next((later for word, later in pairwise(words) if word == "--hosts"), "")
+    return frozenset(host for host in given.strip("'\"").split(",") if host)
 
 
 def _model_path(source: str) -> frozenset[str]:

@@ -44,7 +44,7 @@ class LauncherFound(Part, frozen=True, kw_only=True):
 
 
 def find_launchers(environment: Environment | None) -> tuple[dict[str, LauncherFound], list[Missing]]:
-    """Those for processes of this environment, torch's. Deepstone's own is always there."""
+    """Those for processes of this environment. Deepstone's own is always there."""
     found = {"local": LauncherFound(here=True, kind="local", version="", why="", library="")}
     missing: list[Missing] = []
     if environment is None:

@@ -8,6 +8,7 @@ worker. So a launcher that starts too few, twice rank 0, or nothing at all is on
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import socket
 import sys
@@ -44,6 +45,9 @@ _LOOK_S: Final = 0.1
 _LOOPBACK: Final = "127.0.0.1"
 _INTERFACE_VARIABLES: Final = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 _TAIL: Final = 2000
+_FAILURE: Final = re.compile(
+    r"error|fatal|fail|cannot|can't|could ?n[o']t|unable|invalid|denied|refused|no such|not found", re.IGNORECASE
+)
 _ALLOCATIONS: Final = frozenset({"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE"})  # mpirun reads these itself
 
 
@@ -237,6 +241,7 @@ class _Muster:
         self._world = world
         self._deadline_s = deadline_s
         self._said = b""
+        self._sha = join.source_sha()
 
     def all_cards(self) -> list[_Arrival]:
         arrived: dict[int, _Arrival] = {}
@@ -296,8 +301,8 @@ class _Muster:
                 self._said += self._launcher.stream.take_all()
         self._said += self._launcher.stream.take_all()
         said = make_harmless(self._said.decode("utf-8", "replace")).strip()[-_TAIL:]
-        last = next((line for line in reversed(said.splitlines()) if line.strip()), "")
-        return JobFailed("crashed", f"{reason}{last and ': '}{last[:300]}", stage="muster", stderr_tail=said)
+        words = telling_line(said)
+        return JobFailed("crashed", f"{reason}{words and ': '}{words[:300]}", stage="muster", stderr_tail=said)
 
     def _check(self, card: Card) -> None:
         if card.world != self._world.processes or card.rank >= card.world:
@@ -305,7 +310,7 @@ class _Muster:
                 f"{self._engine.name} {self._engine.version} made rank {card.rank} of a world of size {card.world}; "
                 f"asked for {self._world.processes}"
             )
-        if card.sha != join.source_sha():
+        if card.sha != self._sha:
             raise MissingError(
                 f"rank {card.rank} on {card.host} has other files of Deepstone than this machine; install the same "
                 "version there"
@@ -319,6 +324,17 @@ class _Muster:
                 f"{self._engine.name} put the processes on {len(found)} nodes ({names}), and {self._world.nodes} were "
                 "asked for"
             )
+
+
+def telling_line(said: str) -> str:
+    """The line of a launcher's output that says most: the first that tells of a failure, else the last with words."""
+    lines = [line.strip() for line in said.splitlines() if re.search(r"\w", line)]
+    return next((line for line in lines if _FAILURE.search(line)), lines[-1] if lines else "")
+
+
+def check_interface(job: Job) -> None:
+    """MissingError where this host lacks the interface that is asked for."""
+    _own_addresses(str(job.request["interface"]))
 
 
 def _own_addresses(interface: str) -> list[str]:

@@ -14,6 +14,7 @@ from deepstone.results.checks import check_identity
 from deepstone.results.record import Identity
 from deepstone.runner.job import Job, Machine
 from deepstone.setups.request import Request
+from deepstone.setups.world import World
 
 HOSTS: Final = "DEEPSTONE_HOSTS"
 
@@ -35,14 +36,15 @@ def make_job(
 
     Which hosts a launcher is to use is no axis: the variable HOSTS names them, which the option `--hosts` sets.
     """
+    hosts = _hosts() if World.of(request).nodes > 1 else ()
     job = Job(
         model=loaded,
         request=request,
         environment=environment or find_environment(str(request["framework"])),
         machine=machine,
-        command=tuple(command),
+        command=(*command, "--hosts", ",".join(hosts)) if hosts else tuple(command),
         repetition=repetition,
-        hosts=_hosts(),
+        hosts=hosts,
     )
     check_identity(codec.convert(job.identity.to_json(), Identity))
     return job

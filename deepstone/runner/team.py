@@ -33,7 +33,7 @@ from deepstone.measure.doubts import RoundTrip
 from deepstone.results.parallel import Launcher, RankFacts
 from deepstone.runner.conversation import FROZEN, Conversation, JobFailed, talking_to_worker
 from deepstone.runner.job import Job
-from deepstone.runner.muster import Mustered, launcher_of, mustered
+from deepstone.runner.muster import Mustered, check_interface, launcher_of, mustered
 from deepstone.runner.replies import BlockTimes, Hello, Joined, Prepared
 from deepstone.setups.axes import AUTO, PLACEMENTS, Value, format_cpus
 from deepstone.setups.world import World, placed_on
@@ -398,6 +398,7 @@ def _device(asked: str | int, local_rank: int) -> str:
 @contextmanager
 def talking_to_team(job: Job, *, timeout_s: float) -> Generator[Team, None, None]:
     """Started by us, or by a launcher."""
+    check_interface(job)
     with ExitStack() as stack:
         if launcher_of(job) == "local":
             ranks = [stack.enter_context(talking_to_worker(each, timeout_s=timeout_s)) for each in rank_jobs(job)]

@@ -36,6 +36,7 @@ USAGE, STORE, MISSING = 2, 3, 4
         (("run", "cifarnet", "--timeout", "inf"), ("--timeout",)),
         (("run", "cifarnet", "--bugdet", "3"), ("--bugdet", "--budget")),
         (("run", "cifarnet", "--batch", "3"), ("no such option: --batch; batch is an axis: write batch=VALUE; see",)),
+        (("doctor", "--launcher"), ("no such option: --launcher; did you mean --launchers?",)),
         (("modells",), ("no such command 'modells'; did you mean models? see `deepstone --help`",)),
         (("results", "lst"), ("no such command 'lst'; did you mean list? see `deepstone results --help`",)),
         (("run",), ("MODEL",)),

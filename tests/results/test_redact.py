@@ -39,6 +39,17 @@ def test_the_measured_machine_and_its_user_are_gone():
         assert secret not in text
 
 
+def test_hosts_of_the_command_are_gone():
+    """A job that failed names the hosts of its nodes nowhere else."""
+    record = make_record(outcome="crashed")
+    words = ["deepstone", "run", "cifarnet", "nodes=2", "--hosts", "gpu-a7,gpu-b9"]
+    command = words if isinstance(record["command"], list) else " ".join(words)
+    failure: Any = {"reason": "ssh: could not resolve gpu-a7", "stage": "muster", "stderr_tail": "gpu-b9: no route"}
+    text = canonical_json(redact({**record, "command": command, "failure": failure}, NAMES))
+    assert "gpu-a7" not in text
+    assert "gpu-b9" not in text
+
+
 def test_the_run_keeps_its_name_and_its_numbers():
     record = make_record()
     cleaned = redact(record, NAMES)

@@ -23,6 +23,7 @@ from deepstone.errors import MissingError
 from deepstone.launchers.engine import Engine, Place, engine_argv, find_engine
 from deepstone.measure.effort import Effort
 from deepstone.runner import muster
+from deepstone.runner.new_job import make_job
 from deepstone.runner.run import run_job
 from deepstone.setups.axes import Value
 from deepstone.setups.request import complete
@@ -136,6 +137,34 @@ def test_each_launcher_really_starts_the_ranks(
     assert record["summary"]["step_s"]["median"] == pytest.approx(0.01, rel=0.02)
     assert seconds_until_gone(mark) < SOON_S
     assert find_engine(launcher, sys.executable).kind == kind
+
+
+@pytest.mark.parametrize(
+    ("said", "line"),
+    [
+        ("ssh: Could not resolve hostname a\n-----\nA daemon failed\n-----\n", "ssh: Could not resolve hostname a"),
+        ("it starts\nit ends\n-----\n", "it ends"),
+        ("-----\n", ""),
+    ],
+)
+def test_the_line_that_says_most(said: str, line: str):
+    assert muster.telling_line(said) == line
+
+
+@pytest.mark.parametrize("launcher", ["local", "mpirun"])
+def test_an_interface_that_is_not_there(run: Any, launcher: str):
+    with pytest.raises(MissingError, match="interface=eth99"):
+        run(launcher=launcher, interface="eth99")
+
+
+def test_a_job_on_hosts_tells_them_in_its_command(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("DEEPSTONE_HOSTS", "a,b")
+    loaded = fake_job().model
+    for nodes, words in ((2, ("--hosts", "a,b")), (1, ())):
+        request = complete({"framework": "fake", "processes": 2, "nodes": nodes, "batch": 8})
+        job = make_job(loaded, request, fake_job().machine, ("deepstone", "run", "small"))
+        assert job.command == ("deepstone", "run", "small", *words)
+        assert job.hosts == tuple(words[1].split(",") if words else ())
 
 
 class TestMuster:
