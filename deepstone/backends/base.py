@@ -50,24 +50,35 @@ class Group:
     """The processes that train together, as one of them knows them."""
 
     def __init__(
-        self,
-        rank: int,
-        world: int,
-        local_rank: int,
-        device: str,
-        transport: str,
-        interface: str,
-        address: str,
-        port: int,
+        self, rank: int, world: int, local_rank: int, addresses: Sequence[str], request: Dict[str, Any]
     ) -> None:
         self.rank = rank
         self.local_rank = local_rank  # among those of its node
         self.world = world  # how many there are
-        self.device = device  # as the request has it, `auto` included
-        self.transport = transport  # as the request has it, `auto` included
-        self.interface = interface
-        self.address = address  # where rank 0 waits for the others
-        self.port = port
+        self.addresses = list(addresses)  # `host:port` of every rank; port 0 where it has opened none
+        self.request = request  # every axis, `auto` included; `batch` is that of the whole job
+
+    @property
+    def device(self) -> str:
+        return str(self.request["device"])
+
+    @property
+    def transport(self) -> str:
+        return str(self.request["transport"])
+
+    @property
+    def interface(self) -> str:
+        return str(self.request["interface"])
+
+    @property
+    def address(self) -> str:
+        """The host of rank 0, where the others look for it."""
+        return self.addresses[0].rpartition(":")[0]
+
+    @property
+    def port(self) -> int:
+        """That of rank 0."""
+        return int(self.addresses[0].rpartition(":")[2])
 
 
 class Job:
@@ -214,8 +225,8 @@ class Backend:
         """Return facts about the framework for the record: `version` at least."""
         raise NotImplementedError
 
-    def open_rendezvous(self, address: str) -> int:
-        """Rank 0 waits for the others; the port at which they find it."""
+    def open_rendezvous(self, address: str, rank: int, world: int) -> int:
+        """Be ready for the others at a port of this address; 0 if nobody looks for this rank."""
         raise Unsupported("this backend trains in one process only")
 
     def join(self, group: Group) -> Dict[str, Any]:

@@ -125,24 +125,21 @@ class Conversation:
     def has_scripted_clock(self) -> bool:
         return self._scripted_clock
 
-    def rendezvous(self, address: str) -> int:
-        """Have rank 0 wait for the others; the port at which they find it."""
-        return self._request("rendezvous", Rendezvous, address=address).port
+    def rendezvous(self, address: str, *, rank: int, world: int) -> int:
+        """Have the worker be ready for the others; the port at which they find it, 0 if they do not look for it."""
+        return self._request("rendezvous", Rendezvous, address=address, rank=rank, world=world).port
 
-    def join(self, *, rank: int, world: int, address: str, port: int) -> Joined:
+    def join(self, *, rank: int, world: int, addresses: Sequence[str]) -> Joined:
         """Have the worker meet the others of its group."""
-        transport, interface = self._job.request["transport"], self._job.request["interface"]
-        device = self._job.request["device"]
-        local_rank = rank % World.of(self._job.request).per_node
-        about = {
-            "local_rank": local_rank,
-            "device": device,
-            "transport": transport,
-            "interface": interface,
-            "address": address,
-            "port": port,
-        }
-        return self._request("group", Joined, rank=rank, world=world, **about)
+        return self._request(
+            "group",
+            Joined,
+            rank=rank,
+            world=world,
+            local_rank=rank % World.of(self._job.request).per_node,
+            addresses=list(addresses),
+            request=dict(self._job.request),
+        )
 
     def buckets(self) -> list[int]:
         """The bytes of each group of gradients that the processes exchange together."""

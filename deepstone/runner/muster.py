@@ -79,7 +79,7 @@ class Mustered:
     cards: list[Card]
     engine: Engine
     argv: list[str]
-    address: str  # of rank 0, for the others
+    addresses: list[str]  # of each rank's host, for the others
 
     @property
     def nodes(self) -> list[int]:
@@ -144,8 +144,8 @@ def mustered(job: Job, rank_jobs: Sequence[Job], *, timeout_s: float) -> Generat
             worker = stack.enter_context(WorkerProcess(process, folder / "output.txt"))
             ranks.append(Conversation(worker, each, scratch=folder, deadline_s=deadline_s))
         cards = [arrival.card for arrival in arrived if arrival.card is not None]
-        address = _LOOPBACK if world.nodes == 1 else arrived[0].peer
-        yield Mustered(ranks=ranks, cards=cards, engine=engine, argv=argv, address=address)
+        addresses = [_LOOPBACK if world.nodes == 1 else arrival.peer for arrival in arrived]
+        yield Mustered(ranks=ranks, cards=cards, engine=engine, argv=argv, addresses=addresses)
 
 
 def launcher_of(job: Job) -> str:

@@ -34,7 +34,7 @@ class Hello(Reply, frozen=True, kw_only=True):
 
 
 class Rendezvous(Reply, frozen=True, kw_only=True):
-    """Where rank 0 waits for the others."""
+    """Where a rank waits for the others; 0 if nobody looks for it."""
 
     port: int
 

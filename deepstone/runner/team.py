@@ -132,10 +132,11 @@ class Team:
         """Start all frameworks, and have the processes meet."""
         hellos = self._all(Conversation.hello)
         self.pids = [hello.pid for hello in hellos]
-        address = _HERE if self.started is None else self.started.address
-        port = self.ranks[0].rendezvous(address)
         world = self.world.processes
-        groups = self._ask_all([_joining(rank, world, address, port) for rank in range(len(self.ranks))])
+        hosts = [_HERE] * world if self.started is None else self.started.addresses
+        ports = self._ask_all([_opening(host, rank, world) for rank, host in enumerate(hosts)])
+        addresses = [f"{host}:{port}" for host, port in zip(hosts, ports, strict=True)]
+        groups = self._ask_all([_joining(rank, world, addresses) for rank in range(world)])
         for rank, group in enumerate(groups):
             if group.world != self.world.processes:
                 raise MissingError(
@@ -358,8 +359,12 @@ def replace_import_s(hello: Hello, import_s: float) -> Hello:
     return Hello(pid=hello.pid, python=hello.python, framework=hello.framework, import_s=import_s)
 
 
-def _joining(rank: int, world: int, address: str, port: int) -> Callable[[Conversation], Joined]:
-    return lambda conversation: conversation.join(rank=rank, world=world, address=address, port=port)
+def _opening(host: str, rank: int, world: int) -> Callable[[Conversation], int]:
+    return lambda conversation: conversation.rendezvous(host, rank=rank, world=world)
+
+
+def _joining(rank: int, world: int, addresses: Sequence[str]) -> Callable[[Conversation], Joined]:
+    return lambda conversation: conversation.join(rank=rank, world=world, addresses=addresses)
 
 
 def _most(values: Sequence[int | Absent]) -> int | Absent:

@@ -140,10 +140,10 @@ class Worker:
         }
 
     def _rendezvous(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        return {"port": self._backend.open_rendezvous(request["address"])}
+        return {"port": self._backend.open_rendezvous(request["address"], request["rank"], request["world"])}
 
     def _join_group(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        fields = ("rank", "world", "local_rank", "device", "transport", "interface", "address", "port")
+        fields = ("rank", "world", "local_rank", "addresses", "request")
         self._group = self._base.Group(**{name: request[name] for name in fields})
         return dict(self._backend.join(self._group))
 

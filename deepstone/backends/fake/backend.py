@@ -96,8 +96,8 @@ class FakeBackend(Backend):
         clock = {} if self._script.get("sleep", False) else {"clock": "scripted"}
         return {"name": "fake", "version": "1", **clock}
 
-    def open_rendezvous(self, address: str) -> int:
-        return 1
+    def open_rendezvous(self, address: str, rank: int, world: int) -> int:
+        return rank + 1
 
     def join(self, group: Group) -> dict[str, Any]:
         self._group = group

@@ -89,7 +89,9 @@ class TorchBackend(Backend):
             versions["gpu"] = torch.cuda.get_device_name()
         return versions
 
-    def open_rendezvous(self, address: str) -> int:
+    def open_rendezvous(self, address: str, rank: int, world: int) -> int:
+        if rank != 0:
+            return 0
         self._store = open_store(address)
         return int(self._store.port)
 
