@@ -46,7 +46,7 @@ def step_settings(request: Mapping[str, Any]) -> dict[str, Any]:
 
 def refuse_broken_rules(request: Mapping[str, Any], device: str) -> None:
     """Rules are checked once more with the device that `auto` became. They are about the batch of the whole job."""
-    whole = int(request["batch"]) * World.of(request).processes
+    whole = int(request["batch"]) * World.of(request).data_ranks
     reason = broken_rule({**request, "device": device, "batch": whole})
     if reason:
         raise Unsupported(reason)

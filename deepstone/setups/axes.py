@@ -326,14 +326,49 @@ _DECLARED = (
     ),
     _choice(
         "scheme",
-        ("data",),
-        "How the work is shared out. data: every process has the whole network and a part of the batch.",
+        ("data", "sharded", "server", "server-async", "pipeline", "hybrid"),
+        "How the work is shared out. data (auto): every process has the whole network and a part of the batch; sharded: "
+        "the same, but a shard of parameters and optimizer state; server: workers send gradients to servers, which "
+        "update; server-async: without waiting for each other; pipeline: each process has some layers; hybrid: several "
+        "pipelines, each with a part of the batch.",
+        honoured_by=IN_PARALLEL,
+    ),
+    _count(
+        "servers",
+        "With scheme=server: how many processes keep the parameters, beside those that compute; auto: one.",
+        most=MOST_PROCESSES,
+        honoured_by=IN_PARALLEL,
+    ),
+    _count(
+        "pipeline",
+        "How many processes form one pipeline. auto: all with scheme=pipeline; scheme=hybrid needs it.",
+        most=MOST_PROCESSES,
+        honoured_by=IN_PARALLEL,
+    ),
+    _count(
+        "microbatches",
+        "Into how many parts a pipeline divides its batch; auto: up to four for each stage. 1 splits the layers over "
+        "processes without a pipeline.",
+        most=2**20,
+        honoured_by=IN_PARALLEL,
+    ),
+    _choice(
+        "schedule",
+        ("gpipe", "1f1b", "interleaved"),
+        "In which order a pipeline computes. gpipe: forward of all microbatches, then backward; 1f1b (auto): one forward, "
+        "one backward; interleaved: the same, with two stages in each process.",
         honoured_by=IN_PARALLEL,
     ),
     _choice(
         "transport",
         ("gloo", "nccl", "mpi"),
         "The library that moves gradients between processes: gloo or MPI on CPUs, NCCL on GPUs.",
+        honoured_by=IN_PARALLEL,
+    ),
+    _choice(
+        "library",
+        ("mpi4py", "horovod", "deepspeed"),
+        "The library that organizes the exchange; auto: the framework's own, and mpi4py with transport=mpi.",
         honoured_by=IN_PARALLEL,
     ),
     _choice(

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from deepstone.setups.axes import AUTO, AXES, FORWARD_ONLY, FRAMEWORKS, Value
+from deepstone.setups.axes import AUTO, AXES, FAKE, FORWARD_ONLY, FRAMEWORKS, Value
 from deepstone.setups.request import Request
-from deepstone.setups.world import BETWEEN_PROCESSES, World
+from deepstone.setups.schemes import DATA, HYBRID, PIPELINE, SCHEMES, SHARDED, Scheme, scheme_of, takes_microbatches
+from deepstone.setups.world import BETWEEN_PROCESSES, Parts, World
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,6 +33,95 @@ def _is_parallel(request: Request) -> bool:
     return World.of(request).is_parallel
 
 
+def _is_scheme(request: Request, *names: str) -> bool:
+    return _is_parallel(request) and scheme_of(request).name in names
+
+
+def _schedule_takes(request: Request) -> bool:
+    world, parts = World.of(request), Parts.of(request)
+    return takes_microbatches(parts.schedule, microbatches=parts.microbatches, stages=world.stages)
+
+
+def _left_out(scheme: Scheme) -> tuple[str, ...]:
+    """The axes between processes that mean nothing in a scheme."""
+    return tuple(name for name in BETWEEN_PROCESSES if name not in scheme.takes)
+
+
+def _rules_of(scheme: Scheme) -> tuple[Rule, ...]:
+    """What every scheme refuses: axes that mean nothing in it, other frameworks, other transports."""
+    known = " or ".join(name for name in scheme.frameworks if name != FAKE)
+    built = f"is built for {known} alone; use framework={known}" if known else "is not built; use scheme=data"
+    return (
+        Rule(
+            reason=f"scheme={scheme.name} has no {', '.join(_left_out(scheme))}; leave them out",
+            broken=lambda r: (
+                _is_scheme(r, scheme.name) and any(r[name] != AXES[name].default for name in _left_out(scheme))
+            ),
+        ),
+        Rule(
+            reason=f"scheme={scheme.name} {built}",
+            broken=lambda r: (
+                _is_scheme(r, scheme.name)
+                and (not known or _framework(r) in FRAMEWORKS)
+                and _framework(r) not in scheme.frameworks
+            ),
+        ),
+        Rule(
+            reason=f"scheme={scheme.name} moves data by {' or '.join(scheme.transports)}; leave out transport",
+            broken=lambda r: _is_scheme(r, scheme.name) and r["transport"] not in (AUTO, *scheme.transports),
+        ),
+    )
+
+
+_OF_SCHEMES = (
+    Rule(
+        reason="scheme=hybrid needs the number of stages of each pipeline, as in pipeline=2",
+        broken=lambda r: _is_scheme(r, HYBRID) and r["pipeline"] == AUTO,
+    ),
+    Rule(
+        reason="scheme=hybrid has several pipelines of several stages: processes must be a multiple of pipeline, which is "
+        "2 or more; for one pipeline use scheme=pipeline",
+        broken=lambda r: (
+            _is_scheme(r, HYBRID)
+            and (
+                World.of(r).stages < 2 or World.of(r).processes % World.of(r).stages != 0 or World.of(r).data_ranks < 2
+            )
+        ),
+    ),
+    Rule(
+        reason="scheme=pipeline makes one pipeline of all processes: leave out pipeline; for several use scheme=hybrid",
+        broken=lambda r: _is_scheme(r, PIPELINE) and World.of(r).stages != World.of(r).processes,
+    ),
+    *(rule for scheme in SCHEMES.values() if scheme.name != DATA for rule in _rules_of(scheme)),
+    Rule(
+        reason=f"{', '.join(_left_out(SCHEMES[DATA]))}: scheme=data has none of them; leave them out, or choose a scheme",
+        broken=lambda r: _is_scheme(r, DATA) and any(r[n] != AXES[n].default for n in _left_out(SCHEMES[DATA])),
+    ),
+    Rule(
+        reason="servers keep their parameters in the memory of CPUs; use device=cpu",
+        broken=lambda r: _is_parallel(r) and scheme_of(r).has_servers and _on_gpu(r),
+    ),
+    Rule(
+        reason="precision=fp16-mixed scales the loss by what all gradients are, which scheme=data alone knows; use "
+        "bf16-mixed",
+        broken=lambda r: _is_parallel(r) and scheme_of(r).name != DATA and r["precision"] == "fp16-mixed",
+    ),
+    Rule(
+        reason="checkpointing divides the network in another way than schemes sharded, pipeline and hybrid do; use "
+        "checkpointing=off",
+        broken=lambda r: _is_scheme(r, SHARDED, PIPELINE, HYBRID) and r["checkpointing"] == "on",
+    ),
+    Rule(
+        reason="library=horovod and library=deepspeed are not built; leave out library",
+        broken=lambda r: r["library"] in ("horovod", "deepspeed"),
+    ),
+    Rule(
+        reason="library=mpi4py moves data by MPI; use transport=mpi",
+        broken=lambda r: r["library"] == "mpi4py" and r["transport"] != "mpi",
+    ),
+)
+
+
 RULES = (
     Rule(
         reason=f"{', '.join(BETWEEN_PROCESSES)}: they are about what processes exchange, and there is one; give "
@@ -39,13 +129,19 @@ RULES = (
         broken=lambda r: not _is_parallel(r) and any(r[name] != AXES[name].default for name in BETWEEN_PROCESSES),
     ),
     Rule(
-        reason="processes must be a multiple of nodes, so that every node has as many",
-        broken=lambda r: World.of(r).processes % World.of(r).nodes != 0,
+        reason="processes, with servers if there are any, must be a multiple of nodes, so that every node has as many",
+        broken=lambda r: World.of(r).started % World.of(r).nodes != 0,
+    ),
+    *_OF_SCHEMES,
+    Rule(
+        reason="batch must be a multiple of processes x accumulate (with a pipeline: of pipelines x accumulate x "
+        "microbatches), so that all parts are equal; batch=8/process gives each process 8 samples",
+        broken=lambda r: int(r["batch"]) % Parts.of(r).count != 0,
     ),
     Rule(
-        reason="batch must be a multiple of processes x accumulate, so that all parts are equal; batch=8/process gives "
-        "each process 8 samples",
-        broken=lambda r: int(r["batch"]) % (World.of(r).processes * int(r["accumulate"])) != 0,
+        reason="schedule=1f1b needs as many microbatches as a pipeline has stages, schedule=interleaved a multiple of "
+        "them; give other microbatches, or use schedule=gpipe",
+        broken=lambda r: World.of(r).stages > 1 and not _schedule_takes(r),
     ),
     Rule(
         reason="processes train together; use phase=train",

@@ -1,4 +1,10 @@
-"""How many processes a request means, on how many nodes, and which share of the batch each has."""
+"""How many processes a request means, on how many nodes, what each does, and which share of the batch it has.
+
+scheme=data        ranks 0 1 2 3                 each has a quarter of the batch
+scheme=pipeline    ranks 0→1→2→3                 all have the whole batch, in microbatches
+scheme=hybrid      ranks 0→1, 2→3                each pipeline has half of the batch
+scheme=server      ranks 0 1 2 3, server 4       each worker has a quarter; the server has none
+"""
 
 from __future__ import annotations
 
@@ -6,33 +12,104 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from deepstone.setups.axes import AUTO, Value
+from deepstone.setups.schemes import HYBRID, PIPELINE, microbatches_of, schedule_of, scheme_of
 
 # What only several processes have. A setup with one process leaves them at their defaults.
-BETWEEN_PROCESSES = ("transport", "collective", "interface", "overlap", "bucket", "compression", "scheme")
+BETWEEN_PROCESSES = (
+    *("transport", "collective", "interface", "overlap", "bucket", "compression", "scheme"),
+    *("servers", "pipeline", "microbatches", "schedule", "library"),
+)
+WORKER = "worker"
+SERVER = "server"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class World:
-    """All processes of one job. Ranks are numbered node by node."""
+    """All processes of one job. Ranks are numbered node by node, those of a pipeline in a row, servers last.
+
+    `processes`: those that compute. `servers`: those beside them that keep the parameters, with a scheme that has
+    them. `stages`: how many processes one pipeline has.
+    """
 
     processes: int
     nodes: int
+    servers: int = 0
+    stages: int = 1
 
     @staticmethod
     def of(request: Mapping[str, Value]) -> World:
         nodes, asked = int(request["nodes"]), request["processes"]
-        if asked == AUTO:
-            return World(processes=nodes, nodes=nodes)
         count, per_node, _ = str(asked).partition("/node")
-        return World(processes=int(count) * nodes if per_node else int(count), nodes=nodes)
+        processes = nodes if asked == AUTO else int(count) * nodes if per_node else int(count)
+        scheme = scheme_of(request)
+        servers = 1 if request["servers"] == AUTO else int(request["servers"])
+        return World(
+            processes=processes,
+            nodes=nodes,
+            servers=servers if scheme.has_servers and processes > 1 else 0,
+            stages=_stages(request, processes) if processes > 1 else 1,
+        )
 
     @property
     def is_parallel(self) -> bool:
         return self.processes > 1
 
     @property
+    def started(self) -> int:
+        """How many processes run, servers included."""
+        return self.processes + self.servers
+
+    @property
     def per_node(self) -> int:
-        return self.processes // self.nodes
+        """How many of them on each node."""
+        return self.started // self.nodes
+
+    @property
+    def data_ranks(self) -> int:
+        """Into how many parts the batch is shared out."""
+        return max(1, self.processes // self.stages)
+
+    def role(self, rank: int) -> str:
+        return WORKER if rank < self.processes else SERVER
+
+    def data_rank(self, rank: int) -> int:
+        """Which part of the batch a worker has."""
+        return rank // self.stages
+
+    def stage(self, rank: int) -> int:
+        """Which stage of its pipeline a worker is."""
+        return rank % self.stages
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parts:
+    """The parts into which a step divides the batch: over processes, then one after the other in each of them."""
+
+    data_ranks: int
+    accumulate: int
+    microbatches: int
+    schedule: str  # of the pipeline; empty where there is none
+
+    @staticmethod
+    def of(request: Mapping[str, Value]) -> Parts:
+        world, accumulate = World.of(request), int(request["accumulate"])
+        if world.stages == 1:
+            return Parts(data_ranks=world.data_ranks, accumulate=accumulate, microbatches=1, schedule="")
+        batch = int(request["batch"]) // (world.data_ranks * accumulate)
+        microbatches = microbatches_of(request, batch=batch, stages=world.stages)
+        schedule = schedule_of(request, microbatches=microbatches, stages=world.stages)
+        return Parts(data_ranks=world.data_ranks, accumulate=accumulate, microbatches=microbatches, schedule=schedule)
+
+    @property
+    def count(self) -> int:
+        return self.data_ranks * self.accumulate * self.microbatches
+
+
+def _stages(request: Mapping[str, Value], processes: int) -> int:
+    scheme, asked = scheme_of(request).name, request["pipeline"]
+    if scheme == PIPELINE and asked == AUTO:
+        return processes
+    return int(asked) if scheme in (PIPELINE, HYBRID) and asked != AUTO else 1
 
 
 def resolve_batch(batch: Value, request: Mapping[str, Value]) -> int:

@@ -49,6 +49,60 @@ EXAMPLES = [
     ({"processes": 2, "collective": "reduce-broadcast", "overlap": "on"}, "overlap=off", {"overlap": "off"}),
     ({"processes": 2, "collective": "reduce-broadcast", "compression": "onebit"}, "plain", {"compression": "none"}),
     ({"processes": 2, "overlap": "off", "bucket": 4}, "no buckets", {"overlap": "on"}),
+    ({"processes": 4, "scheme": "hybrid", "framework": "fake"}, "pipeline=2", {"pipeline": 2}),
+    (
+        {"processes": 4, "scheme": "hybrid", "pipeline": 3, "framework": "fake"},
+        "a multiple of pipeline",
+        {"pipeline": 2},
+    ),
+    ({"processes": 2, "scheme": "hybrid", "pipeline": 2, "framework": "fake"}, "one pipeline", {"scheme": "pipeline"}),
+    ({"processes": 4, "scheme": "pipeline", "pipeline": 2, "framework": "fake"}, "hybrid", {"scheme": "hybrid"}),
+    ({"processes": 2, "servers": 2}, "choose a scheme", {"scheme": "server", "framework": "fake"}),
+    ({"processes": 2, "scheme": "server", "device": "gpu:0", "framework": "fake"}, "device=cpu", {"device": "cpu"}),
+    (
+        {"processes": 2, "scheme": "sharded", "precision": "fp16-mixed", "framework": "fake"},
+        "bf16-mixed",
+        {"precision": "bf16-mixed"},
+    ),
+    (
+        {"processes": 2, "scheme": "sharded", "checkpointing": "on", "framework": "fake"},
+        "checkpointing=off",
+        {"checkpointing": "off"},
+    ),
+    ({"processes": 2, "library": "horovod"}, "not built", {"library": "auto"}),
+    ({"processes": 2, "library": "mpi4py"}, "transport=mpi", {"transport": "mpi"}),
+    (
+        {"processes": 4, "scheme": "pipeline", "schedule": "1f1b", "microbatches": 2, "framework": "fake"},
+        "as many microbatches",
+        {"schedule": "gpipe"},
+    ),
+    (
+        {
+            "processes": 2,
+            "scheme": "pipeline",
+            "schedule": "interleaved",
+            "microbatches": 5,
+            "batch": 10,
+            "framework": "fake",
+        },
+        "a multiple of them",
+        {"microbatches": 10},
+    ),
+    *(
+        ({**broken, "scheme": scheme, "processes": 4, **needed}, word, mended)
+        for scheme, needed in {
+            "sharded": {},
+            "server": {},
+            "server-async": {},
+            "pipeline": {},
+            "hybrid": {"pipeline": 2},
+        }.items()
+        for broken, word, mended in (
+            ({"framework": "fake", "overlap": "off"}, "has no", {"overlap": "auto"}),
+            ({"framework": "mxnet"}, "built", {"framework": "fake"}),
+            ({"framework": "fake", "transport": "mpi"}, "moves data by", {"transport": "gloo"}),
+        )
+    ),
 ]
 
 

@@ -93,6 +93,8 @@ class Replicas:
             "processes": as_observed(self.communicator.world),
             "transport": as_observed(self.communicator.transport),
             "scheme": as_set("data"),
+            "library": as_set("mpi4py" if self.communicator.transport == "mpi" else "torch"),
+            **{name: as_set("none") for name in ("servers", "pipeline", "microbatches", "schedule")},
             "interface": as_set(self._interface),
             "collective": as_set("reduce-broadcast" if self._by_root else "allreduce"),
             "overlap": as_observed("on" if isinstance(self.model, DistributedDataParallel) else "off"),
