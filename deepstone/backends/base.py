@@ -242,6 +242,17 @@ class Backend:
         framework may arrange them anew after its first steps."""
         return []
 
+    def transfer(self, operation: str, size: int) -> Dict[str, Any]:
+        """Make ready to send `size` bytes between processes by `operation` (setups/transfers.py), and do it once with
+        numbers whose result is known. `program`: what `step` calls it from now on; `wrong`: what is wrong with the
+        result, or nothing."""
+        raise Unsupported("this backend does not time communication apart from training")
+
+    def beside(self, transfer: str, transfers: int, program: str, steps: int) -> Dict[str, Any]:
+        """Run `transfers` transfers in one thread and `steps` steps of a program in another, at the same time; -1:
+        steps until the transfers are done. `transfer_s` and `step_s`: how long each took while both ran."""
+        raise Unsupported("this backend does not compute and communicate in two threads")
+
     def restore(self) -> None:
         """Have all processes take the parameters, buffers and optimizer state of rank 0."""
 

@@ -26,6 +26,7 @@ from deepstone.results.record import Outcome
 from deepstone.runner.job import Job
 from deepstone.runner.replies import (
     Attempt,
+    Beside,
     BlockTimes,
     Buckets,
     ConvolutionFacts,
@@ -49,6 +50,7 @@ from deepstone.runner.replies import (
     Rendezvous,
     Reply,
     SampledValues,
+    Transferred,
 )
 from deepstone.runner.scratch import scratch_folder
 from deepstone.runner.worker_process import ProtocolError, WorkerEnded, WorkerProcess
@@ -148,6 +150,14 @@ class Conversation:
     def network(self) -> dict[str, int]:
         """Bytes that each network interface has sent, as the worker's host counts them."""
         return dict(self._request("network", Network).sent_bytes)
+
+    def transfer(self, operation: str, size: int) -> Transferred:
+        """Make ready to send so many bytes, and do it once with numbers whose result is known."""
+        return self._request("transfer", Transferred, operation=operation, bytes=size)
+
+    def beside(self, transfer: str, transfers: int, program: str, steps: int) -> Beside:
+        """Transfers and steps of a program in two threads; `steps` -1: until the transfers are done."""
+        return self._request("beside", Beside, transfer=transfer, transfers=transfers, program=program, steps=steps)
 
     def restore(self) -> None:
         """Have the worker take the parameters of rank 0."""

@@ -51,6 +51,20 @@ class Network(Reply, frozen=True, kw_only=True):
     sent_bytes: Table[int]
 
 
+class Transferred(Reply, frozen=True, kw_only=True):
+    """`program`: what a block calls this transfer. `wrong`: what is wrong with its result; nothing if it is right."""
+
+    program: str
+    wrong: str
+
+
+class Beside(Reply, frozen=True, kw_only=True):
+    """How long each transfer and each step took, while both ran at the same time."""
+
+    transfer_s: list[float]
+    step_s: list[float]
+
+
 class Joined(Reply, frozen=True, kw_only=True):
     """How many processes the library itself counts, which of them this one is, and what the library calls itself."""
 

@@ -112,6 +112,7 @@ class Team:
         self.last_blocks: list[BlockTimes] = []  # by rank
         self.differing: list[str] = []  # parameters that are not the same in all replicas
         self._transport = ""
+        self._library = ""
         self._step_s = 0.0  # of the longest program so far
         self._pool = ThreadPoolExecutor(len(ranks), thread_name_prefix="rank")
 
@@ -146,7 +147,7 @@ class Team:
                 )
             if group.rank != rank:
                 raise MissingError(f"{group.library or group.transport} counts rank {rank} as rank {group.rank}")
-        self._transport = groups[0].transport
+        self._transport, self._library = groups[0].transport, groups[0].library
         return replace_import_s(hellos[0], max(hello.import_s for hello in hellos))
 
     def prepare(self, job: Job | None = None) -> Prepared:
@@ -273,6 +274,15 @@ class Team:
 
     def close(self) -> object:
         return self._all(Conversation.close)
+
+    def ask(self, ask: Callable[[Conversation], R]) -> list[R]:
+        """What all ranks answer to the same question, at the same time."""
+        return self._all(ask)
+
+    @property
+    def library(self) -> str:
+        """What moves the data, as it names itself."""
+        return self._library
 
     def _all(self, ask: Callable[[Conversation], R]) -> list[R]:
         return self._ask_all([ask] * len(self.ranks))

@@ -86,6 +86,8 @@ class Worker:
             "restore": self._restore,
             "buckets": self._buckets,
             "network": self._network,
+            "transfer": self._transfer,
+            "beside": self._beside,
             "observe": self._observe,
             "dump": self._dump,
             "sample": self._sample,
@@ -163,6 +165,14 @@ class Worker:
 
     def _buckets(self, request: Dict[str, Any]) -> Dict[str, Any]:
         return {"bytes": list(self._backend.buckets())}
+
+    def _transfer(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        return dict(self._backend.transfer(request["operation"], request["bytes"]))
+
+    def _beside(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """Computing and communication at the same time, or either of them by the same loop."""
+        wanted = (request[name] for name in ("transfer", "transfers", "program", "steps"))
+        return dict(self._backend.beside(*wanted))
 
     def _prepare(self, request: Dict[str, Any]) -> Dict[str, Any]:
         self._level_before_bytes = host_bytes("VmRSS")

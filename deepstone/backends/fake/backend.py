@@ -19,9 +19,13 @@ The script is JSON in DEEPSTONE_FAKE; every key is optional:
     isolated      how much longer an isolated layer takes (1.5); by_difference: true, backward runs with forward only
     ceilings      what is reached per second: {"fp32": FLOPs, …, "copy": bytes, "link": bytes}; the rest is refused
     algorithms    of a convolution: {"NAME": seconds of a run, or text: why it cannot}; the first is picked
+    network       between processes: {"alpha_s": 1e-4, "beta_s_per_byte": 1e-9, "wrong": {"OPERATION": why},
+                  "compute_slowdown": 1.5, "communication_slowdown": 2.0}
+    buckets       bytes of each bucket of gradients ([])
     memory        {"base": bytes, "per_sample": bytes, "limit": bytes} of a device; a batch beyond the limit fails
-    fault         {"at": "join" | "build" | "step" | "loss" | "ceiling NAME" | "attempt NAME" | "timing NAME",
-                  "step": n, "kind": …}, kind one of _FAULTS; attempts and timings are of a convolution's algorithm
+    fault         {"at": "join" | "build" | "step" | "loss" | "transfer" | "ceiling NAME" | "attempt NAME" |
+                  "timing NAME", "step": n, "kind": …}, kind one of _FAULTS; attempts and timings are of a convolution's
+                  algorithm
 """
 
 from __future__ import annotations
@@ -55,6 +59,7 @@ from deepstone.backends.base import (
 )
 from deepstone.backends.before_import import FAKE_SCRIPT
 from deepstone.setups.axes import AUTO
+from deepstone.setups.transfers import TRANSFERS, program_name
 
 _PROGRAM_SHARE = {"forward": 0.3, "gradient": 0.9, "train": 1.0}
 _SHARE_IN_GROUP = {"local": 0.7, "meet": 0.75, "exchange": 0.5}
@@ -111,6 +116,34 @@ class FakeBackend(Backend):
         self._maybe_fail("join")
         return {"world": self._script.get("world", group.world), "rank": group.rank, "transport": "none"}
 
+    def buckets(self) -> list[int]:
+        return list(self._script.get("buckets", []))
+
+    def transfer(self, operation: str, size: int) -> dict[str, Any]:
+        self._maybe_fail("transfer")
+        return {"program": program_name(operation, size), "wrong": self._network.get("wrong", {}).get(operation, "")}
+
+    def beside(self, transfer: str, transfers: int, program: str, steps: int) -> dict[str, Any]:
+        taken_s, both = self._transfer_s(transfer), steps < 0
+        slower = self._network if both else {}
+        step_s = self._steady_s * _SHARE_IN_GROUP[program] * slower.get("compute_slowdown", 1.0)
+        taken_s *= slower.get("communication_slowdown", 1.0)
+        count = int(taken_s * transfers / step_s) if both else steps
+        return {"transfer_s": self._noisy(taken_s, transfers), "step_s": self._noisy(step_s, count)}
+
+    def _noisy(self, each_s: float, count: int) -> list[float]:
+        return [each_s * max(0.1, 1 + self._random.gauss(0, 1) * self._script.get("noise", 0.01)) for _ in range(count)]
+
+    @property
+    def _network(self) -> dict[str, Any]:
+        return {"alpha_s": 1e-4, "beta_s_per_byte": 1e-9, **self._script.get("network", {})}
+
+    def _transfer_s(self, program: str) -> float:
+        """Of one program; a message goes there and back."""
+        operation, _, size = program.partition(" ")
+        once_s = self._network["alpha_s"] + self._network["beta_s_per_byte"] * int(size)
+        return 2 * once_s if operation == "p2p" else once_s
+
     def build(self, job: Job) -> None:
         for condition, keys in self._script.get("by", {}).items():
             axis, _, value = condition.partition("=")
@@ -130,6 +163,9 @@ class FakeBackend(Backend):
         return str(self._job.request["phase"])
 
     def step(self, program: str) -> Callable[[], None]:
+        if program.partition(" ")[0] in TRANSFERS:
+            taken_s = self._transfer_s(program)
+            return lambda: self._pass(taken_s)
         shares = {**_PROGRAM_SHARE, **_SHARE_IN_GROUP, **self._script.get("programs", {})}
         share = shares[program] / self._share_of_job()
         return lambda: self._step(share, program)

@@ -23,6 +23,7 @@ from deepstone.backends.base import (
     memory_on_cpu,
     phases_of,
 )
+from deepstone.backends.beside import run_beside
 from deepstone.backends.torch.arrays import network_arrays
 from deepstone.backends.torch.ceilings import ceiling_program
 from deepstone.backends.torch.communicator import Communicator, communicator, open_store
@@ -40,6 +41,7 @@ from deepstone.backends.torch.parallel import Replicas
 from deepstone.backends.torch.settings import Settings, apply
 from deepstone.backends.torch.trace import Tracer
 from deepstone.backends.torch.training import Batch, OwnBatch, Steps
+from deepstone.backends.torch.transfers import Transfers
 from deepstone.graph.graph import Graph
 
 
@@ -71,6 +73,7 @@ class TorchBackend(Backend):
     _store: Any = None  # where rank 0 waits for the others
     _communicator: Communicator | None = None
     _replicas: Replicas | None = None
+    _transfers: Transfers | None = None
 
     def __init__(self) -> None:
         self._seen = Observed()
@@ -105,6 +108,30 @@ class TorchBackend(Backend):
 
     def buckets(self) -> list[int]:
         return [] if self._replicas is None else self._replicas.buckets()
+
+    def transfer(self, operation: str, size: int) -> dict[str, Any]:
+        assert self._communicator is not None
+        if self._transfers is None:
+            self._transfers = Transfers(self._communicator, self._settings.device)
+        return self._transfers.prepare(operation, size)
+
+    def beside(self, transfer: str, transfers: int, program: str, steps: int) -> dict[str, Any]:
+        on_gpu, step = self._settings.device.type == "cuda", self.step(program)
+        step()  # the first one may still communicate, and two threads that do would send each other's messages
+        self.synchronize()
+        self.barrier()
+        return run_beside(
+            self.step(transfer),
+            transfers,
+            step,
+            steps,
+            wait=self._wait_for_own_stream,
+            in_thread=torch.cuda.stream(torch.cuda.Stream()) if on_gpu else nullcontext(),
+        )
+
+    def _wait_for_own_stream(self) -> None:
+        if self._settings.device.type == "cuda":
+            torch.cuda.current_stream().synchronize()
 
     def restore(self) -> None:
         self._steps.restore()
@@ -149,6 +176,8 @@ class TorchBackend(Backend):
         return self._settings.phase
 
     def step(self, program: str) -> Callable[[], None]:
+        if self._transfers is not None and program in self._transfers.programs:
+            return self._transfers.programs[program]
         if self._replicas is not None and program == "exchange":
             return self._replicas.exchange
         if self._replicas is not None and program in ("local", "meet"):

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, Protocol
 
 import torch
@@ -16,6 +19,16 @@ from deepstone.setups.axes import AUTO
 
 # A peer that is lost shows within this time at the latest. The controller ends a block that takes too long before.
 _PATIENCE = timedelta(minutes=30)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Buffers:
+    """What transfers of one size work on. `part`: one share of `whole` for each process. `back`: what comes back to
+    rank 0 point to point."""
+
+    whole: Tensor
+    part: Tensor
+    back: Tensor
 
 
 class Communicator(Protocol):
@@ -37,6 +50,10 @@ class Communicator(Protocol):
         ...
 
     def send_from_root(self, tensor: Tensor) -> None: ...
+
+    def transfers(self, buffers: Buffers) -> dict[str, Callable[[], object]]:
+        """One call for each operation of setups/transfers.py. They are timed, so no code of ours runs in them."""
+        ...
 
     def barrier(self) -> None: ...
 
@@ -70,6 +87,20 @@ class TorchCommunicator:
 
     def send_from_root(self, tensor: Tensor) -> None:
         dist.broadcast(tensor, src=0)
+
+    def transfers(self, buffers: Buffers) -> dict[str, Callable[[], object]]:
+        whole, part, back, last = buffers.whole, buffers.part, buffers.back, self.world - 1
+        roles = {
+            0: partial(_first_then, partial(dist.send, whole, last), partial(dist.recv, back, last)),
+            last: partial(_first_then, partial(dist.recv, whole, 0), partial(dist.send, whole, 0)),
+        }
+        return {
+            "allreduce": partial(dist.all_reduce, whole),
+            "p2p": roles.get(self.rank, _nothing),
+            "broadcast": partial(dist.broadcast, whole, 0),
+            "reducescatter": partial(_REDUCE_SCATTER, part, whole),
+            "allgather": partial(_ALL_GATHER, whole, part),
+        }
 
     def barrier(self) -> None:
         dist.barrier()
@@ -121,11 +152,44 @@ class MpiCommunicator:
         if whole is not tensor:
             tensor.copy_(whole)
 
+    def transfers(self, buffers: Buffers) -> dict[str, Callable[[], object]]:
+        whole, part, back = (each.numpy() for each in (buffers.whole, buffers.part, buffers.back))
+        world, last = self._world, self.world - 1
+        roles = {
+            0: partial(_first_then, partial(world.Send, whole, last), partial(world.Recv, back, last)),
+            last: partial(_first_then, partial(world.Recv, whole, 0), partial(world.Send, whole, 0)),
+        }
+        return {
+            "allreduce": partial(world.Allreduce, self._mpi.IN_PLACE, whole),
+            "p2p": roles.get(self.rank, _nothing),
+            "broadcast": partial(world.Bcast, whole, 0),
+            "reducescatter": partial(world.Reduce_scatter_block, whole, part),
+            "allgather": partial(world.Allgather, part, whole),
+        }
+
     def barrier(self) -> None:
         self._world.Barrier()
 
     def close(self) -> None:
         """MPI ends with the process."""
+
+
+def _named(*names: str) -> Callable[..., object]:
+    """A function of torch.distributed under the first of these names that this torch has."""
+    return next(getattr(dist, name) for name in names if hasattr(dist, name))
+
+
+_REDUCE_SCATTER = _named("reduce_scatter_single", "reduce_scatter_tensor")
+_ALL_GATHER = _named("all_gather_single", "all_gather_into_tensor")
+
+
+def _first_then(first: Callable[[], object], then: Callable[[], object]) -> None:
+    first()
+    then()
+
+
+def _nothing() -> None:
+    """The part of a process that only others send past."""
 
 
 _NOT_OF_MPI = (torch.float16, torch.bfloat16)

@@ -1,0 +1,64 @@
+"""Computing and communication at the same time: how much they hold each other up.
+
+    thread     transfer ─ transfer ─ transfer ─ … ─ transfer        as many as all processes agreed on
+    worker     step ─ step ─ step ─ step ─ step ─ … ─ step          until the transfers are done
+
+Only steps that lie between the begin of the first transfer and the end of the last one count.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from itertools import pairwise
+from typing import Any, Final
+
+UNTIL_DONE: Final = -1
+
+
+def run_beside(
+    transfer: Callable[[], object],
+    transfers: int,
+    step: Callable[[], object],
+    steps: int,
+    wait: Callable[[], object],
+    in_thread: AbstractContextManager[Any],
+) -> dict[str, Any]:
+    """`wait`: for what the calling thread has asked of the device. `in_thread`: around all that the thread does."""
+    ends: list[float] = []
+    failed: list[BaseException] = []
+    begun, done = threading.Event(), threading.Event()
+
+    def send() -> None:
+        try:
+            with in_thread:
+                ends.append(time.perf_counter())
+                begun.set()
+                for _ in range(transfers):
+                    transfer()
+                    wait()
+                    ends.append(time.perf_counter())
+        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+            failed.append(error)
+        finally:
+            begun.set()
+            done.set()
+
+    thread = threading.Thread(target=send, name="transfers", daemon=True)
+    thread.start()
+    begun.wait()
+    stamps = [time.perf_counter()]
+    while not done.is_set() if steps == UNTIL_DONE else len(stamps) <= steps:
+        step()
+        wait()
+        stamps.append(time.perf_counter())
+    thread.join()
+    if failed:
+        raise failed[0]
+    last = ends[-1] if steps == UNTIL_DONE else stamps[-1]
+    return {
+        "transfer_s": [end - begin for begin, end in pairwise(ends)],
+        "step_s": [end - begin for begin, end in pairwise(stamps) if end <= last],
+    }
