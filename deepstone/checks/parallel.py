@@ -9,6 +9,9 @@ Parts and not the whole batch, because batch norm takes its statistics from what
 1e-9 in float64, on every rank: momentum on one rank alone leaves gradients right, and a sum instead of a mean leaves
 all replicas equal. Parameters themselves prove little: they hardly move in three steps. Compressed gradients are not
 those of one process, and no tolerance makes them so: how far they are is told.
+
+Beside it, in launches of their own: fp32, which is judged by the first gradient; and one process with the whole batch
+at once, which shows what batch norm with statistics of its own in each process changes.
 """
 
 from __future__ import annotations
@@ -19,18 +22,22 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from msgspec.structs import replace as change
 from numpy.typing import NDArray
 
+from deepstone.absent import Absent
 from deepstone.checks.workers import CHECK_BATCH, check_job
 from deepstone.errors import MissingError
-from deepstone.results.sameness import Distance, SchemeSameness
+from deepstone.graph.ops import BatchNorm
+from deepstone.results.sameness import Distance, Gap, GlobalStatistics, SchemeInFp32, SchemeSameness
 from deepstone.runner.conversation import JobFailed, talking_to_worker
 from deepstone.runner.job import Job
-from deepstone.runner.team import talking_to_team
+from deepstone.runner.team import rank_jobs, talking_to_team
 from deepstone.setups.axes import AXES
 from deepstone.setups.world import BETWEEN_PROCESSES, World
 
 TOLERANCE: Final = 1e-9  # in float64; correct ones stay below 1e-10, and errors begin at 1e-3
+FP32_TOLERANCE: Final = 1e-4  # of the first gradient; correct ones stay below 2e-6, errors begin at 1e-3
 STEPS: Final = 3
 _FLOOR: Final = 1e-6  # of the largest array's norm: an array of zeros has no relative error
 
@@ -46,21 +53,31 @@ class Trained:
     losses: Sequence[float]
 
 
-def check_scheme(job: Job, *, timeout_s: float) -> SchemeSameness:
-    """The job in float64, against one process that does the same."""
+def check_scheme(job: Job, *, timeout_s: float, beside: bool = True) -> SchemeSameness:
+    """The job in float64, against one process that does the same. `beside`: also in fp32, and against one process that
+    has the whole batch at once."""
+    compression = str(job.request["compression"])
     wide = check_job(job, batch=job.batch, phase="train", precision="fp64")
     reason = wide.broken_rule
     if reason:
-        return SchemeSameness.failed(f"unsupported: {reason}", compression=str(job.request["compression"]))
+        return SchemeSameness.failed(f"unsupported: {reason}", compression=compression)
+    whole = beside and any(isinstance(layer.op, BatchNorm) for layer in job.model.graph.layers)
     try:
-        alone, ranks = _alone(wide, timeout_s), _together(wide, timeout_s)
+        alone, *at_once = _alone(wide, timeout_s, also_whole=whole)
+        found = judged(alone, _together(wide, timeout_s), compression=compression)
     except JobFailed as failure:
-        return SchemeSameness.failed(
-            f"{failure.outcome}: {failure.reason}", compression=str(job.request["compression"])
-        )
+        reason, unsupported = f"{failure.outcome}: {failure.reason}", failure.outcome == "unsupported"
+        return SchemeSameness.failed(reason, compression=compression, is_unsupported=unsupported)
     except MissingError as error:
-        return SchemeSameness.failed(str(error), compression=str(job.request["compression"]))
-    return judged(alone, ranks, compression=str(job.request["compression"]))
+        return SchemeSameness.failed(str(error), compression=compression, is_missing=True)
+    if not beside:
+        return found
+    found = change(found, global_statistics=_from_whole(alone, at_once))
+    narrow = check_job(job, batch=job.batch, phase="train", precision="fp32")
+    try:
+        return with_fp32(found, _alone(narrow, timeout_s)[0], _together(narrow, timeout_s))
+    except JobFailed as failure:
+        return change(found, ok=False, failure=f"in fp32: {failure.outcome}: {failure.reason}")
 
 
 def as_checked(job: Job) -> Job:
@@ -70,8 +87,8 @@ def as_checked(job: Job) -> Job:
 
 
 def judged(alone: Trained, ranks: Sequence[Trained], *, compression: str = "none") -> SchemeSameness:
-    gradient = _worst([_distance(rank.gradients, alone.gradients, "gradient", r) for r, rank in enumerate(ranks)])
-    update = _worst([_distance(rank.updates, alone.updates, "update", r) for r, rank in enumerate(ranks)])
+    """In float64."""
+    gradient, update = _furthest(alone, ranks, TOLERANCE)
     mean = [float(np.mean([rank.losses[step] for rank in ranks])) for step in range(STEPS)]
     replicas = all(_same(rank.updates, ranks[0].updates) for rank in ranks)
     return SchemeSameness(
@@ -85,19 +102,54 @@ def judged(alone: Trained, ranks: Sequence[Trained], *, compression: str = "none
     )
 
 
-def _alone(job: Job, timeout_s: float) -> Trained:
+def with_fp32(found: SchemeSameness, alone: Trained, ranks: Sequence[Trained]) -> SchemeSameness:
+    """With what the same training gives in fp32."""
+    gradient, update = _furthest(alone, ranks, FP32_TOLERANCE)
+    fp32 = SchemeInFp32(ok=gradient.ok and found.equivalent, gradient=gradient, update=Gap.of(update))
+    return change(found, ok=found.ok and fp32.ok, fp32=fp32)
+
+
+def _from_whole(alone: Trained, at_once: Sequence[Trained]) -> GlobalStatistics | Absent:
+    if not at_once:
+        return Absent("the network has no batch norm")
+    gradient = _distance(alone.gradients, at_once[0].gradients, "gradient", TOLERANCE)
+    update = _distance(alone.updates, at_once[0].updates, "update", TOLERANCE)
+    return GlobalStatistics(gradient=Gap.of(gradient), update=Gap.of(update))
+
+
+def _furthest(alone: Trained, ranks: Sequence[Trained], tolerance: float) -> tuple[Distance, Distance]:
+    """The worst of first gradients and of updates, over ranks."""
+    on = [f"on rank {rank}" for rank in range(len(ranks))]
+    gradients = [
+        _distance(rank.gradients, alone.gradients, f"gradient {where}", tolerance)
+        for rank, where in zip(ranks, on, strict=True)
+    ]
+    updates = [
+        _distance(rank.updates, alone.updates, f"update {where}", tolerance)
+        for rank, where in zip(ranks, on, strict=True)
+    ]
+    return _worst(gradients), _worst(updates)
+
+
+def _alone(job: Job, timeout_s: float, *, also_whole: bool = False) -> list[Trained]:
+    """One process that has the parts one after the other; and, if asked for, the whole batch at once."""
     world, defaults = World.of(job.request), {name: AXES[name].default for name in BETWEEN_PROCESSES}
     parts = world.processes * int(job.request["accumulate"])
-    request = {**job.request, **defaults, "processes": 1, "nodes": 1, "launcher": "auto", "accumulate": parts}
-    with talking_to_worker(replace(job, request=request), timeout_s=timeout_s) as worker:
+    given = {**job.request, **defaults, "processes": 1, "nodes": 1, "launcher": "auto"}
+    # As many threads as each of several has: another number may choose other kernels, which round otherwise.
+    given["threads"] = rank_jobs(job)[0].request["threads"]
+    found: list[Trained] = []
+    with talking_to_worker(replace(job, request={**given, "accumulate": parts}), timeout_s=timeout_s) as worker:
         worker.hello()
-        worker.build()
-        before = _loaded(worker.dump("parameters"))
-        losses = worker.losses(1)
-        gradients = _loaded(worker.dump("gradients"))
-        losses += worker.losses(STEPS - 1)
-        after = _loaded(worker.dump("parameters"))
-    return Trained(gradients=gradients, updates=_difference(after, before), losses=losses)
+        for accumulate in (parts, 1) if also_whole else (parts,):
+            worker.build(replace(job, request={**given, "accumulate": accumulate}))
+            before = _loaded(worker.dump("parameters"))
+            losses = worker.losses(1)
+            gradients = _loaded(worker.dump("gradients"))
+            losses += worker.losses(STEPS - 1)
+            after = _loaded(worker.dump("parameters"))
+            found.append(Trained(gradients=gradients, updates=_difference(after, before), losses=losses))
+    return found
 
 
 def _together(job: Job, timeout_s: float) -> list[Trained]:
@@ -127,7 +179,7 @@ def _difference(after: Arrays, before: Arrays) -> dict[str, NDArray[Any]]:
     return {name: after[name] - before[name] for name in after}
 
 
-def _distance(found: Arrays, expected: Arrays, what: str, rank: int) -> Distance:
+def _distance(found: Arrays, expected: Arrays, what: str, tolerance: float) -> Distance:
     """That of the array that is furthest off."""
     norms = {name: float(np.linalg.norm(array.ravel())) for name, array in expected.items()}
     floor = _FLOOR * max(norms.values(), default=0.0)
@@ -136,8 +188,7 @@ def _distance(found: Arrays, expected: Arrays, what: str, rank: int) -> Distance
         for name, array in expected.items()
     }
     worst = max(errors, key=lambda name: errors[name] if np.isfinite(errors[name]) else np.inf)
-    what = f"{what} on rank {rank}"
-    return Distance.of(layer=worst, what=what, relative_error=errors[worst], tolerance=TOLERANCE)
+    return Distance.of(layer=worst, what=what, relative_error=errors[worst], tolerance=tolerance)
 
 
 def _worst(distances: Sequence[Distance]) -> Distance:

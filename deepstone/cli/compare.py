@@ -342,7 +342,7 @@ def _wrong_in_parallel(jobs: Sequence[Job], effort: Effort, on_progress: OnProgr
     for name, job in zip(_NAMES, jobs, strict=False):
         if World.of(job.request).is_parallel and not job.broken_rule and job.environment.framework != FAKE:
             on_progress(f"does {name} train as one process does?", 0.0)
-            scheme = check_scheme(as_checked(job), timeout_s=effort.timeout_s)
+            scheme = check_scheme(as_checked(job), timeout_s=effort.timeout_s, beside=False)
             found |= {name: scheme.why_not()} if scheme.is_wrong else {}
     return found
 

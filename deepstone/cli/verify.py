@@ -11,14 +11,14 @@ from deepstone.cli.jobs import refuse_lists, refuse_opaque
 from deepstone.cli.options import Axes, Hosts, Image, Json, Model, Timeout, examples, image_size, image_words
 from deepstone.cli.output import Column, Data, note, print_json, print_lines, print_table
 from deepstone.cli.progress import progress_bar
+from deepstone.cli.verify_schemes import Schemes, check_schemes, exit_code, of_one_process, scheme_lines, schemes_json
 from deepstone.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
     from deepstone.checks.sameness import FrameworkSameness, Sameness
     from deepstone.models.load import LoadedModel
-    from deepstone.results.sameness import Distance, SchemeSameness
+    from deepstone.results.sameness import Distance
     from deepstone.runner.job import Job
-    from deepstone.runner.measurement import OnProgress
     from deepstone.setups.axes import Value
     from deepstone.setups.request import Choices
 
@@ -47,7 +47,7 @@ def verify(
     from deepstone.setups.request import parse_words
 
     choices = parse_words(axes or [])
-    refuse_lists(choices, "verify")
+    refuse_lists({name: values for name, values in choices.items() if name != "scheme"}, "verify")
     loaded = load_model(model, frameworks=choices.get("framework", ()), timeout_s=timeout, image=image_size(image))
     refuse_opaque(loaded.graph, "verify")
     # Only now what is slow to import: a word that is wrong is told at once.
@@ -55,93 +55,30 @@ def verify(
     from deepstone.checks.verify import verify as check
 
     asked = {name: values[0] for name, values in choices.items() if name != "framework"}
-    given = _of_one_process(asked)
+    given = of_one_process(asked)
     names = [str(name) for name in choices.get("framework") or _installed()]
     command = ("deepstone", "verify", model, *(axes or []), *image_words(image))
-    jobs = {name: _job(loaded, {**given, "framework": name}, command) for name in names}
+
+    def make(request: Mapping[str, Value]) -> Job:
+        return _job(loaded, request, command)
+
+    jobs = {name: make({**given, "framework": name}) for name in names}
     if "framework" not in choices:
         jobs = _able(jobs)
     with progress_bar(1) as bar:
         bar.begin(f"{loaded.graph.name} {', '.join(jobs)}")
         sameness = check(jobs, yardstick=_yardstick(loaded, given, command), timeout_s=timeout, on_progress=bar.tell)
-        parallel = _check_in_parallel(loaded, asked, jobs, command, timeout, bar.tell) if asked != given else {}
+        schemes: Schemes = check_schemes(choices, jobs, make, timeout, bar.tell) if asked != given else {}
         bar.end()
+    code = exit_code(schemes)
     if json:
-        print_json(_as_json(sameness, jobs) | ({"parallel": _parallel_json(parallel)} if parallel else {}))
+        ok, parallel = sameness.ok and not code, {"parallel": schemes_json(schemes)} if schemes else {}
+        print_json(_as_json(sameness, jobs) | {"ok": ok} | parallel)
     else:
         _show(sameness, jobs)
-        print_lines(_parallel_lines(parallel, asked), hang=4)
-    if not sameness.ok or not all(
-        isinstance(each, str) or each.ok or not each.equivalent for each in parallel.values()
-    ):
-        raise typer.Exit(1)
-
-
-def _of_one_process(asked: Mapping[str, Value]) -> dict[str, Value]:
-    """What is asked for of each process by itself, which the reference is compared with."""
-    from deepstone.setups.request import complete
-    from deepstone.setups.world import BETWEEN_PROCESSES, World
-
-    others = ("processes", "nodes", "launcher", "accumulate", *BETWEEN_PROCESSES)
-    if not World.of(complete(asked)).is_parallel and "accumulate" not in asked:
-        return dict(asked)
-    return {name: value for name, value in asked.items() if name not in others}
-
-
-def _check_in_parallel(
-    loaded: LoadedModel,
-    asked: Mapping[str, Value],
-    jobs: Mapping[str, Job],
-    command: tuple[str, ...],
-    timeout_s: float,
-    on_progress: OnProgress,
-) -> dict[str, SchemeSameness | str]:
-    """By framework; as text, why it has no such scheme."""
-    from deepstone.checks.parallel import check_scheme
-    from deepstone.setups.axes import AXES
-    from deepstone.setups.request import complete
-    from deepstone.setups.world import World
-
-    request = complete(asked)
-    parts = World.of(request).processes * int(request["accumulate"])
-    found: dict[str, SchemeSameness | str] = {}
-    for name, job in jobs.items():
-        on_progress(f"{name} in {World.of(request).processes} processes", 0.0)
-        if job.environment.framework not in AXES["processes"].honoured_by:
-            found[name] = f"unsupported: {job.environment.framework} trains in one process only"
-            continue
-        whole = {"batch": max(2, parts), **asked, "framework": name}
-        found[name] = check_scheme(_job(loaded, whole, command), timeout_s=timeout_s)
-    return found
-
-
-def _parallel_json(parallel: Mapping[str, SchemeSameness | str]) -> dict[str, Data]:
-    """By scheme: the worst of the frameworks that have it, and all of them."""
-    by_framework: dict[str, Data] = {
-        name: {"ok": True, "unsupported": each} if isinstance(each, str) else each.to_json()
-        for name, each in parallel.items()
-    }
-    checked = [each for each in parallel.values() if not isinstance(each, str)]
-    worst = min(checked, key=lambda each: each.ok, default=None)
-    return {"data": {**({"ok": False} if worst is None else worst.to_json()), "frameworks": by_framework}}
-
-
-def _parallel_lines(parallel: Mapping[str, SchemeSameness | str], asked: Mapping[str, Value]) -> Iterator[str]:
-    from deepstone.absent import Absent
-
-    for name, found in parallel.items():
-        if isinstance(found, str):
-            yield f"{name}: {found}"
-            continue
-        far = [each for each in (found.gradient, found.update) if not isinstance(each, Absent)]
-        errors = " · ".join(f"{each.what} {each.relative_error:.0e}" for each in far)
-        if found.ok:
-            yield f"{name} in several processes: the same training as in one, in float64 ({errors})"
-        elif not found.equivalent and not found.failure:
-            kind = asked.get("compression", "compressed")
-            yield f"{name} in several processes: {kind} gradients are not those of one process ({errors})"
-        else:
-            yield f"{name} in several processes does NOT train as one process does: {found.why_not()}"
+        print_lines(scheme_lines(schemes, asked), hang=4)
+    if code or not sameness.ok:
+        raise typer.Exit(code or 1)
 
 
 def _refuse_what_is_not_checked(choices: Choices) -> None:

@@ -82,9 +82,43 @@ class SidesChecked(Part, frozen=True, kw_only=True):
     b: Comparable
 
 
+class Gap(Part, frozen=True, kw_only=True, rename={"error": "relative_error"}):
+    """The array that is furthest off: shown, and not judged by a tolerance."""
+
+    layer: str
+    what: str
+    error: OrAbsent[Number]
+
+    @staticmethod
+    def of(distance: Distance) -> Gap:
+        return Gap(layer=distance.layer, what=distance.what, error=distance.error)
+
+    @property
+    def relative_error(self) -> float:
+        return math.inf if isinstance(self.error, Absent) else self.error
+
+
+class SchemeInFp32(Part, frozen=True, kw_only=True):
+    """Judged by the first gradient. The order of a sum alone moves the updates of deep networks by half, so how far they
+    are is shown."""
+
+    ok: bool
+    gradient: Distance
+    update: Gap
+
+
+class GlobalStatistics(Part, frozen=True, kw_only=True):
+    """How far batch norm with the statistics of each part is from one with those of the whole batch, in one process."""
+
+    gradient: Gap
+    update: Gap
+
+
 class SchemeSameness(Part, frozen=True, kw_only=True):
     """Several processes against one that does the same, in float64. `ok`: they are equal; never with gradients that are
-    compressed with loss, whose distances are told all the same. `failure`: why it was not finished."""
+    compressed with loss, whose distances are told all the same. `failure`: why it was not finished; `is_missing`: a
+    launcher, a library or a device is; `is_unsupported`: the framework cannot. `fp32` and `global_statistics`: where
+    they were asked for."""
 
     ok: bool
     equivalent: bool
@@ -93,10 +127,16 @@ class SchemeSameness(Part, frozen=True, kw_only=True):
     replicas_equal: bool
     loss: list[Number]
     loss_of_one_process: list[Number]
+    fp32: OrAbsent[SchemeInFp32] | None = None
+    global_statistics: OrAbsent[GlobalStatistics] | None = None
     failure: str | None = None
+    is_missing: bool = False
+    is_unsupported: bool = False
 
     @staticmethod
-    def failed(reason: str, *, compression: str) -> SchemeSameness:
+    def failed(
+        reason: str, *, compression: str, is_missing: bool = False, is_unsupported: bool = False
+    ) -> SchemeSameness:
         absent = Absent(reason)
         return SchemeSameness(
             ok=False,
@@ -107,6 +147,8 @@ class SchemeSameness(Part, frozen=True, kw_only=True):
             loss=[],
             loss_of_one_process=[],
             failure=reason,
+            is_missing=is_missing,
+            is_unsupported=is_unsupported,
         )
 
     @property
@@ -121,6 +163,8 @@ class SchemeSameness(Part, frozen=True, kw_only=True):
         far = [each for each in (self.gradient, self.update) if not isinstance(each, Absent) and not each.ok]
         if far:
             return str(far[0])
+        if isinstance(self.fp32, SchemeInFp32) and not self.fp32.ok:
+            return f"in fp32: {self.fp32.gradient}"
         return "replicas differ" if not self.replicas_equal else "compressed gradients are not those of one process"
 
 

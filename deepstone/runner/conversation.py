@@ -174,9 +174,10 @@ class Conversation:
         self.steps = 1
         return prepared
 
-    def build(self) -> None:
-        """Build without a first step, for callers that need single layers and not the network."""
-        self._build(self._job, Reply, first_step=False)
+    def build(self, job: Job | None = None) -> None:
+        """Build without a first step, for callers that need single layers and not the network. `job`: as in
+        `prepare`."""
+        self._build(job or self._job, Reply, first_step=False)
 
     def _build(self, job: Job, kind: type[R], *, first_step: bool) -> R:
         graph, seed = job.model.graph, int(job.request["seed"])

@@ -5,24 +5,32 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 from check_jobs import check_job
 
 from deepstone.absent import Absent
-from deepstone.checks.parallel import TOLERANCE, check_scheme
+from deepstone.checks.parallel import FP32_TOLERANCE, TOLERANCE, Trained, check_scheme, judged, with_fp32
+from deepstone.cli.verify_schemes import exit_code, schemes_json
 from deepstone.environments.environment import Environment
 from deepstone.environments.find import find_environment
-from deepstone.results.sameness import SchemeSameness
+from deepstone.results.sameness import GlobalStatistics, SchemeInFp32, SchemeSameness
 from deepstone.setups.axes import Value
 
 PLANTED = Path(__file__).with_name("planted_exchange")
 TIMEOUT_S = 280.0
 
 
-def checked(environment: Environment | None = None, **axes: Value) -> SchemeSameness:
+def checked(environment: Environment | None = None, *, beside: bool = False, **axes: Value) -> SchemeSameness:
     job = check_job("torch", environment=environment, **{"processes": 2, "batch": 4, "device": "cpu", **axes})
-    return check_scheme(job, timeout_s=TIMEOUT_S)
+    return check_scheme(job, timeout_s=TIMEOUT_S, beside=beside)
+
+
+def with_planted(error: str) -> Environment:
+    variables = {"PYTHONPATH": str(PLANTED), "DEEPSTONE_TEST_PLANT": error}
+    return replace(find_environment("torch"), variables=variables)
 
 
 @pytest.mark.parametrize(
@@ -37,8 +45,9 @@ def checked(environment: Environment | None = None, **axes: Value) -> SchemeSame
     ids=str,
 )
 def test_several_processes_train_what_one_trains(axes: dict[str, Value]):
-    """With batch norm and dropout layers; gradients, updates with momentum, losses."""
-    found = checked(**axes)
+    """With batch norm and dropout layers; gradients, updates with momentum, losses. In fp32 beside it; and batch norm
+    with statistics of each part is another training than with those of the whole batch."""
+    found = checked(beside=True, **axes)
     assert found.ok, found.why_not()
     assert found.replicas_equal
     for distance in (found.gradient, found.update):
@@ -46,6 +55,11 @@ def test_several_processes_train_what_one_trains(axes: dict[str, Value]):
         assert distance.relative_error <= TOLERANCE / 10
     assert found.loss == pytest.approx(found.loss_of_one_process, rel=1e-12)
     assert len(found.loss) == 3
+    assert isinstance(found.fp32, SchemeInFp32)
+    assert found.fp32.ok
+    assert found.fp32.gradient.relative_error < FP32_TOLERANCE / 10
+    assert isinstance(found.global_statistics, GlobalStatistics)
+    assert found.global_statistics.gradient.relative_error > 1e-3
 
 
 @pytest.mark.parametrize(
@@ -57,9 +71,7 @@ def test_several_processes_train_what_one_trains(axes: dict[str, Value]):
     ],
 )
 def test_an_error_in_the_exchange_is_noticed(error: str):
-    environment = find_environment("torch")
-    variables = {"PYTHONPATH": str(PLANTED), "DEEPSTONE_TEST_PLANT": error}
-    found = checked(replace(environment, variables=variables), overlap="off")
+    found = checked(with_planted(error), overlap="off")
     assert not found.failure
     assert not found.ok
     assert found.is_wrong
@@ -85,3 +97,55 @@ def test_what_cannot_run_is_told():
     found = checked(batch=3)
     assert found.is_wrong
     assert "batch must be a multiple" in found.why_not()
+
+
+def test_a_scheme_that_crashes_is_told_with_its_reason():
+    found = checked(with_planted("crash"), overlap="off")
+    assert found.is_wrong
+    assert "the exchange fails" in found.why_not()
+    answer: Any = schemes_json({"data": {"torch": found}})["data"]
+    assert answer["ok"] is False
+
+
+class TestFp32:
+    """What fp32 adds to an answer in float64."""
+
+    right = Trained(gradients={"a": np.array([1.0, 2.0])}, updates={"a": np.array([0.1, 0.1])}, losses=[1.0] * 3)
+
+    def with_error(self, gradient: float, update: float) -> Trained:
+        found = self.right
+        gradients = {"a": found.gradients["a"] * (1 + gradient)}
+        return Trained(gradients=gradients, updates={"a": found.updates["a"] * (1 + update)}, losses=found.losses)
+
+    def test_the_first_gradient_is_judged_and_the_update_shown(self):
+        found = judged(self.right, [self.right, self.right])
+        close = with_fp32(found, self.right, [self.right, self.with_error(1e-6, 0.5)])
+        assert close.ok
+        assert isinstance(close.fp32, SchemeInFp32)
+        assert close.fp32.update.relative_error == pytest.approx(0.5)
+        far = with_fp32(found, self.right, [self.right, self.with_error(1e-3, 0.0)])
+        assert far.is_wrong
+        assert "in fp32: layer a, gradient on rank 1" in far.why_not()
+
+
+class TestAnswer:
+    good = judged(TestFp32.right, [TestFp32.right, TestFp32.right])
+    broken = SchemeSameness.failed("crashed: rank 1: it fell", compression="fp16")
+    missing = SchemeSameness.failed("no launcher", compression="none", is_missing=True)
+
+    @pytest.mark.parametrize(
+        ("frameworks", "code", "ok"),
+        [
+            ({"torch": good}, 0, True),
+            ({"torch": good, "mxnet": "unsupported: one process only"}, 0, True),
+            ({"mxnet": "unsupported: one process only"}, 1, False),
+            ({"torch": good, "jax": broken}, 1, False),
+            ({"torch": missing}, 4, False),
+        ],
+    )
+    def test_what_fails_it(self, frameworks: dict[str, SchemeSameness | str], code: int, ok: bool):
+        assert exit_code({"data": frameworks}) == code
+        answer: Any = schemes_json({"data": frameworks})["data"]
+        assert answer["ok"] is ok
+        assert answer["frameworks"].keys() == frameworks.keys()
+        assert ok or answer["failure"]

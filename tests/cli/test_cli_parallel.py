@@ -101,4 +101,6 @@ def test_verify_proves_that_it_is_the_same_training(reader: Cli) -> None:
     assert data["ok"] is True
     assert data["gradient"]["relative_error"] <= 1e-9
     assert data["update"]["relative_error"] <= 1e-9
+    assert data["fp32"]["ok"] is True
+    assert "no batch norm" in data["global_statistics"]["absent"]
     assert len(data["loss"]) == 3

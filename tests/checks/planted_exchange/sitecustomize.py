@@ -28,7 +28,10 @@ def spoil(module) -> None:
         self.before = gradients[-1].clone()
         gradients[-1].copy_(before)
 
-    errors = {"sum": sum_instead_of_mean, "dropped": dropped_bucket, "stale": stale_bucket}
+    def crash(self, gradients):
+        raise ValueError("planted: the exchange fails")
+
+    errors = {"sum": sum_instead_of_mean, "dropped": dropped_bucket, "stale": stale_bucket, "crash": crash}
     if ERROR in errors:
         packed.average = errors[ERROR]
 
