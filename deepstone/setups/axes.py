@@ -327,10 +327,10 @@ _DECLARED = (
     _choice(
         "scheme",
         ("data", "sharded", "server", "server-async", "pipeline", "hybrid"),
-        "How the work is shared out. data (auto): every process has the whole network and a part of the batch; sharded: "
-        "the same, but a shard of parameters and optimizer state; server: workers send gradients to servers, which "
-        "update; server-async: without waiting for each other; pipeline: each process has some layers; hybrid: several "
-        "pipelines, each with a part of the batch.",
+        "How the work is shared out. data (auto): every process has the whole network and a part of the batch; "
+        "sharded: the same, but a shard of parameters and optimizer state; server: workers send gradients to servers, "
+        "which update; server-async: without waiting for each other; pipeline: each process has some layers; hybrid: "
+        "several pipelines, each with a part of the batch.",
         honoured_by=IN_PARALLEL,
     ),
     _count(
@@ -355,8 +355,8 @@ _DECLARED = (
     _choice(
         "schedule",
         ("gpipe", "1f1b", "interleaved"),
-        "In which order a pipeline computes. gpipe: forward of all microbatches, then backward; 1f1b (auto): one forward, "
-        "one backward; interleaved: the same, with two stages in each process.",
+        "In which order a pipeline computes. gpipe: forward of all microbatches, then backward; 1f1b (auto): one "
+        "forward, one backward; interleaved: the same, with two stages in each process.",
         honoured_by=IN_PARALLEL,
     ),
     _choice(

@@ -79,8 +79,8 @@ _OF_SCHEMES = (
         broken=lambda r: _is_scheme(r, HYBRID) and r["pipeline"] == AUTO,
     ),
     Rule(
-        reason="scheme=hybrid has several pipelines of several stages: processes must be a multiple of pipeline, which is "
-        "2 or more; for one pipeline use scheme=pipeline",
+        reason="scheme=hybrid has several pipelines of several stages: processes must be a multiple of pipeline, which "
+        "is 2 or more; for one pipeline use scheme=pipeline",
         broken=lambda r: (
             _is_scheme(r, HYBRID)
             and (
@@ -94,7 +94,7 @@ _OF_SCHEMES = (
     ),
     *(rule for scheme in SCHEMES.values() if scheme.name != DATA for rule in _rules_of(scheme)),
     Rule(
-        reason=f"{', '.join(_left_out(SCHEMES[DATA]))}: scheme=data has none of them; leave them out, or choose a scheme",
+        reason=f"{', '.join(_left_out(SCHEMES[DATA]))}: scheme=data has none; leave them out, or choose a scheme",
         broken=lambda r: _is_scheme(r, DATA) and any(r[n] != AXES[n].default for n in _left_out(SCHEMES[DATA])),
     ),
     Rule(

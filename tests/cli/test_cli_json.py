@@ -41,8 +41,8 @@ def test_axes_tells_every_axis(reader: Cli) -> None:
     listed = reader("axes", "--json").assert_ok().json
     names = (
         "framework device batch phase precision layout engine algorithm compile threads inter_threads affinity "
-        "input_grad isa dropout optimizer checkpointing input processes nodes launcher scheme transport collective "
-        "interface overlap bucket compression accumulate seed"
+        "input_grad isa dropout optimizer checkpointing input processes nodes launcher scheme servers pipeline "
+        "microbatches schedule transport library collective interface overlap bucket compression accumulate seed"
     )
     assert [axis["name"] for axis in listed] == names.split()
     keys = {"name", "type", "values", "default", "honoured_by", "help"}
