@@ -32,7 +32,7 @@ from deepstone.cli.options import (
     store_folder,
 )
 from deepstone.cli.output import Column, print_json, print_lines, print_table
-from deepstone.cli.progress import progress_bar
+from deepstone.cli.progress import Bar, progress_bar
 from deepstone.errors import UsageError, nearest
 from deepstone.units import digits
 from deepstone.units import seconds as in_seconds
@@ -56,6 +56,7 @@ EXAMPLES = examples(
     "deepstone scale alexnet-owt processes=1,2 mode=weak batch=8/process --json",
     before="mode=strong (the default) keeps the batch of the whole job, mode=weak that of each process.",
 )
+_NEAR_THE_BEST: Final = 0.85  # of its rate in the first round: what is slower is not the base
 _WORDS: Final = {"mode": ("strong", "weak"), "base": ("best", "same")}
 
 
@@ -78,19 +79,19 @@ def scale(
     """Measure how much faster several processes train than one: speed-up and efficiency, with intervals.
 
     Every round measures the base and all numbers of processes; ratios are taken within a round. base=best (the
-    default) is the fastest single process over numbers of threads, base=same one with as many threads as each of the
-    most processes has. What is stored already is not measured again.
+    default) is the fastest single process over numbers of threads: all cores, half of them, and so on while that
+    helps. base=same is one process with as many threads as each of the most processes has. What is stored already is
+    not measured again.
     """
     begin = first_look()
     plan = _planned(model, list(axes or []), image, rounds, budget, timeout)
-    jobs = plan.all_jobs
     if dry_run:
-        print_plan(jobs, as_json=json)
+        print_plan(plan.all_jobs, as_json=json)
         return
     from deepstone.measure.effort import Effort
 
     effort = Effort(target_share=0.02, budget_s=budget, timeout_s=timeout)
-    records = _measured(jobs, effort, store_folder(store), quiet_machine(begin, wait_until_quiet))
+    records = _measured(plan, effort, store_folder(store), quiet_machine(begin, wait_until_quiet))
     answer = _answer(plan, records)
     if json:
         print_json(answer)
@@ -113,13 +114,12 @@ class _Plan:
 
     @property
     def all_jobs(self) -> list[Job]:
-        """Round by round, in another order each time; each job once."""
-        order = random.Random(0)
-        found: dict[str, Job] = {}
-        for number in range(len(next(iter(self.points.values())))):
-            of_round = [jobs[number] for jobs in (*self.bases.values(), *self.points.values())]
-            found |= {job.id: job for job in order.sample(of_round, len(of_round))}
-        return list(found.values())
+        """At most, each job once."""
+        return list({job.id: job for jobs in (*self.points.values(), *self.bases.values()) for job in jobs}.values())
+
+    @property
+    def rounds(self) -> int:
+        return len(next(iter(self.points.values())))
 
 
 def _planned(model: str, words: list[str], image: str | None, rounds: int, budget_s: float, timeout_s: float) -> _Plan:
@@ -166,7 +166,7 @@ def _counts(choices: Choices) -> list[int]:
 
 
 def _base_threads(given: Mapping[str, Value], base: str, most: int) -> dict[str, dict[str, Value]]:
-    """Candidates for the one process that others are compared with."""
+    """Candidates for the one process that others are compared with, from all cores to one."""
     from deepstone.runner.job import Machine
 
     if "threads" in given:
@@ -176,8 +176,10 @@ def _base_threads(given: Mapping[str, Value], base: str, most: int) -> dict[str,
         threads = max(1, cores // most)
         return {f"threads={threads}": {"threads": threads}}
     found: dict[str, dict[str, Value]] = {"threads=auto": {}}
-    for threads in sorted({1, max(1, cores // 2)} - {cores}):
+    threads = cores // 2
+    while threads:
         found[f"threads={threads}"] = {"threads": threads}
+        threads //= 2
     return found
 
 
@@ -190,26 +192,57 @@ def _jobs(loaded: LoadedModel, given: Mapping[str, Value], rounds: int, command:
     return [make_job(loaded, request, machine, command, repetition=number) for number in range(1, rounds + 1)]
 
 
-def _measured(jobs: Sequence[Job], effort: Effort, folder: Path, quiet: QuietMachine) -> dict[str, Record]:
-    """By job. A run that is stored already is taken as it is, so that what was stopped goes on."""
-    from deepstone.runner.job import title
-    from deepstone.runner.run import run_job
+class _Measuring:
+    """Measures jobs into the store. A run that is stored already is taken as it is: what was stopped goes on."""
+
+    def __init__(self, effort: Effort, store: Store, quiet: QuietMachine, bar: Bar) -> None:
+        self._effort = effort
+        self._store = store
+        self._quiet = quiet
+        self._bar = bar
+        self.records: dict[str, Record] = {}  # by job
+
+    def measure(self, job: Job) -> Record:
+        from deepstone.runner.job import title
+        from deepstone.runner.run import run_job
+
+        if job.id not in self.records:
+            self._bar.begin(f"{title(job)} processes={job.request['processes']}")
+            known = _stored(self._store, job)
+            if known is None:
+                self._quiet.before([job], self._bar.say)
+                known = self._store.add(run_job(job, self._effort, self._bar.tell))
+                self._bar.say(f"stored {known.id}")
+            self.records[job.id] = known
+            self._bar.end()
+        return self.records[job.id]
+
+
+def _measured(plan: _Plan, effort: Effort, folder: Path, quiet: QuietMachine) -> dict[str, Record]:
+    """By job: round by round, in another order each time. What cannot be the base is left out after the first round."""
     from deepstone.store.store import Store
 
     store = Store.open(folder)
     store.probe()
-    found: dict[str, Record] = {}
-    with progress_bar(len(jobs)) as bar:
-        for job in jobs:
-            bar.begin(f"{title(job)} processes={job.request['processes']}")
-            known = _stored(store, job)
-            if known is None:
-                quiet.before([job], bar.say)
-                known = store.add(run_job(job, effort, bar.tell))
-                bar.say(f"stored {known.id}")
-            found[job.id] = known
-            bar.end()
-    return found
+    order = random.Random(0)
+    with progress_bar(len(plan.points) * plan.rounds + len(plan.bases)) as bar:
+        measuring = _Measuring(effort, store, quiet, bar)
+        bases = _possible_bases(plan, measuring)
+        for number in range(plan.rounds):
+            of_round = [*(plan.bases[name][number] for name in bases), *(jobs[number] for jobs in plan.points.values())]
+            for job in order.sample(of_round, len(of_round)):
+                measuring.measure(job)
+    return measuring.records
+
+
+def _possible_bases(plan: _Plan, measuring: _Measuring) -> list[str]:
+    """In the first round, fewer and fewer threads are tried as long as that is faster; those near the best stay."""
+    rates: dict[str, float] = {}
+    for name, jobs in plan.bases.items():
+        rates[name] = _rate(measuring.measure(jobs[0]))
+        if rates[name] < _NEAR_THE_BEST * max(rates.values()):
+            break
+    return [name for name, rate in rates.items() if rate >= _NEAR_THE_BEST * max(rates.values())]
 
 
 def _stored(store: Store, job: Job) -> Record | None:
@@ -283,7 +316,11 @@ def _answer(plan: _Plan, records: Mapping[str, Record]) -> _Answer:
 
     from deepstone.measure.scaling import scaling_points
 
-    bases = {name: [records[job.id] for job in jobs] for name, jobs in plan.bases.items()}
+    bases = {
+        name: [records[job.id] for job in jobs]
+        for name, jobs in plan.bases.items()
+        if all(job.id in records for job in jobs)
+    }
     usable = {name: found for name, found in bases.items() if all(record.outcome == "ok" for record in found)}
     if not usable:
         reason = next(iter(bases.values()))[0].failure

@@ -43,8 +43,9 @@ def measure_communication(team: Team, step_s: float, effort: Effort) -> Communic
     programs = _programs(team)
     of_job: Times = {program: [] for program in programs}
     of_ranks: list[Times] = [{program: [] for program in programs} for _ in team.ranks]
-    for program in programs:
-        team.block(samples=1, program=program)
+    if rounds == _ROUNDS:  # else steps are long, and the untimed one of each block has to do
+        for program in programs:
+            team.block(samples=1, program=program)
     for turn in range(rounds):
         for program in _in_turn(programs, turn):
             of_job[program].append(team.block(samples=steps, program=program).step_s)

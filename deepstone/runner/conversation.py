@@ -124,6 +124,11 @@ class Conversation:
         return self._job.request
 
     @property
+    def fewest_samples(self) -> int:
+        """How many a block should have at the least."""
+        return 1
+
+    @property
     def has_scripted_clock(self) -> bool:
         return self._scripted_clock
 

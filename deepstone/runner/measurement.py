@@ -242,11 +242,11 @@ def calibrate(conversation: Talk, launched: Launched, effort: Effort) -> tuple[i
     if launched.blocks[-1].total_s <= effort.block_s:
         launched.blocks.append(conversation.block(samples=3))
     if launched.blocks[-1].total_s > effort.block_s:
-        return _sizes(launched, effort)
+        return _sizes(conversation, launched, effort)
     # The first steps may be many times slower than the rest, so a block of about the right length sets the sizes.
-    steps_per_sample, samples = _sizes(launched, effort)
+    steps_per_sample, samples = _sizes(conversation, launched, effort)
     launched.blocks.append(conversation.block(samples=samples, steps_per_sample=steps_per_sample))
-    return _sizes(launched, effort)
+    return _sizes(conversation, launched, effort)
 
 
 def snapshot(conversation: Talk, launched: Launched) -> Snapshot:
@@ -284,12 +284,13 @@ def snapshots_at_end(conversation: Talk, launched: Launched) -> None:
     evidence.after = snapshot(conversation, launched)
 
 
-def _sizes(launched: Launched, effort: Effort) -> tuple[int, int]:
+def _sizes(conversation: Talk, launched: Launched, effort: Effort) -> tuple[int, int]:
     step_s = launched.recent_step_s
     shortest_s = SHORTEST_SAMPLE_GPU_S if launched.on_gpu else SHORTEST_SAMPLE_CPU_S
     shortest_s = max(shortest_s, effort.budget_s / MOST_SAMPLES)
     steps_per_sample = max(1, math.ceil(shortest_s / max(step_s, 1e-9)))
-    return steps_per_sample, max(1, round(effort.block_s / max(step_s * steps_per_sample, 1e-9)))
+    samples = round(effort.block_s / max(step_s * steps_per_sample, 1e-9))
+    return steps_per_sample, max(conversation.fewest_samples, samples)
 
 
 def _blocks(conversation: Talk, launched: Launched, effort: Effort, on_progress: OnProgress) -> None:
@@ -318,7 +319,7 @@ def _blocks(conversation: Talk, launched: Launched, effort: Effort, on_progress:
             if len(launched.samples) - launched.warmup_samples >= LEAST_STEADY_SAMPLES:
                 launched.stopped = "budget stretched for a least number of samples" if extended else "budget spent"
                 return
-            extended, samples = True, 1
+            extended, samples = True, conversation.fewest_samples
         done = max(spent_s / effort.budget_s, (effort.target_share / width) ** 2 if math.isfinite(width) else 0.0)
         on_progress("measuring", min(done, 0.99))
 

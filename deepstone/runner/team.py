@@ -44,6 +44,7 @@ PEERS_PATIENCE_S: Final = 3.0  # after one rank has failed, for the others to sa
 # A block may take so many times as long as its steps took before, and so much longer, before a rank counts as lost.
 _BLOCK_PATIENCE: Final = 10.0
 _BLOCK_GRACE_S: Final = 30.0
+_FEWEST_SAMPLES: Final = 3
 _HERE: Final = "127.0.0.1"
 # What a library says when another rank is gone: a consequence, and not what went wrong.
 _LOST_A_PEER: Final = re.compile(
@@ -60,6 +61,9 @@ class Talk(Protocol):
 
     @property
     def steps(self) -> int: ...
+
+    @property
+    def fewest_samples(self) -> int: ...
 
     def hello(self) -> Hello: ...
 
@@ -128,6 +132,11 @@ class Team:
     @property
     def steps(self) -> int:
         return self.ranks[0].steps
+
+    @property
+    def fewest_samples(self) -> int:
+        """Every block has a step that is not timed; where steps take seconds, it should not be every other one."""
+        return _FEWEST_SAMPLES
 
     def hello(self) -> Hello:
         """Start all frameworks, and have the processes meet."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,17 @@ class TestScale:
         done = cli(*weak, "--rounds", 1, "--budget", 0.3, DEEPSTONE_FAKE=script(noise=0.001)).assert_ok()
         assert "weak scaling over one process with threads=" in done.out
         assert done.out.splitlines()[-1].split()[:2] == ["2", "16"]
+
+    @pytest.mark.parametrize(("step_s", "base", "rounds_of_one_thread"), [(0.005, "threads=1", 2), (0.05, "auto", 1)])
+    def test_fewer_threads_are_the_base_where_they_are_faster(
+        self, cli: Cli, step_s: float, base: str, rounds_of_one_thread: int
+    ) -> None:
+        fake = script(noise=0.001, by={"threads=1": {"step_s": step_s}})
+        answer = cli(*SCALE, "--json", DEEPSTONE_FAKE=fake).assert_ok().json
+        assert base in answer["base"]["setup"]
+        words = [json.loads(path.read_text())["record"]["setup"]["requested"] for path in cli.runs()]
+        alone = [each for each in words if each.get("processes") == 1]
+        assert len([each for each in alone if each.get("threads") == 1]) == rounds_of_one_thread
 
     @pytest.mark.parametrize(
         ("words", "told"),

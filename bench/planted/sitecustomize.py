@@ -1,0 +1,80 @@
+"""In a worker of a group, before anything else: makes communication or one rank slower, by a known time in every step.
+
+DEEPSTONE_BENCH_COMMUNICATION_MS=40   the exchange of gradients sleeps that long before its last part
+DEEPSTONE_BENCH_SLOW_RANK_MS=40       rank 1 sleeps that long before forward
+"""
+
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+import time
+
+COMMUNICATION_S = float(os.environ.get("DEEPSTONE_BENCH_COMMUNICATION_MS", 0)) / 1e3
+SLOW_RANK_S = float(os.environ.get("DEEPSTONE_BENCH_SLOW_RANK_MS", 0)) / 1e3
+
+
+def slow_down_communication(module) -> None:
+    """In backends/torch/parallel.py: DistributedDataParallel gets a hook, the packed buffer a pause."""
+    import torch.distributed as dist
+
+    init, average = module.DistributedDataParallel.__init__, module._Packed.average
+
+    def reduce_late(state, bucket):
+        if bucket.is_last():
+            time.sleep(COMMUNICATION_S)
+        summed = dist.all_reduce(bucket.buffer().div_(dist.get_world_size()), async_op=True).get_future()
+        return summed.then(lambda future: future.value()[0])
+
+    def init_with_hook(self, *arguments, **options):
+        init(self, *arguments, **options)
+        self.register_comm_hook(None, reduce_late)
+
+    def average_late(self, gradients):
+        time.sleep(COMMUNICATION_S)
+        average(self, gradients)
+
+    module.DistributedDataParallel.__init__ = init_with_hook
+    module._Packed.average = average_late
+
+
+def slow_down_rank(module) -> None:
+    """In backends/torch/training.py: the batch comes late."""
+    import torch.distributed as dist
+
+    get = module.Batch.get
+
+    def get_late(self):
+        if dist.is_initialized() and dist.get_rank() == 1:
+            time.sleep(SLOW_RANK_S)
+        return get(self)
+
+    module.Batch.get = get_late
+
+
+PLANTS = {}
+if COMMUNICATION_S:
+    PLANTS["deepstone.backends.torch.parallel"] = slow_down_communication
+if SLOW_RANK_S:
+    PLANTS["deepstone.backends.torch.training"] = slow_down_rank
+
+
+class Planter(importlib.abc.MetaPathFinder):
+    """Changes a module right after it is imported."""
+
+    def find_spec(self, name, path, target=None):
+        if name not in PLANTS:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        load = spec.loader.exec_module
+
+        def exec_module(module):
+            load(module)
+            PLANTS[name](module)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+if PLANTS:
+    sys.meta_path.insert(0, Planter())
