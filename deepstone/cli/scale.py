@@ -57,6 +57,7 @@ EXAMPLES = examples(
     before="mode=strong (the default) keeps the batch of the whole job, mode=weak that of each process.",
 )
 _NEAR_THE_BEST: Final = 0.85  # of its rate in the first round: what is slower is not the base
+_LONG_STEP_S: Final = 0.5
 _WORDS: Final = {"mode": ("strong", "weak"), "base": ("best", "same")}
 
 
@@ -211,11 +212,20 @@ class _Measuring:
             known = _stored(self._store, job)
             if known is None:
                 self._quiet.before([job], self._bar.say)
-                known = self._store.add(run_job(job, self._effort, self._bar.tell))
+                known = self._store.add(run_job(job, self._effort_for(job), self._bar.tell))
                 self._bar.say(f"stored {known.id}")
             self.records[job.id] = known
             self._bar.end()
         return self.records[job.id]
+
+    def _effort_for(self, job: Job) -> Effort:
+        """Where steps are long, phases and communication are those of the first round: they take most of a run."""
+        from dataclasses import replace
+
+        first = self.records.get(replace(job, repetition=1).id)
+        if first is None or isinstance(first.summary, Absent) or first.summary.step_s.median < _LONG_STEP_S:
+            return self._effort
+        return replace(self._effort, phases=False)
 
 
 def _measured(plan: _Plan, effort: Effort, folder: Path, quiet: QuietMachine) -> dict[str, Record]:

@@ -16,7 +16,7 @@ class Effort:
     budget_s: float = 20.0
     timeout_s: float = 900.0
     launches: int = 1
-    phases: bool = True  # also time forward, backward and update, in separate steps
+    phases: bool = True  # also time forward, backward, communication and update, in separate steps
 
     @property
     def block_s(self) -> float:

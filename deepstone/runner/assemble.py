@@ -141,7 +141,7 @@ def _parallel(job: Job, launches: Sequence[Launched], step: Quantity | None) -> 
         launcher=last.launcher,
         ranks=last.ranks,
         buckets=[Bucket(bytes=size) for size in last.bucket_bytes] or Absent("the framework does not tell its buckets"),
-        communication=last.communication or Absent("not measured in a comparison"),
+        communication=last.communication or Absent("not measured in this run: it is one of several that are compared"),
         wire=last.wire,
         rates=rates,
     )

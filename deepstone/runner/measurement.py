@@ -185,9 +185,10 @@ def measure(conversation: Talk, job: Job, launched: Launched, effort: Effort, on
     on_progress("energy", 1.0)
     _energy(conversation, job, launched)
     if isinstance(conversation, Team):
+        launched.bucket_bytes = conversation.buckets()
+    if isinstance(conversation, Team) and effort.phases:
         on_progress("communication", 1.0)
         launched.communication = measure_communication(conversation, launched.recent_step_s, effort)
-        launched.bucket_bytes = conversation.buckets()
         launched.wire = measure_wire(conversation, launched.recent_step_s)
         if launched.phase_s:
             launched.phase_s["communication"] = launched.communication.exposed_s
