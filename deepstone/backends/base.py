@@ -50,13 +50,24 @@ class Group:
     """The processes that train together, as one of them knows them."""
 
     def __init__(
-        self, rank: int, world: int, local_rank: int, addresses: Sequence[str], request: Dict[str, Any]
+        self,
+        rank: int,
+        world: int,
+        local_rank: int,
+        addresses: Sequence[str],
+        request: Dict[str, Any],
+        role: str,
+        share: int,
+        shares: int,
     ) -> None:
         self.rank = rank
         self.local_rank = local_rank  # among those of its node
         self.world = world  # how many there are
         self.addresses = list(addresses)  # `host:port` of every rank; port 0 where it has opened none
         self.request = request  # every axis, `auto` included; `batch` is that of the whole job
+        self.role = role  # `worker`, or `server`, which keeps parameters for the workers and has the last ranks
+        self.share = share  # which part of the batch this process has
+        self.shares = shares  # into how many parts the batch is shared out
 
     @property
     def device(self) -> str:

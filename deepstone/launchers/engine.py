@@ -143,12 +143,12 @@ def engine_argv(engine: Engine, place: Place, python: str) -> list[str]:
 
 
 def _torchrun(place: Place) -> list[str]:
-    return ["--standalone", "--nnodes=1", f"--nproc-per-node={place.world.processes}", "--no-python"]
+    return ["--standalone", "--nnodes=1", f"--nproc-per-node={place.world.started}", "--no-python"]
 
 
 def _openmpi(place: Place) -> list[str]:
     world = place.world
-    arguments = ["-n", str(world.processes), "--bind-to", "none"]
+    arguments = ["-n", str(world.started), "--bind-to", "none"]
     if place.is_root:
         arguments.append("--allow-run-as-root")
     if world.per_node > place.cores:
@@ -162,7 +162,7 @@ def _openmpi(place: Place) -> list[str]:
 
 def _hydra(place: Place) -> list[str]:
     world = place.world
-    arguments = ["-n", str(world.processes), "-bind-to", "none"]
+    arguments = ["-n", str(world.started), "-bind-to", "none"]
     if place.hosts:
         arguments += ["-hosts", ",".join(place.hosts), "-ppn", str(world.per_node)]
     return arguments
@@ -176,7 +176,7 @@ def _srun(place: Place) -> list[str]:
     world = place.world
     arguments = [
         f"--nodes={world.nodes}",
-        f"--ntasks={world.processes}",
+        f"--ntasks={world.started}",
         f"--ntasks-per-node={world.per_node}",
         *("--cpu-bind=none", "--kill-on-bad-exit=0", "--export=ALL", "--overcommit"),
         f"--mpi={'pmix' if place.speaks_mpi else 'none'}",

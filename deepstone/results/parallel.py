@@ -5,12 +5,15 @@ from __future__ import annotations
 from deepstone.absent import Absent
 from deepstone.results.parts import AtLeast0, Count, Number, OrAbsent, Part, Positive, SomeText
 from deepstone.results.quantity import Quantity
+from deepstone.setups.world import Role
 
 
 class RankFacts(Part, frozen=True, kw_only=True):
-    """One process. `node`: the number of its machine among those of the job."""
+    """One process. `node`: the number of its machine among those of the job. `role`: whether it computes, or keeps
+    parameters for those that do."""
 
     rank: Count
+    role: Role = "worker"
     node: Count
     host: str = ""
     device: str
@@ -70,9 +73,12 @@ class Rates(Part, frozen=True, kw_only=True):
 
 
 class Parallel(Part, frozen=True, kw_only=True):
-    """`world`: how many processes the transport itself counts."""
+    """`world`: how many processes compute together. `servers`: how many more keep the parameters. `local_batch`: the
+    samples of one process, or of one pipeline."""
 
     world: Positive
+    servers: Count = 0
+    scheme: str = "data"
     nodes: Positive
     local_batch: Positive
     launcher: Launcher

@@ -48,6 +48,7 @@ from deepstone.runner.conversation import JobFailed, variables_of
 from deepstone.runner.job import Job, storable
 from deepstone.runner.measurement import Launched, clock_cost_s
 from deepstone.runner.peaks import known_peaks
+from deepstone.setups.schemes import scheme_of
 from deepstone.setups.world import World
 from deepstone.store.rescue import save_refused
 
@@ -137,7 +138,9 @@ def _parallel(job: Job, launches: Sequence[Launched], step: Quantity | None) -> 
     return Parallel(
         world=world.processes,
         nodes=world.nodes,
-        local_batch=job.batch // world.processes,
+        servers=world.servers,
+        scheme=scheme_of(job.request).name,
+        local_batch=job.batch // world.data_ranks,
         launcher=last.launcher,
         ranks=last.ranks,
         buckets=[Bucket(bytes=size) for size in last.bucket_bytes] or Absent("the framework does not tell its buckets"),

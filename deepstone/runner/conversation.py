@@ -138,12 +138,16 @@ class Conversation:
 
     def join(self, *, rank: int, world: int, addresses: Sequence[str]) -> Joined:
         """Have the worker meet the others of its group."""
+        of_job = World.of(self._job.request)
         return self._request(
             "group",
             Joined,
             rank=rank,
             world=world,
-            local_rank=rank % World.of(self._job.request).per_node,
+            local_rank=rank % of_job.per_node,
+            role=of_job.role(rank),
+            share=of_job.data_rank(rank),
+            shares=of_job.data_ranks,
             addresses=list(addresses),
             request=dict(self._job.request),
         )

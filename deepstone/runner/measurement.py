@@ -374,8 +374,7 @@ def _phases(conversation: Talk, launched: Launched, effort: Effort) -> None:
         return
     rounds = [conversation.phases(steps) for _ in range(PHASE_ROUNDS)]
     launched.phase_s = {
-        name: median_of([[taken[name] for taken in rounds]], replicates=_PHASE_REPLICATES)
-        for name in launched.prepared.phases
+        name: median_of([[taken[name] for taken in rounds]], replicates=_PHASE_REPLICATES) for name in rounds[0]
     }
     timer = "device events" if launched.on_gpu else "timestamps"
     launched.phase_method = f"{timer} in steps of their own"

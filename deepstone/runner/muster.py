@@ -246,8 +246,8 @@ class _Muster:
     def all_cards(self) -> list[_Arrival]:
         arrived: dict[int, _Arrival] = {}
         try:
-            while len(arrived) < self._world.processes:
-                arrival = self._next(f"{len(arrived)} of {self._world.processes} ranks")
+            while len(arrived) < self._world.started:
+                arrival = self._next(f"{len(arrived)} of {self._world.started} ranks")
                 if arrival.card is None or arrival.rank in arrived:
                     raise MissingError(f"{self._engine.name} started rank {arrival.rank} twice")
                 arrived[arrival.rank] = arrival
@@ -261,8 +261,8 @@ class _Muster:
 
     def all_talks(self) -> list[_Arrival]:
         arrived: dict[int, _Arrival] = {}
-        while len(arrived) < self._world.processes:
-            arrival = self._next(f"the workers of {len(arrived)} of {self._world.processes} ranks")
+        while len(arrived) < self._world.started:
+            arrival = self._next(f"the workers of {len(arrived)} of {self._world.started} ranks")
             if arrival.card is None:
                 arrived[arrival.rank] = arrival
         return [arrived[rank] for rank in sorted(arrived)]
@@ -305,10 +305,10 @@ class _Muster:
         return JobFailed("crashed", f"{reason}{words and ': '}{words[:300]}", stage="muster", stderr_tail=said)
 
     def _check(self, card: Card) -> None:
-        if card.world != self._world.processes or card.rank >= card.world:
+        if card.world != self._world.started or card.rank >= card.world:
             raise MissingError(
                 f"{self._engine.name} {self._engine.version} made rank {card.rank} of a world of size {card.world}; "
-                f"asked for {self._world.processes}"
+                f"asked for {self._world.started}"
             )
         if card.sha != self._sha:
             raise MissingError(

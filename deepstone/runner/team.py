@@ -142,13 +142,13 @@ class Team:
         """Start all frameworks, and have the processes meet."""
         hellos = self._all(Conversation.hello)
         self.pids = [hello.pid for hello in hellos]
-        world = self.world.processes
+        world = self.world.started
         hosts = [_HERE] * world if self.started is None else self.started.addresses
         ports = self._ask_all([_opening(host, rank, world) for rank, host in enumerate(hosts)])
         addresses = [f"{host}:{port}" for host, port in zip(hosts, ports, strict=True)]
         groups = self._ask_all([_joining(rank, world, addresses) for rank in range(world)])
         for rank, group in enumerate(groups):
-            if group.world != self.world.processes:
+            if group.world != world:
                 raise MissingError(
                     f"rank {rank} finds a world of size {group.world}, asked for {world}: {self._launcher_words()} and "
                     f"the library {group.library or group.transport} are not of the same kind; use the launcher of the "
@@ -187,11 +187,12 @@ class Team:
             self.round_trips.append(RoundTrip(claimed_s=claimed_s, lead_s=lead_s, waited_s=waited_s))
         return block
 
-    def _nodes(self) -> list[str]:
-        """The name of the node of each rank, where there are several."""
-        if self.started is None or self.world.nodes == 1:
-            return []
-        return [card.node for card in self.started.cards]
+    def _titles(self) -> list[str]:
+        """What each rank is called when it fails: with what it does where ranks differ, and its node where there are
+        several."""
+        started = self.started if self.world.nodes > 1 else None
+        places = [""] * len(self.ranks) if started is None else [f" on {card.node}" for card in started.cards]
+        return [f"{self.world.title(rank)}{place}" for rank, place in enumerate(places)]
 
     def _launcher_words(self) -> str:
         if self.started is None:
@@ -214,6 +215,7 @@ class Team:
         return [
             RankFacts(
                 rank=rank,
+                role=self.world.role(rank),
                 node=nodes[rank],
                 host=hosts[rank],
                 device=prepared.value("device"),
@@ -225,10 +227,13 @@ class Team:
         ]
 
     def phases(self, steps: int) -> Mapping[str, list[float]]:
-        """Of computing, without communication: the mean over ranks. The replicas are made equal again."""
+        """Of computing, without communication: the mean over the ranks that have a phase. The replicas are made equal
+        again."""
         found = self._all(lambda rank: rank.phases(steps))
         self.restore()
-        return {name: [fmean(each) for each in zip(*(rank[name] for rank in found), strict=True)] for name in found[0]}
+        names = list(dict.fromkeys(name for rank in found for name in rank))
+        having = {name: [rank[name] for rank in found if name in rank] for name in names}
+        return {name: [fmean(each) for each in zip(*times, strict=True)] for name, times in having.items()}
 
     def build(self) -> None:
         """Prepare without a first step."""
@@ -266,11 +271,13 @@ class Team:
         return [fmean(each) for each in zip(*self.losses_by_rank(steps), strict=True)]
 
     def sample(self, kind: str, *, most: int) -> dict[str, NDArray[np.float64]]:
-        """Of rank 0. Those of the other replicas must be the same."""
-        first, *others = self._all(lambda rank: rank.sample(kind, most=most))
-        for other in others:
-            self.differing += [name for name in first if not np.array_equal(first[name], other[name], equal_nan=True)]
-        return first
+        """Of the first rank that has an array. Those of the other replicas must be the same."""
+        found: dict[str, NDArray[np.float64]] = {}
+        for rank in self._all(lambda rank: rank.sample(kind, most=most)):
+            for name, values in rank.items():
+                if not np.array_equal(found.setdefault(name, values), values, equal_nan=True):
+                    self.differing.append(name)
+        return found
 
     def memory(self) -> Mapping[str, int | Absent]:
         """That of the rank that has most."""
@@ -318,7 +325,7 @@ class Team:
         if unexpected is not None:
             assert isinstance(unexpected, Exception)
             return unexpected
-        return blamed(failures, silent, self._nodes())
+        return blamed(failures, silent, self._titles())
 
     def _failures(self, futures: Sequence[Future[R]], at_s: float) -> list[RankFailure]:
         found: list[RankFailure] = []
@@ -329,13 +336,11 @@ class Team:
         return found
 
 
-def blamed(failures: Sequence[RankFailure], silent: Sequence[int], nodes: Sequence[str] = ()) -> JobFailed:
-    """The failure of the job: that of the rank that began, and what became of the others. `nodes`: by rank, where there
-    are several."""
+def blamed(failures: Sequence[RankFailure], silent: Sequence[int], titles: Sequence[str]) -> JobFailed:
+    """The failure of the job: that of the rank that began, and what became of the others. `titles`: by rank."""
     began, *others = sorted(failures, key=lambda each: each.blame)
     failure, rank = began.failure, began.rank
-    where = f" on {nodes[rank]}" if nodes else ""
-    reason = f"rank {rank}{where}: {failure.reason}"
+    reason = f"{titles[rank]}: {failure.reason}"
     if others:
         reason += f"; with it went {', '.join(f'rank {each.rank}' for each in others)}"
     waiting = [number for number in silent if number != rank]
@@ -395,10 +400,10 @@ def rank_jobs(job: Job) -> list[Job]:
     """What each rank is to run: the job, with its share of the cores, and a GPU of its own if it is on one."""
     world = World.of(job.request)
     given = dict(job.request)
-    if given["threads"] == AUTO:
-        given["threads"] = max(1, job.machine.usable_cores // world.per_node)
+    if given["threads"] == AUTO:  # servers work while those that compute wait, so they take no share
+        given["threads"] = max(1, job.machine.usable_cores * world.nodes // world.processes)
     given |= {"processes": world.processes, "launcher": launcher_of(job)}
-    places = [rank % world.per_node for rank in range(world.processes)]
+    places = [rank % world.per_node for rank in range(world.started)]
     of_ranks = [
         {"device": _device(given["device"], place), "affinity": _affinity(given, place, world.per_node)}
         for place in places

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from deepstone.setups.axes import AUTO, Value
 from deepstone.setups.schemes import HYBRID, PIPELINE, microbatches_of, schedule_of, scheme_of
@@ -19,8 +20,7 @@ BETWEEN_PROCESSES = (
     *("transport", "collective", "interface", "overlap", "bucket", "compression", "scheme"),
     *("servers", "pipeline", "microbatches", "schedule", "library"),
 )
-WORKER = "worker"
-SERVER = "server"
+Role: TypeAlias = Literal["worker", "server"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -69,12 +69,18 @@ class World:
         """Into how many parts the batch is shared out."""
         return max(1, self.processes // self.stages)
 
-    def role(self, rank: int) -> str:
-        return WORKER if rank < self.processes else SERVER
+    def role(self, rank: int) -> Role:
+        return "worker" if rank < self.processes else "server"
+
+    def title(self, rank: int) -> str:
+        """A rank as messages name it: with what it does where ranks do different things."""
+        if rank >= self.processes:
+            return f"rank {rank} (server {rank - self.processes})"
+        return f"rank {rank} (stage {self.stage(rank)})" if self.stages > 1 else f"rank {rank}"
 
     def data_rank(self, rank: int) -> int:
-        """Which part of the batch a worker has."""
-        return rank // self.stages
+        """Which part of the batch a worker has; a server has none, and is given the first."""
+        return rank // self.stages if rank < self.processes else 0
 
     def stage(self, rank: int) -> int:
         """Which stage of its pipeline a worker is."""

@@ -150,7 +150,7 @@ class Worker:
         return {"port": self._backend.open_rendezvous(request["address"], request["rank"], request["world"])}
 
     def _join_group(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        fields = ("rank", "world", "local_rank", "addresses", "request")
+        fields = ("rank", "world", "local_rank", "addresses", "request", "role", "share", "shares")
         self._group = self._base.Group(**{name: request[name] for name in fields})
         return dict(self._backend.join(self._group))
 
@@ -205,13 +205,14 @@ class Worker:
         labels: Any = None
         self._whole_batch = axes["batch"]
         if self._group is not None:
-            axes = dict(axes, batch=axes["batch"] // self._group.world)
+            axes = dict(axes, batch=axes["batch"] // self._group.shares)
         if request["input_shape"]:  # else the model's own file says what its inputs are, and the backend makes them
             shape, classes = request["input_shape"], request["classes"]
             samples, labels = synthetic_batch(shape, classes, self._whole_batch, axes["seed"])
             if self._group is not None:
-                first = self._group.rank * axes["batch"]
-                samples, labels = samples[first : first + axes["batch"]], labels[first : first + axes["batch"]]
+                first = self._group.share * axes["batch"]
+                own = slice(first, first + axes["batch"])
+                samples, labels = samples[own].copy(), labels[own].copy()  # so that the parts of others are freed
             self._batch_bytes = samples.nbytes + labels.nbytes
         return self._base.Job(graph, weights, samples, labels, axes, request["scratch"], self._group)
 

@@ -180,6 +180,16 @@ class TestRecord:
         assert parallel["communication"]["exposed_s"]["median"] == pytest.approx(0.003, rel=0.1)
         assert record["phases"]["communication_s"] == parallel["communication"]["exposed_s"]
 
+    def test_servers_are_processes_beside_the_world(self, run):
+        record = run(scheme="server", servers=2)
+        parallel = record["parallel"]
+        assert (parallel["world"], parallel["servers"], parallel["local_batch"]) == (2, 2, 4)
+        assert [rank.get("role") for rank in parallel["ranks"]] == [None, None, "server", "server"]
+        assert parallel["rates"]["per_process"] == pytest.approx(parallel["rates"]["total"] / 2)
+
+    def test_a_pipeline_shares_no_batch(self, run):
+        assert run(scheme="pipeline")["parallel"]["local_batch"] == 8
+
     def test_one_process_has_no_such_part(self, run):
         record = run(processes=1)
         assert "parallel" not in record
@@ -214,6 +224,14 @@ class TestFaults:
         assert record["outcome"] == outcome
         assert record["failure"]["reason"].startswith("rank 1: ")
         assert told in record["failure"]["reason"]
+
+    @pytest.mark.parametrize(
+        ("axes", "title"),
+        [({"scheme": "server"}, "rank 2 (server 0): "), ({"processes": 3, "scheme": "pipeline"}, "rank 2 (stage 2): ")],
+    )
+    def test_a_rank_is_named_with_what_it_does(self, run, script: Script, axes: dict[str, Value], title: str):
+        script(ranks={"2": {"fault": {"at": "step", "step": 6, "kind": "exit"}}})
+        assert run(**{"batch": 6, **axes})["failure"]["reason"].startswith(title)
 
     def test_another_number_of_processes_than_asked_for(self, run, script: Script):
         script(world=1)
