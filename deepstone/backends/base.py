@@ -150,6 +150,21 @@ class Timestamps:
         return [after - before for before, after in zip(self._times, self._times[1:])]
 
 
+class TracedStep:
+    """When a step of a group and its parts began and ended, in seconds of the worker's clock.
+
+    A span is (kind, begin, end, bytes). Kinds: `data`, `forward`, `backward` (only its computing), `update`; `buffers`
+    (sent by rank 0 before forward), `pack` and `unpack` (gradients into a buffer and back, after backward's computing),
+    `reduce` (one bucket, from when it is ready until its sum is there). Only `reduce` has bytes, and only it may run
+    beside others.
+    """
+
+    def __init__(self, begin_s: float, end_s: float, spans: List[Tuple[str, float, float, int]]) -> None:
+        self.begin_s = begin_s
+        self.end_s = end_s
+        self.spans = spans
+
+
 class StepAccount:
     """The times of the parts of one step, in seconds. Every part was measured; none is a remainder."""
 
@@ -266,6 +281,24 @@ class Backend:
 
     def restore(self) -> None:
         """Have all processes take the parameters, buffers and optimizer state of rank 0."""
+
+    def open_timeline(self) -> Sequence[str]:
+        """Get ready for steps that tell when their parts begin and end, after all timed ones. All processes of a group
+        are called together. Returns the programs: `train`, `local` (without communication) and, where gradients are
+        packed inside backward, `pack` (everything but the reductions). May raise Unsupported."""
+        raise Unsupported("this backend does not tell when the parts of a step begin and end")
+
+    def timeline_step(self, program: str) -> Callable[[], TracedStep]:
+        """Return the function that runs one such step. Its time is never reported as speed."""
+        raise NotImplementedError
+
+    def logged_times(self, steps: int) -> Dict[str, List[float]]:
+        """Run `steps` plain steps, and return what the framework itself logs of each, in seconds: `forward_s`,
+        `backward_s` (its computing), `communication_s` (from the first bucket to the last) and `overlap_s`."""
+        raise Unsupported("this framework logs no times of its own")
+
+    def close_timeline(self) -> None:
+        """Let go of what `open_timeline` made."""
 
     def build(self, job: Job) -> None:
         """Lower the graph, load the weights, place the batch. May raise Unsupported or Missing."""

@@ -22,7 +22,7 @@ from deepstone.absent import Absent
 from deepstone.measure.statistics import FEWEST_FOR_CONFIDENCE, Launch, Quantity, median_of
 from deepstone.measure.steady_state import find_trend
 from deepstone.results.doubt import Doubt
-from deepstone.results.parallel import Wire
+from deepstone.results.parallel import Account, Wire
 
 # Doubts that follow from a record's own numbers: found when the record is made, and again when it is imported.
 ABOVE_PEAK: Final = "above_peak"  # only if the record has the measured peak
@@ -34,6 +34,8 @@ TREND_P_VALUE: Final = 0.01
 LEAST_CLOCK_COSTS: Final = 1000
 MOST_ENQUEUE_SHARE: Final = 0.9
 MOST_WAITING_SHARE = 0.1
+MOST_RESIDUAL_SHARE: Final = 0.1  # of exposed communication
+LEAST_RESIDUAL_STEPS: Final = 0.01
 LEAST_WIRE_SHARE = 0.9
 FEWEST_SAMPLES: Final = 10
 MOST_LAUNCH_SPREAD: Final = 3.0
@@ -157,6 +159,26 @@ def straggler(waiting: Sequence[Quantity], step: Quantity) -> Doubt | None:
         code="straggler",
         detail=f"others wait for rank {slow} for up to {units.seconds(longest.median)} of {units.seconds(step.median)}",
     )
+
+
+def unexplained_communication(account: Account | Absent, exposed: Quantity, step: Quantity) -> Doubt | None:
+    """The parts of the account surely leave out more than a tenth of exposed communication, or explain more than there
+    is. Less than 1 % of a step is no finding, however little communication there is."""
+    if isinstance(account, Absent) or not account.residual_s.has_interval:
+        return None
+    largest_s = max(abs(exposed.low), abs(exposed.high)) if exposed.has_interval else abs(exposed.median)
+    most_s = max(MOST_RESIDUAL_SHARE * largest_s, LEAST_RESIDUAL_STEPS * step.median)
+    residual = account.residual_s
+    if residual.low <= most_s and residual.high >= -most_s:
+        return None
+    amount = (
+        f"{units.seconds(abs(residual.median))} of the {units.seconds(account.total_s.median)} that it adds to a step"
+    )
+    if residual.median > 0:
+        detail = f"no part of the trace explains {amount}: something slows plain steps that traced ones do not have"
+    else:
+        detail = f"the parts of the trace are {amount} too long: timestamps slow the traced steps"
+    return Doubt(code="unexplained_communication", detail=detail)
 
 
 def host_bound(*, enqueue_s: float, block_s: float) -> Doubt | None:

@@ -200,6 +200,14 @@ def joint_medians(series: Sequence[Launch], *, seed: int = 0, replicates: int = 
     return JointMedians(medians=medians, draws=draws, rounds=rounds, n=min(len(values) for values in flat))
 
 
+def quantity_of_draws(value: float, draws: Array, *, units: int, n: int) -> Quantity:
+    """Return a value with the interval of its bootstrap draws. `units`: how many were resampled at the top."""
+    if units < 2:
+        return Quantity.without_interval(value, n=n)
+    low, high = _tails(draws, units)
+    return Quantity.of(median=value, low=min(low, value), high=max(high, value), n=n)
+
+
 def _mean_of_logs(logs: Sequence[float], confidence: float = CONFIDENCE) -> Quantity:
     if len(logs) < 2:
         raise ValueError(f"{len(logs)} round gives no interval across rounds")

@@ -32,6 +32,7 @@ DOUBT_CODES: Final = {
     "emulated_nodes": "the nodes share one machine, so this is not the speed of several machines",
     "oversubscribed": "the processes have more threads together than the machine has cores",
     "straggler": "one process is slower than the others, which wait for it in every step",
+    "unexplained_communication": "the parts of the communication's account do not add up to what it adds to a step",
     "profiler_overhead": "the profiler changed the step, so its parts do not add up to the untraced step",
 }
 _EARLIER_CODES: Final = {"changed_by_looking": "profiler_overhead"}

@@ -37,13 +37,89 @@ class Bucket(Part, frozen=True, kw_only=True):
     bytes: Count
 
 
+class RankAccount(Part, frozen=True, kw_only=True):
+    """One process: see `Account`."""
+
+    waiting_s: Quantity
+    tail_s: Quantity
+    slowdown_s: Quantity
+
+
+class Account(Part, frozen=True, kw_only=True):
+    """What the time that several processes add to a step is made of, from steps with timestamps, which took turns with
+    plain ones. Every part is the mean over ranks, and they add up:
+
+        total = waiting + tail + slowdown + packing + buffers + residual
+
+    `total_s`: a plain step less one without communication. `waiting_s`: a rank is done with computing, and another one
+    is not. `tail_s`: all ranks are done with computing, and gradients are still being reduced. `slowdown_s`: how much
+    longer computing takes because reductions run beside it. `packing_s`: what copying gradients into buffers and back
+    costs. `buffers_s`: rank 0 sends its buffers (batch norm) before forward. `residual_s`: what none of these explains.
+
+    `in_flight_s`: how long at least one reduction is under way in a step, beside computing or not. `traced_step_s`: the
+    step with timestamps.
+    """
+
+    total_s: Quantity
+    waiting_s: Quantity
+    tail_s: Quantity
+    slowdown_s: Quantity
+    packing_s: Quantity
+    buffers_s: Quantity
+    residual_s: Quantity
+    in_flight_s: Quantity
+    traced_step_s: Quantity
+    ranks: list[RankAccount]
+    method: SomeText
+
+    @property
+    def explained_s(self) -> dict[str, Quantity]:
+        """The parts without the residual, by name."""
+        names = ("waiting", "tail", "slowdown", "packing", "buffers")
+        return {name: getattr(self, f"{name}_s") for name in names}
+
+
+class Logged(Part, frozen=True, kw_only=True):
+    """What the framework itself logs of plain steps, the mean over ranks: computing of forward and backward, the time
+    from the first reduction to the last, and how long both run at once."""
+
+    forward_s: Quantity
+    backward_s: Quantity
+    communication_s: Quantity
+    overlap_s: Quantity
+
+
+class Span(Part, frozen=True, kw_only=True):
+    """A part of a step, in seconds from the begin of the step on the rank that began first. `kind`: data, buffers,
+    forward, backward, pack, reduce, waiting, unpack or update; `bytes` has only `reduce`, one bucket."""
+
+    kind: SomeText
+    begin_s: Number
+    end_s: Number
+    bytes: Count = 0
+
+
+class Lane(Part, frozen=True, kw_only=True):
+    """One process in a timeline."""
+
+    rank: Count
+    spans: list[Span]
+
+
+class Timeline(Part, frozen=True, kw_only=True):
+    """One step with timestamps, the one whose time is in the middle of all of them."""
+
+    step_s: AtLeast0
+    lanes: list[Lane]
+
+
 class Communication(Part, frozen=True, kw_only=True):
     """Where the time between processes goes, from steps that do less and less of it, in turns.
 
     `exposed_s`: how much longer a step takes because gradients are exchanged. `waiting_s`: by rank, how long it waits
     for the others in every step. `meeting_s`: what meeting costs where nobody waits. `alone_s`: the exchange without
     computing beside it. `hidden_share`: how much of that the step hides behind computing. Differences may come out
-    negative.
+    negative. `account`: what it is made of. `logged`: what the framework itself says of it.
     """
 
     exposed_s: Quantity
@@ -53,6 +129,8 @@ class Communication(Part, frozen=True, kw_only=True):
     hidden_share: OrAbsent[Number]
     local_step_s: Quantity
     method: SomeText
+    account: OrAbsent[Account] = Absent("not traced")
+    logged: OrAbsent[Logged] = Absent("not asked for")
 
 
 class Wire(Part, frozen=True, kw_only=True):
@@ -86,4 +164,5 @@ class Parallel(Part, frozen=True, kw_only=True):
     buckets: OrAbsent[list[Bucket]]
     communication: OrAbsent[Communication]
     wire: OrAbsent[Wire] = Absent("not counted")
+    timeline: OrAbsent[Timeline] = Absent("not traced")
     rates: OrAbsent[Rates]

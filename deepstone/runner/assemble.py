@@ -8,6 +8,8 @@ from datetime import UTC, datetime
 from statistics import median
 from typing import Final
 
+import msgspec
+
 import deepstone
 from deepstone.absent import Absent
 from deepstone.environments.cookbook import year_of
@@ -23,7 +25,7 @@ from deepstone.measure.training import fault
 from deepstone.results.doubt import Doubt
 from deepstone.results.environment import Environment
 from deepstone.results.findings import Content, Finding
-from deepstone.results.parallel import Bucket, Parallel, Rates
+from deepstone.results.parallel import Bucket, Communication, Parallel, Rates
 from deepstone.results.parts import Json
 from deepstone.results.quantity import Quantity
 from deepstone.results.record import (
@@ -144,10 +146,21 @@ def _parallel(job: Job, launches: Sequence[Launched], step: Quantity | None) -> 
         launcher=last.launcher,
         ranks=last.ranks,
         buckets=[Bucket(bytes=size) for size in last.bucket_bytes] or Absent("the framework does not tell its buckets"),
-        communication=last.communication or Absent("not measured in this run: it is one of several that are compared"),
+        communication=_communication(last),
         wire=last.wire,
+        timeline=Absent("not traced") if last.traced is None else last.traced.timeline,
         rates=rates,
     )
+
+
+def _communication(launched: Launched) -> Communication | Absent:
+    """With what traced steps tell of it."""
+    if launched.communication is None:
+        return Absent("not measured in this run: it is one of several that are compared")
+    if launched.traced is None:
+        return launched.communication
+    account, logged = launched.traced.account, launched.traced.logged
+    return msgspec.structs.replace(launched.communication, account=account, logged=logged)
 
 
 def rates_of(world: World, total_per_s: float) -> Rates:
@@ -333,6 +346,9 @@ def _doubts(job: Job, launches: Sequence[Launched], step: Quantity, effort: Effo
         found.append(doubts.oversubscribed(here, job.machine.usable_cores))
         if launched.communication is not None:
             found.append(doubts.straggler(launched.communication.waiting_s, step))
+            if launched.traced is not None:
+                exposed = launched.communication.exposed_s
+                found.append(doubts.unexplained_communication(launched.traced.account, exposed, step))
         last = launched.blocks[-1]
         sample_s = min(last.step_s) * last.steps_per_sample
         if launched.on_gpu:

@@ -47,7 +47,7 @@ def measure_communication(team: Team, step_s: float, effort: Effort) -> Communic
         for program in programs:
             team.block(samples=1, program=program)
     for turn in range(rounds):
-        for program in _in_turn(programs, turn):
+        for program in in_turn(programs, turn):
             of_job[program].append(team.block(samples=steps, program=program).step_s)
             for rank, block in zip(of_ranks, team.last_blocks, strict=True):
                 rank[program].append(block.step_s)
@@ -55,9 +55,9 @@ def measure_communication(team: Team, step_s: float, effort: Effort) -> Communic
     return communication_of(of_job, of_ranks)
 
 
-def rounds_and_steps(step_s: float, budget_s: float) -> tuple[int, int]:
-    """How many rounds, and steps of each program in a round."""
-    steps = int(_BUDGET_SHARE * budget_s / len(_PROGRAMS) / _ROUNDS / max(step_s, 1e-9))
+def rounds_and_steps(step_s: float, budget_s: float, share: float = _BUDGET_SHARE) -> tuple[int, int]:
+    """How many rounds, and steps of each program in a round. `share`: of the budget, if steps are short."""
+    steps = int(share * budget_s / len(_PROGRAMS) / _ROUNDS / max(step_s, 1e-9))
     affordable = int(max(_MOST_BUDGETS * budget_s, _ALWAYS_S) / len(_PROGRAMS) / max(step_s, 1e-9))
     if affordable >= _ROUNDS * _FEWEST_STEPS:
         return _ROUNDS, max(_FEWEST_STEPS, steps)
@@ -92,7 +92,7 @@ def _programs(team: Team) -> tuple[str, ...]:
     return _PROGRAMS if team.job.request["compression"] == "none" else _PROGRAMS[:-1]
 
 
-def _in_turn(programs: tuple[str, ...], turn: int) -> tuple[str, ...]:
+def in_turn(programs: tuple[str, ...], turn: int) -> tuple[str, ...]:
     """Another program is first in every round."""
     first = turn % len(programs)
     return programs[first:] + programs[:first]

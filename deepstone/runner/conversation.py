@@ -38,6 +38,7 @@ from deepstone.runner.replies import (
     Joined,
     KnownDetails,
     LayerFiles,
+    LoggedTimes,
     Losses,
     MemoryByLayer,
     MemoryOfLayer,
@@ -50,6 +51,9 @@ from deepstone.runner.replies import (
     Rendezvous,
     Reply,
     SampledValues,
+    TimelinePrograms,
+    TracedStep,
+    TracedSteps,
     Transferred,
 )
 from deepstone.runner.scratch import scratch_folder
@@ -167,6 +171,25 @@ class Conversation:
     def beside(self, transfer: str, transfers: int, program: str, steps: int) -> Beside:
         """Transfers and steps of a program in two threads; `steps` -1: until the transfers are done."""
         return self._request("beside", Beside, transfer=transfer, transfers=transfers, program=program, steps=steps)
+
+    def open_timeline(self) -> tuple[str, ...] | Absent:
+        """Get ready for `timeline`; the programs that it knows."""
+        return self._request("open_timeline", TimelinePrograms).programs
+
+    def timeline(self, program: str, steps: int, *, patience_s: float) -> list[TracedStep]:
+        """Steps that tell when their parts begin and end. Their time is never reported as speed."""
+        self._limit_s = time.monotonic() + patience_s
+        found = self._request("timeline", TracedSteps, program=program, steps=steps).steps
+        self._limit_s = None
+        self.steps += steps + 1
+        return found
+
+    def logged_times(self, steps: int) -> Mapping[str, list[float]] | Absent:
+        """What the framework itself logs of some plain steps."""
+        return self._request("logged_times", LoggedTimes, steps=steps).logged
+
+    def close_timeline(self) -> None:
+        self._request("close_timeline", Reply)
 
     def restore(self) -> None:
         """Have the worker take the parameters of rank 0."""

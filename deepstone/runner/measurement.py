@@ -1,7 +1,7 @@
 """Measures one launch of a job: warm-up, blocks until the interval is narrow or the budget is spent, then phases,
-energy, loss and memory.
+energy, communication, loss and memory; of several processes a timeline at last.
 
-    hello ─ prepare ─▶ block block block … block ─▶ phases ─▶ energy ─▶ loss, memory ─▶ close
+    hello ─ prepare ─▶ block block block … block ─▶ phases ─▶ energy ─▶ … ─▶ loss, memory ─▶ timeline ─▶ close
                        │◀─ noise is read at both ends ─▶│
                        │ between blocks: did warm-up end? is the interval narrow enough?
                   snapshots                  snapshots: does the program train? (measure.training)
@@ -37,6 +37,7 @@ from deepstone.runner.gpu_around import GpuAround
 from deepstone.runner.job import Job
 from deepstone.runner.replies import BlockTimes, Hello, Prepared
 from deepstone.runner.team import Talk, Team
+from deepstone.runner.timeline import Traced, trace_steps
 from deepstone.runner.wire import measure_wire
 
 # A timed sample lasts at least this long, so that the cost of the timestamps at its ends is negligible: reading the
@@ -83,6 +84,7 @@ class Launched:
     round_trips: list[RoundTrip] = field(default_factory=list[RoundTrip])
     loss: float | None = None
     communication: Communication | None = None  # where there are several processes
+    traced: Traced | None = None
     wire: Wire | Absent = field(default_factory=lambda: Absent("not counted in a comparison"))
     bucket_bytes: list[int] = field(default_factory=list[int])
     ranks: list[RankFacts] = field(default_factory=list[RankFacts])
@@ -192,7 +194,19 @@ def measure(conversation: Talk, job: Job, launched: Launched, effort: Effort, on
         launched.wire = measure_wire(conversation, launched.recent_step_s)
         if launched.phase_s:
             launched.phase_s["communication"] = launched.communication.exposed_s
-    finish(conversation, job, launched)
+    reason = look_at_end(conversation, launched)
+    if isinstance(conversation, Team) and reason is None and math.isfinite(launched.loss or 0.0):
+        on_progress("timeline", 1.0)
+        launched.traced = _traced(conversation, launched, effort)
+    leave(conversation, job, launched, reason)
+
+
+def _traced(team: Team, launched: Launched, effort: Effort) -> Traced:
+    """A failure here is no failure of the run, whose every number is known by now."""
+    try:
+        return trace_steps(team, launched.recent_step_s, effort)
+    except JobFailed as failure:
+        return Traced.not_done(f"tracing failed: {failure.reason}", ended_workers=True)
 
 
 def noise_around(launches: Sequence[Launched]) -> Noise:
@@ -204,16 +218,27 @@ def noise_around(launches: Sequence[Launched]) -> Noise:
 
 
 def finish(conversation: Talk, job: Job, launched: Launched) -> None:
-    """Read the loss (it must be finite), the memory, and whether the effective setup is still as requested."""
+    """Read what is left to read, and close. The loss must be finite, and the effective setup as requested."""
+    leave(conversation, job, launched, look_at_end(conversation, launched))
+
+
+def look_at_end(conversation: Talk, launched: Launched) -> str | None:
+    """Read the loss, the memory, and how the effective setup contradicts the requested one, if it does."""
     launched.loss = conversation.losses(0)[-1]
     launched.memory = conversation.memory()
     if isinstance(conversation, Team):
         launched.ranks, launched.differing = conversation.facts(), conversation.differing
         launched.launcher = conversation.launcher()
         launched.nodes_share_machine = conversation.started is not None and conversation.started.are_emulated
-    reason = conversation.contradiction()
+    return conversation.contradiction()
+
+
+def leave(conversation: Talk, job: Job, launched: Launched, reason: str | None) -> None:
+    """Close, and raise JobFailed if the loss is not finite or there is a contradiction (`reason`)."""
     launched.round_trips = conversation.round_trips
-    conversation.close()
+    if launched.traced is None or not launched.traced.ended_workers:
+        conversation.close()
+    assert launched.loss is not None
     if not math.isfinite(launched.loss):
         raise JobFailed("diverged", f"the loss became {launched.loss}{_against_divergence(job)}", stage="losses")
     if reason:

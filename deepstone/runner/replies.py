@@ -45,6 +45,30 @@ class Buckets(Reply, frozen=True, kw_only=True):
     bytes: list[int]
 
 
+class TimelinePrograms(Reply, frozen=True, kw_only=True):
+    """Which steps can tell when their parts begin and end; absent where none can."""
+
+    programs: OrAbsent[tuple[str, ...]]
+
+
+class TracedStep(Reply, frozen=True, kw_only=True, array_like=True):
+    """When a step and its parts began and ended on one rank. A span: kind, begin, end, bytes."""
+
+    begin_s: float
+    end_s: float
+    spans: list[tuple[str, float, float, int]]
+
+
+class TracedSteps(Reply, frozen=True, kw_only=True):
+    steps: list[TracedStep]
+
+
+class LoggedTimes(Reply, frozen=True, kw_only=True):
+    """What the framework itself logs of some steps, by name."""
+
+    logged: OrAbsent[Table[list[float]]]
+
+
 class Network(Reply, frozen=True, kw_only=True):
     """Bytes that each network interface of the worker's host has ever sent."""
 

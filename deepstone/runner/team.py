@@ -34,7 +34,7 @@ from deepstone.results.parallel import Launcher, RankFacts
 from deepstone.runner.conversation import FROZEN, Conversation, JobFailed, talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.runner.muster import Mustered, check_interface, launcher_of, mustered
-from deepstone.runner.replies import BlockTimes, Hello, Joined, Prepared
+from deepstone.runner.replies import BlockTimes, Hello, Joined, Prepared, TracedStep
 from deepstone.setups.axes import AUTO, PLACEMENTS, Value, format_cpus
 from deepstone.setups.world import World, placed_on
 
@@ -171,8 +171,7 @@ class Team:
     def block(self, *, samples: int, steps_per_sample: int = 1, lead: int = 0, program: str = "") -> BlockTimes:
         """All ranks run as many steps, after one that is not timed: processes leave a barrier one after the other."""
         lead += 1
-        expected_s = self._step_s * (lead + samples * steps_per_sample)
-        patience_s = _BLOCK_PATIENCE * expected_s + _BLOCK_GRACE_S if expected_s else None
+        patience_s = self._patience_s(lead + samples * steps_per_sample)
         begin_s = time.perf_counter()
         self.last_blocks = self._all(
             lambda rank: rank.block(
@@ -186,6 +185,33 @@ class Team:
             claimed_s, lead_s = sum(block.step_s) * steps_per_sample, sum(block.step_s) * lead / samples
             self.round_trips.append(RoundTrip(claimed_s=claimed_s, lead_s=lead_s, waited_s=waited_s))
         return block
+
+    def open_timeline(self) -> tuple[str, ...] | Absent:
+        """The programs of `timeline`. All ranks have the same ones."""
+        return self._all(Conversation.open_timeline)[0]
+
+    def timeline(self, program: str, steps: int) -> list[list[TracedStep]]:
+        """By rank, each by its own clock."""
+        patience_s = self._patience_s(1 + steps) or _BLOCK_GRACE_S
+        return self._all(lambda rank: rank.timeline(program, steps, patience_s=patience_s))
+
+    def logged_times(self, steps: int) -> list[Mapping[str, list[float]] | Absent]:
+        """By rank."""
+        return self._all(lambda rank: rank.logged_times(steps))
+
+    def close_timeline(self) -> None:
+        self._all(Conversation.close_timeline)
+
+    def clock_offsets_s(self) -> list[float] | Absent:
+        """By rank: what must be added to its clock to have that of rank 0."""
+        if self.started is not None and self.world.nodes > 1 and not self.started.are_emulated:
+            return Absent("the clocks of the nodes are not aligned")
+        return [0.0] * len(self.ranks)
+
+    def _patience_s(self, steps: int) -> float | None:
+        """How long so many steps may take; None as long as no step was timed."""
+        expected_s = self._step_s * steps
+        return _BLOCK_PATIENCE * expected_s + _BLOCK_GRACE_S if expected_s else None
 
     def _titles(self) -> list[str]:
         """What each rank is called when it fails: with what it does where ranks differ, and its node where there are

@@ -88,6 +88,10 @@ class Worker:
             "network": self._network,
             "transfer": self._transfer,
             "beside": self._beside,
+            "open_timeline": self._open_timeline,
+            "timeline": self._timeline,
+            "logged_times": self._logged_times,
+            "close_timeline": self._close_timeline,
             "observe": self._observe,
             "dump": self._dump,
             "sample": self._sample,
@@ -173,6 +177,33 @@ class Worker:
         """Computing and communication at the same time, or either of them by the same loop."""
         wanted = (request[name] for name in ("transfer", "transfers", "program", "steps"))
         return dict(self._backend.beside(*wanted))
+
+    def _open_timeline(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """Not a failure where it is unsupported: the job is measured all the same."""
+        self._save_host_peak()
+        try:
+            return {"programs": list(self._backend.open_timeline())}
+        except self._base.Unsupported as error:
+            return {"programs": {"absent": str(error)}}
+
+    def _timeline(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """`steps` steps with a timestamp at both ends of every part, after one that is not told of."""
+        step = self._backend.timeline_step(request["program"])
+        self._backend.barrier()
+        step()
+        found = [step() for _ in range(request["steps"])]
+        return {"steps": [[each.begin_s, each.end_s, [list(span) for span in each.spans]] for each in found]}
+
+    def _logged_times(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        try:
+            return {"logged": self._backend.logged_times(request["steps"])}
+        except self._base.Unsupported as error:
+            return {"logged": {"absent": str(error)}}
+
+    def _close_timeline(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        self._backend.close_timeline()
+        forget_host_peak()
+        return {}
 
     def _prepare(self, request: Dict[str, Any]) -> Dict[str, Any]:
         self._level_before_bytes = host_bytes("VmRSS")

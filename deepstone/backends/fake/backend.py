@@ -12,6 +12,9 @@ The script is JSON in DEEPSTONE_FAKE; every key is optional:
     later         further overrides, from the second step on ({})
     updates       how many are made before they stop (all) update_size   how far one goes (1.0)
     details       what else the first step showed ({})
+    timeline      of a step in a group: {"train" | "local" | "pack": [[kind, begin, end, bytes], …]}, in seconds from
+                  its begin; {"absent": reason}: not told (what `programs` says, as a tail)
+    logged        {name: seconds} that the framework itself logs of a step in a group ({}: none)
     ranks         {"1": {…}} more keys for one process of a group       world     how many it finds there (all)
     by            {"axis=value": {…}} more keys when the request has that value
     layers        {"NAME": [forward, backward]} shares of step_s; {"absent": reason}: not timed in place (equal shares)
@@ -23,9 +26,9 @@ The script is JSON in DEEPSTONE_FAKE; every key is optional:
                   "compute_slowdown": 1.5, "communication_slowdown": 2.0}
     buckets       bytes of each bucket of gradients ([])
     memory        {"base": bytes, "per_sample": bytes, "limit": bytes} of a device; a batch beyond the limit fails
-    fault         {"at": "join" | "build" | "step" | "loss" | "transfer" | "ceiling NAME" | "attempt NAME" |
-                  "timing NAME", "step": n, "kind": …}, kind one of _FAULTS; attempts and timings are of a convolution's
-                  algorithm
+    fault         {"at": "join" | "build" | "step" | "loss" | "timeline" | "transfer" | "ceiling NAME" |
+                  "attempt NAME" | "timing NAME", "step": n, "kind": …}, kind one of _FAULTS; attempts and timings
+                  are of a convolution's algorithm
 """
 
 from __future__ import annotations
@@ -54,6 +57,7 @@ from deepstone.backends.base import (
     Job,
     Missing,
     StepAccount,
+    TracedStep,
     Unsupported,
     phases_of,
 )
@@ -100,6 +104,7 @@ class FakeBackend(Backend):
         self._random = random.Random()
         self._job: Job | None = None
         self._group: Group | None = None
+        self._traced_steps = 0
 
     def versions(self) -> dict[str, Any]:
         # A scripted clock cannot be compared with real time.
@@ -196,6 +201,43 @@ class FakeBackend(Backend):
             time.sleep(duration_s)
             duration_s *= self._script.get("claims", 1.0)
         self._now_s += duration_s
+
+    def open_timeline(self) -> Sequence[str]:
+        scripted = self._timeline()
+        if "absent" in scripted:
+            raise Unsupported(scripted["absent"])
+        return list(scripted)
+
+    def timeline_step(self, program: str) -> Callable[[], TracedStep]:
+        return lambda: self._traced_step(self._timeline()[program])
+
+    def _traced_step(self, spans: Sequence[Sequence[Any]]) -> TracedStep:
+        """Every rank begins its steps at the same moments: scripted clocks know nothing of each other."""
+        self._maybe_fail("timeline")
+        begin_s = self._traced_steps * 2 * max(end_s for _, _, end_s, *_ in spans)
+        self._traced_steps += 1
+        moved = [(kind, begin_s + from_s, begin_s + to_s, *(size or [0])) for kind, from_s, to_s, *size in spans]
+        return TracedStep(begin_s, max(end_s for _, _, end_s, _ in moved), moved)
+
+    def _timeline(self) -> dict[str, Any]:
+        """By default: a bucket that is ready in the middle of backward, and ends as late as the programs say."""
+        if "timeline" in self._script:
+            return self._script["timeline"]
+        shares = {**_PROGRAM_SHARE, **_SHARE_IN_GROUP, **self._script.get("programs", {})}
+        local_s, train_s = (self._steady_s * shares[name] / self._share_of_job() for name in ("local", "train"))
+        tail_s = max(0.0, train_s - local_s)
+        forward = ["forward", 0.0, 0.3 * local_s]
+        backward = ["backward", 0.3 * local_s, 0.9 * local_s]
+        reduce = ["reduce", 0.6 * local_s, 0.9 * local_s + tail_s, 1000]
+        return {
+            "train": [forward, backward, reduce, ["update", 0.9 * local_s + tail_s, local_s + tail_s]],
+            "local": [forward, backward, ["update", 0.9 * local_s, local_s]],
+        }
+
+    def logged_times(self, steps: int) -> dict[str, list[float]]:
+        if not self._script.get("logged"):
+            return super().logged_times(steps)
+        return {name: [seconds] * steps for name, seconds in self._script["logged"].items()}
 
     def phases(self) -> Sequence[str] | None:
         if self._script.get("one_program", False):

@@ -19,6 +19,7 @@ from deepstone.backends.base import (
     Job,
     LayerResult,
     Timestamps,
+    TracedStep,
     Unsupported,
     memory_on_cpu,
     phases_of,
@@ -39,6 +40,7 @@ from deepstone.backends.torch.own_dropout import RefusesDropout, let_functions_d
 from deepstone.backends.torch.own_module import OwnModule
 from deepstone.backends.torch.parallel import Replicas
 from deepstone.backends.torch.settings import Settings, apply
+from deepstone.backends.torch.timeline import Timeline
 from deepstone.backends.torch.trace import Tracer
 from deepstone.backends.torch.training import Batch, OwnBatch, Steps
 from deepstone.backends.torch.transfers import Transfers
@@ -74,6 +76,7 @@ class TorchBackend(Backend):
     _communicator: Communicator | None = None
     _replicas: Replicas | None = None
     _transfers: Transfers | None = None
+    _timeline: Timeline | None = None
 
     def __init__(self) -> None:
         self._seen = Observed()
@@ -135,6 +138,26 @@ class TorchBackend(Backend):
 
     def restore(self) -> None:
         self._steps.restore()
+
+    def open_timeline(self) -> Sequence[str]:
+        if self._replicas is None:
+            return super().open_timeline()
+        if self._settings.device.type != "cpu":
+            raise Unsupported("timestamps of the host do not tell when a GPU computes and communicates")
+        self._timeline = Timeline(self._steps.pieces(), self._network, self._replicas, self.clock)
+        return self._timeline.programs
+
+    def timeline_step(self, program: str) -> Callable[[], TracedStep]:
+        assert self._timeline is not None
+        return self._timeline.step(program)
+
+    def logged_times(self, steps: int) -> dict[str, list[float]]:
+        return super().logged_times(steps) if self._replicas is None else self._replicas.logged_times(self._step, steps)
+
+    def close_timeline(self) -> None:
+        if self._timeline is not None:
+            self._timeline.close()
+        self._timeline = None
 
     def close(self) -> None:
         if self._communicator is not None:

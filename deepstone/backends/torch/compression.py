@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, cast
 
 import torch
 from torch import Tensor
@@ -11,6 +11,8 @@ from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_
 from torch.nn.parallel import DistributedDataParallel
 
 from deepstone.backends.torch.communicator import Communicator
+
+ReducesBucket: TypeAlias = Callable[[Any], "torch.futures.Future[Tensor]"]
 
 _BITS_PER_BYTE = 8
 # DistributedDataParallel makes its buckets anew after the first step, so what is kept by bucket must begin after it.
@@ -75,15 +77,25 @@ class PowerSgd:
 
 
 def compress_buckets(model: DistributedDataParallel, compression: str, communicator: Communicator) -> None:
-    """Have DistributedDataParallel compress each bucket: by torch's own hooks where it has one."""
-    if compression == "fp16":
-        model.register_comm_hook(None, default_hooks.fp16_compress_hook)
-    elif compression == "powersgd":
-        state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=_FIRST_COMPRESSED_STEP)
-        model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
-    elif compression == "onebit":
+    """Have DistributedDataParallel compress each bucket."""
+    reduce = compressing(compression, communicator)
+    if reduce is not None:
         # Torch wants no other type beside `bucket` than its own, or none, and reads it as it stands.
-        model.register_comm_hook(OneBit(communicator), lambda state, bucket: _onebit(state, bucket))
+        model.register_comm_hook(None, lambda state, bucket: reduce(bucket))
+
+
+def compressing(compression: str, communicator: Communicator) -> ReducesBucket | None:
+    """What reduces a compressed bucket, by torch's own hooks where it has one. It keeps what is left out, so every
+    DistributedDataParallel needs one of its own."""
+    if compression == "fp16":
+        return lambda bucket: default_hooks.fp16_compress_hook(cast(Any, None), bucket)
+    if compression == "powersgd":
+        state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=_FIRST_COMPRESSED_STEP)
+        return lambda bucket: powerSGD_hook.powerSGD_hook(state, bucket)
+    if compression == "onebit":
+        left_out = OneBit(communicator)
+        return lambda bucket: _onebit(left_out, bucket)
+    return None
 
 
 def _onebit(state: OneBit, bucket: Any) -> torch.futures.Future[Tensor]:

@@ -18,12 +18,19 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from deepstone.backends.base import as_observed, as_set
+from deepstone.backends.base import Unsupported, as_observed, as_set
 from deepstone.backends.torch.communicator import Communicator
-from deepstone.backends.torch.compression import OneBit, PowerSgd, compress_buckets
+from deepstone.backends.torch.compression import OneBit, PowerSgd, ReducesBucket, compress_buckets, compressing
 from deepstone.setups.axes import AUTO
 
 _MIB: Final = 2**20
+_LOGGED_EVERY: Final = 100  # steps, by torch's own default
+_LOGGED_NS: Final = {
+    "forward_s": "forward_compute_time",
+    "backward_s": "backward_compute_time",
+    "communication_s": "backward_comm_time",
+    "overlap_s": "backward_compute_comm_overlap_time",
+}
 
 
 class Replicas:
@@ -40,19 +47,36 @@ class Replicas:
         self._met = torch.zeros(1, device=next(network.parameters()).device)
         self._packed: _Packed | None = None
         self._zeros: list[Tensor] = []
-        bucket_mib = None if request["bucket"] == AUTO else int(request["bucket"])
+        self._bucket_mib = None if request["bucket"] == AUTO else int(request["bucket"])
         if overlaps:
-            model = DistributedDataParallel(network, bucket_cap_mb=bucket_mib)
+            model = self.wrapped()
             compress_buckets(model, self._compression, communicator)
             self.model: nn.Module = model
         else:
             self.model = network
             self._packed = _Packed(communicator, self._compression, by_root=self._by_root)
 
-    def reduce(self) -> None:
-        """What is left to do after backward."""
+    @property
+    def overlaps(self) -> bool:
+        return self._packed is None
+
+    def wrapped(self) -> DistributedDataParallel:
+        """A wrapper around the network, without a hook. A second one does not disturb the first: it only acts in the
+        backward of its own forward."""
+        return DistributedDataParallel(self._network, bucket_cap_mb=self._bucket_mib)
+
+    def compressing(self) -> ReducesBucket | None:
+        """What reduces a bucket of another wrapper; None where buckets are not compressed."""
+        return compressing(self._compression, self.communicator)
+
+    def reduce(self, tell: Callable[[str], None] | None = None) -> None:
+        """What is left to do after backward. `tell` hears at the end of `pack`, `reduce` and `unpack`."""
         if self._packed is not None:
-            self._packed.average([p.grad for p in self._network.parameters() if p.grad is not None])
+            gradients = [p.grad for p in self._network.parameters() if p.grad is not None]
+            if tell is None:
+                self._packed.average(gradients)
+            else:
+                self._packed.average(gradients, tell)
 
     def apart(self) -> AbstractContextManager[None]:
         """Inside, backward does not communicate."""
@@ -112,6 +136,22 @@ class Replicas:
         assert isinstance(self.model, DistributedDataParallel)
         return dict(self.model._get_ddp_logging_data())  # pyright: ignore[reportPrivateUsage, reportUnknownArgumentType]
 
+    def logged_times(self, step: Callable[[], None], steps: int) -> dict[str, list[float]]:
+        """Run steps, and return what DistributedDataParallel logs of each of them."""
+        model = self.model
+        if not isinstance(model, DistributedDataParallel):
+            raise Unsupported("torch logs times of DistributedDataParallel only, which overlap=off does without")
+        found: dict[str, list[float]] = {name: [] for name in _LOGGED_NS}
+        model._set_ddp_runtime_logging_sample_rate(1)  # pyright: ignore[reportPrivateUsage]
+        for number in range(steps + 2):
+            step()
+            facts = self._ddp_facts()
+            if number > 1:  # it logs a step at the beginning of the next one, and from the second one on
+                for name, key in _LOGGED_NS.items():
+                    found[name].append(int(facts[key]) * 1e-9)
+        model._set_ddp_runtime_logging_sample_rate(_LOGGED_EVERY)  # pyright: ignore[reportPrivateUsage]
+        return found
+
     def buckets(self) -> list[int]:
         """Bytes of each, in the order in which they are sent. Buckets are made anew after the first step."""
         if not isinstance(self.model, DistributedDataParallel):
@@ -132,20 +172,28 @@ class _Packed:
         self._onebit = OneBit(communicator)
         self._powersgd = PowerSgd(communicator)
 
-    def average(self, gradients: Sequence[Tensor]) -> None:
+    def average(self, gradients: Sequence[Tensor], tell: Callable[[str], None] = lambda _: None) -> None:
         if self._compression == "powersgd":
             self._powersgd.mean_(gradients)
+            tell("reduce")
             return
         buffer = torch.cat([gradient.reshape(-1) for gradient in gradients])
-        if self._compression == "onebit":
-            buffer = self._onebit.mean(buffer)
-        elif self._compression == "fp16":
+        if self._compression == "fp16":
             narrow = buffer.div_(self._communicator.world).half()  # before it is summed, so that the sum stays in range
+            tell("pack")
             self._sum(narrow)
+            tell("reduce")
             buffer = narrow.to(buffer.dtype)
+        elif self._compression == "onebit":
+            tell("pack")
+            buffer = self._onebit.mean(buffer)
+            tell("reduce")
         else:
+            tell("pack")
             self._sum(buffer)
+            tell("reduce")
             buffer /= self._communicator.world
         parts = buffer.split([gradient.numel() for gradient in gradients])
         for gradient, part in zip(gradients, parts, strict=True):
             gradient.copy_(part.view_as(gradient))
+        tell("unpack")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -80,6 +81,18 @@ class _Placing:
 
     def place(self) -> Tensor:
         return self._tensor.to(self._device, **self._options)
+
+
+@dataclass(frozen=True)
+class StepPieces:
+    """What a training step is made of, for who takes timestamps between them. `get_parts` gives samples and labels of
+    each part of the batch; `forget` zeroes gradients."""
+
+    get_parts: Callable[[], list[tuple[Any, Any]]]
+    loss_of: Callable[[nn.Module, Any, Any], Tensor]
+    backward: Callable[[Tensor], Any]
+    update: Callable[[], Any]
+    forget: Callable[[], None]
 
 
 class Steps:
@@ -198,6 +211,21 @@ class Steps:
         if self._replicas is None or program == "local":
             return lambda: None
         return self._replicas.meet if program == "meet" else self._replicas.reduce
+
+    def pieces(self) -> StepPieces:
+        parts, get = self._settings.accumulate, self._batch.get
+
+        def get_parts() -> list[tuple[Any, Any]]:
+            samples, labels = get()
+            return list(zip(_split(samples, parts), _split(labels, parts), strict=True))
+
+        return StepPieces(
+            get_parts=(lambda: [get()]) if parts == 1 else get_parts,
+            loss_of=self._loss_function(),
+            backward=self._backward_function(),
+            update=self._update_function(),
+            forget=self._forget_function(),
+        )
 
     def restore(self) -> None:
         """Take parameters, buffers and the optimizer's state from rank 0."""

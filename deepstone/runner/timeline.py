@@ -1,0 +1,212 @@
+"""Steps of all ranks with a timestamp at both ends of every part: where the time between processes goes.
+
+    rank 0   forward ──┼── backward ──┤·········waiting·········├── tail ──┤ update ┤
+    rank 1   forward ────────┼─────────── backward ─────────────┤── tail ──┤ update ┤
+    reduce                        ├───── in flight ────────────────────────┤
+
+They follow all timed steps, in the same processes: launches of one job differ by per cents, and an account of what a
+step of one launch takes by the trace of another one would not close. They take turns with plain steps, with steps
+without communication and with steps that only pack gradients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Final, TypeAlias
+
+from deepstone.absent import Absent
+from deepstone.measure.accounting import StepParts, account_of, mean_of_ranks
+from deepstone.measure.effort import Effort
+from deepstone.measure.statistics import median_of
+from deepstone.results.parallel import Account, Lane, Logged, RankAccount, Span, Timeline
+from deepstone.runner.communication import in_turn, rounds_and_steps
+from deepstone.runner.replies import TracedStep
+from deepstone.runner.team import Team
+
+_BUDGET_SHARE: Final = 0.25
+_MOST_STEPS: Final = 50  # of a program in a round
+_LOGGED_STEPS: Final = 12
+_PLAIN: Final = ""
+_COMPUTES: Final = ("data", "forward", "backward", "pack")  # what a rank does before it can only wait
+_PACKS: Final = ("pack", "unpack")
+METHOD: Final = "timestamps in steps of their own, in turns with plain steps"
+
+StepOfJob: TypeAlias = Sequence[TracedStep]  # one step, by rank, all by one clock
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Traced:
+    """`steps`: every traced step of the job. `ended_workers`: it failed, and all workers were ended."""
+
+    account: Account | Absent
+    logged: Logged | Absent
+    timeline: Timeline | Absent
+    steps: list[StepOfJob] = field(default_factory=list[StepOfJob])
+    ended_workers: bool = False
+
+    @staticmethod
+    def not_done(why: str, *, ended_workers: bool = False) -> Traced:
+        absent = Absent(why)
+        return Traced(account=absent, logged=absent, timeline=absent, ended_workers=ended_workers)
+
+
+def trace_steps(team: Team, step_s: float, effort: Effort) -> Traced:
+    """The replicas are made equal again after it."""
+    offsets_s, programs = team.clock_offsets_s(), team.open_timeline()
+    if isinstance(programs, Absent):
+        return Traced.not_done(programs.reason)
+    rounds, steps = rounds_and_steps(step_s, effort.budget_s, share=_BUDGET_SHARE)
+    steps = min(steps, _MOST_STEPS)
+    plain: list[list[float]] = []
+    found: dict[str, list[list[StepOfJob]]] = {program: [] for program in programs}
+    for turn in range(rounds):
+        for program in in_turn((_PLAIN, *programs), turn):
+            if program == _PLAIN:
+                team.block(samples=steps)
+                of_ranks = (block.step_s for block in team.last_blocks)
+                plain.append([fmean(each) for each in zip(*of_ranks, strict=True)])
+            else:
+                found[program].append(by_step(team.timeline(program, steps), offsets_s))
+    logged = logged_of(team.logged_times(min(_LOGGED_STEPS, rounds * steps)))
+    team.close_timeline()
+    team.restore()
+    if isinstance(offsets_s, Absent):
+        return Traced(account=offsets_s, logged=logged, timeline=offsets_s)
+    traced = [step for of_round in found["train"] for step in of_round]
+    account = close_account(plain, found["train"], found["local"], found.get("pack"))
+    return Traced(account=account, logged=logged, timeline=timeline_of(traced), steps=traced)
+
+
+def by_step(ranks: Sequence[Sequence[TracedStep]], offsets_s: Sequence[float] | Absent) -> list[StepOfJob]:
+    """Steps of the job, all by the clock of rank 0; `offsets_s` are added to the clock of each rank."""
+    if isinstance(offsets_s, Absent):
+        return []
+    aligned = [[_moved(step, by_s) for step in steps] for steps, by_s in zip(ranks, offsets_s, strict=True)]
+    return [list(step) for step in zip(*aligned, strict=True)]
+
+
+def _moved(step: TracedStep, by_s: float) -> TracedStep:
+    spans = [(kind, begin_s + by_s, end_s + by_s, size) for kind, begin_s, end_s, size in step.spans]
+    return TracedStep(begin_s=step.begin_s + by_s, end_s=step.end_s + by_s, spans=spans)
+
+
+def close_account(
+    plain: Sequence[Sequence[float]],
+    traced: Sequence[Sequence[StepOfJob]],
+    local: Sequence[Sequence[StepOfJob]],
+    packing: Sequence[Sequence[StepOfJob]] | None,
+) -> Account:
+    """`plain`: the time of plain steps, by round; the others: traced steps of three programs, by round."""
+    parts = {
+        name: [[parts_of(step) for step in of_round] for of_round in rounds]
+        for name, rounds in (("traced", traced), ("local", local), ("packing", packing))
+        if rounds is not None
+    }
+
+    means = {
+        name: [[mean_of_ranks(step) for step in of_round] for of_round in rounds] for name, rounds in parts.items()
+    }
+    ranks: list[RankAccount] = []
+    for rank in range(len(traced[0][0])):
+        own = {name: [[step[rank] for step in of_round] for of_round in rounds] for name, rounds in parts.items()}
+        found = account_of(plain, own["traced"], own["local"], own.get("packing"))
+        ranks.append(RankAccount(waiting_s=found["waiting"], tail_s=found["tail"], slowdown_s=found["slowdown"]))
+    found = account_of(plain, means["traced"], means["local"], means.get("packing"))
+    return Account(**{f"{name}_s": quantity for name, quantity in found.items()}, ranks=ranks, method=METHOD)
+
+
+def parts_of(step: StepOfJob) -> list[StepParts]:
+    """By rank. Once a rank has computed and packed what it can, it waits until the others have, too; what is left of
+    the reductions then is the tail."""
+    ready_s = _ready_s(step)
+    return [_parts(rank, own_s, max(ready_s)) for rank, own_s in zip(step, ready_s, strict=True)]
+
+
+def _ready_s(step: StepOfJob) -> list[float]:
+    """By rank: when it has nothing more to compute before the reductions are done."""
+    return [
+        max((end_s for kind, _, end_s, _ in rank.spans if kind in _COMPUTES), default=rank.begin_s) for rank in step
+    ]
+
+
+def _parts(rank: TracedStep, ready_s: float, all_ready_s: float) -> StepParts:
+    reduced = [(begin_s, end_s) for kind, begin_s, end_s, _ in rank.spans if kind == "reduce"]
+    waited_until_s, reduced_s = _exchange_ends(rank, ready_s, all_ready_s)
+    packing_s = _sum(rank, _PACKS)
+    buffers_s = _sum(rank, ("buffers",))
+    waiting_s, tail_s = waited_until_s - ready_s, reduced_s - waited_until_s
+    total_s = rank.end_s - rank.begin_s
+    return StepParts(
+        total_s=total_s,
+        computing_s=total_s - waiting_s - tail_s - packing_s - buffers_s,
+        waiting_s=waiting_s,
+        tail_s=tail_s,
+        packing_s=packing_s,
+        buffers_s=buffers_s,
+        in_flight_s=_covered_s(reduced),
+    )
+
+
+def _exchange_ends(rank: TracedStep, ready_s: float, all_ready_s: float) -> tuple[float, float]:
+    """When this rank has waited for the others, and when its last reduction is done."""
+    last_s = max((end_s for kind, _, end_s, _ in rank.spans if kind == "reduce"), default=ready_s)
+    reduced_s = max(last_s, ready_s)
+    return min(max(ready_s, all_ready_s), reduced_s), reduced_s
+
+
+def _sum(rank: TracedStep, kinds: Sequence[str]) -> float:
+    return sum(end_s - begin_s for kind, begin_s, end_s, _ in rank.spans if kind in kinds)
+
+
+def _covered_s(spans: Sequence[tuple[float, float]]) -> float:
+    """How long at least one of them lasts."""
+    covered_s, until_s = 0.0, float("-inf")
+    for begin_s, end_s in sorted(spans):
+        covered_s += max(0.0, end_s - max(begin_s, until_s))
+        until_s = max(until_s, end_s)
+    return covered_s
+
+
+def timeline_of(steps: Sequence[StepOfJob]) -> Timeline:
+    """The step whose time is in the middle."""
+    ordered = sorted(steps, key=_duration_s)
+    step = ordered[len(ordered) // 2]
+    begin_s = min(rank.begin_s for rank in step)
+    lanes = [
+        Lane(
+            rank=number,
+            spans=[
+                Span(kind=kind, begin_s=from_s - begin_s, end_s=to_s - begin_s, bytes=size)
+                for kind, from_s, to_s, size in spans
+            ],
+        )
+        for number, spans in enumerate(with_waiting(step))
+    ]
+    return Timeline(step_s=_duration_s(step), lanes=lanes)
+
+
+def with_waiting(step: StepOfJob) -> list[list[tuple[str, float, float, int]]]:
+    """The spans of each rank in their order, with what it waits for the others."""
+    ready_s = _ready_s(step)
+    found: list[list[tuple[str, float, float, int]]] = []
+    for rank, own_s in zip(step, ready_s, strict=True):
+        until_s, _ = _exchange_ends(rank, own_s, max(ready_s))
+        waiting = [("waiting", own_s, until_s, 0)] if until_s > own_s else []
+        found.append(sorted([*rank.spans, *waiting], key=lambda span: (span[1], span[2])))
+    return found
+
+
+def _duration_s(step: StepOfJob) -> float:
+    return max(rank.end_s for rank in step) - min(rank.begin_s for rank in step)
+
+
+def logged_of(ranks: Sequence[Mapping[str, list[float]] | Absent]) -> Logged | Absent:
+    known: list[Mapping[str, list[float]]] = []
+    for rank in ranks:
+        if isinstance(rank, Absent):
+            return rank
+        known.append(rank)
+    means = {name: [fmean(each) for each in zip(*(rank[name] for rank in known), strict=True)] for name in known[0]}
+    return Logged(**{name: median_of([[values]]) for name, values in means.items()})
