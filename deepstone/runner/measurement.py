@@ -195,7 +195,7 @@ def measure(conversation: Talk, job: Job, launched: Launched, effort: Effort, on
         if launched.phase_s:
             launched.phase_s["communication"] = launched.communication.exposed_s
     reason = look_at_end(conversation, launched)
-    if isinstance(conversation, Team) and reason is None and math.isfinite(launched.loss or 0.0):
+    if isinstance(conversation, Team) and effort.phases and reason is None and math.isfinite(launched.loss or 0.0):
         on_progress("timeline", 1.0)
         launched.traced = _traced(conversation, launched, effort)
     leave(conversation, job, launched, reason)

@@ -31,9 +31,11 @@ _LOGGED_STEPS: Final = 12
 _PLAIN: Final = ""
 _COMPUTES: Final = ("data", "forward", "backward", "pack")  # what a rank does before it can only wait
 _PACKS: Final = ("pack", "unpack")
+_BUFFERS: Final = "buffers"
 METHOD: Final = "timestamps in steps of their own, in turns with plain steps"
 
 StepOfJob: TypeAlias = Sequence[TracedStep]  # one step, by rank, all by one clock
+WorkerSpan: TypeAlias = tuple[str, float, float, int]  # kind, begin, end, bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -121,7 +123,7 @@ def parts_of(step: StepOfJob) -> list[StepParts]:
     """By rank. Once a rank has computed and packed what it can, it waits until the others have, too; what is left of
     the reductions then is the tail."""
     ready_s = _ready_s(step)
-    return [_parts(rank, own_s, max(ready_s)) for rank, own_s in zip(step, ready_s, strict=True)]
+    return [_parts(step, number, own_s, max(ready_s)) for number, own_s in enumerate(ready_s)]
 
 
 def _ready_s(step: StepOfJob) -> list[float]:
@@ -131,12 +133,12 @@ def _ready_s(step: StepOfJob) -> list[float]:
     ]
 
 
-def _parts(rank: TracedStep, ready_s: float, all_ready_s: float) -> StepParts:
-    reduced = [(begin_s, end_s) for kind, begin_s, end_s, _ in rank.spans if kind == "reduce"]
+def _parts(step: StepOfJob, number: int, ready_s: float, all_ready_s: float) -> StepParts:
+    rank = step[number]
     waited_until_s, reduced_s = _exchange_ends(rank, ready_s, all_ready_s)
-    packing_s = _sum(rank, _PACKS)
-    buffers_s = _sum(rank, ("buffers",))
-    waiting_s, tail_s = waited_until_s - ready_s, reduced_s - waited_until_s
+    for_buffers_s = sum(end_s - begin_s for _, begin_s, end_s, _ in _waiting_for_buffers(step, number))
+    waiting_s, tail_s = waited_until_s - ready_s + for_buffers_s, reduced_s - waited_until_s
+    packing_s, buffers_s = _sum(rank, _PACKS), _sum(rank, (_BUFFERS,)) - for_buffers_s
     total_s = rank.end_s - rank.begin_s
     return StepParts(
         total_s=total_s,
@@ -145,8 +147,19 @@ def _parts(rank: TracedStep, ready_s: float, all_ready_s: float) -> StepParts:
         tail_s=tail_s,
         packing_s=packing_s,
         buffers_s=buffers_s,
-        in_flight_s=_covered_s(reduced),
+        in_flight_s=_covered_s([(begin_s, end_s) for kind, begin_s, end_s, _ in rank.spans if kind == "reduce"]),
     )
+
+
+def _waiting_for_buffers(step: StepOfJob, number: int) -> list[WorkerSpan]:
+    """Spans in which a rank is there to exchange buffers, and another one is not."""
+    by_rank = [[span for span in rank.spans if span[0] == _BUFFERS] for rank in step]
+    found: list[WorkerSpan] = []
+    for of_ranks in zip(*by_rank, strict=True):
+        _, begin_s, end_s, _ = of_ranks[number]
+        until_s = min(max(begin for _, begin, _, _ in of_ranks), end_s)
+        found += [("waiting", begin_s, until_s, 0)] if until_s > begin_s else []
+    return found
 
 
 def _exchange_ends(rank: TracedStep, ready_s: float, all_ready_s: float) -> tuple[float, float]:
@@ -187,13 +200,14 @@ def timeline_of(steps: Sequence[StepOfJob]) -> Timeline:
     return Timeline(step_s=_duration_s(step), lanes=lanes)
 
 
-def with_waiting(step: StepOfJob) -> list[list[tuple[str, float, float, int]]]:
+def with_waiting(step: StepOfJob) -> list[list[WorkerSpan]]:
     """The spans of each rank in their order, with what it waits for the others."""
     ready_s = _ready_s(step)
-    found: list[list[tuple[str, float, float, int]]] = []
-    for rank, own_s in zip(step, ready_s, strict=True):
+    found: list[list[WorkerSpan]] = []
+    for number, (rank, own_s) in enumerate(zip(step, ready_s, strict=True)):
         until_s, _ = _exchange_ends(rank, own_s, max(ready_s))
-        waiting = [("waiting", own_s, until_s, 0)] if until_s > own_s else []
+        waiting = _waiting_for_buffers(step, number)
+        waiting += [("waiting", own_s, until_s, 0)] if until_s > own_s else []
         found.append(sorted([*rank.spans, *waiting], key=lambda span: (span[1], span[2])))
     return found
 

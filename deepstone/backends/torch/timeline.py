@@ -81,7 +81,7 @@ class Timeline:
             for number, (samples, labels) in enumerate(parts, start=1):
                 together = exchanges and number == len(parts)
                 with nullcontext() if together else self._apart():
-                    spans += self._compute(samples, labels, len(parts), together=together)
+                    spans += self._compute(samples, labels, len(parts), exchanges=exchanges, together=together)
             if exchanges and self._wrapper is None:
                 spans += self._reduce_packed()
             update_s = clock()
@@ -96,8 +96,10 @@ class Timeline:
     def _apart(self) -> AbstractContextManager[None]:
         return nullcontext() if self._wrapper is None else self._wrapper.no_sync()
 
-    def _compute(self, samples: Any, labels: Any, parts: int, *, together: bool) -> Spans:
-        """Forward and backward. Backward's computing ends before the call does, which waits for the buckets."""
+    def _compute(self, samples: Any, labels: Any, parts: int, *, exchanges: bool, together: bool) -> Spans:
+        """Forward and backward. Backward's computing ends before the call does, which waits for the buckets.
+
+        Buffers are sent before the first part of a step, gradients with the last one."""
         clock, pieces = self._clock, self._pieces
         model = self._network if self._wrapper is None else self._wrapper
         begin_s = clock()
@@ -108,7 +110,7 @@ class Timeline:
         pieces.backward(loss)
         returned_s = clock()
         spans: Spans = []
-        if self._has_buffers:
+        if self._has_buffers and exchanges:
             spans.append(("buffers", begin_s, self._inner_begin_s, 0))
             begin_s = self._inner_begin_s
         spans += [("forward", begin_s, forward_s, 0), ("backward", forward_s, ends_s[0], 0)]
