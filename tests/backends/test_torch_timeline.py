@@ -9,7 +9,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import count, pairwise
 from pathlib import Path
-from typing import Any
 
 import pytest
 from patience import shown
@@ -19,6 +18,7 @@ from deepstone.absent import Absent
 from deepstone.environments.find import find_environment
 from deepstone.measure.effort import Effort
 from deepstone.results.parallel import Account, Logged, Timeline
+from deepstone.results.quantity import Quantity
 from deepstone.runner.team import Team, talking_to_team
 from deepstone.runner.timeline import Traced, trace_steps
 from deepstone.setups.axes import Value
@@ -65,8 +65,9 @@ class Traces:
         return shown(look)
 
 
-def near(planted_s: float) -> Any:
-    return pytest.approx(planted_s, rel=0.1, abs=0.004)
+def holds(part: Quantity, planted_s: float) -> bool:
+    """A busy machine lengthens every sleep, and shortens none."""
+    return 0.9 * planted_s <= part.median <= 1.4 * planted_s
 
 
 def gradient_bytes() -> int:
@@ -86,21 +87,21 @@ class TestOverlap:
             yield Traces(team)
 
     def test_a_slow_rank_is_waiting_of_the_other(self, traces: Traces):
-        assert traces.show(lambda account, _: account.ranks[0].waiting_s.median == near(SLOW_RANK_S))
+        assert traces.show(lambda account, _: holds(account.ranks[0].waiting_s, SLOW_RANK_S))
 
     def test_a_slow_reduction_is_tail(self, traces: Traces):
-        assert traces.show(lambda account, _: account.tail_s.median == near(SLOW_REDUCTION_S))
+        assert traces.show(lambda account, _: holds(account.tail_s, SLOW_REDUCTION_S))
 
     def test_nothing_is_left_over(self, traces: Traces):
         """Half of the slow rank is waiting of the other one; its own half is computing."""
         planted_s = SLOW_REDUCTION_S + SLOW_RANK_S / 2
-        assert traces.show(lambda account, _: planted_s < account.total_s.median < 1.3 * planted_s)
-        assert traces.show(lambda account, _: abs(account.residual_s.median) < 0.1 * planted_s)
+        assert traces.show(lambda account, _: holds(account.total_s, planted_s))
+        assert traces.show(lambda account, _: abs(account.residual_s.median) < 0.15 * planted_s)
 
     def test_torch_says_the_same_of_plain_steps(self, traces: Traces):
         def agrees(account: Account, found: Traced) -> bool:
             assert isinstance(found.logged, Logged)
-            return found.logged.communication_s.median == near(account.in_flight_s.median)
+            return holds(found.logged.communication_s, account.in_flight_s.median)
 
         assert traces.show(agrees)
 
@@ -125,7 +126,7 @@ class TestOverlap:
 def test_one_packed_buffer():
     with team_of({"reduce": SLOW_REDUCTION_S}, overlap="off") as team:
         traces = Traces(team)
-        assert traces.show(lambda account, _: account.tail_s.median == near(SLOW_REDUCTION_S))
+        assert traces.show(lambda account, _: holds(account.tail_s, SLOW_REDUCTION_S))
         assert traces.show(lambda account, _: account.packing_s.median > 0)
         found = traces.number(0)
         assert isinstance(found.timeline, Timeline)
@@ -137,8 +138,8 @@ def test_one_packed_buffer():
 def test_what_only_plain_steps_have_is_left_over():
     with team_of({"plain": SLOW_REDUCTION_S}) as team:
         traces = Traces(team)
-        assert traces.show(lambda account, _: account.residual_s.median == near(SLOW_REDUCTION_S))
-        assert traces.show(lambda account, _: account.tail_s.median == near(0.0))
+        assert traces.show(lambda account, _: holds(account.residual_s, SLOW_REDUCTION_S))
+        assert traces.show(lambda account, _: account.tail_s.median < SLOW_REDUCTION_S / 4)
 
 
 @pytest.mark.deep
