@@ -45,6 +45,7 @@ _THIN: Final = {
     "too_short_to_time": "a step is too short for the clock",
     "profiler_overhead": "the profiler changed the step",
     "around_the_network": "data went around the network",
+    "clock_unaligned": "the clocks of its hosts are not known well enough",
     "emulated_nodes": "nodes shared one machine",
     "oversubscribed": "processes had more threads than the machine has cores",
     "straggler": "processes waited for a slower one",

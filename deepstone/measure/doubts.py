@@ -34,6 +34,7 @@ TREND_P_VALUE: Final = 0.01
 LEAST_CLOCK_COSTS: Final = 1000
 MOST_ENQUEUE_SHARE: Final = 0.9
 MOST_WAITING_SHARE = 0.1
+MOST_CLOCK_ERROR_SHARE: Final = 0.02
 MOST_RESIDUAL_SHARE: Final = 0.1  # of exposed communication
 LEAST_RESIDUAL_STEPS: Final = 0.01
 LEAST_WIRE_SHARE = 0.9
@@ -146,6 +147,17 @@ def oversubscribed(threads: Sequence[int], cores: int) -> Doubt | None:
     return Doubt(
         code="oversubscribed",
         detail=f"{len(threads)} processes with {sum(threads)} threads share {cores} cores: give threads=",
+    )
+
+
+def clock_unaligned(error_s: float, step: Quantity) -> Doubt | None:
+    """A step of the job ends on one host and the next on another: the error of their clocks is in its time."""
+    if error_s <= MOST_CLOCK_ERROR_SHARE * step.median:
+        return None
+    return Doubt(
+        code="clock_unaligned",
+        detail=f"the clocks of the ranks are compared to {units.seconds(error_s)}, and a step takes "
+        f"{units.seconds(step.median)}: single steps of the job may be wrong by as much",
     )
 
 

@@ -12,7 +12,10 @@ from deepstone.report.machines import MachineFacts
 from deepstone.report.runs import RunRow
 from deepstone.results.claim import JudgedClaim, Verdict
 from deepstone.results.parts import Json
+from deepstone.results.quantity import Quantity
+from deepstone.results.record import Record
 from deepstone.results.statement import Statement
+from deepstone.results.view_parallel import columns
 
 SCHEMA: Final = 1
 _NOT_MEASURED: Final[dict[str, Json]] = {"absent": "the run failed"}
@@ -119,6 +122,15 @@ def _interval(value: Value) -> JsonObject:
     return {"low": ends["low"], "high": ends["high"]}
 
 
+def _of_processes(record: Record) -> JsonObject:
+    """Describe several processes, without their hosts."""
+    found = columns(record) or {}
+    parts: dict[str, Json] = {
+        name: part.to_json() if isinstance(part, Quantity) else part for name, part in found.items()
+    }
+    return {"parallel": parts} if parts else {}
+
+
 def _run(row: RunRow) -> JsonObject:
     """Describe a run, with the keys of its record."""
     record = row.record.to_json()
@@ -139,6 +151,7 @@ def _run(row: RunRow) -> JsonObject:
         **speed,
         "doubts": list(row.doubts),
         **{key: record[key] for key in _PARTS},
+        **_of_processes(row.record),
         "repetition": row.record.identity.repetition,
         "rest": {label: words for label, words in row.rest if label in _WORDS},
     }

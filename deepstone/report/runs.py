@@ -15,7 +15,19 @@ from deepstone.units import digits
 
 _IMAGES: Final = "images"
 _DETAILS: Final = (
-    *("failure", "speed", "samples", "phases", "memory", "startup", "energy", "share_of_peak"),
+    *(
+        "failure",
+        "speed",
+        "samples",
+        "phases",
+        "parallel",
+        "communication",
+        "ranks",
+        "memory",
+        "startup",
+        "energy",
+        "share_of_peak",
+    ),
     *("doubts", "requested", "effective", "environment", "machine", "started_at", "repetition", "id", "command"),
 )
 

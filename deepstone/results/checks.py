@@ -11,7 +11,8 @@ from deepstone.errors import RefusedInputError
 from deepstone.results.paths import holds_path
 from deepstone.results.findings import Finding
 from deepstone.results.identity import JOB_PART, is_default, job_id
-from deepstone.results.record import PROGRAM, Identity, Record, Summary, Workload
+from deepstone.results.record import PROGRAM, Identity, Launch, Record, Summary, Workload
+from deepstone.results.together import are_alike
 from deepstone.setups.axes import AXES
 
 TIME_IN_WORDS: Final = "a UTC time like 2026-11-15T03:40:12.123456Z"
@@ -30,6 +31,8 @@ def check_record(record: Record) -> None:
         refuse("failure", f"does not fit the outcome {record.outcome}; it is absent exactly when ok")
     if record.samples.warmup_steps != sum(launch.warmup_steps for launch in record.samples.launches):
         refuse("samples.warmup_steps", "is not the sum over the launches")
+    for number, launch in enumerate(record.samples.launches):
+        _check_ranks(f"samples.launches[{number}].ranks", launch)
     if not isinstance(record.summary, Absent):
         _check_summary(record.summary)
     _check_units("startup", record.startup, "_s")
@@ -90,6 +93,17 @@ def _check_workload(workload: Workload) -> None:
     if from_zoo != (workload.file_sha256 == ""):
         expected = "empty for a model of the zoo" if from_zoo else "the SHA-256 of the model's file"
         refuse("workload.file_sha256", f"must be {expected}, not {workload.file_sha256!r}")
+
+
+def _check_ranks(where: str, launch: Launch) -> None:
+    """All ranks of a launch run the same blocks, else they have no common steps."""
+    if not launch.ranks:
+        refuse(where, "must have at least one rank")
+    if len({len(rank.blocks) for rank in launch.ranks}) > 1:
+        refuse(where, "must all have the same number of blocks")
+    for block in zip(*(rank.blocks for rank in launch.ranks), strict=True):
+        if not are_alike(block):
+            refuse(where, "must have the same number of samples in a block")
 
 
 def _check_summary(summary: Summary) -> None:

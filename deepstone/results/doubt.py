@@ -30,6 +30,7 @@ DOUBT_CODES: Final = {
     "replicas_differ": "the processes did not keep the same parameters, so they did not train one network",
     "around_the_network": "the network carried less than the exchange needs, so the number says little about it",
     "emulated_nodes": "the nodes share one machine, so this is not the speed of several machines",
+    "clock_unaligned": "the clocks of the hosts are not known well enough for times between them",
     "oversubscribed": "the processes have more threads together than the machine has cores",
     "straggler": "one process is slower than the others, which wait for it in every step",
     "unexplained_communication": "the parts of the communication's account do not add up to what it adds to a step",

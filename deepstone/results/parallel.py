@@ -8,18 +8,41 @@ from deepstone.results.quantity import Quantity
 from deepstone.setups.world import Role
 
 
+class HostFacts(Part, frozen=True, kw_only=True):
+    """One node. `nodename`: as the launcher calls it. `machine`: the number of its machine; nodes may share one. `cores`:
+    those that its first process may use."""
+
+    node: Count
+    host: str
+    nodename: str
+    machine: Count
+    cores: Positive
+    ranks: list[Count]
+
+
+class Clock(Part, frozen=True, kw_only=True):
+    """That of a rank against the controller's, by which all times are told: how far it is ahead, how much it gains in each
+    second, and the error of this; all 0 where it is the same clock."""
+
+    offset_s: Number
+    drift: Number
+    error_s: AtLeast0
+
+
 class RankFacts(Part, frozen=True, kw_only=True):
-    """One process. `node`: the number of its machine among those of the job. `role`: whether it computes, or keeps
-    parameters for those that do."""
+    """One process. `node`: the number of its node among those of the job. `role`: whether it computes, or keeps parameters
+    for those that do. Early records lack what has the default None."""
 
     rank: Count
-    role: Role = "worker"
     node: Count
     host: str = ""
+    role: Role | None = None
     device: str
     threads: Positive
     cpus: str
     host_peak_bytes: OrAbsent[Count]
+    device_peak_bytes: OrAbsent[Count] | None = None
+    clock: Clock | None = None
 
 
 class Launcher(Part, frozen=True, kw_only=True):
@@ -143,16 +166,25 @@ class Wire(Part, frozen=True, kw_only=True):
 
 
 class Rates(Part, frozen=True, kw_only=True):
-    """Samples in a second."""
+    """Samples in a second. Early records have plain numbers."""
 
-    per_process: AtLeast0
-    per_node: AtLeast0
-    total: AtLeast0
+    per_process: Quantity | AtLeast0
+    per_node: Quantity | AtLeast0
+    total: Quantity | AtLeast0
+
+
+class Skew(Part, frozen=True, kw_only=True):
+    """How far apart in time the ranks end a step. `spread_s`: from the first to the last of them. `behind_s`: by rank, how
+    long after the first. What is not above `error_s`, that of their clocks, is not resolved."""
+
+    spread_s: OrAbsent[Quantity]
+    behind_s: list[OrAbsent[Quantity]]
+    error_s: AtLeast0
 
 
 class Parallel(Part, frozen=True, kw_only=True):
     """`world`: how many processes compute together. `servers`: how many more keep the parameters. `local_batch`: the
-    samples of one process, or of one pipeline."""
+    samples of one process, or of one pipeline. A run that failed early has no `ranks`."""
 
     world: Positive
     servers: Count = 0
@@ -160,9 +192,11 @@ class Parallel(Part, frozen=True, kw_only=True):
     nodes: Positive
     local_batch: Positive
     launcher: Launcher
+    hosts: list[HostFacts] | None = None  # early records lack it
     ranks: list[RankFacts]
     buckets: OrAbsent[list[Bucket]]
     communication: OrAbsent[Communication]
     wire: OrAbsent[Wire] = Absent("not counted")
     timeline: OrAbsent[Timeline] = Absent("not traced")
     rates: OrAbsent[Rates]
+    skew: OrAbsent[Skew] | None = None  # early records lack it

@@ -29,6 +29,7 @@ from deepstone.results.parts import (
 )
 from deepstone.results.quantity import Quantity
 from deepstone.results.sameness import SidesChecked
+from deepstone.results.together import latest_ends, steps_between
 
 SCHEMA: Final = 1
 PROGRAM: Final = "deepstone"  # the first word of every recorded command
@@ -120,12 +121,26 @@ class Block(Part, frozen=True, kw_only=True):
 
 
 class Rank(Part, frozen=True, kw_only=True):
+    """One process of a launch, by the controller's clock. Early records have one for all: the job's own steps."""
+
     blocks: list[Block]
 
 
 class Launch(Part, frozen=True, kw_only=True):
     ranks: list[Rank]
     warmup_steps: Count
+
+    @property
+    def blocks(self) -> list[Block]:
+        """Those of the job: a step ends when the last rank has ended it."""
+        if len(self.ranks) == 1:
+            return self.ranks[0].blocks
+        return [_block_of_job(block) for block in zip(*(rank.blocks for rank in self.ranks), strict=True)]
+
+
+def _block_of_job(ranks: tuple[Block, ...]) -> Block:
+    ends, per_sample = latest_ends(ranks), ranks[0].steps_per_sample
+    return Block(start_s=ends[0], steps_per_sample=per_sample, step_s=steps_between(ends, per_sample))
 
 
 class Samples(Part, frozen=True, kw_only=True):
@@ -134,8 +149,8 @@ class Samples(Part, frozen=True, kw_only=True):
 
     @property
     def timed(self) -> Iterator[Block]:
-        """Yield the blocks of every launch. Ranks run at the same time, so one rank represents all."""
-        return (block for launch in self.launches for rank in launch.ranks[:1] for block in rank.blocks)
+        """Yield the blocks of every launch, as steps of the job."""
+        return (block for launch in self.launches for block in launch.blocks)
 
 
 class Summary(Part, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from typing import Any, Final, TypeAlias
 import msgspec
 
 from deepstone.absent import Absent
+from deepstone.results import view_parallel
 from deepstone.results.parts import Part
 from deepstone.results.quantity import Quantity
 from deepstone.results.record import Energy, Record, Setup, ShareOfPeak, StepPhases, Summary
@@ -333,6 +334,9 @@ FIELDS: Final[Mapping[str, Field]] = {
             lambda record: _amounts(record.memory, _MEMORY, "_bytes", bytes_),
         ),
         _field("peak", "peak memory", None, _peak),
+        _field("parallel", "processes", view_parallel.columns, view_parallel.processes_words),
+        _field("communication", "communication", None, view_parallel.communication_words),
+        _field("ranks", "ranks", None, view_parallel.ranks_words),
         _field("energy", "energy", lambda record: record.energy, _energy),
         _field("cost", "operations", lambda record: record.cost, _flops),
         _field("share_of_peak", "share of peak", lambda record: record.share_of_peak, _flops),

@@ -20,12 +20,13 @@ from deepstone.measure.doubts import derived_doubts
 from deepstone.measure.effort import Effort
 from deepstone.measure.energy.window import energy_of_all
 from deepstone.measure.roofline import REMEDY, product_precision
+from deepstone.measure.skew import skew_of
 from deepstone.measure.statistics import across_launches, median_of
 from deepstone.measure.training import fault
 from deepstone.results.doubt import Doubt
 from deepstone.results.environment import Environment
 from deepstone.results.findings import Content, Finding
-from deepstone.results.parallel import Bucket, Communication, Parallel, Rates
+from deepstone.results.parallel import Bucket, Communication, Parallel, Rates, Skew
 from deepstone.results.parts import Json
 from deepstone.results.quantity import Quantity
 from deepstone.results.record import (
@@ -50,6 +51,8 @@ from deepstone.runner.conversation import JobFailed, variables_of
 from deepstone.runner.job import Job, storable
 from deepstone.runner.measurement import Launched, clock_cost_s
 from deepstone.runner.peaks import known_peaks
+from deepstone.runner.replies import BlockTimes
+from deepstone.runner.team import TeamBlock
 from deepstone.setups.schemes import scheme_of
 from deepstone.setups.world import World
 from deepstone.store.rescue import save_refused
@@ -130,13 +133,13 @@ def _training(launches: Sequence[Launched]) -> Training | Absent:
 
 
 def _parallel(job: Job, launches: Sequence[Launched], step: Quantity | None) -> Parallel | Absent | None:
-    """Of the last launch; None where there is one process."""
+    """Of the last launch, except what is about steps; None where there is one process."""
     world, last = World.of(job.request), launches[-1] if launches else Launched()
     if not world.is_parallel:
         return None
-    if not last.ranks or last.launcher is None:
+    if last.launcher is None:
         return Absent("the run ended before its processes were described")
-    rates = Absent("nothing was measured to the end") if step is None else rates_of(world, job.batch / step.median)
+    unmeasured = Absent("nothing was measured to the end")
     return Parallel(
         world=world.processes,
         nodes=world.nodes,
@@ -144,12 +147,14 @@ def _parallel(job: Job, launches: Sequence[Launched], step: Quantity | None) -> 
         scheme=scheme_of(job.request).name,
         local_batch=job.batch // world.data_ranks,
         launcher=last.launcher,
+        hosts=last.hosts,
         ranks=last.ranks,
         buckets=[Bucket(bytes=size) for size in last.bucket_bytes] or Absent("the framework does not tell its buckets"),
         communication=_communication(last),
         wire=last.wire,
         timeline=Absent("not traced") if last.traced is None else last.traced.timeline,
-        rates=rates,
+        rates=unmeasured if step is None else rates_of(world, step.inverse(job.batch)),
+        skew=unmeasured if step is None else _skew(launches),
     )
 
 
@@ -163,26 +168,34 @@ def _communication(launched: Launched) -> Communication | Absent:
     return msgspec.structs.replace(launched.communication, account=account, logged=logged)
 
 
-def rates_of(world: World, total_per_s: float) -> Rates:
-    return Rates(per_process=total_per_s / world.processes, per_node=total_per_s / world.nodes, total=total_per_s)
+def rates_of(world: World, total: Quantity) -> Rates:
+    return Rates(per_process=total.scaled(1 / world.processes), per_node=total.scaled(1 / world.nodes), total=total)
+
+
+def _skew(launches: Sequence[Launched]) -> Skew | Absent:
+    steady = [ranks for launched in launches if (ranks := launched.steady_ranks())]
+    if not steady:
+        return Absent("nothing was measured to the end")
+    return skew_of(steady, error_s=max(launched.clock_error_s for launched in launches))
 
 
 def _samples(launches: Sequence[Launched]) -> Samples:
-    written = [
-        Launch(
-            ranks=[
-                Rank(
-                    blocks=[
-                        Block(start_s=block.start_s, steps_per_sample=block.steps_per_sample, step_s=list(block.step_s))
-                        for block in launched.blocks
-                    ]
-                )
-            ],
-            warmup_steps=launched.warmup_steps,
-        )
-        for launched in launches
-    ]
+    written = [Launch(ranks=_ranks(launched.blocks), warmup_steps=launched.warmup_steps) for launched in launches]
     return Samples(launches=written, warmup_steps=sum(launch.warmup_steps for launch in written))
+
+
+def _ranks(blocks: Sequence[BlockTimes]) -> list[Rank]:
+    """Of every process: the steps of the job follow from them."""
+    by_rank = zip(*(block.ranks if isinstance(block, TeamBlock) else [block] for block in blocks), strict=True)
+    return [
+        Rank(
+            blocks=[
+                Block(start_s=block.start_s, steps_per_sample=block.steps_per_sample, step_s=list(block.step_s))
+                for block in rank
+            ]
+        )
+        for rank in by_rank
+    ]
 
 
 def _step_time(launches: Sequence[Launched]) -> Quantity:
@@ -344,6 +357,7 @@ def _doubts(job: Job, launches: Sequence[Launched], step: Quantity, effort: Effo
         machines = 1 if launched.nodes_share_machine else nodes
         here = [rank.threads for rank in launched.ranks if rank.device == "cpu" and rank.node < nodes // machines]
         found.append(doubts.oversubscribed(here, job.machine.usable_cores))
+        found.append(doubts.clock_unaligned(launched.clock_error_s, step))
         if launched.communication is not None:
             found.append(doubts.straggler(launched.communication.waiting_s, step))
             if launched.traced is not None:

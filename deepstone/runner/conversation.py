@@ -16,6 +16,7 @@ from deepstone.absent import Absent
 from deepstone.errors import MissingError, RefusedInputError
 from deepstone.graph.weights import cached_weights, parameter_slices
 from deepstone.launchers.local import worker_argv, worker_variables
+from deepstone.measure.clocks import Ping
 from deepstone.measure.doubts import RoundTrip
 from deepstone.results import codec
 from deepstone.results.findings import FindingFailure
@@ -29,6 +30,7 @@ from deepstone.runner.replies import (
     Beside,
     BlockTimes,
     Buckets,
+    ClockShows,
     ConvolutionFacts,
     DumpedFiles,
     Failed,
@@ -106,6 +108,7 @@ class Conversation:
         self._stage = "hello"
         self._scripted_clock = False
         self._limit_s: float | None = None  # of the request that is under way
+        self._sent_s = self._received_s = 0.0  # the latest request and its reply
         self._ready = set[str]()  # programs that have run
         self.round_trips: list[RoundTrip] = []  # every timed block so far, by both clocks
         self.steps = 0  # requested so far of the network that was prepared last
@@ -155,6 +158,11 @@ class Conversation:
             addresses=list(addresses),
             request=dict(self._job.request),
         )
+
+    def ping(self) -> Ping:
+        """Ask what the worker's clock shows."""
+        shows = self._request("clock", ClockShows)
+        return Ping(sent_s=self._sent_s, answered_s=shows.clock_s, received_s=self._received_s)
 
     def buckets(self) -> list[int]:
         """The bytes of each group of gradients that the processes exchange together."""
@@ -352,8 +360,10 @@ class Conversation:
         self._stage = what
         try:
             deadline_s = self._deadline_s if self._limit_s is None else min(self._deadline_s, self._limit_s)
+            self._sent_s = time.perf_counter()
             self._worker.send({"do": what, **content}, deadline_s=deadline_s)
             reply = self._worker.receive(deadline_s=deadline_s)
+            self._received_s = time.perf_counter()
         except ProcessTimeout:
             is_frozen = self._worker.is_frozen
             self._worker.stop()

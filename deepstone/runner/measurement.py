@@ -18,6 +18,8 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from statistics import median
 
+import msgspec
+
 from deepstone.absent import Absent
 from deepstone.graph.ops import BatchNorm
 from deepstone.hardware.noise import Noise
@@ -29,14 +31,15 @@ from deepstone.measure.statistics import Quantity, difference_of_medians, median
 from deepstone.measure.steady_state import settled, warmup_end
 from deepstone.measure.training import EARLY_STEPS, LATE_STEPS, Evidence, Snapshot
 from deepstone.results.doubt import Doubt
-from deepstone.results.parallel import Communication, Launcher, RankFacts, Wire
+from deepstone.results.parallel import Communication, HostFacts, Launcher, RankFacts, Wire
 from deepstone.results.record import Energy
+from deepstone.results.together import ends_of
 from deepstone.runner.communication import measure_communication
 from deepstone.runner.conversation import JobFailed
 from deepstone.runner.gpu_around import GpuAround
 from deepstone.runner.job import Job
 from deepstone.runner.replies import BlockTimes, Hello, Prepared
-from deepstone.runner.team import Talk, Team
+from deepstone.runner.team import Talk, Team, TeamBlock
 from deepstone.runner.timeline import Traced, trace_steps
 from deepstone.runner.wire import measure_wire
 
@@ -45,6 +48,7 @@ from deepstone.runner.wire import measure_wire
 SHORTEST_SAMPLE_CPU_S = 1e-3
 SHORTEST_SAMPLE_GPU_S = 4e-3
 MOST_SAMPLES = 50_000  # in the longest run, so that a record stays readable
+MOST_OF_ALL_RANKS = 200_000
 FEWEST_BLOCKS = 5
 FEWEST_SAMPLES = 10
 # A start can be slow for many steps. So an interval counts only after this time and this many steps, or after half the
@@ -87,8 +91,10 @@ class Launched:
     traced: Traced | None = None
     wire: Wire | Absent = field(default_factory=lambda: Absent("not counted in a comparison"))
     bucket_bytes: list[int] = field(default_factory=list[int])
+    hosts: list[HostFacts] = field(default_factory=list[HostFacts])
     ranks: list[RankFacts] = field(default_factory=list[RankFacts])
     launcher: Launcher | None = None
+    clock_error_s: float = 0.0  # of a difference between times of two processes
     nodes_share_machine: bool = False
     differing: list[str] = field(default_factory=list[str])  # parameters that replicas do not share
     evidence: Evidence | None = None
@@ -130,6 +136,16 @@ class Launched:
                 blocks.append(rest)
         return blocks
 
+    def steady_ranks(self) -> list[list[BlockTimes]]:
+        """Return the same of every process, block by block; empty where there is one process."""
+        left, blocks = self.warmup_samples, list[list[BlockTimes]]()
+        for block in self.blocks:
+            skipped = min(left, len(block.step_s))
+            left -= skipped
+            if isinstance(block, TeamBlock) and skipped < len(block.step_s):
+                blocks.append([_without_first(rank, skipped) for rank in block.ranks])
+        return blocks
+
     @property
     def on_gpu(self) -> bool:
         return self.prepared is not None and self.prepared.value("device").startswith("gpu")
@@ -147,6 +163,11 @@ class Launched:
         return None if self.prepared is None else self.prepared.known.gpu_uuid
 
 
+def _without_first(block: BlockTimes, skipped: int) -> BlockTimes:
+    start_s, step_s = ends_of(block)[skipped], block.step_s[skipped:]
+    return msgspec.structs.replace(block, start_s=start_s, step_s=step_s) if skipped else block
+
+
 def start(
     conversation: Talk, job: Job, launched: Launched, on_progress: OnProgress, *, beforehand: Job | None = None
 ) -> None:
@@ -156,7 +177,13 @@ def start(
     """
     on_progress("starting the framework", 0.0)
     launched.hello = conversation.hello()
-    launched.pids = conversation.pids if isinstance(conversation, Team) else [launched.hello.pid]
+    launched.pids = [launched.hello.pid]
+    if isinstance(conversation, Team):
+        launched.pids, launched.hosts, launched.launcher = (
+            conversation.pids,
+            conversation.hosts(),
+            conversation.launcher(),
+        )
     if beforehand is not None:
         conversation.prepare(beforehand)
     on_progress("building the network", 0.0)
@@ -227,8 +254,11 @@ def look_at_end(conversation: Talk, launched: Launched) -> str | None:
     launched.loss = conversation.losses(0)[-1]
     launched.memory = conversation.memory()
     if isinstance(conversation, Team):
+        launched.blocks = conversation.on_one_clock(launched.blocks)
+        launched.clock_error_s = conversation.clocks.error_s
+        if not conversation.clocks.are_shared:
+            launched.step = None  # it is of the blocks as they were on one clock before
         launched.ranks, launched.differing = conversation.facts(), conversation.differing
-        launched.launcher = conversation.launcher()
         launched.nodes_share_machine = conversation.started is not None and conversation.started.are_emulated
     return conversation.contradiction()
 
@@ -313,7 +343,8 @@ def snapshots_at_end(conversation: Talk, launched: Launched) -> None:
 def _sizes(conversation: Talk, launched: Launched, effort: Effort) -> tuple[int, int]:
     step_s = launched.recent_step_s
     shortest_s = SHORTEST_SAMPLE_GPU_S if launched.on_gpu else SHORTEST_SAMPLE_CPU_S
-    shortest_s = max(shortest_s, effort.budget_s / MOST_SAMPLES)
+    most = min(MOST_SAMPLES, MOST_OF_ALL_RANKS // len(launched.pids))
+    shortest_s = max(shortest_s, effort.budget_s / most)
     steps_per_sample = max(1, math.ceil(shortest_s / max(step_s, 1e-9)))
     samples = round(effort.block_s / max(step_s * steps_per_sample, 1e-9))
     return steps_per_sample, max(conversation.fewest_samples, samples)
@@ -346,7 +377,7 @@ def _blocks(conversation: Talk, launched: Launched, effort: Effort, on_progress:
                 launched.stopped = "budget stretched for a least number of samples" if extended else "budget spent"
                 return
             extended, samples = True, conversation.fewest_samples
-        done = max(spent_s / effort.budget_s, (effort.target_share / width) ** 2 if math.isfinite(width) else 0.0)
+        done = max(spent_s / effort.budget_s, (effort.target_share / width) ** 2 if 0 < width < math.inf else 0.0)
         on_progress("measuring", min(done, 0.99))
 
 

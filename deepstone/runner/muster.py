@@ -28,6 +28,7 @@ from deepstone.errors import DeepstoneError, MissingError, RefusedInputError
 from deepstone.launchers.engine import Engine, Place, engine_argv, find_engine
 from deepstone.launchers.local import worker_argv
 from deepstone.results import codec
+from deepstone.results.parallel import HostFacts
 from deepstone.results.parts import Count, Part, Positive, SomeText
 from deepstone.runner.conversation import Conversation, JobFailed, cache_folder, variables_of
 from deepstone.runner.job import Job
@@ -51,8 +52,9 @@ _FAILURE: Final = re.compile(
 _ALLOCATIONS: Final = frozenset({"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE"})  # mpirun reads these itself
 
 
-class Card(Part, frozen=True, kw_only=True):
-    """Who a rank is and where it runs, as it says itself. `network`: the network namespace."""
+class Card(Part, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """Who a rank is and where it runs, as it says itself; another version of Deepstone may say more or less. `time` and
+    `network`: namespaces."""
 
     rank: Count
     world: Positive
@@ -60,6 +62,7 @@ class Card(Part, frozen=True, kw_only=True):
     host: SomeText
     node: SomeText
     boot_id: str
+    time: str = ""
     network: str
     cpus: list[Count]
     python: SomeText
@@ -69,6 +72,10 @@ class Card(Part, frozen=True, kw_only=True):
     def place(self) -> tuple[str, str, str]:
         """What tells nodes apart, also those that share a machine."""
         return self.node, self.boot_id, self.network
+
+    @property
+    def shares_our_clock(self) -> bool:
+        return bool(self.boot_id) and {"boot_id": self.boot_id, "time": self.time} == join.clock()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,6 +93,25 @@ class Mustered:
         """The number of the node of each rank."""
         order = list(dict.fromkeys(card.place for card in self.cards))
         return [order.index(card.place) for card in self.cards]
+
+    @property
+    def hosts(self) -> list[HostFacts]:
+        """By node. Those with one boot id share a machine."""
+        boots = list(dict.fromkeys(card.boot_id for card in self.cards))
+        found: dict[int, list[Card]] = {}
+        for node, card in zip(self.nodes, self.cards, strict=True):
+            found.setdefault(node, []).append(card)
+        return [
+            HostFacts(
+                node=node,
+                host=cards[0].host,
+                nodename=cards[0].node,
+                machine=boots.index(cards[0].boot_id),
+                cores=max(1, len(cards[0].cpus)),
+                ranks=[card.rank for card in cards],
+            )
+            for node, cards in found.items()
+        ]
 
     @property
     def are_emulated(self) -> bool:

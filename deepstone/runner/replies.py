@@ -98,6 +98,12 @@ class Joined(Reply, frozen=True, kw_only=True):
     library: str = ""
 
 
+class ClockShows(Reply, frozen=True, kw_only=True):
+    """What the clock of the worker's timestamps shows."""
+
+    clock_s: float
+
+
 class Observed(Reply, frozen=True, kw_only=True):
     """The effective setup, by axis."""
 

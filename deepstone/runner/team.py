@@ -3,7 +3,7 @@ answer becomes the answer of the job, so that a job is measured as one worker is
 
     block    steps of rank 0 end   ───┤────┤──────┤
              steps of rank 1 end   ──┤──────┤────┤
-             steps of the job end  ───┤─────┤─────┤   when the last rank is done: waiting for it is part of the step
+             steps of the job end  ───┤─────┤─────┤   results/together.py; on our clock, if need be: runner/clocks.py
 
 A rank that fails takes the others with it, since they wait for it. The failure of the job names the one that began.
 """
@@ -18,7 +18,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from functools import partial
 from pathlib import Path
 from statistics import fmean, median
 from typing import Final, Protocol, Self, TypeVar
@@ -30,7 +30,9 @@ import deepstone
 from deepstone.absent import Absent
 from deepstone.errors import MissingError
 from deepstone.measure.doubts import RoundTrip
-from deepstone.results.parallel import Launcher, RankFacts
+from deepstone.results.parallel import HostFacts, Launcher, RankFacts
+from deepstone.results.together import latest_ends, steps_between
+from deepstone.runner.clocks import Clocks
 from deepstone.runner.conversation import FROZEN, Conversation, JobFailed, talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.runner.muster import Mustered, check_interface, launcher_of, mustered
@@ -114,6 +116,8 @@ class Team:
         self.prepared: list[Prepared] = []  # by rank
         self.memories: list[Mapping[str, int | Absent]] = []  # by rank
         self.last_blocks: list[BlockTimes] = []  # by rank
+        shared = [True] * len(ranks) if started is None else [card.shares_our_clock for card in started.cards]
+        self.clocks = Clocks(shared)
         self.differing: list[str] = []  # parameters that are not the same in all replicas
         self._transport = ""
         self._library = ""
@@ -170,6 +174,8 @@ class Team:
 
     def block(self, *, samples: int, steps_per_sample: int = 1, lead: int = 0, program: str = "") -> BlockTimes:
         """All ranks run as many steps, after one that is not timed: processes leave a barrier one after the other."""
+        if self.clocks.are_due:
+            self._read_clocks()
         lead += 1
         patience_s = self._patience_s(lead + samples * steps_per_sample)
         begin_s = time.perf_counter()
@@ -179,7 +185,7 @@ class Team:
             )
         )
         waited_s = time.perf_counter() - begin_s
-        block = of_the_job(self.last_blocks)
+        block = of_the_job(self.clocks.on_ours(self.last_blocks), self.last_blocks)
         self._step_s = max(self._step_s, median(block.step_s))
         if not self.ranks[0].has_scripted_clock:
             claimed_s, lead_s = sum(block.step_s) * steps_per_sample, sum(block.step_s) * lead / samples
@@ -202,16 +208,29 @@ class Team:
     def close_timeline(self) -> None:
         self._all(Conversation.close_timeline)
 
-    def clock_offsets_s(self) -> list[float] | Absent:
-        """By rank: what must be added to its clock to have that of rank 0."""
-        if self.started is not None and self.world.nodes > 1 and not self.started.are_emulated:
-            return Absent("the clocks of the nodes are not aligned")
-        return [0.0] * len(self.ranks)
+    def clock_offsets_s(self) -> list[float]:
+        """By rank: what must be added to its clock, as it goes now, to have that of rank 0."""
+        if not self.clocks.are_shared:
+            self._read_clocks()
+        return self.clocks.offsets_s()
 
     def _patience_s(self, steps: int) -> float | None:
         """How long so many steps may take; None as long as no step was timed."""
         expected_s = self._step_s * steps
         return _BLOCK_PATIENCE * expected_s + _BLOCK_GRACE_S if expected_s else None
+
+    def _read_clocks(self) -> None:
+        self._ask_all([partial(self.clocks.read, rank) for rank in range(len(self.ranks))])
+
+    def on_one_clock(self, blocks: Sequence[BlockTimes]) -> list[BlockTimes]:
+        """Blocks of the job again, by all that is known of the clocks by now."""
+        if self.clocks.are_shared:
+            return list(blocks)
+        self._read_clocks()
+        return [
+            of_the_job(self.clocks.on_ours(block.shown), block.shown) if isinstance(block, TeamBlock) else block
+            for block in blocks
+        ]
 
     def _titles(self) -> list[str]:
         """What each rank is called when it fails: with what it does where ranks differ, and its node where there are
@@ -235,22 +254,30 @@ class Team:
 
     def facts(self) -> list[RankFacts]:
         """What a record says of each rank."""
-        here = socket.gethostname()
-        nodes = [0] * len(self.ranks) if self.started is None else self.started.nodes
-        hosts = [here] * len(self.ranks) if self.started is None else [card.host for card in self.started.cards]
+        hosts = {rank: host for host in self.hosts() for rank in host.ranks}
         return [
             RankFacts(
                 rank=rank,
+                node=hosts[rank].node,
+                host=hosts[rank].host,
                 role=self.world.role(rank),
-                node=nodes[rank],
-                host=hosts[rank],
                 device=prepared.value("device"),
                 threads=int(prepared.value("threads")),
                 cpus=prepared.value("affinity"),
                 host_peak_bytes=memory["host_peak_bytes"],
+                device_peak_bytes=memory.get("device_allocated_bytes", Absent("the worker does not tell it")),
+                clock=self.clocks.facts(rank),
             )
             for rank, (prepared, memory) in enumerate(zip(self.prepared, self.memories, strict=True))
         ]
+
+    def hosts(self) -> list[HostFacts]:
+        """What a record says of each node. It is known before anything is measured."""
+        if self.started is not None:
+            return self.started.hosts
+        here, cores = socket.gethostname(), len(os.sched_getaffinity(0))
+        ranks = list(range(len(self.ranks)))
+        return [HostFacts(node=0, host=here, nodename=here, machine=0, cores=cores, ranks=ranks)]
 
     def phases(self, steps: int) -> Mapping[str, list[float]]:
         """Of computing, without communication: the mean over the ranks that have a phase. The replicas are made equal
@@ -382,27 +409,25 @@ def blamed(failures: Sequence[RankFailure], silent: Sequence[int], titles: Seque
     )
 
 
-def of_the_job(ranks: Sequence[BlockTimes]) -> BlockTimes:
-    """A step of the job ends when the last rank has ended it; all ranks read one clock."""
-    ends = [_ends(block) for block in ranks]
-    latest = [max(at) for at in zip(*ends, strict=True)]
-    per_sample = ranks[0].steps_per_sample
-    step_s = [max(0.0, end - before) / per_sample for before, end in pairwise(latest)]
-    return BlockTimes(
-        start_s=max(block.start_s for block in ranks),
+class TeamBlock(BlockTimes, frozen=True, kw_only=True):
+    """A block of the job. `ranks`: that of each rank, on our clock; `shown`: as its own clock showed it."""
+
+    ranks: list[BlockTimes]
+    shown: list[BlockTimes]
+
+
+def of_the_job(ranks: Sequence[BlockTimes], shown: Sequence[BlockTimes] = ()) -> TeamBlock:
+    """A step of the job ends when the last rank has ended it; all `ranks` are on one clock."""
+    latest, per_sample = latest_ends(ranks), ranks[0].steps_per_sample
+    return TeamBlock(
+        start_s=latest[0],
         steps_per_sample=per_sample,
-        step_s=step_s,
+        step_s=steps_between(latest, per_sample),
         enqueue_s=max(block.enqueue_s for block in ranks),
         total_s=latest[-1] - latest[0],
+        ranks=list(ranks),
+        shown=list(shown or ranks),
     )
-
-
-def _ends(block: BlockTimes) -> list[float]:
-    """When the block began, and when each of its samples ended."""
-    ends = [block.start_s]
-    for step_s in block.step_s:
-        ends.append(ends[-1] + step_s * block.steps_per_sample)
-    return ends
 
 
 def replace_import_s(hello: Hello, import_s: float) -> Hello:

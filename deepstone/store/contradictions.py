@@ -60,6 +60,7 @@ def check_consistent(record: Record) -> None:
             _check_step(summary.step_s, step_s)
             _check_rates(record.workload, summary, launches)
             _check_share(record, summary)
+            _check_parallel(record, summary)
             _check_doubts(record, summary, step_s)
     except ValueError as error:  # from an impossible quantity
         _refuse("summary.step_s", str(error))
@@ -89,10 +90,8 @@ def _check_comparison(comparison: Comparison) -> None:
 def _steady(launch: Launch, number: int) -> list[Block]:
     """Return the samples after warm-up, in their blocks."""
     where = f"samples.launches[{number}]"
-    if len(launch.ranks) != 1:
-        _refuse(f"{where}.ranks", f"has {len(launch.ranks)}; this version of Deepstone reads runs of one rank")
     left, blocks = launch.warmup_steps, list[Block]()
-    for block in launch.ranks[0].blocks:
+    for block in launch.blocks:
         skipped = min(len(block.step_s), left // block.steps_per_sample)
         left -= skipped * block.steps_per_sample
         if left and skipped < len(block.step_s):
@@ -160,6 +159,18 @@ def _check_share(record: Record, summary: Summary) -> None:
     if isinstance(flops, Absent) or share.peak_flops_per_s <= 0:
         _refuse("share_of_peak", "there are no FLOPs of which it could be a share")
     _same("share_of_peak.share", share.share, flops / summary.step_s.median / share.peak_flops_per_s)
+
+
+def _check_parallel(record: Record, summary: Summary) -> None:
+    """Check the rates of several processes; early records have plain numbers."""
+    parallel = record.parallel
+    if parallel is None or isinstance(parallel, Absent) or isinstance(parallel.rates, Absent):
+        return
+    total, rates = summary.samples_per_s, parallel.rates
+    shares = (("total", rates.total, 1), ("per_process", rates.per_process, parallel.world))
+    for name, recorded, share in (*shares, ("per_node", rates.per_node, parallel.nodes)):
+        rate = recorded.median if isinstance(recorded, Quantity) else recorded
+        _same(f"parallel.rates.{name}", rate, total.median / share)
 
 
 def _check_doubts(record: Record, summary: Summary, launches: Sequence[Times]) -> None:

@@ -138,12 +138,17 @@ def card(launcher: str) -> dict[str, Any]:
         "host": socket.gethostname(),
         # A node of Slurm may share its machine with another one.
         "node": os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
-        "boot_id": _read("/proc/sys/kernel/random/boot_id"),
+        **clock(),
         "network": _link("/proc/self/ns/net"),
         "cpus": sorted(os.sched_getaffinity(0)),
         "python": ".".join(map(str, sys.version_info[:3])),
         "sha": source_sha(),
     }
+
+
+def clock() -> dict[str, str]:
+    """What tells monotonic clocks apart: each boot of a machine begins a new one, and a time namespace may shift it."""
+    return {"boot_id": _read("/proc/sys/kernel/random/boot_id"), "time": _link("/proc/self/ns/time")}
 
 
 def interface_of(address: str) -> str:

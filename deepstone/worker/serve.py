@@ -79,6 +79,7 @@ class Worker:
             "hello": self._hello,
             "rendezvous": self._rendezvous,
             "group": self._join_group,
+            "clock": self._clock,
             "prepare": self._prepare,
             "block": self._block,
             "phases": self._phases,
@@ -157,6 +158,10 @@ class Worker:
         fields = ("rank", "world", "local_rank", "addresses", "request", "role", "share", "shares")
         self._group = self._base.Group(**{name: request[name] for name in fields})
         return dict(self._backend.join(self._group))
+
+    def _clock(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        """The clock that timestamps are taken from, to be compared with those of other hosts."""
+        return {"clock_s": self._backend.clock()}
 
     def _restore(self, request: Dict[str, Any]) -> Dict[str, Any]:
         self._backend.restore()

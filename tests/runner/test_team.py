@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from deepstone.errors import MissingError
 from deepstone.measure.doubts import around_the_network
 from deepstone.measure.effort import Effort
+from deepstone.results import codec
 from deepstone.results.parallel import Wire
 from deepstone.runner import team
 from deepstone.runner.communication import communication_of, rounds_and_steps
@@ -175,8 +177,13 @@ class TestRecord:
         parallel = record["parallel"]
         assert (parallel["world"], parallel["local_batch"], parallel["nodes"]) == (2, 4, 1)
         assert [rank["rank"] for rank in parallel["ranks"]] == [0, 1]
-        assert parallel["rates"]["total"] == pytest.approx(8 / 0.01, rel=0.02)
-        assert parallel["rates"]["per_process"] == pytest.approx(4 / 0.01, rel=0.02)
+        assert parallel["rates"]["total"] == record["summary"]["samples_per_s"]
+        per_process = parallel["rates"]["per_process"]
+        assert per_process["low"] <= per_process["median"] == pytest.approx(4 / 0.01, rel=0.02)
+        (host,) = parallel["hosts"]
+        assert (host["ranks"], host["node"], host["machine"]) == ([0, 1], 0, 0)
+        assert [rank["role"] for rank in parallel["ranks"]] == ["worker", "worker"]
+        assert [rank["clock"]["error_s"] for rank in parallel["ranks"]] == [0, 0]
         assert parallel["communication"]["exposed_s"]["median"] == pytest.approx(0.003, rel=0.1)
         assert record["phases"]["communication_s"] == parallel["communication"]["exposed_s"]
 
@@ -184,11 +191,35 @@ class TestRecord:
         record = run(scheme="server", servers=2)
         parallel = record["parallel"]
         assert (parallel["world"], parallel["servers"], parallel["local_batch"]) == (2, 2, 4)
-        assert [rank.get("role") for rank in parallel["ranks"]] == [None, None, "server", "server"]
-        assert parallel["rates"]["per_process"] == pytest.approx(parallel["rates"]["total"] / 2)
+        assert [rank["role"] for rank in parallel["ranks"]] == ["worker", "worker", "server", "server"]
+        assert parallel["rates"]["per_process"]["median"] == pytest.approx(parallel["rates"]["total"]["median"] / 2)
 
     def test_a_pipeline_shares_no_batch(self, run):
         assert run(scheme="pipeline")["parallel"]["local_batch"] == 8
+
+    def test_samples_of_every_rank_are_kept_and_give_those_of_the_job(self, run, script: Script):
+        script(noise=0.001, ranks={"1": {"noise": 0.002, "seed": 2}})
+        record = run()
+        (launch,) = codec.as_record(record).samples.launches
+        one, other = launch.ranks
+        assert [len(block.step_s) for block in one.blocks] == [len(block.step_s) for block in other.blocks]
+        assert one.blocks[-1].step_s != other.blocks[-1].step_s
+        skipped, steady = launch.warmup_steps, list[float]()
+        for block in launch.blocks:
+            taken = min(len(block.step_s), skipped // block.steps_per_sample)
+            skipped -= taken * block.steps_per_sample
+            steady += block.step_s[taken:]
+        assert median(steady) == record["summary"]["step_s"]["median"]
+
+    def test_how_far_ranks_are_apart(self, run, script: Script):
+        """The scripted clock of each rank goes on from its own last step, so rank 1 falls ever further behind."""
+        script(noise=0.001, warmup=[], ranks={"1": {"step_s": 0.011}})
+        skew = run()["parallel"]["skew"]
+        assert skew["error_s"] == 0
+        assert skew["behind_s"][0]["median"] == 0
+        assert skew["behind_s"][1] == skew["spread_s"]
+        assert skew["spread_s"]["low"] <= skew["spread_s"]["median"] <= skew["spread_s"]["high"]
+        assert skew["spread_s"]["median"] > 0.001
 
     def test_one_process_has_no_such_part(self, run):
         record = run(processes=1)

@@ -113,6 +113,11 @@ def _faster(record: Any) -> None:
     record["summary"]["sustained_samples_per_s"] *= 2
 
 
+def _slower(rank: Any) -> Any:
+    """Another rank, for which all must have waited."""
+    return {"blocks": [{**block, "step_s": [1.1 * each for each in block["step_s"]]} for block in rank["blocks"]]}
+
+
 COMPARED = {
     "side": "a",
     "other_job": sha("other"),
@@ -149,7 +154,7 @@ def _above_peak(record: Any) -> None:
         (_set("samples", "launches", 0, "warmup_steps", to=lambda _: 2), "warmup_steps: ends in the middle"),
         (_set("samples", "launches", 0, "warmup_steps", to=lambda _: 1000), "no samples after warm-up"),
         (_set("samples", "launches", to=lambda _: []), "no samples after warm-up"),
-        (_set("samples", "launches", 0, "ranks", to=lambda ranks: ranks * 2), "ranks: has 2"),
+        (_set("samples", "launches", 0, "ranks", to=lambda ranks: [*ranks, _slower(ranks[0])]), "summary.step_s"),
         (_set("outcome", to=lambda _: "oom"), "summary: a run that ended as oom has none"),
         (_set("share_of_peak", to=lambda _: PEAK), "share_of_peak.share"),
         (_above_peak, "doubts: above_peak is missing"),

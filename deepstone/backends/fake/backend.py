@@ -4,6 +4,7 @@ The script is JSON in DEEPSTONE_FAKE; every key is optional:
 
     step_s        seconds of a steady step (0.01)          sleep     really sleep that long as well (false)
     claims        with sleep: how much of it the clock shows (1.0), so that a clock can be wrong
+    clock         with sleep: {"offset_s": 0, "drift": 0}: real time as the clock of another machine shows it
     warmup        factors of the first steps ([5, 2])      drift     relative change per step (0)
     noise         relative standard deviation (0.01)       launch_noise   the same, drawn once per process (0)
     phases        factor of step_s for steps with a timestamp after each phase (1.0)
@@ -255,7 +256,10 @@ class FakeBackend(Backend):
         self._update(self.phase())
 
     def clock(self) -> float:
-        return self._now_s
+        if "clock" not in self._script:
+            return self._now_s
+        shown = self._script["clock"]
+        return time.perf_counter() * (1 + shown.get("drift", 0.0)) + shown.get("offset_s", 0.0)
 
     def observe(self) -> dict[str, dict[str, Any]]:
         assert self._job is not None

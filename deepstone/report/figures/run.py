@@ -109,6 +109,6 @@ def _samples(record: Record, summary: Summary) -> ScatterPlot:
 
 def _points(launch: Launch) -> tuple[Point, ...]:
     """Return the points of the first rank. It represents all, because they run at the same time."""
-    taken = [step_s for rank in launch.ranks[:1] for block in rank.blocks for step_s in block.step_s]
+    taken = [step_s for block in launch.blocks for step_s in block.step_s]
     every = max(1, -(-len(taken) // _MOST_POINTS))
     return tuple(Point(x=float(at), y=Value(middle=taken[at])) for at in range(0, len(taken), every))

@@ -1,0 +1,119 @@
+"""What several processes add to the fields of a run: columns, and texts for people. No host is named."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from deepstone.absent import Absent
+from deepstone.results.parallel import Parallel
+from deepstone.results.quantity import Quantity
+from deepstone.results.record import Record
+from deepstone.units import bytes_, digits, percent, seconds
+
+Columns: TypeAlias = "Mapping[str, str | int | float | Quantity]"
+
+
+def parallel_of(record: Record) -> Parallel | None:
+    return record.parallel if isinstance(record.parallel, Parallel) else None
+
+
+def columns(record: Record) -> Columns | None:
+    """Return one number or quantity per column; None where there is one process."""
+    parallel = parallel_of(record)
+    if parallel is None:
+        return None
+    found: dict[str, str | int | float | Quantity] = {
+        "world": parallel.world,
+        "nodes": parallel.nodes,
+        "local_batch": parallel.local_batch,
+        "launcher": parallel.launcher.name,
+    }
+    if not isinstance(parallel.rates, Absent):
+        found["samples_per_s_per_process"] = parallel.rates.per_process
+        found["samples_per_s_per_node"] = parallel.rates.per_node
+    communication = parallel.communication
+    if not isinstance(communication, Absent):
+        found["exposed_s"] = communication.exposed_s
+        found["longest_waiting_s"] = max(communication.waiting_s, key=lambda each: each.median)
+        if not isinstance(communication.alone_s, Absent):
+            found["exchange_alone_s"] = communication.alone_s
+        if not isinstance(communication.hidden_share, Absent):
+            found["hidden_share"] = communication.hidden_share
+    if not isinstance(parallel.wire, Absent):
+        found["wire_sent_bytes"] = parallel.wire.sent_bytes
+        found["wire_ratio"] = parallel.wire.ratio
+    if parallel.skew is not None and not isinstance(parallel.skew, Absent):
+        if not isinstance(parallel.skew.spread_s, Absent):
+            found["skew_s"] = parallel.skew.spread_s
+        found["clock_error_s"] = parallel.skew.error_s
+    peaks = [rank.host_peak_bytes for rank in parallel.ranks if not isinstance(rank.host_peak_bytes, Absent)]
+    if peaks:
+        found["largest_host_peak_bytes"] = max(peaks)
+        found["smallest_host_peak_bytes"] = min(peaks)
+    return found
+
+
+def processes_words(record: Record) -> str:
+    """Return such as "4 on 2 nodes, started by srun; 16 images/s each (15.6 – 16.2), 32 a node"."""
+    parallel = parallel_of(record)
+    if parallel is None:
+        return ""
+    where = f" on {parallel.nodes} nodes" if parallel.nodes > 1 else ""
+    found = f"{parallel.world}{where}, started by {parallel.launcher.name}"
+    if isinstance(parallel.rates, Absent):
+        return found
+    node = f", {_rate(parallel.rates.per_node)} a node" if parallel.nodes > 1 else ""
+    return f"{found}; {_rate(parallel.rates.per_process)} {record.workload.samples}/s each{node}"
+
+
+def _rate(rate: Quantity | float) -> str:
+    if not isinstance(rate, Quantity):
+        return digits(rate)
+    return f"{digits(rate.median)} ({rate.span_in_words(digits)})"
+
+
+def communication_words(record: Record) -> str:
+    parallel = parallel_of(record)
+    if parallel is None or isinstance(parallel.communication, Absent):
+        return ""
+    found = parallel.communication
+    longest = max(range(len(found.waiting_s)), key=lambda rank: found.waiting_s[rank].median)
+    words = [
+        f"exposed {_time(found.exposed_s)}",
+        f"rank {longest} waits {_time(found.waiting_s[longest])}",
+    ]
+    if not isinstance(found.alone_s, Absent):
+        words.append(f"the exchange alone {_time(found.alone_s)}")
+    if not isinstance(found.hidden_share, Absent):
+        words.append(f"{percent(found.hidden_share)} of it hidden")
+    if not isinstance(parallel.wire, Absent):
+        sent, needed = bytes_(int(parallel.wire.sent_bytes)), bytes_(int(parallel.wire.needed_bytes))
+        words.append(f"{sent} sent, {needed} needed")
+    return " · ".join(words)
+
+
+def _time(quantity: Quantity) -> str:
+    return f"{seconds(quantity.median)} ({quantity.span_in_words(seconds)})" if quantity.is_resolved else quantity.time_in_words()
+
+
+def ranks_words(record: Record) -> str:
+    """Return how far the ranks are apart, and the memory of each."""
+    parallel = parallel_of(record)
+    if parallel is None or not parallel.ranks:
+        return ""
+    words: list[str] = []
+    if parallel.skew is not None and not isinstance(parallel.skew, Absent):
+        spread = parallel.skew.spread_s
+        words.append(f"end a step {spread.reason if isinstance(spread, Absent) else _time(spread)} apart")
+    peaks = [rank.host_peak_bytes for rank in parallel.ranks]
+    known = [peak for peak in peaks if not isinstance(peak, Absent)]
+    if known:
+        words.append(f"host peak {_span([bytes_(min(known)), bytes_(max(known))])}")
+    threads = {rank.threads for rank in parallel.ranks}
+    words.append(f"{_span([str(min(threads)), str(max(threads))])} {'thread' if threads == {1} else 'threads'} each")
+    return " · ".join(words)
+
+
+def _span(ends: list[str]) -> str:
+    return ends[0] if ends[0] == ends[1] else f"{ends[0]} – {ends[1]}"
