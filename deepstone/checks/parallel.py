@@ -1,14 +1,16 @@
 """Do several processes train the network that one process trains?
 
-    one process      the whole batch in as many parts as there are processes, whose gradients are added up
-    several          each process has one of these parts
+    one process      the whole batch in as many parts as several processes make of it, whose gradients are added up
+    several          each process has one of these parts; each microbatch of a pipeline is one
 
     step 1   gradient g₁ of both                       steps 1 – 3   update p₃ - p₀ of both, with momentum
 
 Parts and not the whole batch, because batch norm takes its statistics from what one process has. Both must be equal to
 1e-9 in float64, on every rank: momentum on one rank alone leaves gradients right, and a sum instead of a mean leaves
 all replicas equal. Parameters themselves prove little: they hardly move in three steps. Compressed gradients are not
-those of one process, and no tolerance makes them so: how far they are is told.
+those of one process, nor are those that a server applies as they come, and no tolerance makes them so: how far they are
+is told. Where a process has only some of the arrays (a stage of a pipeline, a server), those are compared, and every
+array must be somewhere.
 
 Beside it, in launches of their own: fp32, which is judged by the first gradient; and one process with the whole batch
 at once, which shows what batch norm with statistics of its own in each process changes.
@@ -16,8 +18,10 @@ at once, which shows what batch norm with statistics of its own in each process 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
@@ -32,9 +36,11 @@ from deepstone.graph.ops import BatchNorm
 from deepstone.results.sameness import Distance, Gap, GlobalStatistics, SchemeInFp32, SchemeSameness
 from deepstone.runner.conversation import JobFailed, talking_to_worker
 from deepstone.runner.job import Job
-from deepstone.runner.team import rank_jobs, talking_to_team
-from deepstone.setups.axes import AXES
-from deepstone.setups.world import BETWEEN_PROCESSES, World
+from deepstone.runner.team import Team, rank_jobs, talking_to_team
+from deepstone.setups.axes import AUTO, AXES
+from deepstone.setups.request import Request
+from deepstone.setups.schemes import scheme_of
+from deepstone.setups.world import BETWEEN_PROCESSES, Parts, World
 
 TOLERANCE: Final = 1e-9  # in float64; correct ones stay below 1e-10, and errors begin at 1e-3
 FP32_TOLERANCE: Final = 1e-4  # of the first gradient; correct ones stay below 2e-6, errors begin at 1e-3
@@ -56,44 +62,55 @@ class Trained:
 def check_scheme(job: Job, *, timeout_s: float, beside: bool = True) -> SchemeSameness:
     """The job in float64, against one process that does the same. `beside`: also in fp32, and against one process that
     has the whole batch at once."""
-    compression = str(job.request["compression"])
+    equivalent = is_equivalent(job)
     wide = check_job(job, batch=job.batch, phase="train", precision="fp64")
     reason = wide.broken_rule
     if reason:
-        return SchemeSameness.failed(f"unsupported: {reason}", compression=compression)
+        return SchemeSameness.failed(f"unsupported: {reason}", equivalent=equivalent)
     whole = beside and any(isinstance(layer.op, BatchNorm) for layer in job.model.graph.layers)
     try:
-        alone, *at_once = _alone(wide, timeout_s, also_whole=whole)
-        found = judged(alone, _together(wide, timeout_s), compression=compression)
+        alone, *at_once = trained_alone(wide, timeout_s, also_whole=whole)
+        found = judged(alone, trained_together(wide, timeout_s), equivalent=equivalent)
     except JobFailed as failure:
         reason, unsupported = f"{failure.outcome}: {failure.reason}", failure.outcome == "unsupported"
-        return SchemeSameness.failed(reason, compression=compression, is_unsupported=unsupported)
+        return SchemeSameness.failed(reason, equivalent=equivalent, is_unsupported=unsupported)
     except MissingError as error:
-        return SchemeSameness.failed(str(error), compression=compression, is_missing=True)
+        return SchemeSameness.failed(str(error), equivalent=equivalent, is_missing=True)
     if not beside:
         return found
     found = change(found, global_statistics=_from_whole(alone, at_once))
     narrow = check_job(job, batch=job.batch, phase="train", precision="fp32")
     try:
-        return with_fp32(found, _alone(narrow, timeout_s)[0], _together(narrow, timeout_s))
+        return with_fp32(found, trained_alone(narrow, timeout_s)[0], trained_together(narrow, timeout_s))
     except JobFailed as failure:
         return change(found, ok=False, failure=f"in fp32: {failure.outcome}: {failure.reason}")
 
 
+def is_equivalent(job: Job) -> bool:
+    """Whether it is to train as one process does."""
+    return job.request["compression"] == "none" and scheme_of(job.request).is_equivalent
+
+
+def least_batch(request: Request) -> int:
+    """One sample for every part; a pipeline has as many parts as stages, unless the request says how many."""
+    world, asked = World.of(request), request["microbatches"]
+    microbatches = world.stages if asked == AUTO else int(asked)
+    return max(CHECK_BATCH, world.data_ranks * int(request["accumulate"]) * microbatches)
+
+
 def as_checked(job: Job) -> Job:
     """The job on as few samples as every part can have."""
-    parts = World.of(job.request).processes * int(job.request["accumulate"])
-    return check_job(job, batch=max(CHECK_BATCH, parts))
+    return check_job(job, batch=least_batch(job.request))
 
 
-def judged(alone: Trained, ranks: Sequence[Trained], *, compression: str = "none") -> SchemeSameness:
+def judged(alone: Trained, ranks: Sequence[Trained], *, equivalent: bool = True) -> SchemeSameness:
     """In float64."""
     gradient, update = _furthest(alone, ranks, TOLERANCE)
     mean = [float(np.mean([rank.losses[step] for rank in ranks])) for step in range(STEPS)]
-    replicas = all(_same(rank.updates, ranks[0].updates) for rank in ranks)
+    replicas = all(_same(one.updates, other.updates) for one, other in combinations(ranks, 2))
     return SchemeSameness(
-        ok=compression == "none" and gradient.ok and update.ok and replicas,
-        equivalent=compression == "none",
+        ok=equivalent and gradient.ok and update.ok and replicas,
+        equivalent=equivalent,
         gradient=gradient,
         update=update,
         replicas_equal=replicas,
@@ -118,23 +135,26 @@ def _from_whole(alone: Trained, at_once: Sequence[Trained]) -> GlobalStatistics 
 
 
 def _furthest(alone: Trained, ranks: Sequence[Trained], tolerance: float) -> tuple[Distance, Distance]:
-    """The worst of first gradients and of updates, over ranks."""
-    on = [f"on rank {rank}" for rank in range(len(ranks))]
-    gradients = [
-        _distance(rank.gradients, alone.gradients, f"gradient {where}", tolerance)
-        for rank, where in zip(ranks, on, strict=True)
-    ]
-    updates = [
-        _distance(rank.updates, alone.updates, f"update {where}", tolerance)
-        for rank, where in zip(ranks, on, strict=True)
-    ]
-    return _worst(gradients), _worst(updates)
+    """The worst of first gradients and of updates, over the ranks that have them. Every array is somewhere."""
+    gradients = _worst_of([rank.gradients for rank in ranks], alone.gradients, "gradient", tolerance)
+    return gradients, _worst_of([rank.updates for rank in ranks], alone.updates, "update", tolerance)
 
 
-def _alone(job: Job, timeout_s: float, *, also_whole: bool = False) -> list[Trained]:
+def _worst_of(ranks: Sequence[Arrays], expected: Arrays, what: str, tolerance: float) -> Distance:
+    nowhere = [name for name in expected if not any(name in rank for rank in ranks)]
+    if nowhere:
+        return Distance.of(
+            layer=nowhere[0], what=f"{what} that no rank has", relative_error=math.inf, tolerance=tolerance
+        )
+    distances = [
+        _distance(arrays, expected, f"{what} on rank {rank}", tolerance) for rank, arrays in enumerate(ranks) if arrays
+    ]
+    return max(distances, key=lambda each: each.badness)
+
+
+def trained_alone(job: Job, timeout_s: float, *, also_whole: bool = False) -> list[Trained]:
     """One process that has the parts one after the other; and, if asked for, the whole batch at once."""
-    world, defaults = World.of(job.request), {name: AXES[name].default for name in BETWEEN_PROCESSES}
-    parts = world.processes * int(job.request["accumulate"])
+    defaults, parts = {name: AXES[name].default for name in BETWEEN_PROCESSES}, Parts.of(job.request).count
     given = {**job.request, **defaults, "processes": 1, "nodes": 1, "launcher": "auto"}
     # As many threads as each of several has: another number may choose other kernels, which round otherwise.
     given["threads"] = rank_jobs(job)[0].request["threads"]
@@ -152,15 +172,20 @@ def _alone(job: Job, timeout_s: float, *, also_whole: bool = False) -> list[Trai
     return found
 
 
-def _together(job: Job, timeout_s: float) -> list[Trained]:
+def trained_together(job: Job, timeout_s: float) -> list[Trained]:
     with talking_to_team(job, timeout_s=timeout_s) as team:
         team.hello()
-        team.build()
-        before = [_loaded(files) for files in team.dump("parameters")]
-        losses = team.losses_by_rank(1)
-        gradients = [_loaded(files) for files in team.dump("gradients")]
-        later = team.losses_by_rank(STEPS - 1)
-        after = [_loaded(files) for files in team.dump("parameters")]
+        return trained_by(team)
+
+
+def trained_by(team: Team) -> list[Trained]:
+    """What three steps from the job's initial weights do, on every rank."""
+    team.build()
+    before = [_loaded(files) for files in team.dump("parameters")]
+    losses = team.losses_by_rank(1)
+    gradients = [_loaded(files) for files in team.dump("gradients")]
+    later = team.losses_by_rank(STEPS - 1)
+    after = [_loaded(files) for files in team.dump("parameters")]
     return [
         Trained(
             gradients=gradients[rank],
@@ -180,20 +205,23 @@ def _difference(after: Arrays, before: Arrays) -> dict[str, NDArray[Any]]:
 
 
 def _distance(found: Arrays, expected: Arrays, what: str, tolerance: float) -> Distance:
-    """That of the array that is furthest off."""
+    """That of the array that is furthest off, of those that were found."""
     norms = {name: float(np.linalg.norm(array.ravel())) for name, array in expected.items()}
     floor = _FLOOR * max(norms.values(), default=0.0)
     errors = {
-        name: float(np.linalg.norm((found[name] - array).ravel())) / max(norms[name], floor, 1e-300)
+        name: _error(found[name], array, max(norms[name], floor, 1e-300))
         for name, array in expected.items()
+        if name in found
     }
     worst = max(errors, key=lambda name: errors[name] if np.isfinite(errors[name]) else np.inf)
     return Distance.of(layer=worst, what=what, relative_error=errors[worst], tolerance=tolerance)
 
 
-def _worst(distances: Sequence[Distance]) -> Distance:
-    return max(distances, key=lambda each: each.badness)
+def _error(found: NDArray[Any], expected: NDArray[Any], scale: float) -> float:
+    if found.shape != expected.shape:
+        return math.inf
+    return float(np.linalg.norm((found - expected).ravel())) / scale
 
 
 def _same(one: Arrays, other: Arrays) -> bool:
-    return all(np.array_equal(one[name], other[name]) for name in one)
+    return all(np.array_equal(one[name], other[name]) for name in one.keys() & other.keys())

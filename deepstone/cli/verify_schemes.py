@@ -55,16 +55,14 @@ def check_schemes(
 def _checked(
     given: Mapping[str, Value], framework: str, make_job: Callable[[Mapping[str, Value]], Job], timeout_s: float
 ) -> SchemeSameness | str:
-    from deepstone.checks.parallel import check_scheme
+    from deepstone.checks.parallel import check_scheme, least_batch
     from deepstone.setups.axes import AXES, FRAMEWORKS
     from deepstone.setups.request import complete
-    from deepstone.setups.world import World
 
     if framework in FRAMEWORKS and framework not in AXES["processes"].honoured_by:
         return f"unsupported: {framework} trains in one process only"
     request = complete(given)
-    parts = World.of(request).processes * int(request["accumulate"])
-    found = check_scheme(make_job({"batch": max(2, parts), **given}), timeout_s=timeout_s)
+    found = check_scheme(make_job({"batch": least_batch(request), **given}), timeout_s=timeout_s)
     return str(found.failure) if found.is_unsupported else found
 
 

@@ -1,23 +1,35 @@
-"""Cuts a graph into segments that pass on one array each. Checkpointing computes them again, one at a time."""
+"""Cuts a graph into segments that pass on one array each. Checkpointing computes them again, one at a time; sharding
+gathers their parameters, one segment at a time."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
+from deepstone.graph.cost import layer_cost
 from deepstone.graph.graph import Graph, Layer
 from deepstone.graph.ops import SoftmaxCrossEntropy
 
 
 def split(graph: Graph) -> list[list[Layer]]:
     """Return about √n segments of equal activation size, cut only where a single array is passed on."""
-    layers = list(graph.layers)
+    return _filled(graph, [math.prod(graph.shapes[layer.name]) for layer in graph.layers])
+
+
+def split_parameters(graph: Graph, *, at_least: int | None = None) -> list[list[Layer]]:
+    """Return segments of at least so many parameters, as far as the graph can be cut; by default about √n segments with
+    equally many."""
+    return _filled(graph, [layer_cost(graph, layer).parameters for layer in graph.layers], at_least)
+
+
+def _filled(graph: Graph, sizes: Sequence[int], at_least: int | None = None) -> list[list[Layer]]:
+    """Close a segment at the first cut at which it is large enough."""
     cuts = possible_cuts(graph)
-    sizes = [math.prod(graph.shapes[layer.name]) for layer in layers]
-    count = max(1, math.isqrt(len(cuts) + 1))
-    target = sum(sizes) / count
+    count = max(1, math.isqrt(len(cuts) + 1)) if at_least is None else len(cuts) + 1
+    target = sum(sizes) / count if at_least is None else at_least
     segments: list[list[Layer]] = [[]]
     filled = 0.0
-    for position, layer in enumerate(layers):
+    for position, layer in enumerate(graph.layers):
         segments[-1].append(layer)
         filled += sizes[position]
         if position in cuts and filled >= target and len(segments) < count:

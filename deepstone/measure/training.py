@@ -44,7 +44,7 @@ _LEAST_RATE: Final = 0.4
 # With batch norm, each process and each part of a batch has statistics of its own; checks/parallel.py compares those.
 DECIDE_THE_TRAINING: Final = (
     *("batch", "phase", "seed", "optimizer", "dropout"),
-    *("processes", "accumulate", "compression"),
+    *("processes", "accumulate", "compression", "scheme", "pipeline", "microbatches"),
 )
 _SAME_VALUE: Final = {"momentum-fused": "momentum", "auto": 1}  # processes=auto is one
 

@@ -116,7 +116,7 @@ class GlobalStatistics(Part, frozen=True, kw_only=True):
 
 class SchemeSameness(Part, frozen=True, kw_only=True):
     """Several processes against one that does the same, in float64. `ok`: they are equal; never with gradients that are
-    compressed with loss, whose distances are told all the same. `failure`: why it was not finished; `is_missing`: a
+    compressed with loss or applied as they come, whose distances are told all the same. `failure`: why it was not finished; `is_missing`: a
     launcher, a library or a device is; `is_unsupported`: the framework cannot. `fp32` and `global_statistics`: where
     they were asked for."""
 
@@ -135,12 +135,12 @@ class SchemeSameness(Part, frozen=True, kw_only=True):
 
     @staticmethod
     def failed(
-        reason: str, *, compression: str, is_missing: bool = False, is_unsupported: bool = False
+        reason: str, *, equivalent: bool, is_missing: bool = False, is_unsupported: bool = False
     ) -> SchemeSameness:
         absent = Absent(reason)
         return SchemeSameness(
             ok=False,
-            equivalent=compression == "none",
+            equivalent=equivalent,
             gradient=absent,
             update=absent,
             replicas_equal=False,
@@ -165,7 +165,7 @@ class SchemeSameness(Part, frozen=True, kw_only=True):
             return str(far[0])
         if isinstance(self.fp32, SchemeInFp32) and not self.fp32.ok:
             return f"in fp32: {self.fp32.gradient}"
-        return "replicas differ" if not self.replicas_equal else "compressed gradients are not those of one process"
+        return "replicas differ" if not self.replicas_equal else "its gradients are not those of one process"
 
 
 class AllSidesChecked(Part, frozen=True, kw_only=True):

@@ -53,7 +53,7 @@ SCHEMES: Final[Mapping[str, Scheme]] = {
             transports=("gloo", "nccl", "mpi"),
             frameworks=(TORCH, FAKE),
         ),
-        Scheme(name=SHARDED, takes=(*_ALWAYS, "bucket"), transports=("gloo", "nccl"), frameworks=(FAKE,)),
+        Scheme(name=SHARDED, takes=(*_ALWAYS, "bucket"), transports=("gloo", "nccl"), frameworks=(TORCH, FAKE)),
         Scheme(
             name=SERVER,
             takes=(*_ALWAYS, "servers"),

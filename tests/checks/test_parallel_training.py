@@ -130,8 +130,8 @@ class TestFp32:
 
 class TestAnswer:
     good = judged(TestFp32.right, [TestFp32.right, TestFp32.right])
-    broken = SchemeSameness.failed("crashed: rank 1: it fell", compression="fp16")
-    missing = SchemeSameness.failed("no launcher", compression="none", is_missing=True)
+    broken = SchemeSameness.failed("crashed: rank 1: it fell", equivalent=False)
+    missing = SchemeSameness.failed("no launcher", equivalent=True, is_missing=True)
 
     @pytest.mark.parametrize(
         ("frameworks", "code", "ok"),

@@ -65,6 +65,11 @@ EXAMPLES = [
         {"precision": "bf16-mixed"},
     ),
     (
+        {"processes": 2, "scheme": "sharded", "layout": "nhwc"},
+        "contiguous",
+        {"layout": "nchw"},
+    ),
+    (
         {"processes": 2, "scheme": "sharded", "checkpointing": "on", "framework": "fake"},
         "checkpointing=off",
         {"checkpointing": "off"},

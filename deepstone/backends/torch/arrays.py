@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -40,8 +40,10 @@ def to_numpy(tensor: Tensor) -> Any:
     return tensor.detach().to("cpu", dtype).contiguous().numpy()
 
 
-def network_arrays(network: nn.Module, graph: Graph, kind: str) -> dict[str, Any]:
-    """Implements Backend.arrays."""
+def network_arrays(
+    network: nn.Module, graph: Graph, kind: str, whole: Callable[[Tensor], Tensor] = lambda tensor: tensor
+) -> dict[str, Any]:
+    """Implements Backend.arrays. `whole` makes a tensor whole that is shared out."""
     modules = modules_by_name(network)
     found: dict[str, Any] = {}
     for layer in graph.layers:
@@ -49,7 +51,7 @@ def network_arrays(network: nn.Module, graph: Graph, kind: str) -> dict[str, Any
         for name, array in [] if module is None else _of_layer(graph, layer, module, buffers=kind == "buffers"):
             tensor = array.grad if kind == "gradients" else array
             if tensor is not None:
-                found[f"{layer.name}/{name}"] = to_numpy(tensor)
+                found[f"{layer.name}/{name}"] = to_numpy(whole(tensor))
     return found
 
 

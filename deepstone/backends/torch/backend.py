@@ -32,17 +32,18 @@ from deepstone.backends.torch.convolutions.trial import convolution_trial
 from deepstone.backends.torch.effective import Effects, Observed, observing
 from deepstone.backends.torch.in_place import InPlaceTimer
 from deepstone.backends.torch.isolated import LayerRunner, isolated_programs
+from deepstone.backends.torch.member import PROGRAMS, Member
 from deepstone.backends.torch.memory import memory_by_layer
 from deepstone.backends.torch.module_facts import ModuleFacts
 from deepstone.backends.torch.network import lowered
 from deepstone.backends.torch.onednn import primitives_by_layer
 from deepstone.backends.torch.own_dropout import RefusesDropout, let_functions_drop
-from deepstone.backends.torch.own_module import OwnModule
 from deepstone.backends.torch.parallel import Replicas
+from deepstone.backends.torch.schemes import member_of
 from deepstone.backends.torch.settings import Settings, apply
 from deepstone.backends.torch.timeline import Timeline
 from deepstone.backends.torch.trace import Tracer
-from deepstone.backends.torch.training import Batch, OwnBatch, Steps
+from deepstone.backends.torch.training import Steps, batch_of
 from deepstone.backends.torch.transfers import Transfers
 from deepstone.graph.graph import Graph
 
@@ -75,6 +76,7 @@ class TorchBackend(Backend):
     _store: Any = None  # where rank 0 waits for the others
     _communicator: Communicator | None = None
     _replicas: Replicas | None = None
+    _member: Member | None = None  # in a group with another scheme than data parallelism
     _transfers: Transfers | None = None
     _timeline: Timeline | None = None
 
@@ -110,6 +112,8 @@ class TorchBackend(Backend):
         self._communicator.barrier()
 
     def buckets(self) -> list[int]:
+        if self._member is not None:
+            return self._member.buckets()
         return [] if self._replicas is None else self._replicas.buckets()
 
     def transfer(self, operation: str, size: int) -> dict[str, Any]:
@@ -137,7 +141,10 @@ class TorchBackend(Backend):
             torch.cuda.current_stream().synchronize()
 
     def restore(self) -> None:
-        self._steps.restore()
+        if self._member is not None:
+            self._member.restore()
+        else:
+            self._steps.restore()
 
     def open_timeline(self) -> Sequence[str]:
         if self._replicas is None:
@@ -170,6 +177,11 @@ class TorchBackend(Backend):
         torch.manual_seed(job.request["seed"])
         self._graph = Graph.from_worker_json(job.graph)
         let_functions_drop(settings.dropout or not self._graph.opaque)
+        self._member = None if self._communicator is None else member_of(job, self._graph, settings, self._communicator)
+        if self._member is not None:
+            self._network = self._model = self._member.network
+            self._step = self._member.step("train")
+            return
         self._network = lowered(self._graph, job.weights, settings)
         self._model = self._compiled()
         self._replicas = (
@@ -181,14 +193,8 @@ class TorchBackend(Backend):
         self._tracer = Tracer(self._network, self._graph, self._steps, settings, phases, self.synchronize)
 
     def _make_steps(self, job: Job) -> Steps:
-        steps = [module.step for module in self._network.modules() if isinstance(module, OwnModule)]
-        if steps and (step := steps[0]) is not None:
-            share = 0 if job.group is None else job.group.rank  # another part of the whole batch for each process
-            tensors = step.spec.batch(job.request["batch"], job.request["seed"] + share)
-            own = OwnBatch(tensors, self._settings)
-            return Steps(self._model, own, self._settings, make_optimizer=step.optimizer, replicas=self._replicas)
-        batch = Batch(torch.from_numpy(job.samples), torch.from_numpy(job.labels), self._settings)
-        return Steps(self._model, batch, self._settings, replicas=self._replicas)
+        batch, make_optimizer = batch_of(job, self._network, self._settings)
+        return Steps(self._model, batch, self._settings, make_optimizer=make_optimizer, replicas=self._replicas)
 
     def _compiled(self) -> nn.Module:
         if self._settings.compile_mode is None:
@@ -199,6 +205,8 @@ class TorchBackend(Backend):
         return self._settings.phase
 
     def step(self, program: str) -> Callable[[], None]:
+        if self._member is not None and program in PROGRAMS:
+            return self._step if program == "train" else self._member.step(program)
         if self._transfers is not None and program in self._transfers.programs:
             return self._transfers.programs[program]
         if self._replicas is not None and program == "exchange":
@@ -228,10 +236,10 @@ class TorchBackend(Backend):
             self.synchronize()
 
     def phases(self) -> Sequence[str]:
-        return phases_of(self.phase())
+        return phases_of(self.phase()) if self._member is None else self._member.phases()
 
     def step_in_phases(self, set_timestamp: Callable[[int], None]) -> None:
-        self._steps.step_in_phases(set_timestamp)
+        (self._steps if self._member is None else self._member).step_in_phases(set_timestamp)
 
     def synchronize(self) -> None:
         if self._settings.device.type == "cuda":
@@ -241,19 +249,21 @@ class TorchBackend(Backend):
         return CudaTimestamps(count) if self._settings.device.type == "cuda" else Timestamps(count, self.clock)
 
     def observe(self) -> dict[str, dict[str, Any]]:
-        assert self._steps.last_loss is not None
+        loss = self._steps.last_loss if self._member is None else self._member.last_loss
+        assert loss is not None
         effects = Effects(
             request=self._job.request,
             settings=self._settings,
             seen=self._seen,
             network=self._network,
             model=self._model,
-            loss=self._steps.last_loss,
+            loss=loss,
             opaque=bool(self._graph.opaque),
         )
         found = effects.of_every_axis()
-        if self._replicas is not None:
-            found.update(self._replicas.effective())
+        member = self._member or self._replicas
+        if member is not None:
+            found.update(member.effective())
         return found
 
     def details(self) -> dict[str, Any]:
@@ -264,10 +274,14 @@ class TorchBackend(Backend):
         return {"gpu_uuid": f"GPU-{torch.cuda.get_device_properties(self._settings.device).uuid}"}
 
     def loss(self) -> float:
+        if self._member is not None:
+            return self._member.loss()
         assert self._steps.last_loss is not None
         return float(self._steps.last_loss.item())
 
     def arrays(self, kind: str) -> dict[str, Any]:
+        if self._member is not None:
+            return self._member.arrays(kind)
         return network_arrays(self._network, self._graph, kind)
 
     def layer(self, name: str, inputs: dict[str, Any], upstream: Any | None) -> LayerResult:

@@ -98,8 +98,8 @@ class TorchCommunicator:
             "allreduce": partial(dist.all_reduce, whole),
             "p2p": roles.get(self.rank, _nothing),
             "broadcast": partial(dist.broadcast, whole, 0),
-            "reducescatter": partial(_REDUCE_SCATTER, part, whole),
-            "allgather": partial(_ALL_GATHER, whole, part),
+            "reducescatter": partial(REDUCE_SCATTER, part, whole),
+            "allgather": partial(ALL_GATHER, whole, part),
         }
 
     def barrier(self) -> None:
@@ -179,8 +179,8 @@ def _named(*names: str) -> Callable[..., object]:
     return next(getattr(dist, name) for name in names if hasattr(dist, name))
 
 
-_REDUCE_SCATTER = _named("reduce_scatter_single", "reduce_scatter_tensor")
-_ALL_GATHER = _named("all_gather_single", "all_gather_into_tensor")
+REDUCE_SCATTER = _named("reduce_scatter_single", "reduce_scatter_tensor")
+ALL_GATHER = _named("all_gather_single", "all_gather_into_tensor")
 
 
 def _first_then(first: Callable[[], object], then: Callable[[], object]) -> None:

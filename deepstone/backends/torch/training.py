@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from deepstone.backends.base import ADAM_LEARNING_RATE, ADAMW_DECAY, LEARNING_RATE, MOMENTUM, Unsupported
+from deepstone.backends.base import ADAM_LEARNING_RATE, ADAMW_DECAY, LEARNING_RATE, MOMENTUM, Job, Unsupported
+from deepstone.backends.torch.own_module import OwnModule
 from deepstone.backends.torch.own_step import MakesOptimizer, own_optimizer
 from deepstone.backends.torch.parallel import Replicas
 from deepstone.backends.torch.settings import Settings
@@ -67,6 +68,16 @@ class OwnBatch:
             tensor.grad = None
 
 
+def batch_of(job: Job, network: nn.Module, settings: Settings) -> tuple[Batch | OwnBatch, MakesOptimizer | None]:
+    """The job's batch, and how a user's file makes its optimizer, if it does."""
+    steps = [module.step for module in network.modules() if isinstance(module, OwnModule)]
+    if not steps or (step := steps[0]) is None:
+        return Batch(torch.from_numpy(job.samples), torch.from_numpy(job.labels), settings), None
+    share = 0 if job.group is None else job.group.share  # another part of the whole batch for each process
+    tensors = step.spec.batch(job.request["batch"], job.request["seed"] + share)
+    return OwnBatch(tensors, settings), step.optimizer
+
+
 class _Placing:
     """One tensor in host memory and its placement on the job's device."""
 
@@ -113,7 +124,8 @@ class Steps:
         self._batch = batch
         self._settings = settings
         self._a_parameter = next(model.parameters(), None)
-        self._optimizer = _optimizer(model, settings, make_optimizer) if settings.phase == "train" else None
+        parameters = list(model.parameters())
+        self._optimizer = optimizer_of(parameters, settings, make_optimizer) if settings.phase == "train" else None
         scales = settings.autocast is torch.float16 and settings.phase != "forward"
         self._scaler = torch.amp.GradScaler(settings.device.type) if scales else None  # pyright: ignore[reportPrivateImportUsage]
 
@@ -197,7 +209,7 @@ class Steps:
         def compute_parts() -> None:
             samples, labels = get()
             total: Tensor | None = None
-            pairs = zip(_split(samples, parts), _split(labels, parts), strict=True)
+            pairs = zip(split(samples, parts), split(labels, parts), strict=True)
             for number, (some, their_labels) in enumerate(pairs, start=1):
                 with together() if number == parts else apart():
                     loss = loss_of(model, some, their_labels) / parts
@@ -217,7 +229,7 @@ class Steps:
 
         def get_parts() -> list[tuple[Any, Any]]:
             samples, labels = get()
-            return list(zip(_split(samples, parts), _split(labels, parts), strict=True))
+            return list(zip(split(samples, parts), split(labels, parts), strict=True))
 
         return StepPieces(
             get_parts=(lambda: [get()]) if parts == 1 else get_parts,
@@ -304,7 +316,7 @@ class Steps:
         return forget_all
 
 
-def _split(given: Any, parts: int) -> list[Any]:
+def split(given: Any, parts: int) -> list[Any]:
     """Split a batch, or the named tensors of one, into equal parts."""
     if given is None:
         return [None] * parts
@@ -318,8 +330,9 @@ def _plain_loss(model: nn.Module, samples: Tensor, labels: Tensor) -> Tensor:
     return model(samples, labels)
 
 
-def _optimizer(model: nn.Module, settings: Settings, make_own: MakesOptimizer | None) -> torch.optim.Optimizer:
-    parameters = list(model.parameters())
+def optimizer_of(
+    parameters: list[nn.Parameter], settings: Settings, make_own: MakesOptimizer | None = None
+) -> torch.optim.Optimizer:
     match settings.optimizer:
         case "own":
             return own_optimizer(make_own, parameters)
