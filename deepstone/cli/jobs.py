@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from deepstone.runner.job import Job
     from deepstone.runner.quiet import QuietMachine
     from deepstone.setups.request import Choices, Request
+    from deepstone.trace.events import Event
 
 _RESULT_SCHEMA = 1
 
@@ -127,10 +128,16 @@ def _described(jobs: Sequence[Job]) -> list[dict[str, Data]]:
 
 
 def measure_all(
-    jobs: Sequence[Job], effort: Effort, store_path: Path, quiet: QuietMachine, records: list[Record]
+    jobs: Sequence[Job],
+    effort: Effort,
+    store_path: Path,
+    quiet: QuietMachine,
+    records: list[Record],
+    events: list[Event] | None = None,
 ) -> list[MissingError | InternalError | BusyMachineError]:
-    """Measure and store one job after the other. `records` receives the stored ones, also if a signal ends the command.
-    A missing framework or an internal error fails only its own job. A machine that does not become quiet ends all."""
+    """Measure and store one job after the other. `records` receives the stored ones, also if a signal ends the command,
+    and `events` those of the traced steps of several processes. A missing framework or an internal error fails only its
+    own job. A machine that does not become quiet ends all."""
     from deepstone.runner.job import title
     from deepstone.runner.run import run_job
     from deepstone.store.store import Store
@@ -145,7 +152,7 @@ def measure_all(
             bar.begin(title(job))
             try:
                 quiet.before([job], bar.say)
-                records.append(store.add(run_job(job, effort, bar.tell)))
+                records.append(store.add(run_job(job, effort, bar.tell, events)))
             except BusyMachineError as error:
                 failed.append(error)
                 if len(jobs) > 1:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deepstone.absent import Absent
+from deepstone.cli.draw import check_folder
 from deepstone.cli.jobs import first_look, measure_all, plan, print_plan, quiet_machine
 from deepstone.cli.options import (
     Axes,
@@ -20,21 +24,26 @@ from deepstone.cli.options import (
     WaitUntilQuiet,
     changed,
     examples,
+    file,
     image_size,
     image_words,
     seconds,
     store_folder,
 )
-from deepstone.cli.output import print_json
+from deepstone.cli.output import note, print_json
 from deepstone.cli.stopped import Stopped
+from deepstone.errors import UsageError, reason, remedy
 
 if TYPE_CHECKING:
     from deepstone.results.record import Record
+    from deepstone.setups.request import Request
+    from deepstone.trace.events import Event
 
 EXAMPLES = examples(
     "deepstone run alexnet-owt batch=16",
     "deepstone run cifarnet batch=8,32 layout=nchw,nhwc     (four runs, one table)",
     "deepstone run my_net.py:make phase=forward --json",
+    "deepstone run cifarnet processes=2 batch=64 --trace trace.json",
 )
 
 
@@ -61,6 +70,10 @@ def run(
             max=1000,
         ),
     ] = 1,
+    trace: Annotated[
+        Path | None,
+        file("--trace", help="Write traced steps of several processes for Chrome or Perfetto, a track for each."),
+    ] = None,
     timeout: Timeout = 900.0,
     hosts: Hosts = None,
     wait_until_quiet: WaitUntilQuiet = None,
@@ -79,6 +92,7 @@ def run(
     begin = first_look()
     choices = parse_words(axes or [])
     requests = expand(choices)
+    _check_trace(trace, requests, model)
     loaded = load_model(model, frameworks=choices.get("framework", ()), timeout_s=timeout, image=image_size(image))
     # Only now what is slow to import: a word that is wrong is told at once.
     from deepstone.measure.effort import Effort
@@ -95,8 +109,10 @@ def run(
         print_plan(jobs, as_json=json)
         return
     records: list[Record] = []
+    events: list[Event] = []
     try:
-        failed = measure_all(jobs, effort, store_folder(store), quiet_machine(begin, wait_until_quiet), records)
+        quiet = quiet_machine(begin, wait_until_quiet)
+        failed = measure_all(jobs, effort, store_folder(store), quiet, records, events)
     except Stopped:
         if len(jobs) > 1 and records:
             _show_stopped(records, as_json=json)
@@ -117,6 +133,40 @@ def run(
         raise typer.Exit(max(error.exit_code for error in failed))
     if any(record.outcome != "ok" for record in records):
         raise typer.Exit(1)
+    if trace is not None:
+        _write_trace(trace, events, records[0])
+
+
+def _check_trace(path: Path | None, requests: Sequence[Request], model: str) -> None:
+    """Before anything is measured."""
+    if path is None:
+        return
+    from deepstone.setups.world import World
+
+    if len(requests) > 1:
+        raise UsageError("--trace: one file has the trace of one job; give one value for every axis")
+    if not World.of(requests[0]).is_parallel:
+        raise UsageError(
+            f"--trace shows what several processes do; give processes=2, or for one process use "
+            f"`deepstone layers {model} --trace {path}`"
+        )
+    check_folder(path)
+
+
+def _write_trace(path: Path, events: Sequence[Event], record: Record) -> None:
+    from deepstone.durable import write_whole
+    from deepstone.trace.events import chrome_trace
+
+    if not events:
+        parallel = record.parallel
+        why = parallel.timeline if parallel is not None and not isinstance(parallel, Absent) else Absent("not traced")
+        note(f"deepstone: no trace: {why.reason if isinstance(why, Absent) else 'not traced'}")
+        raise typer.Exit(1)
+    try:
+        write_whole(chrome_trace(events).encode("utf-8"), path)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {reason(error)}; {remedy(error, 'name another file')}") from error
+    note(f"wrote {path}: open it at https://ui.perfetto.dev or chrome://tracing")
 
 
 def _show_stopped(records: list[Record], *, as_json: bool) -> None:

@@ -10,10 +10,17 @@ from deepstone.runner.gpu_around import gpu_use_around
 from deepstone.runner.job import Job
 from deepstone.runner.measurement import Launched, OnProgress, measure, no_progress
 from deepstone.runner.team import talking_to
+from deepstone.runner.timeline_trace import trace_events
+from deepstone.trace.events import Event
 
 
-def run_job(job: Job, effort: Effort, on_progress: OnProgress = no_progress) -> Draft:
-    """Measure a job in `effort.launches` fresh processes. Raises MissingError; other failures are recorded."""
+def run_job(
+    job: Job, effort: Effort, on_progress: OnProgress = no_progress, events: list[Event] | None = None
+) -> Draft:
+    """Measure a job in `effort.launches` fresh processes. Raises MissingError; other failures are recorded.
+
+    `events` receives those of the traced steps of several processes, in the last launch.
+    """
     started_at = now()
     launches: list[Launched] = []
     try:
@@ -26,6 +33,9 @@ def run_job(job: Job, effort: Effort, on_progress: OnProgress = no_progress) -> 
                 measure(conversation, job, launches[-1], effort, _within(on_progress, number, effort.launches))
     except JobFailed as failure:
         return draft(job, launches, started_at=started_at, effort=effort, failure=failure)
+    traced = launches[-1].traced
+    if events is not None and traced is not None:
+        events += trace_events(traced.steps, [rank.host for rank in launches[-1].ranks])
     return draft(job, launches, started_at=started_at, effort=effort)
 
 

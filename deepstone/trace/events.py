@@ -4,7 +4,7 @@
     device      ███ A ███┆██ B ██┆                   ┆ ███ C ███
                          between  waiting for the host between kernels
 
-`write_chrome_trace` writes them as a file that Chrome's tracing page and Perfetto open: the Trace Event Format.
+`chrome_trace` gives them as a file that Chrome's tracing page and Perfetto open: the Trace Event Format.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from deepstone.trace.timeline import Span, account
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-    """An event that started at `start_s` and took `duration_s` on one thread, or on a stream of a device."""
+    """An event that started at `start_s` and took `duration_s` on one thread, or on a stream of a device. `process` is
+    needed only where there are several."""
 
     name: str
     category: str
     thread: str
     start_s: float
     duration_s: float
+    process: str = ""
     args: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
     @property
@@ -77,25 +79,38 @@ def idle_s(kernels: Sequence[Event], launched_s: Mapping[int, float], *, start_s
 
 
 def write_chrome_trace(path: str, events: Iterable[Event]) -> None:
-    """Write times relative to the first event, since large clock values would lose digits."""
-    ordered = sorted(events, key=lambda event: (event.start_s, -event.duration_s))
-    first_s = ordered[0].start_s if ordered else 0.0
-    threads = {name: number for number, name in enumerate(sorted({event.thread for event in ordered}), start=1)}
-    written: list[dict[str, Any]] = [
-        {"ph": "M", "name": "thread_name", "pid": 1, "tid": number, "args": {"name": name}}
-        for name, number in threads.items()
+    Path(path).write_text(chrome_trace(events), encoding="utf-8")
+
+
+def chrome_trace(events: Iterable[Event]) -> str:
+    """Return the content of the file. Times are relative to the first event, since large clock values would lose
+    digits. Processes have a track each, in the order in which they are first named."""
+    named = list(events)
+    processes = {name: number for number, name in enumerate(dict.fromkeys(event.process for event in named), start=1)}
+    tracks = sorted({(processes[event.process], event.thread) for event in named})
+    threads = {track: number for number, track in enumerate(tracks, start=1)}
+    written: list[dict[str, Any]] = []
+    for name, pid in processes.items():
+        if name:
+            written.append({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": name}})
+            written.append({"ph": "M", "name": "process_sort_index", "pid": pid, "args": {"sort_index": pid}})
+    written += [
+        {"ph": "M", "name": "thread_name", "pid": pid, "tid": number, "args": {"name": name}}
+        for (pid, name), number in threads.items()
     ]
+    ordered = sorted(named, key=lambda event: (event.start_s, -event.duration_s))
+    first_s = ordered[0].start_s if ordered else 0.0
     written += [
         {
             "ph": "X",
             "name": event.name,
             "cat": event.category,
-            "pid": 1,
-            "tid": threads[event.thread],
+            "pid": processes[event.process],
+            "tid": threads[processes[event.process], event.thread],
             "ts": (event.start_s - first_s) * 1e6,
             "dur": event.duration_s * 1e6,
             "args": dict(event.args),
         }
         for event in ordered
     ]
-    Path(path).write_text(json.dumps({"traceEvents": written, "displayTimeUnit": "ms"}), encoding="utf-8")
+    return json.dumps({"traceEvents": written, "displayTimeUnit": "ms"})

@@ -19,6 +19,20 @@ def test_a_run_tells_of_communication(cli: Cli) -> None:
     assert "communication 3" in done.out
 
 
+def test_a_trace_has_a_track_for_every_process(cli: Cli, tmp_path: Path) -> None:
+    words = ("run", "cifarnet", "framework=fake", "batch=8", "--budget", 0.3, "--trace", tmp_path / "trace.json")
+    cli(*words, "processes=2", DEEPSTONE_FAKE=script(noise=0.001)).assert_ok()
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    assert {event["pid"] for event in events} == {1, 2}
+    assert {"forward", "backward", "bucket 1", "update"} <= {event["name"] for event in events}
+    cli(*words).assert_error(2, "deepstone layers")
+    cli(*words, "processes=2,4").assert_error(2, "one job")
+    nowhere = (*words[:-1], tmp_path / "nowhere" / "trace.json")
+    cli(*nowhere, "processes=2").assert_error(2, "no folder")
+    done = cli(*words, "processes=2", DEEPSTONE_FAKE=script(timeline={"absent": "scripted: not told"}))
+    assert (done.code, "no trace: scripted: not told" in done.err) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -11,8 +12,10 @@ from deepstone.measure.effort import Effort
 from deepstone.runner.replies import TracedStep
 from deepstone.runner.run import run_job
 from deepstone.runner.timeline import by_step, parts_of, timeline_of
+from deepstone.runner.timeline_trace import trace_events
 from deepstone.setups.axes import Value
 from deepstone.store.store import Store
+from deepstone.trace.events import chrome_trace
 
 QUICK = Effort(budget_s=0.5, timeout_s=120.0)
 
@@ -78,6 +81,40 @@ class TestParts:
         assert [[span.kind for span in lane.spans].count("waiting") for lane in found.lanes] == [1, 0]
         (waiting,) = [span for span in found.lanes[0].spans if span.kind == "waiting"]
         assert (waiting.begin_s, waiting.end_s) == (5, 9)
+
+
+class TestTrace:
+    def test_every_rank_has_its_track_by_the_clock_of_all(self):
+        events = json.loads(chrome_trace(trace_events([[FAST, SLOW]], ["a", ""])))["traceEvents"]
+        names = {event["args"]["name"]: event["pid"] for event in events if event["name"] == "process_name"}
+        assert names == {"rank 0 on a": 1, "rank 1": 2}
+        found = {(event["pid"], event["name"]): event for event in events if event["ph"] == "X"}
+        assert {pid: (found[pid, "backward"]["ts"], found[pid, "backward"]["dur"]) for pid in (1, 2)} == {
+            1: (2e6, 3e6),
+            2: (3e6, 6e6),
+        }
+        assert (found[1, "waiting"]["ts"], found[1, "waiting"]["dur"]) == (5e6, 4e6)
+        assert (2, "waiting") not in found
+        assert found[1, "bucket 1"]["tid"] != found[1, "backward"]["tid"]
+
+    def test_events_of_a_line_nest(self):
+        """Else Perfetto drops them. Buckets that overlap are on lines of their own."""
+        for step in ([FAST, SLOW], [FAST_PACKED, SLOW_PACKED], [HIDDEN, HIDDEN]):
+            events = json.loads(chrome_trace(trace_events([step], ["", ""])))["traceEvents"]
+            assert_nested([event for event in events if event["ph"] == "X"])
+        lines = {(event["pid"], event["tid"]) for event in events if event["name"].startswith("bucket")}
+        assert len(lines) == 4
+
+
+def assert_nested(events: list[dict[str, Any]]) -> None:
+    for line in {(event["pid"], event["tid"]) for event in events}:
+        open_until: list[float] = []
+        for event in (event for event in events if (event["pid"], event["tid"]) == line):
+            begin, end = event["ts"], event["ts"] + event["dur"]
+            while open_until and open_until[-1] <= begin + 1e-3:
+                open_until.pop()
+            assert not open_until or end <= open_until[-1] + 1e-3
+            open_until.append(end)
 
 
 def spans(*, forward: float, backward: float, reduced: float, update: float = 1.0) -> list[Any]:
