@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from fake_jobs import MARK_VARIABLE, Script, carrying, fake_job, seconds_until_gone
-from two_nodes import TwoNodes, two_nodes
+from two_nodes import CLOCK_AHEAD_S, TwoNodes, two_nodes
 
 from deepstone.environments.find import find_environment
 from deepstone.measure.effort import Effort
@@ -60,11 +60,23 @@ def test_a_slower_line_takes_longer_and_carries_what_the_gradients_need(nodes: T
         assert [each["node"] for each in record["parallel"]["ranks"]] == [0, 1]
         assert "emulated_nodes" in {doubt["code"] for doubt in record["doubts"]}
         assert 0.98 < record["parallel"]["wire"]["ratio"] < 1.08
+        check_clocks(record, ahead_s=CLOCK_AHEAD_S if nodes.other_clock else 0)
         alone_s[rate] = record["parallel"]["communication"]["alone_s"]["median"]
     # With two ranks each sends as many bytes as the gradients have, and no line is faster than it is.
     assert alone_s["100mbit"] >= 0.8 * gradient_bytes * 8 / 100e6
     assert alone_s["1gbit"] < alone_s["100mbit"]
     assert seconds_until_gone(f"nodes-{os.getpid()}") < LINK_DOWN_S
+
+
+def check_clocks(record: Any, *, ahead_s: int) -> None:
+    """Times of both nodes are told by one clock, though Linux shows the second one another time."""
+    of_first, of_second = (rank["clock"] for rank in record["parallel"]["ranks"])
+    assert of_first["error_s"] == 0
+    assert abs(of_second["offset_s"] - ahead_s) <= of_second["error_s"]
+    one, other = record["samples"]["launches"][0]["ranks"]
+    for mine, its in zip(one["blocks"], other["blocks"], strict=True):
+        longest_s = max(mine["step_s"] + its["step_s"]) * mine["steps_per_sample"]
+        assert abs(its["start_s"] - mine["start_s"]) < 2 * longest_s + of_second["error_s"]
 
 
 def test_a_line_that_goes_down_names_the_node(nodes: TwoNodes, script: Script):

@@ -1,7 +1,7 @@
 """Two nodes on one machine: network namespaces joined by a bridge, each with a slurmd, and lines of a given speed.
 
 this host ── bridge 10.77.N.254 ──┬── eth0 of namespace 0, 10.77.N.1: slurmd of node n0
-             slurmctld, srun      └── eth0 of namespace 1, 10.77.N.2: slurmd of node n1
+             slurmctld, srun      └── eth0 of namespace 1, 10.77.N.2: slurmd of node n1, whose clock shows other seconds
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 PROGRAMS = ("ip", "tc", "nsenter", "munged", "slurmctld", "slurmd", "srun", "sinfo")
 READY_S = 30.0
+CLOCK_AHEAD_S = 5000
 
 
 class TwoNodes:
@@ -31,6 +33,9 @@ class TwoNodes:
         self.spaces = [f"ds{number}-n{node}" for node in range(2)]
         self.links = [f"dsv{number}-{node}" for node in range(2)]
         self.ports = [free_port() for _ in range(3)]
+        shifted = ["unshare", "--time", "--monotonic", str(CLOCK_AHEAD_S), "--fork", "--kill-child"]
+        has_time = subprocess.run([*shifted, "true"], capture_output=True).returncode == 0
+        self.other_clock = shifted if has_time else []
 
     @property
     def configuration(self) -> Path:
@@ -96,9 +101,10 @@ class TwoNodes:
         munge += [f"--log-file={folder}/munge.log", f"--seed-file={folder}/munge.seed"]
         self._start(undo, ["munged", "--foreground", "--force", *munge])
         self._start(undo, ["slurmctld", "-D"])
-        for node, space in enumerate(self.spaces):
+        for node, (space, shifted) in enumerate(zip(self.spaces, ([], self.other_clock), strict=True)):
             # Not `ip netns exec`, which mounts another /sys, without cgroups.
-            self._start(undo, ["nsenter", f"--net=/var/run/netns/{space}", "slurmd", "-D", "-N", f"n{node}"])
+            inside = ["nsenter", f"--net=/var/run/netns/{space}", *shifted]
+            self._start(undo, [*inside, "slurmd", "-D", "-N", f"n{node}"])
         end_s = time.monotonic() + READY_S
         while time.monotonic() < end_s:
             told = subprocess.run(["sinfo", "-h", "-o", "%T %D"], env=self.variables, capture_output=True, text=True)
@@ -123,7 +129,15 @@ class TwoNodes:
         log = undo.enter_context((self.folder / f"{argv[0]}-{argv[-1].strip('/').replace('/', '-')}.log").open("wb"))
         process = subprocess.Popen(argv, env=self.variables, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
         undo.callback(process.wait, 20)
-        undo.callback(process.terminate)
+        undo.callback(terminate, process)
+
+
+def terminate(process: subprocess.Popen[bytes]) -> None:
+    """With its children: unshare, which waits for one, heeds no such signal."""
+    with suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(process.pid).children():
+            child.terminate()
+    process.terminate()
 
 
 def call(*argv: str) -> None:
