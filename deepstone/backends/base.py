@@ -104,6 +104,7 @@ class Job:
         request: Dict[str, Any],
         scratch: str,
         group: Optional[Group] = None,
+        keeps_gradients: bool = False,
     ) -> None:
         self.graph = graph  # as Graph.to_worker_json() gives it
         self.weights = weights  # layer -> parameter -> float32 array (read-only)
@@ -111,6 +112,7 @@ class Job:
         self.labels = labels  # int64; None with samples
         self.request = request  # every axis
         self.scratch = scratch  # a private folder of this job
+        self.keeps_gradients = keeps_gradients  # after a step of phase=train, to be dumped; a timed step need not
         self.group = group  # None where one process trains alone; else `batch` of the request is this process' share
 
 
@@ -358,7 +360,7 @@ class Backend:
         """Return NumPy arrays by `layer/array`; kind is `parameters`, `gradients` or `buffers`.
 
         They are in float64 if the job is, else in float32. Gradients are those of the last step; a backend whose step
-        is one program has them only in phase=gradient.
+        is one program has them only in phase=gradient, or if the job says that steps keep them.
         """
         raise NotImplementedError
 

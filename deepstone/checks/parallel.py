@@ -162,7 +162,7 @@ def trained_alone(job: Job, timeout_s: float, *, also_whole: bool = False) -> li
     with talking_to_worker(replace(job, request={**given, "accumulate": parts}), timeout_s=timeout_s) as worker:
         worker.hello()
         for accumulate in (parts, 1) if also_whole else (parts,):
-            worker.build(replace(job, request={**given, "accumulate": accumulate}))
+            worker.build(replace(job, request={**given, "accumulate": accumulate}), keep_gradients=True)
             before = _loaded(worker.dump("parameters"))
             losses = worker.losses(1)
             gradients = _loaded(worker.dump("gradients"))

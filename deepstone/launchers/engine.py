@@ -15,6 +15,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,11 +71,12 @@ REMEDIES: Final[Mapping[str, str]] = {
 
 def _find_torchrun(python: str) -> Engine | None:
     asked = 'import importlib.metadata as m; print(m.version("torch"))'  # torch itself takes seconds to import
-    version = _told([python, "-c", asked])
-    if version is None:
-        return None
-    command = (python, "-m", "torch.distributed.run")
-    return Engine(name="torchrun", kind="torchrun", version=version.strip(), command=command)
+    for each in dict.fromkeys((python, sys.executable)):  # it may start other frameworks than that of its environment
+        version = _told([each, "-c", asked])
+        if version is not None:
+            command = (each, "-m", "torch.distributed.run")
+            return Engine(name="torchrun", kind="torchrun", version=version.strip(), command=command)
+    return None
 
 
 def mpi_library(python: str) -> str:

@@ -203,6 +203,14 @@ class Conversation:
         """Have the worker take the parameters of rank 0."""
         self._request("restore", Reply)
 
+    @property
+    def is_frozen(self) -> bool:
+        return self._worker.is_frozen
+
+    def frozen(self) -> JobFailed:
+        """The failure of a worker whose process something holds."""
+        return self._failed("timeout", FROZEN)
+
     def ask_to_stop(self) -> None:
         """Have the worker ended, without waiting for it. Another thread may be waiting for its answer."""
         self._worker.ask_to_stop()
@@ -214,12 +222,12 @@ class Conversation:
         self.steps = 1
         return prepared
 
-    def build(self, job: Job | None = None) -> None:
-        """Build without a first step, for callers that need single layers and not the network. `job`: as in
+    def build(self, job: Job | None = None, *, keep_gradients: bool = False) -> None:
+        """Build without a first step, for callers that need single layers, or the gradients of every step. `job`: as in
         `prepare`."""
-        self._build(job or self._job, Reply, first_step=False)
+        self._build(job or self._job, Reply, first_step=False, keep_gradients=keep_gradients)
 
-    def _build(self, job: Job, kind: type[R], *, first_step: bool) -> R:
+    def _build(self, job: Job, kind: type[R], *, first_step: bool, keep_gradients: bool = False) -> R:
         graph, seed = job.model.graph, int(job.request["seed"])
         weights = cached_weights(graph, seed, cache_folder() / "weights", generic=job.generic_weights)
         return self._request(
@@ -234,6 +242,7 @@ class Conversation:
             request=dict(job.request),
             scratch=str(self._scratch),
             first_step=first_step,
+            keep_gradients=keep_gradients,
         )
 
     def block(
@@ -368,7 +377,7 @@ class Conversation:
             is_frozen = self._worker.is_frozen
             self._worker.stop()
             if is_frozen:
-                raise self._failed("timeout", FROZEN) from None
+                raise self.frozen() from None
             remedy = "within the time limit; raise it with --timeout"
             if self._limit_s is not None and self._limit_s < self._deadline_s:
                 remedy = "in many times what it took before"

@@ -437,21 +437,27 @@ def _phases(conversation: Talk, launched: Launched, effort: Effort) -> None:
 
 
 def _phases_by_difference(conversation: Talk, launched: Launched, steps: int) -> None:
-    """Run three programs in turns: forward, forward and backward, the whole step."""
+    """Run three programs in turns: forward, forward and backward, the whole step; in several processes, the step
+    without communication."""
     assert launched.prepared is not None
     phase = launched.prepared.value("phase")
     programs = ["forward", "gradient", "train"][: ["forward", "gradient", "train"].index(phase) + 1]
+    if isinstance(conversation, Team):
+        programs[-1] = "local"
     times: dict[str, list[list[float]]] = {program: [] for program in programs}
     for program in programs:
         conversation.block(samples=2, program=program)  # compiles, warms up
     for turn in range(PHASE_ROUNDS):
         for program in programs if turn % 2 == 0 else reversed(programs):
-            times[program].append(conversation.block(samples=steps, program=program).step_s)
+            block = conversation.block(samples=steps, program=program)
+            times[program].append(conversation.mean_step_s if isinstance(conversation, Team) else block.step_s)
+    if isinstance(conversation, Team):
+        conversation.restore()
     launched.phase_s = {"forward": median_of([times["forward"]])}
     if "gradient" in times:
         launched.phase_s["backward"] = difference_of_medians(times["gradient"], times["forward"])
-    if "train" in times:
-        launched.phase_s["update"] = difference_of_medians(times["train"], times["gradient"])
+    if phase == "train":
+        launched.phase_s["update"] = difference_of_medians(times[programs[-1]], times["gradient"])
     launched.phase_method = "difference of separately compiled programs, interleaved"
 
 

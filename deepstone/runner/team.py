@@ -54,6 +54,8 @@ _LOST_A_PEER: Final = re.compile(
     r"remote process|unreachable",
     re.IGNORECASE,
 )
+# What a library says before it ends its own process, because another one is gone.
+_ENDED_BY_LIBRARY: Final = re.compile(r"distributed service detected fatal errors|tasks are unhealthy")
 
 
 class Talk(Protocol):
@@ -98,7 +100,9 @@ class RankFailure:
         lost a peer, then the first."""
         failure = self.failure
         ended = failure.signal is not None or failure.exit_code is not None or failure.reason == FROZEN
-        lost_a_peer = _LOST_A_PEER.search(self.failure.reason) is not None
+        lost_a_peer = _LOST_A_PEER.search(failure.reason) is not None
+        if ended and _ENDED_BY_LIBRARY.search(failure.stderr_tail):
+            ended, lost_a_peer = False, True
         return 0 if ended else 2 if lost_a_peer else 1, self.at_s
 
 
@@ -122,6 +126,7 @@ class Team:
         self._transport = ""
         self._library = ""
         self._step_s = 0.0  # of the longest program so far
+        self._ready = set[str]()  # programs that have run; others may have to be compiled
         self._pool = ThreadPoolExecutor(len(ranks), thread_name_prefix="rank")
 
     def __enter__(self) -> Self:
@@ -177,7 +182,8 @@ class Team:
         if self.clocks.are_due:
             self._read_clocks()
         lead += 1
-        patience_s = self._patience_s(lead + samples * steps_per_sample)
+        may_compile = program not in self._ready
+        patience_s = None if may_compile else self._patience_s(lead + samples * steps_per_sample)
         begin_s = time.perf_counter()
         self.last_blocks = self._all(
             lambda rank: rank.block(
@@ -187,7 +193,8 @@ class Team:
         waited_s = time.perf_counter() - begin_s
         block = of_the_job(self.clocks.on_ours(self.last_blocks), self.last_blocks)
         self._step_s = max(self._step_s, median(block.step_s))
-        if not self.ranks[0].has_scripted_clock:
+        self._ready.add(program)
+        if not self.ranks[0].has_scripted_clock and not may_compile:
             claimed_s, lead_s = sum(block.step_s) * steps_per_sample, sum(block.step_s) * lead / samples
             self.round_trips.append(RoundTrip(claimed_s=claimed_s, lead_s=lead_s, waited_s=waited_s))
         return block
@@ -231,6 +238,11 @@ class Team:
             of_the_job(self.clocks.on_ours(block.shown), block.shown) if isinstance(block, TeamBlock) else block
             for block in blocks
         ]
+
+    @property
+    def mean_step_s(self) -> list[float]:
+        """What each step of the last block took, the mean over ranks: of programs in which no rank waits for others."""
+        return [fmean(each) for each in zip(*(block.step_s for block in self.last_blocks), strict=True)]
 
     def _titles(self) -> list[str]:
         """What each rank is called when it fails: with what it does where ranks differ, and its node where there are
@@ -289,8 +301,8 @@ class Team:
         return {name: [fmean(each) for each in zip(*times, strict=True)] for name, times in having.items()}
 
     def build(self) -> None:
-        """Prepare without a first step."""
-        self._all(Conversation.build)
+        """Prepare without a first step; steps keep their gradients."""
+        self._all(lambda rank: rank.build(keep_gradients=True))
 
     def dump(self, kind: str) -> list[dict[str, Path]]:
         """Arrays of every rank."""
@@ -368,9 +380,12 @@ class Team:
         first_s = time.monotonic()
         failures = self._failures(futures, first_s)
         wait(futures, timeout=PEERS_PATIENCE_S)
+        held = self._held(futures)
+        failures += held
         for conversation in self.ranks:
             conversation.ask_to_stop()
-        silent = [rank for rank, future in enumerate(futures) if not future.done()]
+        known = {each.rank for each in held}
+        silent = [rank for rank, future in enumerate(futures) if not future.done() and rank not in known]
         late = self._failures(futures, time.monotonic())
         wait(futures)
         failures += [each for each in late if each.rank not in {known.rank for known in failures}]
@@ -379,6 +394,11 @@ class Team:
             assert isinstance(unexpected, Exception)
             return unexpected
         return blamed(failures, silent, self._titles())
+
+    def _held(self, futures: Sequence[Future[R]]) -> list[RankFailure]:
+        """Ranks that say nothing because something holds their process; a library may give them up before we do."""
+        held = [rank for rank, future in enumerate(futures) if not future.done() and self.ranks[rank].is_frozen]
+        return [RankFailure(rank=rank, failure=self.ranks[rank].frozen(), at_s=time.monotonic()) for rank in held]
 
     def _failures(self, futures: Sequence[Future[R]], at_s: float) -> list[RankFailure]:
         found: list[RankFailure] = []

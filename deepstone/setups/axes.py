@@ -30,7 +30,8 @@ CURRENT = (TORCH, TENSORFLOW, JAX)
 OFFERED = (*CURRENT, PADDLE, MXNET, THEANO, CHAINER, CNTK, CAFFE, ONNXRUNTIME)
 FORWARD_ONLY = (ONNXRUNTIME,)  # they run networks but do not train them
 FRAMEWORKS = (*OFFERED, FAKE)
-IN_PARALLEL = (TORCH, FAKE)  # train in several processes
+IN_PARALLEL = (TORCH, JAX, FAKE)  # train in several processes
+_IN_ALL_SCHEMES = (TORCH, FAKE)
 _NOT_LEGACY = (*CURRENT, FAKE)  # honour axes that no framework offered before about 2020
 
 MOST_BATCH = 2**20
@@ -337,27 +338,27 @@ _DECLARED = (
         "servers",
         "With scheme=server: how many processes keep the parameters, beside those that compute; auto: one.",
         most=MOST_PROCESSES,
-        honoured_by=IN_PARALLEL,
+        honoured_by=_IN_ALL_SCHEMES,
     ),
     _count(
         "pipeline",
         "How many processes form one pipeline. auto: all with scheme=pipeline; scheme=hybrid needs it.",
         most=MOST_PROCESSES,
-        honoured_by=IN_PARALLEL,
+        honoured_by=_IN_ALL_SCHEMES,
     ),
     _count(
         "microbatches",
         "Into how many parts a pipeline divides its batch; auto: up to four for each stage. 1 splits the layers over "
         "processes without a pipeline.",
         most=2**20,
-        honoured_by=IN_PARALLEL,
+        honoured_by=_IN_ALL_SCHEMES,
     ),
     _choice(
         "schedule",
         ("gpipe", "1f1b", "interleaved"),
         "In which order a pipeline computes. gpipe: forward of all microbatches, then backward; 1f1b (auto): one "
         "forward, one backward; interleaved: the same, with two stages in each process.",
-        honoured_by=IN_PARALLEL,
+        honoured_by=_IN_ALL_SCHEMES,
     ),
     _choice(
         "transport",
@@ -369,7 +370,7 @@ _DECLARED = (
         "library",
         ("mpi4py", "horovod", "deepspeed"),
         "The library that organizes the exchange; auto: the framework's own, and mpi4py with transport=mpi.",
-        honoured_by=IN_PARALLEL,
+        honoured_by=_IN_ALL_SCHEMES,
     ),
     _choice(
         "collective",
@@ -392,14 +393,14 @@ _DECLARED = (
         "on: gradients are reduced in buckets while backward computes the rest; off: in one buffer after backward.",
         honoured_by=IN_PARALLEL,
     ),
-    _count("bucket", "Size of a bucket of gradients in MiB.", most=2**20, honoured_by=IN_PARALLEL),
+    _count("bucket", "Size of a bucket of gradients in MiB.", most=2**20, honoured_by=_IN_ALL_SCHEMES),
     _choice(
         "compression",
         ("none", "fp16", "powersgd", "onebit"),
         "What becomes of gradients before they are sent: 16-bit numbers, a product of two thin matrices, or signs; the "
         "last two keep what they leave out for the next step.",
         default="none",
-        honoured_by=IN_PARALLEL,
+        honoured_by=_IN_ALL_SCHEMES,
     ),
     _count(
         "accumulate",

@@ -7,7 +7,17 @@ from dataclasses import dataclass
 
 from deepstone.setups.axes import AUTO, AXES, FAKE, FORWARD_ONLY, FRAMEWORKS, Value
 from deepstone.setups.request import Request
-from deepstone.setups.schemes import DATA, HYBRID, PIPELINE, SCHEMES, SHARDED, Scheme, scheme_of, takes_microbatches
+from deepstone.setups.schemes import (
+    DATA,
+    HYBRID,
+    PIPELINE,
+    SCHEMES,
+    SHARDED,
+    TAKEN,
+    Scheme,
+    scheme_of,
+    takes_microbatches,
+)
 from deepstone.setups.world import BETWEEN_PROCESSES, Parts, World
 
 
@@ -70,6 +80,14 @@ def _rules_of(scheme: Scheme) -> tuple[Rule, ...]:
             reason=f"scheme={scheme.name} moves data by {' or '.join(scheme.transports)}; leave out transport",
             broken=lambda r: _is_scheme(r, scheme.name) and r["transport"] not in (AUTO, *scheme.transports),
         ),
+    )
+
+
+def _taking(framework: str, axis: str, values: tuple[str, ...]) -> Rule:
+    taken = " or ".join(f"{axis}={value}" for value in values)
+    return Rule(
+        reason=f"in several processes {framework} takes {taken} only",
+        broken=lambda r: _is_parallel(r) and _framework(r) == framework and r[axis] not in (AUTO, *values),
     )
 
 
@@ -137,6 +155,7 @@ RULES = (
         broken=lambda r: World.of(r).started % World.of(r).nodes != 0,
     ),
     *_OF_SCHEMES,
+    *(_taking(framework, axis, values) for framework, axes in TAKEN.items() for axis, values in axes.items()),
     Rule(
         reason="batch must be a multiple of processes x accumulate (with a pipeline: of pipelines x accumulate x "
         "microbatches), so that all parts are equal; batch=8/process gives each process 8 samples",
@@ -154,10 +173,6 @@ RULES = (
     Rule(
         reason="accumulate adds up gradients before an update; use phase=train",
         broken=lambda r: int(r["accumulate"]) > 1 and r["phase"] != "train",
-    ),
-    Rule(
-        reason="compiling a step that several processes share is not built; use compile=off",
-        broken=lambda r: _is_parallel(r) and r["compile"] not in (AUTO, "off"),
     ),
     Rule(
         reason="launcher=local and torchrun start processes on this machine; for several nodes use mpirun or srun",

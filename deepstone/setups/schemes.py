@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from deepstone.setups.axes import AUTO, FAKE, TORCH, Value
+from deepstone.setups.axes import AUTO, FAKE, JAX, TORCH, Value
 
 DATA: Final = "data"
 SHARDED: Final = "sharded"
@@ -51,7 +51,7 @@ SCHEMES: Final[Mapping[str, Scheme]] = {
             name=DATA,
             takes=(*_ALWAYS, "collective", "overlap", "bucket", "compression"),
             transports=("gloo", "nccl", "mpi"),
-            frameworks=(TORCH, FAKE),
+            frameworks=(TORCH, JAX, FAKE),
         ),
         Scheme(name=SHARDED, takes=(*_ALWAYS, "bucket"), transports=("gloo", "nccl"), frameworks=(TORCH, FAKE)),
         Scheme(
@@ -84,6 +84,12 @@ SCHEMES: Final[Mapping[str, Scheme]] = {
             has_stages=True,
         ),
     )
+}
+
+# What frameworks take of an axis in several processes, where that is not every value of it.
+TAKEN: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
+    TORCH: {"compile": ("off",)},
+    JAX: {"device": ("cpu",), "transport": ("gloo",), "collective": ("allreduce",), "overlap": ("off",)},
 }
 
 

@@ -18,6 +18,7 @@ import importlib
 import json
 import os
 import platform
+import re
 import sys
 import time
 import traceback
@@ -25,6 +26,8 @@ import types
 from typing import Any, Callable, Dict, List
 
 PROTOCOL = 1
+
+_REPEATED = re.compile(r"(.{8,60}?)\1+")  # each of a chain of steps that fail may say so again
 
 # What the axes of several processes are in effect where there is one. That of `accumulate` is the backend's own.
 ALONE = {
@@ -123,7 +126,7 @@ class Worker:
         if self._base is not None and isinstance(error, self._base.Missing):
             return failed("missing", str(error))
         traceback.print_exc()
-        reason = f"{type(error).__name__}: {error}"
+        reason = _REPEATED.sub(r"\1", f"{type(error).__name__}: {error}")
         if self._backend is not None and self._backend.is_unsupported(error):
             return failed("unsupported", reason)
         out_of_memory = isinstance(error, MemoryError) or (
@@ -250,7 +253,8 @@ class Worker:
                 own = slice(first, first + axes["batch"])
                 samples, labels = samples[own].copy(), labels[own].copy()  # so that the parts of others are freed
             self._batch_bytes = samples.nbytes + labels.nbytes
-        return self._base.Job(graph, weights, samples, labels, axes, request["scratch"], self._group)
+        keeps_gradients = bool(request.get("keep_gradients", False))
+        return self._base.Job(graph, weights, samples, labels, axes, request["scratch"], self._group, keeps_gradients)
 
     def _block(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """`samples` timed groups of `steps_per_sample` steps, after `lead` untimed steps."""

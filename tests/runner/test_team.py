@@ -22,6 +22,7 @@ from deepstone.results import codec
 from deepstone.results.parallel import Wire
 from deepstone.runner import team
 from deepstone.runner.communication import communication_of, rounds_and_steps
+from deepstone.runner.conversation import JobFailed
 from deepstone.runner.replies import BlockTimes
 from deepstone.runner.run import run_job
 from deepstone.runner.team import of_the_job, rank_jobs
@@ -288,6 +289,34 @@ class TestFaults:
         assert record["failure"]["reason"].startswith("rank ")
         assert told in record["failure"]["reason"]
         assert seconds_until_gone(mark) < SOON_S
+
+
+class TestBlame:
+    """Who began, where a library gives a peer up before the controller does."""
+
+    ABORTED = "F1117 client.h:80] Terminating process because the JAX distributed service detected fatal errors."
+
+    def test_a_process_that_its_library_ends_is_a_consequence(self):
+        aborted = JobFailed("crashed", "the worker was ended by SIGABRT", stage="block", signal="SIGABRT")
+        aborted.stderr_tail = self.ABORTED
+        killed = JobFailed("crashed", "the worker was ended by SIGKILL", stage="block", signal="SIGKILL")
+        failures = [
+            team.RankFailure(rank=0, failure=aborted, at_s=1.0),
+            team.RankFailure(rank=1, failure=killed, at_s=2.0),
+        ]
+        assert (
+            team.blamed(failures, [], ["rank 0", "rank 1"]).reason
+            == "rank 1: the worker was ended by SIGKILL; with it went rank 0"
+        )
+
+    def test_a_stopped_process_is_named_when_another_fails_first(self, run, script: Script):
+        """Rank 1 is held in its sixth step; rank 0 then says that it lost its peer."""
+        lost, held = ({"fault": {"at": "step", "step": 6, "kind": kind}} for kind in ("peer", "stop"))
+        script(sleep=True, step_s=0.02, ranks={"0": lost, "1": held})
+        record = run(Effort(budget_s=100.0, timeout_s=100.0))
+        assert record["outcome"] == "timeout"
+        assert record["failure"]["reason"].startswith("rank 1: it is stopped")
+        assert record["failure"]["reason"].endswith("with it went rank 0")
 
 
 def attack_a_worker(mark: str, number: int) -> None:

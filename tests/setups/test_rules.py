@@ -12,6 +12,14 @@ from deepstone.setups import rules
 from deepstone.setups.axes import AXES
 from deepstone.setups.request import complete
 from deepstone.setups.rules import RULES, broken_rule
+from deepstone.setups.schemes import TAKEN
+
+
+def other_than(values: tuple[str, ...], axis: str) -> str:
+    """A value of an axis that a framework does not take, and that breaks no other rule before."""
+    offered = {"device": ("gpu:0",), "compile": ("default",)}.get(axis, AXES[axis].values)
+    return next(value for value in offered if value not in ("auto", *values))
+
 
 # What breaks a rule, a word of its reason, and the one change that mends it.
 EXAMPLES = [
@@ -38,7 +46,6 @@ EXAMPLES = [
     ({"processes": 2, "accumulate": 3}, "batch=8/process", {"batch": "6/process"}),
     ({"processes": 2, "phase": "forward"}, "train together", {"phase": "train"}),
     ({"accumulate": 2, "phase": "gradient"}, "before an update", {"phase": "train"}),
-    ({"processes": 2, "compile": "default"}, "not built", {"compile": "off"}),
     ({"processes": 2, "nodes": 2, "launcher": "torchrun"}, "this machine", {"launcher": "srun"}),
     ({"launcher": "mpirun"}, "processes=2", {"processes": 2}),
     ({"processes": 2, "device": "cpu", "transport": "nccl"}, "NCCL", {"transport": "gloo"}),
@@ -107,6 +114,11 @@ EXAMPLES = [
             ({"framework": "mxnet"}, "built", {"framework": "fake"}),
             ({"framework": "fake", "transport": "mpi"}, "moves data by", {"transport": "gloo"}),
         )
+    ),
+    *(
+        ({"processes": 2, "framework": framework, axis: other_than(values, axis)}, "takes", {axis: values[0]})
+        for framework, axes in TAKEN.items()
+        for axis, values in axes.items()
     ),
 ]
 

@@ -424,6 +424,8 @@ _FAULTS: dict[str, Callable[[], None]] = {
     "daemon": _leave_a_daemon,
     "eat_memory": _eat_memory,
     "memory_error": _fail_with(MemoryError("scripted")),
+    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
+    "peer": _fail_with(ConnectionError("scripted: connection closed by peer")),
     "error": _fail_with(RuntimeError("scripted failure")),
     "unsupported": _fail_with(Unsupported("scripted: cannot be done")),
     "missing": _fail_with(Missing("scripted: not there; install it")),

@@ -10,19 +10,40 @@ import jax
 import jaxlib
 import numpy as np
 
-from deepstone.backends.base import IsolatedLayer, Job, LayerResult, Timestamps, memory_on_cpu
+from deepstone.backends.base import (
+    Group,
+    IsolatedLayer,
+    Job,
+    LayerResult,
+    Timestamps,
+    Unsupported,
+    as_observed,
+    as_set,
+    memory_on_cpu,
+)
 from deepstone.backends.before_import import JAX_PREALLOCATE
 from deepstone.backends.jax.arrays import buffer_keys, from_device, parameter_keys, to_device
 from deepstone.backends.jax.chain import DEEP, ChainedSteps
-from deepstone.backends.jax.effective import Effects, Observed, gpu_uuid, made_by_xla, seen_in, temporary_bytes
+from deepstone.backends.jax.effective import (
+    Effects,
+    Observed,
+    gpu_uuid,
+    made_by_xla,
+    reductions_of,
+    seen_in,
+    temporary_bytes,
+)
 from deepstone.backends.jax.isolated import LayerRunner
 from deepstone.backends.jax.network import Network
+from deepstone.backends.jax.processes import Processes
 from deepstone.backends.jax.settings import Settings, apply
 from deepstone.backends.jax.timestamps import OneAheadTimestamps
 from deepstone.backends.jax.training import Batch, State, Steps, WholeSteps
+from deepstone.backends.ports import ReservedPort
 from deepstone.backends.xla.steps import TracedBackend
 from deepstone.graph.graph import Graph
 from deepstone.graph.weights import initial_buffers
+from deepstone.setups.axes import AUTO
 
 if TYPE_CHECKING:  # loaded when layers are measured
     from deepstone.backends.jax.trace import Tracer
@@ -37,6 +58,8 @@ class JaxBackend(TracedBackend):
     _layers: LayerRunner
     _observed: Observed
     _timestamps: OneAheadTimestamps | None = None
+    _reserved: ReservedPort | None = None  # where rank 0 will wait for the others
+    _processes: Processes | None = None  # that train together, if there are several
 
     def versions(self) -> dict[str, Any]:
         return {
@@ -45,6 +68,30 @@ class JaxBackend(TracedBackend):
             "jaxlib": jaxlib.__version__,
             "numpy": np.__version__,
         }
+
+    def open_rendezvous(self, address: str, rank: int, world: int) -> int:
+        if rank != 0:
+            return 0
+        self._reserved = ReservedPort(address)
+        return self._reserved.number
+
+    def join(self, group: Group) -> dict[str, Any]:
+        self._processes = found = Processes(group, self._reserved)
+        return {"world": found.world, "rank": found.rank, "transport": "gloo", "library": found.library}
+
+    def barrier(self) -> None:
+        assert self._processes is not None
+        self._processes.barrier()
+
+    def buckets(self) -> list[int]:
+        return [] if self._processes is None else reductions_of(self._whole_steps().program("train").as_text())
+
+    def restore(self) -> None:
+        self._whole_steps().restore()
+
+    def close(self) -> None:
+        if self._processes is not None:
+            self._processes.close()
 
     def build(self, job: Job) -> None:
         self._job = job
@@ -55,12 +102,23 @@ class JaxBackend(TracedBackend):
         parameters = [self._placed(layer, name, job.weights) for layer, name in parameter_keys(graph)]
         buffers = [self._placed(layer, name, initial) for layer, name in buffer_keys(graph)]
         self._state = state = State(parameters, buffers, settings)
-        batch = Batch(job.samples, job.labels, settings)
-        if len(graph) > DEEP:
-            self._steps = ChainedSteps(graph, batch, state, settings)
+        processes = self._processes
+        batch = Batch(job.samples, job.labels, settings, processes)
+        if len(graph) <= DEEP:
+            network, keeps = Network(graph, settings), job.keeps_gradients
+            self._steps = WholeSteps(network, batch, state, settings, processes=processes, keeps_gradients=keeps)
+        elif processes is not None or settings.accumulate > 1 or job.keeps_gradients:
+            raise Unsupported(
+                f"{len(graph)} layers: in JAX a graph of more than {DEEP} is a chain of programs, which is not built "
+                "for several processes or for parts of a batch"
+            )
         else:
-            self._steps = WholeSteps(Network(graph, settings), batch, state, settings)
+            self._steps = ChainedSteps(graph, batch, state, settings)
         self._layers = LayerRunner(graph, settings, job.labels)
+
+    def _whole_steps(self) -> WholeSteps:
+        assert isinstance(self._steps, WholeSteps), "several processes have these only"
+        return self._steps
 
     def _placed(self, layer: str, name: str, arrays: Mapping[str, Mapping[str, Any]]) -> Any:
         return to_device(self._graph.layer(layer).op, name, arrays[layer][name], self._settings)
@@ -84,7 +142,7 @@ class JaxBackend(TracedBackend):
         self._state.wait()
 
     def timestamps(self, count: int) -> Timestamps:
-        self._timestamps = OneAheadTimestamps(count, self.clock, lambda: self._state.loss)
+        self._timestamps = OneAheadTimestamps(count, self.clock, lambda: self._state.latest)
         return self._timestamps
 
     def observe(self) -> dict[str, dict[str, Any]]:
@@ -95,7 +153,23 @@ class JaxBackend(TracedBackend):
             compiled=self._steps.compiled,
             state=self._state,
         )
-        return effects.of_every_axis()
+        found = effects.of_every_axis()
+        return found if self._processes is None else found | self._between_processes()
+
+    def _between_processes(self) -> dict[str, dict[str, Any]]:
+        """The axes between processes: from JAX's own count, and from the reductions in the program."""
+        assert self._processes is not None
+        asked = self._job.request["interface"]
+        return {
+            "processes": as_observed(self._processes.world),
+            "transport": as_set("gloo"),
+            "scheme": as_set("data"),
+            "library": as_set("jax"),
+            "interface": as_set("that of the host's address" if asked == AUTO else asked),
+            "collective": as_observed("allreduce"),
+            "overlap": as_observed("off" if len(self.buckets()) == 1 else "as XLA schedules it"),
+            **{name: as_set("none") for name in ("bucket", "servers", "pipeline", "microbatches", "schedule")},
+        }
 
     def details(self) -> dict[str, Any]:
         programs = self._steps.compiled
@@ -118,7 +192,7 @@ class JaxBackend(TracedBackend):
 
     def arrays(self, kind: str) -> dict[str, Any]:
         state, graph = self._state, self._graph
-        if kind == "gradients" and self.phase() != "gradient":
+        if kind == "gradients" and not state.gradients:
             return {}
         keys, arrays = {
             "parameters": (parameter_keys(graph), state.parameters),

@@ -57,7 +57,7 @@ class ChainedSteps:
         for number, (parameters, buffers, key) in enumerate(zip(self._parameters, self._buffers, keys, strict=True)):
             arguments = (x, state.parameters[parameters], state.buffers[buffers], labels, key)
             x, state.buffers[buffers] = self._program("forward", number, *arguments)(*arguments)
-        state.loss = x
+        state.loss = state.latest = x
 
     def _gradient(self) -> None:
         state = self._state
@@ -93,7 +93,7 @@ class ChainedSteps:
             arguments = (x, state.parameters[parameters], state.buffers[buffers], labels, key)
             x, state.buffers[buffers], back = self._program(kind, number, *arguments)(*arguments)
             ways_back.append(back)
-        state.loss = x
+        state.loss = state.latest = x
         return ways_back
 
     def _backward(self, ways_back: list[Any], use: Callable[[int, list[Any]], None]) -> None:

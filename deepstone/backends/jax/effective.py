@@ -7,6 +7,7 @@ nothing was observed, the value is reported as set.
 from __future__ import annotations
 
 import ctypes
+import math
 import re
 import uuid
 from collections import Counter
@@ -37,6 +38,8 @@ _HIGHEST = "HIGHEST"  # fp32 products in fp32; on a GPU XLA may narrow those of 
 
 _COMPILED_CONVOLUTION = re.compile(r"dim_labels=(\S+?)(?:,|\s|$)")
 _LIBRARY_FUSION = re.compile(r'"fusion_config":\{"kind":"(__\w+)"')
+_REDUCTION = re.compile(r" = (?P<arrays>\(.*?\)|\S+) all-reduce(?:-start)?\(")
+_ARRAY = re.compile(r"(?P<type>[a-z]+)(?P<bits>\d+)\[(?P<sides>[\d,]*)\]")
 _CUSTOM_CALL = re.compile(r'custom_call_target="([^"]+)"')
 
 
@@ -79,6 +82,17 @@ def made_by_xla(compiled: Iterable[str]) -> dict[str, dict[str, int]]:
         calls.update(_CUSTOM_CALL.findall(text))
         convolutions.update(_COMPILED_CONVOLUTION.findall(text))
     return {"library_fusions": dict(fusions), "custom_calls": dict(calls), "convolutions": dict(convolutions)}
+
+
+def reductions_of(compiled: str) -> list[int]:
+    """Read the bytes of each reduction over processes from the text of a compiled program, in order."""
+    return [
+        sum(
+            int(array["bits"]) // 8 * math.prod(int(side) for side in array["sides"].split(",") if side)
+            for array in _ARRAY.finditer(found["arrays"])
+        )
+        for found in _REDUCTION.finditer(compiled)
+    ]
 
 
 def temporary_bytes(program: Any) -> int:
@@ -141,7 +155,7 @@ class Effects:
 
     def _device(self) -> str:
         arrays = (*self.state.parameters, self.state.loss)
-        devices = {device for array in arrays for device in array.devices()}
+        devices = {device for array in arrays for device in array.sharding.addressable_devices}
         return listed("cpu" if device.platform == "cpu" else f"gpu:{device.id}" for device in devices)
 
     def _algorithm(self) -> dict[str, Any]:

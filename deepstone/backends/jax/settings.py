@@ -155,11 +155,11 @@ def apply(request: Mapping[str, Any]) -> Settings:
 
 def _device(name: str) -> Any:
     if name == AUTO:
-        return jax.devices()[0]
+        return jax.local_devices()[0]
     if name == "cpu":
-        return jax.devices("cpu")[0]
+        return jax.local_devices(backend="cpu")[0]
     try:
-        devices = jax.devices("gpu")
+        devices = jax.local_devices(backend="gpu")
     except RuntimeError as error:
         raise Missing(
             f"device {name}: JAX finds no usable GPU; install jax[cuda13] on a machine with one, or use device=cpu"
