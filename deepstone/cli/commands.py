@@ -53,6 +53,7 @@ _ENTRIES = (
     _Entry(name="run", short_help="Measure a model."),
     _Entry(name="compare", short_help="Setups against each other, with a verdict.", command_class="SidesCommand"),
     _Entry(name="scale", short_help="How much faster several processes train."),
+    _Entry(name="comm", short_help="How long processes take to send each other data."),
     _Entry(name="layers", short_help="Where the time goes, layer by layer."),
     _Entry(name="memory", short_help="What a step takes of memory, layer by layer."),
     _Entry(name="conv", short_help="Every algorithm on every convolution."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,15 +22,17 @@ EXAMPLES = examples(
     "deepstone draw layers.json -o roofline.png --figure roofline",
     "deepstone draw layers.json -o layers.html",
     "deepstone draw 3f2a -o run.svg",
+    "deepstone draw ethernet.json infiniband.json -o both.svg",
 )
 FigureFile = Annotated[Path | None, file("-o", "--output", help="Draw a figure: .svg, .png or .html.")]
 
 
 def draw(
-    result: Annotated[
-        Path,
+    results: Annotated[
+        list[Path],
         typer.Argument(
-            help="What `deepstone layers`, `conv` or another printed with --json, or an id of the store.",
+            help="What `deepstone layers`, `conv` or another printed with --json, or an id of the store; of `comm` "
+            "several, in one figure.",
             metavar="RESULT.json|RUN",
             autocompletion=complete_run,
         ),
@@ -42,7 +45,7 @@ def draw(
         str | None,
         typer.Option(
             "--figure",
-            help="Of layers: bars, groups, roofline. Others have one.",
+            help="Of layers: bars, groups, roofline; of comm: bandwidth, time. Others have one.",
             metavar="NAME",
             show_default="the first, or all in HTML",
         ),
@@ -58,15 +61,31 @@ def draw(
     target = output.expanduser()
     check_path(target)
     try:
-        names = draw_result(_result(result, store), target, figure)
+        names = draw_result(_together(results, store), target, figure)
     except UsageError as error:
-        message = str(error)
-        named = str(target) in message or str(result) in message
-        raise type(error)(message if named else f"{result}: {message}") from error
+        message, given = str(error), ", ".join(map(str, results))
+        named = str(target) in message or any(str(result) in message for result in results)
+        raise type(error)(message if named else f"{given}: {message}") from error
     if json:
         print_json({"file": str(output), "figures": list(names)})
     else:
         note(f"{output}: {', '.join(names)}")
+
+
+def _together(given: Sequence[Path], store: Path | None) -> Result:
+    """One result as it is; several of `deepstone comm` under the names of their files."""
+    found = {path.stem if path.suffix else str(path): _result(path, store) for path in given}
+    if len(given) == 1:
+        return next(iter(found.values()))
+    from deepstone.report.figures.comm import together
+    from deepstone.results.findings import Finding
+
+    if len(found) < len(given):
+        raise UsageError("two of them have the same name, which is to tell their curves apart; rename one")
+    findings = {name: result for name, result in found.items() if isinstance(result, Finding) and result.kind == "comm"}
+    if len(findings) < len(found):
+        raise UsageError("only results of `deepstone comm` share a figure; draw the others one by one")
+    return together(findings)
 
 
 def _result(given: Path, store: Path | None) -> Result:

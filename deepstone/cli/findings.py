@@ -81,11 +81,14 @@ def finding_facts(finding: Finding) -> dict[str, Data]:
 
 def _where(finding: Finding) -> tuple[str, str]:
     from deepstone.results.ceilings import Ceilings
+    from deepstone.results.comm import CommCurves
     from deepstone.results.convolutions import ConvolutionLab
 
     content = finding.content
     if isinstance(content, Ceilings) and content.peaks:
         return content.peaks[0].framework, content.peaks[0].device
+    if isinstance(content, CommCurves) and content.curves and finding.environment is not None:
+        return finding.environment.framework_text("name"), content.curves[0].device
     if finding.setup is None:
         return "", ""
     framework, device = finding.setup.value("framework"), finding.setup.value("device")
@@ -125,11 +128,13 @@ def show_finding(finding: Finding) -> None:
     """Print a finding as its command prints it."""
     import shlex
 
+    from deepstone.cli.comm import show_comm
     from deepstone.cli.conv import show_lab
     from deepstone.cli.doctor import show_peaks
     from deepstone.cli.layers import show_layers
     from deepstone.cli.memory import show_memory
     from deepstone.results.ceilings import Ceilings
+    from deepstone.results.comm import CommCurves
     from deepstone.results.convolutions import ConvolutionLab
 
     name, _ = _where(finding)
@@ -141,6 +146,8 @@ def show_finding(finding: Finding) -> None:
         show_peaks(finding.content.peaks)
     elif isinstance(finding.content, ConvolutionLab):
         show_lab(finding)
+    elif isinstance(finding.content, CommCurves):
+        show_comm(finding)
     if finding.kind not in ("layers", "memory") and finding.failure is not None:
         print_lines([f"{name}: {finding.outcome}: {finding.failure.reason}"])
     print_lines([f"  command: {shlex.join(finding.command or ())}"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from deepstone.absent import Absent
@@ -14,6 +14,7 @@ from deepstone.report.figures import make_figures
 from deepstone.report.figures.chart import chart
 from deepstone.report.machines import MachineFacts, machines_of
 from deepstone.report.runs import RunRow, run_row
+from deepstone.report.scaling import scaling_figures
 from deepstone.report.wording import cut, made_harmless
 from deepstone.results.chart import Chart
 from deepstone.results.claim import JudgedPaper
@@ -34,6 +35,7 @@ _KINDS: Final = {
     "layers": ("layers", "Time", "Where the time goes"),
     "conv": ("convolutions", "Convolutions", "Convolutions, algorithm by algorithm"),
     "memory": ("memory", "Memory", "Where memory goes"),
+    "comm": ("scaling", "Scaling", "Scaling and communication"),
 }
 
 
@@ -153,6 +155,7 @@ def _chapters(sources: Sources, setups: Mapping[str, str]) -> list[Chapter]:
         Chapter(anchor="results", short="Results", title="Results", figures=tuple(figures), missing=tuple(missing))
     )
     found += [_findings(kind, sources.findings) for kind in _KINDS]
+    found[-1] = replace(found[-1], figures=(*scaling_figures(sources.records), *found[-1].figures))
     return [chapter for chapter in found if chapter.figures or chapter.missing or chapter.paper]
 
 

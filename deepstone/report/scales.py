@@ -33,6 +33,7 @@ _DECADES_AT_MOST: Final = 10
 # has one of them.
 _FINE: Final = ((1, 2, 3, 5, 7), (1, 2, 5), (1, 3))
 _TICKS_AT_MOST: Final = 12
+_BINARY_TICKS_AT_MOST: Final = 10
 _LEAST_SPAN: Final = 2.1
 _YEAR_ROOM: Final = 0.6  # at least, since those of one year stand side by side
 _LEAST_RATIOS: Final = (0.9, 1.1)
@@ -87,6 +88,8 @@ def log_scale(unit: Unit, values: Iterable[float], *, room: float = 1.5) -> Scal
     """Make a scale around all values above 0, with this much room at both ends; ticks at powers of ten, or closer if
     few fit."""
     above = [value for value in values if value > 0] or [1.0]
+    if unit is Unit.BYTES:
+        return _binary_scale(min(above) / room, max(above) * room)
     per, name = _per(unit, max(above)) if unit in _PREFIXED else (1.0, _STEPS[unit][-1][1])
     known = [value / per for value in above]
     low, high = min(known) / room, max(known) * room
@@ -102,6 +105,19 @@ def log_scale(unit: Unit, values: Iterable[float], *, room: float = 1.5) -> Scal
         places = next(places for places in inside if len(places) <= _TICKS_AT_MOST)
     ticks = {place * per: _counted(place) for place in places}
     return Scale(low=low * per, high=high * per, unit=name, ticks=ticks, log=True)
+
+
+def _binary_scale(low: float, high: float) -> Scale:
+    """Ticks at powers of two, each with its own prefix: 1 KiB, 32 KiB, 1 MiB."""
+    first, last = math.ceil(math.log2(low)), math.floor(math.log2(high))
+    apart = next(step for step in (1, 2, 5, 10, 20, 40, 100) if (last - first) / step < _BINARY_TICKS_AT_MOST)
+    powers = [power for power in range(first, last + 1) if power % apart == 0]
+    return Scale(low=low, high=high, unit="", ticks={2.0**power: _binary(power) for power in powers}, log=True)
+
+
+def _binary(power: int) -> str:
+    per, name = _per(Unit.BYTES, 2.0**power)
+    return f"{2.0**power / per:g} {name}"
 
 
 def ratio_scale(values: Iterable[float], *, ticks: int = 8) -> Scale:
@@ -180,12 +196,13 @@ def line_scales(curves: LineChart) -> tuple[Scale, Scale]:
 
 
 def scatter_scales(plane: ScatterPlot) -> tuple[Scale, Scale]:
-    """Make the scales of a scatter plot. Lines end with the horizontal axis, so it needs no room there."""
+    """Make the scales of a scatter plot. Lines with a name end with the horizontal axis, which needs no room there."""
     points = [point for group in plane.groups for point in group.points]
     ends = [end for line in plane.lines for end in line.points]
     xs = [*(point.x for point in points), *(x for x, _ in ends)]
     ys = [*(y for point in points for y in _ends(point.y)), *(y for _, y in ends)]
-    return axis_scale(plane.x, xs, room=1.0), axis_scale(plane.y, ys, room=_ROOM_ABOVE_AND_BELOW)
+    room = 1.0 if any(line.label for line in plane.lines) else 1.3
+    return axis_scale(plane.x, xs, room=room), axis_scale(plane.y, ys, room=_ROOM_ABOVE_AND_BELOW)
 
 
 def has_band(points: int) -> bool:
@@ -202,7 +219,7 @@ def _x_scale(curves: LineChart) -> Scale:
     if curves.x.unit is Unit.YEAR:
         return year_scale(xs, room=_NAMES_SHARE * (max(xs) - min(xs) + 1) if xs else 0.0)
     scale = _with_room(axis_scale(curves.x, xs, room=1.15), 0.03)
-    if not curves.x.log or len(xs) > _OWN_TICKS_AT_MOST:
+    if not curves.x.log or len(xs) > _OWN_TICKS_AT_MOST or curves.x.unit is Unit.BYTES:
         return scale
     # Batch sizes and thread counts are few, and read best where they stand.
     return replace(scale, ticks={x: _short(x) for x in xs if x > 0})

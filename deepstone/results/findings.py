@@ -8,6 +8,7 @@ from typing import Final, Literal, TypeAlias, get_args
 import msgspec
 
 from deepstone.results.ceilings import Ceilings
+from deepstone.results.comm import CommCurves
 from deepstone.results.convolutions import ConvolutionLab
 from deepstone.results.environment import Environment
 from deepstone.results.layers import LayerTable
@@ -15,7 +16,7 @@ from deepstone.results.memory import MemoryUse
 from deepstone.results.parts import Command, Json, Part, RunId, Sha, SomeText, Time
 from deepstone.results.record import Identity, Outcome, Setup, Workload
 
-Content: TypeAlias = LayerTable | ConvolutionLab | MemoryUse | Ceilings  # the registry: each names its own kind
+Content: TypeAlias = LayerTable | ConvolutionLab | MemoryUse | Ceilings | CommCurves  # the registry: each names its own kind
 KINDS: Final[Mapping[str, type[Content]]] = {kind.KIND: kind for kind in get_args(Content)}
 PARTS: Final = ("frameworks", "batches")  # keys under which a command prints several findings
 

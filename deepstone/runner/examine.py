@@ -269,15 +269,19 @@ def _unsupported(conversation: Conversation, job: Job) -> str | None:
 
 def probe_job(environment: Environment, machine: Machine, request: dict[str, Value]) -> Job:
     """Return a job with a tiny network, for callers that need a worker and no particular model."""
-    graph = _tiny()
     able: dict[str, Value] = {"phase": "forward"} if environment.framework in FORWARD_ONLY else {}
     return Job(
-        model=LoadedModel(graph=graph, name=graph.name, source="zoo", file_sha256=""),
+        model=probe_model(),
         request=complete({"batch": 16, **able, **request}),
         environment=environment,
         machine=machine,
         command=("deepstone", "doctor"),
     )
+
+
+def probe_model() -> LoadedModel:
+    graph = _tiny()
+    return LoadedModel(graph=graph, name=graph.name, source="zoo", file_sha256="")
 
 
 def _tiny() -> Graph:

@@ -89,7 +89,7 @@ def ceilings_finding(entry: Ceiling) -> Finding:
 
 def storable_finding(found: Finding, job: Job, *, task: str, started_at: str) -> Finding:
     """Add to a finding the fields that the store requires, and its task."""
-    about_model = found.kind != "peaks"
+    about_model = found.kind != "peaks" and found.model != ""
     finding = replace(
         found,
         task=task,

@@ -7,7 +7,7 @@ say nothing about the network, and only the interfaces tell. What they count whi
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from deepstone.absent import Absent
@@ -25,8 +25,8 @@ def measure_wire(team: Team, step_s: float) -> Wire | Absent:
     if reason:
         return Absent(reason)
     count = max(1, min(_MOST_STEPS, int(_LONG_S / max(step_s, 1e-9))))
-    own_sent, own_s, steps = _sent_in(team, "train", count)
-    idle_sent, idle_s, _ = _sent_in(team, "local", count)
+    own_sent, own_s, steps = sent_in(team, "train", count)
+    idle_sent, idle_s, _ = sent_in(team, "local", count)
     team.restore()
     sent = max(0.0, own_sent - idle_sent * own_s / idle_s) / steps
     needed = needed_bytes(team.buckets(), processes=team.world.processes, nodes=team.world.nodes)
@@ -44,23 +44,43 @@ def _why_not(team: Team) -> str:
     request, transport = team.job.request, team.transport
     if request["compression"] != "none" or request["collective"] == "reduce-broadcast":
         return "what is needed is known for plain gradients that all processes sum"
-    if transport == "nccl":
-        return "NCCL may use NVLink or RDMA, which network interfaces do not count"
-    if transport == "mpi" and team.world.nodes == 1:
-        return "MPI moves data between processes of one machine in shared memory"
+    uncounted = why_not_counted(transport, team.world.nodes)
+    if uncounted:
+        return uncounted
     return "" if sum(team.buckets()) else "the framework does not tell its buckets"
 
 
-def _sent_in(team: Team, program: str, count: int) -> tuple[float, float, int]:
+def why_not_counted(transport: str, nodes: int) -> str:
+    """Why network interfaces do not see what this transport sends, or nothing."""
+    if transport == "nccl":
+        return "NCCL may use NVLink or RDMA, which network interfaces do not count"
+    if transport == "mpi" and nodes == 1:
+        return "MPI moves data between processes of one machine in shared memory"
+    return ""
+
+
+def sent_in(team: Team, program: str, count: int) -> tuple[float, float, int]:
     """The bytes that all nodes sent while a block ran, how long that took, and its steps."""
     before, begin_s = team.sent_bytes(), time.perf_counter()
     steps = team.steps
     team.block(samples=count, program=program)
     took_s = time.perf_counter() - begin_s
+    return _sent_since(team, before), took_s, team.steps - steps
+
+
+def sent_while_idle(team: Team, seconds: float) -> float:
+    """The bytes that all nodes sent while nothing of ours ran."""
+    before = team.sent_bytes()
+    time.sleep(seconds)
+    return _sent_since(team, before)
+
+
+def _sent_since(team: Team, before: Sequence[Mapping[str, int]]) -> float:
+    """Over the network if there are several nodes, else over loopback."""
     over_network = team.world.nodes > 1
     sent = 0.0
     for earlier, later in zip(before, team.sent_bytes(), strict=True):
         for name, count in later.items():
             if (name != _LOOPBACK) == over_network:
                 sent += count - earlier.get(name, 0)
-    return sent, took_s, team.steps - steps
+    return sent

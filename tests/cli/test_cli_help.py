@@ -19,6 +19,7 @@ COMMANDS = (
     ("run",),
     ("compare",),
     ("scale",),
+    ("comm",),
     ("verify",),
     ("layers",),
     ("memory",),

@@ -23,6 +23,7 @@ from deepstone.models.zoo import ZOO
 from deepstone.papers.gather import read_elsewhere
 from deepstone.results.doubt import DOUBT_CODES
 from deepstone.results.record import OUTCOMES, Record
+from deepstone.scaling.comm_words import read_words
 from deepstone.setups.request import parse_words
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -106,6 +107,10 @@ def test_commands_can_be_typed(page: str, call: str) -> None:
     model = given.get("model") or given.get("name")
     if model is not None and model not in (*STAND_INS, "MODEL"):
         load_once(model if model in ZOO else str(ROOT / model))
+    if name == "comm":
+        model = read_words(given["axes"] or []).model
+        assert model is None or load_once(model)
+        return
     own_words = ("mode", "base") if name == "scale" else ()
     parse_words([word for word in given.get("axes") or [] if word.partition("=")[0] not in own_words])
     if name == "compare":

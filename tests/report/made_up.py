@@ -268,3 +268,47 @@ def figure_of(result: Mapping[str, Any], name: str | None = None) -> Figure:
 
 def figures_of(result: Mapping[str, Any], name: str | None = None) -> Drawable:
     return make_figures(as_result(result), name)
+
+
+def comm_result(
+    *,
+    transports: Mapping[str, tuple[float, float]] | None = None,
+    operations: tuple[str, ...] = ("allreduce", "p2p"),
+    processes: int = 2,
+    buckets: tuple[int, ...] = (),
+    wrong: int = 0,
+) -> dict[str, Any]:
+    """`transports`: alpha and beta of each. `buckets`: of a model. `wrong`: a size whose result is wrong."""
+    planted = transports or {"gloo": (4e-4, 1.2e-9), "mpi": (2e-6, 8e-10)}
+    sizes = sorted(set(buckets)) or [1024 * 4**power for power in range(9)]
+    curves: list[dict[str, Any]] = []
+    for transport, (alpha_s, beta) in planted.items():
+        for operation in operations:
+            segment = {"from_bytes": sizes[0], "to_bytes": sizes[-1], "alpha_s": alpha_s, "beta_s_per_byte": beta}
+            told: dict[str, Any] = {
+                "transport": transport,
+                "operation": operation,
+                "processes": processes,
+                "nodes": 1,
+                "device": "cpu",
+                "threads": 1,
+                "library": f"{transport} of old",
+                "launcher": {"name": "local", "version": "0.1.0", "argv": []},
+                "points": [_comm_point(size, alpha_s + beta * size, size == wrong) for size in sizes],
+                "fit": {"segments": [segment], "residual": 0.01, "worst": 0.02},
+                "wire": absent("not counted"),
+            }
+            if buckets:
+                told["buckets"] = {"bytes": list(buckets), "sum_s": quantity(sum(alpha_s + beta * b for b in buckets))}
+            curves.append(told)
+    command = ["deepstone", "comm", f"transport={','.join(planted)}", f"processes={processes}"]
+    head = {"schema": 1, "kind": "comm", "outcome": "ok", "model": "cifarnet" if buckets else "", "command": command}
+    return {**head, "curves": curves, "launches": 3, "interval": "across launches"}
+
+
+def _comm_point(size: int, time_s: float, wrong: bool) -> dict[str, Any]:
+    if wrong:
+        why = absent("the result was wrong: rank 1: 3 of 4 numbers")
+        return {"bytes": size, "time_s": why, "algbw": why, "busbw": why, "checked": False}
+    rate = quantity(size / time_s)
+    return {"bytes": size, "time_s": quantity(time_s), "algbw": rate, "busbw": rate, "checked": True}

@@ -24,6 +24,7 @@ class Transfers:
         self._communicator = communicator
         self._device = device
         self._buffers: dict[int, Buffers] = {}
+        self._scratch = torch.empty(0, device=device)  # of the largest size so far: new memory costs more than a check
 
     def prepare(self, operation: str, size: int) -> dict[str, Any]:
         """Run it once on numbers whose result is known."""
@@ -31,10 +32,16 @@ class Transfers:
         program = self._communicator.transfers(buffers)[operation]
         name = program_name(operation, size)
         self.programs[name] = program
-        filled = _Filled(buffers, rank=self._communicator.rank, world=self._communicator.world)
+        numbers = self._scratch_of(buffers.whole.numel())
+        filled = _Filled(buffers, numbers, rank=self._communicator.rank, world=self._communicator.world)
         result, expected = getattr(filled, operation)()
         program()
         return {"program": name, "wrong": _difference(result, expected)}
+
+    def _scratch_of(self, count: int) -> Tensor:
+        if self._scratch.numel() < count:
+            self._scratch = torch.empty(count, dtype=torch.float32, device=self._device)
+        return self._scratch[:count]
 
     def _buffers_of(self, size: int) -> Buffers:
         if size not in self._buffers:
@@ -48,50 +55,56 @@ class Transfers:
 
 
 class _Filled:
-    """Fills the buffers for one operation. Each method returns the buffer of the result, and what it must hold."""
+    """Fills the buffers for one operation. Each method returns the buffer of the result, and what it must hold.
 
-    def __init__(self, buffers: Buffers, *, rank: int, world: int) -> None:
+    `numbers`: memory for what all processes send; each adds its rank where they are summed.
+    """
+
+    def __init__(self, buffers: Buffers, numbers: Tensor, *, rank: int, world: int) -> None:
         self._buffers = buffers
         self._rank, self._world = rank, world
-        count = buffers.whole.numel()
-        period = torch.arange(_PERIOD, dtype=torch.float32, device=buffers.whole.device)
-        self._base = period.repeat(count // _PERIOD + 1)[:count]
+        self._numbers = numbers
+        period = torch.arange(_PERIOD, dtype=torch.float32, device=numbers.device)
+        whole = numbers.numel() // _PERIOD * _PERIOD
+        numbers[:whole].view(-1, _PERIOD).copy_(period)
+        numbers[whole:].copy_(period[: numbers.numel() - whole])
 
     def allreduce(self) -> tuple[Tensor, Tensor]:
-        self._buffers.whole.copy_(self._base + self._rank)
+        torch.add(self._numbers, self._rank, out=self._buffers.whole)
         return self._buffers.whole, self._sum()
 
     def reducescatter(self) -> tuple[Tensor, Tensor]:
-        self._buffers.whole.copy_(self._base + self._rank)
+        torch.add(self._numbers, self._rank, out=self._buffers.whole)
         self._buffers.part.fill_(_NOT_SENT)
         return self._buffers.part, self._own(self._sum())
 
     def allgather(self) -> tuple[Tensor, Tensor]:
         self._buffers.whole.fill_(_NOT_SENT)
-        self._buffers.part.copy_(self._own(self._base))
-        return self._buffers.whole, self._base
+        self._buffers.part.copy_(self._own(self._numbers))
+        return self._buffers.whole, self._numbers
 
     def broadcast(self) -> tuple[Tensor, Tensor]:
-        self._give_to(0)
-        return self._buffers.whole, self._base
+        self._only_rank_0_has_them()
+        return self._buffers.whole, self._numbers
 
     def p2p(self) -> tuple[Tensor, Tensor]:
         """There and back again; processes between the first and the last keep what they have."""
-        self._give_to(0)
+        self._only_rank_0_has_them()
         self._buffers.back.fill_(_NOT_SENT)
         if self._rank == 0:
-            return self._buffers.back, self._base
-        is_last = self._rank == self._world - 1
-        return self._buffers.whole, self._base if is_last else torch.full_like(self._base, _NOT_SENT)
+            return self._buffers.back, self._numbers
+        if self._rank < self._world - 1:
+            self._numbers.fill_(_NOT_SENT)
+        return self._buffers.whole, self._numbers
 
-    def _give_to(self, rank: int) -> None:
-        if self._rank == rank:
-            self._buffers.whole.copy_(self._base)
+    def _only_rank_0_has_them(self) -> None:
+        if self._rank == 0:
+            self._buffers.whole.copy_(self._numbers)
         else:
             self._buffers.whole.fill_(_NOT_SENT)
 
     def _sum(self) -> Tensor:
-        return self._base * self._world + self._world * (self._world - 1) / 2
+        return self._numbers.mul_(self._world).add_(self._world * (self._world - 1) / 2)
 
     def _own(self, whole: Tensor) -> Tensor:
         return whole.chunk(self._world)[self._rank]
@@ -99,8 +112,8 @@ class _Filled:
 
 def _difference(result: Tensor, expected: Tensor) -> str:
     """Where the result is wrong, or nothing. They must be equal: these sums are exact."""
-    wrong = (result != expected).nonzero()
-    if not wrong.numel():
+    if torch.equal(result, expected):
         return ""
+    wrong = (result != expected).nonzero()
     at = int(wrong[0])
     return f"{len(wrong):,} of {result.numel():,} numbers; number {at} is {result[at]:g} and must be {expected[at]:g}"

@@ -13,6 +13,7 @@ from deepstone.report.figures.algorithms import algorithms
 from deepstone.report.figures.captions import failures
 from deepstone.report.figures.ceilings import ceilings
 from deepstone.report.figures.chart import chart
+from deepstone.report.figures.comm import bandwidth, time
 from deepstone.report.figures.layers import groups_bars, layers_bars
 from deepstone.report.figures.memory import memory
 from deepstone.report.figures.roofline import roofline
@@ -30,6 +31,7 @@ CATALOG: Final[Mapping[str, Mapping[str, Callable[[Finding], Figure]]]] = {
     "conv": {"algorithms": algorithms},
     "memory": {"memory": memory},
     "peaks": {"ceilings": ceilings},
+    "comm": {"bandwidth": bandwidth, "time": time},
 }
 CHART: Final = "chart"
 KINDS: Final = (*CATALOG, CHART)
