@@ -107,20 +107,24 @@ def import_runs(
     store: StorePath = None,
     json: Json = False,
 ) -> None:
-    """Take in runs measured elsewhere. A file with anything wrong in it is refused whole."""
+    """Take in runs measured elsewhere. A file with anything wrong in it is refused whole.
+
+    A run gets a new number where this store has another run under its name; it keeps its own as `origin`.
+    """
     from deepstone.store.importing import import_records
     from deepstone.store.store import Store
 
     opened = Store.open(store_folder(store))
-    added = skipped = 0
-    for file in files:
-        imported = import_records(opened, file)
-        added += imported.added
-        skipped += imported.skipped
+    imported = [import_records(opened, file) for file in files]
+    added, skipped = sum(each.added for each in imported), sum(each.skipped for each in imported)
+    renumbered = sum(each.renumbered for each in imported)
     if json:
-        print_json({"added": added, "skipped": skipped})
+        print_json({"added": added, "skipped": skipped} | ({"renumbered": renumbered} if renumbered else {}))
     else:
-        note(f"{added} runs added, {skipped} were there already")
+        numbers = (
+            f"; {renumbered} got a new number, since this store has another run under the name" if renumbered else ""
+        )
+        note(f"{added} runs added, {skipped} were there already{numbers}")
 
 
 @app.command("delete")

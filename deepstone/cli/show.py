@@ -34,7 +34,8 @@ def show_record(record: Record) -> None:
 
 
 def record_lines(record: Record) -> list[str]:
-    return [headline(record), *(f"  {line}" for line in _result_lines(record)), f"  run {record.id}"]
+    origin = f", {record.origin} where it was measured" if record.origin else ""
+    return [headline(record), *(f"  {line}" for line in _result_lines(record)), f"  run {record.id}{origin}"]
 
 
 def _result_lines(record: Record) -> list[str]:

@@ -127,8 +127,9 @@ def _check_names(record: Record) -> None:
     """Check the names: a run is named by its job and a job by its identity."""
     if record.job != job_id(record.identity):
         refuse("job", "is not the SHA-256 of identity")
-    if record.id.split("-")[0] != record.job[:JOB_PART]:
-        refuse("id", "does not begin with the first 20 digits of job")
+    for name, id in (("id", record.id), ("origin", record.origin)):
+        if id is not None and id.split("-")[0] != record.job[:JOB_PART]:
+            refuse(name, "does not begin with the first 20 digits of job")
 
 
 def _check_mirrors(record: Record) -> None:

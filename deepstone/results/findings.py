@@ -36,6 +36,7 @@ class FindingHead(Part, frozen=True, kw_only=True):
     started_at: Time | None = None
     command: Command | None = None
     id: RunId | None = None
+    origin: RunId | None = None  # as in a record
     task: Sha | None = None
     identity: Identity | None = None
     graph_sha: Sha | None = None

@@ -274,9 +274,11 @@ class Draft(Part, frozen=True, kw_only=True):
 
 
 class Record(Draft, frozen=True, kw_only=True):
-    """The stored result of a run."""
+    """The stored result of a run. `origin`: its name in the store that it was imported from, where it has another one
+    here."""
 
     id: RunId
+    origin: RunId | None = None
 
     @staticmethod
     def of(draft: Draft, id: str) -> Record:

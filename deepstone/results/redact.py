@@ -37,6 +37,7 @@ _Preserved: TypeAlias = "Mapping[str, _Preserved] | Literal[True]"  # True: the 
 _PRESERVED: Final = (
     ("schema",),
     ("id",),
+    ("origin",),
     ("job",),
     ("started_at",),
     ("graph_sha",),
@@ -53,7 +54,7 @@ _PRESERVED: Final = (
     ("summary", "interval"),
     ("doubts", "*", "code"),
 )
-_PRESERVED_IN_FINDING: Final = (*_PRESERVED[:12], ("task",), ("kind",), ("model",))
+_PRESERVED_IN_FINDING: Final = (*_PRESERVED[:13], ("task",), ("kind",), ("model",))
 _HOST_KEYS: Final = frozenset({"host", "hostname", "nodename", "fqdn"})
 _USER_KEYS: Final = frozenset({"user", "username", "login"})
 _VARIABLES_KEY: Final = "variables"

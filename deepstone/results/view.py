@@ -279,6 +279,7 @@ FIELDS: Final[Mapping[str, Field]] = {
     field.name: field
     for field in (
         _field("id", "run", lambda record: record.id),
+        _field("origin", "run elsewhere", lambda record: record.origin),
         _field(
             "started_at",
             "started",

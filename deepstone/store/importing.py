@@ -13,13 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
-from deepstone.errors import RefusedInputError, StoreError, reason
+from msgspec.structs import replace
+
+from deepstone.errors import RefusedInputError, StoreError, UsageError, reason
 from deepstone.results import codec
 from deepstone.results.findings import Finding
+from deepstone.results.identity import attempt_of, canonical_sha256, run_id
 from deepstone.results.plain import is_list, parse_json
 from deepstone.results.record import Record
 from deepstone.store.files import open_regular
 from deepstone.store.layout import remedy
+from deepstone.store.rescue import next_attempt
 from deepstone.store.sealed import MAX_FILE_BYTES, unsealed
 from deepstone.store.store import Store
 
@@ -28,14 +32,49 @@ MAX_JSONL_BYTES: Final = 2**30
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Imported:
-    """How many runs were new, and how many the store already had."""
+    """How many runs were new, and how many the store already had. `renumbered`: how many of the new ones got another
+    number, because the store has another run under their name."""
 
     added: int
     skipped: int
+    renumbered: int = 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Print:
+    """What tells whether two results of one job are the same: the content without its name, its names here and where it
+    comes from, when it was measured, and its samples (empty where there are none)."""
+
+    content: str
+    names: frozenset[str]
+    started_at: str
+    samples: str
+
+    @staticmethod
+    def of(result: Record | Finding) -> _Print:
+        samples = result.samples.to_json() if isinstance(result, Record) and result.samples.launches else None
+        return _Print(
+            content=codec.sha256(nameless(result)),
+            names=frozenset(str(name) for name in (result.id, result.origin) if name),
+            started_at=str(result.started_at),
+            samples="" if samples is None else canonical_sha256(samples),
+        )
+
+    def is_copy_of(self, other: _Print) -> bool:
+        """Whether both are of one measurement. No two with one name have the same samples, or begin at one moment."""
+        same = self.started_at == other.started_at or (self.samples != "" and self.samples == other.samples)
+        return same and bool(self.names & other.names)
+
+
+def nameless(result: Record | Finding) -> Record | Finding:
+    """Without what import may change: its number, and where that number comes from."""
+    task = result.task if isinstance(result, Finding) else result.job
+    return replace(result, id=run_id(str(task), 1), origin=None)
 
 
 def import_records(store: Store, path: Path) -> Imported:
-    """Add the file's runs under their ids. Raises RefusedInputError if one is invalid; then none is added."""
+    """Add the file's runs. One whose name the store has given to another run gets the next number, and keeps its own as
+    `origin`: equal machines name their runs alike. Raises RefusedInputError if one is invalid; then none is added."""
     try:
         with _before_anything():
             file = opened(path)
@@ -55,19 +94,58 @@ def _before_anything() -> Generator[None]:
         raise RefusedInputError(f"{error}; nothing was imported") from None
 
 
-def _check_all(store: Store, path: Path, file: BinaryIO) -> dict[str, str]:
-    """Check that all runs in the file are valid and conflict with none in the store. Return their SHA-256 by id."""
-    checked: dict[str, str] = {}
+def _check_all(store: Store, path: Path, file: BinaryIO) -> frozenset[str]:
+    """Check that all runs in the file are valid and conflict with none in the store. Return their SHA-256."""
+    checked: set[str] = set()
+    known = _Known(store)
     for entry in entries(path, file):
-        run, sha256 = entry.id, entry.sha256
-        if checked.setdefault(run, sha256) != sha256:
-            raise refused(path, entry.place, f"the file holds another run {run}")
-        if _stored_sha256(store, entry) not in (None, sha256):
-            raise refused(path, entry.place, _conflict(run))
-        _check_numbers(path, entry)
+        try:
+            is_new = known.add(entry)
+        except _Altered as copy:
+            raise refused(path, entry.place, str(copy)) from None
+        checked.add(entry.sha256)
+        if is_new:
+            _check_numbers(path, entry)
     if not checked:
         raise refused(path, "", "holds no records")
-    return checked
+    return frozenset(checked)
+
+
+class _Altered(Exception):
+    """Another copy of a run differs from it."""
+
+
+class _Known:
+    """The runs of the store and those of the file so far, by job."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._prints: dict[str, dict[_Print, str]] = {}  # by job: where each is
+
+    def add(self, entry: Entry) -> bool:
+        """Whether it is new. Raises _Altered if it is another copy of a known run."""
+        job, mine = entry.job, _Print.of(entry.result)
+        if job not in self._prints:
+            self._prints[job] = dict.fromkeys(_stored_prints(self._store, entry), "the store")
+        known = self._prints[job]
+        if any(each.content == mine.content for each in known):
+            return False
+        copy = next((where for each, where in known.items() if mine.is_copy_of(each)), None)
+        if copy is not None:
+            raise _Altered(f"{copy} holds {entry.id} with other content (a redacted copy of a run differs from it)")
+        known[mine] = "the file"
+        return True
+
+
+def _stored_prints(store: Store, entry: Entry) -> Iterator[_Print]:
+    """Those of all attempts at the entry's job. Raises StoreError if the file that it would take is damaged."""
+    is_finding = isinstance(entry.result, Finding)
+    for id in store.findings.of_task(entry.job) if is_finding else store.attempts(entry.job):
+        try:
+            yield _Print.of(store.findings.get(id) if is_finding else store.get(id))
+        except (StoreError, UsageError):  # damaged, or deleted meanwhile
+            if id == entry.id and (store.findings.has(id) if is_finding else store.has(id)):
+                raise
 
 
 def _check_numbers(path: Path, entry: Entry) -> None:
@@ -81,48 +159,45 @@ def _check_numbers(path: Path, entry: Entry) -> None:
         raise refused(path, entry.place, str(error)) from None
 
 
-def _write_all(store: Store, path: Path, file: BinaryIO, checked: dict[str, str]) -> Imported:
+def _write_all(store: Store, path: Path, file: BinaryIO, checked: frozenset[str]) -> Imported:
     """Read the file a second time and write exactly what was checked."""
-    added = skipped = 0
+    added = skipped = renumbered = 0
     try:
         for entry in entries(path, file):
-            if checked.get(entry.id) != entry.sha256:
+            if entry.sha256 not in checked:
                 raise refused(path, entry.place, "is not what was checked")
-            if _insert(store, path, entry, added):
-                added += 1
-            else:
-                skipped += 1
+            id = _insert(store, path, entry, added)
+            added, skipped = added + (id is not None), skipped + (id is None)
+            renumbered += id not in (None, entry.id)
     except RefusedInputError as error:
         raise RefusedInputError(f"{path}: changed during the import; {added} runs were added before") from error
-    return Imported(added=added, skipped=skipped)
+    return Imported(added=added, skipped=skipped, renumbered=renumbered)
 
 
-def _insert(store: Store, path: Path, entry: Entry, added: int) -> bool:
+def _insert(store: Store, path: Path, entry: Entry, added: int) -> str | None:
+    """Return the id under which it is stored now; None if the store had it."""
+    result = entry.result
     try:
-        result = entry.result
-        if store.findings.insert(result) if isinstance(result, Finding) else store.insert(result):
-            return True
+        while True:
+            if store.findings.insert(result) if isinstance(result, Finding) else store.insert(result):
+                return str(result.id)
+            try:
+                if not _Known(store).add(entry):
+                    return None
+            except _Altered as copy:
+                raise StoreError(f"another process added a copy: {copy}; {added} runs were added") from None
+            attempts = store.findings.of_task(entry.job) if isinstance(result, Finding) else store.attempts(entry.job)
+            result = _renumbered(entry.result, next_attempt(map(attempt_of, attempts)))
     except OSError as error:
         raise StoreError(
             f"cannot write to the store {store.root}: {reason(error)}; {added} runs were added: {remedy(error)}, "
             f"then import {path} again"
         ) from error
-    if _stored_sha256(store, entry) != entry.sha256:
-        raise StoreError(f"another process added {entry.id} meanwhile; {added} runs were added: import {path} again")
-    return False
 
 
-def _stored_sha256(store: Store, entry: Entry) -> str | None:
-    """Return the SHA-256 of the stored record with this id. Raises StoreError if its file is damaged."""
-    if isinstance(entry.result, Finding):
-        stored = store.findings.get(entry.id) if store.findings.has(entry.id) else None
-    else:
-        stored = store.get(entry.id) if store.has(entry.id) else None
-    return None if stored is None else codec.sha256(stored)
-
-
-def _conflict(run: str) -> str:
-    return f"the store holds {run} with other content (a redacted copy of a run differs from it)"
+def _renumbered(result: Record | Finding, attempt: int) -> Record | Finding:
+    task = result.task if isinstance(result, Finding) else result.job
+    return replace(result, id=run_id(str(task), attempt), origin=result.origin or result.id)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -136,6 +211,10 @@ class Entry:
     def id(self) -> str:
         assert self.result.id is not None, "it is checked to have one"
         return self.result.id
+
+    @property
+    def job(self) -> str:
+        return str(self.result.task) if isinstance(self.result, Finding) else self.result.job
 
     @property
     def sha256(self) -> str:

@@ -31,6 +31,10 @@ FIRST_RESCUED_ATTEMPT: Final = 100_000_000
 _RESCUED_ATTEMPTS: Final = 900_000_000
 
 
+def next_attempt(known: Iterable[int]) -> int:
+    return 1 + max((attempt for attempt in known if attempt < FIRST_RESCUED_ATTEMPT), default=0)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Numbering(Generic[R]):
     """Gives a result its id: `job` is the name, `numbered` adds an attempt's id, `attempts` lists the existing ones."""
@@ -50,7 +54,7 @@ class Numbering(Generic[R]):
             if isinstance(draft, Record | Finding) and draft.id is not None:
                 raise RefusedInputError("id: is given by the store; leave it out")
             self.check(self.numbered(1).to_json())
-            attempt = 1 + max((known for known in self.attempts() if known < FIRST_RESCUED_ATTEMPT), default=0)
+            attempt = next_attempt(self.attempts())
             while not self.insert(result := self.numbered(attempt)):
                 attempt += 1
             return result

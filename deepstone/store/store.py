@@ -96,6 +96,11 @@ class Store:
         rows = self.list(Filters(job=job)).rows
         return tuple(row.id for row in sorted(rows, key=lambda row: (row.started_at, attempt_of(row.id))))
 
+    def attempts(self, job: str) -> tuple[str, ...]:
+        """Return the ids of all runs under this very name of a job that have a file, valid or not."""
+        with as_store_error("read", self.root):
+            return tuple(run_id(job, attempt) for attempt in attempts_of(self.layout, job))
+
     def has(self, run: str) -> bool:
         """Whether there is a file for this run, valid or not."""
         with as_store_error("read", self.root):

@@ -191,6 +191,15 @@ class TestGivenAway:
         with pytest.raises(RefusedInputError, match="with other content"):
             import_records(store, file)
 
+    def test_that_of_an_equal_machine_gets_the_next_number(self, store: Store, tmp_path: Path) -> None:
+        store.findings.add(finding())
+        away = Store.open(tmp_path / "away")
+        theirs = away.findings.add(finding(started_at="2030-01-01T00:00:00.000000Z"))
+        file = self.exported(away, tmp_path / "away.jsonl")
+        assert import_records(store, file).renumbered == 1
+        assert import_records(store, file).skipped == 1
+        assert [each.origin for each in store.findings.list()] == [None, theirs.id]
+
     def test_only_what_was_asked_for(self, store: Store) -> None:
         from deepstone.store.export.jsonl import matching
         from deepstone.store.rows import filters_of

@@ -77,6 +77,69 @@ def test_a_run_twice_in_the_file_is_added_once(store: Store, tmp_path: Path):
     assert import_records(store, file) == Imported(added=1, skipped=1)
 
 
+class TestEqualMachines:
+    """They name their runs alike; a store takes those of all of them."""
+
+    @pytest.fixture
+    def exports(self, tmp_path: Path) -> list[Path]:
+        """Of three machines: each has measured the same two jobs once."""
+        found: list[Path] = []
+        for number in range(3):
+            moment = f"2026-11-17T10:00:0{number}.000000Z"
+            drafts = [typed_draft(batch=batch, step_s=0.01 + number / 1000, started_at=moment) for batch in (1, 2)]
+            away = Store.open(tmp_path / f"machine-{number}")
+            records = [away.add(draft) for draft in drafts]
+            found.append(tmp_path / f"machine-{number}.jsonl")
+            found[-1].write_text("".join(export_jsonl(records)))
+        return found
+
+    def test_each_gets_a_number_and_keeps_its_origin(self, store: Store, exports: list[Path]):
+        found = [import_records(store, path) for path in exports]
+        assert [(each.added, each.renumbered) for each in found] == [(2, 0), (2, 2), (2, 2)]
+        rows = [store.get(row.id) for row in store.list().rows]
+        assert len(rows) == 6
+        assert {row.id.partition("-")[2] for row in rows} == {"1", "2", "3"}
+        for record in rows:
+            attempt = record.id.partition("-")[2]
+            assert record.origin == (None if attempt == "1" else f"{record.job[:20]}-1")
+
+    def test_the_same_export_twice_adds_nothing(self, store: Store, exports: list[Path]):
+        for path in exports:
+            import_records(store, path)
+        for path in reversed(exports):
+            assert import_records(store, path) == Imported(added=0, skipped=2)
+        assert len(store.list().rows) == 6
+
+    def test_all_in_one_file(self, store: Store, exports: list[Path], tmp_path: Path):
+        whole = tmp_path / "whole.jsonl"
+        whole.write_text("".join(path.read_text() for path in exports))
+        assert import_records(store, whole) == Imported(added=6, skipped=0, renumbered=4)
+        assert import_records(store, whole) == Imported(added=0, skipped=6)
+
+    def test_what_comes_home_is_known(self, store: Store, exports: list[Path], tmp_path: Path):
+        """From a machine to the store of all, and back under another number."""
+        for path in exports:
+            import_records(store, path)
+        back = tmp_path / "back.jsonl"
+        back.write_text("".join(export_jsonl([store.get(row.id) for row in store.list().rows])))
+        home = Store.open(tmp_path / "redacted-home")
+        import_records(home, exports[2])
+        found = import_records(home, back)
+        assert (found.added, found.skipped) == (4, 2)
+        assert len(home.list().rows) == 6
+
+    def test_a_redacted_copy_under_another_number_is_refused(self, store: Store, tmp_path: Path):
+        away = Store.open(tmp_path / "away")
+        store.add(typed_draft(outcome="crashed"))
+        theirs = away.add(typed_draft(outcome="crashed", started_at="2030-01-01T00:00:00.000000Z"))
+        whole, redacted = tmp_path / "whole.jsonl", tmp_path / "redacted.jsonl"
+        whole.write_text("".join(export_jsonl([theirs], redact=False)))
+        redacted.write_text("".join(export_jsonl([theirs])))
+        assert import_records(store, whole).renumbered == 1
+        with pytest.raises(RefusedInputError, match="a redacted copy of a run differs from it"):
+            import_records(store, redacted)
+
+
 def with_changes(**changes: Any) -> dict[str, Any]:
     return {**RECORDS[1], **changes}
 
@@ -126,9 +189,9 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
         "line 2: does not match its checksum",
     ),
     "other schema": (jsonl(with_changes(schema=2)), "line 1: schema: is 2; this version of Deepstone reads schema 1"),
-    "two runs of one id": (
+    "two versions of one run": (
         GOOD + jsonl({**RECORDS[0], "started_at": "2030-01-01T00:00:00.000000Z"}),
-        f"line 2: the file holds another run {RECORDS[0]['id']}",
+        f"line 2: the file holds {RECORDS[0]['id']} with other content",
     ),
 }
 
