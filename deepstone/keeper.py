@@ -31,7 +31,8 @@ the keeper wakes up. The keeper is a subreaper: a descendant whose parent dies b
 
 INHERITED_FDS are those that the worker gets beside its output, as in 7,8; "-" for none.
 
-The controller may write one line, "stop GRACE_S PATIENCE_S". The keeper writes two JSON lines: {"worker_pid": n} or
+The controller may write "state", which the keeper answers with {"worker_state": letter, "worker_cpu_s": n} as /proc has
+them, and in the end "stop GRACE_S PATIENCE_S". The keeper itself writes two JSON lines: {"worker_pid": n} or
 {"cannot_start": errno}; and when all is over {"exit_code": n or null, "signal": name or null, "oom_killed", "cpu_s",
 "max_rss_bytes", "ended_by", "stragglers", "unkillable"}.
 """
@@ -78,6 +79,7 @@ class Events:
         self.stop: tuple[float, float] | None = None  # grace and patience that the controller asked for
         self.controller_gone_at_s: float | None = None
         self.signalled = False
+        self.asked_for_state = False
         self._control_fd = control_fd
         self._control = b""  # the part of a line that has come so far
         self._signal_fd, wakeup_fd = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
@@ -104,11 +106,13 @@ class Events:
         except OSError:  # a socket was reset, or its host does not answer any more
             data = b""
         if data:
-            self._control += data
-            line, newline, _ = self._control.partition(b"\n")
-            if newline:
-                grace_s, patience_s = line.split()[1:3]
-                self.stop = float(grace_s), float(patience_s)
+            *lines, self._control = (self._control + data).split(b"\n")
+            for line in lines:
+                if line == b"state":
+                    self.asked_for_state = True
+                elif self.stop is None:
+                    grace_s, patience_s = line.split()[1:3]
+                    self.stop = float(grace_s), float(patience_s)
         else:
             self.controller_gone_at_s = time.monotonic()
             self._poll.unregister(self._control_fd)  # a closed pipe is always ready: poll() would spin
@@ -202,6 +206,17 @@ def read_parent(pid: str) -> tuple[int, bool]:
     return int(parent), state in (b"Z", b"X") and int(threads) <= 1
 
 
+def describe_state(pid: int) -> str:
+    """Whether a process runs (R), waits (S), hangs in the kernel (D) or is stopped (T), and its CPU time."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123
+            fields = file.read().rpartition(b")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        fields = [b"X"] + [b"0"] * 12
+    cpu_s = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    return f'{{"worker_state": "{fields[0].decode()}", "worker_cpu_s": {cpu_s:.2f}}}'
+
+
 def count_oom_kills() -> int:
     """How many processes the kernel has killed for lack of memory since boot, in any memory cgroup; 0 if it hides that.
 
@@ -270,10 +285,13 @@ def become_worker(
         os._exit(127)  # on no account may the child go on as a second keeper
 
 
-def wait_for_end(tree: Tree, events: Events) -> tuple[str, float, float]:
+def wait_for_end(tree: Tree, events: Events, status_fd: int) -> tuple[str, float, float]:
     """Sleep until the tree is to end: why, with which grace and patience."""
     while True:
         events.wait(None)
+        if events.asked_for_state:
+            events.asked_for_state = False
+            tell(status_fd, describe_state(tree.worker_pid))
         if not tree.reap() or tree.worker_status is not None:
             return ITSELF, SHORT_GRACE_S, PATIENCE_S
         if events.controller_gone_at_s is not None:
@@ -361,7 +379,7 @@ def main(arguments: list[str]) -> None:
     tell(status_fd, f'{{"worker_pid": {worker}}}')
 
     tree = Tree(worker)
-    ended_by, grace_s, patience_s = wait_for_end(tree, events)
+    ended_by, grace_s, patience_s = wait_for_end(tree, events, status_fd)
     terminate(tree, events, grace_s)
     unkillable = kill(tree, events, patience_s)
     oom_kills = count_oom_kills() - oom_kills_before

@@ -6,7 +6,7 @@
 
 Whatever the process starts ends with it, daemons too, and all of it ends with us, however we die. Else pip would go on
 writing into what the next one builds. All waiting is poll(): while a worker measures, the controller uses no CPU. A
-Supervised is to be used by one thread.
+Supervised is to be used by one thread; others may only ask it to stop, and ask for its state.
 """
 
 from __future__ import annotations
@@ -97,6 +97,24 @@ class Ending:
         return -_signal_number(self.signal or signal.SIGKILL.name) if self.exit_code is None else self.exit_code
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class State:
+    """What a process does, by the letter of /proc, and its CPU time."""
+
+    letter: str
+    cpu_s: float
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.letter in ("T", "t")
+
+    def __str__(self) -> str:
+        return f"{_STATES.get(self.letter, f'it is in state {self.letter}')}, after {self.cpu_s:.1f} s of CPU time"
+
+
+_STATES: Final = {"R": "it computes", "S": "it waits", "D": "it hangs in the kernel, for a disk or a network"}
+_STATE_S: Final = 3.0
+_STATE_LOOK_S: Final = 0.1
 _START_REPORTS: Final = frozenset({"worker_pid", "cannot_start"})
 # The keeper died or was abandoned before it could report; the process dies with it.
 _UNKNOWN_ENDING: Final = Ending(
@@ -134,6 +152,11 @@ class LineBuffer:
         del self._bytes[: end + 1]
         self._searched = 0
         return line
+
+    def put_back(self, line: bytes) -> None:
+        """The line that was taken last."""
+        self._bytes[:0] = line + b"\n"
+        self._searched = 0
 
     def take_all(self) -> bytes:
         """Everything, whole lines or not."""
@@ -192,6 +215,9 @@ class Supervised:
         self._request_fd = request_fd
         self._status = LineBuffer()
         self._closing = threading.Lock()  # so that nobody asks through a descriptor that is closed already
+        self._reading = threading.Lock()  # held by the thread that reads what the keeper says
+        self._state: State | None = None  # as the keeper told it last
+        self._told_state = threading.Event()
 
     @staticmethod
     def start(
@@ -276,10 +302,34 @@ class Supervised:
         if or_writable and self._request_fd is not None:
             both = self._request_fd == self._stream_fd
             poll.register(self._request_fd, select.POLLOUT | (select.POLLIN if both else 0))
-        ready = _wait(poll, deadline_s)
-        if self._stream_fd in ready:
-            return self._read_stream()
-        return self._status_fd not in ready
+        with self._reading:
+            while True:
+                ready = _wait(poll, deadline_s)
+                if self._stream_fd in ready:
+                    return self._read_stream()
+                if self._status_fd not in ready:
+                    return True
+                if not self._only_told_state():
+                    return False
+
+    def _only_told_state(self) -> bool:
+        """Take what the keeper says. Whether it was no more than the answer to another thread's question."""
+        data = _read(self._status_fd)
+        self._status.feed(data or b"")
+        line = self._status.take()
+        while line is not None and self._take_state(line):
+            line = self._status.take()
+        if line is not None:
+            self._status.put_back(line)
+        return bool(data) and line is None
+
+    def _take_state(self, line: bytes) -> bool:
+        report = json.loads(line)
+        if "worker_state" not in report:
+            return False
+        self._state = State(letter=report["worker_state"], cpu_s=report["worker_cpu_s"])
+        self._told_state.set()
+        return True
 
     def write(self, data: memoryview) -> int:
         """How much of it the request pipe took. BlockingIOError if it is full, BrokenPipeError if nobody reads it."""
@@ -338,22 +388,55 @@ class Supervised:
         poll = select.poll()
         poll.register(self._status_fd, select.POLLIN)
         poll.register(self._stream_fd, select.POLLIN)
-        while (line := self._status.take()) is None:
-            ready = _wait(poll, deadline_s)
-            if self._stream_fd in ready and (self.stream.full or not self._read_stream()):
-                poll.unregister(self._stream_fd)
-            if self._status_fd in ready:
-                data = _read(self._status_fd)
-                if not data:
-                    return None
-                self._status.feed(data)
-        return line
+        with self._reading:
+            while (line := self._status.take()) is None or self._take_state(line):
+                if line is not None:
+                    continue
+                ready = _wait(poll, deadline_s)
+                if self._stream_fd in ready and (self.stream.full or not self._read_stream()):
+                    poll.unregister(self._stream_fd)
+                if self._status_fd in ready:
+                    data = _read(self._status_fd)
+                    if not data:
+                        return None
+                    self._status.feed(data)
+            return line
 
     def ask_to_stop(self, grace_s: float = 2.0) -> None:
         """Have the keeper end the tree, and do not wait for that. Any thread may ask, while another one reads."""
         with self._closing, suppress(ConnectionError):  # the keeper is gone; the status holds what it had to say
             if self.ending is None:
                 os.write(self._control_fd, f"stop {grace_s:f} {KILL_PATIENCE_S:f}\n".encode())
+
+    def state(self) -> State | None:
+        """What the process does now, as its keeper sees it; None if that does not answer. Any thread may ask, while
+        another one reads."""
+        self._told_state.clear()
+        with self._closing, suppress(ConnectionError):
+            if self.ending is not None:
+                return None
+            os.write(self._control_fd, b"state\n")
+        end_s = time.monotonic() + _STATE_S
+        while not self._told_state.is_set() and time.monotonic() < end_s:
+            if not self._reading.acquire(blocking=False):
+                self._told_state.wait(_STATE_LOOK_S)
+                continue
+            try:
+                self._read_state(end_s)
+            finally:
+                self._reading.release()
+            break
+        return self._state if self._told_state.is_set() else None
+
+    def _read_state(self, end_s: float) -> None:
+        """Read until the keeper has answered. What else it says is left for whoever waits for it."""
+        poll = select.poll()
+        poll.register(self._status_fd, select.POLLIN)
+        with suppress(ProcessTimeout):
+            while not self._told_state.is_set():
+                _wait(poll, end_s)
+                if not self._only_told_state():
+                    return
 
     def _finish(self, ending: Ending) -> None:
         """Note the ending, take the rest of the stream, close all descriptors, collect the keeper."""

@@ -205,7 +205,9 @@ class Conversation:
 
     @property
     def is_frozen(self) -> bool:
-        return self._worker.is_frozen
+        """Any thread may ask."""
+        state = self._worker.state()
+        return state is not None and state.is_stopped
 
     def frozen(self) -> JobFailed:
         """The failure of a worker whose process something holds."""
@@ -374,14 +376,15 @@ class Conversation:
             reply = self._worker.receive(deadline_s=deadline_s)
             self._received_s = time.perf_counter()
         except ProcessTimeout:
-            is_frozen = self._worker.is_frozen
+            state = self._worker.state()
             self._worker.stop()
-            if is_frozen:
+            if state is not None and state.is_stopped:
                 raise self.frozen() from None
             remedy = "within the time limit; raise it with --timeout"
             if self._limit_s is not None and self._limit_s < self._deadline_s:
                 remedy = "in many times what it took before"
-            raise self._failed("timeout", f"no answer to {what} {remedy}") from None
+            doing = "" if state is None else f" ({state})"
+            raise self._failed("timeout", f"no answer to {what} {remedy}{doing}") from None
         except WorkerEnded as gone:
             ending = gone.ending
             outcome: Outcome = "oom" if ending.oom_killed else "crashed"

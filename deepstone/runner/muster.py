@@ -87,6 +87,13 @@ class Mustered:
     engine: Engine
     argv: list[str]
     addresses: list[str]  # of each rank's host, for the others
+    launcher: Supervised
+
+    def launcher_killed(self) -> str:
+        """The signal that ended the launcher, a moment ago at most; nothing if none did."""
+        with suppress(ProcessTimeout):
+            return self.launcher.wait(deadline_s=time.monotonic() + _LOOK_S).signal or ""
+        return ""
 
     @property
     def nodes(self) -> list[int]:
@@ -171,7 +178,7 @@ def mustered(job: Job, rank_jobs: Sequence[Job], *, timeout_s: float) -> Generat
             ranks.append(Conversation(worker, each, scratch=folder, deadline_s=deadline_s))
         cards = [arrival.card for arrival in arrived if arrival.card is not None]
         addresses = [_LOOPBACK if world.nodes == 1 else arrival.peer for arrival in arrived]
-        yield Mustered(ranks=ranks, cards=cards, engine=engine, argv=argv, addresses=addresses)
+        yield Mustered(ranks=ranks, cards=cards, engine=engine, argv=argv, addresses=addresses, launcher=launcher)
 
 
 def launcher_of(job: Job) -> str:

@@ -393,7 +393,12 @@ class Team:
         if unexpected is not None:
             assert isinstance(unexpected, Exception)
             return unexpected
-        return blamed(failures, silent, self._titles())
+        found = blamed(failures, silent, self._titles())
+        signal = "" if self.started is None else self.started.launcher_killed()
+        if self.started is None or not signal:
+            return found
+        reason = f"{self.started.engine.name} was ended by {signal}, and its ranks with it"
+        return JobFailed("crashed", reason, stage=found.stage, stderr_tail=found.stderr_tail, signal=signal)
 
     def _held(self, futures: Sequence[Future[R]]) -> list[RankFailure]:
         """Ranks that say nothing because something holds their process; a library may give them up before we do."""

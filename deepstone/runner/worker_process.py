@@ -13,7 +13,7 @@ from typing import Any, Final, Self, cast
 
 from deepstone.errors import DeepstoneError, MissingError, out_of_descriptors
 from deepstone.results.parts import Json
-from deepstone.supervise import Ending, LineTooLong, ProcessTimeout, Supervised
+from deepstone.supervise import Ending, LineTooLong, ProcessTimeout, State, Supervised
 
 # After each reply the file of the worker's output is cut to its end if it is longer than this.
 _MOST_OUTPUT_BYTES: Final = 16 * 2**20
@@ -110,14 +110,9 @@ class WorkerProcess:
         ending."""
         return self._process.stop(grace_s=grace_s)
 
-    @property
-    def is_frozen(self) -> bool:
-        """Whether a signal or a debugger holds the process."""
-        try:
-            stat = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return False
-        return stat.rpartition(")")[2].split()[0] in ("T", "t")
+    def state(self) -> State | None:
+        """What the process does now, on whatever host it is; None where that is not known."""
+        return self._process.state()
 
     def ask_to_stop(self) -> None:
         """Have the keeper end the tree, and do not wait for that. Any thread may ask."""

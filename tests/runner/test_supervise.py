@@ -9,6 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -178,6 +179,33 @@ def test_a_stopped_process_is_ended_too(worker: WorkerProcess) -> None:
     os.kill(worker.pid, signal.SIGSTOP)
     seconds_until(lambda: state(worker.pid) == "T")
     assert worker.stop(grace_s=0.1).signal == "SIGKILL"
+
+
+def test_the_keeper_tells_what_the_process_does(worker: WorkerProcess) -> None:
+    """Also to a thread beside the one that waits for a reply, which goes on waiting."""
+    worker.send({"do": "burn", "cpu_s": 0.5})
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(worker.receive, deadline_s=time.monotonic() + 60)
+        assert all(worker.state() is not None for _ in range(3))
+        assert waiting.result() == {}
+    found = worker.state()
+    assert found is not None
+    assert found.cpu_s >= 0.1
+    assert not found.is_stopped
+    os.kill(worker.pid, signal.SIGSTOP)
+    seconds_until(lambda: state(worker.pid) == "T")
+    found = worker.state()
+    assert found is not None
+    assert found.is_stopped
+    worker.stop(grace_s=0.1)
+    assert worker.state() is None
+
+
+def test_the_state_of_one_that_has_ended_leaves_how_it_ended(worker: WorkerProcess) -> None:
+    os.kill(worker.pid, signal.SIGKILL)
+    seconds_until(lambda: not exists(worker.pid))
+    worker.state()
+    assert worker.wait(deadline_s=soon()).signal == "SIGKILL"
 
 
 def test_a_daemon_that_ignores_term_goes_with_the_tree(worker: WorkerProcess) -> None:
