@@ -37,7 +37,7 @@ from deepstone.results.sameness import Distance, Gap, GlobalStatistics, SchemeIn
 from deepstone.runner.conversation import JobFailed, talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.runner.team import Team, rank_jobs, talking_to_team
-from deepstone.setups.axes import AUTO, AXES
+from deepstone.setups.axes import AUTO, AXES, Value
 from deepstone.setups.request import Request
 from deepstone.setups.schemes import scheme_of
 from deepstone.setups.world import BETWEEN_PROCESSES, Parts, World
@@ -162,7 +162,7 @@ def trained_alone(job: Job, timeout_s: float, *, also_whole: bool = False) -> li
     with talking_to_worker(replace(job, request={**given, "accumulate": parts}), timeout_s=timeout_s) as worker:
         worker.hello()
         for accumulate in (parts, 1) if also_whole else (parts,):
-            worker.build(replace(job, request={**given, "accumulate": accumulate}), keep_gradients=True)
+            worker.build({"accumulate": accumulate}, keep_gradients=True)
             before = _loaded(worker.dump("parameters"))
             losses = worker.losses(1)
             gradients = _loaded(worker.dump("gradients"))
@@ -178,9 +178,9 @@ def trained_together(job: Job, timeout_s: float) -> list[Trained]:
         return trained_by(team)
 
 
-def trained_by(team: Team) -> list[Trained]:
-    """What three steps from the job's initial weights do, on every rank."""
-    team.build()
+def trained_by(team: Team, **changed: Value) -> list[Trained]:
+    """What three steps from the job's initial weights do, on every rank. `changed`: axes that differ from its own."""
+    team.build(**changed)
     before = [_loaded(files) for files in team.dump("parameters")]
     losses = team.losses_by_rank(1)
     gradients = [_loaded(files) for files in team.dump("gradients")]

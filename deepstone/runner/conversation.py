@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -60,7 +61,7 @@ from deepstone.runner.replies import (
 )
 from deepstone.runner.scratch import scratch_folder
 from deepstone.runner.worker_process import ProtocolError, WorkerEnded, WorkerProcess
-from deepstone.setups.axes import AUTO, PLACEMENTS, cpu_list
+from deepstone.setups.axes import AUTO, PLACEMENTS, Value, cpu_list
 from deepstone.setups.request import Request
 from deepstone.setups.world import World, placed_on
 from deepstone.supervise import Ending, ProcessTimeout
@@ -224,10 +225,11 @@ class Conversation:
         self.steps = 1
         return prepared
 
-    def build(self, job: Job | None = None, *, keep_gradients: bool = False) -> None:
-        """Build without a first step, for callers that need single layers, or the gradients of every step. `job`: as in
-        `prepare`."""
-        self._build(job or self._job, Reply, first_step=False, keep_gradients=keep_gradients)
+    def build(self, changed: Mapping[str, Value] = {}, *, keep_gradients: bool = False) -> None:
+        """Build without a first step, for callers that need single layers, or the gradients of every step. `changed`:
+        axes that differ from those of the job."""
+        job = replace(self._job, request={**self._job.request, **changed})
+        self._build(job, Reply, first_step=False, keep_gradients=keep_gradients)
 
     def _build(self, job: Job, kind: type[R], *, first_step: bool, keep_gradients: bool = False) -> R:
         graph, seed = job.model.graph, int(job.request["seed"])

@@ -11,6 +11,7 @@ from deepstone.backends.registry import BACKENDS, backend_of
 from deepstone.environments.environment import Environment
 from deepstone.graph.cost import COST_UNKNOWN, step_bytes, step_flops
 from deepstone.graph.memory import StepMemory, step_memory
+from deepstone.graph.stages import most_stages
 from deepstone.hardware.machine import describe_machine, machine_sha
 from deepstone.models.load import LoadedModel
 from deepstone.results import environment as results
@@ -19,7 +20,9 @@ from deepstone.results.record import Identity, IdentityWorkload, Workload, Workl
 from deepstone.setups.axes import FAKE, OWN
 from deepstone.setups.request import Request
 from deepstone.setups.rules import broken_rule
+from deepstone.setups.schemes import stages_per_process
 from deepstone.setups.widths import master_bytes, optimizer_slots, value_bytes
+from deepstone.setups.world import Parts, World
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,7 +156,18 @@ class Job:
             return reason + old if framework in able else reason
         if self.request["optimizer"] == OWN and framework != FAKE and not (step and step.own_optimizer):
             return "optimizer=own needs a function optimizer(parameters) in the file of a torch module with INPUTS"
-        return broken_rule(self.request)
+        return self._no_pipeline or broken_rule(self.request)
+
+    @property
+    def _no_pipeline(self) -> str | None:
+        """Why the network cannot be cut into the stages of a pipeline."""
+        world, parts = World.of(self.request), Parts.of(self.request)
+        if world.stages == 1:
+            return None
+        if self.model.graph.opaque:
+            return "a pipeline cuts a network between its layers, and a module of your own is only one"
+        asked, most = world.stages * stages_per_process(parts.schedule), most_stages(self.model.graph)
+        return f"{asked} stages: {self.model.name} has only {most} layers to cut between" if asked > most else None
 
 
 def storable(text: str) -> str:

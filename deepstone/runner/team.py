@@ -300,9 +300,10 @@ class Team:
         having = {name: [rank[name] for rank in found if name in rank] for name in names}
         return {name: [fmean(each) for each in zip(*times, strict=True)] for name, times in having.items()}
 
-    def build(self) -> None:
-        """Prepare without a first step; steps keep their gradients."""
-        self._all(lambda rank: rank.build(keep_gradients=True))
+    def build(self, **changed: Value) -> None:
+        """Prepare without a first step; steps keep their gradients. `changed`: axes that differ from those of the
+        job."""
+        self._all(lambda rank: rank.build(changed, keep_gradients=True))
 
     def dump(self, kind: str) -> list[dict[str, Path]]:
         """Arrays of every rank."""

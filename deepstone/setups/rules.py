@@ -125,8 +125,8 @@ _OF_SCHEMES = (
         broken=lambda r: _is_parallel(r) and scheme_of(r).name != DATA and r["precision"] == "fp16-mixed",
     ),
     Rule(
-        reason="scheme=sharded shards parameters that are contiguous; use layout=nchw",
-        broken=lambda r: _is_scheme(r, SHARDED) and r["layout"] == "nhwc",
+        reason="schemes sharded, pipeline and hybrid send arrays that are contiguous; use layout=nchw",
+        broken=lambda r: _is_scheme(r, SHARDED, PIPELINE, HYBRID) and r["layout"] == "nhwc",
     ),
     Rule(
         reason="checkpointing divides the network in another way than schemes sharded, pipeline and hybrid do; use "

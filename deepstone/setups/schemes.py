@@ -26,7 +26,7 @@ HYBRID: Final = "hybrid"
 # A process takes up to so many microbatches for each stage where the request leaves it open: the share of a step that
 # stages wait is then at most about 1/5.
 _MICROBATCHES_PER_STAGE: Final = 4
-INTERLEAVED_STAGES: Final = 2  # of each process, with schedule=interleaved
+_INTERLEAVED_STAGES: Final = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,14 +73,14 @@ SCHEMES: Final[Mapping[str, Scheme]] = {
             name=PIPELINE,
             takes=(*_ALWAYS, "pipeline", "microbatches", "schedule"),
             transports=("gloo", "nccl"),
-            frameworks=(FAKE,),
+            frameworks=(TORCH, FAKE),
             has_stages=True,
         ),
         Scheme(
             name=HYBRID,
             takes=(*_ALWAYS, "pipeline", "microbatches", "schedule"),
             transports=("gloo", "nccl"),
-            frameworks=(FAKE,),
+            frameworks=(TORCH, FAKE),
             has_stages=True,
         ),
     )
@@ -117,6 +117,10 @@ def schedule_of(request: Mapping[str, Value], *, microbatches: int, stages: int)
     if asked != AUTO:
         return asked
     return "1f1b" if microbatches >= stages else "gpipe"
+
+
+def stages_per_process(schedule: str) -> int:
+    return _INTERLEAVED_STAGES if schedule == "interleaved" else 1
 
 
 def takes_microbatches(schedule: str, *, microbatches: int, stages: int) -> bool:

@@ -39,38 +39,58 @@ def alone() -> Trained:
 
 
 class Case(NamedTuple):
-    """Errors: those that are planted into the scheme one after the other."""
+    """`errors`: those that are planted into the scheme one after the other. `others`: axes that are tried beside it in
+    the same processes."""
 
     axes: dict[str, Value]
-    errors: tuple[str, ...] = ()
+    errors: tuple[str, ...]
+    others: tuple[dict[str, Value], ...] = ()
 
 
+PIPELINE = ("sum", "microbatch twice", "no gradient across a cut", "dropped", "momentum on one rank", "stale")
 CASES = {
+    "pipeline": Case(
+        {"scheme": "pipeline", "schedule": "gpipe", "microbatches": 2},
+        PIPELINE,
+        (
+            {"schedule": "1f1b"},
+            {"schedule": "interleaved"},
+            {"schedule": "gpipe", "microbatches": 1, "accumulate": 2},  # layers split, and no pipeline
+        ),
+    ),
+    "hybrid": Case(
+        {"scheme": "hybrid", "processes": 4, "pipeline": 2, "schedule": "gpipe", "microbatches": 1},
+        ("sum", "shard twice", "pipelines apart", "momentum on one rank"),
+    ),
     "sharded": Case({"scheme": "sharded"}, ("sum", "shard twice", "dropped", "momentum on one rank", "stale")),
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.deep] if name == "hybrid" else []) for name in CASES]
+)
 def test_a_scheme_trains_what_one_process_trains_and_errors_in_it_are_noticed(
     alone: Trained, name: str, tmp_path: Path
 ):
     """With batch norm and skip connections; gradients, updates with momentum, losses."""
-    planted = tmp_path / "planted"
+    case, planted = CASES[name], tmp_path / "planted"
     planted.write_text("")
     variables = {"PYTHONPATH": str(PLANTED), "DEEPSTONE_TEST_PLANT": str(planted)}
-    job = job_of(replace(find_environment("torch"), variables=variables), **CASES[name].axes)
+    job = job_of(replace(find_environment("torch"), variables=variables), **case.axes)
     with talking_to_team(job, timeout_s=TIMEOUT_S) as team:
         team.hello()
-        right = judged(alone, trained_by(team), equivalent=is_equivalent(job))
+        right = [
+            judged(alone, trained_by(team, **other), equivalent=is_equivalent(job)) for other in ({}, *case.others)
+        ]
         wrong: dict[str, SchemeSameness] = {}
-        for error in CASES[name].errors:
+        for error in case.errors:
             planted.write_text(error)
             wrong[error] = judged(alone, trained_by(team), equivalent=is_equivalent(job))
-    assert right.ok, right.why_not()
-    for distance in (right.gradient, right.update):
-        assert not isinstance(distance, Absent)
-        assert distance.relative_error <= TOLERANCE / 10
-    assert right.loss == pytest.approx(right.loss_of_one_process, rel=1e-12)
-    assert {error: found.is_wrong and "off by" in found.why_not() for error, found in wrong.items()} == dict.fromkeys(
-        CASES[name].errors, True
-    )
+    for found in right:
+        assert found.ok, found.why_not()
+        for distance in (found.gradient, found.update):
+            assert not isinstance(distance, Absent)
+            assert distance.relative_error <= TOLERANCE / 10
+        assert found.loss == pytest.approx(found.loss_of_one_process, rel=1e-12)
+    noticed = {error: found.is_wrong and "off by" in found.why_not() for error, found in wrong.items()}
+    assert noticed == dict.fromkeys(case.errors, True)

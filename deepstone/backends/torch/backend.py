@@ -147,6 +147,8 @@ class TorchBackend(Backend):
             self._steps.restore()
 
     def open_timeline(self) -> Sequence[str]:
+        if self._member is not None and self._settings.device.type == "cpu":
+            return self._member.open_timeline(self.clock)
         if self._replicas is None:
             return super().open_timeline()
         if self._settings.device.type != "cpu":
@@ -155,6 +157,8 @@ class TorchBackend(Backend):
         return self._timeline.programs
 
     def timeline_step(self, program: str) -> Callable[[], TracedStep]:
+        if self._member is not None:
+            return self._member.timeline_step(program)
         assert self._timeline is not None
         return self._timeline.step(program)
 

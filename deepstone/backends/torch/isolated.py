@@ -31,7 +31,7 @@ class LayerRunner:
     def run(
         self, layer: Layer, weights: Mapping[str, Any], inputs: Mapping[str, Any], upstream: Any | None
     ) -> LayerResult:
-        module = _single_layer(self._graph, layer, weights, self._settings)
+        module = single_layer(self._graph, layer, weights, self._settings)
         given = {name: self._placed(array) for name, array in inputs.items()}
         arguments: list[Tensor] = list(given.values())
         if isinstance(layer.op, SoftmaxCrossEntropy):
@@ -62,7 +62,7 @@ class LayerRunner:
         return placed if memory_format is None else placed.contiguous(memory_format=memory_format)
 
 
-def _single_layer(graph: Graph, layer: Layer, weights: Mapping[str, Any], settings: Settings) -> nn.Module:
+def single_layer(graph: Graph, layer: Layer, weights: Mapping[str, Any], settings: Settings) -> nn.Module:
     """Return the layer as a network that takes each of its inputs once, and the labels if it is a loss."""
     module = Lowering(graph, [layer], dropout=settings.dropout).module(*dict.fromkeys(layer.inputs))
     load(module, {layer.name: weights})
@@ -81,7 +81,7 @@ def isolated_programs(job: Job, graph: Graph, layer: Layer, settings: Settings) 
     @cache
     def ready() -> tuple[nn.Module, dict[str, Tensor], list[Tensor]]:
         """Return the module, its inputs and all its arguments, which all programs share."""
-        module = _single_layer(graph, layer, job.weights.get(layer.name, {}), settings)
+        module = single_layer(graph, layer, job.weights.get(layer.name, {}), settings)
         inputs = {name: _drawn(graph, name, settings, len(job.labels)) for name in isolation.layer.sources}
         for name in isolation.sources if isolation.training else ():
             inputs[name].requires_grad_()

@@ -21,6 +21,7 @@ from deepstone.backends.torch.own_module import own_module
 from deepstone.graph import ops
 from deepstone.graph.graph import Graph, Layer
 from deepstone.graph.ops import AveragePool, MaxPool, Pad, Shape
+from deepstone.graph.stages import Stage
 
 LAYER = "layer"  # the key of fx.Node.meta under which a node's layer is noted
 
@@ -42,11 +43,29 @@ class Lowering:
 
     def module(self, *sources: str) -> fx.GraphModule:
         """Return the module that maps the sources' outputs (and the labels if it has losses) to the segment's own."""
+        self._take(sources)
+        has_loss = any(isinstance(layer.op, ops.SoftmaxCrossEntropy | ops.ModuleLoss) for layer in self._layers)
+        losses = self._lower_all(self._fx.placeholder("labels") if has_loss else None)
+        return self._made(self._nodes[self._layers[-1].name] if not losses else self._sum(losses))
+
+    def stage(self, stage: Stage) -> fx.GraphModule:
+        """Return the module of a stage of a pipeline. It maps what crosses its begin, then the labels, to what crosses
+        its end; the last one to the loss."""
+        self._take(stage.takes or (self._graph.input.name,))
+        before = [self._fx.placeholder("loss")] if stage.takes_loss else []
+        losses = [*before, *self._lower_all(self._fx.placeholder("labels"))]
+        passed_on = [self._nodes[name] for name in stage.gives]
+        if stage.gives_loss:
+            passed_on.append(self._sum(losses))
+        return self._made(tuple(passed_on) if passed_on else self._sum(losses))
+
+    def _take(self, sources: Iterable[str]) -> None:
         for number, source in enumerate(sources):
             self._nodes[source] = self._fx.placeholder(f"input{number}")
+
+    def _lower_all(self, labels: fx.Node | None) -> list[fx.Node]:
+        """Lower all layers, and return the losses."""
         losses: list[fx.Node] = []
-        has_loss = any(isinstance(layer.op, ops.SoftmaxCrossEntropy | ops.ModuleLoss) for layer in self._layers)
-        labels = self._fx.placeholder("labels") if has_loss else None
         for layer in self._layers:
             before = len(self._fx.nodes)
             if isinstance(layer.op, ops.SoftmaxCrossEntropy):
@@ -59,7 +78,9 @@ class Lowering:
                 self._nodes[layer.name] = self._lower(layer)
             for node in islice(reversed(self._fx.nodes), len(self._fx.nodes) - before):
                 node.meta[LAYER] = layer.name
-        output = self._nodes[self._layers[-1].name] if not losses else self._sum(losses)
+        return losses
+
+    def _made(self, output: fx.Node | tuple[fx.Node, ...]) -> fx.GraphModule:
         self._fx.output(output)
         self._fx.lint()
         return fx.GraphModule(self._root, self._fx, class_name="Network")

@@ -4,17 +4,18 @@ of it. All processes of the group are asked the same at the same time, so any an
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Final
 
 import torch
 from torch import Tensor, nn
 
-from deepstone.backends.base import as_observed, as_set, phases_of
+from deepstone.backends.base import TracedStep, Unsupported, as_observed, as_set, phases_of
 from deepstone.backends.torch.communicator import Communicator
+from deepstone.backends.torch.own_step import MakesOptimizer
 from deepstone.backends.torch.settings import Settings
-from deepstone.backends.torch.training import Batch, OwnBatch, split
+from deepstone.backends.torch.training import Batch, OwnBatch, optimizer_of, split
 from deepstone.setups.axes import AUTO
 from deepstone.setups.world import BETWEEN_PROCESSES
 
@@ -68,6 +69,13 @@ class Member(ABC):
     def effective(self) -> dict[str, dict[str, Any]]:
         """The axes between processes."""
 
+    def open_timeline(self, clock: Callable[[], float]) -> Sequence[str]:
+        """As Backend.open_timeline."""
+        raise Unsupported("steps of this scheme do not tell when their parts begin and end")
+
+    def timeline_step(self, program: str) -> Callable[[], TracedStep]:
+        raise NotImplementedError
+
     def meet(self) -> None:
         """Wait for all processes."""
         self.communicator.sum(self._met)
@@ -81,6 +89,17 @@ class Member(ABC):
         found["transport"] = as_observed(self.communicator.transport)
         found["scheme"] = as_set(scheme)
         return found
+
+
+class UpdateAlone:
+    """An update of as many numbers as this process has to update, and not of the real ones: programs that exchange
+    nothing must not change what is trained."""
+
+    def __init__(self, sizes: Iterable[int], like: Tensor, settings: Settings, make_own: MakesOptimizer | None) -> None:
+        stand_ins = [nn.Parameter(torch.zeros(size).to(like)) for size in sizes]
+        for stand_in in stand_ins:
+            stand_in.grad = torch.zeros_like(stand_in)
+        self.run: Callable[[], Any] = optimizer_of(stand_ins, settings, make_own).step if stand_ins else lambda: None
 
 
 class LocalComputing:

@@ -9,7 +9,7 @@ from deepstone.backends.torch.communicator import Communicator
 from deepstone.backends.torch.member import Member
 from deepstone.backends.torch.settings import Settings
 from deepstone.graph.graph import Graph
-from deepstone.setups.schemes import SHARDED, scheme_of
+from deepstone.setups.schemes import HYBRID, PIPELINE, SHARDED, scheme_of
 
 
 def member_of(job: Job, graph: Graph, settings: Settings, communicator: Communicator) -> Member | None:
@@ -19,5 +19,9 @@ def member_of(job: Job, graph: Graph, settings: Settings, communicator: Communic
             from deepstone.backends.torch.sharded import Sharded
 
             return Sharded(job, graph, settings, communicator)
+        case scheme if scheme in (PIPELINE, HYBRID):
+            from deepstone.backends.torch.pipeline import Pipeline
+
+            return Pipeline(job, graph, settings, communicator)
         case _:
             return None

@@ -24,7 +24,7 @@ from deepstone.backends.base import Job, as_set
 from deepstone.backends.torch.arrays import load, network_arrays
 from deepstone.backends.torch.communicator import ALL_GATHER, REDUCE_SCATTER, Communicator
 from deepstone.backends.torch.lower import Lowering
-from deepstone.backends.torch.member import LocalComputing, Member
+from deepstone.backends.torch.member import LocalComputing, Member, UpdateAlone
 from deepstone.backends.torch.network import lowered
 from deepstone.backends.torch.settings import Settings
 from deepstone.backends.torch.training import batch_of, optimizer_of
@@ -152,11 +152,8 @@ class Sharded(Member):
             network = lowered(self._graph, self._job.weights, self._settings)
             computing = LocalComputing(network, self._batch, self._settings)
             sizes = [-(-parameter.numel() // self.communicator.world) for parameter in network.parameters()]
-            shards = [nn.Parameter(torch.zeros(size).to(next(network.parameters()))) for size in sizes]
-            for shard in shards:
-                shard.grad = torch.zeros_like(shard)
-            optimizer = optimizer_of(shards, self._settings, self._make_own)
-            self._alone = _PlainCopy(network, computing, optimizer)
+            update = UpdateAlone(sizes, next(network.parameters()), self._settings, self._make_own)
+            self._alone = _PlainCopy(network, computing, update)
         return self._alone
 
     def _buffers(self) -> list[tuple[Tensor, Tensor]]:
@@ -172,10 +169,10 @@ class Sharded(Member):
 class _PlainCopy:
     """The network without shards, and an update of as many numbers as a shard has."""
 
-    def __init__(self, network: nn.Module, computing: LocalComputing, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(self, network: nn.Module, computing: LocalComputing, update: UpdateAlone) -> None:
         self._network = network
         self._computing = computing
-        self.update = optimizer.step
+        self.update = update.run
 
     def compute(self, after_phase: Callable[[int], None] = lambda _: None) -> Tensor:
         self._network.zero_grad()

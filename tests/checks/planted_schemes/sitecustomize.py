@@ -50,31 +50,67 @@ def spoil_updates(torch) -> None:
 
 def repeat_shard(module) -> None:
     """Every rank takes the first part of the batch."""
-    init = module.Batch.__init__
 
-    def same_for_all(self, samples, labels, settings):
-        import torch.distributed as dist
+    def share(self) -> int:
+        return 0 if error() == "shard twice" else self.own_share
 
-        if dist.is_initialized() and error() == "shard twice":
-            dist.broadcast(samples := samples.clone(), src=0)
-            dist.broadcast(labels := labels.clone(), src=0)
-        init(self, samples, labels, settings)
+    def set_share(self, value: int) -> None:
+        self.own_share = value
 
-    module.Batch.__init__ = same_for_all
+    module.Group.share = property(share, set_share)
 
 
-def spoil_training(module) -> None:
-    repeat_shard(module)
-    spoil_updates(module.torch)
+def spoil_cut(module) -> None:
+    """Nothing goes back to the stage before."""
+    backward = module._Contiguous.backward
+
+    def nothing(context, gradient):
+        found = backward(context, gradient)
+        return found * 0 if error() == "no gradient across a cut" else found
+
+    module._Contiguous.backward = staticmethod(nothing)
 
 
-SPOIL = {"training": spoil_training}
+def repeat_microbatch(module) -> None:
+    run = module.Pipeline._run
+
+    def same_for_all(self, samples, labels):
+        if error() == "microbatch twice":
+            half = len(labels) // 2
+            labels = labels[:half].repeat(2)
+            samples = tuple(each[:half].repeat(2, 1, 1, 1) for each in samples)
+        run(self, samples, labels)
+
+    module.Pipeline._run = same_for_all
+
+
+def keep_pipelines_apart(module) -> None:
+    average = module._average
+
+    def maybe_not(gradients, group, count):
+        if error() != "pipelines apart":
+            average(gradients, group, count)
+
+    module._average = maybe_not
+
+
+def spoil_pipeline(module) -> None:
+    repeat_microbatch(module)
+    keep_pipelines_apart(module)
+
+
+SPOIL = {
+    "base": repeat_shard,
+    "torch.training": lambda module: spoil_updates(module.torch),
+    "torch.stage": spoil_cut,
+    "torch.pipeline": spoil_pipeline,
+}
 
 
 class Planting(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        package, _, module_name = name.rpartition(".")
-        if package != "deepstone.backends.torch" or module_name not in SPOIL:
+        module_name = name.removeprefix("deepstone.backends.")
+        if module_name == name or module_name not in SPOIL:
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         run = spec.loader.exec_module
