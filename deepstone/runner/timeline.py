@@ -59,6 +59,8 @@ def trace_steps(team: Team, step_s: float, effort: Effort) -> Traced:
     offsets_s, programs = team.clock_offsets_s(), team.open_timeline()
     if isinstance(programs, Absent):
         return Traced.not_done(programs.reason)
+    if "local" not in programs:
+        return Traced.not_done("the account of communication needs steps without it, traced in the same way")
     rounds, steps = rounds_and_steps(step_s, effort.budget_s, share=_BUDGET_SHARE)
     steps = min(steps, _MOST_STEPS)
     plain: list[list[float]] = []
