@@ -166,7 +166,8 @@ def one_rank(options: argparse.Namespace) -> dict[str, Any]:
     request |= {"device": "cpu", "precision": "fp32", "processes": options.processes, "threads": options.threads}
     addresses = [f"127.0.0.1:{options.port}"] * options.processes
     whole = {**request, "batch": options.batch}
-    group = Group(options.rank, options.processes, options.rank, addresses, whole)
+    roles = {"role": "worker", "share": options.rank, "shares": options.processes}
+    group = Group(options.rank, options.processes, options.rank, addresses, whole, **roles)
     backend.join(group)  # the loop by hand uses the same process group
     request["batch"] = share
     weights = initial_parameters(graph, 0)
