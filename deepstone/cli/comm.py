@@ -49,6 +49,7 @@ EXAMPLES = examples(
 )
 _LAUNCHES: Final = 3
 _BUDGET_S: Final = 20.0
+_WIDEST_RATIO: Final = 10.0  # of high to low
 _FASTER: Final = {
     "a faster": "{a} is faster",
     "b faster": "{b} is faster",
@@ -225,8 +226,15 @@ def _row(size: int, curves: Sequence[CommCurve], ratios: dict[int, TransportRati
         point = next((point for point in curve.points if point.bytes == size), None)
         cells += _point_cells(point)
     if ratios and len(curves) == 2:
-        cells.append(_in_words(ratios[size].time_ratio) if size in ratios else "")
+        cells.append(_ratio_cell(ratios[size].time_ratio) if size in ratios else "")
     return cells
+
+
+def _ratio_cell(ratio: Quantity) -> str:
+    """An interval over powers of ten says that launches differ more than the transports do."""
+    if ratio.has_interval and ratio.high > _WIDEST_RATIO * ratio.low:
+        return "not resolved"
+    return _in_words(ratio)
 
 
 def _point_cells(point: CommPoint | None) -> list[str]:
