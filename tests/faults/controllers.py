@@ -1,0 +1,88 @@
+"""`deepstone run` as a process that tests kill, and what it leaves."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from fake_jobs import MARK_VARIABLE, carrying
+
+from deepstone.backends.before_import import FAKE_SCRIPT
+
+STORED = re.compile(r"^stored ([0-9a-f]{20}-[0-9]+)(?:: .*)?\n", re.MULTILINE)
+# Steps that take real time, little of it; and a grandchild in a session of its own that ignores SIGTERM.
+WITH_DAEMON = {"step_s": 0.002, "sleep": True, "warmup": [], "fault": {"at": "build", "kind": "daemon"}}
+TINY = ("--budget", "0.05", "--target", "50")
+
+
+@dataclass
+class Controller:
+    """`deepstone run` as a process; all that it starts carries its mark."""
+
+    folder: Path
+    store: Path
+    axes: tuple[str, ...]
+    options: tuple[str, ...] = TINY
+    script: dict[str, object] = field(default_factory=dict)
+    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
+
+    def start(self) -> Controller:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._stderr_path = self.folder / f"stderr-{self.mark}"
+        environment = {
+            **os.environ,
+            MARK_VARIABLE: self.mark,
+            FAKE_SCRIPT: json.dumps(self.script),
+            "DEEPSTONE_CACHE": str(self.folder / "cache"),
+            "TMPDIR": str(self.folder),
+            "HOME": str(self.folder),
+        }
+        command = [sys.executable, "-m", "deepstone", "run", "cifarnet", "framework=fake", *self.axes, *self.options]
+        with self._stderr_path.open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [*command, "--store", str(self.store)],
+                env=environment,
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=stderr,
+            )
+        return self
+
+    @property
+    def stderr(self) -> str:
+        return self._stderr_path.read_text(errors="replace")
+
+    @property
+    def acknowledged(self) -> list[str]:
+        """Whole lines only: one cut short by a kill has not told anybody anything."""
+        return STORED.findall(self.stderr)
+
+    def wait_for(self, condition: Callable[[], bool], *, timeout_s: float = 60.0) -> None:
+        end_s = time.monotonic() + timeout_s
+        while not condition():
+            assert self.process.poll() is None, f"it ended first: {self.stderr}"
+            assert time.monotonic() < end_s, f"waited in vain: {self.stderr}"
+            time.sleep(0.001)
+
+    def has_worker(self) -> bool:
+        return len(carrying(self.mark)) >= 3  # itself, the keeper, the worker
+
+    def finish(self, *, timeout_s: float = 120.0) -> int:
+        return self.process.wait(timeout_s)
+
+    def clean_up(self) -> None:
+        for pid in carrying(self.mark):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
