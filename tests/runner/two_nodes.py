@@ -75,7 +75,8 @@ class TwoNodes:
 
     def start_slurm(self, undo: ExitStack) -> None:
         folder = self.folder
-        (folder / "state").mkdir()
+        for name in ("state", "tmp-n0", "tmp-n1"):  # PMIx wants a folder of its own for each node
+            (folder / name).mkdir()
         key = folder / "munge.key"
         key.write_bytes(os.urandom(1024))
         key.chmod(0o400)

@@ -17,6 +17,7 @@ The script is JSON in DEEPSTONE_FAKE; every key is optional:
                   its begin; {"absent": reason}: not told (what `programs` says, as a tail)
     logged        {name: seconds} that the framework itself logs of a step in a group ({}: none)
     ranks         {"1": {…}} more keys for one process of a group       world     how many it finds there (all)
+    library       what moves data between processes, as it names itself ("")
     by            {"axis=value": {…}} more keys when the request has that value
     layers        {"NAME": [forward, backward]} shares of step_s; {"absent": reason}: not timed in place (equal shares)
     timestamps    how much longer a step with timestamps at layers takes (1.0)
@@ -120,7 +121,8 @@ class FakeBackend(Backend):
         keys = self._script.get("ranks", {}).get(str(group.rank), {})
         self._script = {**self._script, **keys}
         self._maybe_fail("join")
-        return {"world": self._script.get("world", group.world), "rank": group.rank, "transport": "none"}
+        found = {"world": self._script.get("world", group.world), "rank": group.rank, "transport": "none"}
+        return {**found, "library": self._script.get("library", "")}
 
     def buckets(self) -> list[int]:
         return list(self._script.get("buckets", []))
