@@ -51,7 +51,7 @@ _HERE: Final = "127.0.0.1"
 # What a library says when another rank is gone: a consequence, and not what went wrong.
 _LOST_A_PEER: Final = re.compile(
     r"closed by peer|reset by peer|connection (was )?(closed|refused|reset)|broken pipe|timed? ?out|peer|"
-    r"remote process|unreachable",
+    r"remote process|unreachable|unhealthy",
     re.IGNORECASE,
 )
 # What a library says before it ends its own process, because another one is gone.

@@ -30,7 +30,7 @@ CURRENT = (TORCH, TENSORFLOW, JAX)
 OFFERED = (*CURRENT, PADDLE, MXNET, THEANO, CHAINER, CNTK, CAFFE, ONNXRUNTIME)
 FORWARD_ONLY = (ONNXRUNTIME,)  # they run networks but do not train them
 FRAMEWORKS = (*OFFERED, FAKE)
-IN_PARALLEL = (TORCH, JAX, FAKE)  # train in several processes
+IN_PARALLEL = (*CURRENT, FAKE)  # train in several processes
 _IN_ALL_SCHEMES = (TORCH, FAKE)
 _NOT_LEGACY = (*CURRENT, FAKE)  # honour axes that no framework offered before about 2020
 
@@ -362,8 +362,8 @@ _DECLARED = (
     ),
     _choice(
         "transport",
-        ("gloo", "nccl", "mpi"),
-        "The library that moves gradients between processes: gloo or MPI on CPUs, NCCL on GPUs.",
+        ("gloo", "nccl", "mpi", "grpc"),
+        "The library that moves gradients between processes: gloo or MPI on CPUs, NCCL on GPUs; gRPC in TensorFlow.",
         honoured_by=IN_PARALLEL,
     ),
     _choice(
@@ -374,8 +374,9 @@ _DECLARED = (
     ),
     _choice(
         "collective",
-        ("allreduce", "reduce-broadcast"),
-        "How gradients are summed: all at once, or at one process that sends the sum to all, as Caffe's variants did.",
+        ("allreduce", "reduce-broadcast", "ring"),
+        "How gradients are summed: all at once, at one process that sends the sum to all, as Caffe's variants did, or "
+        "in a ring (TensorFlow).",
         honoured_by=IN_PARALLEL,
     ),
     Axis(
@@ -393,7 +394,7 @@ _DECLARED = (
         "on: gradients are reduced in buckets while backward computes the rest; off: in one buffer after backward.",
         honoured_by=IN_PARALLEL,
     ),
-    _count("bucket", "Size of a bucket of gradients in MiB.", most=2**20, honoured_by=_IN_ALL_SCHEMES),
+    _count("bucket", "Size of a bucket of gradients in MiB.", most=2**20, honoured_by=(TORCH, TENSORFLOW, FAKE)),
     _choice(
         "compression",
         ("none", "fp16", "powersgd", "onebit"),

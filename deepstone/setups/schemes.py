@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from deepstone.setups.axes import AUTO, FAKE, JAX, TORCH, Value
+from deepstone.setups.axes import AUTO, CURRENT, FAKE, JAX, TENSORFLOW, TORCH, Value
 
 DATA: Final = "data"
 SHARDED: Final = "sharded"
@@ -51,7 +51,7 @@ SCHEMES: Final[Mapping[str, Scheme]] = {
             name=DATA,
             takes=(*_ALWAYS, "collective", "overlap", "bucket", "compression"),
             transports=("gloo", "nccl", "mpi"),
-            frameworks=(TORCH, JAX, FAKE),
+            frameworks=(*CURRENT, FAKE),
         ),
         Scheme(name=SHARDED, takes=(*_ALWAYS, "bucket"), transports=("gloo", "nccl"), frameworks=(TORCH, FAKE)),
         Scheme(
@@ -88,7 +88,17 @@ SCHEMES: Final[Mapping[str, Scheme]] = {
 
 # What frameworks take of an axis in several processes, where that is not every value of it.
 TAKEN: Final[Mapping[str, Mapping[str, tuple[str, ...]]]] = {
-    TORCH: {"compile": ("off",)},
+    TORCH: {
+        "compile": ("off",),
+        "transport": ("gloo", "nccl", "mpi"),
+        "collective": ("allreduce", "reduce-broadcast"),
+    },
+    TENSORFLOW: {
+        "device": ("cpu",),
+        "compile": ("graph",),
+        "transport": ("grpc",),
+        "collective": ("allreduce", "ring"),
+    },
     JAX: {"device": ("cpu",), "transport": ("gloo",), "collective": ("allreduce",), "overlap": ("off",)},
 }
 

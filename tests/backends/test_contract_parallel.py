@@ -10,8 +10,6 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -24,7 +22,7 @@ from tiny_jobs import tiny, tiny_job
 
 from deepstone.absent import Absent
 from deepstone.checks import parallel
-from deepstone.checks.parallel import TOLERANCE, Trained, judged
+from deepstone.checks.parallel import TOLERANCE, Trained, judged, trained_by
 from deepstone.checks.workers import check_job
 from deepstone.results.sameness import SchemeSameness
 from deepstone.runner.conversation import JobFailed
@@ -39,7 +37,7 @@ PROGRAMS = ("train", "meet", "local", "exchange", "forward", "gradient")
 TIMEOUT_S = 600.0
 IDLE_S = 1.0
 # What each framework moves gradients by, as its library is to say.
-TRANSPORTS = {"jax": "gloo"}
+TRANSPORTS = {"jax": "gloo", "tensorflow": "grpc"}
 
 every_framework = pytest.mark.parametrize("framework", TRANSPORTS)
 
@@ -75,11 +73,11 @@ def life_of(framework: str) -> Life:
         with talking_to_team(job, timeout_s=TIMEOUT_S) as team:
             team.hello()
             found.transport = team.transport
-            alone = trained_alone(replace(job, environment=environment_of(framework)))
-            found.right = judged(alone, trained_together(team))
+            alone = in_one_process(replace(job, environment=environment_of(framework)))
+            found.right = judged(alone, trained_by(team))
             for error in ERRORS:
                 plant.write_text(error)
-                found.planted[error] = judged(alone, trained_together(team))
+                found.planted[error] = judged(alone, trained_by(team))
             plant.write_text("")
             measure(team, found)
             os.kill(team.pids[1], signal.SIGKILL)
@@ -105,33 +103,11 @@ def measure(team: Team, found: Life) -> None:
     found.idle_cpu_s = cpu_s(team.pids) - before_s
 
 
-def trained_alone(job: Job) -> Trained:
-    """As the check of `verify` does it, with a worker that other tests share."""
+def in_one_process(job: Job) -> Trained:
+    """With a worker that other tests share."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parallel, "talking_to_worker", shared_worker)
-        return parallel._alone(job, TIMEOUT_S)[0]
-
-
-def trained_together(team: Team) -> list[Trained]:
-    @contextmanager
-    def same_team(*_job: Any, **_options: Any) -> Iterator[Any]:
-        yield Again(team)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parallel, "talking_to_team", same_team)
-        return parallel._together(team.job, TIMEOUT_S)
-
-
-class Again:
-    """A team that has met already."""
-
-    def __init__(self, team: Team) -> None:
-        self._team = team
-
-    def hello(self) -> None: ...
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._team, name)
+        return parallel.trained_alone(job, TIMEOUT_S)[0]
 
 
 def replicas_are_equal(team: Team) -> bool:

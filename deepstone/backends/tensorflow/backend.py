@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tensorflow as tf
 
-from deepstone.backends.base import IsolatedLayer, Job, LayerResult, Timestamps, memory_on_cpu
+from deepstone.backends.base import Group, IsolatedLayer, Job, LayerResult, Timestamps, memory_on_cpu
+from deepstone.backends.ports import ReservedPort
 from deepstone.backends.tensorflow.arrays import Arrangement, Variables
 from deepstone.backends.tensorflow.effective import Effects, Observed, observing
 from deepstone.backends.tensorflow.isolated import LayerRunner
 from deepstone.backends.tensorflow.lower import Lowering
 from deepstone.backends.tensorflow.network import Network
+from deepstone.backends.tensorflow.processes import Processes, reductions_of
 from deepstone.backends.tensorflow.settings import Settings, apply
 from deepstone.backends.tensorflow.training import Steps
 from deepstone.backends.xla.steps import TracedBackend
@@ -38,6 +40,8 @@ class TensorFlowBackend(TracedBackend):
     _arrangement: Arrangement
     _variables: Variables
     _steps: Steps
+    _reserved: ReservedPort | None = None  # where this process will wait for others
+    _processes: Processes | None = None  # that train together, if there are several
 
     def __init__(self) -> None:
         self._observed = Observed()
@@ -53,6 +57,24 @@ class TensorFlowBackend(TracedBackend):
             "compiled_with": " ".join(tf.sysconfig.get_compile_flags()),
         }
 
+    def open_rendezvous(self, address: str, rank: int, world: int) -> int:
+        self._reserved = ReservedPort(address)
+        return self._reserved.number
+
+    def join(self, group: Group) -> dict[str, Any]:
+        self._processes = found = Processes(group, self._reserved)
+        return {"world": found.world, "rank": found.rank, "transport": found.transport, "library": found.library}
+
+    def barrier(self) -> None:
+        assert self._processes is not None
+        self._processes.barrier()
+
+    def buckets(self) -> list[int]:
+        return [] if self._processes is None else reductions_of(self._steps.recorded["train"])
+
+    def restore(self) -> None:
+        self._steps.restore()
+
     def build(self, job: Job) -> None:
         self._job = job
         self._tracer = None
@@ -63,7 +85,15 @@ class TensorFlowBackend(TracedBackend):
             self._variables = Variables(graph, job.weights, self._arrangement, settings)
             network = Network(graph, Lowering(graph, self._arrangement, settings), self._variables, settings)
             samples = self._arrangement.value(graph.input.name, job.samples)
-            self._steps = Steps(network, self._variables, samples, job.labels, settings)
+            self._steps = Steps(
+                network,
+                self._variables,
+                samples,
+                job.labels,
+                settings,
+                processes=self._processes,
+                keeps_gradients=job.keeps_gradients,
+            )
             self._step = self._steps.program(settings.phase)
             self._layers = LayerRunner(graph, self._arrangement, settings, job.labels)
 
@@ -102,7 +132,10 @@ class TensorFlowBackend(TracedBackend):
             self._variables.parameters,
             self._steps.last_loss,
         )
-        return effects.of_every_axis()
+        found = effects.of_every_axis()
+        return (
+            found if self._processes is None else found | self._processes.effective(str(self._job.request["interface"]))
+        )
 
     def details(self) -> dict[str, Any]:
         return {"operations": self._observed.operations}

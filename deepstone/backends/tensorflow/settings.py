@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -232,13 +232,32 @@ def _start_threads(intra: Any, inter: Any) -> Threads:
     return threads
 
 
-def _start_pools(intra: Any, inter: Any) -> Threads:
-    """Start the pools and count their threads. Those of the shared-work pool have the process's name, so their count is
-    a difference."""
+def start_threads_with(start: Callable[[], None], intra: Any, inter: Any) -> None:
+    """Have something else start the pools: a server that other processes find. Its own threads have the same names, so
+    those within an operation are told as TensorFlow says. Both the server and the process itself have a pool of the
+    others."""
+    _set_threads(intra, inter)
+    start()
+    running = sum(name.startswith(_INTER_THREAD) for name in _thread_names())
+    _started.append(
+        Threads(
+            intra=tf.config.threading.get_intra_op_parallelism_threads(),
+            inter=tf.config.threading.get_inter_op_parallelism_threads() or running // 2,
+        )
+    )
+
+
+def _set_threads(intra: Any, inter: Any) -> None:
     if intra != AUTO:
         tf.config.threading.set_intra_op_parallelism_threads(intra)
     if inter != AUTO:
         tf.config.threading.set_inter_op_parallelism_threads(inter)
+
+
+def _start_pools(intra: Any, inter: Any) -> Threads:
+    """Start the pools and count their threads. Those of the shared-work pool have the process's name, so their count is
+    a difference."""
+    _set_threads(intra, inter)
     before = _thread_names()
     context.ensure_initialized()
     tf.zeros(()).numpy()

@@ -6,7 +6,8 @@ Each is one program, recorded when it is first asked for. Without `compile` the 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import tensorflow as tf
@@ -16,10 +17,18 @@ from deepstone.backends.owners import UPDATE
 from deepstone.backends.tensorflow.arrays import Variables
 from deepstone.backends.tensorflow.lower import Pass
 from deepstone.backends.tensorflow.network import Network
+from deepstone.backends.tensorflow.processes import Processes
 from deepstone.backends.tensorflow.settings import Settings
 
 Tensor: TypeAlias = Any
-Update: TypeAlias = Callable[[list[Tensor]], None]
+
+
+class Update(NamedTuple):
+    """The update, which takes gradients in the order of the parameters, and the optimizer's state."""
+
+    apply: Callable[[list[Tensor]], None]
+    slots: list[Any]
+
 
 # Adam's, as in the paper and in torch.
 _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
@@ -28,22 +37,37 @@ _BETA1, _BETA2, _EPSILON = 0.9, 0.999, 1e-8
 class Steps:
     """The programs by name, and the results of the last run."""
 
-    def __init__(self, network: Network, variables: Variables, samples: Any, labels: Any, settings: Settings) -> None:
+    def __init__(
+        self,
+        network: Network,
+        variables: Variables,
+        samples: Any,
+        labels: Any,
+        settings: Settings,
+        *,
+        processes: Processes | None = None,
+        keeps_gradients: bool = False,
+    ) -> None:
+        """`processes`: those that train together, if there are several."""
         self.last_loss: Tensor | None = None
         self.last_gradients: list[Tensor] = []
         self.last_image_gradient: Tensor | None = None
         self._network = network
         self._variables = variables
         self._settings = settings
+        self._processes = processes
+        self._keeps_gradients = keeps_gradients
         self._batch = (_resident if settings.input == "resident" else _copied)(samples, labels, settings)
         self._number = tf.Variable(tf.constant(0, tf.int64), trainable=False) if settings.dropout else None
         self._update = _make_update(settings.optimizer, variables.parameters) if settings.phase == "train" else None
         self._programs: dict[str, Callable[[], None]] = {}
+        self._restore: Any = None
         self.recorded: dict[str, Any] = {}  # programs as TensorFlow has them; without `compile` there are none
 
     def program(self, name: str) -> Callable[[], None]:
         if name not in self._programs:
-            self._programs[name] = {"forward": self._forward, "gradient": self._gradient, "train": self._train}[name]()
+            make = {"forward": self._forward, "gradient": self._gradient, "exchange": self._exchange}
+            self._programs[name] = make.get(name, partial(self._train, name))()
         return self._programs[name]
 
     def _forward(self) -> Callable[[], None]:
@@ -63,22 +87,53 @@ class Steps:
 
         return step
 
-    def _train(self) -> Callable[[], None]:
-        update = self._update
+    def _train(self, program: str) -> Callable[[], None]:
+        """`train`, or what processes do less in: `local` does not communicate, `meet` only waits for the others."""
+        update, processes = self._update, self._processes
         assert update is not None
 
-        def whole(samples: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+        def whole(samples: Tensor, labels: Tensor) -> tuple[Tensor, list[Tensor], Tensor, Tensor]:
             loss, gradients, image_gradient = self._loss_and_gradients(samples, labels)
+            met = None
+            if processes is not None and program == "train":
+                gradients = processes.mean(gradients)
+            elif processes is not None and program == "meet":
+                met = processes.meet(gradients)
             with tf.name_scope(UPDATE):
-                update(gradients)
-            return loss, image_gradient
+                update.apply(gradients)
+            return loss, gradients if self._keeps_gradients else [], image_gradient, met
 
-        run, batch = self._recorded("train", whole), self._batch
+        of_replica = processes is not None and program != "local"
+        run = self._recorded(program, processes.run(whole) if processes is not None and of_replica else whole)
+        batch = self._batch
 
         def step() -> None:
-            self.last_loss, self.last_image_gradient = run(*batch())
+            self.last_gradients = []
+            self.last_loss, self.last_gradients, self.last_image_gradient, _ = run(*batch())
 
         return step
+
+    def _exchange(self) -> Callable[[], None]:
+        """Tensors of zeros stand for the gradients."""
+        processes = self._processes
+        assert processes is not None
+        zeros = [tf.zeros_like(parameter) for parameter in self._variables.parameters]
+        return tf.function(processes.run(lambda: processes.mean(zeros)), autograph=False).get_concrete_function()
+
+    def restore(self) -> None:
+        """Take parameters, running statistics and the optimizer's state from rank 0."""
+        processes = self._processes
+        assert processes is not None
+        if self._restore is None:
+            slots = [] if self._update is None else self._update.slots
+            variables = [*self._variables.parameters, *self._variables.buffers.values(), *slots]
+
+            def restore() -> None:
+                for variable, value in zip(variables, processes.of_first(variables), strict=True):
+                    variable.assign(value, read_value=False)
+
+            self._restore = tf.function(processes.run(restore), autograph=False).get_concrete_function()
+        self._restore()
 
     def _recorded(self, name: str, function: Callable[[Tensor, Tensor], Any]) -> Callable[[Tensor, Tensor], Any]:
         if self._settings.compile == "off":
@@ -95,6 +150,24 @@ class Steps:
         return loss
 
     def _loss_and_gradients(self, samples: Tensor, labels: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
+        """Of the whole batch, or the mean over its parts, one after the other."""
+        parts = self._settings.accumulate
+        if parts == 1:
+            return self._loss_and_gradients_of_part(samples, labels)
+        cut = [tf.reshape(array, [parts, -1, *array.shape[1:]]) for array in (samples, labels)]
+
+        def add(number: Tensor, total: Tensor, sums: list[Tensor]) -> tuple[Tensor, Tensor, list[Tensor]]:
+            loss, gradients, _ = self._loss_and_gradients_of_part(cut[0][number], cut[1][number])
+            return number + 1, total + loss, [a + b for a, b in zip(sums, gradients, strict=True)]
+
+        start = [tf.zeros_like(parameter) for parameter in self._variables.parameters]
+        loss_type = tf.float64 if self._settings.weights == tf.float64 else tf.float32
+        _, total, sums = tf.while_loop(
+            lambda number, *_: number < parts, add, (0, tf.zeros((), loss_type), start), parallel_iterations=1
+        )
+        return total / parts, [gradient / parts for gradient in sums], None
+
+    def _loss_and_gradients_of_part(self, samples: Tensor, labels: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
         parameters = self._variables.parameters
         with tf.GradientTape(watch_accessed_variables=False) as tape:
             tape.watch([*parameters, samples] if self._settings.input_grad else parameters)
@@ -122,8 +195,7 @@ def _copied(samples: Any, labels: Any, settings: Settings) -> Callable[[], tuple
 
 
 def _make_update(name: str, parameters: list[Any]) -> Update:
-    """Return the update, which takes gradients in the order of the parameters. One kernel per parameter updates it and
-    its slots."""
+    """Return the update. One kernel per parameter updates it and its slots."""
     return {"momentum": _momentum, "sgd": _sgd, "adam": _adam, "adamw": _adamw}[name](parameters)
 
 
@@ -144,7 +216,7 @@ def _momentum(parameters: list[Any]) -> Update:
                 momentum=tf.constant(MOMENTUM, parameter.dtype),
             )
 
-    return update
+    return Update(update, velocities)
 
 
 def _sgd(parameters: list[Any]) -> Update:
@@ -154,7 +226,7 @@ def _sgd(parameters: list[Any]) -> Update:
                 var=parameter.handle, alpha=tf.constant(LEARNING_RATE, parameter.dtype), delta=gradient
             )
 
-    return update
+    return Update(update, [])
 
 
 def _adam(parameters: list[Any]) -> Update:
@@ -182,7 +254,7 @@ def _adam(parameters: list[Any]) -> Update:
                 grad=gradient,
             )
 
-    return update
+    return Update(update, [*firsts, *seconds, number])
 
 
 def _adamw(parameters: list[Any]) -> Update:
@@ -193,6 +265,6 @@ def _adamw(parameters: list[Any]) -> Update:
         for parameter in parameters:
             decay = tf.constant(1.0 - ADAM_LEARNING_RATE * ADAMW_DECAY, parameter.dtype)
             parameter.assign(parameter * decay, read_value=False)
-        as_adam(gradients)
+        as_adam.apply(gradients)
 
-    return update
+    return Update(update, as_adam.slots)

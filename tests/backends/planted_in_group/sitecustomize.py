@@ -11,6 +11,7 @@ FILE = os.environ.get("DEEPSTONE_TEST_PLANT", "")
 # The module of each framework, the class in it, and the method that averages gradients.
 AVERAGING = {
     "deepstone.backends.jax.processes": ("Processes", "mean"),
+    "deepstone.backends.tensorflow.processes": ("Processes", "mean"),
 }
 
 
