@@ -46,9 +46,16 @@ class Place:
 
     world: World
     hosts: tuple[str, ...] = ()
-    speaks_mpi: bool = False  # the processes communicate by MPI
+    library: str = ""  # the MPI by which the processes communicate, if they do, as it names itself
     cores: int = 1  # of a host
     is_root: bool = False
+
+    @property
+    def meets_by(self) -> str:
+        """How processes of Slurm find each other: MPICH and those made from it speak PMI-2."""
+        if not self.library:
+            return "none"
+        return "pmi2" if any(name in self.library for name in _FAMILIES["mpich"]) else "pmix"
 
 
 # --- which are here ---
@@ -79,11 +86,42 @@ def _find_torchrun(python: str) -> Engine | None:
     return None
 
 
-def mpi_library(python: str) -> str:
-    """The MPI that mpi4py of this interpreter loads, as it names itself; nothing if there is none."""
+def mpi_library(python: str, engine: Engine | None = None) -> str:
+    """The MPI that mpi4py of this interpreter loads, as it names itself; nothing if there is none. Under a launcher it
+    may be another one: some set the path to their own."""
     asked = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
-    told = _told([python, "-c", asked])
-    return "" if told is None else told.partition("\n")[0].split(",")[0].strip("\0 ")
+    one = Place(world=World(processes=1, nodes=1), is_root=os.geteuid() == 0)
+    launching = [] if engine is None else [*engine.command, *_ARGUMENTS[engine.kind](one)]
+    told = _told([*launching, python, "-c", asked])
+    return "" if told is None else " ".join(told.partition("\n")[0].split(",")[0].strip("\0 ").split())
+
+
+def fitting_mpi(engine: Engine, python: str, processes: int = 2) -> str:
+    """The MPI that mpi4py loads. MissingError if this mpirun cannot bring its processes together: some libraries then
+    abort, with others each process finds itself alone."""
+    library = mpi_library(python)
+    if _are_of_one_family(engine, library) or _are_of_one_family(engine, library := mpi_library(python, engine)):
+        return library
+    raise MissingError(
+        f"mpirun ({engine.kind} {engine.version}) and the library {library} are not of the same kind: each process "
+        f"would find a world of size 1, asked for {processes}; use the mpirun of the environment that the library is "
+        "installed in"
+    )
+
+
+# Whose processes one launcher can bring together. Intel MPI is made from MPICH.
+_FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "openmpi": ("Open MPI",),
+    "mpich": ("MPICH", "Intel"),
+    "intelmpi": ("MPICH", "Intel"),
+}
+_KNOWN: Final = ("Open MPI", "MPICH", "Intel")
+
+
+def _are_of_one_family(engine: Engine, library: str) -> bool:
+    """A library that we do not know may be of any family, and srun brings together those of all."""
+    family = _FAMILIES.get(engine.kind, _KNOWN)
+    return any(name in library for name in family) or not any(name in library for name in _KNOWN)
 
 
 def _find_mpirun(python: str) -> Engine | None:
@@ -181,7 +219,7 @@ def _srun(place: Place) -> list[str]:
         f"--ntasks={world.started}",
         f"--ntasks-per-node={world.per_node}",
         *("--cpu-bind=none", "--kill-on-bad-exit=0", "--export=ALL", "--overcommit"),
-        f"--mpi={'pmix' if place.speaks_mpi else 'none'}",
+        f"--mpi={place.meets_by}",
     ]
     if place.hosts:
         arguments.append(f"--nodelist={','.join(place.hosts)}")

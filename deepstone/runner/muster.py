@@ -25,7 +25,7 @@ from typing import Any, Final
 import psutil
 
 from deepstone.errors import DeepstoneError, MissingError, RefusedInputError
-from deepstone.launchers.engine import Engine, Place, engine_argv, find_engine
+from deepstone.launchers.engine import Engine, Place, engine_argv, find_engine, fitting_mpi
 from deepstone.launchers.local import worker_argv
 from deepstone.results import codec
 from deepstone.results.parallel import HostFacts
@@ -44,6 +44,7 @@ MUSTER_S: Final = 120.0
 _HANDSHAKE_S: Final = 10.0
 _LOOK_S: Final = 0.1
 _LOOPBACK: Final = "127.0.0.1"
+_UNKNOWN: Final = "unknown"
 _INTERFACE_VARIABLES: Final = ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME", "TP_SOCKET_IFNAME")
 _TAIL: Final = 2000
 _FAILURE: Final = re.compile(
@@ -146,11 +147,12 @@ def mustered(job: Job, rank_jobs: Sequence[Job], *, timeout_s: float) -> Generat
     engine = find_engine(launcher_of(job), python)
     if world.nodes > 1 and not job.hosts and engine.name == "mpirun" and not _ALLOCATIONS & os.environ.keys():
         raise MissingError(f"nodes={world.nodes}: say which with --hosts a,b, or use srun inside a Slurm allocation")
+    library = fitting_mpi(engine, python, world.started) or _UNKNOWN if job.request["transport"] == "mpi" else ""
     deadline_s = time.monotonic() + timeout_s
     place = Place(
         world=world,
         hosts=job.hosts,
-        speaks_mpi=job.request["transport"] == "mpi",
+        library=library,
         cores=job.machine.usable_cores,
         is_root=os.geteuid() == 0,
     )

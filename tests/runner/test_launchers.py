@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from fake_jobs import MARK_VARIABLE, SOON_S, Script, carrying, fake_job, seconds
 import deepstone
 from deepstone.environments.find import find_environment
 from deepstone.errors import MissingError
+from deepstone.launchers import engine
 from deepstone.launchers.engine import Engine, Place, engine_argv, find_engine
 from deepstone.measure.effort import Effort
 from deepstone.runner import muster
@@ -56,8 +57,8 @@ def own_launcher(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[s
         path = tmp_path / "launch"
         path.write_text(f"#!/bin/sh\nJOIN='{sys.executable} -I -S {PACKAGE}/worker/join.py'\n{text}\n")
         path.chmod(path.stat().st_mode | stat.S_IXUSR)
-        engine = Engine(name="mpirun", kind="openmpi", version="1.0", command=(str(path),))
-        monkeypatch.setattr(muster, "find_engine", lambda *_: engine)
+        found = Engine(name="mpirun", kind="openmpi", version="1.0", command=(str(path),))
+        monkeypatch.setattr(muster, "find_engine", lambda *_: found)
         monkeypatch.setenv("PBS_JOBID", "1")  # as inside an allocation, of which it knows the nodes
         return path
 
@@ -91,7 +92,12 @@ class TestCommandLines:
                 Place(world=World(processes=4, nodes=2)),
                 ["--nodes=2", "--ntasks=4", "--cpu-bind=none", "--mpi=none"],
             ),
-            ("srun", Place(world=World(processes=2, nodes=2), speaks_mpi=True), ["--mpi=pmix", "--ntasks-per-node=1"]),
+            (
+                "srun",
+                Place(world=World(processes=2, nodes=2), library="Open MPI v5.0.11"),
+                ["--mpi=pmix", "--ntasks-per-node=1"],
+            ),
+            ("srun", Place(world=World(processes=2, nodes=2), library="MPICH Version: 5.0.2"), ["--mpi=pmi2"]),
         ],
     )
     def test_they_start_as_many_ranks_and_bind_none(self, kind: str, place: Place, words: list[str]):
@@ -247,6 +253,32 @@ class TestMuster:
         with pytest.raises(MissingError, match=told) as caught:
             run(launcher="mpirun")
         assert caught.value.exit_code == 4
+
+    @pytest.mark.parametrize(
+        ("kind", "alone", "under", "told"),
+        [
+            ("openmpi", "Open MPI v5.0.11", "", ""),
+            (
+                "openmpi",
+                "MPICH Version: 5.0.2",
+                "MPICH Version: 5.0.2",
+                r"openmpi 1.0\) and the library MPICH Version: 5.0.2",
+            ),
+            ("openmpi", "MPICH Version: 5.0.2", "Open MPI v5.0.11", ""),  # it sets the path to its own
+            ("mpich", "Intel(R) MPI Library 2021.18.1", "", ""),
+            ("intelmpi", "MPICH Version: 5.0.2", "", ""),
+            ("mpich", "Open MPI v4.1.4", "Open MPI v4.1.4", "world of size 1, asked for 2"),
+            ("mpich", "", "", ""),  # the worker tells what is missing
+            ("srun", "MPICH Version: 5.0.2", "", ""),
+        ],
+    )
+    def test_a_library_that_mpirun_cannot_start(
+        self, monkeypatch: pytest.MonkeyPatch, kind: str, alone: str, under: str, told: str
+    ):
+        monkeypatch.setattr(engine, "mpi_library", lambda _python, launcher=None: under if launcher else alone)
+        found = Engine(name="mpirun", kind=kind, version="1.0", command=("/bin/it",))
+        with pytest.raises(MissingError, match=told) if told else nullcontext():
+            assert engine.fitting_mpi(found, "python") == (alone if not under or told else under)
 
     def test_one_file_that_differs(self, run: Any, own_launcher: Any, tmp_path: Path):
         other = tmp_path / "other" / "deepstone"
