@@ -16,16 +16,21 @@ import pytest
 from fake_jobs import MARK_VARIABLE, SOON_S, Script, carrying, fake_job, seconds_until_gone
 from two_nodes import CLOCK_AHEAD_S, TwoNodes, two_nodes
 
+from deepstone.absent import Absent
 from deepstone.environments.find import find_environment
 from deepstone.measure.effort import Effort
 from deepstone.models.load import LoadedModel
 from deepstone.models.zoo import ZOO
+from deepstone.results.comm import CommCurve, CommCurves
 from deepstone.runner.job import Job, Machine
 from deepstone.runner.run import run_job
+from deepstone.scaling.comm import comm_finding, plan_comm
+from deepstone.scaling.comm_words import read_words
 from deepstone.setups.axes import Value
 from deepstone.setups.request import complete
 
 ON_TWO_NODES = {"processes": 2, "nodes": 2, "launcher": "srun"}
+IN_WORDS = [f"{axis}={value}" for axis, value in ON_TWO_NODES.items()]
 LINK_DOWN_S = 60.0
 
 
@@ -82,6 +87,32 @@ def test_mpi_between_nodes_goes_over_the_network(nodes: TwoNodes):
     assert record["setup"]["effective"]["transport"]["value"] == "mpi"
     assert [each["node"] for each in record["parallel"]["ranks"]] == [0, 1]
     assert 0.98 < record["parallel"]["wire"]["ratio"] < 1.2
+
+
+def test_communication_tells_both_lines_apart(nodes: TwoNodes):
+    """By whole intervals: 1 MiB takes 84 ms at 100 Mbit/s and 8 at 1 Gbit/s, and on a busy machine somewhat longer."""
+    words = read_words(["transport=gloo", "operation=allreduce", "size=256K,1M", "device=cpu", "threads=1", *IN_WORDS])
+    found: dict[str, CommCurve] = {}
+    for rate in ("1gbit", "100mbit"):
+        nodes.set_speed(rate)
+        command = ("deepstone", "comm")
+        plan = plan_comm(words, None, command, launches=1, budget_s=2.0, timeout_s=120.0, under_load=False)
+        content = comm_finding(plan).content
+        assert isinstance(content, CommCurves)
+        (found[rate],) = content.curves
+        assert content.is_checked
+        assert "emulated_nodes" in {doubt.code for doubt in content.doubts}
+        assert "around_the_network" not in {doubt.code for doubt in content.doubts}
+    assert found["1gbit"].nodes == 2
+    fast, slow = (next(p.seconds for p in found[rate].points if p.bytes == 2**20) for rate in ("1gbit", "100mbit"))
+    assert fast is not None
+    assert slow is not None
+    assert fast.high < slow.low
+    assert slow.median >= 0.8 * 2**20 * 8 / 100e6  # no line is faster than it is
+    for curve in found.values():
+        assert not isinstance(curve.wire, Absent)
+        assert 0.98 < curve.wire.ratio < 1.08
+    assert seconds_until_gone(f"nodes-{os.getpid()}") < LINK_DOWN_S
 
 
 def check_clocks(record: Any, *, ahead_s: int) -> None:
