@@ -15,6 +15,7 @@ BENCH = Path(__file__).resolve().parents[2] / "bench"
 FIDELITY = ("fidelity.py", "--models", "cifarnet", "--rounds", "1", "--round-s", "0.01")
 LAYERS = ("layer_timing.py", "--model", "cifarnet", "--batch", "2", "--rounds", "1", "--steps", "1")
 PARALLEL = ("parallel_fidelity.py", "loop", "--model", "cifarnet", "--batch", "4", "--seconds", "0.1")
+COMM = ("comm_fidelity.py", "--transports", "gloo", "--sizes", "1024", "--rounds", "2", "--round-s", "0.01")
 LOOPS = ("idiomatic_loops.py", "torch", "--models", "alexnet-owt", "--rounds", "1", "--round-s", "0.01")
 
 
@@ -23,6 +24,7 @@ LOOPS = ("idiomatic_loops.py", "torch", "--models", "alexnet-owt", "--rounds", "
     [
         pytest.param(FIDELITY, {"model", "rounds", "bare_step_s", "ratio_to_bare"}, id="fidelity"),
         pytest.param(PARALLEL, {"model", "processes", "ratio_to_by_hand"}, id="parallel", marks=pytest.mark.deep),
+        pytest.param(COMM, {"transport", "bytes", "bare_s", "ratio_to_bare"}, id="comm", marks=pytest.mark.deep),
         pytest.param(LAYERS, {"model", "batch", "ratio_to_plain"}, id="layer_timing", marks=pytest.mark.deep),
         pytest.param(LOOPS, {"framework", "by_hand_step_s", "deepstone_step_s"}, id="loops", marks=pytest.mark.deep),
     ],
