@@ -92,6 +92,24 @@ class Group:
         return int(self.addresses[0].rpartition(":")[2])
 
 
+def own_gpu(device: str, group: Optional[Group], seen: int) -> int:
+    """Return the number of the GPU of a process: the one that `device` names, else that of its place on its node.
+
+    `seen`: how many GPUs the framework finds. Raises Missing if there are too few.
+    """
+    place = 0 if group is None else group.local_rank
+    index = place if device == "auto" else int(device.partition(":")[2])
+    if index < seen:
+        return index
+    if group is None:
+        raise Missing(f"device {device}: the framework sees {seen} GPU(s); use gpu:0 to the last of them")
+    raise Missing(
+        f"device gpu:{index}: rank {group.rank} is process {place + 1} of its node, and the framework sees {seen} "
+        "GPU(s) there; every process needs one of its own: use fewer processes or device=cpu, or let each process see "
+        "all GPUs of its node"
+    )
+
+
 class Job:
     """The job of one worker."""
 

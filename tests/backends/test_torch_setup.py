@@ -16,8 +16,9 @@ import torch
 from tiny_jobs import tiny, tiny_job
 from workbench import Bench, fits_bf16, observed
 
-from deepstone.backends.base import ADAM_LEARNING_RATE, Job
+from deepstone.backends.base import ADAM_LEARNING_RATE, Group, Job, Missing
 from deepstone.backends.before_import import torch as torch_environment
+from deepstone.backends.torch import settings
 from deepstone.backends.torch.backend import TorchBackend
 from deepstone.backends.torch.onednn import implementations, narrowed_products, onednn_dtypes, widest_isa
 from deepstone.errors import MissingError
@@ -383,3 +384,34 @@ class TestLog:
         """oneDNN names a backward pass that is done by a forward one after both."""
         fused = {"convolution": ["brg_conv_bwd:avx512_core_amx+brg_conv_fwd:avx512_core", "jit:avx2"]}
         assert widest_isa(fused) == "avx512_core_amx"
+
+
+class TestOwnGpu:
+    """Which GPU torch takes, by scripted numbers of them."""
+
+    @pytest.fixture
+    def gpus(self, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+        taken: list[int] = []
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+        monkeypatch.setattr(torch.cuda, "set_device", taken.append)
+        return taken
+
+    def group(self, rank: int) -> Group:
+        """Of two nodes with eight processes each."""
+        request = {"device": "auto", "transport": "nccl", "interface": "auto"}
+        return Group(rank, 16, rank % 8, [], request, "worker", share=rank, shares=16)
+
+    @pytest.mark.parametrize(
+        ("device", "rank", "index"), [("auto", 0, 0), ("auto", 3, 3), ("auto", 11, 3), ("gpu:2", 2, 2)]
+    )
+    def test_a_process_takes_that_of_its_place(self, gpus: list[int], device: str, rank: int, index: int):
+        assert settings._device(device, self.group(rank)) == torch.device("cuda", index)
+        assert gpus == [index]
+
+    def test_there_are_too_few(self, gpus: list[int]):
+        with pytest.raises(Missing, match="device gpu:4: rank 12 is process 5 of its node, and the framework sees 4"):
+            settings._device("auto", self.group(12))
+        with pytest.raises(Missing, match=r"device gpu:7: .* use gpu:0 to the last of them"):
+            settings._device("gpu:7", None)
+        assert gpus == []

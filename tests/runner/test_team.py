@@ -132,6 +132,19 @@ class TestRanks:
             "gpu:2",
         ]
 
+    @pytest.mark.parametrize("device", ["auto", "gpu:0"])
+    def test_too_few_gpus_are_one_clear_line(self, run, script: Script, device: str):
+        script(gpus=1)
+        with pytest.raises(MissingError, match=r"gpu:1: rank 1 is process 2 of its node.*sees 1 GPU") as caught:
+            run(device=device)
+        assert caught.value.exit_code == 4
+        assert "\n" not in str(caught.value)
+
+    def test_as_many_gpus_as_processes(self, run, script: Script):
+        script(gpus=2)
+        record = run(device="gpu:0")
+        assert [rank["device"] for rank in record["parallel"]["ranks"]] == ["gpu:0", "gpu:1"]
+
 
 class TestPlacement:
     @pytest.mark.parametrize(

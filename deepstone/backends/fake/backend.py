@@ -13,6 +13,7 @@ The script is JSON in DEEPSTONE_FAKE; every key is optional:
     later         further overrides, from the second step on ({})
     updates       how many are made before they stop (all) update_size   how far one goes (1.0)
     details       what else the first step showed ({})
+    gpus          how many it finds; a process that would take another one is refused
     timeline      of a step in a group: {"train" | "local" | "pack": [[kind, begin, end, bytes], …]}, in seconds from
                   its begin; {"absent": reason}: not told (what `programs` says, as a tail)
     logged        {name: seconds} that the framework itself logs of a step in a group ({}: none)
@@ -61,6 +62,7 @@ from deepstone.backends.base import (
     StepAccount,
     TracedStep,
     Unsupported,
+    own_gpu,
     phases_of,
 )
 from deepstone.backends.before_import import FAKE_SCRIPT
@@ -162,6 +164,8 @@ class FakeBackend(Backend):
         launch_noise = self._script.get("launch_noise", 0.0)
         self._steady_s = self._script.get("step_s", 0.01) * (1 + self._random.gauss(0, 1) * launch_noise)
         self._maybe_fail("build")
+        if "gpus" in self._script and job.request["device"] != "cpu":
+            own_gpu(str(job.request["device"]), job.group, self._script["gpus"])
         limit = self._script.get("memory", {}).get("limit")
         if limit is not None and self._allocated_bytes() > limit:
             raise MemoryError("scripted: the device is full")

@@ -177,7 +177,7 @@ class TorchBackend(Backend):
     def build(self, job: Job) -> None:
         self._job = job
         self._in_place = None
-        self._settings = settings = apply(job.request, local_rank=0 if job.group is None else job.group.local_rank)
+        self._settings = settings = apply(job.request, job.group)
         torch.manual_seed(job.request["seed"])
         self._graph = Graph.from_worker_json(job.graph)
         let_functions_drop(settings.dropout or not self._graph.opaque)

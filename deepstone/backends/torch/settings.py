@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from deepstone.backends.base import Missing, Unsupported
+from deepstone.backends.base import Group, Missing, Unsupported, own_gpu
 from deepstone.backends.settings import StepSettings, refuse_broken_rules, step_settings
 from deepstone.setups.axes import AUTO
 
@@ -42,9 +42,9 @@ class Settings(StepSettings):
         return torch.autocast(self.device.type, dtype=self.autocast)
 
 
-def apply(request: Mapping[str, Any], *, local_rank: int = 0) -> Settings:
+def apply(request: Mapping[str, Any], group: Group | None = None) -> Settings:
     """Resolve the device, refuse what cannot be, set the process-wide switches."""
-    device = _device(str(request["device"]), local_rank)
+    device = _device(str(request["device"]), group)
     refuse_broken_rules(request, "cpu" if device.type == "cpu" else f"gpu:{device.index}")
     if request["compile"] == "graph":
         raise Unsupported("torch runs eagerly or compiled; it has no graph that is recorded and left uncompiled")
@@ -64,16 +64,14 @@ def apply(request: Mapping[str, Any], *, local_rank: int = 0) -> Settings:
     )
 
 
-def _device(name: str, local_rank: int) -> torch.device:
+def _device(name: str, group: Group | None) -> torch.device:
     """`auto` gives every process of a job a GPU of its own."""
     if name == "cpu" or (name == AUTO and not torch.cuda.is_available()):
         return torch.device("cpu")
-    index = local_rank if name == AUTO else int(name.partition(":")[2])
     if not torch.cuda.is_available():
         built = "this torch is built without CUDA" if not torch.version.cuda else "torch finds no usable NVIDIA GPU"
         raise Missing(f"device {name}: {built}; install a CUDA build of torch on a machine with one, or use device=cpu")
-    if index >= torch.cuda.device_count():
-        raise Missing(f"device {name}: torch sees {torch.cuda.device_count()} GPU(s); use gpu:0 to the last of them")
+    index = own_gpu(name, group, torch.cuda.device_count())
     torch.cuda.set_device(index)
     return torch.device("cuda", index)
 
