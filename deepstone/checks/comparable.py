@@ -36,6 +36,7 @@ from deepstone.runner.conversation import cache_folder, variables_of
 from deepstone.runner.job import Job
 from deepstone.runner.measurement import OnProgress, no_progress
 from deepstone.setups.axes import AXES
+from deepstone.setups.world import OF_SEVERAL
 
 _SCHEMA = 2  # of a cached check
 
@@ -108,8 +109,9 @@ def _comparable(found: FrameworkSameness) -> Comparable:
 
 
 def _checked_as(job: Job) -> Job:
-    """Return the job without axes that only affect speed, so that one check serves many comparisons."""
-    decide_nothing = ("input", "input_grad", "threads", "inter_threads", "affinity")
+    """Return the job without axes that only affect speed, so that one check serves many comparisons, and in one
+    process: whether several train as one does is a check of its own."""
+    decide_nothing = ("input", "input_grad", "threads", "inter_threads", "affinity", *OF_SEVERAL)
     request = {**job.request, **{name: AXES[name].default for name in decide_nothing}, "seed": 0}
     return check_job(replace(job, request=request), phase="forward" if job.phase == "forward" else "gradient")
 

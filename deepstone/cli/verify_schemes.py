@@ -25,12 +25,11 @@ Schemes: TypeAlias = "dict[str, dict[str, SchemeSameness | str]]"
 def of_one_process(asked: Mapping[str, Value]) -> dict[str, Value]:
     """What is asked for of each process by itself, which the reference is compared with."""
     from deepstone.setups.request import complete
-    from deepstone.setups.world import BETWEEN_PROCESSES, World
+    from deepstone.setups.world import OF_SEVERAL, World
 
-    others = ("processes", "nodes", "launcher", "accumulate", *BETWEEN_PROCESSES)
     if not World.of(complete(asked)).is_parallel and "accumulate" not in asked:
         return dict(asked)
-    return {name: value for name, value in asked.items() if name not in others}
+    return {name: value for name, value in asked.items() if name not in OF_SEVERAL}
 
 
 def check_schemes(

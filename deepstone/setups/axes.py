@@ -384,7 +384,7 @@ _DECLARED = (
         type="name",
         values=(AUTO, "eth0"),
         default=AUTO,
-        honoured_by=IN_PARALLEL,
+        honoured_by=(TORCH, JAX, FAKE),
         help="The network interface that the transport uses.",
         parse=_parse_interface,
     ),

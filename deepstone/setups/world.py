@@ -20,6 +20,8 @@ BETWEEN_PROCESSES = (
     *("transport", "collective", "interface", "overlap", "bucket", "compression", "scheme"),
     *("servers", "pipeline", "microbatches", "schedule", "library"),
 )
+# What makes several processes, or parts of a batch, of a job that one process could do at once.
+OF_SEVERAL = ("processes", "nodes", "launcher", "accumulate", *BETWEEN_PROCESSES)
 Role: TypeAlias = Literal["worker", "server"]
 
 

@@ -63,6 +63,14 @@ def test_another_setup_is_another_check(folder: Path, axes: dict):
     assert len(list(folder.glob("*.json"))) == 2
 
 
+@pytest.mark.parametrize("axes", [{"processes": 2, "transport": "gloo"}, {"accumulate": 2}], ids=str)
+def test_several_processes_share_the_check_of_one(axes: dict):
+    """Whether they train as one does is checked apart."""
+    one, several = (cache._checked_as(check_job("torch", **each, batch=4)) for each in ({}, axes))
+    assert several.broken_rule is None
+    assert cache._key(several) == cache._key(one)
+
+
 def test_another_network_another_version_and_other_code_are_other_checks(monkeypatch: pytest.MonkeyPatch):
     b = Builder("other")
     b.softmax_cross_entropy("loss", b.dense("dense", b.flatten("flatten", b.input("data", (1, 2, 2))), features=3))

@@ -48,12 +48,12 @@ def nodes(cluster: TwoNodes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     return cluster
 
 
-def cifarnet(**axes: Value) -> Job:
+def cifarnet(framework: str = "torch", **axes: Value) -> Job:
     graph = ZOO["cifarnet"].make()
     return Job(
         model=LoadedModel(graph=graph, name=graph.name, source="zoo", file_sha256=""),
-        request=complete({"framework": "torch", "device": "cpu", "batch": 4, "threads": 1, **ON_TWO_NODES, **axes}),
-        environment=find_environment("torch"),
+        request=complete({"framework": framework, "device": "cpu", "batch": 4, "threads": 1, **ON_TWO_NODES, **axes}),
+        environment=find_environment(framework),
         machine=Machine.here(),
         command=("deepstone", "run", "cifarnet"),
     )
@@ -113,6 +113,17 @@ def test_communication_tells_both_lines_apart(nodes: TwoNodes):
         assert not isinstance(curve.wire, Absent)
         assert 0.98 < curve.wire.ratio < 1.08
     assert seconds_until_gone(f"nodes-{os.getpid()}") < LINK_DOWN_S
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("framework", ["jax", "tensorflow"])
+def test_other_frameworks_go_over_the_network_too(nodes: TwoNodes, framework: str):
+    nodes.set_speed("100mbit")
+    record: Any = run_job(cifarnet(framework), Effort(budget_s=0.5, timeout_s=300.0)).to_json()
+    assert record["outcome"] == "ok", record["failure"]
+    assert [each["node"] for each in record["parallel"]["ranks"]] == [0, 1]
+    assert 0.98 < record["parallel"]["wire"]["ratio"] < 1.2
+    assert record["parallel"]["communication"]["alone_s"]["median"] >= 0.8 * 89_578 * 32 / 100e6
 
 
 def check_clocks(record: Any, *, ahead_s: int) -> None:

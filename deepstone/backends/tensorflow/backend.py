@@ -133,9 +133,7 @@ class TensorFlowBackend(TracedBackend):
             self._steps.last_loss,
         )
         found = effects.of_every_axis()
-        return (
-            found if self._processes is None else found | self._processes.effective(str(self._job.request["interface"]))
-        )
+        return found if self._processes is None else found | self._processes.effective()
 
     def details(self) -> dict[str, Any]:
         return {"operations": self._observed.operations}

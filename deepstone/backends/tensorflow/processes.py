@@ -83,14 +83,14 @@ class Processes:
             self._meeting = tf.function(self.run(lambda: self.meet([one])), autograph=False).get_concrete_function()
         self._meeting()
 
-    def effective(self, interface: str) -> dict[str, dict[str, Any]]:
+    def effective(self) -> dict[str, dict[str, Any]]:
         """The axes between processes. TensorFlow sums in a ring on CPUs, whatever is asked for."""
         return {
             "processes": as_observed(self.world),
             "transport": as_observed(self.transport),
             "scheme": as_set("data"),
             "library": as_set("tensorflow"),
-            "interface": as_set("that of the host's address" if interface == AUTO else interface),
+            "interface": as_set("that of the host's address"),
             "collective": as_set("ring" if self._collective == AUTO else self._collective),
             "overlap": as_set("on" if self._pack_bytes else "off"),
             "bucket": as_set(self._pack_bytes // _MIB or "none"),
