@@ -288,6 +288,11 @@ class Backend:
         framework may arrange them anew after its first steps."""
         return []
 
+    def assignment(self) -> Dict[str, Any]:
+        """What this process has and must send in a step, where processes differ: `stages`, a list of {"stage", "layers"
+        (how many), "first", "last", "share" (of the cost of all), "method"}, and `sends`, a list of [rank, bytes]."""
+        return {"stages": [], "sends": []}
+
     def transfer(self, operation: str, size: int) -> Dict[str, Any]:
         """Make ready to send `size` bytes between processes by `operation` (setups/transfers.py), and do it once with
         numbers whose result is known. `program`: what `step` calls it from now on; `wrong`: what is wrong with the

@@ -31,7 +31,9 @@ class Clock(Part, frozen=True, kw_only=True):
 
 class RankFacts(Part, frozen=True, kw_only=True):
     """One process. `node`: the number of its node among those of the job. `role`: whether it computes, or keeps parameters
-    for those that do. Early records lack what has the default None."""
+    for those that do. `step_bytes`: the memory that steps take: on the device, or what the process grew by since before
+    the network was built. `predicted_bytes`: what the graph says that they need, without workspaces. Early records lack
+    what has the default None."""
 
     rank: Count
     node: Count
@@ -42,6 +44,8 @@ class RankFacts(Part, frozen=True, kw_only=True):
     cpus: str
     host_peak_bytes: OrAbsent[Count]
     device_peak_bytes: OrAbsent[Count] | None = None
+    step_bytes: OrAbsent[Count] | None = None
+    predicted_bytes: OrAbsent[Count] | None = None
     clock: Clock | None = None
 
 
@@ -114,12 +118,15 @@ class Logged(Part, frozen=True, kw_only=True):
 
 class Span(Part, frozen=True, kw_only=True):
     """A part of a step, in seconds from the begin of the step on the rank that began first. `kind`: data, buffers,
-    forward, backward, pack, reduce, waiting, unpack or update; `bytes` has only `reduce`, one bucket."""
+    forward, backward, pack, reduce, waiting, unpack or update; `bytes` has only `reduce`, one bucket; `stage` and
+    `microbatch` has what a pipeline computes."""
 
     kind: SomeText
     begin_s: Number
     end_s: Number
     bytes: Count = 0
+    stage: Count | None = None
+    microbatch: Count | None = None
 
 
 class Lane(Part, frozen=True, kw_only=True):
@@ -156,9 +163,36 @@ class Communication(Part, frozen=True, kw_only=True):
     logged: OrAbsent[Logged] = Absent("not asked for")
 
 
+class StageFacts(Part, frozen=True, kw_only=True):
+    """Some consecutive layers of a network, which one process of a pipeline computes. `layers`: how many. `share`: of the
+    cost of all stages, which `method` says how it is known."""
+
+    rank: Count
+    stage: Count
+    layers: Positive
+    first: str
+    last: str
+    share: AtLeast0
+    method: SomeText
+
+
+class Bubbles(Part, frozen=True, kw_only=True):
+    """How long the stages of a pipeline wait. `share`: of a step, the mean over processes; `ranks`: by process.
+    `ideal_share`: with stages that cost the same and no communication. `replayed_share`: with the passes as long as they
+    were, and no communication. `exposed_s`: how much longer a step takes than that."""
+
+    share: Quantity
+    ranks: list[Quantity]
+    ideal_share: AtLeast0
+    replayed_share: Quantity
+    exposed_s: Quantity
+    traced_step_s: Quantity
+    method: SomeText
+
+
 class Wire(Part, frozen=True, kw_only=True):
     """Bytes of a step: those that the network interfaces of all nodes sent, loopback if there is one node; and those
-    that an all-reduce of the gradients needs."""
+    that the scheme needs: with data parallelism, an all-reduce of the gradients."""
 
     sent_bytes: AtLeast0
     needed_bytes: AtLeast0
@@ -198,5 +232,7 @@ class Parallel(Part, frozen=True, kw_only=True):
     communication: OrAbsent[Communication]
     wire: OrAbsent[Wire] = Absent("not counted")
     timeline: OrAbsent[Timeline] = Absent("not traced")
+    stages: list[StageFacts] | None = None  # of a pipeline
+    bubbles: OrAbsent[Bubbles] | None = None  # of a pipeline
     rates: OrAbsent[Rates]
     skew: OrAbsent[Skew] | None = None  # early records lack it

@@ -153,6 +153,8 @@ def _parallel(job: Job, launches: Sequence[Launched], step: Quantity | None) -> 
         communication=_communication(last),
         wire=last.wire,
         timeline=Absent("not traced") if last.traced is None else last.traced.timeline,
+        stages=last.stages or None,
+        bubbles=last.bubbles if world.stages > 1 else None,
         rates=unmeasured if step is None else rates_of(world, step.inverse(job.batch)),
         skew=unmeasured if step is None else _skew(launches),
     )
@@ -160,6 +162,8 @@ def _parallel(job: Job, launches: Sequence[Launched], step: Quantity | None) -> 
 
 def _communication(launched: Launched) -> Communication | Absent:
     """With what traced steps tell of it."""
+    if launched.stages:
+        return Absent("the stages of a pipeline wait for each other in any case; see bubbles")
     if launched.communication is None:
         return Absent("not measured in this run: it is one of several that are compared")
     if launched.traced is None:
@@ -273,7 +277,13 @@ def _memory(job: Job, launches: Sequence[Launched]) -> dict[str, int | Absent]:
             known = measured.get(name, late)
             if isinstance(known, Absent) or (not isinstance(found, Absent) and found > known):
                 measured[name] = found
-    return {**measured, "analytic_bytes": job.need_bytes}
+    return {**measured, "analytic_bytes": _most_predicted(launches) or job.need_bytes}
+
+
+def _most_predicted(launches: Sequence[Launched]) -> int:
+    """Of the process that needs most, where there are several; 0 if it is not known."""
+    ranks = [rank.predicted_bytes for launched in launches for rank in launched.ranks]
+    return max((need for need in ranks if isinstance(need, int)), default=0)
 
 
 def _energy(last: Launched, launches: Sequence[Launched]) -> Energy | Absent:

@@ -27,6 +27,7 @@ from deepstone.results.plain import shown
 from deepstone.results.record import Outcome
 from deepstone.runner.job import Job
 from deepstone.runner.replies import (
+    Assignment,
     Attempt,
     Beside,
     BlockTimes,
@@ -168,6 +169,10 @@ class Conversation:
     def buckets(self) -> list[int]:
         """The bytes of each group of gradients that the processes exchange together."""
         return self._request("buckets", Buckets).bytes
+
+    def assignment(self) -> Assignment:
+        """What this process has and must send, where processes differ."""
+        return self._request("assignment", Assignment)
 
     def network(self) -> dict[str, int]:
         """Bytes that each network interface has sent, as the worker's host counts them."""

@@ -127,10 +127,14 @@ class Job:
     @property
     def memory(self) -> StepMemory:
         """Return the analytic need of a step, layer by layer, without the framework's own memory and workspaces."""
+        return self.memory_of(self.batch)
+
+    def memory_of(self, batch: int) -> StepMemory:
+        """The same with another batch."""
         precision = str(self.request["precision"])
         return step_memory(
             self.model.graph,
-            batch=self.batch,
+            batch=batch,
             phase=self.phase,
             value_bytes=value_bytes(precision),
             master_bytes=master_bytes(precision),

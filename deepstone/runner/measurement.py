@@ -31,13 +31,15 @@ from deepstone.measure.statistics import Quantity, difference_of_medians, median
 from deepstone.measure.steady_state import settled, warmup_end
 from deepstone.measure.training import EARLY_STEPS, LATE_STEPS, Evidence, Snapshot
 from deepstone.results.doubt import Doubt
-from deepstone.results.parallel import Communication, HostFacts, Launcher, RankFacts, Wire
+from deepstone.results.parallel import Bubbles, Communication, HostFacts, Launcher, RankFacts, StageFacts, Wire
 from deepstone.results.record import Energy
 from deepstone.results.together import ends_of
+from deepstone.runner.bubbles import trace_pipeline
 from deepstone.runner.communication import measure_communication
 from deepstone.runner.conversation import JobFailed
 from deepstone.runner.gpu_around import GpuAround
 from deepstone.runner.job import Job
+from deepstone.runner.rank_memory import predicted_bytes
 from deepstone.runner.replies import BlockTimes, Hello, Prepared
 from deepstone.runner.team import Talk, Team, TeamBlock
 from deepstone.runner.timeline import Traced, trace_steps
@@ -91,6 +93,8 @@ class Launched:
     traced: Traced | None = None
     wire: Wire | Absent = field(default_factory=lambda: Absent("not counted in a comparison"))
     bucket_bytes: list[int] = field(default_factory=list[int])
+    stages: list[StageFacts] = field(default_factory=list[StageFacts])  # of a pipeline
+    bubbles: Bubbles | Absent = field(default_factory=lambda: Absent("not traced in this run"))  # of a pipeline
     hosts: list[HostFacts] = field(default_factory=list[HostFacts])
     ranks: list[RankFacts] = field(default_factory=list[RankFacts])
     launcher: Launcher | None = None
@@ -208,19 +212,16 @@ def measure(conversation: Talk, job: Job, launched: Launched, effort: Effort, on
         _blocks(conversation, launched, effort, on_progress)
         launched.noise = (before, noise.now())
     snapshots_at_end(conversation, launched)
+    if isinstance(conversation, Team):
+        _processes(conversation, job, launched)
     if effort.phases and int(job.request["accumulate"]) == 1:  # phases of several parts take turns
         on_progress("phases", 1.0)
         _phases(conversation, launched, effort)
     on_progress("energy", 1.0)
     _energy(conversation, job, launched)
-    if isinstance(conversation, Team):
-        launched.bucket_bytes = conversation.buckets()
     if isinstance(conversation, Team) and effort.phases:
         on_progress("communication", 1.0)
-        launched.communication = measure_communication(conversation, launched.recent_step_s, effort)
-        launched.wire = measure_wire(conversation, launched.recent_step_s)
-        if launched.phase_s:
-            launched.phase_s["communication"] = launched.communication.exposed_s
+        _communication(conversation, launched, effort)
     reason = look_at_end(conversation, launched)
     if isinstance(conversation, Team) and effort.phases and reason is None and math.isfinite(launched.loss or 0.0):
         on_progress("timeline", 1.0)
@@ -228,10 +229,47 @@ def measure(conversation: Talk, job: Job, launched: Launched, effort: Effort, on
     leave(conversation, job, launched, reason)
 
 
+def _processes(team: Team, job: Job, launched: Launched) -> None:
+    """What each process has, and how much memory its steps take."""
+    team.read_step_memory(steps=1)
+    assignments, launched.bucket_bytes = team.assignments(), team.buckets()
+    launched.stages = [
+        StageFacts(
+            rank=rank,
+            stage=stage.stage,
+            layers=stage.layers,
+            first=stage.first,
+            last=stage.last,
+            share=stage.share,
+            method=stage.method,
+        )
+        for rank, assignment in enumerate(assignments)
+        for stage in assignment.stages
+    ]
+    team.predicted = predicted_bytes(job, assignments, launched.bucket_bytes)
+
+
+def _communication(team: Team, launched: Launched, effort: Effort) -> None:
+    """The stages of a pipeline wait for each other in any case, so what steps without communication save says little:
+    see runner/bubbles.py."""
+    if team.world.stages == 1:
+        launched.communication = measure_communication(team, launched.recent_step_s, effort)
+        if launched.phase_s:
+            launched.phase_s["communication"] = launched.communication.exposed_s
+    launched.wire = measure_wire(team, launched.recent_step_s)
+
+
 def _traced(team: Team, launched: Launched, effort: Effort) -> Traced:
     """A failure here is no failure of the run, whose every number is known by now."""
     try:
-        return trace_steps(team, launched.recent_step_s, effort)
+        if team.world.stages == 1:
+            return trace_steps(team, launched.recent_step_s, effort)
+        found = trace_pipeline(team, launched.recent_step_s, effort)
+        launched.bubbles = found.bubbles
+        if launched.phase_s and not isinstance(found.bubbles, Absent):
+            launched.phase_s["communication"] = found.bubbles.exposed_s
+        no_account = Absent("the stages of a pipeline wait for each other in any case; see bubbles")
+        return Traced(account=no_account, logged=no_account, timeline=found.timeline, steps=found.steps)
     except JobFailed as failure:
         return Traced.not_done(f"tracing failed: {failure.reason}", ended_workers=True)
 

@@ -51,6 +51,24 @@ class TimelinePrograms(Reply, frozen=True, kw_only=True):
     programs: OrAbsent[tuple[str, ...]]
 
 
+class StageReply(Reply, frozen=True, kw_only=True):
+    """Consecutive layers that a process of a pipeline computes."""
+
+    stage: int
+    layers: int
+    first: str
+    last: str
+    share: float
+    method: str
+
+
+class Assignment(Reply, frozen=True, kw_only=True):
+    """What a process has, and to which ranks it must send how many bytes in a step."""
+
+    stages: list[StageReply]
+    sends: list[tuple[int, float]]
+
+
 class TracedStep(Reply, frozen=True, kw_only=True, array_like=True):
     """When a step and its parts began and ended on one rank. A span: kind, begin, end, bytes."""
 

@@ -36,7 +36,7 @@ from deepstone.runner.clocks import Clocks
 from deepstone.runner.conversation import FROZEN, Conversation, JobFailed, talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.runner.muster import Mustered, check_interface, launcher_of, mustered
-from deepstone.runner.replies import BlockTimes, Hello, Joined, Prepared, TracedStep
+from deepstone.runner.replies import Assignment, BlockTimes, Hello, Joined, MemoryPeak, Prepared, TracedStep
 from deepstone.setups.axes import AUTO, PLACEMENTS, Value, format_cpus
 from deepstone.setups.world import World, placed_on
 
@@ -122,6 +122,8 @@ class Team:
         self.last_blocks: list[BlockTimes] = []  # by rank
         shared = [True] * len(ranks) if started is None else [card.shares_our_clock for card in started.cards]
         self.clocks = Clocks(shared)
+        self.peaks: list[MemoryPeak] = []  # by rank
+        self.predicted: Sequence[int | Absent] = ()  # by rank: the memory that steps need
         self.differing: list[str] = []  # parameters that are not the same in all replicas
         self._transport = ""
         self._library = ""
@@ -278,6 +280,8 @@ class Team:
                 cpus=prepared.value("affinity"),
                 host_peak_bytes=memory["host_peak_bytes"],
                 device_peak_bytes=memory.get("device_allocated_bytes", Absent("the worker does not tell it")),
+                step_bytes=self.peaks[rank].step_bytes if self.peaks else None,
+                predicted_bytes=self.predicted[rank] if self.predicted else None,
                 clock=self.clocks.facts(rank),
             )
             for rank, (prepared, memory) in enumerate(zip(self.prepared, self.memories, strict=True))
@@ -321,6 +325,17 @@ class Team:
         """As the library itself says."""
         return self._transport
 
+    def assignments(self) -> list[Assignment]:
+        """By rank."""
+        return self._all(Conversation.assignment)
+
+    def read_step_memory(self, steps: int) -> None:
+        """Find how much memory steps take on each rank, before programs that only measure take theirs."""
+        self.peaks = self._all(lambda rank: rank.memory_peak(steps))
+
+    def node_of(self, rank: int) -> int:
+        return rank // self.world.per_node
+
     def sent_bytes(self) -> list[dict[str, int]]:
         """By network interface, once for each network: the processes of a node see the same ones."""
         if self.started is None:
@@ -346,8 +361,11 @@ class Team:
         return found
 
     def memory(self) -> Mapping[str, int | Absent]:
-        """That of the rank that has most."""
+        """That of the rank that has most; of the host what was read before, if it was."""
         self.memories = self._all(Conversation.memory)
+        if self.peaks:
+            peaks = [peak.memory["host_peak_bytes"] for peak in self.peaks]
+            self.memories = [{**m, "host_peak_bytes": peak} for m, peak in zip(self.memories, peaks, strict=True)]
         return {name: _most([memory[name] for memory in self.memories]) for name in self.memories[0]}
 
     def contradiction(self) -> str | None:

@@ -21,7 +21,8 @@ _LOOPBACK: Final = "lo"
 
 def measure_wire(team: Team, step_s: float) -> Wire | Absent:
     """Where steps are long, of one step. The replicas are made equal again after it."""
-    reason = _why_not(team)
+    needed = _needed_bytes(team)
+    reason = _why_not(team) or ("" if needed else "the framework does not tell its buckets")
     if reason:
         return Absent(reason)
     count = max(1, min(_MOST_STEPS, int(_LONG_S / max(step_s, 1e-9))))
@@ -29,8 +30,16 @@ def measure_wire(team: Team, step_s: float) -> Wire | Absent:
     idle_sent, idle_s, _ = sent_in(team, "local", count)
     team.restore()
     sent = max(0.0, own_sent - idle_sent * own_s / idle_s) / steps
-    needed = needed_bytes(team.buckets(), processes=team.world.processes, nodes=team.world.nodes)
     return Wire(sent_bytes=sent, needed_bytes=needed, ratio=sent / needed)
+
+
+def _needed_bytes(team: Team) -> float:
+    """What the processes say that they must send, where they do different things; between nodes, to other nodes."""
+    sends = [(rank, *each) for rank, assignment in enumerate(team.assignments()) for each in assignment.sends]
+    if not sends:
+        return needed_bytes(team.buckets(), processes=team.world.processes, nodes=team.world.nodes)
+    over_network = team.world.nodes > 1
+    return sum(size for rank, to, size in sends if not over_network or team.node_of(rank) != team.node_of(to))
 
 
 def needed_bytes(buckets: Iterable[int], *, processes: int, nodes: int) -> float:
@@ -44,10 +53,7 @@ def _why_not(team: Team) -> str:
     request, transport = team.job.request, team.transport
     if request["compression"] != "none" or request["collective"] == "reduce-broadcast":
         return "what is needed is known for plain gradients that all processes sum"
-    uncounted = why_not_counted(transport, team.world.nodes)
-    if uncounted:
-        return uncounted
-    return "" if sum(team.buckets()) else "the framework does not tell its buckets"
+    return why_not_counted(transport, team.world.nodes)
 
 
 def why_not_counted(transport: str, nodes: int) -> str:

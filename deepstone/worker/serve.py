@@ -90,6 +90,7 @@ class Worker:
             "restore": self._restore,
             "buckets": self._buckets,
             "network": self._network,
+            "assignment": self._assignment,
             "transfer": self._transfer,
             "beside": self._beside,
             "open_timeline": self._open_timeline,
@@ -177,6 +178,9 @@ class Worker:
 
     def _buckets(self, request: Dict[str, Any]) -> Dict[str, Any]:
         return {"bytes": list(self._backend.buckets())}
+
+    def _assignment(self, request: Dict[str, Any]) -> Dict[str, Any]:
+        return dict(self._backend.assignment())
 
     def _transfer(self, request: Dict[str, Any]) -> Dict[str, Any]:
         return dict(self._backend.transfer(request["operation"], request["bytes"]))
@@ -419,7 +423,7 @@ class Worker:
         On the host: what the process grew by since before the network was built, without files that are mapped and
         without the worker's own copy of the batch.
         """
-        so_far = host_peak_bytes()
+        so_far = self._peak_so_far(host_peak_bytes())
         forgotten = forget_host_peak()
         step = self._backend.step(self._backend.phase())
         for _ in range(request["steps"]):

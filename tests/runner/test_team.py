@@ -208,8 +208,24 @@ class TestRecord:
         assert [rank["role"] for rank in parallel["ranks"]] == ["worker", "worker", "server", "server"]
         assert parallel["rates"]["per_process"]["median"] == pytest.approx(parallel["rates"]["total"]["median"] / 2)
 
-    def test_a_pipeline_shares_no_batch(self, run):
-        assert run(scheme="pipeline")["parallel"]["local_batch"] == 8
+    def test_a_pipeline_shares_no_batch_and_its_stages_wait(self, run, script: Script):
+        """Of 10 ms, which steps begin apart here, the first stage computes 4 and the second one 3."""
+        first = [["forward 0 0", 0.0, 0.001], ["backward 0 0", 0.002, 0.004], ["update", 0.004, 0.005]]
+        second = [["forward 1 0", 0.001, 0.0015], ["backward 1 0", 0.0015, 0.002], ["update", 0.002, 0.004]]
+        second.append(["reduce", 0.004, 0.005, 8])
+        script(ranks={"0": {"timeline": {"train": first}}, "1": {"timeline": {"train": second}}})
+        parallel = run(scheme="pipeline", microbatches=1)["parallel"]
+        assert parallel["local_batch"] == 8
+        bubbles = parallel["bubbles"]
+        assert [rank["median"] for rank in bubbles["ranks"]] == pytest.approx([0.6, 0.7])
+        assert bubbles["share"]["median"] == pytest.approx(0.65)
+        assert bubbles["ideal_share"] == pytest.approx(0.5)
+        assert bubbles["exposed_s"]["median"] == pytest.approx(0.010 - 0.005)
+        spans = parallel["timeline"]["lanes"][1]["spans"]
+        assert [(span["kind"], span.get("stage"), span.get("microbatch")) for span in spans[:2]] == [
+            ("forward", 1, 0),
+            ("backward", 1, 0),
+        ]
 
     def test_samples_of_every_rank_are_kept_and_give_those_of_the_job(self, run, script: Script):
         script(noise=0.001, ranks={"1": {"noise": 0.002, "seed": 2}})

@@ -39,7 +39,7 @@ from deepstone.backends.torch.network import lowered
 from deepstone.backends.torch.onednn import primitives_by_layer
 from deepstone.backends.torch.own_dropout import RefusesDropout, let_functions_drop
 from deepstone.backends.torch.parallel import Replicas
-from deepstone.backends.torch.schemes import member_of
+from deepstone.backends.torch.schemes import import_scheme, member_of
 from deepstone.backends.torch.settings import Settings, apply
 from deepstone.backends.torch.timeline import Timeline
 from deepstone.backends.torch.trace import Tracer
@@ -105,6 +105,7 @@ class TorchBackend(Backend):
 
     def join(self, group: Group) -> dict[str, Any]:
         self._communicator = found = communicator(group, self._store)
+        import_scheme(group.request)
         return {"world": found.world, "rank": found.rank, "transport": found.transport, "library": found.library}
 
     def barrier(self) -> None:
@@ -115,6 +116,11 @@ class TorchBackend(Backend):
         if self._member is not None:
             return self._member.buckets()
         return [] if self._replicas is None else self._replicas.buckets()
+
+    def assignment(self) -> dict[str, Any]:
+        if self._member is None:
+            return super().assignment()
+        return {"stages": self._member.stages(), "sends": [list(each) for each in self._member.sends()]}
 
     def transfer(self, operation: str, size: int) -> dict[str, Any]:
         assert self._communicator is not None

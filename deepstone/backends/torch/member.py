@@ -65,6 +65,10 @@ class Member(ABC):
         """What this process must send in a step: to which rank, and how many bytes."""
         return []
 
+    def stages(self) -> list[dict[str, Any]]:
+        """Of a pipeline: see Backend.assignment."""
+        return []
+
     @abstractmethod
     def effective(self) -> dict[str, dict[str, Any]]:
         """The axes between processes."""

@@ -68,6 +68,7 @@ class Pipeline(Member):
         self._losses: list[Tensor] = []
         self.last_loss = torch.zeros((), device=settings.device)
         self._alone: _Alone | None = None
+        self._first_microbatch = 0  # of the part that is computed
 
     def _cut(self, job: Job, microbatch: int) -> list[Stage]:
         """By times that rank 0 measures: all must cut alike."""
@@ -135,7 +136,8 @@ class Pipeline(Member):
         self._losses.clear()
         parts = self.parts.accumulate
         inputs = [(part,) for part in samples.chunk(parts)] if self._is_first else [()] * parts
-        for given, of_part in zip(inputs, labels.chunk(parts), strict=True):
+        for number, (given, of_part) in enumerate(zip(inputs, labels.chunk(parts), strict=True)):
+            self._first_microbatch = number * self.parts.microbatches
             self._run(given, of_part)
 
     def _run(self, samples: tuple[Tensor, ...], labels: Tensor) -> None:
@@ -276,24 +278,25 @@ class Pipeline(Member):
         for stage in self._torch_stages:
             for kind in ("forward", "backward"):
                 name = f"{kind}_one_chunk"
-                setattr(stage, name, _told(getattr(stage, name), f"{kind} {stage.stage_index}", self._clock, spans))
+                setattr(stage, name, self._told(getattr(stage, name), f"{kind} {stage.stage_index}", spans))
         try:
             yield
         finally:
             for stage in self._torch_stages:
                 del stage.forward_one_chunk, stage.backward_one_chunk  # those of the class again
 
+    def _told(
+        self, run: Callable[..., Any], kind: str, spans: list[tuple[str, float, float, int]]
+    ) -> Callable[..., Any]:
+        clock = self._clock
 
-def _told(
-    run: Callable[..., Any], kind: str, clock: Callable[[], float], spans: list[tuple[str, float, float, int]]
-) -> Callable[..., Any]:
-    def told(microbatch: int, *arguments: Any, **options: Any) -> Any:
-        begin_s = clock()
-        found = run(microbatch, *arguments, **options)
-        spans.append((f"{kind} {microbatch}", begin_s, clock(), 0))
-        return found
+        def told(microbatch: int, *arguments: Any, **options: Any) -> Any:
+            begin_s = clock()
+            found = run(microbatch, *arguments, **options)
+            spans.append((f"{kind} {self._first_microbatch + microbatch}", begin_s, clock(), 0))
+            return found
 
-    return told
+        return told
 
 
 class _Alone:

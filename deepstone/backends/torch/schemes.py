@@ -1,8 +1,14 @@
 """Chooses what a process of a group does, by scheme and role. Data parallelism is in parallel.py.
 
-Schemes import parts of torch that take a while, and one process needs none of them."""
+Schemes import parts of torch that take a while and some memory, and one process needs none of them. A process imports
+its own when it joins the group, so that neither counts as building the network.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any, Final
 
 from deepstone.backends.base import Job
 from deepstone.backends.torch.communicator import Communicator
@@ -10,6 +16,14 @@ from deepstone.backends.torch.member import Member
 from deepstone.backends.torch.settings import Settings
 from deepstone.graph.graph import Graph
 from deepstone.setups.schemes import HYBRID, PIPELINE, SHARDED, scheme_of
+
+_MODULES: Final = {SHARDED: "sharded", PIPELINE: "pipeline", HYBRID: "pipeline"}
+
+
+def import_scheme(request: Mapping[str, Any]) -> None:
+    module = _MODULES.get(scheme_of(request).name)
+    if module is not None:
+        import_module(f"deepstone.backends.torch.{module}")
 
 
 def member_of(job: Job, graph: Graph, settings: Settings, communicator: Communicator) -> Member | None:
