@@ -23,6 +23,7 @@ EXAMPLES = examples(
     "deepstone draw layers.json -o layers.html",
     "deepstone draw 3f2a -o run.svg",
     "deepstone draw ethernet.json infiniband.json -o both.svg",
+    "deepstone draw 3f2a -o timeline.svg --figure timeline",
 )
 FigureFile = Annotated[Path | None, file("-o", "--output", help="Draw a figure: .svg, .png or .html.")]
 
@@ -31,7 +32,7 @@ def draw(
     results: Annotated[
         list[Path],
         typer.Argument(
-            help="What `deepstone layers`, `conv` or another printed with --json, or an id of the store; of `comm` "
+            help="What `deepstone layers`, `run` or another printed with --json, or an id of the store; of `comm` "
             "several, in one figure.",
             metavar="RESULT.json|RUN",
             autocompletion=complete_run,
@@ -45,7 +46,8 @@ def draw(
         str | None,
         typer.Option(
             "--figure",
-            help="Of layers: bars, groups, roofline; of comm: bandwidth, time. Others have one.",
+            help="Of layers: bars, groups, roofline; of a run: run, timeline; of scale: scaling, steps; of comm: "
+            "bandwidth, time. Others have one.",
             metavar="NAME",
             show_default="the first, or all in HTML",
         ),
@@ -53,8 +55,8 @@ def draw(
     store: StorePath = None,
     json: Json = False,
 ) -> None:
-    """A saved result, or a run with its phases and timing samples, as SVG, PNG or HTML. The file is overwritten; HTML
-    needs nothing but itself."""
+    """A saved result, or a run with its phases, timing samples and timeline, as SVG, PNG or HTML. The file is
+    overwritten; HTML needs nothing but itself."""
     from deepstone.report.files import check_path
     from deepstone.report.files import draw as draw_result
 

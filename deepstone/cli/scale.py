@@ -6,11 +6,11 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
-from deepstone.absent import Absent, as_json
+from deepstone.absent import Absent
 from deepstone.cli.draw import draw_figure
 from deepstone.cli.jobs import first_look, print_plan, quiet_machine
 from deepstone.cli.options import (
@@ -41,10 +41,9 @@ if TYPE_CHECKING:
     from deepstone.measure.effort import Effort
     from deepstone.measure.scaling import ScalingPoint
     from deepstone.models.load import LoadedModel
-    from deepstone.results.chart import Chart
-    from deepstone.results.parts import Json as JsonValue
     from deepstone.results.quantity import Quantity
     from deepstone.results.record import Record
+    from deepstone.results.scaling import Scaling, ScalingEntry
     from deepstone.runner.job import Job
     from deepstone.runner.quiet import QuietMachine
     from deepstone.setups.axes import Value
@@ -95,12 +94,12 @@ def scale(
     records = _measured(plan, effort, store_folder(store), quiet_machine(begin, wait_until_quiet))
     answer = _answer(plan, records)
     if json:
-        print_json(answer)
+        print_json(answer.result)
     else:
         _show(answer)
     if answer.failed:
         raise typer.Exit(1)
-    draw_figure(_chart(answer), output)
+    draw_figure(answer.result, output)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,7 +108,7 @@ class _Plan:
 
     title: str
     command: tuple[str, ...]
-    mode: str
+    mode: Literal["strong", "weak"]
     points: Mapping[int, Sequence[Job]]
     bases: Mapping[str, Sequence[Job]]
 
@@ -141,7 +140,8 @@ def _planned(model: str, words: list[str], image: str | None, rounds: int, budge
         name: _jobs(loaded, {**given, **threads, "processes": 1}, rounds, command)
         for name, threads in _base_threads(given, asked["base"], max(counts)).items()
     }
-    return _Plan(title=loaded.graph.name, command=command, mode=asked["mode"], points=points, bases=bases)
+    mode = "weak" if asked["mode"] == "weak" else "strong"
+    return _Plan(title=loaded.graph.name, command=command, mode=mode, points=points, bases=bases)
 
 
 def _own_words(words: Sequence[str]) -> dict[str, str]:
@@ -269,34 +269,45 @@ class _Answer:
     records: Mapping[int, Sequence[Record]]
     failed: Mapping[int, str]
 
-    def to_json(self) -> dict[str, JsonValue]:
-        base = {"setup": self.base, "samples_per_s": _rate_of(self.base_records)}
-        return as_json(
-            {
-                "schema": 1,
-                "kind": "scale",
-                "model": self.plan.title,
-                "mode": self.plan.mode,
-                "command": list(self.plan.command),
-                "base": {**base, "runs": [record.id for record in self.base_records]},
-                "points": [self._point_json(point) for point in self.points],
-                "failed": [{"processes": count, "reason": reason} for count, reason in self.failed.items()],
-            }
+    @property
+    def result(self) -> Scaling:
+        from deepstone.analysis.step_parts import middle_of
+        from deepstone.results.scaling import Scaling, ScalingBase, ScalingFailure
+
+        runs = [record.id for record in self.base_records]
+        return Scaling(
+            schema=1,
+            kind="scale",
+            model=self.plan.title,
+            mode=self.plan.mode,
+            command=list(self.plan.command),
+            base=ScalingBase(
+                setup=self.base,
+                samples_per_s=list(_rate_of(self.base_records)),
+                step=middle_of(self.base_records),
+                runs=runs,
+            ),
+            points=[self._entry(point) for point in self.points],
+            failed=[ScalingFailure(processes=count, reason=reason) for count, reason in self.failed.items()],
         )
 
-    def _point_json(self, point: ScalingPoint) -> dict[str, object]:
+    def _entry(self, point: ScalingPoint) -> ScalingEntry:
+        from deepstone.analysis.step_parts import middle_of
+        from deepstone.results.scaling import ScalingEntry
+
         records = self.records[point.processes]
-        return {
-            "processes": point.processes,
-            "nodes": records[0].setup.requested.get("nodes", 1),
-            "batch": records[0].workload.batch,
-            "samples_per_s": point.samples_per_s,
-            "speedup": point.speedup,
-            "efficiency": point.efficiency,
-            "exposed_s": exposed_of(records),
-            "doubts": self.doubts(point),
-            "runs": [record.id for record in records],
-        }
+        return ScalingEntry(
+            processes=point.processes,
+            nodes=int(records[0].setup.requested.get("nodes", 1)),
+            batch=records[0].workload.batch,
+            samples_per_s=point.samples_per_s,
+            speedup=point.speedup,
+            efficiency=point.efficiency,
+            exposed_s=exposed_of(records),
+            step=middle_of(records),
+            doubts=self.doubts(point),
+            runs=[record.id for record in records],
+        )
 
     def doubts(self, point: ScalingPoint) -> list[str]:
         found = {doubt.code for record in self.records[point.processes] for doubt in record.doubts}
@@ -393,32 +404,3 @@ def _in_words(quantity: Quantity) -> str:
 
 def _seconds(quantity: Quantity | Absent) -> str:
     return "–" if isinstance(quantity, Absent) else in_seconds(quantity.median)
-
-
-def _chart(answer: _Answer) -> Chart:
-    from deepstone.results.chart import Chart, ChartAxis, ChartPoint, ChartSeries
-
-    def series(name: str, field: str, panel: str) -> ChartSeries:
-        points = [ChartPoint(x=point.processes, y=getattr(point, field)) for point in answer.points]
-        return ChartSeries(name=name, points=points, panel=panel)
-
-    def ideal(panel: str, *, grows: bool) -> ChartSeries:
-        points = [ChartPoint(x=point.processes, y=point.processes if grows else 1) for point in answer.points]
-        return ChartSeries(name="ideal", points=points, panel=panel)
-
-    return Chart(
-        schema=1,
-        kind="chart",
-        title=f"{answer.plan.title}: {answer.plan.mode} scaling",
-        subtitle=f"over one process with {answer.base}; {len(answer.base_records)} rounds",
-        form="lines",
-        x=ChartAxis(label="processes", scale="log"),
-        y=ChartAxis(label="over one process", scale="linear"),
-        series=[
-            series("speed-up", "speedup", "speed-up"),
-            ideal("speed-up", grows=True),
-            series("efficiency", "efficiency", "efficiency"),
-            ideal("efficiency", grows=False),
-        ],
-        commands=[" ".join(answer.plan.command)],
-    )

@@ -10,7 +10,7 @@ from typing import Final
 from deepstone.absent import Absent
 from deepstone.errors import UsageError
 from deepstone.report.figure import Figure
-from deepstone.report.figures import make_figures
+from deepstone.report.figures import make_figure, make_figures
 from deepstone.report.figures.chart import chart
 from deepstone.report.machines import MachineFacts, machines_of
 from deepstone.report.runs import RunRow, run_row
@@ -20,8 +20,10 @@ from deepstone.results.chart import Chart
 from deepstone.results.claim import JudgedPaper
 from deepstone.results.doubt import DOUBT_CODES
 from deepstone.results.findings import Finding
+from deepstone.results.parallel import Parallel
 from deepstone.results.parts import Part
 from deepstone.results.record import Record
+from deepstone.results.scaling import Scaling
 from deepstone.results.statement import Statement
 from deepstone.results.study import StudyState, StudyTask
 from deepstone.results.view import headline
@@ -29,6 +31,7 @@ from deepstone.results.view import headline
 _LEAD_ROOM: Final = 600
 _TASKS_LISTED: Final = 200
 _DONE: Final = "done"
+_TIMELINES_AT_MOST: Final = 4
 _FINDINGS_AT_MOST: Final = 12  # of one kind; nobody reads a page with hundreds of layer tables
 _KINDS: Final = {
     "peaks": ("ceilings", "Ceilings", "What the machine can do at most"),
@@ -48,6 +51,7 @@ class Sources:
     findings: Sequence[Finding] = ()
     studies: Sequence[StudyState] = ()
     charts: Sequence[Chart] = ()
+    scalings: Sequence[Scaling] = ()
     statements: Sequence[Statement] = ()
     papers: Sequence[JudgedPaper] = ()
     title: str = ""
@@ -155,7 +159,7 @@ def _chapters(sources: Sources, setups: Mapping[str, str]) -> list[Chapter]:
         Chapter(anchor="results", short="Results", title="Results", figures=tuple(figures), missing=tuple(missing))
     )
     found += [_findings(kind, sources.findings) for kind in _KINDS]
-    found[-1] = replace(found[-1], figures=(*scaling_figures(sources.records), *found[-1].figures))
+    found[-1] = _with_processes(found[-1], sources)
     return [chapter for chapter in found if chapter.figures or chapter.missing or chapter.paper]
 
 
@@ -184,6 +188,29 @@ def _charts(charts: Sequence[Chart], setups: Mapping[str, str]) -> tuple[list[Fi
         except UsageError as error:
             missing.append(f"{each.title}: {error}")
     return figures, missing
+
+
+def _with_processes(chapter: Chapter, sources: Sources) -> Chapter:
+    """Add the answers of `scale`, what records tell of several processes, and timelines of the newest run of each job,
+    of those the newest few."""
+    figures: list[Figure] = []
+    missing: list[str] = []
+    for scaling in sources.scalings:
+        drawable = make_figures(scaling, None)
+        figures += drawable.figures
+        missing += [f"{scaling.model}, {line}" for line in drawable.missing]
+    figures += scaling_figures(sources.records)
+    several = sorted((record for record in sources.records if _has_timeline(record)), key=lambda each: each.started_at)
+    newest = list({record.job: record for record in several}.values())
+    figures += [make_figure(record, "timeline") for record in newest[-_TIMELINES_AT_MOST:]]
+    left_out = len(newest) - _TIMELINES_AT_MOST
+    if left_out > 0:
+        missing.append(f"{left_out} older timelines, left out for their length; `deepstone draw RUN` draws them")
+    return replace(chapter, figures=(*figures, *chapter.figures), missing=(*missing, *chapter.missing))
+
+
+def _has_timeline(record: Record) -> bool:
+    return isinstance(record.parallel, Parallel) and not isinstance(record.parallel.timeline, Absent)
 
 
 def _findings(kind: str, findings: Sequence[Finding]) -> Chapter:

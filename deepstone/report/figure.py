@@ -130,6 +130,36 @@ class BarChart:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TimeSpan:
+    """What happened from `start` to `end`. `series` is an index into the panel's list; `details` are lines of its
+    tooltip, `label` a text in it if there is room."""
+
+    series: int
+    start: float
+    end: float
+    label: str = ""
+    details: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lane:
+    """A name and what happened in it. Spans of one track follow each other; tracks lie one below the other."""
+
+    label: str
+    tracks: tuple[tuple[TimeSpan, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaneChart:
+    """Lanes along one axis of time."""
+
+    title: str
+    axis: Axis
+    series: tuple[Series, ...]
+    lanes: tuple[Lane, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
     """A line through these points from left to right, with its name above the last one."""
 
@@ -206,7 +236,7 @@ class HeatMap:
     marked_means: str
 
 
-Panel: TypeAlias = BarChart | LineChart | ScatterPlot | HeatMap
+Panel: TypeAlias = BarChart | LaneChart | LineChart | ScatterPlot | HeatMap
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

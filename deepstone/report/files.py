@@ -10,14 +10,15 @@ from deepstone.durable import write_whole
 from deepstone.errors import MissingError, RefusedInputError, UsageError, reason, remedy
 from deepstone.report.book import Book
 from deepstone.report.figure import Figure, NothingToDrawError
-from deepstone.report.figures import CHART, KINDS, Drawable, Result, make_figure, make_figures
+from deepstone.report.figures import CHART, KINDS, SCALE, Drawable, Result, make_figure, make_figures
 from deepstone.report.markdown import render_markdown
 from deepstone.report.wording import distinct, file_name
 from deepstone.results.chart import Chart
-from deepstone.results.codec import as_bare_finding, as_chart
+from deepstone.results.codec import as_bare_finding, as_chart, as_record, as_scaling
 from deepstone.results.findings import Finding
 from deepstone.results.plain import MAX_BYTES, parse_json, shown
-from deepstone.results.record import SCHEMA
+from deepstone.results.record import SCHEMA, Record
+from deepstone.results.scaling import Scaling
 from deepstone.store.files import open_regular
 
 FORMATS: Final = ("svg", "png", "html")
@@ -48,9 +49,11 @@ def check_path(path: Path) -> str:
     return kind
 
 
-def as_result(content: Mapping[str, object]) -> Finding | Chart:
-    """Parse a finding or a chart from the JSON of a command. Raises UsageError if it cannot be drawn."""
+def as_result(content: Mapping[str, object]) -> Finding | Chart | Record | Scaling:
+    """Parse the result in the JSON of a command. Raises UsageError if it cannot be drawn."""
     kind, outcome = content.get("kind"), content.get("outcome", "ok")
+    if kind is None and "samples" in content and "identity" in content:
+        return as_record(content)
     if kind is None and outcome != "ok":
         failure = content.get("failure")
         reason = f": {failure['reason']}" if isinstance(failure, dict) and "reason" in failure else ""
@@ -61,6 +64,8 @@ def as_result(content: Mapping[str, object]) -> Finding | Chart:
     if content.get("schema", SCHEMA) != SCHEMA:
         raise UsageError(f"this result is of schema {shown(content['schema'])}; this version draws schema {SCHEMA}")
     known = {"schema": SCHEMA, **content}
+    if kind == SCALE:
+        return as_scaling(known)
     return as_chart(known) if kind == CHART else as_bare_finding(known)
 
 

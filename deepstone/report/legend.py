@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from deepstone.report.figure import BarChart, HeatMap, LineChart, Marker, Panel, Series
+from deepstone.report.figure import BarChart, HeatMap, LaneChart, LineChart, Marker, Panel, Series
 from deepstone.report.palette import FRAME, HEAT_KEY, NOTHING, heat
 
 
@@ -36,6 +36,9 @@ def legend(panel: Panel) -> list[Entry]:
         used = {segment.series for row in panel.rows for bar in row.bars for segment in bar}
         marked = panel.axis.log
         return [_entry(series, at, marked=marked) for at, series in enumerate(panel.series) if at in used]
+    if isinstance(panel, LaneChart):
+        used = {span.series for lane in panel.lanes for track in lane.tracks for span in track}
+        return [_entry(series, at, marked=False) for at, series in enumerate(panel.series) if at in used]
     groups, line = (panel.curves, True) if isinstance(panel, LineChart) else (panel.groups, False)
     return [_entry(group.series, at, marked=True, line=line) for at, group in enumerate(groups)]
 

@@ -22,6 +22,7 @@ _DETAILS: Final = (
         "phases",
         "parallel",
         "communication",
+        "account",
         "ranks",
         "memory",
         "startup",

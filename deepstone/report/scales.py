@@ -48,6 +48,7 @@ _OWN_TICKS_AT_MOST: Final = 12
 _BAND_FROM: Final = 9  # points; as many whiskers would be a fence
 _NAMES_SHARE: Final = 0.13  # of the years, for names beside the first and the last
 _ROOM_ABOVE_AND_BELOW: Final = 2.0
+_FARTHEST: Final = 2.0  # end of an interval on a linear axis, in multiples of the largest number
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -191,8 +192,18 @@ def axis_scale(axis: Axis, values: Iterable[float], *, room: float = 1.5) -> Sca
 
 def line_scales(curves: LineChart) -> tuple[Scale, Scale]:
     points = [point.y for curve in curves.curves for point in curve.points]
-    y = axis_scale(curves.y, [end for value in points for end in _ends(value)], room=1.4)
+    ends = [end for value in points for end in _ends(value)]
+    most = farthest(curves)
+    y = axis_scale(curves.y, ends if most is None else [min(max(end, -most), most) for end in ends], room=1.4)
     return _titled(_x_scale(curves), curves.x), _with_room(y, 0.05)
+
+
+def farthest(curves: LineChart) -> float | None:
+    """Return where intervals are cut, since a single wild one would press all numbers into a line; None: nowhere."""
+    points = [point.y for curve in curves.curves for point in curve.points]
+    most = _FARTHEST * max((abs(value.middle) for value in points), default=0.0)
+    is_beyond = any(abs(end) > most for value in points for end in _ends(value))
+    return most if is_beyond and most > 0 and not curves.y.log else None
 
 
 def scatter_scales(plane: ScatterPlot) -> tuple[Scale, Scale]:

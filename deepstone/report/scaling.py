@@ -10,17 +10,15 @@ from functools import cached_property
 from typing import Final
 
 from deepstone.absent import Absent
+from deepstone.analysis.step_parts import middle_of
 from deepstone.measure.statistics import median_of_rounds
 from deepstone.report.figure import (
     Axis,
-    BarChart,
-    BarRow,
     Figure,
     LineChart,
     Panel,
     Point,
     PointGroup,
-    Segment,
     Series,
     Table,
     TableCell,
@@ -30,18 +28,15 @@ from deepstone.report.figure import (
     number_columns,
     value_of,
 )
-from deepstone.report.palette import OTHER, VERMILLION, hue
+from deepstone.report.figures.scaling import STEPS_CAPTION, StepRow, steps_panel
+from deepstone.report.palette import hue
 from deepstone.results.parallel import Communication
 from deepstone.results.quantity import Quantity
 from deepstone.results.record import Record
 from deepstone.setups.axes import AXES
-from deepstone.units import seconds
 
 _BESIDES: Final = ("processes", "nodes", "batch", "threads", "seed")  # in which points of one curve may differ
 _MOST_COMMANDS: Final = 12
-_COMPUTING: Final = Series(name="computing", colour=OTHER)
-_EXPOSED: Final = Series(name="exposed communication", colour=VERMILLION)
-_STEP: Final = Axis(label="a step", unit=Unit.SECONDS)
 
 
 @dataclass(frozen=True)
@@ -138,9 +133,8 @@ def _figure(model: str, families: Sequence[_Family]) -> Figure:
     panels: list[Panel] = []
     if curves:
         panels.append(_speed_panel(curves))
-    communicating = [(family, point) for family in families for point in family.points if point.communication]
-    if communicating:
-        panels.append(_exposed_panel(communicating, several=len(families) > 1))
+    if steps := _steps(families):
+        panels.append(steps_panel(steps))
     records = [record for family in families for point in family.points for record in point.records]
     commands = dict.fromkeys(shlex.join(record.command) for record in records)
     return Figure(
@@ -152,8 +146,7 @@ def _figure(model: str, families: Sequence[_Family]) -> Figure:
         caption=(
             "Speed: the median over rounds, where there are several, at the fastest number of threads. Processes of "
             "one machine share its cores; the table has the threads of each.",
-            "Exposed communication is what the exchange of gradients adds to a step, found by steps that do less and "
-            "less of it. Where its interval reaches below 0 it is not resolved.",
+            *STEPS_CAPTION,
         ),
         table=_table(families),
         commands=tuple(commands)[:_MOST_COMMANDS],
@@ -201,30 +194,18 @@ def _speed_panel(curves: Sequence[_Curve]) -> LineChart:
     )
 
 
-def _exposed_panel(found: Sequence[tuple[_Family, _Point]], *, several: bool) -> BarChart:
-    rows: list[BarRow] = []
+def _steps(families: Sequence[_Family]) -> list[StepRow]:
+    """What a step is made of at every number of processes, in the run in the middle."""
+    found = [(family, point) for family in families for point in family.points]
+    rows: list[StepRow] = []
     for family, point in sorted(found, key=lambda pair: (pair[0].setup, pair[1].processes, pair[1].batch)):
-        assert point.communication is not None
-        step, communication = point.communication
-        exposed = communication.exposed_s
-        shown = min(max(0.0, exposed.median), step.median)
-        bar = (
-            Segment(series=0, value=Value(middle=step.median - shown)),
-            Segment(series=1, value=Value(middle=shown), details=(exposed.interval_in_words(seconds),)),
-        )
-        name = f"{family.setup or 'default'}, " if several else ""
-        label = f"{name}{point.processes} processes, batch {point.batch}"
-        rows.append(BarRow(label=label, bars=(bar,), note=_exposed_words(exposed)))
-    return BarChart(
-        title="What of a step is exposed communication", axis=_STEP, series=(_COMPUTING, _EXPOSED), rows=tuple(rows)
-    )
-
-
-def _exposed_words(exposed: Quantity) -> str:
-    if not exposed.has_interval:
-        return f"exposed {seconds(exposed.median)}"
-    resolved = "" if exposed.low > 0 else ", not resolved"
-    return f"exposed {seconds(exposed.median)} ({seconds(exposed.low)} – {seconds(exposed.high)}){resolved}"
+        parts = middle_of(point.records)
+        if isinstance(parts, Absent):
+            continue
+        name = f"{family.setup or 'default'}, " if len(families) > 1 else ""
+        processes = "1 process" if point.processes == 1 else f"{point.processes} processes"
+        rows.append(StepRow(label=f"{name}{processes}, batch {point.batch}", parts=parts))
+    return rows
 
 
 def _value(quantity: Quantity) -> Value:

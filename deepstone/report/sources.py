@@ -23,6 +23,7 @@ from deepstone.results.codec import as_paper, convert
 from deepstone.results.findings import Finding
 from deepstone.results.plain import shown
 from deepstone.results.record import Record
+from deepstone.results.scaling import Scaling
 from deepstone.results.study import StudyState
 from deepstone.store.importing import read_records
 from deepstone.store.layout import Damage
@@ -60,6 +61,7 @@ class Gathered:
     records: list[Record] = field(default_factory=list[Record])
     findings: list[Finding] = field(default_factory=list[Finding])
     charts: list[Chart] = field(default_factory=list[Chart])
+    scalings: list[Scaling] = field(default_factory=list[Scaling])
     papers: list[JudgedPaper] = field(default_factory=list[JudgedPaper])
     studies: list[StudyState] = field(default_factory=list[StudyState])
     skipped: list[str] = field(default_factory=list[str])
@@ -117,7 +119,9 @@ class Gathered:
         elif isinstance(result := as_result(content), Chart):
             check_chart(result)
             self.charts.append(result)
-        else:
+        elif isinstance(result, Scaling):
+            self.scalings.append(result)
+        elif isinstance(result, Finding):
             self.findings.append(result)
 
 
@@ -194,6 +198,7 @@ def _sources(stored: _Stored, gathered: Gathered, state: StudyState | None) -> S
         studies=studies,
         charts=[*requested_charts, *gathered.charts],
         statements=statements(records, findings, study=state, sameness=_sameness(studies)),
+        scalings=gathered.scalings,
         papers=gathered.papers,
         title="" if state is None else state.title,
         lead="" if state is None else state.description,

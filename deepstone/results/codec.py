@@ -22,6 +22,7 @@ from deepstone.results.plain import check_plain, is_object, shown
 from deepstone.results.parts import Json, Part, from_builtins
 from deepstone.results.record import SCHEMA, Record
 from deepstone.results.refusal import rewritten
+from deepstone.results.scaling import Scaling
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -85,6 +86,11 @@ def _parts(content: object, by: str, head: dict[str, object]) -> dict[str, Findi
 def as_chart(content: object) -> Chart:
     check_plain(content)
     return convert(content, Chart)
+
+
+def as_scaling(content: object) -> Scaling:
+    check_plain(content)
+    return convert(content, Scaling)
 
 
 def as_paper(content: object) -> JudgedPaper:

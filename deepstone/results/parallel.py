@@ -100,9 +100,9 @@ class Account(Part, frozen=True, kw_only=True):
     method: SomeText
 
     @property
-    def explained_s(self) -> dict[str, Quantity]:
-        """The parts without the residual, by name."""
-        names = ("waiting", "tail", "slowdown", "packing", "buffers")
+    def parts(self) -> dict[str, Quantity]:
+        """Those that add up to the total, by name."""
+        names = ("waiting", "tail", "slowdown", "packing", "buffers", "residual")
         return {name: getattr(self, f"{name}_s") for name in names}
 
 

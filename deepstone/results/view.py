@@ -337,6 +337,7 @@ FIELDS: Final[Mapping[str, Field]] = {
         _field("peak", "peak memory", None, _peak),
         _field("parallel", "processes", view_parallel.columns, view_parallel.processes_words),
         _field("communication", "communication", None, view_parallel.communication_words),
+        _field("account", "processes add", None, view_parallel.account_words),
         _field("ranks", "ranks", None, view_parallel.ranks_words),
         _field("energy", "energy", lambda record: record.energy, _energy),
         _field("cost", "operations", lambda record: record.cost, _flops),

@@ -40,6 +40,8 @@ def columns(record: Record) -> Columns | None:
             found["exchange_alone_s"] = communication.alone_s
         if not isinstance(communication.hidden_share, Absent):
             found["hidden_share"] = communication.hidden_share
+    if not isinstance(communication, Absent) and not isinstance(communication.account, Absent):
+        found |= {f"account_{name}_s": part for name, part in communication.account.parts.items()}
     if not isinstance(parallel.wire, Absent):
         found["wire_sent_bytes"] = parallel.wire.sent_bytes
         found["wire_ratio"] = parallel.wire.ratio
@@ -91,6 +93,18 @@ def communication_words(record: Record) -> str:
         sent, needed = bytes_(int(parallel.wire.sent_bytes)), bytes_(int(parallel.wire.needed_bytes))
         words.append(f"{sent} sent, {needed} needed")
     return " · ".join(words)
+
+
+def account_words(record: Record) -> str:
+    """Return what the time that several processes add to a step is made of."""
+    parallel = parallel_of(record)
+    if parallel is None or isinstance(parallel.communication, Absent):
+        return ""
+    account = parallel.communication.account
+    if isinstance(account, Absent):
+        return account.reason
+    parts = [f"{name} {_time(part)}" for name, part in account.parts.items() if part.high > 0 or part.low < 0]
+    return f"{_time(account.total_s)} to a step: {' · '.join(parts)}"
 
 
 def _time(quantity: Quantity) -> str:

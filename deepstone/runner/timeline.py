@@ -56,7 +56,7 @@ class Traced:
 
 def trace_steps(team: Team, step_s: float, effort: Effort) -> Traced:
     """The replicas are made equal again after it."""
-    offsets_s, programs = team.clock_offsets_s(), team.open_timeline()
+    programs = team.open_timeline()
     if isinstance(programs, Absent):
         return Traced.not_done(programs.reason)
     if "local" not in programs:
@@ -72,21 +72,17 @@ def trace_steps(team: Team, step_s: float, effort: Effort) -> Traced:
                 of_ranks = (block.step_s for block in team.last_blocks)
                 plain.append([fmean(each) for each in zip(*of_ranks, strict=True)])
             else:
-                found[program].append(by_step(team.timeline(program, steps), offsets_s))
+                found[program].append(by_step(team.timeline(program, steps), team.clock_offsets_s()))
     logged = logged_of(team.logged_times(min(_LOGGED_STEPS, rounds * steps)))
     team.close_timeline()
     team.restore()
-    if isinstance(offsets_s, Absent):
-        return Traced(account=offsets_s, logged=logged, timeline=offsets_s)
     traced = [step for of_round in found["train"] for step in of_round]
     account = close_account(plain, found["train"], found["local"], found.get("pack"))
     return Traced(account=account, logged=logged, timeline=timeline_of(traced), steps=traced)
 
 
-def by_step(ranks: Sequence[Sequence[TracedStep]], offsets_s: Sequence[float] | Absent) -> list[StepOfJob]:
+def by_step(ranks: Sequence[Sequence[TracedStep]], offsets_s: Sequence[float]) -> list[StepOfJob]:
     """Steps of the job, all by the clock of rank 0; `offsets_s` are added to the clock of each rank."""
-    if isinstance(offsets_s, Absent):
-        return []
     aligned = [[_moved(step, by_s) for step in steps] for steps, by_s in zip(ranks, offsets_s, strict=True)]
     return [list(step) for step in zip(*aligned, strict=True)]
 

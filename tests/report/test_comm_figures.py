@@ -120,16 +120,21 @@ class TestChapter:
         (chapter,) = [each for each in book.chapters if each.title == "Scaling and communication"]
         scaling, *curves = chapter.figures
         assert [figure.name for figure in curves] == ["bandwidth", "time"]
-        speed, exposed = scaling.panels
+        speed, steps = scaling.panels
         assert isinstance(speed, LineChart)
         assert [(point.x, round(point.y.middle)) for point in speed.curves[0].points] == [
             (1, 1600),
             (2, pytest.approx(2846, abs=30)),
             (4, 4923),
         ]
-        assert isinstance(exposed, BarChart)
-        assert [row.label for row in exposed.rows] == ["2 processes, batch 64", "4 processes, batch 64"]
-        assert exposed.rows[0].bars[0][1].value.middle == pytest.approx(0.002)
+        assert isinstance(steps, BarChart)
+        rows = {
+            row.label: {steps.series[part.series].name: part.value.middle for part in row.bars[0]} for row in steps.rows
+        }
+        assert list(rows) == ["1 process, batch 64", "2 processes, batch 64", "4 processes, batch 64"]
+        assert "exposed communication" not in rows["1 process, batch 64"]
+        assert rows["2 processes, batch 64"]["exposed communication"] == pytest.approx(0.002)
+        assert rows["2 processes, batch 64"]["waiting for others"] == pytest.approx(0.001)
         assert len(scaling.table.runs) == len(scaling.table.rows) == 3
 
     def test_one_process_has_no_such_chapter(self) -> None:

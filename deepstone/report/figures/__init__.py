@@ -18,12 +18,15 @@ from deepstone.report.figures.layers import groups_bars, layers_bars
 from deepstone.report.figures.memory import memory
 from deepstone.report.figures.roofline import roofline
 from deepstone.report.figures.run import run
+from deepstone.report.figures.scaling import scaling, step_by_processes
+from deepstone.report.figures.timeline import timeline
 from deepstone.report.wording import made_harmless
 from deepstone.results.chart import Chart
 from deepstone.results.findings import Finding
 from deepstone.results.record import Record
+from deepstone.results.scaling import Scaling
 
-Result: TypeAlias = Finding | Chart | Record
+Result: TypeAlias = Finding | Chart | Record | Scaling
 
 # If there is room for one, it is the first of the kind.
 CATALOG: Final[Mapping[str, Mapping[str, Callable[[Finding], Figure]]]] = {
@@ -34,7 +37,8 @@ CATALOG: Final[Mapping[str, Mapping[str, Callable[[Finding], Figure]]]] = {
     "comm": {"bandwidth": bandwidth, "time": time},
 }
 CHART: Final = "chart"
-KINDS: Final = (*CATALOG, CHART)
+SCALE: Final = "scale"
+KINDS: Final = (*CATALOG, CHART, SCALE)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -73,8 +77,11 @@ def make_figures(result: Result, name: str | None) -> Drawable:
 def _makers(result: Result) -> Mapping[str, Callable[[], Figure]]:
     if isinstance(result, Chart):
         return {CHART: partial(chart, result)}
+    if isinstance(result, Scaling):
+        return {"scaling": partial(scaling, result), "steps": partial(step_by_processes, result)}
     if isinstance(result, Record):
-        return {"run": partial(run, result)}
+        of_several = {} if result.parallel is None else {"timeline": partial(timeline, result)}
+        return {"run": partial(run, result), **of_several}
     if result.outcome not in (None, "ok"):
         raise NothingToDrawError("; ".join(["nothing was measured", *failures(result)]))
     return {name: partial(make, result) for name, make in CATALOG[result.kind].items()}

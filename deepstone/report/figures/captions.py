@@ -22,6 +22,7 @@ from deepstone.report.figure import (
     Value,
     name_columns,
 )
+from deepstone.report.scales import farthest
 from deepstone.report.wording import shortened
 from deepstone.results.convolutions import ConvolutionLab
 from deepstone.results.doubt import Doubt
@@ -129,6 +130,12 @@ def missing_whiskers(panels: Sequence[Panel]) -> tuple[str, ...]:
     """Return a line for each reason for missing whiskers: a bar without one must not look certain."""
     reasons = Counter(value.no_interval for panel in panels for value in _values(panel) if value.no_interval)
     return tuple(f"Drawn without a whisker: {reason} ({_numbers(count)})." for reason, count in reasons.items())
+
+
+def cut_whiskers(panels: Sequence[Panel]) -> tuple[str, ...]:
+    """Return a line where an axis ends before an interval does."""
+    is_cut = any(isinstance(panel, LineChart) and farthest(panel) is not None for panel in panels)
+    return ("Whiskers that reach the end of their axis go on beyond it; the table has their ends.",) if is_cut else ()
 
 
 def costliest(

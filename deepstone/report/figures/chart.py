@@ -25,7 +25,7 @@ from deepstone.report.figure import (
     Unit,
     number_columns,
 )
-from deepstone.report.figures.captions import missing_whiskers
+from deepstone.report.figures.captions import cut_whiskers, missing_whiskers
 from deepstone.report.figures.chart_data import Plotted, PlottedGap, PlottedPoint, PlottedSeries, plotted
 from deepstone.report.palette import hue, paler
 from deepstone.report.wording import SHOWN, is_resolved
@@ -51,7 +51,13 @@ def chart(chart: Chart, setups: Mapping[str, str] | None = None) -> Figure:
         title=chart.title,
         subtitle=chart.subtitle or "",
         panels=panels,
-        caption=(*(chart.caption or ()), *_side_by_side(plot), *missing_whiskers(panels), *_doubtful(plot)),
+        caption=(
+            *(chart.caption or ()),
+            *_side_by_side(plot),
+            *missing_whiskers(panels),
+            *cut_whiskers(panels),
+            *_doubtful(plot),
+        ),
         table=_table(plot),
         commands=tuple(chart.commands or ()),
         doubts=_doubts(plot),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Final
@@ -88,29 +89,29 @@ def _groups(
 ) -> tuple[tuple[Mark, ...], ...]:
     """Return the groups of a series: its band, line, gaps, points apart, and the names of its points."""
     return (
-        _band(curve, y.low),
-        _line(curves, curve, y.low, apart=False),
+        _band(curve, y),
+        _line(curves, curve, y, apart=False),
         _gaps(curves, curve, y, named),
-        _line(curves, curve, y.low, apart=True),
+        _line(curves, curve, y, apart=True),
         tuple(point_words(name, INK) for name in names if name.series is curve.series),
     )
 
 
-def _band(curve: PointGroup, least: float) -> tuple[Path, ...]:
+def _band(curve: PointGroup, y: Scale) -> tuple[Path, ...]:
     """Return the band around the curve; nothing if whiskers show the intervals."""
     known = [(point.x, point.y.low, point.y.high) for point in curve.points if has_band(len(curve.points))]
-    spans = [(x, max(least, low), high) for x, low, high in known if low is not None and high is not None]
+    spans = [(x, max(y.low, low), min(y.high, high)) for x, low, high in known if low is not None and high is not None]
     around = (*((x, high) for x, _, high in spans), *((x, low) for x, low, _ in reversed(spans)))
     return (Path(points=around, colour=curve.series.colour, area=True),) if around else ()
 
 
-def _line(curves: LineChart, curve: PointGroup, least: float, *, apart: bool) -> tuple[Mark, ...]:
+def _line(curves: LineChart, curve: PointGroup, y: Scale, *, apart: bool) -> tuple[Mark, ...]:
     """Return the points with their intervals, and the line through those that are not apart."""
     series = curve.series
     points = [point for point in curve.points if point.apart == apart]
     places = tuple((point.x, point.y.middle) for point in points)
     joined = (Path(points=places, colour=series.colour, dashed=series.published),) if len(points) > 1 else ()
-    intervals = () if has_band(len(curve.points)) else _intervals(points, series.colour, least)
+    intervals = () if has_band(len(curve.points)) else _intervals(points, series.colour, y.low, y.high)
     dots = (
         Dot(
             x=point.x,
@@ -137,10 +138,10 @@ def _line(curves: LineChart, curve: PointGroup, least: float, *, apart: bool) ->
     return (*(() if apart else joined), *intervals, *dots, *doubts)
 
 
-def _intervals(points: Sequence[Point], colour: str, least: float) -> tuple[Whisker, ...]:
-    """Return the intervals, cut at the lower end of the axis."""
+def _intervals(points: Sequence[Point], colour: str, least: float, most: float = math.inf) -> tuple[Whisker, ...]:
+    """Return the intervals, cut at the ends of the axis."""
     return tuple(
-        Whisker(at=point.x, low=max(least, point.y.low), high=point.y.high, colour=colour, upright=True)
+        Whisker(at=point.x, low=max(least, point.y.low), high=min(most, point.y.high), colour=colour, upright=True)
         for point in points
         if point.y.low is not None and point.y.high is not None
     )

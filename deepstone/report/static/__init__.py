@@ -10,9 +10,10 @@ from typing import Any, Final, cast
 
 import matplotlib as mpl
 
-from deepstone.report.figure import BarChart, Figure, HeatMap, LineChart, Panel, ScatterPlot
+from deepstone.report.figure import BarChart, Figure, HeatMap, LaneChart, LineChart, Panel, ScatterPlot
 from deepstone.report.static.bars import bars_height_in, draw_bars
 from deepstone.report.static.heat import draw_heat, heat_height_in, heat_width_in
+from deepstone.report.static.lanes import draw_lanes, lanes_height_in
 from deepstone.report.static.points import LINES_HEIGHT_IN, SCATTER_HEIGHT_IN, draw_lines, draw_scatter
 from deepstone.report.static.sheet import FAINT_INK, LETTER, Sheet, draw_head, head_in
 
@@ -95,6 +96,8 @@ def _body_in(panel: Panel) -> float:
             return bars_height_in(panel)
         case HeatMap():
             return heat_height_in(panel)
+        case LaneChart():
+            return lanes_height_in(panel)
         case LineChart():
             return LINES_HEIGHT_IN
         case ScatterPlot():
@@ -107,6 +110,8 @@ def _draw_body(sheet: Sheet, panel: Panel, top_in: float, left_in: float, width_
             draw_bars(sheet, panel, top_in, left_in, width_in)
         case HeatMap():
             draw_heat(sheet, panel, top_in, left_in)
+        case LaneChart():
+            draw_lanes(sheet, panel, top_in, left_in, width_in)
         case LineChart():
             draw_lines(sheet, panel, top_in, left_in, width_in)
         case ScatterPlot():

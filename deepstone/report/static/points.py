@@ -38,7 +38,7 @@ def draw_lines(sheet: Sheet, curves: LineChart, top_in: float, left_in: float, w
     scales = line_scales(curves)
     draw_frame(axes, *scales, grid="y", room=_TICK_ROOM)
     for curve in curves.curves:
-        _draw_curve(axes, curve, least=scales[1].low)
+        _draw_curve(axes, curve, scales[1])
     _draw_gaps(axes, curves)
     draw_names(axes, point_names(curves, scales, name_sizes(inner_in, _LINES_IN)), coloured=False)
 
@@ -54,7 +54,7 @@ def draw_scatter(sheet: Sheet, plane: ScatterPlot, top_in: float, left_in: float
     draw_names(axes, scatter_names(plane, scales, name_sizes(inner_in, _SCATTER_IN)), coloured=True)
 
 
-def _draw_curve(axes: Axes, curve: PointGroup, *, least: float) -> None:
+def _draw_curve(axes: Axes, curve: PointGroup, y: Scale) -> None:
     colour = curve.series.colour
     for apart, line in ((False, LINES[curve.series.published]), (True, "none")):
         points = [point for point in curve.points if point.apart == apart]
@@ -70,7 +70,7 @@ def _draw_curve(axes: Axes, curve: PointGroup, *, least: float) -> None:
             zorder=4,
         )
     known = [(point.x, point.y.low, point.y.high) for point in curve.points]
-    spans = [(x, max(least, low), high) for x, low, high in known if low is not None and high is not None]
+    spans = [(x, max(y.low, low), min(y.high, high)) for x, low, high in known if low is not None and high is not None]
     if has_band(len(curve.points)):
         xs, lows, highs = ([span[at] for span in spans] for at in range(3))
         axes.fill_between(xs, lows, highs, color=colour, alpha=0.18, linewidth=0, zorder=2)

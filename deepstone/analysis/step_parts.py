@@ -1,0 +1,57 @@
+"""What a step of one process, or of several, is made of: its phases, waiting and exposed communication."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from deepstone.absent import Absent
+from deepstone.measure.statistics import sum_of_bounds
+from deepstone.results.parallel import Communication, Parallel
+from deepstone.results.quantity import Quantity
+from deepstone.results.record import Record
+from deepstone.results.scaling import StepParts
+
+
+def step_parts(record: Record) -> StepParts | Absent:
+    if isinstance(record.summary, Absent):
+        return Absent("nothing was measured to the end")
+    if isinstance(record.phases, Absent):
+        return record.phases
+    phases = record.phases
+    return StepParts(
+        step_s=record.summary.step_s,
+        data_s=phases.data_s,
+        forward_s=phases.forward_s,
+        backward_s=phases.backward_s,
+        update_s=phases.update_s,
+        waiting_s=_waiting(record.parallel),
+        communication_s=_exposed(record.parallel),
+    )
+
+
+def middle_of(records: Sequence[Record]) -> StepParts | Absent:
+    """Of the run whose step is in the middle, among those with phases."""
+    parts = [found for record in records if not isinstance(found := step_parts(record), Absent)]
+    if not parts:
+        return Absent("phases were not measured in these runs")
+    return sorted(parts, key=lambda each: each.step_s.median)[len(parts) // 2]
+
+
+def _waiting(parallel: Parallel | Absent | None) -> Quantity | Absent:
+    """The mean over processes."""
+    communication = _communication(parallel)
+    if isinstance(communication, Absent):
+        return communication
+    waiting = communication.waiting_s
+    return sum_of_bounds(waiting).scaled(1 / len(waiting))
+
+
+def _exposed(parallel: Parallel | Absent | None) -> Quantity | Absent:
+    communication = _communication(parallel)
+    return communication if isinstance(communication, Absent) else communication.exposed_s
+
+
+def _communication(parallel: Parallel | Absent | None) -> Communication | Absent:
+    if parallel is None:
+        return Absent("one process does not communicate")
+    return parallel if isinstance(parallel, Absent) else parallel.communication

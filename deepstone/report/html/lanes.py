@@ -1,0 +1,63 @@
+"""Lanes along time for the page."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from deepstone.report.figure import LaneChart
+from deepstone.report.html.plot import (
+    LABEL_ROOM,
+    NARROW_LABEL_ROOM,
+    Box,
+    Margin,
+    Plot,
+    Ruler,
+    keys,
+    labels,
+    lines,
+    ruler,
+)
+from deepstone.report.lane_places import (
+    FILLED,
+    PlacedSpan,
+    height_in_tracks,
+    lane_middles,
+    lanes_scale,
+    placed_spans,
+)
+from deepstone.report.legend import legend
+
+_TRACK_PX: Final = 20
+_AXIS_PX: Final = 44
+_TOP_PX: Final = 4
+
+
+def lanes_plot(chart: LaneChart) -> Plot:
+    placed, tracks = placed_spans(chart), height_in_tracks(chart)
+    used = [entry.series for entry in legend(chart) if entry.series is not None]
+    names = [lane.label for lane in chart.lanes]
+    return Plot(
+        title=chart.title,
+        groups=tuple(tuple(_box(chart, each) for each in placed if each.span.series == at) for at in used),
+        x=ruler(lanes_scale(chart)),
+        y=Ruler(low=tracks, high=0.0, at=tuple(lane_middles(chart)), grid=False, line=True),
+        margin=Margin(top=_TOP_PX, bottom=_AXIS_PX, left=0, right=8),
+        keys=keys(chart, lambda place: (place,)),
+        height_px=math.ceil(tracks * _TRACK_PX) + _AXIS_PX + _TOP_PX,
+        labels=labels(names, LABEL_ROOM),
+        narrow_labels=labels(names, NARROW_LABEL_ROOM),
+    )
+
+
+def _box(chart: LaneChart, placed: PlacedSpan) -> Box:
+    span, series = placed.span, chart.series[placed.span.series]
+    return Box(
+        x0=span.start,
+        x1=span.end,
+        y0=placed.middle - FILLED / 2,
+        y1=placed.middle + FILLED / 2,
+        colour=series.colour,
+        style="hatched" if series.published else "filled",
+        told=lines(chart.lanes[placed.lane].label, *span.details),
+    )
