@@ -184,7 +184,10 @@ def show_comm(finding: Finding) -> None:
         if number:
             print_lines([""])
         _show_group(finding, content, curves)
-    lines = [f"{each.transport}, {each.processes} processes: {each.outcome}: {each.reason}" for each in content.failed]
+    lines = [
+        f"{each.transport}, {each.processes} processes: {each.outcome}: {each.reason}"
+        for each in (*content.lacking, *content.failed)
+    ]
     lines += [f"doubt: {doubt.code}: {doubt.detail}" for doubt in content.doubts]
     print_lines(["", *lines] if lines and groups else lines, hang=4)
 

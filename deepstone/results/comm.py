@@ -78,6 +78,7 @@ class CommCurve(Part, frozen=True, kw_only=True):
     operation: SomeText
     processes: Positive
     nodes: Positive
+    framework: str = ""
     device: SomeText
     threads: Positive
     library: str
@@ -117,7 +118,8 @@ class CommFailure(Part, frozen=True, kw_only=True):
 
 
 class CommCurves(Part, frozen=True, kw_only=True):
-    """`interval`: what the intervals of times include; ratios of transports are always across launches."""
+    """`interval`: what the intervals of times include; ratios of transports are always across launches. `lacking`:
+    operations that a transport does not have, where all were measured that there are."""
 
     KIND: ClassVar = "comm"
 
@@ -126,6 +128,7 @@ class CommCurves(Part, frozen=True, kw_only=True):
     launches: Positive
     interval: Literal["within process", "across launches"]
     failed: list[CommFailure] = []
+    lacking: list[CommFailure] = []
     doubts: list[Doubt] = []
 
     @property

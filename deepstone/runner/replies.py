@@ -94,17 +94,20 @@ class Network(Reply, frozen=True, kw_only=True):
 
 
 class Transferred(Reply, frozen=True, kw_only=True):
-    """`program`: what a block calls this transfer. `wrong`: what is wrong with its result; nothing if it is right."""
+    """`program`: what a block calls this transfer. `wrong`: what is wrong with its result; nothing if it is right.
+    `unsupported`: why the framework has no such operation, in place of these."""
 
-    program: str
-    wrong: str
+    program: str = ""
+    wrong: str = ""
+    unsupported: str = ""
 
 
 class Beside(Reply, frozen=True, kw_only=True):
-    """How long each transfer and each step took, while both ran at the same time."""
+    """How long each transfer and each step took, while both ran at the same time; or why the framework cannot do it."""
 
-    transfer_s: list[float]
-    step_s: list[float]
+    transfer_s: tuple[float, ...] = ()
+    step_s: tuple[float, ...] = ()
+    unsupported: str = ""
 
 
 class Joined(Reply, frozen=True, kw_only=True):

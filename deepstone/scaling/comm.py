@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
+from deepstone.backends.registry import BEST_FIRST
+from deepstone.environments.find import find_environment
 from deepstone.errors import MissingError
 from deepstone.models.load import LoadedModel
 from deepstone.results.findings import Finding, FindingFailure
@@ -19,8 +21,9 @@ from deepstone.scaling.comm_words import CommWords
 from deepstone.scaling.curves import comm_curves
 from deepstone.scaling.lane import Lane
 from deepstone.scaling.measure import CommPlan, measure_comm
-from deepstone.setups.axes import Value
+from deepstone.setups.axes import AUTO, Value
 from deepstone.setups.request import complete
+from deepstone.setups.schemes import TAKEN
 
 # Without a model, processes have a tiny network, so that frameworks report their setup as ever; it exchanges nothing.
 _OF_PROBE: Final[dict[str, Value]] = {"batch": "16/process", "overlap": "off"}
@@ -41,7 +44,7 @@ def plan_comm(
     machine, model = Machine.here(), loaded or probe_model()
     given = _OF_PROBE if loaded is None else _OF_MODEL
     return CommPlan(
-        jobs=tuple(make_job(model, complete({**given, **lane}), machine, command) for lane in words.lanes),
+        jobs=tuple(make_job(model, complete({**given, **_able(lane)}), machine, command) for lane in words.lanes),
         operations=words.operations,
         sizes=words.sizes,
         compute="a small network" if loaded is None else model.name,
@@ -49,7 +52,21 @@ def plan_comm(
         budget_s=budget_s,
         timeout_s=timeout_s,
         under_load=under_load,
+        by_name=words.by_name,
     )
+
+
+def _able(lane: Mapping[str, Value]) -> dict[str, Value]:
+    """With a framework that has the transport, where none was asked for: the usual one does not have gRPC."""
+    transport = str(lane["transport"])
+    if transport == AUTO or "framework" in lane or transport in _transports(find_environment(AUTO).framework):
+        return dict(lane)
+    able = [name for name in BEST_FIRST if transport in _transports(name)]
+    return {**lane, **({"framework": able[0]} if able else {})}
+
+
+def _transports(framework: str) -> tuple[str, ...]:
+    return TAKEN.get(framework, {}).get("transport", ())
 
 
 def task_words(plan: CommPlan) -> str:

@@ -28,12 +28,14 @@ _OF_A_MODEL: Final = ("batch", "bucket", "overlap")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommWords:
-    """`lanes`: the axes of each transport and number of processes. `sizes`: empty for a model's own buckets."""
+    """`lanes`: the axes of each transport and number of processes. `sizes`: empty for a model's own buckets.
+    `by_name`: whether operations were asked for."""
 
     model: str | None
     operations: tuple[str, ...]
     sizes: tuple[int, ...]
     lanes: tuple[dict[str, Value], ...]
+    by_name: bool = False
 
 
 def read_words(words: Sequence[str]) -> CommWords:
@@ -58,6 +60,7 @@ def read_words(words: Sequence[str]) -> CommWords:
         operations=_operations(own.get("operation", default)),
         sizes=() if model is not None else parse_sizes(own.get("size", DEFAULT_SIZES)),
         lanes=tuple(lanes),
+        by_name="operation" in own,
     )
 
 

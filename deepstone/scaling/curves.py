@@ -8,7 +8,6 @@ from statistics import median
 from typing import Final
 
 from deepstone.absent import Absent
-from deepstone.errors import MissingError
 from deepstone.measure import doubts
 from deepstone.measure.ratios import NO_DIFFERENCE, Ratio, verdict_of
 from deepstone.measure.statistics import (
@@ -30,8 +29,9 @@ from deepstone.results.comm import (
     UnderLoad,
 )
 from deepstone.results.doubt import Doubt
+from deepstone.runner.conversation import JobFailed
 from deepstone.scaling.fit import fit_points
-from deepstone.scaling.lane import Lane, Measured, Samples
+from deepstone.scaling.lane import UNDER_LOAD, Lane, Measured, Samples
 from deepstone.scaling.measure import CommMeasured, CommPlan
 from deepstone.scaling.under_load import under_load
 from deepstone.setups.transfers import TRANSFERS
@@ -42,12 +42,14 @@ _NOT_TIMED: Final = "the processes ended before it was timed"
 
 def comm_curves(plan: CommPlan, measured: CommMeasured) -> CommCurves:
     lanes = [lane for lane in measured.lanes if lane.facts is not None]
+    lacking = [failure for lane in measured.lanes for failure in _lacking(plan, lane)]
     return CommCurves(
         curves=[_curve(plan, lane, name) for lane in lanes for name in plan.operations if _cells(lane, name)],
         ratios=[ratio for name in plan.operations for ratio in _ratios(plan, lanes, name)],
         launches=plan.launches,
         interval="within process" if plan.launches == 1 else "across launches",
-        failed=[_failed(lane) for lane in measured.lanes if lane.failure is not None],
+        failed=[*(lacking if plan.by_name else ()), *(f for lane in measured.lanes for f in _failures(lane))],
+        lacking=[] if plan.by_name else lacking,
         doubts=_doubts(lanes, measured.doubts),
     )
 
@@ -69,6 +71,7 @@ def _curve(plan: CommPlan, lane: Lane, operation: str) -> CommCurve:
         operation=operation,
         processes=world.processes,
         nodes=world.nodes,
+        framework=facts.framework,
         device=facts.device,
         threads=facts.threads,
         library=facts.library,
@@ -113,6 +116,8 @@ def _left_out(lane: Lane, operation: str) -> str:
 def _under_load(plan: CommPlan, lane: Lane, operation: str) -> UnderLoad | Absent | None:
     if not plan.under_load or operation != plan.operations[0] or not lane.load_bytes:
         return None
+    if UNDER_LOAD in lane.unsupported:
+        return Absent(lane.unsupported[UNDER_LOAD])
     return under_load(lane.loads, size=lane.load_bytes, compute=plan.compute)
 
 
@@ -190,14 +195,22 @@ def _ratio(what: str, a: Lane, b: Lane, operation: str, size: int, time_ratio: Q
 # --- what is wrong with it ---
 
 
-def _failed(lane: Lane) -> CommFailure:
-    failure = lane.failure
-    return CommFailure(
-        transport=lane.transport,
-        processes=lane.world.processes,
-        outcome="missing" if isinstance(failure, MissingError) or failure is None else failure.outcome,
-        reason=str(failure),
-    )
+def _lacking(plan: CommPlan, lane: Lane) -> Iterator[CommFailure]:
+    """Operations that the transport does not have."""
+    for operation in plan.operations:
+        if operation in lane.unsupported:
+            yield _failure(lane, "unsupported", f"{operation}: {lane.unsupported[operation]}")
+
+
+def _failures(lane: Lane) -> Iterator[CommFailure]:
+    if isinstance(lane.failure, JobFailed):
+        yield _failure(lane, lane.failure.outcome, lane.failure.reason)
+    elif lane.failure is not None:
+        yield _failure(lane, "missing", str(lane.failure))
+
+
+def _failure(lane: Lane, outcome: str, reason: str) -> CommFailure:
+    return CommFailure(transport=lane.transport, processes=lane.world.processes, outcome=outcome, reason=reason)
 
 
 def _doubts(lanes: Sequence[Lane], of_machine: Sequence[Doubt]) -> list[Doubt]:

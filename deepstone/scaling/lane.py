@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Final
 
 from deepstone.absent import Absent
 from deepstone.errors import MissingError
@@ -17,6 +18,7 @@ from deepstone.scaling.under_load import LoadRound
 from deepstone.setups.axes import AUTO
 from deepstone.setups.world import World
 
+UNDER_LOAD: Final = "under load"
 Samples = list[list[list[float]]]  # launch → round → seconds of one transfer
 
 
@@ -35,9 +37,11 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaneFacts:
-    """As the processes themselves told it. `step_buckets`: the bytes of each bucket of gradients, in order."""
+    """As the processes themselves told it. `framework`: with its version. `step_buckets`: the bytes of each bucket of
+    gradients, in order."""
 
     transport: str
+    framework: str
     library: str
     launcher: Launcher
     device: str
@@ -55,6 +59,7 @@ class Lane:
     started: Launched = field(default_factory=Launched)
     cells: dict[tuple[str, int], Measured] = field(default_factory=dict[tuple[str, int], Measured])
     once_s: dict[tuple[str, int], float] = field(default_factory=dict[tuple[str, int], float])
+    unsupported: dict[str, str] = field(default_factory=dict[str, str])  # operations, and under load: why
     left_out: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     wires: dict[str, CommWire | Absent] = field(default_factory=dict[str, CommWire | Absent])
     loads: list[LoadRound] = field(default_factory=list[LoadRound])
@@ -81,6 +86,7 @@ class Lane:
         prepared = team.prepared[0]
         self.facts = LaneFacts(
             transport=team.transport,
+            framework=prepared.value("framework"),
             library=team.library,
             launcher=team.launcher(),
             device=prepared.value("device"),

@@ -33,7 +33,7 @@ from deepstone.runner.measurement import OnProgress, no_progress, noise_around
 from deepstone.runner.muster import launcher_of
 from deepstone.runner.team import Team, talking_to_team
 from deepstone.runner.wire import sent_in, sent_while_idle, why_not_counted
-from deepstone.scaling.lane import Lane, Measured
+from deepstone.scaling.lane import UNDER_LOAD, Lane, Measured
 from deepstone.scaling.turns import Key, Schedule, fewest_rounds, schedule, shortest_s
 from deepstone.scaling.under_load import LONGEST_TRANSFER_S, measure_under_load
 from deepstone.setups.transfers import TRANSFERS
@@ -49,7 +49,8 @@ _WIRE_WINDOWS: Final = 3  # others use loopback too; between nodes one is enough
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommPlan:
-    """`sizes` is empty for a model, whose own buckets are sent. `compute`: whose steps run under load."""
+    """`sizes` is empty for a model, whose own buckets are sent. `compute`: whose steps run under load. `by_name`: the
+    operations were asked for, so that one which a transport lacks is a failure."""
 
     jobs: tuple[Job, ...]
     operations: tuple[str, ...]
@@ -59,6 +60,7 @@ class CommPlan:
     budget_s: float = 20.0
     timeout_s: float = 900.0
     under_load: bool = False
+    by_name: bool = True
 
     @property
     def of_model(self) -> bool:
@@ -173,6 +175,8 @@ class _Session:
                 key = operation, size
                 self._tell(f"checking {operation} on {lane.title}")
                 self._check(each, key)
+                if operation in lane.unsupported:
+                    break
                 if self._launch == 0 or key not in lane.once_s:
                     lane.once_s[key] = _timed(each.team, lane.cells[key].program)
                 elif lane.once_s[key] < _SHORT_S:
@@ -196,6 +200,9 @@ class _Session:
 
     def _check(self, each: _Live, key: tuple[str, int]) -> None:
         replies = each.team.ask(lambda rank: rank.transfer(*key))
+        if replies[0].unsupported:
+            each.lane.unsupported[key[0]] = replies[0].unsupported
+            return
         cell = each.lane.cells.setdefault(key, Measured())
         cell.program = replies[0].program
         wrong = [f"rank {rank}: {reply.wrong}" for rank, reply in enumerate(replies) if reply.wrong]
@@ -256,7 +263,7 @@ class _Session:
                     each.team, lane, operation, _largest_short(lane, operation, sizes, _WIRE_S)
                 )
         first = [size for name, size in mine if name == self._plan.operations[0]]
-        if self._plan.under_load and first:
+        if self._plan.under_load and first and UNDER_LOAD not in lane.unsupported:
             self._under_load(each, first)
         for key in mine if self._launch == self._plan.launches - 1 else ():
             self._tell(f"checking {key[0]} on {lane.title}", 1.0)
@@ -268,13 +275,17 @@ class _Session:
         lane.load_bytes = lane.load_bytes or _largest_short(lane, operation, sizes, LONGEST_TRANSFER_S)
         key = operation, lane.load_bytes
         self._tell(f"computing beside {operation} on {lane.title}", 1.0)
-        lane.loads += measure_under_load(
+        found = measure_under_load(
             each.team,
             lane.cells[key].program,
             lane.once_s[key],
             budget_s=self._plan.budget_s / self._plan.launches,
             fewest_rounds=fewest_rounds(self._plan.launches),
         )
+        if isinstance(found, Absent):
+            lane.unsupported[UNDER_LOAD] = found.reason
+        else:
+            lane.loads += found
 
     def _try(self, each: _Live, do: Callable[[], object]) -> None:
         """What fails, fails for its own lane; the others go on."""

@@ -44,9 +44,12 @@ class LoadRound:
 
 def measure_under_load(
     team: Team, transfer: str, transfer_s: float, *, budget_s: float, fewest_rounds: int
-) -> list[LoadRound]:
+) -> list[LoadRound] | Absent:
     """`transfer_s`: how long this transfer takes, roughly."""
-    step_s = max(1e-6, _slowest([reply.step_s for reply in _beside(team, transfer, 0, _FEWEST_STEPS)]))
+    first = _beside(team, transfer, 0, _FEWEST_STEPS)
+    if first[0].unsupported:
+        return Absent(first[0].unsupported)
+    step_s = max(1e-6, _slowest([reply.step_s for reply in first]))
     window_s = max(_WINDOW_S, _FEWEST_STEPS * step_s)
     transfers = min(_MOST_TRANSFERS, max(2, math.ceil(window_s / max(transfer_s, 1e-6))))
     steps = max(_FEWEST_STEPS, math.ceil(window_s / step_s))

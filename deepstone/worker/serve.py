@@ -183,12 +183,19 @@ class Worker:
         return dict(self._backend.assignment())
 
     def _transfer(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        return dict(self._backend.transfer(request["operation"], request["bytes"]))
+        """An operation that the transport lacks is an answer and no failure: the others can still be measured."""
+        try:
+            return dict(self._backend.transfer(request["operation"], request["bytes"]))
+        except self._base.Unsupported as reason:
+            return {"unsupported": str(reason)}
 
     def _beside(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """Computing and communication at the same time, or either of them by the same loop."""
         wanted = (request[name] for name in ("transfer", "transfers", "program", "steps"))
-        return dict(self._backend.beside(*wanted))
+        try:
+            return dict(self._backend.beside(*wanted))
+        except self._base.Unsupported as reason:
+            return {"unsupported": str(reason)}
 
     def _open_timeline(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """Not a failure where it is unsupported: the job is measured all the same."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 
 from deepstone.backends.base import Group, IsolatedLayer, Job, LayerResult, Timestamps, memory_on_cpu
+from deepstone.backends.beside import run_beside
 from deepstone.backends.ports import ReservedPort
 from deepstone.backends.tensorflow.arrays import Arrangement, Variables
 from deepstone.backends.tensorflow.effective import Effects, Observed, observing
@@ -18,6 +20,7 @@ from deepstone.backends.tensorflow.network import Network
 from deepstone.backends.tensorflow.processes import Processes, reductions_of
 from deepstone.backends.tensorflow.settings import Settings, apply
 from deepstone.backends.tensorflow.training import Steps
+from deepstone.backends.tensorflow.transfers import Transfers
 from deepstone.backends.xla.steps import TracedBackend
 from deepstone.graph.graph import Graph
 
@@ -42,6 +45,7 @@ class TensorFlowBackend(TracedBackend):
     _steps: Steps
     _reserved: ReservedPort | None = None  # where this process will wait for others
     _processes: Processes | None = None  # that train together, if there are several
+    _transfers: Transfers | None = None
 
     def __init__(self) -> None:
         self._observed = Observed()
@@ -72,6 +76,19 @@ class TensorFlowBackend(TracedBackend):
     def buckets(self) -> list[int]:
         return [] if self._processes is None else reductions_of(self._steps.recorded["train"])
 
+    def transfer(self, operation: str, size: int) -> dict[str, Any]:
+        assert self._processes is not None
+        if self._transfers is None:
+            self._transfers = Transfers(self._processes)
+        with tf.device(self._settings.device):
+            return self._transfers.prepare(operation, size)
+
+    def beside(self, transfer: str, transfers: int, program: str, steps: int) -> dict[str, Any]:
+        step = self.step(program)
+        step()
+        self.barrier()
+        return run_beside(self.step(transfer), transfers, step, steps, wait=self.synchronize, in_thread=nullcontext())
+
     def restore(self) -> None:
         self._steps.restore()
 
@@ -101,6 +118,8 @@ class TensorFlowBackend(TracedBackend):
         return self._settings.phase
 
     def step(self, program: str) -> Callable[[], None]:
+        if self._transfers is not None and program in self._transfers.programs:
+            return self._transfers.programs[program]
         if program == self._settings.phase:
             return self._step
         with tf.device(self._settings.device):

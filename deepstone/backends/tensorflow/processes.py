@@ -73,6 +73,14 @@ class Processes:
         own: Any = tf.identity if self.rank == 0 else tf.zeros_like
         return self._reduced(tf.distribute.ReduceOp.SUM, [own(tensor) for tensor in tensors])
 
+    def sum(self, tensor: Tensor) -> Tensor:
+        return self._reduced(tf.distribute.ReduceOp.SUM, [tensor])[0]
+
+    def gathered(self, tensor: Tensor) -> Tensor:
+        """The arrays of all ranks, one after the other."""
+        replica: Any = tf.distribute.get_replica_context()
+        return replica.all_gather(tensor, axis=0)
+
     def _reduced(self, operation: tf.distribute.ReduceOp, tensors: list[Tensor]) -> list[Tensor]:
         replica: Any = tf.distribute.get_replica_context()
         return replica.all_reduce(operation, tensors, options=self._options)
