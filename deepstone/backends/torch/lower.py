@@ -9,7 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, fx, nn
@@ -93,7 +93,7 @@ class Lowering:
                 return self._conv(layer, op, x)
             case ops.Dense():
                 features = self._graph.input_shapes(layer)[0][0]
-                module = nn.utils.skip_init(nn.Linear, features, op.features, bias=op.bias)  # weights come from us
+                module = _uninitialized(nn.Linear, features, op.features, bias=op.bias)
                 return self._call(layer, module, x)
             case ops.BatchNorm():
                 channels = self._graph.shapes[layer.name][0]
@@ -139,7 +139,7 @@ class Lowering:
         even = top == bottom and left == right
         if not even:
             x = self._fx.call_function(F.pad, (x, _outer_pad(op.pad)))
-        module = nn.utils.skip_init(
+        module = _uninitialized(
             nn.Conv2d,
             self._graph.input_shapes(layer)[0][0],
             op.channels,
@@ -228,6 +228,21 @@ def pixel_response_norm(x: Tensor, size: int, alpha: float, beta: float, k: floa
 def hard_sigmoid(x: Tensor) -> Tensor:
     """Compute a hard sigmoid. torch's own backward multiplies by the float32 value of 1/6, in float64 too."""
     return F.relu6(x + 3) / 6 if x.dtype == torch.float64 else F.hardsigmoid(x)
+
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def _uninitialized(kind: type[M], *sizes: Any, **options: Any) -> M:
+    """Make a module without initial weights: they come from us.
+
+    `nn.utils.skip_init` makes it on the meta device first. For that torch imports sympy, which takes a worker that only
+    runs forward a quarter of a second.
+    """
+    bare: Any = type(kind.__name__, (kind,), {"reset_parameters": lambda _: None})
+    module = bare(*sizes, **options)
+    module.__class__ = kind
+    return module
 
 
 # Traced by name, so that the generated code calls them instead of looking inside.

@@ -7,13 +7,14 @@ several layers have the same one, oneDNN uses the same implementation for them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import torch
 
 from deepstone.graph import ops
-from deepstone.graph.graph import Graph, Layer
+from deepstone.graph.graph import Graph
 from deepstone.setups.axes import ISA_ORDER
 
 # oneDNN 3 writes a version and "primitive" before "exec", and a time stamp if told to; oneDNN 2 none of them.
@@ -95,21 +96,26 @@ def widest_isa(primitives: dict[str, list[str]]) -> str | None:
 def primitives_by_layer(log: str, graph: Graph, batch: int) -> dict[str, list[str]]:
     """Return texts such as `weight gradient: jit:avx512_core` for each layer that oneDNN computed."""
     lines = list(dict.fromkeys(executed(log)))
-    found: dict[str, list[str]] = {}
-    for layer in graph.layers:
-        ran = {(name, line.implementation) for line in lines for name in _passes(line, graph, layer, batch)}
-        if ran:
-            in_order = sorted(ran, key=lambda pair: (_ORDER.index(pair[0]), pair[1]))
-            found[layer.name] = [f"{name}: {implementation}" for name, implementation in in_order]
-    return found
+
+    @cache  # a deep network has thousands of layers and a few kinds of them
+    def computed(op: ops.Op, taken: tuple[ops.Shape, ...], given: ops.Shape) -> list[str]:
+        ran = {(name, line.implementation) for line in lines for name in _passes(line, op, taken, given, batch)}
+        in_order = sorted(ran, key=lambda pair: (_ORDER.index(pair[0]), pair[1]))
+        return [f"{name}: {implementation}" for name, implementation in in_order]
+
+    found = {
+        layer.name: computed(layer.op, tuple(graph.input_shapes(layer)), graph.shapes[layer.name])
+        for layer in graph.layers
+        if isinstance(layer.op, ops.Conv | ops.Dense)
+    }
+    return {name: texts for name, texts in found.items() if texts}
 
 
-def _passes(line: Executed, graph: Graph, layer: Layer, batch: int) -> list[str]:
+def _passes(line: Executed, op: ops.Op, taken: Sequence[ops.Shape], given: ops.Shape, batch: int) -> list[str]:
     """Return the passes of the layer that the line computed. A product may fit two passes if sizes are equal."""
-    taken, given = graph.input_shapes(layer), graph.shapes[layer.name]
-    match layer.op, line.operation:
+    match op, line.operation:
         case ops.Conv(), "convolution" if line.direction in _PASSES:
-            same = {"g": 1} | _sizes(line) == _convolution_sizes(layer.op, taken[0], given, batch)
+            same = {"g": 1} | _sizes(line) == _convolution_sizes(op, taken[0], given, batch)
             return [_PASSES[line.direction]] if same else []
         case ops.Dense(), "inner_product" if line.direction in _PASSES:
             same = _sizes(line) == {"mb": batch, "ic": taken[0][0], "oc": given[0]}
