@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from hypothesis import settings
 from shared_workers import end_shared_workers
 
 from deepstone.backends.before_import import FAKE_SCRIPT
@@ -22,3 +23,13 @@ def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         patch.delenv(FAKE_SCRIPT, raising=False)
         yield
         end_shared_workers()
+
+
+@pytest.fixture(scope="module")
+def unoptimized_xla() -> Iterator[None]:
+    """LLVM leaves XLA's programs as they are, which halves the time to compile them. For tests that hold what programs
+    compute against a reference: that is a matter of our lowering. `make test-all` has LLVM optimize them."""
+    with pytest.MonkeyPatch.context() as patch:
+        if settings().max_examples <= settings.get_profile("quick").max_examples:
+            patch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")
+        yield

@@ -13,6 +13,8 @@ from deepstone.backends.base import ADAM_LEARNING_RATE, ADAMW_DECAY
 from deepstone.runner.conversation import JobFailed, talking_to_worker
 from deepstone.setups.axes import Value
 
+pytestmark = pytest.mark.usefixtures("unoptimized_xla")
+
 
 @pytest.mark.parametrize("framework", ["torch", "tensorflow", "jax"])
 def test_the_update_is_that_of_torch(framework: str) -> None:

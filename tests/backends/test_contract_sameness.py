@@ -25,6 +25,7 @@ from deepstone.runner.measurement import no_progress
 from deepstone.setups.axes import Value
 from deepstone.setups.request import complete
 
+pytestmark = pytest.mark.usefixtures("unoptimized_xla")
 TIMEOUT_S = 1800.0
 
 # What a backend must be able to do by itself, and further setups of those that can.

@@ -24,6 +24,7 @@ from deepstone.models.zoo import ZOO
 from deepstone.runner.conversation import Conversation
 from deepstone.setups.axes import Value
 
+pytestmark = pytest.mark.usefixtures("unoptimized_xla")
 TIMEOUT_S = 1800.0
 
 # How near one layer must be to the reference in each precision.

@@ -23,6 +23,7 @@ from deepstone.graph.weights import initial_parameters, synthetic_batch
 from deepstone.runner.conversation import Conversation, Prepared
 from deepstone.setups.axes import Value
 
+pytestmark = pytest.mark.usefixtures("unoptimized_xla")
 TIMEOUT_S = 1800.0
 
 # How near one layer must be to the reference in each precision.
