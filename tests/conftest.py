@@ -10,10 +10,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_workers import forked_workers
 from frameworks import FORWARD_ONLY, FURTHER, LEGACY
 from hypothesis import settings
 
@@ -25,6 +28,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Tests start a thousand interpreters: what one of them compiles, the next ones read.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+# Two processes of pytest share the cores: threads that spin while they wait would take most of them.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("DEEPSTONE_ENVIRONMENTS", str(Path(sys.prefix, "environments")))
 
 # Examples of a property; one that names a number of its own draws more or fewer in proportion (depth.py).
@@ -35,6 +40,13 @@ settings.load_profile("quick")
 SHARE_WORKERS = ("tensorflow", "jax", "mxnet", "chainer")
 ALWAYS = ("fake", "torch", *SHARE_WORKERS)  # of the frameworks; `make test-all` has the others
 LONG = ("faults", "backends", "cli")  # folders
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _forked_workers(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The tests of backends are about the processes themselves."""
+    with nullcontext() if request.path.parent.name == "backends" else forked_workers():
+        yield
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from command_server import Forked, Server
+from forked_workers import IMPORTED, folder_of_forks, start_forks
 
 import deepstone
 
@@ -147,7 +148,9 @@ class Cli:
 @cache
 def _server() -> Server:
     """One for all tests of a process; it ends with it."""
-    server = Server({**os.environ, "LC_ALL": "C.UTF-8"})
+    for framework in IMPORTED:
+        start_forks(framework)
+    server = Server({**os.environ, "LC_ALL": "C.UTF-8"}, folder_of_forks())
     atexit.register(server.close)
     return server
 

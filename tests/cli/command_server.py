@@ -56,11 +56,12 @@ class Forked:
 class Server:
     """One command at a time."""
 
-    def __init__(self, variables: Mapping[str, str]) -> None:
+    def __init__(self, variables: Mapping[str, str], forks: Path) -> None:
+        """Workers are forks of those in the folder `forks` (forked_workers.py)."""
         self._channel, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, __file__, str(theirs.fileno())],
+                [sys.executable, __file__, str(theirs.fileno()), str(forks)],
                 env={**variables, **ONE_THREAD},
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
@@ -145,12 +146,22 @@ def _leave(leaving: SystemExit) -> None:
     os._exit(leaving.code or 0)
 
 
-if __name__ == "__main__":
-    _import_everything()
-    _serve(socket.socket(fileno=int(sys.argv[1])))
-    from deepstone.cli.main import main
+def _main(channel: int, forks: Path) -> None:
+    """Of the server, and then of every child."""
+    sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
+    from forked_workers import forked_workers
 
-    try:
-        main()
-    except SystemExit as leaving:
-        _leave(leaving)
+    del sys.path[1]
+    _import_everything()
+    with forked_workers(forks):
+        _serve(socket.socket(fileno=channel))
+        from deepstone.cli.main import main
+
+        try:
+            main()
+        except SystemExit as leaving:
+            _leave(leaving)
+
+
+if __name__ == "__main__":
+    _main(int(sys.argv[1]), Path(sys.argv[2]))

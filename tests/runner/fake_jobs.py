@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from forked_workers import MARK_VARIABLE
 
 from deepstone.backends.before_import import FAKE_SCRIPT
 from deepstone.environments.find import find_environment
@@ -22,8 +23,6 @@ from deepstone.models.load import LoadedModel
 from deepstone.runner.job import Job, Machine
 from deepstone.setups.axes import Value
 from deepstone.setups.request import complete
-
-MARK_VARIABLE = "DEEPSTONE_TEST_MARK"
 
 SOON_S = 10.0  # on however busy a machine; what was forgotten stays for minutes
 

@@ -30,8 +30,8 @@ LONGEST_S = 900.0
 
 
 def job_of(name: str) -> Job:
-    command = ("deepstone", "run", name, "batch=2")
-    return make_job(load_in_process(name), complete({"framework": "torch", "batch": 2}), machine(), command)
+    command = ("deepstone", "run", name, "batch=1")
+    return make_job(load_in_process(name), complete({"framework": "torch", "batch": 1}), machine(), command)
 
 
 @pytest.fixture(scope="module")
