@@ -39,7 +39,7 @@ settings.load_profile("quick")
 
 SHARE_WORKERS = ("tensorflow", "jax", "mxnet", "chainer")
 ALWAYS = ("fake", "torch", *SHARE_WORKERS)  # of the frameworks; `make test-all` has the others
-LONG = ("faults", "backends", "cli")  # folders
+LONG = ("runner", "faults", "backends", "cli")  # folders
 
 
 @pytest.fixture(autouse=True, scope="module")
