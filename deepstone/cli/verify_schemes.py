@@ -107,9 +107,10 @@ def _lines(who: str, found: SchemeSameness, asked: Mapping[str, Value]) -> Itera
     if found.ok:
         yield f"{who}: the same training as in one, in float64 ({errors})"
     elif not found.equivalent and not found.failure:
-        kind = asked.get("compression", "compressed")
+        kind = asked.get("compression", "none")
+        what = "gradients applied as they come" if kind == "none" else f"{kind} gradients"
         loss = f"loss {found.loss[-1]:.6g} and {found.loss_of_one_process[-1]:.6g}"
-        yield f"{who}: {kind} gradients are not those of one process ({errors} · {loss})"
+        yield f"{who}: {what} are not those of one process ({errors} · {loss})"
     else:
         yield f"{who} does NOT train as one process does: {found.why_not()}"
     if found.fp32 is not None and not isinstance(found.fp32, Absent):

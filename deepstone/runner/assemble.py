@@ -26,7 +26,7 @@ from deepstone.measure.training import fault
 from deepstone.results.doubt import Doubt
 from deepstone.results.environment import Environment
 from deepstone.results.findings import Content, Finding
-from deepstone.results.parallel import Bucket, Communication, Parallel, Rates, Skew
+from deepstone.results.parallel import Bucket, Communication, Parallel, RankFacts, Rates, Skew
 from deepstone.results.parts import Json
 from deepstone.results.quantity import Quantity
 from deepstone.results.record import (
@@ -53,7 +53,7 @@ from deepstone.runner.measurement import Launched, clock_cost_s
 from deepstone.runner.peaks import known_peaks
 from deepstone.runner.replies import BlockTimes
 from deepstone.runner.team import TeamBlock
-from deepstone.setups.schemes import scheme_of
+from deepstone.setups.schemes import SERVER, scheme_of
 from deepstone.setups.world import World
 from deepstone.store.rescue import save_refused
 
@@ -365,7 +365,7 @@ def _doubts(job: Job, launches: Sequence[Launched], step: Quantity, effort: Effo
         found.append(doubts.emulated_nodes(nodes, share_machine=launched.nodes_share_machine))
         found.append(doubts.around_the_network(launched.wire, nodes))
         machines = 1 if launched.nodes_share_machine else nodes
-        here = [rank.threads for rank in launched.ranks if rank.device == "cpu" and rank.node < nodes // machines]
+        here = [rank.threads for rank in _computing(job, launched) if rank.node < nodes // machines]
         found.append(doubts.oversubscribed(here, job.machine.usable_cores))
         found.append(doubts.clock_unaligned(launched.clock_error_s, step))
         if launched.communication is not None:
@@ -391,6 +391,12 @@ def _doubts(job: Job, launches: Sequence[Launched], step: Quantity, effort: Effo
         found.append(_above_reach(job, launches[-1], step))
     found.append(doubts.clocks_disagree([trip for launched in launches for trip in launched.round_trips]))
     return _once_each([doubt for doubt in found if doubt is not None])
+
+
+def _computing(job: Job, launched: Launched) -> list[RankFacts]:
+    """The processes that compute on CPUs at the same time: a server that waits for all workers does not."""
+    waits = scheme_of(job.request).name == SERVER
+    return [rank for rank in launched.ranks if rank.device == "cpu" and not (waits and rank.role == "server")]
 
 
 def _above_reach(job: Job, launched: Launched, step: Quantity) -> Doubt | None:

@@ -42,14 +42,14 @@ def measure_communication(team: Team, step_s: float, effort: Effort) -> Communic
     rounds, steps = rounds_and_steps(step_s, effort.budget_s)
     programs = _programs(team)
     of_job: Times = {program: [] for program in programs}
-    of_ranks: list[Times] = [{program: [] for program in programs} for _ in team.ranks]
+    of_ranks: list[Times] = [{program: [] for program in programs} for _ in range(team.world.processes)]
     if rounds == _ROUNDS:  # else steps are long, and the untimed one of each block has to do
         for program in programs:
             team.block(samples=1, program=program)
     for turn in range(rounds):
         for program in in_turn(programs, turn):
             of_job[program].append(team.block(samples=steps, program=program).step_s)
-            for rank, block in zip(of_ranks, team.last_blocks, strict=True):
+            for rank, block in zip(of_ranks, team.last_blocks[: len(of_ranks)], strict=True):  # servers always wait
                 rank[program].append(block.step_s)
     team.restore()
     return communication_of(of_job, of_ranks)

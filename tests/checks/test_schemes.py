@@ -62,6 +62,9 @@ CASES = {
         {"scheme": "hybrid", "processes": 4, "pipeline": 2, "schedule": "gpipe", "microbatches": 1},
         ("sum", "shard twice", "pipelines apart", "momentum on one rank"),
     ),
+    "server": Case(
+        {"scheme": "server", "servers": 2}, ("sum", "shard twice", "dropped", "momentum on one rank", "stale")
+    ),
     "sharded": Case({"scheme": "sharded"}, ("sum", "shard twice", "dropped", "momentum on one rank", "stale")),
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -44,15 +44,21 @@ def network_arrays(
     network: nn.Module, graph: Graph, kind: str, whole: Callable[[Tensor], Tensor] = lambda tensor: tensor
 ) -> dict[str, Any]:
     """Implements Backend.arrays. `whole` makes a tensor whole that is shared out."""
-    modules = modules_by_name(network)
     found: dict[str, Any] = {}
+    for name, array in named_tensors(network, graph, buffers=kind == "buffers"):
+        tensor = array.grad if kind == "gradients" else array
+        if tensor is not None:
+            found[name] = to_numpy(whole(tensor))
+    return found
+
+
+def named_tensors(network: nn.Module, graph: Graph, *, buffers: bool) -> Iterator[tuple[str, Tensor]]:
+    """The parameters or buffers of all layers that a network has, as `layer/array`."""
+    modules = modules_by_name(network)
     for layer in graph.layers:
         module = modules.get(scope_name(layer.name))
-        for name, array in [] if module is None else _of_layer(graph, layer, module, buffers=kind == "buffers"):
-            tensor = array.grad if kind == "gradients" else array
-            if tensor is not None:
-                found[f"{layer.name}/{name}"] = to_numpy(whole(tensor))
-    return found
+        for name, tensor in [] if module is None else _of_layer(graph, layer, module, buffers=buffers):
+            yield f"{layer.name}/{name}", tensor
 
 
 def _of_layer(graph: Graph, layer: Layer, module: nn.Module, *, buffers: bool) -> list[tuple[str, Tensor]]:

@@ -10,20 +10,33 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any, Final
 
+import torch
+from torch import nn
+
 from deepstone.backends.base import Job
 from deepstone.backends.torch.communicator import Communicator
 from deepstone.backends.torch.member import Member
 from deepstone.backends.torch.settings import Settings
 from deepstone.graph.graph import Graph
-from deepstone.setups.schemes import HYBRID, PIPELINE, SHARDED, scheme_of
+from deepstone.setups.schemes import HYBRID, PIPELINE, SERVER, SERVER_ASYNC, SHARDED, scheme_of
 
-_MODULES: Final = {SHARDED: "sharded", PIPELINE: "pipeline", HYBRID: "pipeline"}
+_MODULES: Final = {
+    SHARDED: "sharded",
+    PIPELINE: "pipeline",
+    HYBRID: "pipeline",
+    SERVER: "server",
+    SERVER_ASYNC: "server",
+}
 
 
 def import_scheme(request: Mapping[str, Any]) -> None:
+    """Also what torch imports when an optimizer makes its first step."""
     module = _MODULES.get(scheme_of(request).name)
     if module is not None:
         import_module(f"deepstone.backends.torch.{module}")
+    parameter = nn.Parameter(torch.zeros(1))
+    parameter.grad = torch.zeros(1)
+    torch.optim.SGD([parameter], momentum=0.9).step()
 
 
 def member_of(job: Job, graph: Graph, settings: Settings, communicator: Communicator) -> Member | None:
@@ -37,5 +50,11 @@ def member_of(job: Job, graph: Graph, settings: Settings, communicator: Communic
             from deepstone.backends.torch.pipeline import Pipeline
 
             return Pipeline(job, graph, settings, communicator)
+        case scheme if scheme in (SERVER, SERVER_ASYNC):
+            from deepstone.backends.torch.server import ServedWorker, Server
+
+            assert job.group is not None
+            kind = Server if job.group.role == "server" else ServedWorker
+            return kind(job, graph, settings, communicator)
         case _:
             return None
