@@ -211,6 +211,10 @@ RULES = (
         broken=lambda r: r["collective"] == "reduce-broadcast" and r["compression"] != "none",
     ),
     Rule(
+        reason="collective=reduce-broadcast sums one buffer, so there are no buckets; leave out bucket",
+        broken=lambda r: r["collective"] == "reduce-broadcast" and r["bucket"] != AUTO,
+    ),
+    Rule(
         reason="overlap=off sends one buffer, so there are no buckets; leave out bucket or use overlap=on",
         broken=lambda r: r["overlap"] == "off" and r["bucket"] != AUTO,
     ),

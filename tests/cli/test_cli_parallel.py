@@ -59,6 +59,7 @@ def test_wrong_words(reader: Cli, words: tuple[str, ...], told: str) -> None:
         (("processes=2", "collective=reduce-broadcast", "overlap=on"), "overlap=off"),
         (("processes=2", "collective=reduce-broadcast", "compression=onebit"), "compression=none"),
         (("processes=2", "overlap=off", "bucket=4"), "no buckets"),
+        (("processes=2", "collective=reduce-broadcast", "bucket=4"), "no buckets"),
         (("processes=2", "device=cpu", "transport=nccl"), "gloo"),
     ],
     ids=str,
