@@ -438,7 +438,13 @@ class Worker:
         self._backend.synchronize()
         memory = dict(self._backend.memory())
         grown = host_bytes("VmHWM") - self._level_before_bytes - self._batch_bytes
-        memory["host_growth_bytes"] = grown if forgotten else {"absent": "this kernel does not let go of a peak"}
+        memory["host_growth_bytes"] = grown
+        if not forgotten:
+            memory["host_growth_bytes"] = {"absent": "this kernel does not let go of a peak"}
+        elif grown < 0:  # what was freed meanwhile hides what steps need
+            memory["host_growth_bytes"] = {
+                "absent": "the process has less memory now than before the network was built"
+            }
         memory["host_peak_bytes"] = max(so_far, host_peak_bytes()) if forgotten else so_far
         return {"memory": memory, "available_bytes": self._backend.available_bytes()}
 

@@ -55,6 +55,7 @@ EXAMPLES = [
     ({"processes": 2, "transport": "mpi", "bucket": 4}, "no buckets", {"bucket": "auto"}),
     ({"processes": 2, "collective": "reduce-broadcast", "overlap": "on"}, "overlap=off", {"overlap": "off"}),
     ({"processes": 2, "collective": "reduce-broadcast", "compression": "onebit"}, "plain", {"compression": "none"}),
+    ({"processes": 2, "collective": "reduce-broadcast", "bucket": 4}, "no buckets", {"bucket": "auto"}),
     ({"processes": 2, "overlap": "off", "bucket": 4}, "no buckets", {"overlap": "on"}),
     ({"processes": 4, "scheme": "hybrid", "framework": "fake"}, "pipeline=2", {"pipeline": 2}),
     (
