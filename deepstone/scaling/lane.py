@@ -14,6 +14,7 @@ from deepstone.runner.conversation import JobFailed
 from deepstone.runner.job import Job
 from deepstone.runner.measurement import Launched
 from deepstone.runner.team import Team
+from deepstone.scaling.turns import Pace
 from deepstone.scaling.under_load import LoadRound
 from deepstone.setups.axes import AUTO
 from deepstone.setups.world import World
@@ -58,7 +59,7 @@ class Lane:
     facts: LaneFacts | None = None
     started: Launched = field(default_factory=Launched)
     cells: dict[tuple[str, int], Measured] = field(default_factory=dict[tuple[str, int], Measured])
-    once_s: dict[tuple[str, int], float] = field(default_factory=dict[tuple[str, int], float])
+    paces: dict[tuple[str, int], Pace] = field(default_factory=dict[tuple[str, int], Pace])
     unsupported: dict[str, str] = field(default_factory=dict[str, str])  # operations, and under load: why
     left_out: dict[str, list[int]] = field(default_factory=dict[str, list[int]])
     wires: dict[str, CommWire | Absent] = field(default_factory=dict[str, CommWire | Absent])

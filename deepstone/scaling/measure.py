@@ -34,7 +34,7 @@ from deepstone.runner.muster import launcher_of
 from deepstone.runner.team import Team, talking_to_team
 from deepstone.runner.wire import sent_in, sent_while_idle, why_not_counted
 from deepstone.scaling.lane import UNDER_LOAD, Lane, Measured
-from deepstone.scaling.turns import Key, Schedule, fewest_rounds, schedule, shortest_s
+from deepstone.scaling.turns import Key, Pace, Schedule, fewest_rounds, schedule, shortest_s
 from deepstone.scaling.under_load import LONGEST_TRANSFER_S, measure_under_load
 from deepstone.setups.transfers import TRANSFERS
 
@@ -177,12 +177,12 @@ class _Session:
                 self._check(each, key)
                 if operation in lane.unsupported:
                     break
-                if self._launch == 0 or key not in lane.once_s:
-                    lane.once_s[key] = _timed(each.team, lane.cells[key].program)
-                elif lane.once_s[key] < _SHORT_S:
+                if self._launch == 0 or key not in lane.paces:
+                    lane.paces[key] = _timed(each.team, lane.cells[key].program)
+                elif lane.paces[key].once_s < _SHORT_S:
                     _timed(each.team, lane.cells[key].program)  # so that no launch begins cold
                 following = sizes[at + 1 :]
-                if following and self._is_too_long(lane.once_s[key] * following[0] / size):
+                if following and self._is_too_long(lane.paces[key].once_s * following[0] / size):
                     lane.left_out[operation] = list(following)
                     break
 
@@ -209,8 +209,8 @@ class _Session:
         cell.wrong = cell.wrong or "; ".join(wrong)
 
     def _schedule(self, live: Sequence[_Live]) -> Schedule:
-        once_s = {
-            Key(lane=each.number, operation=operation, bytes=size): each.lane.once_s[operation, size]
+        paces = {
+            Key(lane=each.number, operation=operation, bytes=size): each.lane.paces[operation, size]
             for each in live
             for (operation, size), cell in each.lane.cells.items()
             if not cell.wrong and size not in each.lane.left_out.get(operation, ())
@@ -219,8 +219,9 @@ class _Session:
         share = len(live) / max(1, sum(lane.failure is None for lane in self._lanes))
         budget_s = self._plan.budget_s * share
         if self._plan.of_model:
-            budget_s = max(budget_s, 1.01 * sum(shortest_s(each_s, self._plan.launches) for each_s in once_s.values()))
-        found = schedule(once_s, budget_s=budget_s, launches=self._plan.launches, on_gpu=on_gpu)
+            least_s = sum(shortest_s(pace.once_s, self._plan.launches) for pace in paces.values())
+            budget_s = max(budget_s, 1.01 * least_s)
+        found = schedule(paces, budget_s=budget_s, launches=self._plan.launches, on_gpu=on_gpu)
         for key in found.left_out:
             self._lanes[key.lane].left_out.setdefault(key.operation, []).append(key.bytes)
         return found
@@ -278,7 +279,7 @@ class _Session:
         found = measure_under_load(
             each.team,
             lane.cells[key].program,
-            lane.once_s[key],
+            lane.paces[key].once_s,
             budget_s=self._plan.budget_s / self._plan.launches,
             fewest_rounds=fewest_rounds(self._plan.launches),
         )
@@ -301,15 +302,19 @@ class _Session:
         self._on_progress(stage, (self._launch + share) / self._plan.launches)
 
 
-def _timed(team: Team, program: str) -> float:
-    """Roughly how long one takes. The first ones of short transfers are slow."""
-    once_s = median(team.block(samples=1, program=program).step_s)
-    return once_s if once_s > _SHORT_S else median(team.block(samples=7, program=program).step_s)
+def _timed(team: Team, program: str) -> Pace:
+    """Roughly how long one takes. The first ones are slow, and on a busy machine any one may be."""
+    first_s = team.block(samples=1, program=program).step_s
+    if min(first_s) > _SHORT_S:
+        first_s += team.block(samples=2, program=program).step_s
+    if min(first_s) <= _SHORT_S:
+        first_s = team.block(samples=7, program=program).step_s
+    return Pace(once_s=median(first_s), least_s=max(1e-9, min(first_s)))
 
 
 def _largest_short(lane: Lane, operation: str, sizes: Sequence[int], limit_s: float) -> int:
     """The largest size that takes no longer than this; the smallest if all do."""
-    return max((size for size in sizes if lane.once_s[operation, size] <= limit_s), default=min(sizes))
+    return max((size for size in sizes if lane.paces[operation, size].once_s <= limit_s), default=min(sizes))
 
 
 def _wire(team: Team, lane: Lane, operation: str, size: int) -> CommWire | Absent:
@@ -317,7 +322,7 @@ def _wire(team: Team, lane: Lane, operation: str, size: int) -> CommWire | Absen
     uncounted = why_not_counted(team.transport, world.nodes)
     if uncounted:
         return Absent(uncounted)
-    program, once_s = lane.cells[operation, size].program, lane.once_s[operation, size]
+    program, once_s = lane.cells[operation, size].program, lane.paces[operation, size].once_s
     count = max(1, min(_MOST_ON_WIRE, int(_WIRE_S / max(once_s, 1e-9))))
     found = [_sent_by_one(team, program, count) for _ in range(1 if world.nodes > 1 else _WIRE_WINDOWS)]
     ways = 2 if operation == "p2p" else 1

@@ -31,6 +31,15 @@ class Key:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Pace:
+    """How long a transfer takes: mostly, which decides what fits into the budget; and at the least, which decides how
+    many make a sample that the clock can time. On a busy machine they differ much."""
+
+    once_s: float
+    least_s: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Turns:
     """Blocks of one transfer in each launch: one in each of so many rounds."""
 
@@ -58,14 +67,14 @@ def shortest_s(once_s: float, launches: int) -> float:
     return launches * fewest_rounds(launches) * (_STEPS_OF_LONG * once_s + _ASKING_S)
 
 
-def schedule(once_s: Mapping[Key, float], *, budget_s: float, launches: int, on_gpu: bool = False) -> Schedule:
-    """`once_s`: how long each transfer takes."""
+def schedule(paces: Mapping[Key, Pace], *, budget_s: float, launches: int, on_gpu: bool = False) -> Schedule:
+    once_s = {key: pace.once_s for key, pace in paces.items()}
     rounds, left_out = _rounds(once_s, budget_s / launches, launches)
     if not rounds:
         return Schedule(turns={}, left_out=tuple(left_out))
     block_s = _block_s({key: once_s[key] for key in rounds}, rounds, budget_s / launches)
     shortest = SHORTEST_SAMPLE_GPU_S if on_gpu else SHORTEST_SAMPLE_CPU_S
-    turns = {key: _turns(once_s[key], number, block_s, shortest) for key, number in rounds.items()}
+    turns = {key: _turns(paces[key], number, block_s, shortest) for key, number in rounds.items()}
     return Schedule(turns=turns, left_out=tuple(left_out))
 
 
@@ -105,7 +114,7 @@ def _block_s(once_s: Mapping[Key, float], rounds: Mapping[Key, int], launch_s: f
     return min(_LONGEST_BLOCK_S, _SHORTEST_BLOCK_S + max(0.0, launch_s - spent_s) / short)
 
 
-def _turns(once_s: float, rounds: int, block_s: float, shortest_sample_s: float) -> Turns:
-    steps_per_sample = max(1, math.ceil(shortest_sample_s / max(once_s, 1e-9)))
-    samples = max(1, int(block_s / max(once_s * steps_per_sample, 1e-9)))
+def _turns(pace: Pace, rounds: int, block_s: float, shortest_sample_s: float) -> Turns:
+    steps_per_sample = max(1, math.ceil(shortest_sample_s / pace.least_s))
+    samples = max(1, int(block_s / max(pace.once_s * steps_per_sample, 1e-9)))
     return Turns(rounds=rounds, samples=samples, steps_per_sample=steps_per_sample)
