@@ -28,6 +28,7 @@ from deepstone.cli.options import (
 )
 from deepstone.cli.output import Column, Data, print_json, print_lines, print_table
 from deepstone.cli.progress import progress_bar
+from deepstone.cli.stopped import Stopped
 from deepstone.errors import MissingError
 from deepstone.setups.transfers import TRANSFERS
 from deepstone.units import bytes_, count, digits
@@ -124,16 +125,31 @@ def _planned(
 
 
 def _measured(plan: CommPlan, store: FindingStore, *, begin_wait: tuple[NoiseReading, str | None]) -> Finding:
+    """Measure and store. What was measured before a signal is stored too."""
     from deepstone.runner.assemble import now
-    from deepstone.scaling.comm import comm_finding, task_words
+    from deepstone.scaling.comm import finding_of, task_words
+    from deepstone.scaling.measure import CommMeasured, measure_comm
 
+    measured = CommMeasured.nothing_yet(plan)
     with progress_bar(1) as bar:
+
+        def stored() -> Finding:
+            found = finding_of(plan, measured)
+            return store.keep(found, plan.jobs[0], started_at=started_at, say=bar.say, method=task_words(plan))
+
         bar.begin("communication")
         quiet_machine(*begin_wait).before(plan.jobs, bar.say)
         started_at = now()
-        finding = comm_finding(plan, bar.tell)
+        try:
+            measure_comm(plan, measured, bar.tell)
+        except Stopped as stopped:
+            stopped.kept = "nothing was measured yet"
+            if measured.launches:
+                stored()
+                stopped.kept = "what was measured is stored"
+            raise
         bar.end()
-        return store.keep(finding, plan.jobs[0], started_at=started_at, say=bar.say, method=task_words(plan))
+        return stored()
 
 
 def _leave(finding: Finding) -> None:

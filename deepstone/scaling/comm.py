@@ -20,7 +20,7 @@ from deepstone.runner.new_job import make_job
 from deepstone.scaling.comm_words import CommWords
 from deepstone.scaling.curves import comm_curves
 from deepstone.scaling.lane import Lane
-from deepstone.scaling.measure import CommPlan, measure_comm
+from deepstone.scaling.measure import CommMeasured, CommPlan, measure_comm
 from deepstone.setups.axes import AUTO, Value
 from deepstone.setups.request import complete
 from deepstone.setups.schemes import TAKEN
@@ -78,8 +78,13 @@ def task_words(plan: CommPlan) -> str:
 
 
 def comm_finding(plan: CommPlan, on_progress: OnProgress = no_progress) -> Finding:
+    measured = CommMeasured.nothing_yet(plan)
+    measure_comm(plan, measured, on_progress)
+    return finding_of(plan, measured)
+
+
+def finding_of(plan: CommPlan, measured: CommMeasured) -> Finding:
     """A failure is a finding too. MissingError if nothing could be measured because something is missing."""
-    measured = measure_comm(plan, on_progress)
     content = comm_curves(plan, measured)
     first = measured.lanes[0]
     failure = None if content.curves else first.failure

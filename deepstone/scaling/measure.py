@@ -69,8 +69,20 @@ class CommPlan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommMeasured:
+    """What was measured so far: the lanes fill while `measure_comm` runs, and keep it if that is interrupted."""
+
     lanes: tuple[Lane, ...]
-    doubts: tuple[Doubt, ...]
+    doubts: list[Doubt]
+
+    @staticmethod
+    def nothing_yet(plan: CommPlan) -> CommMeasured:
+        return CommMeasured(lanes=tuple(Lane(job=job) for job in plan.jobs), doubts=[])
+
+    @property
+    def launches(self) -> int:
+        """How many launches timed something."""
+        cells = [cell for lane in self.lanes for cell in lane.cells.values()]
+        return max((sum(map(bool, cell.launches)) for cell in cells), default=0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,15 +94,12 @@ class _Live:
     team: Team
 
 
-def measure_comm(plan: CommPlan, on_progress: OnProgress = no_progress) -> CommMeasured:
-    lanes = [Lane(job=job) for job in plan.jobs]
-    doubts: list[Doubt] = []
+def measure_comm(plan: CommPlan, measured: CommMeasured, on_progress: OnProgress = no_progress) -> None:
     for launch in range(plan.launches):
-        able = [number for number, lane in enumerate(lanes) if lane.failure is None]
+        able = [number for number, lane in enumerate(measured.lanes) if lane.failure is None]
         for together in _groups(plan, able):
-            session = _Session(plan, lanes, launch, on_progress)
-            doubts += session.run(together)
-    return CommMeasured(lanes=tuple(lanes), doubts=tuple(doubts))
+            session = _Session(plan, measured.lanes, launch, on_progress)
+            measured.doubts.extend(session.run(together))
 
 
 def _groups(plan: CommPlan, lanes: Sequence[int]) -> list[list[int]]:
