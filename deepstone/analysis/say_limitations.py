@@ -46,6 +46,7 @@ _THIN: Final = {
     "profiler_overhead": "the profiler changed the step",
     "around_the_network": "data went around the network",
     "clock_unaligned": "the clocks of its hosts are not known well enough",
+    "unexplained_communication": "what communication adds to a step is not explained by its parts",
     "emulated_nodes": "nodes shared one machine",
     "oversubscribed": "processes had more threads than the machine has cores",
     "straggler": "processes waited for a slower one",
