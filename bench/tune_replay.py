@@ -208,7 +208,7 @@ def ours(replay: Replay) -> Result:
         values = {point: replay.look(point) for point in order}
         rounds.append({point: math.exp(value) for point, value in values.items() if value is not None})
     judged = judge(
-        contest, rounds, changes=lambda point: sum(a != b for a, b in zip(point, table.default, strict=True))
+        contest.points, rounds, changes=lambda point: sum(a != b for a, b in zip(point, table.default, strict=True))
     )
     covers = None
     if judged.ratios:

@@ -73,14 +73,16 @@ class Judged:
     within: tuple[Point, ...] = ()
 
 
-def judge(contest: Contest, rounds: Sequence[Mapping[Point, float]], *, changes: Callable[[Point], int]) -> Judged:
-    """`rounds`: in each, what is sought of every finalist, larger is better; one that failed is missing, and is out.
-    `changes`: how many axes a point changes."""
-    default = contest.points[0]
+def judge(
+    points: Sequence[Point], rounds: Sequence[Mapping[Point, float]], *, changes: Callable[[Point], int]
+) -> Judged:
+    """`points`: the default first. `rounds`: in each, what is sought of every finalist, larger is better; one that
+    failed is missing, and is out. `changes`: how many axes a point changes."""
+    default = points[0]
     complete = [each for each in rounds if default in each]
-    standing = [
-        point for point in contest.points[1:] if len(complete) > 1 and all(point in values for values in complete)
-    ]
+    if rounds and not complete:
+        return _without_default(points, rounds)
+    standing = [point for point in points[1:] if len(complete) > 1 and all(point in values for values in complete)]
     if not standing:
         return Judged(answer="nothing better", best=default, ratios={})
     error = (1 - CONFIDENCE) / len(standing)
@@ -99,3 +101,12 @@ def judge(contest: Contest, rounds: Sequence[Mapping[Point, float]], *, changes:
         return Judged(answer="better", best=shown[0], ratios=ratios, within=others)
     open_ = any(ratio.high > 1 + LEAST_DIFFERENCE for ratio in ratios.values())
     return Judged(answer="not separable" if open_ else "nothing better", best=default, ratios=ratios)
+
+
+def _without_default(points: Sequence[Point], rounds: Sequence[Mapping[Point, float]]) -> Judged:
+    """If the default does not run, whatever runs is better; the best of it has the largest mean."""
+    standing = [point for point in points[1:] if all(point in values for values in rounds)]
+    if not standing:
+        return Judged(answer="nothing better", best=points[0], ratios={})
+    best = max(standing, key=lambda point: math.fsum(math.log(values[point]) for values in rounds))
+    return Judged(answer="better", best=best, ratios={})

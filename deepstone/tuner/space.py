@@ -73,6 +73,15 @@ class Space:
     def request(self, point: Point) -> Request:
         return complete(self.given(point))
 
+    def point_of(self, given: Mapping[str, Value]) -> Point | None:
+        """The point with these words; None if it is not in the space."""
+        request, own = complete(given), {axis.name for axis in self.axes}
+        if any(request[name] != complete(self.base)[name] for name in AXES if name not in own):
+            return None
+        point = tuple(request[axis.name] for axis in self.axes)
+        known = all(value in axis.values for axis, value in zip(self.axes, point, strict=True))
+        return self.canonical(point) if known else None
+
     def framework(self, point: Point) -> str:
         """The framework of a point, with `auto` resolved."""
         asked = str(self.value(point, "framework"))
