@@ -17,6 +17,7 @@ from typing import Final
 
 import numpy as np
 
+from deepstone.measure.ratios import LEAST_DIFFERENCE
 from deepstone.results.tune import LookKind
 from deepstone.tuner.model import Array, Landscape, Model
 from deepstone.tuner.space import Point
@@ -61,6 +62,7 @@ class Search:
     seen: list[Seen] = field(default_factory=list[Seen])
     model: Model = field(init=False)
     _speed: Model = field(init=False)
+    _foreseen: tuple[Point, float, float] | None = None  # what the next look is expected to show, and how surely
 
     def __post_init__(self) -> None:
         self.model = Model(self.landscape, noise_sd=self.noise_sd)
@@ -78,6 +80,13 @@ class Search:
         if not self.good:
             return None
         self.fit()
+        ask = self._next()
+        if ask is not None:
+            found = self.model.predict([ask.point])
+            self._foreseen = ask.point, float(found.mean[0]), float(found.sd[0])
+        return ask
+
+    def _next(self) -> Ask | None:
         doubtful = self._doubtful()
         if doubtful is not None:
             return Ask(kind="repeat", point=doubtful)
@@ -105,13 +114,34 @@ class Search:
             self._speed.fit([seen.point for seen in good], speeds, order)
 
     def best(self, count: int) -> list[Point]:
-        """The points that were looked at, without the default, by their expected value; the best first."""
+        """The points that were looked at, without the default, by their expected value; the best first. Call `fit`
+        before."""
         points = [point for point in dict.fromkeys(seen.point for seen in self.good) if point != self.landscape.default]
         if not points:
             return []
-        self.fit()
         worth = self.model.predict(points).mean + self._penalty(points)
         return [points[place] for place in np.argsort(-worth, kind="stable")[:count]]
+
+    def simplified(self, point: Point, revert: Callable[[Point], Iterable[Point]]) -> Point:
+        """The point with fewest changes that is expected to be as good. `revert`: the points with one change fewer."""
+        expected = float(self.model.predict([point]).mean[0])
+        while True:
+            simpler = list(revert(point))
+            worth = self.model.predict(simpler).mean + self._penalty(simpler) if simpler else np.array([-math.inf])
+            if float(np.max(worth)) < expected - math.log1p(LEAST_DIFFERENCE) / 2:
+                return point
+            point = simpler[int(np.argmax(worth))]
+
+    def finalists(self, count: int, revert: Callable[[Point], Iterable[Point]]) -> list[Point]:
+        """The best point in its simplest form, then the best ones as they were looked at."""
+        if not self.good:
+            return []
+        self.fit()
+        best = self.best(count)
+        failed = {seen.point for seen in self.seen if seen.value is None}
+        simple = [self.simplified(point, revert) for point in best[:1]]
+        usable = [point for point in simple if point != self.landscape.default and point not in failed]
+        return list(dict.fromkeys([*usable, *best]))[:count]
 
     def cost_s(self, point: Point) -> float:
         """What a look at it takes, as far as looks at its framework tell."""
@@ -180,19 +210,12 @@ class Search:
         return (_FAILURE_PRIOR * 0.5 + weight @ failed) / (0.5 + np.sum(weight, axis=1))
 
     def _doubtful(self) -> Point | None:
-        """The point of the latest look, if that was far below what the other looks make likely."""
-        latest = self.seen[-1]
-        if latest.value is None or latest.kind == "repeat" or len(self.good) < 4:
+        """The point of the latest look, if that was far below what the looks before made likely."""
+        latest, expected = self.seen[-1], self._foreseen
+        if latest.value is None or latest.kind == "repeat" or expected is None or expected[0] != latest.point:
             return None
-        if sum(seen.point == latest.point for seen in self.seen) > 1 and latest.kind != "sentinel":
-            return None
-        others = [seen for seen in self.good if seen is not latest]
-        model = Model(self.landscape, noise_sd=self.noise)
-        order = [float(number) for number in range(len(others))]
-        model.fit([seen.point for seen in others], [seen.value or 0.0 for seen in others], order)
-        found = model.predict([latest.point])
-        spread = math.sqrt(float(found.sd[0]) ** 2 + self.noise**2)
-        return latest.point if latest.value < float(found.mean[0]) - _FAR_SD * spread else None
+        _, mean, sd = expected
+        return latest.point if latest.value < mean - _FAR_SD * math.sqrt(sd**2 + self.noise**2) else None
 
     def _is_disturbed(self, seen: Seen) -> bool:
         """Whether a later repetition of the same point was so much faster that something disturbed this look."""

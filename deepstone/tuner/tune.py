@@ -266,7 +266,7 @@ class Tuner:
 
     def _candidates(self) -> list[Point]:
         """The best points, at the batch that was asked for and, where it is free, at any."""
-        best = self.search.best(12)
+        best = self.search.finalists(12, self._space.simpler)
         if not any(axis.name == "batch" for axis in self._space.axes):
             return best[:_CHECKED]
         batch = self._space.value(self._space.default, "batch")
@@ -298,7 +298,13 @@ class Tuner:
         """The finals as they stand: at the batch that was asked for, or at any."""
         batch = self._space.value(self._space.default, "batch")
         among = [point for point in contest.points if any_batch or self._space.value(point, "batch") == batch]
-        return judge(among, self._rounds(contest), changes=lambda point: len(self._space.changed(point)))
+        self._fit_all()
+        return judge(
+            among,
+            self._rounds(contest),
+            changes=lambda point: len(self._space.changed(point)),
+            expected=lambda point: float(self.search.model.predict([point]).mean[0]),
+        )
 
     def _rounds(self, contest: Contest) -> list[dict[Point, float]]:
         found: list[dict[Point, float]] = [{} for _ in contest.order]
@@ -312,8 +318,8 @@ class Tuner:
 
     # The explanation
 
-    def _explainer(self) -> Explainer:
-        """On a model of all looks, those of the finals and the explanation too."""
+    def _fit_all(self) -> dict[Point, int]:
+        """Fit the model to all looks, those of the finals and the explanation too. Returns how many each point has."""
         seen: list[tuple[int, Point, float]] = []
         for number, look in enumerate(self.log.looks):
             point, value = self._space.point_of(look.setup), self.value(look)
@@ -322,9 +328,14 @@ class Tuner:
         counts: dict[Point, int] = {}
         for _, point, _ in seen:
             counts[point] = counts.get(point, 0) + 1
-        self.search.model.fit(
-            [point for _, point, _ in seen], [value for *_, value in seen], [float(number) for number, *_ in seen]
-        )
+        if seen:
+            self.search.model.fit(
+                [point for _, point, _ in seen], [value for *_, value in seen], [float(number) for number, *_ in seen]
+            )
+        return counts
+
+    def _explainer(self) -> Explainer:
+        counts = self._fit_all()
         return Explainer(space=self._space, model=self.search.model, looks=lambda point: counts.get(point, 0))
 
     def _explain(self, judged: Judged) -> None:
