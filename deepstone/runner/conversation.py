@@ -230,13 +230,18 @@ class Conversation:
         self.steps = 1
         return prepared
 
-    def build(self, changed: Mapping[str, Value] = {}, *, keep_gradients: bool = False) -> None:
+    def build(
+        self, changed: Mapping[str, Value] = {}, *, keep_gradients: bool = False, data_seed: int | None = None
+    ) -> None:
         """Build without a first step, for callers that need single layers, or the gradients of every step. `changed`:
-        axes that differ from those of the job."""
+        axes that differ from those of the job; `data_seed`: that of the batch, if it is another than that of the
+        weights."""
         job = replace(self._job, request={**self._job.request, **changed})
-        self._build(job, Reply, first_step=False, keep_gradients=keep_gradients)
+        self._build(job, Reply, first_step=False, keep_gradients=keep_gradients, data_seed=data_seed)
 
-    def _build(self, job: Job, kind: type[R], *, first_step: bool, keep_gradients: bool = False) -> R:
+    def _build(
+        self, job: Job, kind: type[R], *, first_step: bool, keep_gradients: bool = False, data_seed: int | None = None
+    ) -> R:
         graph, seed = job.model.graph, int(job.request["seed"])
         weights = cached_weights(graph, seed, cache_folder() / "weights", generic=job.generic_weights)
         return self._request(
@@ -252,6 +257,7 @@ class Conversation:
             scratch=str(self._scratch),
             first_step=first_step,
             keep_gradients=keep_gradients,
+            data_seed=seed if data_seed is None else data_seed,
         )
 
     def block(

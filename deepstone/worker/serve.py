@@ -254,18 +254,21 @@ class Worker:
         samples: Any = None
         labels: Any = None
         self._whole_batch = axes["batch"]
+        data_seed = request.get("data_seed", axes["seed"])
         if self._group is not None:
             axes = dict(axes, batch=axes["batch"] // self._group.shares)
         if request["input_shape"]:  # else the model's own file says what its inputs are, and the backend makes them
             shape, classes = request["input_shape"], request["classes"]
-            samples, labels = synthetic_batch(shape, classes, self._whole_batch, axes["seed"])
+            samples, labels = synthetic_batch(shape, classes, self._whole_batch, data_seed)
             if self._group is not None:
                 first = self._group.share * axes["batch"]
                 own = slice(first, first + axes["batch"])
                 samples, labels = samples[own].copy(), labels[own].copy()  # so that the parts of others are freed
             self._batch_bytes = samples.nbytes + labels.nbytes
         keeps_gradients = bool(request.get("keep_gradients", False))
-        return self._base.Job(graph, weights, samples, labels, axes, request["scratch"], self._group, keeps_gradients)
+        return self._base.Job(
+            graph, weights, samples, labels, axes, request["scratch"], self._group, keeps_gradients, data_seed
+        )
 
     def _block(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """`samples` timed groups of `steps_per_sample` steps, after `lead` untimed steps."""
