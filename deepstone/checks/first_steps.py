@@ -1,6 +1,6 @@
-"""Runs the first steps of a job, and keeps what they did: the first gradient, the losses, and the update of all steps.
+"""Runs the first steps of a job, and keeps what they did: the first gradient, the losses, the updates so far.
 
-    build ─ ● ─ step 1 ─ gradient ─ steps 2 … n ─ ●     ● some values of every parameter; their difference: the update
+    build ─ ● ─ step 1 ─ gradient ─ ● ─ 2 ─ ● ─ … ─ 20 ─ ●     ● some values of every parameter; updates: differences
 
 Only some values of every array are read: enough for a distance between two trainings, and hundreds of megabytes fewer.
 """
@@ -21,7 +21,8 @@ from deepstone.setups.axes import Value
 
 Values: TypeAlias = Mapping[str, NDArray[np.float64]]
 
-STEPS: Final = 20
+READ_AFTER: Final = (1, 2, 5, 10, 20)  # steps
+STEPS: Final = READ_AFTER[-1]
 # Of each array. A prime number: evenly spaced values of a matrix would else all be of a few columns.
 MOST_VALUES: Final = 16381
 # A loss scale that starts too large skips its first updates, until it is small enough.
@@ -30,34 +31,58 @@ MOST_SKIPPED: Final = 16
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FirstSteps:
-    """Empty gradients: phase=forward has none. Empty updates: only phase=train has some."""
+    """Empty gradients: phase=forward has none. `updates`: by the number of steps; only phase=train has some."""
 
     gradients: Values
-    updates: Values
+    updates: Mapping[int, Values]
     losses: tuple[float, ...]
 
+    @property
+    def is_finite(self) -> bool:
+        arrays = (self.gradients, *self.updates.values())
+        return all(map(math.isfinite, self.losses)) and all(map(_are_finite, arrays))
 
-def run_first_steps(
-    talk: Talk, phase: str, changed: Mapping[str, Value], *, data_seed: int, may_skip: bool = False
-) -> FirstSteps:
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Start:
+    """From which weights and on which batch the steps begin. `changed`: axes that differ from those of the job;
+    `perturbation`: the share by which every weight is changed."""
+
+    phase: str
+    data_seed: int
+    changed: Mapping[str, Value]
+    perturbation: float = 0.0
+
+    def build(self, talk: Talk) -> None:
+        talk.build(self.changed, keep_gradients=True, data_seed=self.data_seed, perturbation=self.perturbation)
+
+
+def run_first_steps(talk: Talk, start: Start, *, may_skip: bool = False) -> FirstSteps:
     """Build the network anew and run STEPS steps; of phase=forward and gradient one, since nothing changes.
 
-    `may_skip`: leave out steps at the start that update nothing, as a loss scale does. `data_seed`: of the batch.
+    `may_skip`: leave out steps at the start that update nothing, as a loss scale does.
     """
-    talk.build(changed, keep_gradients=True, data_seed=data_seed)
-    if phase == "forward":
-        return FirstSteps(gradients={}, updates={}, losses=tuple(talk.losses(1)))
-    if phase == "gradient":
-        losses = tuple(talk.losses(1))
-        return FirstSteps(gradients=talk.sample("gradients", most=MOST_VALUES), updates={}, losses=losses)
+    if start.phase != "train":
+        return run_first_gradient(talk, start)
+    start.build(talk)
     before = talk.sample("parameters", most=MOST_VALUES)
     losses, gradients = _first_update(talk, before, may_skip=may_skip)
-    losses += talk.losses(STEPS - 1)
-    after = talk.sample("parameters", most=MOST_VALUES)
+    updates: dict[int, Values] = {}
+    for steps in READ_AFTER:
+        losses += talk.losses(steps - len(losses)) if steps > len(losses) else []
+        after = talk.sample("parameters", most=MOST_VALUES)
+        updates[steps] = {name: after[name] - values for name, values in before.items() if name in after}
     if isinstance(talk, Team) and talk.differing:
         raise JobFailed("crashed", f"replicas differ: {talk.differing[0]}", stage="sample")
-    updates = {name: after[name] - values for name, values in before.items() if name in after}
     return FirstSteps(gradients=gradients, updates=updates, losses=tuple(losses))
+
+
+def run_first_gradient(talk: Talk, start: Start) -> FirstSteps:
+    """One step, whatever the phase."""
+    start.build(talk)
+    losses = tuple(talk.losses(1))
+    gradients = {} if start.phase == "forward" else talk.sample("gradients", most=MOST_VALUES)
+    return FirstSteps(gradients=gradients, updates={}, losses=losses)
 
 
 def _first_update(talk: Talk, before: Values, *, may_skip: bool) -> tuple[list[float], Values]:
@@ -74,9 +99,5 @@ def _moved(before: Values, after: Values) -> bool:
     return any(not np.array_equal(values, after[name]) for name, values in before.items() if name in after)
 
 
-def are_finite(values: Values) -> bool:
+def _are_finite(values: Values) -> bool:
     return all(bool(np.isfinite(array).all()) for array in values.values())
-
-
-def all_finite(steps: FirstSteps) -> bool:
-    return all(map(math.isfinite, steps.losses)) and are_finite(steps.gradients) and are_finite(steps.updates)

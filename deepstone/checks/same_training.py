@@ -5,25 +5,28 @@
     close    rounding too; state if the update survives       first steps
     any      anything                                         first steps, to say what was given up
 
-First steps are twenty, on the same weights and batch: the first gradient, the losses, the update of all steps
-(checks/closeness.py has the tolerances). The default runs on three batches, which shows what other data change. If this
-does not fit into the time, the batch is made smaller; if that does not help, the answer is "not proven".
+First steps are twenty, on the same weights and batch: the first gradient, the losses, the updates (checks/closeness.py
+has the tolerances). The default runs on three batches, which shows what other data change. If this does not fit into
+the time, the batch is made smaller; if that does not help, the answer is "not proven".
+
+A candidate that is too far off may still be right, in a network that amplifies rounding. Then the default runs once
+more with rounded weights, and a candidate in another framework once more in the default's precision: so rounding is
+judged by itself, and the lowering without it.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
 from msgspec.structs import replace as change
 
 from deepstone.absent import Absent
-from deepstone.checks.closeness import Baseline, Closeness, closeness
+from deepstone.checks.closeness import ALLOWED, Baseline, closeness, gradient_alone, rounding_share
 from deepstone.checks.comparable import comparable
-from deepstone.checks.first_steps import STEPS, FirstSteps, all_finite, run_first_steps
+from deepstone.checks.first_steps import STEPS, FirstSteps, Start, run_first_gradient, run_first_steps
 from deepstone.checks.parallel import is_equivalent
 from deepstone.errors import MissingError
 from deepstone.graph.ops import BatchNorm
@@ -52,7 +55,11 @@ _GIVEN_UP: Final = {
     "bf16": "weights, products and activations in bf16",
     "fp32": "double precision",
 }
-_BATCH: Final = "it is other training: "
+_OTHER: Final = "it is other training: "
+# Half a unit in the last place: what rounding to a format changes at most.
+_ROUNDS_BY: Final = {"fp64": 2.0**-53, "tf32": 2.0**-11, "tf32-conv": 2.0**-11, "fp16-mixed": 2.0**-11}
+_ROUNDS_BY_BF16: Final = 2.0**-9
+_ORDER_ROUNDS_BY: Final = 2.0**-23  # sums in another order
 
 
 def same_training(
@@ -114,14 +121,14 @@ def _as_checked(job: Job) -> Job:
 def _other_training(default: Job, candidate: Job, level: SameLevel) -> str:
     """Why no test is needed to say that it is other training, or nothing."""
     if default.model.graph.sha != candidate.model.graph.sha:
-        return f"{_BATCH}another network"
+        return f"{_OTHER}another network"
     for name in ("phase", "seed", "batch"):
         if default.request[name] != candidate.request[name]:
-            return f"{_BATCH}{name}={candidate.request[name]} instead of {default.request[name]}"
+            return f"{_OTHER}{name}={candidate.request[name]} instead of {default.request[name]}"
     alters = altered(default, candidate)
     if "batch" in alters and level != "any":
         parts = Parts.of(candidate.request).count
-        return f"{_BATCH}batch norm takes its statistics from each of {parts} parts of the batch"
+        return f"{_OTHER}batch norm takes its statistics from each of {parts} parts of the batch"
     if level == "exact" and (beyond := [each for each in alters if each != "order"]):
         return f"exact allows another order of operations only, and this alters {' and '.join(beyond)}"
     return ""
@@ -151,7 +158,7 @@ class _Check:
         self._deadline_s = deadline_s
         self._on_progress = on_progress
         self._batch = default.batch
-        self._repeats: bool | None = None  # whether the default repeats itself; None: not tried
+        self._rounded: dict[float, FirstSteps | None] = {}  # the default's, by how far its weights are changed
 
     def run(self, candidates: Mapping[str, Job]) -> dict[str, SameSetup]:
         self._on_progress("the default on three batches", 0.0)
@@ -180,7 +187,8 @@ class _Check:
             start_s = time.monotonic() - begin_s
             self._batch = self._planned_batch(talk, jobs, start_s)
             seeds = range(seed, seed + BATCHES)
-            steps = [self._steps(talk, self.default, precision, data_seed=each) for each in seeds]
+            starts = [self._start_of(self.default, data_seed=each) for each in seeds]
+            steps = [self._steps(talk, precision, start) for start in starts]
         return _Started(steps=steps, precision=precision, start_s=start_s)
 
     def _start(self, talk: Talk, job: Job) -> str:
@@ -208,62 +216,108 @@ class _Check:
         why = f"it would take {needed_s:.0f} s or more, and {left_s:.0f} s are left; give a larger --budget"
         raise JobFailed("timeout", why, stage="plan")
 
-    def _steps(self, talk: Talk, job: Job, precision: str, *, data_seed: int) -> FirstSteps:
-        self._left_s()
-        changed = {} if self._batch == job.batch else {"batch": self._batch}
-        return run_first_steps(
-            talk, str(job.request["phase"]), changed, data_seed=data_seed, may_skip=precision in _SKIPS_UPDATES
+    def _start_of(self, job: Job, *, data_seed: int | None = None, perturbation: float = 0.0) -> Start:
+        return Start(
+            phase=str(job.request["phase"]),
+            data_seed=int(job.request["seed"]) if data_seed is None else data_seed,
+            changed={} if self._batch == job.batch else {"batch": self._batch},
+            perturbation=perturbation,
         )
+
+    def _steps(self, talk: Talk, precision: str, start: Start) -> FirstSteps:
+        self._left_s()
+        return run_first_steps(talk, start, may_skip=precision in _SKIPS_UPDATES)
 
     def _judged(self, job: Job, baseline: Baseline, default_precision: str) -> SameSetup:
         with talking_to(job, timeout_s=self._left_s()) as talk:
             precision = self._start(talk, job)
-            steps = self._steps(talk, job, precision, data_seed=int(job.request["seed"]))
+            steps = self._steps(talk, precision, self._start_of(job))
         narrow = precision in _NARROW_WEIGHTS and default_precision not in _NARROW_WEIGHTS
         rounds = precision != default_precision and not narrow
-        alters = altered(self.default, job, ("rounding",) if rounds else ())
         measured = closeness(baseline, steps, narrow_state=narrow)
         answer = SameSetup(
             setup={},
-            ok=measured.ok and all_finite(steps),
+            ok=measured.ok and steps.is_finite,
             gradient=measured.gradient,
             loss=measured.loss,
             update=measured.update,
-            why_not="",
-            alters=list(alters),
+            why_not="" if measured.ok else "; ".join(measured.failed()),
+            alters=list(altered(self.default, job, ("rounding",) if rounds else ())),
             given_up=_given_up(default_precision, precision, job),
             batch=self._batch,
             steps=len(steps.losses),
         )
-        if not answer.ok:
-            return self._refuted(answer, measured, baseline)
         if self._level == "exact" and precision != default_precision:
             why = f"exact allows another order of operations only: {default_precision} became {precision}"
             return change(answer, ok=False, is_refuted=True, why_not=why)
-        return self._with_layers(answer, job)
+        if not steps.is_finite:
+            return change(answer, is_refuted=True, why_not="its numbers are not finite")
+        if not answer.ok:
+            try:
+                answer = self._despite_rounding(answer, job, steps, baseline, (default_precision, precision))
+            except (JobFailed, MissingError, _OutOfTime) as failure:
+                unknown = f"whether rounding alone does that is not known: {_words(failure, 'the default')}"
+                return change(answer, why_not=f"{answer.why_not}; {unknown}")
+        return self._with_layers(answer, job) if answer.ok else answer
 
-    def _refuted(self, answer: SameSetup, measured: Closeness, baseline: Baseline) -> SameSetup:
-        """Unless the default is as far from itself: a network may be random, or so sensitive that nothing repeats."""
-        why = "; ".join(measured.failed()) or "its numbers are not finite"
-        if not self._default_repeats(baseline):
-            why = (
-                f"the default does not repeat itself from launch to launch, so nothing can be compared with it ({why})"
-            )
+    def _despite_rounding(
+        self, answer: SameSetup, job: Job, steps: FirstSteps, baseline: Baseline, precisions: tuple[str, str]
+    ) -> SameSetup:
+        """Judge a candidate that is too far off by what rounding alone does to this network. `precisions`: that of the
+        default, and its own."""
+        default_precision, precision = precisions
+        changes_precision = precision != default_precision
+        rounds_by = _rounds_by(precision) if changes_precision else _ORDER_ROUNDS_BY
+        rounded = self._rounded_default(baseline, rounds_by)
+        if rounded is None:
+            why = f"the default does not repeat itself from launch to launch ({answer.why_not})"
             return change(answer, why_not=why)
-        return change(answer, is_refuted=True, why_not=why)
+        measured = closeness(baseline, steps, narrow_state=precision in _NARROW_WEIGHTS, rounded=rounded)
+        share = rounding_share(baseline, rounded)
+        answer = change(
+            answer,
+            ok=measured.ok,
+            gradient=measured.gradient,
+            loss=measured.loss,
+            update=measured.update,
+            why_not="; ".join(measured.failed()),
+            is_refuted=not measured.ok,
+            rounding=share,
+        )
+        if not answer.ok:
+            return answer
+        if changes_precision and share > ALLOWED:
+            noise = f"gradients, in which rounding is {100 * share:.0f} % of what other data change"
+            answer = change(answer, given_up=", ".join(filter(None, (answer.given_up, noise))))
+        if changes_precision and job.environment.framework != self.default.environment.framework:
+            return self._in_precision_of_default(answer, job, baseline, default_precision)
+        return answer
 
-    def _default_repeats(self, baseline: Baseline) -> bool:
-        """In a process of its own. If that fails or there is no time, it is taken to: what failed stays failed."""
-        if self._repeats is None:
-            self._repeats = True
-            with (
-                suppress(JobFailed, MissingError, _OutOfTime),
-                talking_to(self.default, timeout_s=self._left_s()) as talk,
-            ):
+    def _rounded_default(self, baseline: Baseline, rounds_by: float) -> FirstSteps | None:
+        """The default with rounded weights, in a process of its own; None if the plain default differs there."""
+        if rounds_by not in self._rounded:
+            self._on_progress("the default with rounded weights", 0.5)
+            with talking_to(self.default, timeout_s=self._left_s()) as talk:
                 precision = self._start(talk, self.default)
-                again = self._steps(talk, self.default, precision, data_seed=int(self.default.request["seed"]))
-                self._repeats = closeness(baseline, again).ok
-        return self._repeats
+                again = run_first_gradient(talk, self._start_of(self.default))
+                repeats = gradient_alone(baseline, again).ok
+                start = self._start_of(self.default, perturbation=rounds_by)
+                self._rounded[rounds_by] = self._steps(talk, precision, start) if repeats else None
+        return self._rounded[rounds_by]
+
+    def _in_precision_of_default(
+        self, answer: SameSetup, job: Job, baseline: Baseline, default_precision: str
+    ) -> SameSetup:
+        """Where rounding hides it, a wrong lowering shows in the default's precision."""
+        as_default = replace(job, request={**job.request, "precision": default_precision})
+        rounded = self._rounded_default(baseline, _ORDER_ROUNDS_BY)
+        with talking_to(as_default, timeout_s=self._left_s()) as talk:
+            self._start(talk, as_default)
+            found = gradient_alone(baseline, run_first_gradient(talk, self._start_of(as_default)), rounded)
+        if found.ok:
+            return answer
+        why = f"in {default_precision}, where rounding hides less: {'; '.join(found.failed())}"
+        return change(answer, ok=False, is_refuted=True, why_not=why)
 
     def _with_layers(self, answer: SameSetup, job: Job) -> SameSetup:
         """Under exact every layer is checked too; under close only of another framework, as far as the time goes."""
@@ -344,6 +398,10 @@ def _given_up(default_precision: str, precision: str, job: Job) -> str:
     if compression != AXES["compression"].default:
         lost.append(f"gradients sent with {compression}")
     return ", ".join(lost)
+
+
+def _rounds_by(precision: str) -> float:
+    return _ROUNDS_BY_BF16 if precision.startswith("bf16") else _ROUNDS_BY.get(precision, _ORDER_ROUNDS_BY)
 
 
 def _is_coarser(precision: str, other: str) -> bool:

@@ -133,7 +133,8 @@ class SameSetup(Part, frozen=True, kw_only=True):
 
     `alters`: the order of operations, their rounding, what training keeps (state), the batch. `given_up`: in words;
     empty where it is nothing. `layers`: the check of every layer against the float64 reference, where it was made.
-    `batch` and `steps`: of the training that was compared."""
+    `batch` and `steps`: of the training that was compared. `rounding`: how far the default is from itself if its
+    weights are rounded as the setup rounds, as a share of what other data change; only where a test needed it."""
 
     setup: Table[Value]
     ok: bool
@@ -147,6 +148,7 @@ class SameSetup(Part, frozen=True, kw_only=True):
     layers: OrAbsent[Comparable] | None = None
     batch: Positive | None = None
     steps: Positive | None = None
+    rounding: AtLeast0 | None = None
 
     @property
     def verdict(self) -> Sameness:

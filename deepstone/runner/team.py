@@ -74,7 +74,12 @@ class Talk(Protocol):
     def prepare(self, job: Job | None = None) -> Prepared: ...
 
     def build(
-        self, changed: Mapping[str, Value] = {}, *, keep_gradients: bool = ..., data_seed: int | None = None
+        self,
+        changed: Mapping[str, Value] = {},
+        *,
+        keep_gradients: bool = ...,
+        data_seed: int | None = None,
+        perturbation: float = 0.0,
     ) -> None: ...
 
     def block(self, *, samples: int, steps_per_sample: int = 1, lead: int = 0, program: str = "") -> BlockTimes: ...
@@ -309,10 +314,22 @@ class Team:
         return {name: [fmean(each) for each in zip(*times, strict=True)] for name, times in having.items()}
 
     def build(
-        self, changed: Mapping[str, Value] = {}, *, keep_gradients: bool = True, data_seed: int | None = None
+        self,
+        changed: Mapping[str, Value] = {},
+        *,
+        keep_gradients: bool = True,
+        data_seed: int | None = None,
+        perturbation: float = 0.0,
     ) -> None:
         """Prepare without a first step; see Conversation.build."""
-        self._all(lambda rank: rank.build(changed, keep_gradients=keep_gradients, data_seed=data_seed))
+        wanted = partial(
+            Conversation.build,
+            changed=changed,
+            keep_gradients=keep_gradients,
+            data_seed=data_seed,
+            perturbation=perturbation,
+        )
+        self._all(wanted)
 
     def dump(self, kind: str) -> list[dict[str, Path]]:
         """Arrays of every rank."""

@@ -40,6 +40,21 @@ def plain() -> Graph:
     return b.build()
 
 
+@cache
+def sensitive() -> Graph:
+    """So deep that it amplifies rounding: in bf16 the gradient of a batch is another one."""
+    b = Builder("sensitive")
+    x = b.relu("relu", b.conv("conv", b.input("data", (3, 8, 8)), channels=8, kernel=3, pad=1))
+    for block in range(16):
+        y = b.relu(
+            f"relu{block}a", b.batch_norm(f"norm{block}a", b.conv(f"conv{block}a", x, channels=8, kernel=3, pad=1))
+        )
+        y = b.batch_norm(f"norm{block}b", b.conv(f"conv{block}b", y, channels=8, kernel=3, pad=1))
+        x = b.relu(f"relu{block}b", b.add(f"add{block}", y, x))
+    b.softmax_cross_entropy("loss", b.dense("dense", b.flatten("flatten", x), features=10))
+    return b.build()
+
+
 def planted(fault: str) -> Environment:
     environment = find_environment("torch")
     variables = {"PYTHONPATH": str(PLANTED), "DEEPSTONE_TEST_PLANT_TRAINING": fault}
@@ -143,6 +158,27 @@ def test_parts_of_a_batch_are_other_training_with_batch_norm() -> None:
     assert found.verdict == "not the same"
     assert "batch norm" in found.why_not
     assert altered(default, job(delicate(), batch=8, accumulate=2)) == ["batch"]
+
+
+def test_a_network_that_amplifies_rounding_is_judged_by_what_rounding_does() -> None:
+    def deep(environment: Environment | None = None, **axes: Value) -> Job:
+        return job(sensitive(), environment, batch=8, **axes)
+
+    found = checked(
+        {
+            "mixed": deep(**BF16),
+            "narrow": deep(precision="bf16"),
+            "first layer": deep(planted("first layer"), **BF16),
+        },
+        default=deep(),
+    )
+    mixed = found["mixed"]
+    assert mixed.ok, mixed.why_not
+    assert mixed.rounding is not None
+    assert mixed.rounding > 0.1
+    assert "rounding is" in mixed.given_up
+    for name in ("narrow", "first layer"):
+        assert found[name].verdict == "not the same", name
 
 
 def test_exact_checks_every_layer_and_allows_no_rounding() -> None:
