@@ -113,6 +113,7 @@ def tuned() -> Tuned:
         budget=TuneBudget(asked_s=300.0, spent_s=281.5, calls=1, launches=len(looks)),
         space=TuneSpace(
             setups=412,
+            is_estimate=False,
             axes=[
                 SpaceAxis(name="framework", values=["torch", "jax"]),
                 SpaceAxis(name="precision", values=["fp32", "bf16-mixed"]),

@@ -17,6 +17,7 @@ class Effort:
     timeout_s: float = 900.0
     launches: int = 1
     phases: bool = True  # also time forward, backward, communication and update, in separate steps
+    energy_s: float = 2.0  # the window of the energy meters; 0: they are not read
 
     @property
     def block_s(self) -> float:

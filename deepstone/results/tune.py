@@ -62,10 +62,12 @@ class Excluded(Part, frozen=True, kw_only=True):
 
 
 class TuneSpace(Part, frozen=True, kw_only=True):
-    """`setups`: how many can run here. `noise`: the standard deviation of log speed between launches of one setup, as
-    the search learned it."""
+    """`setups`: how many can run here; where they are too many to list, `is_estimate`, and `excluded` counts those of a
+    random part. `noise`: the standard deviation of log speed between launches of one setup, as the search learned
+    it."""
 
     setups: Count
+    is_estimate: bool
     axes: list[SpaceAxis]
     fixed: list[FixedAxis]
     excluded: list[Excluded]
@@ -226,6 +228,26 @@ class TuneBudget(Part, frozen=True, kw_only=True):
     spent_s: AtLeast0
     calls: Positive
     launches: Count
+
+
+class TuneLog(Part, frozen=True, kw_only=True, forbid_unknown_fields=False, omit_defaults=False):
+    """A search as far as it is, rewritten after every look: a call that was killed goes on with it. `order`: the
+    finalists by number, round by round, fixed when the finals begin; the default is number 0."""
+
+    schema: Literal[1] = 1
+    kind: Literal["tune-log"] = "tune-log"
+    name: SomeText
+    model: str
+    command: list[str]
+    started_at: str
+    finished_at: OrAbsent[str]
+    budget_s: AtLeast0
+    spent_s: AtLeast0
+    calls: Positive
+    looks: list[Look]
+    same: list[SameSetup] = []
+    finalists: list[dict[str, Value]] = []
+    order: list[list[int]] = []
 
 
 class Tuned(Part, frozen=True, kw_only=True):

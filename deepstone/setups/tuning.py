@@ -16,7 +16,7 @@ DeviceKind: TypeAlias = Literal["cpu", "gpu"]
 Alters: TypeAlias = Literal["order", "rounding", "state", "batch"]
 
 _MOST_PARTS: Final = 8  # processes or parts of a batch that a search tries
-_USEFUL_ISA: Final = ("avx2", "avx512_core", "avx512_core_bf16", "avx512_core_amx")
+_ISA_FAMILIES: Final = ("avx2", "avx512_core", "avx512_core_amx")  # what is between them changes few kernels
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -105,8 +105,15 @@ def _of_compression(value: Value, _facts: Facts) -> Alters:
 
 
 def _isa_values(facts: Facts) -> tuple[Value, ...]:
-    """The widest is what `auto` takes."""
-    return tuple(isa for isa in _USEFUL_ISA if isa in facts.isa[:-1]) if facts.device == "cpu" else ()
+    """The widest family is what `auto` takes."""
+    return tuple(isa for isa in _ISA_FAMILIES if isa in facts.isa)[:-1] if facts.device == "cpu" else ()
+
+
+def _leaves_cores(request: Mapping[str, Value], facts: Facts) -> bool:
+    """Where every core is used, it does not matter which one a thread is on."""
+    threads = request["threads"]
+    processes = 1 if request["processes"] == "auto" else int(str(request["processes"]).partition("/")[0])
+    return isinstance(threads, int) and threads * processes < facts.cores
 
 
 FRAMEWORK: Final = Tuning(values=lambda facts: facts.frameworks, rank=_rank(cpu=4, gpu=3))
@@ -116,9 +123,7 @@ PRECISION: Final = Tuning(
     alters=_of_precision,
 )
 LAYOUT: Final = Tuning(values=lambda _facts: ("nchw", "nhwc"), rank=_rank(cpu=9, gpu=2))
-ENGINE: Final = Tuning(
-    values=_by_device(cpu=("onednn", "native", "xla"), gpu=("cudnn", "xla")), rank=_rank(cpu=6, gpu=9)
-)
+ENGINE: Final = Tuning(values=_on("cpu", "onednn", "native"), rank=_rank(cpu=6, gpu=9))
 ALGORITHM: Final = Tuning(
     values=_on("gpu", "heuristic", "benchmark"), rank=_rank(cpu=12, gpu=6), startup_s={"benchmark": 8.0}
 )
@@ -136,11 +141,11 @@ THREADS: Final = Tuning(
     ordered=True,
 )
 INTER_THREADS: Final = Tuning(
-    values=lambda facts: tuple(dict.fromkeys((1, min(2, facts.cores)))) if facts.device == "cpu" else (),
+    values=_on("cpu", 1),
     rank=_rank(cpu=11, gpu=13),
     ordered=True,
 )
-AFFINITY: Final = Tuning(values=_on("cpu", "compact", "spread"), rank=_rank(cpu=3, gpu=14))
+AFFINITY: Final = Tuning(values=_on("cpu", "compact", "spread"), rank=_rank(cpu=3, gpu=14), active=_leaves_cores)
 ISA: Final = Tuning(values=_isa_values, rank=_rank(cpu=10, gpu=15), ordered=True)
 OPTIMIZER: Final = Tuning(values=lambda _facts: ("momentum-fused",), rank=_rank(cpu=12, gpu=7))
 CHECKPOINTING: Final = Tuning(
@@ -156,8 +161,15 @@ PROCESSES: Final = Tuning(
 ACCUMULATE: Final = Tuning(
     values=lambda facts: _splits(facts.batch, facts.batch), rank=_rank(cpu=5, gpu=10), alters=_in_parts, ordered=True
 )
-OVERLAP: Final = Tuning(values=lambda _facts: ("off",), rank=_rank(cpu=14, gpu=11), active=_is_parallel)
-BUCKET: Final = Tuning(values=lambda _facts: (5, 100), rank=_rank(cpu=15, gpu=12), active=_is_parallel, ordered=True)
+OVERLAP: Final = Tuning(
+    values=lambda facts: ("off",) if facts.gpus > 1 else (), rank=_rank(cpu=14, gpu=11), active=_is_parallel
+)
+BUCKET: Final = Tuning(
+    values=lambda facts: (5, 100) if facts.gpus > 1 else (),
+    rank=_rank(cpu=15, gpu=12),
+    active=_is_parallel,
+    ordered=True,
+)
 COMPRESSION: Final = Tuning(
     values=lambda facts: ("fp16", "powersgd", "onebit") if facts.gpus > 1 else (),
     rank=_rank(cpu=16, gpu=13),
@@ -174,3 +186,55 @@ CLUSTER: Final = NotTuned(why="you choose the machines; `deepstone scale` shows 
 SCHEME: Final = NotTuned(why="schemes differ in memory more than in speed; compare them as docs/schemes.md shows")
 OF_A_SCHEME: Final = NotTuned(why="only a scheme that you choose has it; compare it as docs/schemes.md shows")
 TRANSPORT: Final = NotTuned(why="`deepstone comm` measures transports by themselves, which takes less time")
+
+# What `auto` means, as records show it. A value that is the same as `auto` is no setup of its own. `cores`: as many as
+# the process may use.
+_CORES: Final = "cores"
+_MEANS: Final[Mapping[tuple[str, DeviceKind], Mapping[str, Value]]] = {
+    ("torch", "cpu"): {
+        "precision": "fp32",
+        "layout": "nchw",
+        "engine": "onednn",
+        "algorithm": "heuristic",
+        "compile": "off",
+        "threads": _CORES,
+        "inter_threads": _CORES,
+    },
+    ("torch", "gpu"): {
+        "precision": "tf32-conv",
+        "layout": "nchw",
+        "engine": "cudnn",
+        "algorithm": "heuristic",
+        "compile": "off",
+    },
+    ("tensorflow", "cpu"): {
+        "precision": "fp32",
+        "layout": "nhwc",
+        "engine": "onednn",
+        "algorithm": "heuristic",
+        "compile": "graph",
+        "threads": _CORES,
+        "inter_threads": _CORES,
+    },
+    ("jax", "cpu"): {
+        "precision": "fp32",
+        "layout": "nhwc",
+        "engine": "xla",
+        "algorithm": "heuristic",
+        "compile": "default",
+        "threads": _CORES,
+    },
+    ("jax", "gpu"): {
+        "precision": "tf32",
+        "layout": "nhwc",
+        "engine": "xla",
+        "algorithm": "benchmark",
+        "compile": "default",
+    },
+}
+
+
+def meaning_of_auto(framework: str, facts: Facts) -> Mapping[str, Value]:
+    """The values that `auto` is known to take in a framework here, by axis."""
+    known = _MEANS.get((framework.partition("@")[0], facts.device), {})
+    return {axis: facts.cores if value == _CORES else value for axis, value in known.items()}
