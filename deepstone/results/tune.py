@@ -15,11 +15,13 @@ from typing import ClassVar, Final, Literal, TypeAlias
 from deepstone.absent import Absent
 from deepstone.results.parts import AtLeast0, Count, Number, OrAbsent, Part, Positive, RunId, SomeText, Table, Value
 from deepstone.results.quantity import Quantity
+from deepstone.results.sameness import Comparable
 
 LookKind: TypeAlias = Literal["start", "search", "sentinel", "repeat", "final", "explain"]
 LOOK_KINDS: Final[tuple[LookKind, ...]] = ("start", "search", "sentinel", "repeat", "final", "explain")
 ObjectiveName: TypeAlias = Literal["throughput", "energy", "memory"]
 SameLevel: TypeAlias = Literal["exact", "close", "any"]
+Sameness: TypeAlias = Literal["same", "not the same", "not proven"]
 Answer: TypeAlias = Literal["better", "not separable", "nothing better"]
 
 
@@ -114,10 +116,13 @@ class Finalist(Part, frozen=True, kw_only=True):
 
 
 class SameMeasure(Part, frozen=True, kw_only=True):
-    """How far a setup's training is from that of the default, and how far it may be."""
+    """How far a setup's training is from that of the default, and how far it may be. `where`: the array that is
+    furthest off; `within`: what the value is a share of."""
 
     value: Number
     tolerance: Number
+    where: str | None = None
+    within: str | None = None
 
     @property
     def ok(self) -> bool:
@@ -125,7 +130,13 @@ class SameMeasure(Part, frozen=True, kw_only=True):
 
 
 class SameSetup(Part, frozen=True, kw_only=True):
-    """One finalist. `why_not`: why it is not the same training; empty where it is."""
+    """One finalist. `ok`: it is shown to be the same training, at the level that was asked for. If not, `why_not` says
+    why, and `is_refuted` whether a test failed; otherwise it is not proven: time ran out, or a process failed.
+
+    `alters`: the order of operations, their rounding, what training keeps (state), the batch. `given_up`: in words;
+    empty where it is nothing. `layers`: the check of every layer against the float64 reference, where it was made.
+    `batch` and `steps`: of the training that was compared. `rounding`: how far the default is from itself if its
+    weights are rounded as the setup rounds, as a share of what other data change; only where a test needed it."""
 
     setup: Table[Value]
     ok: bool
@@ -134,6 +145,18 @@ class SameSetup(Part, frozen=True, kw_only=True):
     update: OrAbsent[SameMeasure]
     why_not: str
     is_refuted: bool = False
+    alters: list[SomeText] = []
+    given_up: str = ""
+    layers: OrAbsent[Comparable] | None = None
+    batch: Positive | None = None
+    steps: Positive | None = None
+    rounding: AtLeast0 | None = None
+
+    @property
+    def verdict(self) -> Sameness:
+        if self.ok:
+            return "same"
+        return "not the same" if self.is_refuted else "not proven"
 
 
 class SameTraining(Part, frozen=True, kw_only=True):

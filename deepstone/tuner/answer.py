@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from deepstone.absent import Absent
+from deepstone.checks.same_training import summary
 from deepstone.measure.statistics import median_of_rounds
 from deepstone.results.quantity import Quantity
 from deepstone.results.tune import (
@@ -30,7 +31,6 @@ from deepstone.results.tune import (
 from deepstone.setups.axes import Value
 from deepstone.tuner.explain import Explained
 from deepstone.tuner.finals import Contest, Judged
-from deepstone.tuner.sameness import summary
 from deepstone.tuner.space import Point, Space, excluded_in_order
 
 NO_DEFAULT: Final = Absent("the default does not run, so there is nothing to compare with")

@@ -18,6 +18,7 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from deepstone.absent import Absent
+from deepstone.checks.same_training import same_training
 from deepstone.durable import signals_blocked
 from deepstone.results.record import Draft
 from deepstone.results.tune import Look, LookKind, SameSetup, Tuned, TuneLog
@@ -27,7 +28,6 @@ from deepstone.store.store import Store
 from deepstone.tuner.answer import NO_DEFAULT, Found, Wanted, answer_of, words_of
 from deepstone.tuner.explain import Explainer
 from deepstone.tuner.finals import Contest, Judged, judge, plan_finals
-from deepstone.tuner.sameness import same_training
 from deepstone.tuner.search import Search, Seen
 from deepstone.tuner.space import Point, Space
 from deepstone.tuner.starts import best_in_store, starts_of
@@ -292,6 +292,8 @@ class Tuner:
                 if same.is_refuted:
                     self.progress.say(f"not the same training: {words_of(same.setup)}: {same.why_not}")
             self._write(replace(self.log, same=list(self._checked.values())))
+        if self.wanted.level == "any":  # it says what was given up, and excludes nothing
+            return list(candidates)
         return [point for point in candidates if point in other or not self._checked[point].is_refuted]
 
     def _judged(self, contest: Contest, *, any_batch: bool = False) -> Judged:
