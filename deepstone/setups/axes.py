@@ -262,6 +262,14 @@ _DECLARED = (
         "the rest: compiled, in one of the compiler's modes (torch.compile; XLA in TensorFlow and JAX).",
         honoured_by=_NOT_LEGACY,
     ),
+    _choice(
+        "space_to_depth",
+        ("off", "on"),
+        "on: a strided convolution over at most four channels, as the first one of most networks, takes blocks of "
+        "pixels as channels and has no stride. The same products are summed in another order.",
+        default="off",
+        honoured_by=(TORCH, JAX, FAKE),
+    ),
     _count("threads", "Threads that share the work of one operation.", most=4096),
     _count(
         "inter_threads",
