@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from deepstone.results.tune import Look, SameLevel, Tuned, TuneLog
     from deepstone.runner.quiet import QuietMachine
     from deepstone.store.store import Store
-    from deepstone.tuner.answer import Wanted
     from deepstone.tuner.tune import Tuner
+    from deepstone.tuner.wanted import Wanted
     from deepstone.tuner.workload import Workload
 
 EXAMPLES = examples(
@@ -109,7 +109,7 @@ def tune(
     best.toml, in the folder of -o or else in this one; wherever AXIS=VALUE stands, @best.toml stands for it.
     """
     from deepstone.studies.durations import parse_duration
-    from deepstone.tuner.answer import Wanted
+    from deepstone.tuner.wanted import Wanted
     from deepstone.tuner.words import parse_limits, parse_objective
 
     begin = first_look()
@@ -337,13 +337,15 @@ class _Progress:
         from deepstone.studies.durations import duration
         from deepstone.tuner.answer import words_of
 
-        speed = look.samples_per_s
+        space, speed = tuner.workload.space, look.samples_per_s
         result = speed.reason if isinstance(speed, Absent) else f"{digits(speed)} {self.samples}/s"
         left = f"{duration(tuner.left_s)} left" if tuner.left_s > 0 else "time is over"
         number = f"round {look.round}" if look.round is not None else look.kind
-        best = tuner.best_so_far
-        so_far = ""
-        if look.kind not in ("final", "explain") and best is not None and best[1] > 1:
-            so_far = f"; best so far {digits(best[1])}x: {words_of(tuner.workload.space.given(best[0]))}"
-        told = f"{number}: {words_of(look.setup)}: {result}"
-        self.bar.say(f"[{len(tuner.log.looks)}, {left}] {told}{so_far}")
+        setup = words_of({name: value for name, value in look.setup.items() if name not in space.base})
+        best, so_far = tuner.best_so_far, ""
+        if look.kind not in ("final", "explain") and best is not None and best[0] != space.default:
+            is_this = space.point_of(look.setup) == best[0]
+            so_far = (
+                f", {digits(best[1])}x the default: the best so far" if is_this else f"; best so far {digits(best[1])}x"
+            )
+        self.bar.say(f"[{len(tuner.log.looks)}, {left}] {number}: {setup}: {result}{so_far}")
