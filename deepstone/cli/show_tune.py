@@ -78,9 +78,7 @@ def _lines(answer: Tuned, samples: str) -> Iterator[str]:
     for setup in answer.also_within:
         yield f"       also within 2 %: {words_of(setup)}"
     if not isinstance(answer.same, Absent):
-        said = "shown to train the same" if answer.same.ok else "not proven to train the same"
-        given_up = f". Given up: {answer.given_up}" if answer.given_up else ""
-        yield f"same   {answer.same.level}: {said}{given_up}"
+        yield f"same   {answer.same.level}: {_sameness(answer)}"
     yield from _why_lines(answer)
     yield from _bound_lines(answer)
     if not isinstance(answer.batch_free, Absent):
@@ -89,6 +87,17 @@ def _lines(answer: Tuned, samples: str) -> Iterator[str]:
         yield f"batch  free: {words_of(free.best.setup)} gives {_rates(free.best, samples)}{gain}"
         fewer = f"{digits(free.updates_per_epoch_ratio)} times as many updates per epoch"
         yield f"       but it is other training: {fewer}, and convergence was not measured"
+
+
+def _sameness(answer: Tuned) -> str:
+    same = answer.same
+    if isinstance(same, Absent):
+        return same.reason
+    of_best = next((each for each in same.setups if each.setup == answer.best.setup), None)
+    said = "shown to be the same training" if same.ok else "not proven to be the same training"
+    if not same.ok and of_best is not None and of_best.why_not:
+        said += f": {of_best.why_not}"
+    return f"{said}. Given up: {answer.given_up}" if answer.given_up else said
 
 
 def _why_default(answer: Tuned) -> str:

@@ -148,7 +148,8 @@ class Search:
             point = simplest
 
     def finalists(self, count: int, revert: Callable[[Point], Iterable[Point]]) -> list[Point]:
-        """The best point in its simplest form, then the best ones as they were looked at."""
+        """The best point in its simplest form, then the best ones as they were looked at, without those that are hardly
+        as good."""
         if not self.good:
             return []
         self.fit()
@@ -156,7 +157,14 @@ class Search:
         failed = {seen.point for seen in self.seen if seen.value is None}
         simple = [self.simplified(point, revert) for point in best[:1]]
         usable = [point for point in simple if point != self.landscape.default and point not in failed]
-        return list(dict.fromkeys([*usable, *best]))[:count]
+        return list(
+            dict.fromkeys([*usable, *best[:1], *(point for point in best[1:] if self._rivals(best[0], point))])
+        )[:count]
+
+    def _rivals(self, best: Point, other: Point) -> bool:
+        """Whether the looks leave it open that the other one is as good."""
+        behind, sd = self.model.contrast(best, other)
+        return behind - 2 * sd < math.log1p(LEAST_DIFFERENCE)
 
     def cost_s(self, point: Point) -> float:
         """What a look at it takes, as far as looks at its framework tell."""

@@ -46,8 +46,8 @@ class SearchAxis:
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """`base`: the axes that the user gave one value. `refusal`: why a request does not run, beside the rules; for
-    memory. `fixed`: why an axis is not searched."""
+    """`base`: the axes that the user gave one value. `refusal`: why a request with known framework and device does not
+    run. `fixed`: why an axis is not searched."""
 
     axes: tuple[SearchAxis, ...]
     base: Mapping[str, Value]
@@ -135,7 +135,7 @@ class Space:
             known = {"framework": self.framework(point), "device": request["device"]}
             if known["device"] == AUTO:
                 known["device"] = device
-            self._refused[point] = broken_rule({**request, **known}) or self.refusal(request)
+            self._refused[point] = self.refusal({**request, **known})
         return self._refused[point]
 
     def neighbours(self, point: Point) -> Iterator[Point]:
@@ -251,7 +251,7 @@ def make_space(
     facts: Facts,
     *,
     level: SameLevel = "close",
-    refusal: Callable[[Request], str | None] = lambda _request: None,
+    refusal: Callable[[Request], str | None] = broken_rule,
     seed: int = 0,
 ) -> Space:
     """The space that remains free beside what the user gave. Raises UsageError for a list of values of an axis that is

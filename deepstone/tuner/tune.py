@@ -296,7 +296,9 @@ class Tuner:
         if new:
             self.progress.begin("does it train the same?")
             jobs = {str(number): self.workload.job(point) for number, point in enumerate(new)}
-            deadline_s = time.monotonic() + SAME_SHARE * self.wanted.budget_s
+            # What the search left of its time is for this check too.
+            left_s = (SEARCH_SHARE + SAME_SHARE) * self.wanted.budget_s - self.spent_s
+            deadline_s = time.monotonic() + max(SAME_SHARE * self.wanted.budget_s, left_s)
             default = self.workload.job(self._space.default)
             found = self.check(default, jobs, self.wanted.level, deadline_s=deadline_s, on_progress=self.progress.tell)
             for number, point in enumerate(new):
@@ -352,9 +354,13 @@ class Tuner:
         return [values for values in found if values.keys() >= set(contest.points) - out]
 
     def _is_out(self, point: Point) -> bool:
-        """A finalist that failed once, or broke a limit, is not measured again."""
+        """A finalist that failed once, or broke a limit, is not measured again. One that the end of the time cut off
+        did not fail."""
         return any(
-            look.kind == "final" and self.wanted.value(look) is None and self._space.point_of(look.setup) == point
+            look.kind == "final"
+            and self.wanted.value(look) is None
+            and self._space.point_of(look.setup) == point
+            and not (look.outcome == "timeout" and look.began_s + look.took_s >= self.wanted.budget_s)
             for look in self.log.looks
         )
 
