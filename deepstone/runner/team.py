@@ -179,11 +179,14 @@ class Team:
                 raise JobFailed("unsupported", f"rank {rank}: {reason}", stage="prepare")
         return self.prepared[0]
 
-    def block(self, *, samples: int, steps_per_sample: int = 1, lead: int = 0, program: str = "") -> BlockTimes:
-        """All ranks run as many steps, after one that is not timed: processes leave a barrier one after the other."""
+    def block(
+        self, *, samples: int, steps_per_sample: int = 1, lead: int = 0, program: str = "", untimed: int = 1
+    ) -> BlockTimes:
+        """All ranks run as many steps. One that is not timed precedes them, since processes leave a barrier one after
+        the other; `untimed=0` is for steps beside which that does not matter."""
         if self.clocks.are_due:
             self._read_clocks()
-        lead += 1
+        lead += untimed
         may_compile = program not in self._ready
         patience_s = None if may_compile else self._patience_s(lead + samples * steps_per_sample)
         begin_s = time.perf_counter()
@@ -193,22 +196,22 @@ class Team:
             )
         )
         waited_s = time.perf_counter() - begin_s
-        block = of_the_job(self.clocks.on_ours(self.last_blocks), self.last_blocks)
+        block = of_the_job(self.clocks.on_ours(self.last_blocks), self.last_blocks, lead=lead)
         self._step_s = max(self._step_s, median(block.step_s))
         self._ready.add(program)
         if not self.ranks[0].has_scripted_clock and not may_compile:
-            claimed_s, lead_s = sum(block.step_s) * steps_per_sample, sum(block.step_s) * lead / samples
-            self.round_trips.append(RoundTrip(claimed_s=claimed_s, lead_s=lead_s, waited_s=waited_s))
+            claimed_s = sum(block.step_s) * steps_per_sample
+            self.round_trips.append(RoundTrip(claimed_s=claimed_s, lead_s=block.lead_s, waited_s=waited_s))
         return block
 
     def open_timeline(self) -> tuple[str, ...] | Absent:
         """The programs of `timeline`. All ranks have the same ones."""
         return self._all(Conversation.open_timeline)[0]
 
-    def timeline(self, program: str, steps: int) -> list[list[TracedStep]]:
-        """By rank, each by its own clock."""
-        patience_s = self._patience_s(1 + steps) or _BLOCK_GRACE_S
-        return self._all(lambda rank: rank.timeline(program, steps, patience_s=patience_s))
+    def timeline(self, program: str, steps: int, *, untimed: int = 1) -> list[list[TracedStep]]:
+        """By rank, each by its own clock. Of the first `untimed` steps nothing is told."""
+        patience_s = self._patience_s(untimed + steps) or _BLOCK_GRACE_S
+        return self._all(lambda rank: rank.timeline(program, steps, untimed=untimed, patience_s=patience_s))
 
     def logged_times(self, steps: int) -> list[Mapping[str, list[float]] | Absent]:
         """By rank."""
@@ -237,7 +240,9 @@ class Team:
             return list(blocks)
         self._read_clocks()
         return [
-            of_the_job(self.clocks.on_ours(block.shown), block.shown) if isinstance(block, TeamBlock) else block
+            of_the_job(self.clocks.on_ours(block.shown), block.shown, block.lead)
+            if isinstance(block, TeamBlock)
+            else block
             for block in blocks
         ]
 
@@ -454,13 +459,24 @@ def blamed(failures: Sequence[RankFailure], silent: Sequence[int], titles: Seque
 
 
 class TeamBlock(BlockTimes, frozen=True, kw_only=True):
-    """A block of the job. `ranks`: that of each rank, on our clock; `shown`: as its own clock showed it."""
+    """A block of the job. `ranks`: that of each rank, on our clock; `shown`: as its own clock showed it. `lead`: how
+    many steps that are not timed preceded it."""
 
     ranks: list[BlockTimes]
     shown: list[BlockTimes]
+    lead: int = 0
+
+    @property
+    def lead_s(self) -> float:
+        """About how long these took."""
+        return fmean(self.step_s) * self.lead
+
+    @property
+    def spent_s(self) -> float:
+        return self.lead_s + self.total_s
 
 
-def of_the_job(ranks: Sequence[BlockTimes], shown: Sequence[BlockTimes] = ()) -> TeamBlock:
+def of_the_job(ranks: Sequence[BlockTimes], shown: Sequence[BlockTimes] = (), lead: int = 0) -> TeamBlock:
     """A step of the job ends when the last rank has ended it; all `ranks` are on one clock."""
     latest, per_sample = latest_ends(ranks), ranks[0].steps_per_sample
     return TeamBlock(
@@ -471,6 +487,7 @@ def of_the_job(ranks: Sequence[BlockTimes], shown: Sequence[BlockTimes] = ()) ->
         total_s=latest[-1] - latest[0],
         ranks=list(ranks),
         shown=list(shown or ranks),
+        lead=lead,
     )
 
 
