@@ -43,6 +43,9 @@ from deepstone.setups.world import World, placed_on
 R = TypeVar("R")
 
 PEERS_PATIENCE_S: Final = 3.0  # after one rank has failed, for the others to say what they know of it
+# The same after a process that ended without a word: it began, and what others say changes nothing. MPI waits for it
+# forever. With the grace of two seconds that the others have to end, a kill is told within five.
+_KNOWN_PATIENCE_S: Final = 1.0
 # A block may take so many times as long as its steps took before, and so much longer, before a rank counts as lost.
 _BLOCK_PATIENCE: Final = 10.0
 _BLOCK_GRACE_S: Final = 30.0
@@ -98,12 +101,19 @@ class RankFailure:
     def blame(self) -> tuple[int, float]:
         """Who began: a process that ended without a word or is held, then one that says something else than that it
         lost a peer, then the first."""
+        lost_a_peer = self._was_ended_by_library or _LOST_A_PEER.search(self.failure.reason) is not None
+        return 0 if self.began else 2 if lost_a_peer else 1, self.at_s
+
+    @property
+    def began(self) -> bool:
+        """It ended without a word, or something holds it: no other rank made it do so."""
         failure = self.failure
         ended = failure.signal is not None or failure.exit_code is not None or failure.reason == FROZEN
-        lost_a_peer = _LOST_A_PEER.search(failure.reason) is not None
-        if ended and _ENDED_BY_LIBRARY.search(failure.stderr_tail):
-            ended, lost_a_peer = False, True
-        return 0 if ended else 2 if lost_a_peer else 1, self.at_s
+        return ended and not self._was_ended_by_library
+
+    @property
+    def _was_ended_by_library(self) -> bool:
+        return _ENDED_BY_LIBRARY.search(self.failure.stderr_tail) is not None
 
 
 class Team:
@@ -403,7 +413,8 @@ class Team:
     def _explained(self, futures: Sequence[Future[R]]) -> Exception:
         first_s = time.monotonic()
         failures = self._failures(futures, first_s)
-        wait(futures, timeout=PEERS_PATIENCE_S)
+        is_known = any(each.began for each in failures)
+        wait(futures, timeout=_KNOWN_PATIENCE_S if is_known else PEERS_PATIENCE_S)
         held = self._held(futures)
         failures += held
         for conversation in self.ranks:

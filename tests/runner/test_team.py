@@ -466,6 +466,19 @@ class TestBlame:
             == "rank 1: the worker was ended by SIGKILL; with it went rank 0"
         )
 
+    def test_what_peers_say_is_waited_for_only_while_it_may_matter(
+        self, run, script: Script, monkeypatch: pytest.MonkeyPatch
+    ):
+        """Rank 1 ends without a word, and rank 0 would say nothing for an hour, as with MPI."""
+        monkeypatch.setattr(team, "PEERS_PATIENCE_S", 600.0)
+        ended, silent = ({"fault": {"at": "step", "step": 6, "kind": kind}} for kind in ("exit", "hang"))
+        script(ranks={"0": silent, "1": ended})
+        begin_s = time.monotonic()
+        record = run()
+        assert time.monotonic() - begin_s < 60.0
+        assert record["failure"]["reason"].startswith("rank 1: ")
+        assert record["failure"]["reason"].endswith("rank 0 waited for it and was ended")
+
     def test_a_stopped_process_is_named_when_another_fails_first(self, run, script: Script):
         """Rank 1 is held in its sixth step; rank 0 then says that it lost its peer."""
         lost, held = ({"fault": {"at": "step", "step": 6, "kind": kind}} for kind in ("peer", "stop"))
