@@ -177,6 +177,11 @@ class Team:
                 )
             if group.rank != rank:
                 raise MissingError(f"{group.library or group.transport} counts rank {rank} as rank {group.rank}")
+            if self.job.mpi and group.library != self.job.mpi:
+                raise MissingError(
+                    f"rank {rank} loaded {group.library}, and the job was planned with {self.job.mpi}: the processes "
+                    "find another library than this one does; make their library path the same"
+                )
         self._transport, self._library = groups[0].transport, groups[0].library
         return replace_import_s(hellos[0], max(hello.import_s for hello in hellos))
 

@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -426,6 +427,15 @@ class TestFaults:
         script(world=1)
         with pytest.raises(MissingError, match="world of size 1, asked for 2"):
             run()
+
+    def test_another_mpi_library_than_the_job_was_planned_with(self, script: Script):
+        script(library="MPICH Version: 5.0.2")
+        job = replace(fake_job(processes=2), mpi="Open MPI v5.0.11")
+        with pytest.raises(MissingError, match=r"loaded MPICH Version: 5.0.2, and the job was planned with Open MPI"):
+            run_job(job, QUICK)
+        script(library="Open MPI v5.0.11")
+        draft = run_job(job, QUICK)
+        assert (draft.outcome, draft.identity.mpi) == ("ok", "Open MPI v5.0.11")
 
     @pytest.mark.parametrize(
         ("number", "outcome", "told"),
