@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -59,7 +59,8 @@ EXAMPLES = examples(
 _NEAR_THE_BEST: Final = 0.85  # of its rate in the first round: what is slower is not the base
 _SURELY_SLOWER: Final = 0.9  # of that rate in the fastest of a few steps
 _LONG_STEP_S: Final = 0.5
-_WORDS: Final = {"mode": ("strong", "weak"), "base": ("best", "same")}
+_WORDS: Final = {"mode": ("strong", "weak"), "base": ("best", "all", "same")}
+_LEAST_SAMPLES: Final = 3  # of a run among as many rounds: the interval is that of rounds
 
 
 def scale(
@@ -83,8 +84,8 @@ def scale(
 
     Every round measures the base and all numbers of processes; ratios are taken within a round. base=best (the
     default) is the fastest single process over numbers of threads: all cores, half of them, and so on while that
-    helps. base=same is one process with as many threads as each of the most processes has. What is stored already is
-    not measured again.
+    helps. base=all is one process with all cores, base=same one with as many threads as each of the most processes has.
+    What is stored already is not measured again.
     """
     begin = first_look()
     options = [*image_words(image), *changed(("--rounds", rounds, 3), ("--budget", budget, 10.0))]
@@ -96,6 +97,8 @@ def scale(
     from deepstone.measure.effort import Effort
 
     effort = Effort(target_share=0.02, budget_s=budget, timeout_s=timeout, phases=not no_phases)
+    if rounds >= _LEAST_SAMPLES:
+        effort = replace(effort, least_samples=_LEAST_SAMPLES)
     records = _measured(plan, effort, store_folder(store), quiet_machine(begin, wait_until_quiet))
     answer = _answer(plan, records)
     if json:
@@ -183,7 +186,7 @@ def _base_threads(given: Mapping[str, Value], base: str, most: int) -> dict[str,
         threads = max(1, cores // most)
         return {f"threads={threads}": {"threads": threads}}
     found: dict[str, dict[str, Value]] = {"threads=auto": {}}
-    threads = cores // 2
+    threads = cores // 2 if base == "best" else 0
     while threads:
         found[f"threads={threads}"] = {"threads": threads}
         threads //= 2
@@ -241,8 +244,6 @@ class _Measuring:
 
     def _effort_for(self, job: Job) -> Effort:
         """Where steps are long, phases and communication are those of the first round: they take most of a run."""
-        from dataclasses import replace
-
         first = self.records.get(replace(job, repetition=1).id)
         if first is None or isinstance(first.summary, Absent) or first.summary.step_s.median < _LONG_STEP_S:
             return self._effort

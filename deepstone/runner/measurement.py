@@ -58,7 +58,6 @@ FEWEST_SAMPLES = 10
 LEAST_TIME_S = 2.0
 LEAST_STEPS = 60
 CONFIRMING_SHARE = 1 / 3
-LEAST_STEADY_SAMPLES = 5  # even beyond the budget: fewer give no useful interval
 _MOST_CHANGE = 2.0  # in multiples of the target, between the first interval and the one that confirms it
 _VALUES_PER_ARRAY = 128  # in a snapshot
 PHASE_ROUNDS = 5
@@ -216,7 +215,7 @@ def measure(conversation: Talk, job: Job, launched: Launched, effort: Effort, on
         launched.noise = (before, noise.now())
     snapshots_at_end(conversation, launched)
     if isinstance(conversation, Team):
-        _processes(conversation, job, launched)
+        _processes(conversation, job, launched, effort)
     if effort.phases and int(job.request["accumulate"]) == 1:  # phases of several parts take turns
         on_progress("phases", 1.0)
         _phases(conversation, launched, effort)
@@ -232,9 +231,10 @@ def measure(conversation: Talk, job: Job, launched: Launched, effort: Effort, on
     leave(conversation, job, launched, reason)
 
 
-def _processes(team: Team, job: Job, launched: Launched) -> None:
-    """What each process has, and how much memory its steps take."""
-    team.read_step_memory(steps=1)
+def _processes(team: Team, job: Job, launched: Launched, effort: Effort) -> None:
+    """What each process has, and how much memory its steps take, which needs one more."""
+    if effort.phases:
+        team.read_step_memory(steps=1)
     assignments, launched.bucket_bytes = team.assignments(), team.buckets()
     launched.stages = [
         StageFacts(
@@ -379,7 +379,7 @@ def snapshots_at_end(conversation: Talk, launched: Launched) -> None:
         evidence.before_last = snapshot(conversation, launched)
         conversation.block(samples=len(last.step_s), steps_per_sample=last.steps_per_sample)
     evidence.late = snapshot(conversation, launched)
-    conversation.block(samples=LATE_STEPS)
+    conversation.block(samples=1 if last.total_s >= LONG_BLOCK_S else LATE_STEPS)
     evidence.after = snapshot(conversation, launched)
 
 
@@ -418,7 +418,7 @@ def _blocks(conversation: Talk, launched: Launched, effort: Effort, on_progress:
                 first, next_check = _ToConfirm.of(launched, spent_s), 0
         if spent_s >= effort.budget_s:
             launched.step = None  # it does not include the latest samples
-            if len(launched.samples) - launched.warmup_samples >= LEAST_STEADY_SAMPLES:
+            if len(launched.samples) - launched.warmup_samples >= effort.least_samples:
                 launched.stopped = "budget stretched for a least number of samples" if extended else "budget spent"
                 return
             extended, samples = True, conversation.fewest_samples

@@ -37,6 +37,7 @@ from deepstone.runner.conversation import FROZEN, Conversation, JobFailed, talki
 from deepstone.runner.job import Job
 from deepstone.runner.muster import Mustered, check_interface, launcher_of, mustered
 from deepstone.runner.replies import Assignment, BlockTimes, Hello, Joined, MemoryPeak, Prepared, TracedStep
+from deepstone.runner.turns import LONG_STEP_S
 from deepstone.setups.axes import AUTO, PLACEMENTS, Value, format_cpus
 from deepstone.setups.world import World, placed_on
 
@@ -195,12 +196,14 @@ class Team:
         return self.prepared[0]
 
     def block(
-        self, *, samples: int, steps_per_sample: int = 1, lead: int = 0, program: str = "", untimed: int = 1
+        self, *, samples: int, steps_per_sample: int = 1, lead: int = 0, program: str = "", untimed: int | None = None
     ) -> BlockTimes:
         """All ranks run as many steps. One that is not timed precedes them, since processes leave a barrier one after
-        the other; `untimed=0` is for steps beside which that does not matter."""
+        the other; not where that does not matter: beside long steps, and before the first block, which is warm-up."""
         if self.clocks.are_due:
             self._read_clocks()
+        if untimed is None:
+            untimed = 1 if 0 < self._step_s < LONG_STEP_S else 0
         lead += untimed
         may_compile = program not in self._ready
         patience_s = None if may_compile else self._patience_s(lead + samples * steps_per_sample)
@@ -300,7 +303,7 @@ class Team:
                 cpus=prepared.value("affinity"),
                 host_peak_bytes=memory["host_peak_bytes"],
                 device_peak_bytes=memory.get("device_allocated_bytes", Absent("the worker does not tell it")),
-                step_bytes=self.peaks[rank].step_bytes if self.peaks else None,
+                step_bytes=self.peaks[rank].step_bytes if self.peaks else Absent("not measured in this run"),
                 predicted_bytes=self.predicted[rank] if self.predicted else None,
                 clock=self.clocks.facts(rank),
             )

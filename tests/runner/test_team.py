@@ -187,6 +187,15 @@ class TestLongSteps:
         assert [stage for stage, _ in events][-1] == "timeline"
         assert sum(len(block.step_s) for block in launch.ranks[0].blocks) * 3.0 <= 60.0 + 3 * 3.0
 
+    @pytest.mark.parametrize(("least", "samples"), [(5, 6), (3, 3)])
+    def test_one_of_several_rounds_needs_fewer_samples(self, run, script: Script, least: int, samples: int):
+        script(noise=0.001, step_s=3.0, warmup=[])
+        record = run(Effort(budget_s=1.0, phases=False, least_samples=least))
+        assert record["summary"]["step_s"]["n"] == samples
+        assert record["samples"]["warmup_steps"] == 2
+        assert "few_samples" in {doubt["code"] for doubt in record["doubts"]}
+        assert "not_training" not in {doubt["code"] for doubt in record["doubts"]}
+
     def test_without_phases_only_the_rate_is_measured(self, run, script: Script):
         script(noise=0.001)
         record = run(Effort(budget_s=0.5, phases=False))
