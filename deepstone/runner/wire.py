@@ -25,8 +25,8 @@ from deepstone.results.parallel import Wire
 from deepstone.runner.team import Team
 from deepstone.runner.turns import LONG_STEP_S
 
-LEAST_PLAUSIBLE_RATIO: Final = 0.9  # on loopback
-MOST_PLAUSIBLE_RATIO: Final = 1.3  # frames and acknowledgements add 0.1 to 1 %
+LEAST_PLAUSIBLE_RATIO: Final = 0.95  # on loopback, where others use it
+MOST_PLAUSIBLE_RATIO: Final = 1.1  # frames and acknowledgements add 0.1 to 1 %
 _OTHERS_SHARE: Final = 0.05  # of the bytes of a step: what others send is seen from there on
 _MOST_STEPS: Final = 5
 _LONG_S: Final = 1.0
