@@ -27,6 +27,7 @@ from deepstone.results.claim import JudgedPaper
 from deepstone.results.quantity import Quantity
 from deepstone.setups.axes import AXES, FAKE
 from deepstone.setups.rules import RULES
+from deepstone.setups.tuning import NotTuned
 from deepstone.units import bytes_, count, digits
 
 DOCS = Path(__file__).resolve().parent
@@ -41,11 +42,12 @@ def axes_table() -> str:
             " ".join(f"`{value}`" for value in axis.values),
             f"`{axis.default}`",
             ", ".join(name for name in axis.honoured_by if name != FAKE),
+            f"no: {axis.tuning.why}" if isinstance(axis.tuning, NotTuned) else "yes",
             axis.help,
         )
         for axis in AXES.values()
     ]
-    return _table(("axis", "values", "default", "honoured by", "what it is"), rows)
+    return _table(("axis", "values", "default", "honoured by", "searched by `tune`", "what it is"), rows)
 
 
 def rules_list() -> str:

@@ -123,6 +123,8 @@ class Job:
         scratch: str,
         group: Optional[Group] = None,
         keeps_gradients: bool = False,
+        data_seed: int = 0,
+        perturbation: float = 0.0,
     ) -> None:
         self.graph = graph  # as Graph.to_worker_json() gives it
         self.weights = weights  # layer -> parameter -> float32 array (read-only)
@@ -131,6 +133,10 @@ class Job:
         self.request = request  # every axis
         self.scratch = scratch  # a private folder of this job
         self.keeps_gradients = keeps_gradients  # after a step of phase=train, to be dumped; a timed step need not
+        self.data_seed = data_seed  # that of the batch; the axis `seed` unless a check wants other data
+        self.perturbation = (
+            perturbation  # the share by which `weights` are changed; those of a user's module are not yet
+        )
         self.group = group  # None where one process trains alone; else `batch` of the request is this process' share
 
 

@@ -180,7 +180,7 @@ def trained_together(job: Job, timeout_s: float) -> list[Trained]:
 
 def trained_by(team: Team, **changed: Value) -> list[Trained]:
     """What three steps from the job's initial weights do, on every rank. `changed`: axes that differ from its own."""
-    team.build(**changed)
+    team.build(changed)
     before = [_loaded(files) for files in team.dump("parameters")]
     losses = team.losses_by_rank(1)
     gradients = [_loaded(files) for files in team.dump("gradients")]

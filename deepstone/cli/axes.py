@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from deepstone.absent import Absent
 from deepstone.cli.options import Json, examples
 from deepstone.cli.output import Column, Data, print_json, print_table
 from deepstone.setups.axes import AXES, FAKE, Axis
+from deepstone.setups.tuning import NotTuned
 
 EXAMPLES = examples("deepstone axes", "deepstone axes --json")
 
@@ -19,10 +21,11 @@ def axes(json: Json = False) -> None:
         Column(heading="values", wraps=20),
         Column(heading="default"),
         Column(heading="honoured by", rank=2),
+        Column(heading="searched\nby tune", rank=3),
         Column(heading="what it is", rank=1, wraps=30),
     ]
     rows = [
-        (axis.name, " ".join(axis.offered()), str(axis.default), ", ".join(_honoured_by(axis)), axis.help)
+        (axis.name, " ".join(axis.offered()), str(axis.default), ", ".join(_honoured_by(axis)), _tuned(axis), axis.help)
         for axis in AXES.values()
     ]
     print_table(columns, rows)
@@ -35,8 +38,13 @@ def _described(axis: Axis) -> dict[str, Data]:
         "values": list(axis.offered()),
         "default": axis.default,
         "honoured_by": _honoured_by(axis),
+        "tuned": Absent(axis.tuning.why) if isinstance(axis.tuning, NotTuned) else True,
         "help": axis.help,
     }
+
+
+def _tuned(axis: Axis) -> str:
+    return "no" if isinstance(axis.tuning, NotTuned) else "yes"
 
 
 def _honoured_by(axis: Axis) -> list[str]:

@@ -52,6 +52,7 @@ _ENTRIES = (
     _Entry(name="axes", short_help="Everything in which two runs can differ."),
     _Entry(name="run", short_help="Measure a model."),
     _Entry(name="compare", short_help="Setups against each other, with a verdict.", command_class="SidesCommand"),
+    _Entry(name="tune", short_help="Find the fastest setup, and why it is the fastest."),
     _Entry(name="scale", short_help="How much faster several processes train."),
     _Entry(name="comm", short_help="How long processes take to send each other data."),
     _Entry(name="layers", short_help="Where the time goes, layer by layer."),

@@ -34,6 +34,7 @@ from deepstone.cli.options import (
 from deepstone.cli.output import note, print_json, print_lines
 from deepstone.cli.progress import progress_bar
 from deepstone.errors import InternalError, UsageError
+from deepstone.setups.request import expand_files
 from deepstone.units import digits
 from deepstone.units import seconds as in_seconds
 
@@ -159,7 +160,7 @@ def _other_sides(ctx: typer.Context) -> list[list[str]]:
         raise UsageError("nothing follows a --; say what is different there, as in `-- layout=nhwc`")
     if len(others) >= len(_NAMES):
         raise UsageError(f"compare takes at most {len(_NAMES)} setups, and {len(others) + 1} are given")
-    return others
+    return [expand_files(words) for words in others]
 
 
 def _jobs(

@@ -133,9 +133,11 @@ def show_finding(finding: Finding) -> None:
     from deepstone.cli.doctor import show_peaks
     from deepstone.cli.layers import show_layers
     from deepstone.cli.memory import show_memory
+    from deepstone.cli.show_tune import show_tuned
     from deepstone.results.ceilings import Ceilings
     from deepstone.results.comm import CommCurves
     from deepstone.results.convolutions import ConvolutionLab
+    from deepstone.results.tune import Tuned
 
     name, _ = _where(finding)
     if finding.kind == "layers":
@@ -148,6 +150,8 @@ def show_finding(finding: Finding) -> None:
         show_lab(finding)
     elif isinstance(finding.content, CommCurves):
         show_comm(finding)
+    elif isinstance(finding.content, Tuned):
+        show_tuned(finding.content, finding.workload)
     if finding.kind not in ("layers", "memory") and finding.failure is not None:
         print_lines([f"{name}: {finding.outcome}: {finding.failure.reason}"])
     print_lines([f"  command: {shlex.join(finding.command or ())}"])

@@ -15,6 +15,7 @@ from deepstone.cli.completion import complete_axis, complete_model
 from deepstone.cli.output import note
 from deepstone.errors import StoreError, UsageError, shown
 from deepstone.setups.request import changed as changed
+from deepstone.setups.request import expand_files
 
 if TYPE_CHECKING:
     from deepstone.results.record import Record
@@ -34,8 +35,18 @@ def not_nan(value: float | None) -> float | None:
     return value
 
 
-def argument(metavar: str, help: str, complete: Callable[[str], list[str]] | None = None) -> Any:
-    return typer.Argument(help=help, metavar=metavar, autocompletion=complete, show_default=False)
+def argument(
+    metavar: str,
+    help: str,
+    complete: Callable[[str], list[str]] | None = None,
+    callback: Callable[[Any], Any] | None = None,
+) -> Any:
+    return typer.Argument(help=help, metavar=metavar, autocompletion=complete, show_default=False, callback=callback)
+
+
+def with_files(words: list[str] | None) -> list[str] | None:
+    """Read the setups that `@FILE` names, so that the command in a record needs no file."""
+    return None if words is None else expand_files(words)
 
 
 def number(name: str, unit: str, help: str, *, least: float, most: float) -> Any:
@@ -62,7 +73,12 @@ def flag(name: str, help: str) -> Any:
 Model = Annotated[str, argument("MODEL", MODEL_HELP, complete_model)]
 Axes = Annotated[
     list[str] | None,
-    argument("AXIS=VALUE", "The setup, as in batch=32 layout=nchw,nhwc; `deepstone axes` lists all.", complete_axis),
+    argument(
+        "AXIS=VALUE",
+        "The setup, as in batch=32 layout=nchw,nhwc; `deepstone axes` lists all. @FILE: a setup that `tune` wrote.",
+        complete_axis,
+        with_files,
+    ),
 ]
 Image = Annotated[
     str | None,

@@ -26,6 +26,7 @@ from deepstone.cli.options import (
     seconds,
     store_folder,
     warn,
+    with_files,
 )
 from deepstone.cli.output import Column, note, print_json, print_lines, print_table
 from deepstone.cli.studying import (
@@ -67,7 +68,10 @@ def study(
     words: Annotated[
         list[str] | None,
         argument(
-            "AXIS=VALUE", "Values that take the place of the study's own, as in batch=32 model=resnet50.", complete_axis
+            "AXIS=VALUE",
+            "Values that take the place of the study's own, as in batch=32 model=resnet50; @FILE: those of a setup.",
+            complete_axis,
+            with_files,
         ),
     ] = None,
     dry_run: DryRun = False,

@@ -15,6 +15,12 @@ def seeded(seed: int, name: str) -> np.random.RandomState:
     return np.random.RandomState(int.from_bytes(digest[:4], "big"))
 
 
+def perturbed(values: Any, share: float, name: str) -> Any:
+    """The same values, each changed by this share of itself, up or down at random: as much as rounding would."""
+    signs = seeded(0, f"perturb {name} {values.shape}").randint(0, 2, size=values.shape) * 2 - 1
+    return (values * (1 + share * signs)).astype(values.dtype)
+
+
 def synthetic_batch(shape: Sequence[int], classes: int, batch: int, seed: int) -> Tuple[Any, Any]:
     """Images (batch, channels, height, width) in float32 and labels (batch,) in int64."""
     random = seeded(seed, "batch")

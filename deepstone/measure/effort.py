@@ -22,6 +22,7 @@ class Effort:
     launches: int = 1
     least_samples: int = 5
     phases: bool = True  # also time forward, backward, communication and update, in separate steps
+    energy_s: float = 2.0  # the window of the energy meters; 0: they are not read
 
     @property
     def block_s(self) -> float:

@@ -144,14 +144,15 @@ def ratio_of_pairs(pairs: Sequence[tuple[Launch, Launch]], *, seed: int = 0, err
     return Quantity.of(median=median, low=min(low, median), high=max(high, median), n=len(pairs))
 
 
-def ratio_of_rounds(pairs: Sequence[tuple[float, float]]) -> Quantity:
-    """Return how many times as large A is as B. Each round has one value of both, from fresh processes.
+def ratio_of_rounds(pairs: Sequence[tuple[float, float]], *, error: float = 1 - CONFIDENCE) -> Quantity:
+    """Return how many times as large A is as B. Each round has one value of both, from fresh processes. `error`: how
+    often the interval may miss.
 
     A slowdown of a whole round cancels in its ratio. The interval is Student's t on the logs of the ratios, so A over B
     is the inverse of B over A; the middle is their geometric mean, and `n` the number of rounds. Two rounds give a
     valid but very wide interval; fewer raise ValueError.
     """
-    return _mean_of_logs([math.log(a / b) for a, b in pairs])
+    return _mean_of_logs([math.log(a / b) for a, b in pairs], 1 - error)
 
 
 def median_of_rounds(values: Sequence[float]) -> Quantity:

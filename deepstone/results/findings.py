@@ -15,8 +15,10 @@ from deepstone.results.layers import LayerTable
 from deepstone.results.memory import MemoryUse
 from deepstone.results.parts import Command, Json, Part, RunId, Sha, SomeText, Time
 from deepstone.results.record import Identity, Outcome, Setup, Workload
+from deepstone.results.tune import Tuned
 
-Content: TypeAlias = LayerTable | ConvolutionLab | MemoryUse | Ceilings | CommCurves  # the registry: each names its own kind
+# The registry: each names its own kind.
+Content: TypeAlias = LayerTable | ConvolutionLab | MemoryUse | Ceilings | CommCurves | Tuned
 KINDS: Final[Mapping[str, type[Content]]] = {kind.KIND: kind for kind in get_args(Content)}
 PARTS: Final = ("frameworks", "batches")  # keys under which a command prints several findings
 

@@ -230,13 +230,24 @@ class Conversation:
         self.steps = 1
         return prepared
 
-    def build(self, changed: Mapping[str, Value] = {}, *, keep_gradients: bool = False) -> None:
-        """Build without a first step, for callers that need single layers, or the gradients of every step. `changed`:
-        axes that differ from those of the job."""
-        job = replace(self._job, request={**self._job.request, **changed})
-        self._build(job, Reply, first_step=False, keep_gradients=keep_gradients)
+    def build(
+        self,
+        changed: Mapping[str, Value] = {},
+        *,
+        keep_gradients: bool = False,
+        data_seed: int | None = None,
+        perturbation: float = 0.0,
+    ) -> None:
+        """Build without a first step, for callers that need single layers, or the gradients of every step.
 
-    def _build(self, job: Job, kind: type[R], *, first_step: bool, keep_gradients: bool = False) -> R:
+        `changed`: axes that differ from those of the job. `data_seed`: that of the batch, if it is another than that of
+        the weights. `perturbation`: change every weight by this share of itself.
+        """
+        job = replace(self._job, request={**self._job.request, **changed})
+        checked = {"data_seed": int(job.request["seed"]) if data_seed is None else data_seed}
+        self._build(job, Reply, first_step=False, keep_gradients=keep_gradients, perturbation=perturbation, **checked)
+
+    def _build(self, job: Job, kind: type[R], *, first_step: bool, **further: bool | float) -> R:
         graph, seed = job.model.graph, int(job.request["seed"])
         weights = cached_weights(graph, seed, cache_folder() / "weights", generic=job.generic_weights)
         return self._request(
@@ -251,7 +262,7 @@ class Conversation:
             request=dict(job.request),
             scratch=str(self._scratch),
             first_step=first_step,
-            keep_gradients=keep_gradients,
+            **further,
         )
 
     def block(

@@ -66,7 +66,6 @@ LONG_PHASE_BUDGET_SHARE = 0.25  # of rounds of one step, if steps are long; but 
 LEAST_PHASE_ROUNDS = 2
 MOST_PHASE_STEPS = 40  # per round
 LONG_BLOCK_S = 1.0  # what is read before every such block takes little beside it
-ENERGY_WINDOW_S = 2.0
 _PHASE_REPLICATES = 400
 
 _SNAPSHOT_OF = {"train": "parameters", "gradient": "gradients"}
@@ -220,7 +219,7 @@ def measure(conversation: Talk, job: Job, launched: Launched, effort: Effort, on
         on_progress("phases", 1.0)
         _phases(conversation, launched, effort)
     on_progress("energy", 1.0)
-    _energy(conversation, job, launched)
+    measure_energy(conversation, job, launched, effort.energy_s)
     if isinstance(conversation, Team) and effort.phases:
         on_progress("communication", 1.0)
         _communication(conversation, launched, effort)
@@ -514,14 +513,17 @@ def _phases_by_difference(conversation: Talk, launched: Launched, rounds: int, s
     launched.phase_method = "difference of separately compiled programs, interleaved"
 
 
-def _energy(conversation: Talk, job: Job, launched: Launched) -> None:
+def measure_energy(conversation: Talk, job: Job, launched: Launched, window_s: float) -> None:
     """Measure one long block: counters update slowly, and pauses between blocks would count as work."""
+    if not window_s:
+        launched.energy = Absent("this launch did not read the meters")
+        return
     meters = find_meters("gpu", gpu_uuid=launched.gpu_uuid) if launched.on_gpu else find_meters("cpu")
     if isinstance(meters, Absent):
         launched.energy = meters
         return
     step_s = launched.recent_step_s
-    samples = max(1, math.ceil(ENERGY_WINDOW_S / max(step_s, 1e-9)))
+    samples = max(1, math.ceil(window_s / max(step_s, 1e-9)))
     try:
         before = read_meters(meters)
         block = conversation.block(samples=1, steps_per_sample=samples)

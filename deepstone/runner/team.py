@@ -77,6 +77,15 @@ class Talk(Protocol):
 
     def prepare(self, job: Job | None = None) -> Prepared: ...
 
+    def build(
+        self,
+        changed: Mapping[str, Value] = {},
+        *,
+        keep_gradients: bool = ...,
+        data_seed: int | None = None,
+        perturbation: float = 0.0,
+    ) -> None: ...
+
     def block(self, *, samples: int, steps_per_sample: int = 1, lead: int = 0, program: str = "") -> BlockTimes: ...
 
     def phases(self, steps: int) -> Mapping[str, list[float]]: ...
@@ -327,10 +336,23 @@ class Team:
         having = {name: [rank[name] for rank in found if name in rank] for name in names}
         return {name: [fmean(each) for each in zip(*times, strict=True)] for name, times in having.items()}
 
-    def build(self, **changed: Value) -> None:
-        """Prepare without a first step; steps keep their gradients. `changed`: axes that differ from those of the
-        job."""
-        self._all(lambda rank: rank.build(changed, keep_gradients=True))
+    def build(
+        self,
+        changed: Mapping[str, Value] = {},
+        *,
+        keep_gradients: bool = True,
+        data_seed: int | None = None,
+        perturbation: float = 0.0,
+    ) -> None:
+        """Prepare without a first step; see Conversation.build."""
+        wanted = partial(
+            Conversation.build,
+            changed=changed,
+            keep_gradients=keep_gradients,
+            data_seed=data_seed,
+            perturbation=perturbation,
+        )
+        self._all(wanted)
 
     def dump(self, kind: str) -> list[dict[str, Path]]:
         """Arrays of every rank."""

@@ -1,16 +1,16 @@
-"""Every axis, declared once. The command line, the checks, the docs table and later the tuner all read this list."""
+"""Every axis, declared once. The command line, the checks, the docs table and the tuner all read this list."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from deepstone import plugins
 from deepstone.errors import UsageError, nearest, shown
-
-Value: TypeAlias = str | int
+from deepstone.setups import tuning
+from deepstone.setups.tuning import NotTuned, Tuning
+from deepstone.setups.tuning import Value as Value
 
 OWN = "own"  # a user's own optimizer
 AUTO = "auto"
@@ -69,6 +69,7 @@ class Axis:
     honoured_by: tuple[str, ...]
     help: str
     parse: Callable[[str], Value]
+    tuning: Tuning | NotTuned
 
     def offered(self) -> tuple[str, ...]:
         """`values`, and the frameworks that plug-ins add."""
@@ -80,7 +81,13 @@ def _unknown(axis: str, text: str, values: tuple[str, ...]) -> UsageError:
 
 
 def _choice(
-    name: str, values: tuple[str, ...], help: str, *, default: str = AUTO, honoured_by: tuple[str, ...] = FRAMEWORKS
+    name: str,
+    values: tuple[str, ...],
+    help: str,
+    *,
+    tuning: Tuning | NotTuned,
+    default: str = AUTO,
+    honoured_by: tuple[str, ...] = FRAMEWORKS,
 ) -> Axis:
     allowed = values if default != AUTO else (AUTO, *values)
 
@@ -91,7 +98,14 @@ def _choice(
         return lowered
 
     return Axis(
-        name=name, type="choice", values=allowed, default=default, honoured_by=honoured_by, help=help, parse=parse
+        name=name,
+        type="choice",
+        values=allowed,
+        default=default,
+        honoured_by=honoured_by,
+        help=help,
+        parse=parse,
+        tuning=tuning,
     )
 
 
@@ -99,6 +113,7 @@ def _count(
     name: str,
     help: str,
     *,
+    tuning: Tuning | NotTuned,
     default: Value = AUTO,
     least: int = 1,
     most: int = 2**31 - 1,
@@ -113,7 +128,16 @@ def _count(
         return int(text)
 
     words = (f"{least}…",) if default != AUTO else (AUTO, f"{least}…")
-    return Axis(name=name, type="count", values=words, default=default, honoured_by=honoured_by, help=help, parse=parse)
+    return Axis(
+        name=name,
+        type="count",
+        values=words,
+        default=default,
+        honoured_by=honoured_by,
+        help=help,
+        parse=parse,
+        tuning=tuning,
+    )
 
 
 def _parse_framework(text: str) -> Value:
@@ -210,6 +234,7 @@ _DECLARED = (
         honoured_by=FRAMEWORKS,
         help="Which framework runs the network; auto takes the best one found.",
         parse=_parse_framework,
+        tuning=tuning.FRAMEWORK,
     ),
     Axis(
         name="device",
@@ -219,6 +244,7 @@ _DECLARED = (
         honoured_by=FRAMEWORKS,
         help="Where the step runs; auto takes the first GPU the framework can use, else the CPU.",
         parse=_parse_device,
+        tuning=tuning.PLACE,
     ),
     Axis(
         name="batch",
@@ -228,12 +254,14 @@ _DECLARED = (
         honoured_by=FRAMEWORKS,
         help="Samples in one step of the whole job; 8/process: so many for each of its processes.",
         parse=_parse_batch,
+        tuning=tuning.BATCH,
     ),
     _choice(
         "phase",
         ("forward", "gradient", "train"),
         "forward: evaluation, no gradient; gradient: forward and backward, no update; train: the whole step.",
         default="train",
+        tuning=tuning.WORKLOAD,
     ),
     _choice(
         "precision",
@@ -241,12 +269,19 @@ _DECLARED = (
         "Number format. tf32: convolutions and matrix products in TF32; tf32-conv: convolutions alone (torch's own "
         "default on a GPU); -mixed: automatic casting around fp32 weights; bf16: everything in bf16; "
         "fp64: double precision, in which frameworks are proven the same.",
+        tuning=tuning.PRECISION,
     ),
-    _choice("layout", ("nchw", "nhwc"), "Order of an image in memory: channels first or channels last."),
+    _choice(
+        "layout",
+        ("nchw", "nhwc"),
+        "Order of an image in memory: channels first or channels last.",
+        tuning=tuning.LAYOUT,
+    ),
     _choice(
         "engine",
         ("onednn", "cudnn", "native", "xla"),
         "What runs the layers: onednn (CPU), cudnn (GPU), the framework's own kernels, or programs that XLA compiled.",
+        tuning=tuning.ENGINE,
     ),
     _choice(
         "algorithm",
@@ -254,6 +289,7 @@ _DECLARED = (
         "How an algorithm is chosen: by the library's rule, by trying all on the first step (GPU), or only "
         "deterministic ones.",
         honoured_by=_NOT_LEGACY,
+        tuning=tuning.ALGORITHM,
     ),
     _choice(
         "compile",
@@ -261,6 +297,7 @@ _DECLARED = (
         "off: one operation after the other; graph: the step recorded as a graph, uncompiled (TensorFlow); default and "
         "the rest: compiled, in one of the compiler's modes (torch.compile; XLA in TensorFlow and JAX).",
         honoured_by=_NOT_LEGACY,
+        tuning=tuning.COMPILE,
     ),
     _choice(
         "space_to_depth",
@@ -269,13 +306,15 @@ _DECLARED = (
         "pixels as channels and has no stride. The same products are summed in another order.",
         default="off",
         honoured_by=(TORCH, JAX, FAKE),
+        tuning=tuning.SPACE_TO_DEPTH,
     ),
-    _count("threads", "Threads that share the work of one operation.", most=4096),
+    _count("threads", "Threads that share the work of one operation.", most=4096, tuning=tuning.THREADS),
     _count(
         "inter_threads",
         "Threads that run independent operations side by side.",
         most=4096,
         honoured_by=(*_NOT_LEGACY, ONNXRUNTIME),
+        tuning=tuning.INTER_THREADS,
     ),
     Axis(
         name="affinity",
@@ -286,15 +325,29 @@ _DECLARED = (
         help="CPUs the process may use. compact: as many as it has threads, side by side; spread: far apart, each "
         "process its own ones; none: all.",
         parse=_parse_affinity,
+        tuning=tuning.AFFINITY,
     ),
     _choice(
         "input_grad",
         ("off", "on"),
         "Also compute the gradient of the image, which training does not need.",
         default="off",
+        tuning=tuning.WORKLOAD,
     ),
-    _choice("isa", ISA_ORDER, "The widest instruction set that CPU libraries may use.", honoured_by=_NOT_LEGACY),
-    _choice("dropout", ("off", "on"), "Whether dropout layers drop; off makes them the identity.", default="off"),
+    _choice(
+        "isa",
+        ISA_ORDER,
+        "The widest instruction set that CPU libraries may use.",
+        honoured_by=_NOT_LEGACY,
+        tuning=tuning.ISA,
+    ),
+    _choice(
+        "dropout",
+        ("off", "on"),
+        "Whether dropout layers drop; off makes them the identity.",
+        default="off",
+        tuning=tuning.WORKLOAD,
+    ),
     _choice(
         "optimizer",
         ("momentum", "momentum-fused", "sgd", "adam", "adamw", OWN),
@@ -302,6 +355,7 @@ _DECLARED = (
         "adamw: adam with a decoupled weight decay of 0.01. The learning rate is 0.0001. own: the one that a torch "
         "module's file makes.",
         default="momentum",
+        tuning=tuning.OPTIMIZER,
     ),
     _choice(
         "checkpointing",
@@ -309,6 +363,7 @@ _DECLARED = (
         "Forget activations in forward and compute them again in backward: less memory, more time.",
         default="off",
         honoured_by=_NOT_LEGACY,
+        tuning=tuning.CHECKPOINTING,
     ),
     _choice(
         "input",
@@ -316,6 +371,7 @@ _DECLARED = (
         "Where the batch lies when a step begins: on the device, in host memory, or in page-locked host memory. "
         "From host memory it is copied in every step, which is the data phase.",
         default="resident",
+        tuning=tuning.WORKLOAD,
     ),
     Axis(
         name="processes",
@@ -325,13 +381,22 @@ _DECLARED = (
         honoured_by=IN_PARALLEL,
         help="How many processes train together, each with a share of the batch; auto: one on each node.",
         parse=_parse_processes,
+        tuning=tuning.PROCESSES,
     ),
-    _count("nodes", "On how many machines the processes run.", default=1, most=MOST_PROCESSES, honoured_by=IN_PARALLEL),
+    _count(
+        "nodes",
+        "On how many machines the processes run.",
+        default=1,
+        most=MOST_PROCESSES,
+        honoured_by=IN_PARALLEL,
+        tuning=tuning.CLUSTER,
+    ),
     _choice(
         "launcher",
         ("local", "torchrun", "mpirun", "srun"),
         "What starts the processes: Deepstone itself on this machine, or one of these engines.",
         honoured_by=IN_PARALLEL,
+        tuning=tuning.CLUSTER,
     ),
     _choice(
         "scheme",
@@ -341,18 +406,21 @@ _DECLARED = (
         "which update; server-async: without waiting for each other; pipeline: each process has some layers; hybrid: "
         "several pipelines, each with a part of the batch.",
         honoured_by=IN_PARALLEL,
+        tuning=tuning.SCHEME,
     ),
     _count(
         "servers",
         "With scheme=server: how many processes keep the parameters, beside those that compute; auto: one.",
         most=MOST_PROCESSES,
         honoured_by=_IN_ALL_SCHEMES,
+        tuning=tuning.OF_A_SCHEME,
     ),
     _count(
         "pipeline",
         "How many processes form one pipeline. auto: all with scheme=pipeline; scheme=hybrid needs it.",
         most=MOST_PROCESSES,
         honoured_by=_IN_ALL_SCHEMES,
+        tuning=tuning.OF_A_SCHEME,
     ),
     _count(
         "microbatches",
@@ -360,6 +428,7 @@ _DECLARED = (
         "processes without a pipeline.",
         most=2**20,
         honoured_by=_IN_ALL_SCHEMES,
+        tuning=tuning.OF_A_SCHEME,
     ),
     _choice(
         "schedule",
@@ -367,18 +436,21 @@ _DECLARED = (
         "In which order a pipeline computes. gpipe: forward of all microbatches, then backward; 1f1b (auto): one "
         "forward, one backward; interleaved: the same, with two stages in each process.",
         honoured_by=_IN_ALL_SCHEMES,
+        tuning=tuning.OF_A_SCHEME,
     ),
     _choice(
         "transport",
         ("gloo", "nccl", "mpi", "grpc"),
         "The library that moves gradients between processes: gloo or MPI on CPUs, NCCL on GPUs; gRPC in TensorFlow.",
         honoured_by=IN_PARALLEL,
+        tuning=tuning.TRANSPORT,
     ),
     _choice(
         "library",
         ("mpi4py", "horovod", "deepspeed"),
         "The library that organizes the exchange; auto: the framework's own, and mpi4py with transport=mpi.",
         honoured_by=_IN_ALL_SCHEMES,
+        tuning=tuning.TRANSPORT,
     ),
     _choice(
         "collective",
@@ -386,6 +458,7 @@ _DECLARED = (
         "How gradients are summed: all at once, at one process that sends the sum to all, as Caffe's variants did, or "
         "in a ring (TensorFlow).",
         honoured_by=IN_PARALLEL,
+        tuning=tuning.TRANSPORT,
     ),
     Axis(
         name="interface",
@@ -395,14 +468,22 @@ _DECLARED = (
         honoured_by=(TORCH, JAX, FAKE),
         help="The network interface that the transport uses.",
         parse=_parse_interface,
+        tuning=tuning.CLUSTER,
     ),
     _choice(
         "overlap",
         ("on", "off"),
         "on: gradients are reduced in buckets while backward computes the rest; off: in one buffer after backward.",
         honoured_by=IN_PARALLEL,
+        tuning=tuning.OVERLAP,
     ),
-    _count("bucket", "Size of a bucket of gradients in MiB.", most=2**20, honoured_by=(TORCH, TENSORFLOW, FAKE)),
+    _count(
+        "bucket",
+        "Size of a bucket of gradients in MiB.",
+        most=2**20,
+        honoured_by=(TORCH, TENSORFLOW, FAKE),
+        tuning=tuning.BUCKET,
+    ),
     _choice(
         "compression",
         ("none", "fp16", "powersgd", "onebit"),
@@ -410,6 +491,7 @@ _DECLARED = (
         "last two keep what they leave out for the next step.",
         default="none",
         honoured_by=_IN_ALL_SCHEMES,
+        tuning=tuning.COMPRESSION,
     ),
     _count(
         "accumulate",
@@ -417,8 +499,16 @@ _DECLARED = (
         default=1,
         most=2**20,
         honoured_by=IN_PARALLEL,
+        tuning=tuning.ACCUMULATE,
     ),
-    _count("seed", "Fixes the initial weights, the batch and dropout.", default=0, least=0, most=2**31 - 1),
+    _count(
+        "seed",
+        "Fixes the initial weights, the batch and dropout.",
+        default=0,
+        least=0,
+        most=2**31 - 1,
+        tuning=tuning.WORKLOAD,
+    ),
 )
 
 AXES: dict[str, Axis] = {axis.name: axis for axis in _DECLARED}

@@ -1,10 +1,18 @@
-"""Turns `AXIS=VALUE` words into requests: one value for every axis, one request for every combination of values."""
+"""Turns `AXIS=VALUE` words into requests: one value for every axis, one request for every combination of values.
+
+`@FILE` stands for the words of a setup that a file holds, as `deepstone tune` writes it:
+
+    [setup]
+    framework = "jax"
+    precision = "bf16-mixed"
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from itertools import product
-from typing import TypeAlias
+from pathlib import Path
+from typing import Final, TypeAlias, cast
 
 from deepstone.errors import UsageError, nearest, shown
 from deepstone.setups.axes import AXES, Value
@@ -13,11 +21,14 @@ from deepstone.setups.world import resolve_batch
 Request: TypeAlias = Mapping[str, Value]  # every axis has a value, `auto` included
 Choices: TypeAlias = dict[str, list[Value]]
 
+_SETUP: Final = "setup"  # the table of a setup's file
+_MOST_BYTES: Final = 2**20
+
 
 def parse_words(words: Iterable[str]) -> Choices:
     """Parse `["batch=8,32", "layout=nhwc"]` into lists of checked values. Raises UsageError for anything else."""
     choices: Choices = {}
-    for word in words:
+    for word in expand_files(words):
         name, equals, text = word.partition("=")
         if not equals:
             raise UsageError(f"{word!r} is not AXIS=VALUE, as in batch=32; `deepstone axes` lists the axes")
@@ -30,6 +41,45 @@ def parse_words(words: Iterable[str]) -> Choices:
             raise UsageError(f"{shown(word)}: a value is listed twice")
         choices[name] = values
     return choices
+
+
+def expand_files(words: Iterable[str]) -> list[str]:
+    """Put the words of its file in the place of each `@FILE`. A word that is also given replaces that of the file, and
+    that of a later file replaces that of an earlier one. Raises UsageError if a file cannot be read."""
+    given = list(words)
+    plain = [word for word in given if not word.startswith("@")]
+    named = {word.partition("=")[0] for word in plain}
+    of_files: dict[str, str] = {}
+    for word in given:
+        if word.startswith("@"):
+            of_files |= {name: text for name, text in _read_setup(word[1:]).items() if name not in named}
+    return [*(f"{name}={text}" for name, text in of_files.items()), *plain]
+
+
+def _read_setup(path: str) -> dict[str, str]:
+    import tomllib
+
+    try:
+        with Path(path).expanduser().open("rb") as file:
+            table = tomllib.loads(file.read(_MOST_BYTES).decode())
+    except OSError as error:
+        raise UsageError(
+            f"@{shown(path)}: cannot be read: {error.strerror}; `deepstone tune` writes best.toml"
+        ) from None
+    except ValueError as error:  # the message of tomllib names the line
+        raise UsageError(f"@{shown(path)}: is no TOML: {shown(str(error))}") from None
+    setup: object = table.get(_SETUP)
+    if not isinstance(setup, dict):
+        raise UsageError(f"@{shown(path)}: has no table [{_SETUP}] with the axes of a setup")
+    found: dict[str, str] = {}
+    for name, value in cast(dict[str, object], setup).items():
+        if name not in AXES:
+            raise UsageError(f"@{shown(path)}: {shown(name)}: no such axis; {nearest(name, AXES)}")
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            raise UsageError(f"@{shown(path)}: {name}: a value is text or a whole number")
+        AXES[name].parse(str(value))
+        found[name] = str(value)
+    return found
 
 
 def expand(choices: Choices) -> list[Request]:

@@ -4,6 +4,7 @@ format              the format's version
 runs/ab/ab….json    one file per run: the truth
 findings/….json     one file per finding
 studies/….json      the state of each study; rewritten after every task
+tunes/….json        the log of each search for the best setup; rewritten after every look
 claims/             which process works on which job; claims of killed processes are taken over
 tmp/                files being written; those of killed processes are removed
 index.sqlite        built from runs/, and rebuilt whenever it does not match
@@ -52,6 +53,10 @@ class Layout:
         return self.root / "studies"
 
     @property
+    def tunes(self) -> Path:
+        return self.root / "tunes"
+
+    @property
     def claims(self) -> Path:
         return self.root / "claims"
 
@@ -78,7 +83,7 @@ class Layout:
 
     def is_own(self, name: str) -> bool:
         """Whether a store creates an entry of this name in its root."""
-        return name in {"format", "runs", "findings", "studies", "claims", "tmp"} or name.startswith("index.")
+        return name in {"format", "runs", "findings", "studies", "tunes", "claims", "tmp"} or name.startswith("index.")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,6 +1,6 @@
 """The store: runs are added, found, listed and deleted, never changed. When `add` returns, the run is on the disk.
 
-It also has findings, and the state of each study: one file, rewritten each time.
+It also has findings, the state of each study and the log of each search: one file, rewritten each time.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from deepstone.results.identity import JOB_PATTERN, RUN_PATTERN, attempt_of, run
 from deepstone.results.plain import MAX_BYTES, is_object, parse_json
 from deepstone.results.record import Draft, Record
 from deepstone.results.study import StudyState
+from deepstone.results.tune import TuneLog
 from deepstone.store import catalog, claims
 from deepstone.store.claims import Claim
 from deepstone.store.files import open_regular, replace_file, temporary
@@ -60,6 +61,10 @@ class Store:
     @property
     def studies(self) -> StudyStates:
         return StudyStates(layout=self.layout)
+
+    @property
+    def tunes(self) -> TuneLogs:
+        return TuneLogs(layout=self.layout)
 
     def probe(self) -> None:
         """Raise StoreError unless a run could be written now. Call it before a long measurement."""
@@ -228,3 +233,30 @@ def _read_state(path: Path) -> StudyState | None:
         return codec.convert(content, StudyState) if is_object(content) and content.keys() >= _IN_EVERY_STATE else None
     except (OSError, RefusedInputError):
         return None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TuneLogs:
+    """The searches that this store knows. A damaged log counts as missing: its runs are still there."""
+
+    layout: Layout
+
+    def write(self, log: TuneLog) -> None:
+        """Raises StoreError if writing fails."""
+        data = json.dumps(log.to_json(), ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
+        with as_store_error("write to", self.layout.root):
+            make_folder(self.layout.tmp)
+            make_folder(self.layout.tunes)
+            replace_file(data, self._file(log.name), tmp=self.layout.tmp)
+
+    def get(self, name: str) -> TuneLog | None:
+        """Return None if there is no readable log."""
+        try:
+            with open_regular(self._file(name)) as file:
+                return codec.convert(parse_json(file.read(MAX_BYTES + 1)), TuneLog)
+        except (OSError, RefusedInputError):
+            return None
+
+    def _file(self, name: str) -> Path:
+        assert _STUDY_NAME.fullmatch(name), name
+        return self.layout.tunes / f"{name}.json"

@@ -1,4 +1,4 @@
-"""A time as people write it: "20 min", "90 s", "1.5 h"."""
+"""A time as people write it: "20 min", "90 s", "1.5 h", "5m"."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ _UNITS_S: Final = {
     "s": 1,
     "sec": 1,
     "second": 1,
+    "m": 60,
     "min": 60,
     "minute": 60,
     "h": 3600,
@@ -28,7 +29,7 @@ def parse_duration(text: str) -> float:
     match = _FORM.fullmatch(text.strip().lower()) or re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(s)", text.strip())
     unit_s = _UNITS_S.get(match[2]) if match else None
     if match is None or unit_s is None or not 0 < float(match[1]) * unit_s <= _LONGEST_S:
-        raise UsageError(f"{shown(text)}: is no time; write it as in 90 s, 20 min or 1.5 h")
+        raise UsageError(f"{shown(text)}: is no time; write it as in 90s, 5m, 20 min or 1.5 h")
     return float(match[1]) * unit_s
 
 

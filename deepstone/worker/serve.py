@@ -244,14 +244,16 @@ class Worker:
     def _job(self, request: Dict[str, Any]) -> Any:
         import numpy as np
 
-        from deepstone.graph.batch import synthetic_batch
+        from deepstone.graph.batch import perturbed, synthetic_batch
 
         graph, axes = request["graph"], request["request"]
+        data_seed, perturbation = request.get("data_seed", axes["seed"]), request.get("perturbation", 0.0)
         flat = np.load(request["weights"]["path"], mmap_mode="r")
         weights: Dict[str, Dict[str, Any]] = {}
         for layer, name, offset, shape in request["weights"]["slices"]:
             size: int = int(np.prod(shape))  # pyright: ignore[reportUnknownArgumentType]
-            weights.setdefault(layer, {})[name] = flat[offset : offset + size].reshape(shape)
+            values = flat[offset : offset + size].reshape(shape)
+            weights.setdefault(layer, {})[name] = perturbed(values, perturbation, layer) if perturbation else values
         samples: Any = None
         labels: Any = None
         self._whole_batch = axes["batch"]
@@ -259,14 +261,25 @@ class Worker:
             axes = dict(axes, batch=axes["batch"] // self._group.shares)
         if request["input_shape"]:  # else the model's own file says what its inputs are, and the backend makes them
             shape, classes = request["input_shape"], request["classes"]
-            samples, labels = synthetic_batch(shape, classes, self._whole_batch, axes["seed"])
+            samples, labels = synthetic_batch(shape, classes, self._whole_batch, data_seed)
             if self._group is not None:
                 first = self._group.share * axes["batch"]
                 own = slice(first, first + axes["batch"])
                 samples, labels = samples[own].copy(), labels[own].copy()  # so that the parts of others are freed
             self._batch_bytes = samples.nbytes + labels.nbytes
         keeps_gradients = bool(request.get("keep_gradients", False))
-        return self._base.Job(graph, weights, samples, labels, axes, request["scratch"], self._group, keeps_gradients)
+        return self._base.Job(
+            graph=graph,
+            weights=weights,
+            samples=samples,
+            labels=labels,
+            request=axes,
+            scratch=request["scratch"],
+            group=self._group,
+            keeps_gradients=keeps_gradients,
+            data_seed=data_seed,
+            perturbation=perturbation,
+        )
 
     def _block(self, request: Dict[str, Any]) -> Dict[str, Any]:
         """`samples` timed groups of `steps_per_sample` steps, after `lead` untimed steps."""

@@ -45,7 +45,7 @@ def test_axes_tells_every_axis(reader: Cli) -> None:
         "microbatches schedule transport library collective interface overlap bucket compression accumulate seed"
     )
     assert [axis["name"] for axis in listed] == names.split()
-    keys = {"name", "type", "values", "default", "honoured_by", "help"}
+    keys = {"name", "type", "values", "default", "honoured_by", "tuned", "help"}
     assert all(set(axis) == keys and axis["help"] and axis["honoured_by"] for axis in listed)
     assert not any("fake" in axis["honoured_by"] for axis in listed)
 

@@ -19,7 +19,8 @@ The script is JSON in DEEPSTONE_FAKE; every key is optional:
     logged        {name: seconds} that the framework itself logs of a step in a group ({}: none)
     ranks         {"1": {…}} more keys for one process of a group       world     how many it finds there (all)
     library       what moves data between processes, as it names itself ("")
-    by            {"axis=value": {…}} more keys when the request has that value
+    by            {"axis=value": {…}} more keys when the request has that value; "a=x b=y": when it has both
+    faster        divides step_s (1.0); several from `by` multiply
     layers        {"NAME": [forward, backward]} shares of step_s; {"absent": reason}: not timed in place (equal shares)
     timestamps    how much longer a step with timestamps at layers takes (1.0)
     isolated      how much longer an isolated layer takes (1.5); by_difference: true, backward runs with forward only
@@ -155,14 +156,16 @@ class FakeBackend(Backend):
         return 2 * once_s if operation == "p2p" else once_s
 
     def build(self, job: Job) -> None:
+        faster = self._script.get("faster", 1.0)
         for condition, keys in self._script.get("by", {}).items():
-            axis, _, value = condition.partition("=")
-            if str(job.request[axis]) == value:
+            wanted = [word.partition("=") for word in condition.split()]
+            if all(str(job.request[axis]) == value for axis, _, value in wanted):
+                faster *= keys.get("faster", 1.0)
                 self._script = {**self._script, **keys}
         self._job = job
         self._random = random.Random(self._script.get("seed", os.getpid()))
         launch_noise = self._script.get("launch_noise", 0.0)
-        self._steady_s = self._script.get("step_s", 0.01) * (1 + self._random.gauss(0, 1) * launch_noise)
+        self._steady_s = self._script.get("step_s", 0.01) * (1 + self._random.gauss(0, 1) * launch_noise) / faster
         self._maybe_fail("build")
         if "gpus" in self._script and job.request["device"] != "cpu":
             own_gpu(str(job.request["device"]), job.group, self._script["gpus"])

@@ -34,6 +34,15 @@ def load(network: nn.Module, weights: Mapping[str, Mapping[str, Any]]) -> None:
                 modules[scope_name(layer)].get_parameter(name).copy_(torch.from_numpy(array))
 
 
+def perturb(network: nn.Module, share: float) -> None:
+    """Change every parameter by this share of itself, up or down at random."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in network.parameters():
+            signs = torch.randint(0, 2, parameter.shape, generator=generator) * 2 - 1
+            parameter.mul_(1 + share * signs.to(parameter.device, parameter.dtype))
+
+
 def to_numpy(tensor: Tensor) -> Any:
     """Convert to NumPy. Narrow formats are widened to float32: NumPy lacks some of them."""
     dtype = torch.float64 if tensor.dtype == torch.float64 else torch.float32

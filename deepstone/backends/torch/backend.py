@@ -25,7 +25,7 @@ from deepstone.backends.base import (
     phases_of,
 )
 from deepstone.backends.beside import run_beside
-from deepstone.backends.torch.arrays import network_arrays
+from deepstone.backends.torch.arrays import network_arrays, perturb
 from deepstone.backends.torch.ceilings import ceiling_program
 from deepstone.backends.torch.communicator import Communicator, communicator, open_store
 from deepstone.backends.torch.convolutions.trial import convolution_trial
@@ -193,6 +193,8 @@ class TorchBackend(Backend):
             self._step = self._member.step("train")
             return
         self._network = lowered(self._graph, job.weights, settings)
+        if self._graph.opaque and job.perturbation:
+            perturb(self._network, job.perturbation)
         self._model = self._compiled()
         self._replicas = (
             None if self._communicator is None else Replicas(self._network, self._communicator, job.request)

@@ -74,7 +74,7 @@ def batch_of(job: Job, network: nn.Module, settings: Settings) -> tuple[Batch | 
     if not steps or (step := steps[0]) is None:
         return Batch(torch.from_numpy(job.samples), torch.from_numpy(job.labels), settings), None
     share = 0 if job.group is None else job.group.share  # another part of the whole batch for each process
-    tensors = step.spec.batch(job.request["batch"], job.request["seed"] + share)
+    tensors = step.spec.batch(job.request["batch"], job.data_seed + share)
     return OwnBatch(tensors, settings), step.optimizer
 
 

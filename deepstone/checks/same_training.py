@@ -1,0 +1,411 @@
+"""Is a tuned setup still the training that was asked for? Compares its first steps with those of the default.
+
+    level    a setup may change                               test
+    exact    the order of operations                          first steps; every layer against the float64 reference
+    close    rounding too; state if the update survives       first steps
+    any      anything                                         first steps, to say what was given up
+
+First steps are twenty, on the same weights and batch: the first gradient, the losses, the updates (checks/closeness.py
+has the tolerances). The default runs on three batches, which shows what other data change. If this does not fit into
+the time, the batch is made smaller; if that does not help, the answer is "not proven".
+
+A candidate that is too far off may still be right, in a network that amplifies rounding. Then the default runs once
+more with rounded weights, and a candidate in another framework once more in the default's precision: so rounding is
+judged by itself, and the lowering without it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from msgspec.structs import replace as change
+
+from deepstone.absent import Absent
+from deepstone.checks.closeness import ALLOWED, Baseline, closeness, gradient_alone, rounding_share
+from deepstone.checks.comparable import comparable
+from deepstone.checks.first_steps import STEPS, FirstSteps, Start, run_first_gradient, run_first_steps
+from deepstone.checks.parallel import is_equivalent
+from deepstone.errors import MissingError
+from deepstone.graph.ops import BatchNorm
+from deepstone.results.sameness import Comparable
+from deepstone.results.tune import SameLevel, SameSetup, SameTraining
+from deepstone.runner.conversation import JobFailed
+from deepstone.runner.job import Job
+from deepstone.runner.measurement import OnProgress, no_progress
+from deepstone.runner.team import Talk, talking_to
+from deepstone.setups.axes import AXES
+from deepstone.setups.tuning import Alters, Facts, NotTuned
+from deepstone.setups.world import Parts
+
+BATCHES: Final = 3  # on which the default runs
+_LEAST_BATCH: Final = 2  # batch norm needs more than one sample
+_MARGIN: Final = 0.7  # of the time left that a plan may fill: a machine is not always as fast
+_SKIPS_UPDATES: Final = ("fp16-mixed",)
+_NARROW_WEIGHTS: Final = ("bf16", "fp16")
+# From fine to coarse: what products, and then weights, are rounded to.
+_FINENESS: Final = ("fp64", "fp32", "tf32-conv", "tf32", "fp16-mixed", "bf16-mixed", "bf16", "fp16")
+_GIVEN_UP: Final = {
+    "tf32": "products in TF32",
+    "tf32-conv": "convolutions in TF32",
+    "bf16-mixed": "products and activations in bf16",
+    "fp16-mixed": "products and activations in fp16, with a scaled loss",
+    "bf16": "weights, products and activations in bf16",
+    "fp32": "double precision",
+}
+_OTHER: Final = "it is other training: "
+# Half a unit in the last place: what rounding to a format changes at most.
+_ROUNDS_BY: Final = {"fp64": 2.0**-53, "tf32": 2.0**-11, "tf32-conv": 2.0**-11, "fp16-mixed": 2.0**-11}
+_ROUNDS_BY_BF16: Final = 2.0**-9
+_ORDER_ROUNDS_BY: Final = 2.0**-23  # sums in another order
+
+
+def same_training(
+    default: Job,
+    candidates: Mapping[str, Job],
+    level: SameLevel,
+    *,
+    deadline_s: float,
+    on_progress: OnProgress = no_progress,
+) -> dict[str, SameSetup]:
+    """Check each candidate, the most important first, until `deadline_s` on the clock of time.monotonic().
+
+    A candidate that is not reached is not proven. Raises nothing for what a worker does.
+    """
+    check = _Check(default=_as_checked(default), level=level, deadline_s=deadline_s, on_progress=on_progress)
+    names = {name: _as_checked(job) for name, job in candidates.items()}
+    refused = {name: reason for name, job in names.items() if (reason := _other_training(check.default, job, level))}
+    found = {name: _answer(check.default, names[name], refused.get(name, ""), is_refuted=True) for name in refused}
+    left = {name: job for name, job in names.items() if name not in refused}
+    found |= check.run(left) if left else {}
+    return {name: change(found[name], setup=_setup(candidates[name])) for name in candidates}
+
+
+def summary(level: SameLevel, found: Sequence[SameSetup], best: SameSetup | None) -> SameTraining:
+    """The answer of a search, whose best setup is `best`; None: the default itself, which gives up nothing."""
+    return SameTraining(
+        level=level,
+        ok=best is None or best.ok,
+        setups=list(found),
+        given_up="" if best is None else best.given_up,
+    )
+
+
+def altered(default: Job, candidate: Job, also: Sequence[Alters] = ()) -> list[Alters]:
+    """What the candidate's axes alter against those of the default, and what else is known to be altered."""
+    has_norm = any(isinstance(layer.op, BatchNorm) for layer in default.model.graph.layers)
+    facts = Facts(
+        device="gpu" if str(candidate.request["device"]).startswith("gpu") else "cpu", has_batch_norm=has_norm
+    )
+    found: set[Alters] = set(also)
+    for name, axis in AXES.items():
+        if candidate.request[name] == default.request[name] or isinstance(axis.tuning, NotTuned):
+            continue
+        found.add(axis.tuning.alters(candidate.request[name], facts))
+    if candidate.environment != default.environment:
+        found.add("order")
+    if not is_equivalent(candidate):
+        found.add("state")
+    order: tuple[Alters, ...] = ("order", "rounding", "state", "batch")
+    return [each for each in order if each in found]
+
+
+def _as_checked(job: Job) -> Job:
+    """Dropout is random, so it is off. The image's gradient and where the batch lies do not matter."""
+    defaults = {name: AXES[name].default for name in ("dropout", "input", "input_grad")}
+    return replace(job, request={**job.request, **defaults})
+
+
+def _other_training(default: Job, candidate: Job, level: SameLevel) -> str:
+    """Why no test is needed to say that it is other training, or nothing."""
+    if default.model.graph.sha != candidate.model.graph.sha:
+        return f"{_OTHER}another network"
+    for name in ("phase", "seed", "batch"):
+        if default.request[name] != candidate.request[name]:
+            return f"{_OTHER}{name}={candidate.request[name]} instead of {default.request[name]}"
+    alters = altered(default, candidate)
+    if "batch" in alters and level != "any":
+        parts = Parts.of(candidate.request).count
+        return f"{_OTHER}batch norm takes its statistics from each of {parts} parts of the batch"
+    if level == "exact" and (beyond := [each for each in alters if each != "order"]):
+        return f"exact allows another order of operations only, and this alters {' and '.join(beyond)}"
+    return ""
+
+
+def _setup(job: Job) -> dict[str, str | int]:
+    return {name: value for name, value in job.request.items() if value != AXES[name].default}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Started:
+    """A job's steps, and what its worker has in effect."""
+
+    steps: Sequence[FirstSteps]
+    precision: str
+    start_s: float
+
+
+class _OutOfTime(Exception):
+    pass
+
+
+class _Check:
+    def __init__(self, *, default: Job, level: SameLevel, deadline_s: float, on_progress: OnProgress) -> None:
+        self.default = default
+        self._level: SameLevel = level
+        self._deadline_s = deadline_s
+        self._on_progress = on_progress
+        self._batch = default.batch
+        self._rounded: dict[float, FirstSteps | None] = {}  # the default's, by how far its weights are changed
+
+    def run(self, candidates: Mapping[str, Job]) -> dict[str, SameSetup]:
+        self._on_progress("the default on three batches", 0.0)
+        try:
+            of_default = self._run_default([self.default, *candidates.values()])
+            baseline = Baseline(batches=of_default.steps)
+            if not baseline.is_finite:
+                raise JobFailed("diverged", "the default's own numbers are not finite", stage="losses")
+        except (JobFailed, MissingError, _OutOfTime) as failure:
+            why = _words(failure, "the default")
+            return {name: _answer(self.default, job, why) for name, job in candidates.items()}
+        found: dict[str, SameSetup] = {}
+        for number, (name, job) in enumerate(candidates.items(), start=1):
+            self._on_progress(name, number / (len(candidates) + 1))
+            try:
+                found[name] = self._judged(job, baseline, of_default.precision)
+            except (JobFailed, MissingError, _OutOfTime) as failure:
+                found[name] = _answer(self.default, job, _words(failure, "it"))
+        return found
+
+    def _run_default(self, jobs: Sequence[Job]) -> _Started:
+        seed = int(self.default.request["seed"])
+        begin_s = time.monotonic()
+        with talking_to(self.default, timeout_s=self._left_s()) as talk:
+            precision = self._start(talk, self.default)
+            start_s = time.monotonic() - begin_s
+            self._batch = self._planned_batch(talk, jobs, start_s)
+            seeds = range(seed, seed + BATCHES)
+            starts = [self._start_of(self.default, data_seed=each) for each in seeds]
+            steps = [self._steps(talk, precision, start) for start in starts]
+        return _Started(steps=steps, precision=precision, start_s=start_s)
+
+    def _start(self, talk: Talk, job: Job) -> str:
+        """Prepare the job as it is measured, and return its effective precision."""
+        if reason := job.broken_rule:
+            raise JobFailed("unsupported", reason, stage="plan")
+        talk.hello()
+        prepared = talk.prepare()
+        if reason := prepared.contradiction(job.request):
+            raise JobFailed("unsupported", reason, stage="prepare")
+        return prepared.value("precision")
+
+    def _planned_batch(self, talk: Talk, jobs: Sequence[Job], start_s: float) -> int:
+        """The largest batch with which all steps of all jobs fit into the time that is left."""
+        begin_s = time.monotonic()
+        talk.losses(1)
+        sample_s = (time.monotonic() - begin_s) / self.default.batch
+        samples_s, starts_s = sample_s * STEPS * (BATCHES + len(jobs) - 1), start_s * (len(jobs) - 1)
+        parts = [Parts.of(job.request).count for job in jobs]
+        left_s = self._left_s()
+        batch = fitting_batch(self.default.batch, parts, most=(_MARGIN * left_s - starts_s) / samples_s)
+        if batch:
+            return batch
+        needed_s = _LEAST_BATCH * samples_s + starts_s
+        why = f"it would take {needed_s:.0f} s or more, and {left_s:.0f} s are left; give a larger --budget"
+        raise JobFailed("timeout", why, stage="plan")
+
+    def _start_of(self, job: Job, *, data_seed: int | None = None, perturbation: float = 0.0) -> Start:
+        return Start(
+            phase=str(job.request["phase"]),
+            data_seed=int(job.request["seed"]) if data_seed is None else data_seed,
+            changed={} if self._batch == job.batch else {"batch": self._batch},
+            perturbation=perturbation,
+        )
+
+    def _steps(self, talk: Talk, precision: str, start: Start) -> FirstSteps:
+        self._left_s()
+        return run_first_steps(talk, start, may_skip=precision in _SKIPS_UPDATES)
+
+    def _judged(self, job: Job, baseline: Baseline, default_precision: str) -> SameSetup:
+        with talking_to(job, timeout_s=self._left_s()) as talk:
+            precision = self._start(talk, job)
+            steps = self._steps(talk, precision, self._start_of(job))
+        narrow = precision in _NARROW_WEIGHTS and default_precision not in _NARROW_WEIGHTS
+        rounds = precision != default_precision and not narrow
+        measured = closeness(baseline, steps, narrow_state=narrow)
+        answer = SameSetup(
+            setup={},
+            ok=measured.ok and steps.is_finite,
+            gradient=measured.gradient,
+            loss=measured.loss,
+            update=measured.update,
+            why_not="" if measured.ok else "; ".join(measured.failed()),
+            alters=list(altered(self.default, job, ("rounding",) if rounds else ())),
+            given_up=_given_up(default_precision, precision, job),
+            batch=self._batch,
+            steps=len(steps.losses),
+        )
+        if self._level == "exact" and precision != default_precision:
+            why = f"exact allows another order of operations only: {default_precision} became {precision}"
+            return change(answer, ok=False, is_refuted=True, why_not=why)
+        if not steps.is_finite:
+            return change(answer, is_refuted=True, why_not="its numbers are not finite")
+        if not answer.ok:
+            try:
+                answer = self._despite_rounding(answer, job, steps, baseline, (default_precision, precision))
+            except (JobFailed, MissingError, _OutOfTime) as failure:
+                unknown = f"whether rounding alone does that is not known: {_words(failure, 'the default')}"
+                return change(answer, why_not=f"{answer.why_not}; {unknown}")
+        return self._with_layers(answer, job) if answer.ok else answer
+
+    def _despite_rounding(
+        self, answer: SameSetup, job: Job, steps: FirstSteps, baseline: Baseline, precisions: tuple[str, str]
+    ) -> SameSetup:
+        """Judge a candidate that is too far off by what rounding alone does to this network. `precisions`: that of the
+        default, and its own."""
+        default_precision, precision = precisions
+        changes_precision = precision != default_precision
+        rounds_by = _rounds_by(precision) if changes_precision else _ORDER_ROUNDS_BY
+        rounded = self._rounded_default(baseline, rounds_by)
+        if rounded is None:
+            why = f"the default does not repeat itself from launch to launch ({answer.why_not})"
+            return change(answer, why_not=why)
+        measured = closeness(baseline, steps, narrow_state=precision in _NARROW_WEIGHTS, rounded=rounded)
+        share = rounding_share(baseline, rounded)
+        answer = change(
+            answer,
+            ok=measured.ok,
+            gradient=measured.gradient,
+            loss=measured.loss,
+            update=measured.update,
+            why_not="; ".join(measured.failed()),
+            is_refuted=not measured.ok,
+            rounding=share,
+        )
+        if not answer.ok:
+            return answer
+        if changes_precision and share > ALLOWED:
+            noise = f"gradients, in which rounding is {100 * share:.0f} % of what other data change"
+            answer = change(answer, given_up=", ".join(filter(None, (answer.given_up, noise))))
+        if changes_precision and job.environment.framework != self.default.environment.framework:
+            return self._in_precision_of_default(answer, job, baseline, default_precision)
+        return answer
+
+    def _rounded_default(self, baseline: Baseline, rounds_by: float) -> FirstSteps | None:
+        """The default with rounded weights, in a process of its own; None if the plain default differs there."""
+        if rounds_by not in self._rounded:
+            self._on_progress("the default with rounded weights", 0.5)
+            with talking_to(self.default, timeout_s=self._left_s()) as talk:
+                precision = self._start(talk, self.default)
+                again = run_first_gradient(talk, self._start_of(self.default))
+                repeats = gradient_alone(baseline, again).ok
+                start = self._start_of(self.default, perturbation=rounds_by)
+                self._rounded[rounds_by] = self._steps(talk, precision, start) if repeats else None
+        return self._rounded[rounds_by]
+
+    def _in_precision_of_default(
+        self, answer: SameSetup, job: Job, baseline: Baseline, default_precision: str
+    ) -> SameSetup:
+        """Where rounding hides it, a wrong lowering shows in the default's precision."""
+        as_default = replace(job, request={**job.request, "precision": default_precision})
+        rounded = self._rounded_default(baseline, _ORDER_ROUNDS_BY)
+        with talking_to(as_default, timeout_s=self._left_s()) as talk:
+            self._start(talk, as_default)
+            found = gradient_alone(baseline, run_first_gradient(talk, self._start_of(as_default)), rounded)
+        if found.ok:
+            return answer
+        why = f"in {default_precision}, where rounding hides less: {'; '.join(found.failed())}"
+        return change(answer, ok=False, is_refuted=True, why_not=why)
+
+    def _with_layers(self, answer: SameSetup, job: Job) -> SameSetup:
+        """Under exact every layer is checked too; under close only of another framework, as far as the time goes."""
+        is_exact = self._level == "exact"
+        if job.model.graph.opaque:
+            return change(answer, layers=Absent("a module of your own has no reference"))
+        if not is_exact and job.environment.framework == self.default.environment.framework:
+            return answer
+        layers = self._layers(job)
+        if isinstance(layers, Absent) or layers.failure:
+            why = layers.reason if isinstance(layers, Absent) else str(layers.failure)
+            without = change(answer, layers=Absent(why))
+            return change(without, ok=False, why_not=f"its layers were not all checked: {why}") if is_exact else without
+        if not layers.ok:
+            return change(answer, ok=False, is_refuted=True, layers=layers, why_not=layers.why_not())
+        return change(answer, layers=layers)
+
+    def _layers(self, job: Job) -> Comparable | Absent:
+        def progress(stage: str, share: float) -> None:
+            self._left_s()
+            self._on_progress(stage, share)
+
+        try:
+            return comparable({"it": job}, timeout_s=self._left_s(), on_progress=progress)["it"]
+        except _OutOfTime:
+            return Absent("the time ran out")
+        except MissingError as error:
+            return Absent(str(error))
+
+    def _left_s(self) -> float:
+        left_s = self._deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise _OutOfTime
+        return left_s
+
+
+def fitting_batch(batch: int, parts: Sequence[int], *, most: float) -> int | None:
+    """Halve a batch until it is at most `most`; None if it then cannot be divided into each of these numbers of parts,
+    or has too few samples for batch norm."""
+    while batch > most:
+        smaller = batch // 2
+        if batch % 2 or smaller < _LEAST_BATCH or any(smaller % count for count in parts):
+            return None
+        batch = smaller
+    return batch
+
+
+def _answer(default: Job, job: Job, why_not: str, *, is_refuted: bool = False) -> SameSetup:
+    nothing = Absent(why_not)
+    return SameSetup(
+        setup={},
+        ok=False,
+        gradient=nothing,
+        loss=nothing,
+        update=nothing,
+        why_not=why_not,
+        is_refuted=is_refuted,
+        alters=list(altered(default, job)),
+        given_up=_given_up(str(default.request["precision"]), str(job.request["precision"]), job),
+    )
+
+
+def _words(failure: Exception, who: str) -> str:
+    if isinstance(failure, JobFailed) and failure.stage == "plan":
+        return failure.reason
+    if isinstance(failure, _OutOfTime) or (isinstance(failure, JobFailed) and failure.outcome == "timeout"):
+        return "the time for this check ran out; give a larger --budget"
+    if isinstance(failure, JobFailed):
+        return f"{who} failed in the check: {failure.outcome}: {failure.reason}"
+    return str(failure)
+
+
+def _given_up(default_precision: str, precision: str, job: Job) -> str:
+    lost: list[str] = []
+    if _is_coarser(precision, default_precision):
+        lost.append(_GIVEN_UP.get(precision, precision))
+    compression = str(job.request["compression"])
+    if compression != AXES["compression"].default:
+        lost.append(f"gradients sent with {compression}")
+    return ", ".join(lost)
+
+
+def _rounds_by(precision: str) -> float:
+    return _ROUNDS_BY_BF16 if precision.startswith("bf16") else _ROUNDS_BY.get(precision, _ORDER_ROUNDS_BY)
+
+
+def _is_coarser(precision: str, other: str) -> bool:
+    if precision not in _FINENESS:
+        return False
+    known = other if other in _FINENESS else "fp32"  # auto: not started, so it is not known
+    return _FINENESS.index(precision) > _FINENESS.index(known)

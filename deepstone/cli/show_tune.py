@@ -1,0 +1,160 @@
+"""Shows what `deepstone tune` plans and what it found."""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from deepstone.absent import Absent
+from deepstone.cli.output import Column, Data, print_json, print_lines, print_table
+from deepstone.units import bytes_, digits, percent, seconds
+
+if TYPE_CHECKING:
+    from deepstone.results.quantity import Quantity
+    from deepstone.results.record import Workload as RecordedWorkload
+    from deepstone.results.tune import AxisRatio, Tuned, TunedSetup, TuneSpace
+    from deepstone.setups.axes import Value
+    from deepstone.tuner.wanted import Wanted
+    from deepstone.tuner.workload import Workload
+
+_BAR: Final = 12  # characters of the longest bar
+
+
+def show_plan(workload: Workload, wanted: Wanted, command: Sequence[str], *, as_json: bool) -> None:
+    from deepstone.tuner.answer import described, words_of
+    from deepstone.tuner.starts import starts_of
+    from deepstone.tuner.tune import SEARCH_SHARE, timed_s_on
+
+    space = workload.space
+    plan, starts = described(space, Absent("nothing was measured")), starts_of(space)
+    timed_s = timed_s_on(space.facts.device)
+    each_s = sum(workload.expected_s(point, timed_s) for point in starts) / len(starts)
+    looks = max(1, round(SEARCH_SHARE * wanted.budget_s / each_s))
+    if as_json:
+        shown_starts: list[Mapping[str, Value]] = [space.given(point) for point in starts]
+        data: dict[str, Data] = {"command": shlex.join(command), "space": plan, "starts": shown_starts, "looks": looks}
+        print_json(data)
+        return
+    columns = [Column(heading="axis"), Column(heading="searched over", wraps=30)]
+    print_table(columns, [(axis.name, " ".join(map(str, axis.values))) for axis in plan.axes])
+    print_lines(["", _space_line(plan)])
+    for excluded in plan.excluded[:8]:
+        print_lines([f"  {excluded.setups} excluded: {excluded.reason}"], hang=4)
+    print_lines([f"begins with: {'; '.join(words_of(space.given(point)) for point in starts)}"])
+    print_lines([f"then about {looks} looks in the search, by the start-up times of the frameworks"])
+    fixed: dict[str, list[str]] = {}
+    for each in plan.fixed:
+        fixed.setdefault(each.why, []).append(each.name)
+    print_lines([f"not searched: {', '.join(names)}: {why}" for why, names in fixed.items()])
+
+
+def show_tuned(answer: Tuned, workload: RecordedWorkload | None, *, files: Sequence[str] = ()) -> None:
+    samples = workload.samples if workload is not None else "samples"
+    print_lines(_lines(answer, samples), hang=7)
+    if files:
+        print_lines([f"files  {' · '.join(files)}"])
+
+
+def _lines(answer: Tuned, samples: str) -> Iterator[str]:
+    from deepstone.tuner.answer import words_of
+
+    launches = f"{answer.budget.launches} launches"
+    noise = answer.space.noise
+    quiet = "" if isinstance(noise, Absent) else f" · noise {percent(noise)}"
+    yield f"{_space_line(answer.space)}{quiet} · {launches}"
+    rounds = f"{answer.rounds} rounds, fresh processes"
+    if answer.answer != "better":
+        yield f"best   the default: {_why_default(answer)}"
+        yield f"       {_rates(answer.default, samples)}{f'; {rounds}' if answer.rounds else ''}"
+        for final in answer.finals:
+            if not final.is_default and not isinstance(final.ratio, Absent):
+                yield f"       {in_words(final.ratio)} the default: {words_of(final.setup)}"
+        return
+    yield f"best   {words_of(answer.best.setup)}"
+    gain = answer.ratio.reason if isinstance(answer.ratio, Absent) else f"{in_words(answer.ratio)} the default"
+    yield f"       {_rates(answer.best, samples)}, {gain}; {rounds}"
+    for setup in answer.also_within:
+        yield f"       also within 2 %: {words_of(setup)}"
+    if not isinstance(answer.same, Absent):
+        said = "shown to train the same" if answer.same.ok else "not proven to train the same"
+        given_up = f". Given up: {answer.given_up}" if answer.given_up else ""
+        yield f"same   {answer.same.level}: {said}{given_up}"
+    yield from _why_lines(answer)
+    yield from _bound_lines(answer)
+    if not isinstance(answer.batch_free, Absent):
+        free = answer.batch_free
+        gain = "" if isinstance(free.ratio, Absent) else f", {in_words(free.ratio)} the default"
+        yield f"batch  free: {words_of(free.best.setup)} gives {_rates(free.best, samples)}{gain}"
+        fewer = f"{digits(free.updates_per_epoch_ratio)} times as many updates per epoch"
+        yield f"       but it is other training: {fewer}, and convergence was not measured"
+
+
+def _why_default(answer: Tuned) -> str:
+    if answer.answer == "not separable":
+        return "other setups may be better, but these finals do not show it; give more time or a quieter machine"
+    return "nothing better was found"
+
+
+def _rates(setup: TunedSetup, samples: str) -> str:
+    speed, energy, peak = setup.samples_per_s, setup.samples_per_j, setup.peak_bytes
+    if isinstance(speed, Absent):
+        return speed.reason
+    parts = [f"{digits(speed.median)} {samples}/s ({speed.span_in_words(digits)})"]
+    parts += [] if isinstance(energy, Absent) else [f"{digits(energy.median)} {samples}/J"]
+    parts += [] if isinstance(peak, Absent) else [bytes_(peak)]
+    return " · ".join(parts)
+
+
+def _why_lines(answer: Tuned) -> Iterator[str]:
+    logs = [abs(math.log(each.contribution.median)) for each in answer.why]
+    most = max(logs, default=0.0)
+    width = max((len(each.axis) for each in answer.why), default=0)
+    head = "why    "
+    for each, log in zip(answer.why, logs, strict=True):
+        drawn = "█" * round(_BAR * log / most) if most else ""
+        parts = f"added {_effect(each.added)}, removed {_effect(each.removed)}"
+        yield f"{head}{each.axis:{width}}  {digits(each.contribution.median):>5}x {drawn:{_BAR}}  {parts}"
+        head = "       "
+    if not isinstance(answer.together, Absent) and len(answer.why) > 1:
+        yield f"{head}{'together':{width}}  {digits(answer.together.median):>5}x"
+    no_effect = ", ".join(each.axis for each in answer.no_effect) or "–"
+    yield f"       no effect: {no_effect}    not decided: {', '.join(answer.not_decided) or '–'}"
+
+
+def _bound_lines(answer: Tuned) -> Iterator[str]:
+    if isinstance(answer.bound, Absent):
+        return
+    bound, parts = answer.bound, list[str]()
+    if not isinstance(bound.power_limit_share, Absent):
+        parts.append(f"power limit held {percent(bound.power_limit_share)} of the time")
+    if not isinstance(bound.roofline_share, Absent):
+        parts.append(f"{percent(bound.roofline_share)} of the layer-wise roofline")
+    if not isinstance(bound.most_lost, Absent):
+        lost = ", ".join(f"{each.what} {seconds(each.lost_s)}" for each in bound.most_lost)
+        parts.append(f"most lost: {lost}")
+    if parts:
+        yield f"bound  {'; '.join(parts)}"
+
+
+def _effect(effect: AxisRatio | Absent) -> str:
+    if isinstance(effect, Absent):
+        return f"– ({effect.reason})"
+    return f"{in_words(effect.ratio)}{' estimated' if effect.estimated else ''}"
+
+
+def in_words(ratio: Quantity | Absent) -> str:
+    if isinstance(ratio, Absent):
+        return ratio.reason
+    return f"{digits(ratio.median)}x ({ratio.span_in_words(digits)})"
+
+
+def _space_line(space: TuneSpace) -> str:
+    about = "about " if space.is_estimate else ""
+    memory = sum(each.setups for each in space.excluded if "memory" in each.reason)
+    rules = sum(each.setups for each in space.excluded) - memory
+    parts = [f"{rules} excluded by rules"] if rules else []
+    parts += [f"{memory} by memory"] if memory else []
+    left = f" ({', '.join(parts)}{' of a sample' if space.is_estimate else ''})" if parts else ""
+    return f"space  {about}{space.setups:,} setups of {len(space.axes)} axes{left}"

@@ -1,0 +1,351 @@
+"""`deepstone tune`: find the best setup of a workload here, and say why it is the best."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from deepstone.absent import Absent
+from deepstone.cli.draw import check_figure, check_folder, draw_figure
+from deepstone.cli.findings import FindingStore
+from deepstone.cli.jobs import first_look, quiet_machine, wait_limit_s
+from deepstone.cli.options import (
+    Axes,
+    DryRun,
+    Image,
+    Json,
+    Model,
+    StorePath,
+    Timeout,
+    WaitUntilQuiet,
+    changed,
+    examples,
+    file,
+    image_size,
+    image_words,
+)
+from deepstone.cli.output import note, print_json
+from deepstone.cli.progress import Bar, progress_bar
+from deepstone.cli.show_tune import in_words, show_plan, show_tuned
+from deepstone.cli.stopped import Stopped
+from deepstone.errors import MissingError, UsageError, nearest, shown
+from deepstone.units import digits
+
+if TYPE_CHECKING:
+    from deepstone.results.findings import Finding
+    from deepstone.results.tune import Look, SameLevel, Tuned, TuneLog
+    from deepstone.runner.quiet import QuietMachine
+    from deepstone.store.store import Store
+    from deepstone.tuner.tune import Tuner
+    from deepstone.tuner.wanted import Wanted
+    from deepstone.tuner.workload import Workload
+
+EXAMPLES = examples(
+    "deepstone tune alexnet-owt --budget 5m -o tune.html",
+    "deepstone compare alexnet-owt -- @best.toml",
+    "deepstone tune resnet50 batch=256 precision=auto,bf16-mixed --limit memory=40G",
+    "deepstone tune cifarnet batch=32..256 --objective energy",
+    "deepstone tune my_model.py:make --budget 3m --same exact",
+)
+BEST: Final = "best.toml"
+_WRITTEN: Final = "# Written by `deepstone tune`."
+_LEVELS: Final = ("exact", "close", "any")
+_LEAST_BUDGET_S: Final = 5.0
+
+
+def tune(
+    model: Model,
+    axes: Axes = None,
+    image: Image = None,
+    budget: Annotated[
+        str, typer.Option("--budget", help="The time for all of it, as in 5m, 300s or '5 min'.", metavar="TIME")
+    ] = "10m",
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--limit",
+            help="What a setup may use at most: memory=40G, power=500W. May be repeated.",
+            metavar="NAME=MOST",
+        ),
+    ] = None,
+    objective: Annotated[
+        str,
+        typer.Option(
+            "--objective",
+            help="What is sought: throughput, energy (samples per joule) or memory. energy:slowdown=1.05: the least "
+            "energy among setups at most 1.05 times slower than the fastest.",
+            metavar="NAME",
+        ),
+    ] = "throughput",
+    same: Annotated[
+        str,
+        typer.Option(
+            "--same",
+            help="What may change of the training: exact: the order of operations; close: rounding too, as bf16-mixed; "
+            "any: also what training keeps.",
+            metavar="LEVEL",
+        ),
+    ] = "close",
+    output: Annotated[
+        Path | None,
+        file("-o", "--output", help=f"Draw it: .html, .svg or .png. {BEST} goes into the same folder."),
+    ] = None,
+    timeout: Timeout = 900.0,
+    wait_until_quiet: WaitUntilQuiet = None,
+    store: StorePath = None,
+    dry_run: DryRun = False,
+    json: Json = False,
+) -> None:
+    """Search for the best setup of a model here, within a time; then decide in finals, and explain the gain.
+
+    An axis with one value is fixed, one with several (precision=auto,bf16-mixed or threads=1..8) is searched over
+    these, and every other one over what this machine has. The batch stays as it is unless you give it a range: another
+    batch is other training. Every launch is stored, and the same command goes on after a kill. The best setup goes to
+    best.toml, in the folder of -o or else in this one; wherever AXIS=VALUE stands, @best.toml stands for it.
+    """
+    from deepstone.studies.durations import parse_duration
+    from deepstone.tuner.wanted import Wanted
+    from deepstone.tuner.words import parse_limits, parse_objective
+
+    begin = first_look()
+    budget_s = parse_duration(budget)
+    if budget_s < _LEAST_BUDGET_S:
+        raise UsageError(
+            f"--budget {shown(budget)}: a search takes at least {_LEAST_BUDGET_S:g} s; some minutes are usual"
+        )
+    wanted = Wanted(
+        objective=parse_objective(objective),
+        limits=tuple(parse_limits(limit or ())),
+        budget_s=budget_s,
+        level=_level(same),
+        timeout_s=timeout,
+    )
+    wait_limit_s(wait_until_quiet)
+    check_figure(output)
+    best = _best_file(output)
+    given = list(axes or [])
+    options = [*image_words(image), *changed(("--timeout", timeout, 900.0))]
+    workload = _workload(model, given, wanted, image_size(image), options)
+    words = _command_words(budget, limit, objective, same, output)
+    command = ("deepstone", "tune", model, *given, *options, *words)
+    if dry_run:
+        show_plan(workload, wanted, command, as_json=json)
+        return
+    _check_meter(workload, wanted)
+    finding_store = FindingStore.open(store)
+    quiet = quiet_machine(begin, wait_until_quiet)
+    finding = _tuned(workload, wanted, finding_store, quiet, command)
+    answer = _content(finding)
+    _write_best(best, answer, model, command)
+    if json:
+        print_json(finding)
+    else:
+        show_tuned(answer, workload.job(workload.space.default).workload, files=[str(best)])
+    draw_figure(finding, output)
+    finding_store.leave_if_failed()
+
+
+def _level(text: str) -> SameLevel:
+    match text.lower():
+        case "exact":
+            return "exact"
+        case "close":
+            return "close"
+        case "any":
+            return "any"
+        case other:
+            raise UsageError(f"--same {shown(text)}: {nearest(other, _LEVELS)}")
+
+
+def _best_file(output: Path | None) -> Path:
+    """Where the best setup goes. Refuses to overwrite a file that is not ours, before anything is measured."""
+    path = (output.expanduser().parent if output is not None else Path()) / BEST
+    check_folder(path)
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            if not file.readline().startswith(_WRITTEN):
+                raise UsageError(f"{path} is there and was not written by `deepstone tune`; rename it first")
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}; rename it first") from None
+    return path
+
+
+def _workload(
+    model: str, words: Sequence[str], wanted: Wanted, image: tuple[int, int, int] | None, options: Sequence[str]
+) -> Workload:
+    from deepstone.tuner.workload import Workload
+
+    memory = next((limit.most for limit in wanted.limits if limit.name == "memory"), None)
+    return Workload.of(
+        model,
+        words,
+        level=wanted.level,
+        limit_bytes=None if memory is None else int(memory),
+        saves_memory=wanted.objective.name == "memory",
+        image=image,
+        options=options,
+        timeout_s=wanted.timeout_s,
+    )
+
+
+def _command_words(
+    budget: str, limits: Sequence[str] | None, objective: str, same: str, output: Path | None
+) -> list[str]:
+    words = ["--budget", budget]
+    for limit in limits or ():
+        words += ["--limit", limit]
+    words += ["--objective", objective] if objective != "throughput" else []
+    words += ["--same", same] if same != "close" else []
+    return words + (["-o", str(output)] if output is not None else [])
+
+
+def _check_meter(workload: Workload, wanted: Wanted) -> None:
+    """Raise MissingError if energy is asked for and nothing here measures it."""
+    if not wanted.needs_energy:
+        return
+    from deepstone.measure.energy.window import find_meters
+
+    device = workload.space.facts.device
+    uuid = next((gpu.uuid for gpu in workload.machine.gpus if isinstance(gpu.uuid, str)), None)
+    meters = find_meters("gpu", gpu_uuid=uuid) if device == "gpu" else find_meters("cpu")
+    if isinstance(meters, Absent):
+        raise MissingError(
+            f"energy cannot be measured here: {meters.reason}; use --objective throughput, and no limit of power"
+        )
+    for meter in meters:
+        meter.close()
+
+
+def _tuned(
+    workload: Workload, wanted: Wanted, stored: FindingStore, quiet: QuietMachine, command: Sequence[str]
+) -> Finding:
+    from deepstone.results.findings import Finding
+    from deepstone.results.record import SCHEMA
+    from deepstone.tuner.tune import Tuner
+
+    default = workload.job(workload.space.default)
+    log = _log(stored.store, workload, wanted, command)
+    if log.looks:
+        note(f"goes on after {len(log.looks)} looks of an earlier call")
+    try:
+        with progress_bar(1) as bar:
+            tuner = Tuner(
+                workload=workload,
+                wanted=wanted,
+                store=stored.store,
+                log=log,
+                progress=_Progress(bar, default.workload.samples),
+                before_look=lambda point: quiet.before([workload.job(point)], bar.say),
+            )
+            answer = tuner.tune()
+            found = Finding(
+                schema=SCHEMA,
+                kind=answer.KIND,
+                model=default.model.name,
+                outcome="ok",
+                command=list(command),
+                content=answer,
+            )
+            return stored.keep(found, default, started_at=log.started_at, say=bar.say)
+    except Stopped as stopped:
+        stopped.kept = f"every look is stored; go on with: {shlex.join(command)}"
+        raise
+
+
+def _log(store: Store, workload: Workload, wanted: Wanted, command: Sequence[str]) -> TuneLog:
+    """The unfinished log of the same search, else a new one."""
+    from msgspec.structs import replace
+
+    from deepstone.results.identity import canonical_sha256
+    from deepstone.results.tune import TuneLog
+    from deepstone.runner.assemble import now
+
+    space = workload.space
+    asked = {
+        "graph": workload.model.graph.sha,
+        "base": dict(space.base),
+        "axes": {axis.name: list(axis.values) for axis in space.axes},
+        "objective": wanted.objective.to_json(),
+        "limits": [limit.to_json() for limit in wanted.limits],
+        "level": wanted.level,
+        "machine": workload.machine.sha,
+        "environments": {name: environment.sha for name, environment in workload.environments.items()},
+    }
+    name = canonical_sha256(asked)[:20]
+    earlier = store.tunes.get(name)
+    if earlier is not None and isinstance(earlier.finished_at, Absent):
+        return replace(earlier, command=list(command), budget_s=wanted.budget_s, calls=earlier.calls + 1)
+    return TuneLog(
+        name=name,
+        model=workload.model.name,
+        command=list(command),
+        started_at=now(),
+        finished_at=Absent("not finished; the same command goes on"),
+        budget_s=wanted.budget_s,
+        spent_s=0.0,
+        calls=1,
+        looks=[],
+    )
+
+
+def _content(finding: Finding) -> Tuned:
+    from deepstone.results.tune import Tuned
+
+    assert isinstance(finding.content, Tuned)
+    return finding.content
+
+
+def _write_best(path: Path, answer: Tuned, model: str, command: Sequence[str]) -> None:
+    """As `@FILE` reads it."""
+    said = "It is the default: nothing was shown to be better."
+    if answer.is_better:
+        said = f"{in_words(answer.ratio)} the default." if not isinstance(answer.ratio, Absent) else answer.ratio.reason
+    lines = [_WRITTEN, f"# {shlex.join(command)}", f"# {said}", f"# Use it: deepstone run {shlex.quote(model)} @{BEST}"]
+    lines += ["", "[setup]"]
+    for name, value in answer.best.setup.items():
+        lines.append(f"{name} = {value}" if isinstance(value, int) else f'{name} = "{value}"')
+    try:
+        path.write_text("\n".join([*lines, ""]), encoding="utf-8")
+    except OSError as error:
+        note(f"deepstone: {path}: cannot be written: {error.strerror}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Progress:
+    """A line for each look, with the best so far; on a terminal also a bar."""
+
+    bar: Bar
+    samples: str
+
+    def begin(self, title: str) -> None:
+        self.bar.begin(title)
+
+    def tell(self, stage: str, share: float) -> None:
+        self.bar.tell(stage, share)
+
+    def say(self, message: str) -> None:
+        self.bar.say(message)
+
+    def looked(self, look: Look, tuner: Tuner) -> None:
+        from deepstone.studies.durations import duration
+        from deepstone.tuner.answer import words_of
+
+        space, speed = tuner.workload.space, look.samples_per_s
+        result = speed.reason if isinstance(speed, Absent) else f"{digits(speed)} {self.samples}/s"
+        left = f"{duration(tuner.left_s)} left" if tuner.left_s > 0 else "time is over"
+        number = f"round {look.round}" if look.round is not None else look.kind
+        setup = words_of({name: value for name, value in look.setup.items() if name not in space.base})
+        best, so_far = tuner.best_so_far, ""
+        if look.kind not in ("final", "explain") and best is not None and best[0] != space.default:
+            is_this = space.point_of(look.setup) == best[0]
+            so_far = (
+                f", {digits(best[1])}x the default: the best so far" if is_this else f"; best so far {digits(best[1])}x"
+            )
+        self.bar.say(f"[{len(tuner.log.looks)}, {left}] {number}: {setup}: {result}{so_far}")

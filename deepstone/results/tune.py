@@ -1,0 +1,284 @@
+"""What `deepstone tune` found: the best setup, how far it is shown, that it is the same training, and why it is faster.
+
+    looks[…]  every launch in its order; they led the search and prove nothing
+    finals[…] fresh processes in random order, rounds fixed beforehand; `ratio` and `best` come from these alone
+    same      whether the finalists compute the training that was asked for
+    why[…]    the part of each changed axis in the gain
+
+A setup is the axes that are not at their default, as in the words of a command.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Final, Literal, TypeAlias
+
+from deepstone.absent import Absent
+from deepstone.results.parts import AtLeast0, Count, Number, OrAbsent, Part, Positive, RunId, SomeText, Table, Value
+from deepstone.results.quantity import Quantity
+from deepstone.results.sameness import Comparable
+
+LookKind: TypeAlias = Literal["start", "search", "sentinel", "repeat", "final", "explain"]
+LOOK_KINDS: Final[tuple[LookKind, ...]] = ("start", "search", "sentinel", "repeat", "final", "explain")
+ObjectiveName: TypeAlias = Literal["throughput", "energy", "memory"]
+SameLevel: TypeAlias = Literal["exact", "close", "any"]
+Sameness: TypeAlias = Literal["same", "not the same", "not proven"]
+Answer: TypeAlias = Literal["better", "not separable", "nothing better"]
+
+
+class TuneObjective(Part, frozen=True, kw_only=True):
+    """What is sought: most samples per second, most samples per joule, or least memory. `slowdown`: the objective
+    counts only among setups that are at most so many times slower than the fastest."""
+
+    name: ObjectiveName
+    slowdown: Number | None = None
+
+
+class TuneLimit(Part, frozen=True, kw_only=True):
+    """What a setup may use at most: bytes of memory, or watts."""
+
+    name: Literal["memory", "power"]
+    most: Number
+
+
+class SpaceAxis(Part, frozen=True, kw_only=True):
+    """An axis that was searched, and its values here, the default's first."""
+
+    name: SomeText
+    values: list[Value]
+
+
+class FixedAxis(Part, frozen=True, kw_only=True):
+    """An axis that was not searched, and why not."""
+
+    name: SomeText
+    why: SomeText
+
+
+class Excluded(Part, frozen=True, kw_only=True):
+    """How many combinations are no setups of the space, by reason."""
+
+    reason: SomeText
+    setups: Positive
+
+
+class TuneSpace(Part, frozen=True, kw_only=True):
+    """`setups`: how many can run here; where they are too many to list, `is_estimate`, and `excluded` counts those of a
+    random part. `noise`: the standard deviation of log speed between launches of one setup, as the search learned
+    it."""
+
+    setups: Count
+    is_estimate: bool
+    axes: list[SpaceAxis]
+    fixed: list[FixedAxis]
+    excluded: list[Excluded]
+    noise: OrAbsent[AtLeast0]
+
+
+class TunedSetup(Part, frozen=True, kw_only=True):
+    """A setup and what the finals measured of it. `runs`: their records."""
+
+    setup: Table[Value]
+    samples_per_s: OrAbsent[Quantity]
+    samples_per_j: OrAbsent[Quantity]
+    peak_bytes: OrAbsent[Count]
+    runs: list[RunId]
+
+
+class Look(Part, frozen=True, kw_only=True):
+    """One launch. `began_s`: seconds since the call began that made it. `run`: its record in the store; a look whose
+    process failed has its outcome and reason in `samples_per_s`. `round`: of the finals or of the explanation."""
+
+    kind: LookKind
+    setup: Table[Value]
+    samples_per_s: OrAbsent[Number]
+    samples_per_j: OrAbsent[Number]
+    peak_bytes: OrAbsent[Count]
+    outcome: SomeText
+    began_s: AtLeast0
+    took_s: AtLeast0
+    run: RunId | None = None
+    round: Positive | None = None
+
+
+class Finalist(Part, frozen=True, kw_only=True):
+    """One finalist. `ratio`: its objective over that of the default (speed, samples per joule, or memory saved), paired
+    by round and corrected for the number of finalists. `rounds`: its samples in a second, round by round."""
+
+    setup: Table[Value]
+    samples_per_s: OrAbsent[Quantity]
+    samples_per_j: OrAbsent[Quantity]
+    peak_bytes: OrAbsent[Count]
+    ratio: OrAbsent[Quantity]
+    rounds: list[OrAbsent[Number]]
+    runs: list[RunId]
+    is_default: bool
+    is_best: bool
+
+
+class SameMeasure(Part, frozen=True, kw_only=True):
+    """How far a setup's training is from that of the default, and how far it may be. `where`: the array that is
+    furthest off; `within`: what the value is a share of."""
+
+    value: Number
+    tolerance: Number
+    where: str | None = None
+    within: str | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.value <= self.tolerance
+
+
+class SameSetup(Part, frozen=True, kw_only=True):
+    """One finalist. `ok`: it is shown to be the same training, at the level that was asked for. If not, `why_not` says
+    why, and `is_refuted` whether a test failed; otherwise it is not proven: time ran out, or a process failed.
+
+    `alters`: the order of operations, their rounding, what training keeps (state), the batch. `given_up`: in words;
+    empty where it is nothing. `layers`: the check of every layer against the float64 reference, where it was made.
+    `batch` and `steps`: of the training that was compared. `rounding`: how far the default is from itself if its
+    weights are rounded as the setup rounds, as a share of what other data change; only where a test needed it."""
+
+    setup: Table[Value]
+    ok: bool
+    gradient: OrAbsent[SameMeasure]
+    loss: OrAbsent[SameMeasure]
+    update: OrAbsent[SameMeasure]
+    why_not: str
+    is_refuted: bool = False
+    alters: list[SomeText] = []
+    given_up: str = ""
+    layers: OrAbsent[Comparable] | None = None
+    batch: Positive | None = None
+    steps: Positive | None = None
+    rounding: AtLeast0 | None = None
+
+    @property
+    def verdict(self) -> Sameness:
+        if self.ok:
+            return "same"
+        return "not the same" if self.is_refuted else "not proven"
+
+
+class SameTraining(Part, frozen=True, kw_only=True):
+    """`level`: what was asked for. `ok`: of the best setup. `given_up`: what the best setup gives up against the
+    default, in words; empty where it is nothing."""
+
+    level: SameLevel
+    ok: bool
+    setups: list[SameSetup]
+    given_up: str
+
+
+class AxisRatio(Part, frozen=True, kw_only=True):
+    """A speed ratio of two setups that differ in one axis. `estimated`: the model's, not measured."""
+
+    ratio: Quantity
+    estimated: bool
+
+
+class Why(Part, frozen=True, kw_only=True):
+    """One changed axis. `added`: the default with it over the default; `removed`: the best over the best without it;
+    `contribution`: their mean in log space."""
+
+    axis: SomeText
+    default: Value
+    best: Value
+    contribution: Quantity
+    added: OrAbsent[AxisRatio]
+    removed: OrAbsent[AxisRatio]
+
+
+class AxisEffect(Part, frozen=True, kw_only=True):
+    """An axis that the best setup leaves as it is: the best of its other values over the value it has."""
+
+    axis: SomeText
+    value: Value
+    ratio: OrAbsent[Quantity]
+
+
+class LostTime(Part, frozen=True, kw_only=True):
+    """Seconds of a step that an operation takes beyond its bound."""
+
+    what: SomeText
+    lost_s: Number
+
+
+class Bound(Part, frozen=True, kw_only=True):
+    """What keeps the best setup from being faster."""
+
+    roofline_share: OrAbsent[Number]
+    power_limit_share: OrAbsent[Number]
+    most_lost: OrAbsent[list[LostTime]]
+
+
+class BatchFree(Part, frozen=True, kw_only=True):
+    """The winner where the batch is free too. It is other training: `updates_per_epoch_ratio` times as many updates for
+    as many samples; whether it converges as well was not measured."""
+
+    batch: Positive
+    best: TunedSetup
+    ratio: OrAbsent[Quantity]
+    updates_per_epoch_ratio: Number
+
+
+class TuneBudget(Part, frozen=True, kw_only=True):
+    """Seconds. `spent_s`: of all calls together, if the search was resumed; `calls`: how many there were."""
+
+    asked_s: AtLeast0
+    spent_s: AtLeast0
+    calls: Positive
+    launches: Count
+
+
+class TuneLog(Part, frozen=True, kw_only=True, forbid_unknown_fields=False, omit_defaults=False):
+    """A search as far as it is, rewritten after every look: a call that was killed goes on with it. `order`: the
+    finalists by number, round by round, fixed when the finals begin; the default is number 0."""
+
+    schema: Literal[1] = 1
+    kind: Literal["tune-log"] = "tune-log"
+    name: SomeText
+    model: str
+    command: list[str]
+    started_at: str
+    finished_at: OrAbsent[str]
+    budget_s: AtLeast0
+    spent_s: AtLeast0
+    calls: Positive
+    looks: list[Look]
+    same: list[SameSetup] = []
+    finalists: list[dict[str, Value]] = []
+    order: list[list[int]] = []
+
+
+class Tuned(Part, frozen=True, kw_only=True):
+    """`ratio`: the objective of the best over that of the default. `together`: what the parts of all axes do not
+    explain. `also_within`: setups of the finals that are within 2 % of the best and change more axes.
+    `not_decided`: axes about which the looks allow no statement."""
+
+    KIND: ClassVar = "tune"
+
+    objective: TuneObjective
+    limits: list[TuneLimit]
+    budget: TuneBudget
+    space: TuneSpace
+    answer: Answer
+    default: TunedSetup
+    best: TunedSetup
+    ratio: OrAbsent[Quantity]
+    finals: list[Finalist]
+    rounds: Count
+    same: OrAbsent[SameTraining]
+    given_up: str
+    why: list[Why]
+    together: OrAbsent[Quantity]
+    also_within: list[Table[Value]]
+    no_effect: list[AxisEffect]
+    not_decided: list[str]
+    bound: OrAbsent[Bound]
+    batch_free: OrAbsent[BatchFree]
+    looks: list[Look]
+
+    @property
+    def is_better(self) -> bool:
+        """Whether a setup is shown to be better than the default."""
+        return self.answer == "better" and not isinstance(self.ratio, Absent)

@@ -1,0 +1,173 @@
+"""The answer of a search, put together from its log, its finals and its explanation."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from deepstone.absent import Absent
+from deepstone.checks.same_training import summary
+from deepstone.measure.statistics import median_of_rounds
+from deepstone.results.quantity import Quantity
+from deepstone.results.tune import (
+    BatchFree,
+    Bound,
+    Excluded,
+    Finalist,
+    FixedAxis,
+    Look,
+    SameSetup,
+    SameTraining,
+    SpaceAxis,
+    TuneBudget,
+    Tuned,
+    TunedSetup,
+    TuneLog,
+    TuneSpace,
+)
+from deepstone.setups.axes import Value
+from deepstone.tuner.explain import Explained
+from deepstone.tuner.finals import Contest, Judged
+from deepstone.tuner.space import Point, Space, excluded_in_order
+from deepstone.tuner.wanted import Wanted
+
+NO_DEFAULT: Final = Absent("the default does not run, so there is nothing to compare with")
+_NOTHING_BETTER: Final = Absent("nothing is shown to be better than the default")
+_TIME_OVER: Final = Absent("not measured: the time was over")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Found:
+    """All that an answer is made of. `free`: the finals with setups of any batch."""
+
+    space: Space
+    wanted: Wanted
+    log: TuneLog
+    contest: Contest
+    judged: Judged
+    free: Judged
+    checked: Mapping[Point, SameSetup]
+    explained: Explained | None
+    bound: Bound | Absent
+    noise: float | Absent
+    spent_s: float
+
+
+def answer_of(found: Found) -> Tuned:
+    space, log, judged, explained = found.space, found.log, found.judged, found.explained
+    is_better = judged.answer == "better"
+    same = _same(found) if is_better else _NOTHING_BETTER
+    return Tuned(
+        objective=found.wanted.objective,
+        limits=list(found.wanted.limits),
+        budget=TuneBudget(
+            asked_s=found.wanted.budget_s, spent_s=found.spent_s, calls=log.calls, launches=len(log.looks)
+        ),
+        space=described(space, found.noise),
+        answer=judged.answer,
+        default=_tuned(found, space.default),
+        best=_tuned(found, judged.best),
+        ratio=judged.ratios.get(judged.best, NO_DEFAULT if is_better else _NOTHING_BETTER),
+        finals=[_finalist(found, point) for point in found.contest.points] if found.contest.rounds else [],
+        rounds=found.contest.rounds,
+        same=same,
+        given_up="" if isinstance(same, Absent) else same.given_up,
+        why=explained.why if explained else [],
+        together=explained.together if explained else _NOTHING_BETTER,
+        also_within=[space.given(point) for point in judged.within],
+        no_effect=explained.no_effect if explained else [],
+        not_decided=explained.not_decided if explained else [],
+        bound=found.bound,
+        batch_free=_batch_free(found),
+        looks=log.looks,
+    )
+
+
+def described(space: Space, noise: float | Absent) -> TuneSpace:
+    return TuneSpace(
+        setups=space.count,
+        is_estimate=not space.is_listed,
+        axes=[SpaceAxis(name=axis.name, values=list(axis.values)) for axis in space.axes],
+        fixed=[FixedAxis(name=name, why=why) for name, why in space.fixed.items()],
+        excluded=[Excluded(reason=reason, setups=count) for reason, count in excluded_in_order(space.excluded)],
+        noise=noise,
+    )
+
+
+def words_of(setup: Mapping[str, Value]) -> str:
+    return " ".join(f"{name}={value}" for name, value in setup.items()) or "default"
+
+
+def _same(found: Found) -> SameTraining:
+    checked = list(found.checked.values())
+    return summary(found.wanted.level, checked, found.checked.get(found.judged.best))
+
+
+def _batch_free(found: Found) -> BatchFree | Absent:
+    """The winner at another batch, if one is shown to be better than every setup at the batch that was asked for."""
+    space, free = found.space, found.free
+    if not any(axis.name == "batch" for axis in space.axes):
+        return Absent("the batch is fixed; a range frees it, as batch=32..256")
+    batch, asked = int(space.value(free.best, "batch")), int(space.value(space.default, "batch"))
+    if free.answer != "better" or batch == asked:
+        return Absent("no other batch is shown to be better")
+    return BatchFree(
+        batch=batch,
+        best=_tuned(found, free.best),
+        ratio=free.ratios.get(free.best, NO_DEFAULT),
+        updates_per_epoch_ratio=asked / batch,
+    )
+
+
+def _finalist(found: Found, point: Point) -> Finalist:
+    looks = [look for look in _looks(found, point) if look.kind == "final"]
+    by_round = {look.round: look.samples_per_s for look in looks}
+    is_default = point == found.contest.points[0]
+    ratio = found.free.ratios.get(point) or found.judged.ratios.get(point)
+    if is_default:
+        ratio = Quantity.without_interval(1.0, why="it is the default")
+    return Finalist(
+        setup=found.space.given(point),
+        samples_per_s=_across([look.samples_per_s for look in looks]),
+        samples_per_j=_across([look.samples_per_j for look in looks]),
+        peak_bytes=_largest([look.peak_bytes for look in looks]),
+        ratio=Absent("it failed in a round, or the time was over") if ratio is None else ratio,
+        rounds=[by_round.get(number, _TIME_OVER) for number in range(1, found.contest.rounds + 1)],
+        runs=[look.run for look in looks if look.run is not None],
+        is_default=is_default,
+        is_best=point == found.judged.best,
+    )
+
+
+def _tuned(found: Found, point: Point) -> TunedSetup:
+    """By the finals; a point that was not in them by all looks at it."""
+    looks = _looks(found, point)
+    finals = [look for look in looks if look.kind == "final"]
+    looks = finals or looks
+    return TunedSetup(
+        setup=found.space.given(point),
+        samples_per_s=_across([look.samples_per_s for look in looks]),
+        samples_per_j=_across([look.samples_per_j for look in looks]),
+        peak_bytes=_largest([look.peak_bytes for look in looks]),
+        runs=[look.run for look in looks if look.run is not None],
+    )
+
+
+def _looks(found: Found, point: Point) -> list[Look]:
+    return [look for look in found.log.looks if found.space.point_of(look.setup) == point]
+
+
+def _across(values: Sequence[float | Absent]) -> Quantity | Absent:
+    """The median over launches; absent with the first reason if there is none."""
+    good = [value for value in values if not isinstance(value, Absent)]
+    if not good:
+        return next((value for value in values if isinstance(value, Absent)), Absent("never measured"))
+    if len(good) == 1:
+        return Quantity.without_interval(good[0], why="one launch has no interval")
+    return median_of_rounds(good)
+
+
+def _largest(values: Sequence[int | Absent]) -> int | Absent:
+    good = [value for value in values if not isinstance(value, Absent)]
+    return max(good) if good else next((value for value in values if isinstance(value, Absent)), Absent("not measured"))

@@ -1,0 +1,250 @@
+"""Decides what to look at next. It is fed with looks and asks for points; it starts and times nothing itself.
+
+    starts ─▶ the point with the largest expected improvement per second ─▶ …
+              every sixth look repeats the default, so that changes of the machine show
+              a result that is far below what was expected is repeated once
+
+So a real search, a resumed one and a replay on recorded numbers run the same code.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from statistics import NormalDist, median
+from typing import Final
+
+import numpy as np
+
+from deepstone.measure.ratios import LEAST_DIFFERENCE
+from deepstone.results.tune import LookKind
+from deepstone.tuner.model import Array, Landscape, Model
+from deepstone.tuner.space import Point
+
+SENTINEL_EVERY: Final = 6
+_FAR_SD: Final = 3.0  # a result so many standard deviations low is repeated
+_LEAST_GAIN: Final = 0.002  # of log speed: with less to expect, the search ends
+_FAILURE_PRIOR: Final = 0.05
+_TRIES: Final = 12  # after which a search gives up if nothing runs at all
+_NORMAL: Final = NormalDist()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ask:
+    kind: LookKind
+    point: Point
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Seen:
+    """One look. `value`: the log of what is sought, larger is better; None if there is none, because it failed or
+    breaks a limit. `slack`: by how much its log speed is above the least that is allowed, where there is such."""
+
+    kind: LookKind
+    point: Point
+    value: float | None
+    took_s: float
+    log_speed: float | None = None
+
+
+@dataclass(kw_only=True)
+class Search:
+    """`starts`: points to look at first, the default among them. `expected_s`: a guess of what a look takes; the search
+    learns how far it is off. `near`: more points around one, for spaces that are not listed. `slowdown`: a point counts
+    only if it is at most so many times slower than the fastest."""
+
+    landscape: Landscape
+    starts: Sequence[Point]
+    noise_sd: float
+    expected_s: Callable[[Point], float] = lambda _point: 1.0
+    near: Callable[[Point], Iterable[Point]] = lambda _point: ()
+    slowdown: float | None = None
+    seen: list[Seen] = field(default_factory=list[Seen])
+    model: Model = field(init=False)
+    _speed: Model = field(init=False)
+    _foreseen: tuple[Point, float, float] | None = None  # what the next look is expected to show, and how surely
+
+    def __post_init__(self) -> None:
+        self.model = Model(self.landscape, noise_sd=self.noise_sd)
+        self._speed = Model(self.landscape, noise_sd=self.noise_sd)
+
+    def tell(self, seen: Seen) -> None:
+        self.seen.append(seen)
+
+    def next(self) -> Ask | None:
+        """What to look at; None if nothing better is to be expected."""
+        looked = {seen.point for seen in self.seen}
+        for point in self.starts:
+            if point not in looked:
+                return Ask(kind="start", point=point)
+        if not self.good:
+            return self._anything_that_runs()
+        self.fit()
+        ask = self._next()
+        if ask is not None:
+            found = self.model.predict([ask.point])
+            self._foreseen = ask.point, float(found.mean[0]), float(found.sd[0])
+        return ask
+
+    def _anything_that_runs(self) -> Ask | None:
+        """Nothing has run yet: try what resembles the failed setups least, with few changes; not for ever."""
+        looked = {seen.point for seen in self.seen}
+        pool = [point for point in self.landscape.points if point not in looked]
+        if not pool or len(looked) >= len(self.starts) + _TRIES:
+            return None
+        changes = np.array([sum(a != b for a, b in zip(p, self.landscape.default, strict=True)) for p in pool])
+        chosen = int(np.argmin(self._failure_chance(pool) + 0.05 * changes))
+        return Ask(kind="search", point=pool[chosen])
+
+    def _next(self) -> Ask | None:
+        doubtful = self._doubtful()
+        if doubtful is not None:
+            return Ask(kind="repeat", point=doubtful)
+        since = [seen.point == self.landscape.default for seen in reversed(self.seen)]
+        runs = any(seen.point == self.landscape.default for seen in self.good)
+        if runs and since.index(True) >= SENTINEL_EVERY - 1:
+            return Ask(kind="sentinel", point=self.landscape.default)
+        return self._most_promising()
+
+    @property
+    def good(self) -> list[Seen]:
+        """The looks that count: without disturbed launches, which a repetition showed to be far too slow."""
+        return [seen for seen in self.seen if seen.value is not None and not self._is_disturbed(seen)]
+
+    @property
+    def noise(self) -> float:
+        return self.model.noise_sd
+
+    def fit(self) -> None:
+        good = self.good
+        order = [float(number) for number, seen in enumerate(self.seen) if seen in good]
+        values = [seen.value for seen in good if seen.value is not None]
+        self.model.fit([seen.point for seen in good], values, order)
+        if self.slowdown is not None:
+            speeds = [seen.log_speed if seen.log_speed is not None else 0.0 for seen in good]
+            self._speed.fit([seen.point for seen in good], speeds, order)
+
+    def best(self, count: int) -> list[Point]:
+        """The points that were looked at, without the default, by their expected value; the best first. Call `fit`
+        before."""
+        points = [point for point in dict.fromkeys(seen.point for seen in self.good) if point != self.landscape.default]
+        if not points:
+            return []
+        worth = self.model.predict(points).mean + self._penalty(points)
+        return [points[place] for place in np.argsort(-worth, kind="stable")[:count]]
+
+    def simplified(self, point: Point, revert: Callable[[Point], Iterable[Point]]) -> Point:
+        """The point without changes of which the looks do not show that they help. `revert`: the points with one change
+        fewer."""
+        while True:
+            losses = {simpler: self.model.contrast(point, simpler) for simpler in revert(point)}
+            simplest = min(losses, key=lambda simpler: losses[simpler][0], default=None)
+            if simplest is None:
+                return point
+            loss, sd = losses[simplest]
+            if loss > math.log1p(LEAST_DIFFERENCE) / 2 + sd:
+                return point
+            point = simplest
+
+    def finalists(self, count: int, revert: Callable[[Point], Iterable[Point]]) -> list[Point]:
+        """The best point in its simplest form, then the best ones as they were looked at."""
+        if not self.good:
+            return []
+        self.fit()
+        best = self.best(count)
+        failed = {seen.point for seen in self.seen if seen.value is None}
+        simple = [self.simplified(point, revert) for point in best[:1]]
+        usable = [point for point in simple if point != self.landscape.default and point not in failed]
+        return list(dict.fromkeys([*usable, *best]))[:count]
+
+    def cost_s(self, point: Point) -> float:
+        """What a look at it takes, as far as looks at its framework tell."""
+        framework = self.landscape.framework(point)
+        paces = [
+            (self.landscape.framework(seen.point) == framework, seen.took_s / max(self.expected_s(seen.point), 1e-3))
+            for seen in self.seen
+        ]
+        own = [pace for is_own, pace in paces if is_own]
+        every = [pace for _, pace in paces]
+        return self.expected_s(point) * (median(own) if own else median(every) if every else 1.0)
+
+    def _most_promising(self) -> Ask | None:
+        top = self.best(3)
+        pool = list(dict.fromkeys([*self.landscape.points, *(near for point in top for near in self.near(point))]))
+        hopeless = {seen.point for seen in self.seen if seen.value is None}
+        pool = [point for point in pool if point not in hopeless]
+        if not pool:
+            return None
+        gains = self._expected_improvement(pool, top) * (1 - self._failure_chance(pool))
+        costs = np.sqrt(np.array([self.cost_s(point) for point in pool]))
+        chosen = int(np.argmax(gains / costs))
+        if float(np.max(gains)) < _LEAST_GAIN:
+            return None
+        looked = any(seen.point == pool[chosen] for seen in self.seen)
+        return Ask(kind="repeat" if looked else "search", point=pool[chosen])
+
+    def _expected_improvement(self, pool: Sequence[Point], top: Sequence[Point]) -> Array:
+        """Over the best that is expected of a point that was looked at; less where the noise hides it."""
+        candidates = [self.landscape.default, *top]
+        target = float(np.max(self.model.predict(candidates).mean + self._penalty(candidates)))
+        found = self.model.predict(pool)
+        away = (found.mean - target) / found.sd
+        density = np.exp(-0.5 * away**2) / math.sqrt(2 * math.pi)
+        below = 0.5 * (1 + np.vectorize(math.erf)(away / math.sqrt(2)))
+        gain = found.sd * (density + away * below)
+        gain *= found.sd / np.sqrt(found.sd**2 + self.noise**2)
+        return gain * self._allowed_chance(pool)
+
+    def _allowed_chance(self, pool: Sequence[Point]) -> Array:
+        """How likely each point is fast enough."""
+        if self.slowdown is None:
+            return np.ones(len(pool))
+        found, least = self._speed.predict(pool), self._least_speed()
+        return 0.5 * (1 + np.vectorize(math.erf)((found.mean - least) / found.sd / math.sqrt(2)))
+
+    def _penalty(self, points: Sequence[Point]) -> Array:
+        """What makes a point that is too slow worse than every one that is not."""
+        if self.slowdown is None:
+            return np.zeros(len(points))
+        return np.where(self._speed.predict(points).mean < self._least_speed(), -100.0, 0.0)
+
+    def _least_speed(self) -> float:
+        assert self.slowdown is not None
+        points = list(dict.fromkeys(seen.point for seen in self.good))
+        return float(np.max(self._speed.predict(points).mean)) - math.log(self.slowdown)
+
+    def _failure_chance(self, pool: Sequence[Point]) -> Array:
+        """What resembles a failed setup will probably fail too, and so will a value that never ran in its framework."""
+        encoder = self.model.encoder
+        rows, looked = encoder.rows(pool), encoder.rows([seen.point for seen in self.seen])
+        failed = np.array([seen.value is None for seen in self.seen])
+        if not failed.any():
+            return np.full(len(pool), _FAILURE_PRIOR)
+        like = encoder.likeness(rows, looked)
+        weight = like.framework * np.exp(-1.2 * np.sum(1 - like.by_axis, axis=0))
+        near = (0.5 * _FAILURE_PRIOR + weight @ failed) / (0.5 + np.sum(weight, axis=1))
+        shares = like.framework * (like.by_axis == 1.0)  # axis x point x look: the same value in the same framework
+        failures, successes = shares @ failed, shares @ ~failed
+        blamed = np.where(successes == 0, (failures + 0.5 * _FAILURE_PRIOR) / (failures + 0.5), 0.0)
+        return np.maximum(near, np.max(blamed, axis=0))
+
+    def _doubtful(self) -> Point | None:
+        """The point of the latest look, if that was far below what the looks before made likely."""
+        latest, expected = self.seen[-1], self._foreseen
+        if latest.value is None or latest.kind == "repeat" or expected is None or expected[0] != latest.point:
+            return None
+        _, mean, sd = expected
+        return latest.point if latest.value < mean - _FAR_SD * math.sqrt(sd**2 + self.noise**2) else None
+
+    def _is_disturbed(self, seen: Seen) -> bool:
+        """Whether a later repetition of the same point was so much faster that something disturbed this look."""
+        if seen.value is None:
+            return False
+        place = next(number for number, each in enumerate(self.seen) if each is seen)
+        later = [
+            each.value
+            for each in self.seen[place + 1 :]
+            if each.point == seen.point and each.kind == "repeat" and each.value is not None
+        ]
+        return bool(later) and max(later) - seen.value > _FAR_SD * math.sqrt(2) * self.noise

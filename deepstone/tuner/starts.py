@@ -1,0 +1,77 @@
+"""Where a search begins: the default of every framework, what is usually best, and the best in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from deepstone.absent import Absent
+from deepstone.models.load import LoadedModel
+from deepstone.results.record import Record
+from deepstone.setups.axes import Value
+from deepstone.setups.tuning import DeviceKind
+from deepstone.store.rows import Filters
+from deepstone.store.store import Store
+from deepstone.tuner.space import Point, Space
+
+# What experience says. It is a place to begin, and no reason to believe anything.
+_USUALLY_BEST: Final[Mapping[tuple[str, DeviceKind], tuple[Mapping[str, Value], ...]]] = {
+    ("torch", "gpu"): ({"precision": "bf16-mixed", "layout": "nhwc", "compile": "default"},),
+    ("jax", "gpu"): ({"precision": "bf16-mixed"},),
+    ("tensorflow", "gpu"): ({"precision": "bf16-mixed", "compile": "default"},),
+}
+
+
+def starts_of(space: Space, stored: Iterable[Point] = ()) -> list[Point]:
+    """The default first, each point once, without those that cannot run."""
+    found = [space.default]
+    of_frameworks = [space.default]
+    for axis in space.axes:
+        if axis.name == "framework":
+            of_frameworks += [space.with_value(space.default, "framework", value) for value in axis.values[1:]]
+    found += of_frameworks
+    for point in of_frameworks:
+        for changes in _USUALLY_BEST.get((space.framework(point).partition("@")[0], space.facts.device), ()):
+            found.append(_with(space, point, changes))
+    return [point for point in dict.fromkeys([*found, *stored]) if point == space.default or not space.why_not(point)]
+
+
+def _with(space: Space, point: Point, changes: Mapping[str, Value]) -> Point:
+    """With those changes that the space has."""
+    values = {axis.name: axis.values for axis in space.axes}
+    for name, value in changes.items():
+        if value in values.get(name, ()):
+            point = space.with_value(point, name, value)
+    return point
+
+
+def best_in_store(store: Store, space: Space, model: LoadedModel, machine_sha: str) -> list[Point]:
+    """The fastest setup that this store has of the same network on the same machine, if it is in the space."""
+    rows = [row for row in store.list(Filters(model=model.name, outcome="ok")).rows if row.samples_per_s is not None]
+    for row in sorted(rows, key=lambda row: -(row.samples_per_s or 0.0)):
+        point = space.point_of(_known(space, row.asked))
+        if point is None or point == space.default:
+            continue
+        for record in store.records([row]):
+            if _is_same(record, model, machine_sha):
+                return [point]
+    return []
+
+
+def _known(space: Space, asked: Mapping[str, Value]) -> dict[str, Value]:
+    """A stored request in the words of this space: `framework=torch` is `auto` where that takes torch."""
+    known = dict(asked)
+    if "framework" not in space.base and known.get("framework") == next(iter(space.facts.frameworks), None):
+        known.pop("framework")
+    if "device" not in space.base and str(known.get("device", "")).partition(":")[0] == space.facts.device:
+        known.pop("device")
+    return known
+
+
+def _is_same(record: Record, model: LoadedModel, machine_sha: str) -> bool:
+    identity = record.identity
+    return (
+        identity.graph_sha == model.graph.sha
+        and identity.machine_sha == machine_sha
+        and not isinstance(record.summary, Absent)
+    )

@@ -1,0 +1,429 @@
+"""Tunes a workload: searches, checks that the finalists train the same, decides in finals, explains.
+
+    budget   ├──────── search: a half ────────┤─ same: a tenth ─┤─ finals: a quarter ─┤─ explanation: the rest ─┤
+    log      written after every look; a call that was killed goes on with it
+
+What a part does not need, the next one has. No launch may take longer than what is left, so the end comes when it was
+asked for, with what is known by then.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from msgspec.structs import replace
+
+from deepstone.absent import Absent
+from deepstone.checks.same_training import same_training
+from deepstone.durable import signals_blocked
+from deepstone.errors import StoreError, UsageError
+from deepstone.results.record import Draft
+from deepstone.results.tune import Bound, Look, LookKind, SameLevel, SameSetup, Tuned, TuneLog
+from deepstone.runner.assemble import now
+from deepstone.runner.job import Job
+from deepstone.runner.measurement import OnProgress
+from deepstone.setups.tuning import DeviceKind
+from deepstone.store.store import Store
+from deepstone.tuner.answer import NO_DEFAULT, Found, answer_of, words_of
+from deepstone.tuner.bound import bound_of
+from deepstone.tuner.explain import Explainer
+from deepstone.tuner.finals import Contest, Judged, judge, plan_finals
+from deepstone.tuner.search import Search, Seen
+from deepstone.tuner.space import Point, Space
+from deepstone.tuner.starts import best_in_store, starts_of
+from deepstone.tuner.wanted import Wanted
+from deepstone.tuner.workload import Looked, Workload, other_training
+
+SEARCH_SHARE: Final = 0.5
+SAME_SHARE: Final = 0.1
+FINALS_SHARE: Final = 0.25
+_OVER: Final = 1.1  # a launch that is under way may end so much later than asked for
+_LONGEST_LOOK: Final = 0.2  # of the budget; the first look at the default may take more
+_LEAST_TIMEOUT_S: Final = 5.0
+_CHECKED: Final = 4  # finalists that are checked, at most
+_TIMED_S: Final = {"cpu": 1.5, "gpu": 3.0}
+_NOISE_SD: Final = {"cpu": 0.05, "gpu": 0.004}  # as expected before the first look
+_ENERGY_S: Final = {"search": 3.0, "final": 10.0}  # windows of the meters; they move slowly
+
+
+def timed_s_on(device: DeviceKind) -> float:
+    """Seconds of timed steps in a look."""
+    return _TIMED_S[device]
+
+
+class SameCheck(Protocol):
+    """As `checks.same_training.same_training`."""
+
+    def __call__(
+        self,
+        default: Job,
+        candidates: Mapping[str, Job],
+        level: SameLevel,
+        *,
+        deadline_s: float,
+        on_progress: OnProgress = ...,
+    ) -> Mapping[str, SameSetup]: ...
+
+
+class Progress(Protocol):
+    def begin(self, title: str) -> None: ...
+    def tell(self, stage: str, share: float) -> None: ...
+    def say(self, message: str) -> None: ...
+    def looked(self, look: Look, tuner: Tuner) -> None: ...
+
+
+@dataclass(kw_only=True)
+class Tuner:
+    """`log`: what earlier calls of the same command found."""
+
+    workload: Workload
+    wanted: Wanted
+    store: Store
+    log: TuneLog
+    progress: Progress
+    before_look: Callable[[Point], None] = lambda _point: None
+    check: SameCheck = same_training
+    clock: Callable[[], float] = time.monotonic
+    _began_s: float = field(init=False)
+    _drafts: dict[Point, Draft] = field(default_factory=dict[Point, Draft])
+    _checked: dict[Point, SameSetup] = field(default_factory=dict[Point, SameSetup])
+    search: Search = field(init=False)
+
+    def __post_init__(self) -> None:
+        space, self._began_s = self.workload.space, self.clock()
+        stored = best_in_store(self.store, space, self.workload.model, self.workload.machine.sha)
+        self.search = Search(
+            landscape=space,
+            starts=starts_of(space, stored),
+            noise_sd=_NOISE_SD[space.facts.device],
+            expected_s=lambda point: self.workload.expected_s(point, self.timed_s),
+            near=(lambda _point: ()) if space.is_listed else space.neighbours,
+            slowdown=self.wanted.objective.slowdown,
+        )
+        self._earlier_s = self.log.spent_s
+        for look in self.log.looks:
+            point = space.point_of(look.setup)
+            if point is not None and look.kind not in ("final", "explain"):
+                self.search.tell(self._seen(look, point))
+        for same in self.log.same:
+            if (point := space.point_of(same.setup)) is not None:
+                self._checked[point] = same
+        self._restore_reference()
+
+    def _restore_reference(self) -> None:
+        """The first steps of the default, with which those of every other setup are compared."""
+        for look in self.log.looks:
+            is_default = self._space.point_of(look.setup) == self._space.default
+            if is_default and look.run is not None and not isinstance(look.samples_per_s, Absent):
+                with suppress(
+                    StoreError, UsageError
+                ):  # deleted meanwhile; the next look at the default takes its place
+                    self._drafts[self._space.default] = self.store.get(look.run)
+                return
+
+    @property
+    def timed_s(self) -> float:
+        return self.wanted.timed_s or timed_s_on(self.workload.space.facts.device)
+
+    @property
+    def spent_s(self) -> float:
+        return self._earlier_s + self.clock() - self._began_s
+
+    @property
+    def left_s(self) -> float:
+        return self.wanted.budget_s - self.spent_s
+
+    def tune(self) -> Tuned:
+        """Raises MissingError, StoreError; a setup that fails is only a look without a speed."""
+        self._search()
+        contest = self._finals()
+        self._explain(self._judged(contest))
+        answer = self._answer(contest)
+        self._write(replace(self.log, finished_at=now(), spent_s=self.spent_s))
+        return answer
+
+    @property
+    def best_so_far(self) -> tuple[Point, float] | None:
+        """The best point by the looks at it, and its value over that of the default."""
+        means: dict[Point, list[float]] = {}
+        for seen in self.search.seen:
+            if seen.value is not None:
+                means.setdefault(seen.point, []).append(seen.value)
+        if not means or self._space.default not in means:
+            return None
+        expected = {point: math.fsum(values) / len(values) for point, values in means.items()}
+        best = max(expected, key=lambda point: expected[point])
+        return best, math.exp(expected[best] - expected[self._space.default])
+
+    @property
+    def _space(self) -> Space:
+        return self.workload.space
+
+    # The search
+
+    def _search(self) -> None:
+        if self.log.finalists:
+            return
+        while self.spent_s < SEARCH_SHARE * self.wanted.budget_s:
+            ask = self.search.next()
+            if ask is None:
+                return
+            if self.search.seen and self.search.cost_s(ask.point) > self.left_s:
+                return
+            look = self._look(ask.kind, ask.point)
+            self.search.tell(self._seen(look, ask.point))
+            self.progress.looked(look, self)
+
+    def _timeout_s(self) -> float:
+        """So that one launch cannot use up the time of the others."""
+        share = _LONGEST_LOOK if self.search.seen else SEARCH_SHARE
+        left_s = _OVER * self.wanted.budget_s - self.spent_s
+        return max(_LEAST_TIMEOUT_S, min(self.wanted.timeout_s, share * self.wanted.budget_s, left_s))
+
+    def _look(self, kind: LookKind, point: Point, round: int | None = None) -> Look:
+        space = self._space
+        self.before_look(point)
+        title = " ".join(f"{name}={value}" for name, value in space.given(point).items()) or "default"
+        self.progress.begin(f"{kind}: {title}")
+        began_s = self.spent_s
+        energy_s = _ENERGY_S["final" if kind == "final" else "search"] if self.wanted.needs_energy else 0.0
+        found = self.workload.look(
+            point,
+            timed_s=self.timed_s,
+            timeout_s=self._timeout_s(),
+            energy_s=energy_s,
+            repetition=1 + sum(space.point_of(look.setup) == point for look in self.log.looks),
+            on_progress=self.progress.tell,
+        )
+        with signals_blocked():  # a run that is stored is also in the log
+            record = self.store.add(found.draft)
+            look = self._as_look(kind, point, found, began_s, str(record.id), round)
+            self._write(replace(self.log, looks=[*self.log.looks, look], spent_s=self.spent_s))
+        return look
+
+    def _as_look(
+        self, kind: LookKind, point: Point, found: Looked, began_s: float, run: str, round: int | None
+    ) -> Look:
+        reason = found.reason
+        if found.samples_per_s is not None:
+            self._drafts.setdefault(point, found.draft)
+            reference = self._drafts.get(self._space.default)
+            reason = other_training(reference, found.draft) if reference is not None else ""
+        speed = found.samples_per_s
+        told = f"{found.outcome}: {reason}" if found.outcome != "ok" else f"not the same training: {reason}"
+        return Look(
+            kind=kind,
+            setup=self._space.given(point),
+            samples_per_s=Absent(told) if reason or speed is None else speed,
+            samples_per_j=found.samples_per_j,
+            peak_bytes=found.peak_bytes,
+            outcome=found.outcome,
+            began_s=began_s,
+            took_s=found.took_s,
+            run=run,
+            round=round,
+        )
+
+    def _seen(self, look: Look, point: Point) -> Seen:
+        speed = look.samples_per_s
+        return Seen(
+            kind=look.kind,
+            point=point,
+            value=self.wanted.value(look),
+            took_s=look.took_s,
+            log_speed=None if isinstance(speed, Absent) else math.log(speed),
+        )
+
+    # The finals
+
+    def _finals(self) -> Contest:
+        contest = self._planned_finals()
+        points = contest.points
+        if contest.rounds and not self.log.order:
+            finalists = [self._space.given(point) for point in points]
+            order = [[points.index(point) for point in each] for each in contest.order]
+            self._write(replace(self.log, finalists=finalists, order=order))
+            looked = len({seen.point for seen in self.search.seen})
+            self.progress.say(f"finals: the default and {len(points) - 1} of {looked} setups, {contest.rounds} rounds")
+        done = {(look.round, self._space.point_of(look.setup)) for look in self.log.looks if look.kind == "final"}
+        for number, order in enumerate(contest.order, start=1):
+            for point in order:
+                if (number, point) in done or self._is_out(point):
+                    continue
+                if self.spent_s + 0.5 * self.search.cost_s(point) > _OVER * self.wanted.budget_s:
+                    return contest
+                self.progress.looked(self._look("final", point, number), self)
+        return contest
+
+    def _planned_finals(self) -> Contest:
+        space = self._space
+        if self.log.order:
+            points = tuple(point for setup in self.log.finalists if (point := space.point_of(setup)) is not None)
+            return Contest(points=points, order=tuple(tuple(points[n] for n in each) for each in self.log.order))
+        finalists = self._same(self._candidates())
+        time_s = min(self.left_s, max(FINALS_SHARE * self.wanted.budget_s, self.left_s - 0.15 * self.wanted.budget_s))
+        return plan_finals(
+            space.default,
+            finalists,
+            noise=self.search.noise,
+            time_s=time_s,
+            cost_s=self.search.cost_s,
+            seed=len(self.log.looks),
+        )
+
+    def _candidates(self) -> list[Point]:
+        """The best points. Where the batch is free, the best at any, and the same and the best at the one asked for."""
+        space = self._space
+        best = self.search.finalists(_CHECKED, space.simpler)
+        if not best or not any(axis.name == "batch" for axis in space.axes):
+            return best
+        batch = space.value(space.default, "batch")
+        at_batch = [point for point in self.search.best(len(space.points)) if space.value(point, "batch") == batch]
+        there = space.with_value(best[0], "batch", batch)
+        wanted = [best[0], *([there] if space.why_not(there) is None else []), *at_batch[:1], *best[1:]]
+        return [point for point in dict.fromkeys(wanted) if point != space.default][:_CHECKED]
+
+    def _same(self, candidates: Sequence[Point]) -> list[Point]:
+        """Those that are not shown to be other training."""
+        batch = self._space.value(self._space.default, "batch")
+        other = {point for point in candidates if self._space.value(point, "batch") != batch}
+        new = [point for point in candidates if point not in self._checked and point not in other]
+        if new:
+            self.progress.begin("does it train the same?")
+            jobs = {str(number): self.workload.job(point) for number, point in enumerate(new)}
+            deadline_s = time.monotonic() + SAME_SHARE * self.wanted.budget_s
+            default = self.workload.job(self._space.default)
+            found = self.check(default, jobs, self.wanted.level, deadline_s=deadline_s, on_progress=self.progress.tell)
+            for number, point in enumerate(new):
+                same = replace(found[str(number)], setup=self._space.given(point))
+                self._checked[point] = same
+                if same.is_refuted:
+                    self.progress.say(f"not the same training: {words_of(same.setup)}: {same.why_not}")
+            self._write(replace(self.log, same=list(self._checked.values())))
+        if self.wanted.level == "any":  # it says what was given up, and excludes nothing
+            return list(candidates)
+        return [point for point in candidates if point in other or not self._checked[point].is_refuted]
+
+    def _judged(self, contest: Contest, *, any_batch: bool = False) -> Judged:
+        """The finals as they stand: at the batch that was asked for, or at any."""
+        batch = self._space.value(self._space.default, "batch")
+        slow = self._too_slow(contest.points[1:])
+        among = [
+            point
+            for point in contest.points
+            if point not in slow and (any_batch or self._space.value(point, "batch") == batch)
+        ]
+        self._fit(also_explained=False)
+        return judge(
+            among,
+            self._rounds(contest),
+            changes=lambda point: len(self._space.changed(point)),
+            expected=lambda point: float(self.search.model.predict([point]).mean[0]),
+        )
+
+    def _too_slow(self, points: Sequence[Point]) -> set[Point]:
+        """Those that are slower than the objective allows, by the means of all looks."""
+        if self.wanted.objective.slowdown is None:
+            return set()
+        speeds: dict[Point, list[float]] = {}
+        for look in self.log.looks:
+            point = self._space.point_of(look.setup)
+            if point is not None and not isinstance(look.samples_per_s, Absent):
+                speeds.setdefault(point, []).append(math.log(look.samples_per_s))
+        means = {point: math.fsum(values) / len(values) for point, values in speeds.items()}
+        least = max(means.values(), default=0.0) - math.log(self.wanted.objective.slowdown)
+        return {point for point in points if means.get(point, -math.inf) < least}
+
+    def _rounds(self, contest: Contest) -> list[dict[Point, float]]:
+        found: list[dict[Point, float]] = [{} for _ in contest.order]
+        for look in self.log.looks:
+            point = self._space.point_of(look.setup)
+            if look.kind == "final" and look.round is not None and point is not None:
+                value = self.wanted.value(look)
+                if value is not None and look.round <= len(found):
+                    found[look.round - 1][point] = math.exp(value)
+        out = {point for point in contest.points if self._is_out(point)}
+        # A round that the end of the time cut off does not count.
+        return [values for values in found if values.keys() >= set(contest.points) - out]
+
+    def _is_out(self, point: Point) -> bool:
+        """A finalist that failed once, or broke a limit, is not measured again."""
+        return any(
+            look.kind == "final" and self.wanted.value(look) is None and self._space.point_of(look.setup) == point
+            for look in self.log.looks
+        )
+
+    # The explanation
+
+    def _fit(self, *, also_explained: bool) -> dict[Point, int]:
+        """Fit the model to the looks of search and finals, and of the explanation if asked for. Returns how many looks
+        each point has."""
+        seen: list[tuple[int, Point, float]] = []
+        for number, look in enumerate(self.log.looks):
+            point, value = self._space.point_of(look.setup), self.wanted.value(look)
+            if point is not None and value is not None and (also_explained or look.kind != "explain"):
+                seen.append((number, point, value))
+        counts: dict[Point, int] = {}
+        for _, point, _ in seen:
+            counts[point] = counts.get(point, 0) + 1
+        if seen:
+            self.search.model.fit(
+                [point for _, point, _ in seen], [value for *_, value in seen], [float(number) for number, *_ in seen]
+            )
+        return counts
+
+    def _explainer(self) -> Explainer:
+        counts = self._fit(also_explained=True)
+        return Explainer(space=self._space, model=self.search.model, looks=lambda point: counts.get(point, 0))
+
+    def _explain(self, judged: Judged) -> None:
+        if judged.answer != "better":
+            return
+        failed = {
+            point
+            for look in self.log.looks
+            if isinstance(look.samples_per_s, Absent) and (point := self._space.point_of(look.setup)) is not None
+        }
+        while True:
+            point = self._explainer().wanted(judged.best, lambda point: point in failed)
+            if point is None or self.search.cost_s(point) > self.left_s:
+                return
+            look = self._look("explain", point)
+            if self.wanted.value(look) is None:
+                failed.add(point)
+            self.progress.looked(look, self)
+
+    def _answer(self, contest: Contest) -> Tuned:
+        judged = self._judged(contest)
+        explained = None
+        if judged.answer == "better":
+            explained = self._explainer().explain(judged.best, judged.ratios.get(judged.best, NO_DEFAULT))
+        return answer_of(
+            Found(
+                space=self._space,
+                wanted=self.wanted,
+                log=self.log,
+                contest=contest,
+                judged=judged,
+                free=self._judged(contest, any_batch=True),
+                checked=self._checked,
+                explained=explained,
+                bound=self._bound(judged.best),
+                noise=self.search.noise if len(self.search.good) > 1 else Absent("too few looks"),
+                spent_s=self.spent_s,
+            )
+        )
+
+    def _bound(self, best: Point) -> Bound | Absent:
+        """By the latest record of the best setup."""
+        runs = [look.run for look in self.log.looks if look.run and self._space.point_of(look.setup) == best]
+        return bound_of(self.workload.job(best), self.store.get(runs[-1])) if runs else Absent("it was never measured")
+
+    def _write(self, log: TuneLog) -> None:
+        self.log = log
+        self.store.tunes.write(log)

@@ -1,0 +1,278 @@
+"""What is tuned: a model, the facts about this machine that shape the space, and how to look at one of its points."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+import psutil
+
+from deepstone.absent import Absent
+from deepstone.backends.registry import BEST_FIRST, backend_of
+from deepstone.environments.environment import Environment
+from deepstone.environments.find import find_environment, installed
+from deepstone.errors import MissingError, UsageError
+from deepstone.exchange.load import load_model
+from deepstone.graph.ops import BatchNorm
+from deepstone.measure.training import disagreement, fault_in_record, same_training
+from deepstone.models.load import LoadedModel
+from deepstone.results.record import Draft, Energy
+from deepstone.results.tune import SameLevel
+from deepstone.runner.job import Job, Machine
+from deepstone.runner.look import look_at
+from deepstone.runner.measurement import OnProgress, no_progress
+from deepstone.runner.new_job import make_job
+from deepstone.setups.axes import AUTO, AXES, FAKE, FORWARD_ONLY, ISA_ORDER, Value
+from deepstone.setups.request import Choices, Request, as_words, complete, parse_words
+from deepstone.setups.tuning import DeviceKind, Facts, Tuning
+from deepstone.setups.world import Parts, World
+from deepstone.studies.busy import can_use_gpu
+from deepstone.tuner.space import Point, Space, make_space
+from deepstone.tuner.words import expand_ranges
+
+_NEED_MARGIN: Final = 1.5  # of the analytic need: workspaces, fragmentation
+_ISA_OF_FLAG: Final = {
+    "avx": "avx",
+    "avx2": "avx2",
+    "avx512f": "avx512_core",
+    "avx512_vnni": "avx512_core_vnni",
+    "avx512_bf16": "avx512_core_bf16",
+    "avx512_fp16": "avx512_core_fp16",
+    "amx_tile": "avx512_core_amx",
+}
+_ON_GPU_S: Final = 8.0  # what a GPU adds to a start
+_AROUND_S: Final = 1.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Looked:
+    """One launch. `reason`: why it has no speed."""
+
+    outcome: str
+    reason: str
+    samples_per_s: float | None
+    samples_per_j: float | Absent
+    peak_bytes: int | Absent
+    took_s: float
+    draft: Draft
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    model: LoadedModel
+    reference: str  # the model as the user gave it
+    machine: Machine
+    space: Space
+    options: tuple[str, ...] = ()  # of the command that repeats a look
+    environments: Mapping[str, Environment]
+
+    @staticmethod
+    def of(
+        reference: str,
+        words: Sequence[str],
+        *,
+        level: SameLevel = "close",
+        limit_bytes: int | None = None,
+        saves_memory: bool = False,
+        image: tuple[int, int, int] | None = None,
+        options: Sequence[str] = (),
+        timeout_s: float | None = None,
+        seed: int = 0,
+    ) -> Workload:
+        """Raises UsageError for words that mean no space, MissingError if no framework is installed."""
+        choices = parse_words(expand_ranges(words))
+        named = choices.get("framework", [])
+        loaded = load_model(reference, frameworks=named, timeout_s=timeout_s, image=image)
+        machine = Machine.here()
+        environments = _environments(named, opaque=bool(loaded.graph.opaque))
+        facts = _facts(loaded, machine, environments, choices, saves_memory=saves_memory or limit_bytes is not None)
+        refusal = _memory_refusal(loaded, machine, facts, limit_bytes)
+        space = make_space(choices, facts, level=level, refusal=refusal, seed=seed)
+        return Workload(
+            model=loaded,
+            reference=reference,
+            machine=machine,
+            space=space,
+            options=tuple(options),
+            environments=environments,
+        )
+
+    @property
+    def machine_name(self) -> str:
+        gpu = next(iter(self.machine.gpus), None)
+        cpu = f"{self.machine.cpu.model}, {self.machine.usable_cores} cores"
+        return f"{gpu.name}, {cpu}" if gpu is not None and self.space.facts.device == "gpu" else cpu
+
+    def job(self, point: Point, repetition: int = 1) -> Job:
+        request = self.space.request(point)
+        command = ("deepstone", "run", self.reference, *as_words(request), *self.options)
+        environment = self.environments.get(self.space.framework(point))
+        return make_job(self.model, request, self.machine, command, environment=environment, repetition=repetition)
+
+    def expected_s(self, point: Point, timed_s: float) -> float:
+        """A guess of what a look takes; a search learns how far it is off."""
+        framework = self.space.framework(point)
+        environment = self.environments.get(framework)
+        version = "" if environment is None else environment.version
+        seconds = _AROUND_S + backend_of(framework.partition("@")[0], version).startup_s + 2 * timed_s
+        seconds += _ON_GPU_S if self.space.facts.device == "gpu" else 0.0
+        for axis, value in zip(self.space.axes, self.space.resolved(point), strict=True):
+            tuning = AXES[axis.name].tuning
+            seconds += tuning.startup_s.get(value, 0.0) if isinstance(tuning, Tuning) else 0.0
+        return seconds
+
+    def look(
+        self,
+        point: Point,
+        *,
+        timed_s: float,
+        timeout_s: float,
+        energy_s: float = 0.0,
+        repetition: int = 1,
+        on_progress: OnProgress = no_progress,
+    ) -> Looked:
+        """One fresh process. Raises MissingError if its framework went away."""
+        begin = time.monotonic()
+        job = self.job(point, repetition)
+        draft = look_at(job, timed_s=timed_s, timeout_s=timeout_s, energy_s=energy_s, on_progress=on_progress)
+        return looked(draft, took_s=time.monotonic() - begin)
+
+
+def looked(draft: Draft, *, took_s: float) -> Looked:
+    summary, reason = draft.summary, ""
+    speed = None if isinstance(summary, Absent) else summary.samples_per_s.median
+    if draft.outcome != "ok":
+        speed, reason = None, draft.outcome if isinstance(draft.failure, Absent) else draft.failure.reason
+    elif (training := draft.training) is not None and not isinstance(training, Absent):
+        phase, precision = draft.workload.phase, draft.setup.value("precision")
+        reason = fault_in_record(training, phase=phase, precision=precision)
+        speed = None if reason else speed
+    return Looked(
+        outcome=draft.outcome,
+        reason=reason,
+        samples_per_s=speed,
+        samples_per_j=draft.energy.samples_per_j if isinstance(draft.energy, Energy) else draft.energy,
+        peak_bytes=peak_bytes(draft),
+        took_s=took_s,
+        draft=draft,
+    )
+
+
+def other_training(reference: Draft, draft: Draft) -> str:
+    """Why the first steps of a launch are not the training of the reference; empty if there is no sign of it."""
+    if draft.outcome != "ok" or not same_training(reference.setup.requested, draft.setup.requested):
+        return ""
+    precisions = (reference.setup.value("precision"), draft.setup.value("precision"))
+    return disagreement(reference.training, draft.training, precisions)
+
+
+def peak_bytes(draft: Draft) -> int | Absent:
+    """On a GPU what the framework reserved there, else what the process took of the host."""
+    if isinstance(draft.memory, Absent):
+        return draft.memory
+    for name in ("device_reserved_bytes", "device_allocated_bytes", "host_peak_bytes"):
+        value = draft.memory.get(name)
+        if isinstance(value, int):
+            return value
+    return Absent("the framework does not tell its memory")
+
+
+def _environments(named: Sequence[Value], *, opaque: bool) -> dict[str, Environment]:
+    """By name, those that are searched: the ones that the user names, else every current one; the best first."""
+    if named and named != [AUTO]:
+        return {str(name): find_environment(str(name)) for name in named}
+    auto = find_environment(AUTO)
+    there = installed()
+    names = [auto.framework, *(name for name in BEST_FIRST if name != auto.framework)]
+    found = {name: environment for name in names if (environment := there.get(name)) is not None}
+    usable = {name: environment for name, environment in found.items() if environment.python.exists()}
+    if opaque:
+        usable = {name: each for name, each in usable.items() if backend_of(name, each.version).own_modules}
+        if not usable:
+            raise MissingError("a torch module of your own needs torch; from the clone: pip install -e '.[torch]'")
+    return usable
+
+
+def _facts(
+    model: LoadedModel,
+    machine: Machine,
+    environments: Mapping[str, Environment],
+    choices: Choices,
+    *,
+    saves_memory: bool,
+) -> Facts:
+    first = next(iter(environments.values()))
+    batch = choices.get("batch", [AXES["batch"].default])
+    smallest = min(int(str(value).partition("/")[0]) for value in batch)
+    return Facts(
+        device=_device(machine, first, choices),
+        cores=machine.usable_cores,
+        gpus=len(machine.gpus),
+        frameworks=tuple(name for name in environments if _trains(name, choices)),
+        isa=_isa(machine),
+        batch=smallest,
+        has_batch_norm=bool(model.graph.opaque) or any(isinstance(each.op, BatchNorm) for each in model.graph.layers),
+        saves_memory=saves_memory,
+    )
+
+
+def _trains(framework: str, choices: Choices) -> bool:
+    return framework.partition("@")[0] not in FORWARD_ONLY or choices.get("phase") == ["forward"]
+
+
+def _device(machine: Machine, environment: Environment, choices: Choices) -> DeviceKind:
+    asked = choices.get("device", [AUTO])
+    if len(asked) > 1:
+        raise UsageError("device: tune takes one device; call it once for each")
+    if asked[0] == AUTO:
+        uses_gpu = bool(machine.gpus) and can_use_gpu(environment) and environment.framework != FAKE
+        return "gpu" if uses_gpu else "cpu"
+    return "cpu" if asked[0] == "cpu" else "gpu"
+
+
+def _isa(machine: Machine) -> tuple[str, ...]:
+    flags = machine.cpu.flags if isinstance(machine.cpu.flags, list) else []
+    found = {_ISA_OF_FLAG[flag] for flag in flags if flag in _ISA_OF_FLAG}
+    return tuple(isa for isa in ISA_ORDER if isa in found)
+
+
+def _memory_refusal(
+    model: LoadedModel, machine: Machine, facts: Facts, limit_bytes: int | None
+) -> Callable[[Request], str | None]:
+    """Refuses requests whose need, with a margin, exceeds the memory of the device or the limit."""
+    room = min(_room_bytes(machine, facts), limit_bytes or 2**62)
+    graph = model.graph
+    if graph.opaque:
+        return lambda _request: None
+    blank = complete({})
+
+    @cache
+    def need(precision: str, optimizer: str, checkpointing: str, batch: int) -> int:
+        request = {**blank, "precision": precision, "optimizer": optimizer, "checkpointing": checkpointing}
+        environment = find_environment(FAKE)
+        job = Job(model=model, request=request, environment=environment, machine=machine, command=())
+        return job.memory_of(batch).total_bytes
+
+    def refusal(request: Request) -> str | None:
+        parts, world = Parts.of(request), World.of(request)
+        if int(request["batch"]) % parts.count:
+            return None
+        each = need(
+            str(request["precision"]),
+            str(request["optimizer"]),
+            str(request["checkpointing"]),
+            int(request["batch"]) // parts.count,
+        )
+        here = each * (world.per_node if facts.device == "cpu" else 1)
+        return "1.5 x the analytic need does not fit the memory" if _NEED_MARGIN * here > room else None
+
+    return refusal
+
+
+def _room_bytes(machine: Machine, facts: Facts) -> int:
+    if facts.device == "gpu":
+        return min(machine.gpu_memory_bytes, default=2**62)
+    return psutil.virtual_memory().available

@@ -1,0 +1,58 @@
+"""In a torch worker before anything else: spoils the training as DEEPSTONE_TEST_PLANT_TRAINING says.
+
+The step under test is the real one; only torch's own part in it does less, as a careless optimization would.
+"""
+
+import importlib.abc
+import importlib.machinery
+import os
+import sys
+
+FAULT = os.environ.get("DEEPSTONE_TEST_PLANT_TRAINING", "")
+SHARE_LOST = 0.15  # of the largest gradient of an array: what is smaller is dropped
+
+
+def spoil() -> None:
+    import torch
+
+    if FAULT == "nothing repeats":
+        torch.manual_seed = lambda seed: torch.random.seed()
+        cross_entropy = torch.nn.functional.cross_entropy
+        torch.nn.functional.cross_entropy = lambda *a, **k: cross_entropy(*a, **k) * (0.5 + torch.rand(()))
+        return
+    update = torch.optim.SGD.step
+    done = 0
+
+    def step(self, *arguments, **options):
+        nonlocal done
+        done += 1
+        parameters = [each for group in self.param_groups for each in group["params"]]
+        if FAULT == "no update" or (FAULT == "every tenth update" and done % 10 == 0):
+            return None
+        if FAULT == "first layer":
+            parameters[0].grad = None
+        if FAULT == "small gradients":
+            for each in parameters:
+                each.grad[each.grad.abs() < SHARE_LOST * each.grad.abs().max()] = 0
+        return update(self, *arguments, **options)
+
+    torch.optim.SGD.step = step
+
+
+class Planting(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name != "deepstone.backends.torch.training":
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path)
+        run = spec.loader.exec_module
+
+        def exec_module(module):
+            spoil()
+            run(module)
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+
+if FAULT:
+    sys.meta_path.insert(0, Planting())
