@@ -76,6 +76,10 @@ def scale(
     hosts: Hosts = None,
     wait_until_quiet: WaitUntilQuiet = None,
     output: Annotated[Path | None, file("-o", "--output", help="Draw it: .svg, .png or .html.", metavar="FILE")] = None,
+    source: Annotated[
+        Path | None,
+        file("--from", help="Measure nothing: answer from the runs of an export, maybe of another machine."),
+    ] = None,
     store: StorePath = None,
     dry_run: DryRun = False,
     json: Json = False,
@@ -90,7 +94,9 @@ def scale(
     begin = first_look()
     options = [*image_words(image), *changed(("--rounds", rounds, 3), ("--budget", budget, 10.0))]
     options += ["--no-phases"] if no_phases else []
-    plan = _planned(model, list(axes or []), image, rounds, options, timeout)
+    options += [] if source is None else ["--from", str(source)]
+    published = [] if source is None else _read(source)
+    plan = _planned(model, list(axes or []), image, rounds, options, timeout, cores=_cores(published))
     if dry_run:
         print_plan(plan.all_jobs, as_json=json)
         return
@@ -99,7 +105,10 @@ def scale(
     effort = Effort(target_share=0.02, budget_s=budget, timeout_s=timeout, phases=not no_phases)
     if rounds >= _LEAST_SAMPLES:
         effort = replace(effort, least_samples=_LEAST_SAMPLES)
-    records = _measured(plan, effort, store_folder(store), quiet_machine(begin, wait_until_quiet))
+    if source is None:
+        records = _measured(plan, effort, store_folder(store), quiet_machine(begin, wait_until_quiet))
+    else:
+        records = _published(plan, published, source)
     answer = _answer(plan, records)
     if json:
         print_json(answer.result)
@@ -130,8 +139,46 @@ class _Plan:
         return len(next(iter(self.points.values())))
 
 
+def _read(path: Path) -> list[Record]:
+    from deepstone.store.importing import read_records
+
+    return read_records(path)
+
+
+def _cores(records: Sequence[Record]) -> int:
+    """Of the machine that measured: the one of the records, or this one."""
+    from deepstone.analysis.elsewhere import cores_of
+    from deepstone.runner.job import Machine
+
+    return cores_of(records) or Machine.here().usable_cores
+
+
+def _published(plan: _Plan, records: Sequence[Record], path: Path) -> dict[str, Record]:
+    """By job. All numbers of processes must be there, and one process, in every round."""
+    from deepstone.analysis.elsewhere import runs_elsewhere
+
+    found = runs_elsewhere({job.id: job.identity for job in plan.all_jobs}, records)
+    for count, jobs in plan.points.items():
+        for number, job in enumerate(jobs, start=1):
+            if job.id not in found:
+                raise UsageError(
+                    f"{path}: has no run of processes={count} in round {number} with this setup on the machine with "
+                    "most of the others; name the setup as the commands of its records do, or fewer --rounds"
+                )
+    if not any(all(job.id in found for job in jobs) for jobs in plan.bases.values()):
+        raise UsageError(f"{path}: has no run of the one process to compare with; give base=all or base=same")
+    return found
+
+
 def _planned(
-    model: str, words: list[str], image: str | None, rounds: int, options: Sequence[str], timeout_s: float
+    model: str,
+    words: list[str],
+    image: str | None,
+    rounds: int,
+    options: Sequence[str],
+    timeout_s: float,
+    *,
+    cores: int,
 ) -> _Plan:
     from deepstone.exchange.load import load_model
     from deepstone.setups.request import parse_words
@@ -147,7 +194,7 @@ def _planned(
     points = {count: _jobs(loaded, {**given, "processes": count}, rounds, command) for count in counts}
     bases = {
         name: _jobs(loaded, {**given, **threads, "processes": 1}, rounds, command)
-        for name, threads in _base_threads(given, asked["base"], max(counts)).items()
+        for name, threads in _base_threads(given, asked["base"], max(counts), cores).items()
     }
     mode = "weak" if asked["mode"] == "weak" else "strong"
     return _Plan(title=loaded.graph.name, command=command, mode=mode, points=points, bases=bases)
@@ -175,13 +222,10 @@ def _counts(choices: Choices) -> list[int]:
     return sorted(int(count) for count in counts)
 
 
-def _base_threads(given: Mapping[str, Value], base: str, most: int) -> dict[str, dict[str, Value]]:
+def _base_threads(given: Mapping[str, Value], base: str, most: int, cores: int) -> dict[str, dict[str, Value]]:
     """Candidates for the one process that others are compared with, from all cores to one."""
-    from deepstone.runner.job import Machine
-
     if "threads" in given:
         return {f"threads={given['threads']}": {}}
-    cores = Machine.here().usable_cores
     if base == "same":
         threads = max(1, cores // most)
         return {f"threads={threads}": {"threads": threads}}
@@ -416,8 +460,8 @@ def _show(answer: _Answer) -> None:
         for point in answer.points
     ]
     plan = answer.plan
-    rounds = len(answer.base_records)
-    print_lines([f"{plan.title}, {plan.mode} scaling over one process with {answer.base}, {rounds} rounds", ""])
+    rounds = "1 round" if plan.rounds == 1 else f"{plan.rounds} rounds"
+    print_lines([f"{plan.title}, {plan.mode} scaling over one process with {answer.base}, {rounds}", ""])
     print_table(columns, rows)
     print_lines([f"{count} processes failed: {reason}" for count, reason in answer.failed.items()])
 

@@ -88,17 +88,20 @@ def communication_words(record: Record) -> str:
     if not isinstance(found.alone_s, Absent):
         words.append(f"the exchange alone {_time(found.alone_s)}")
     if not isinstance(found.hidden_share, Absent):
-        words.append(f"{_share(found.hidden_share)} of it hidden")
+        words.append(_hidden(found.hidden_share))
     if not isinstance(parallel.wire, Absent):
         sent, needed = bytes_(int(parallel.wire.sent_bytes)), bytes_(int(parallel.wire.needed_bytes))
         words.append(f"{sent} sent, {needed} needed")
     return " · ".join(words)
 
 
-def _share(share: Quantity | float) -> str:
+def _hidden(share: Quantity | float) -> str:
+    """An interval that holds both nothing and all of it says nothing."""
     if not isinstance(share, Quantity):
-        return percent(share)
-    return f"{percent(share.median)} ({share.span_in_words(percent)})" if share.has_interval else percent(share.median)
+        return f"{percent(share)} of it hidden"
+    if not share.has_interval or (share.low <= 0 and share.high >= 1):
+        return "how much of it is hidden is not resolved"
+    return f"{percent(share.median)} ({share.span_in_words(percent)}) of it hidden"
 
 
 def account_words(record: Record) -> str:

@@ -109,6 +109,17 @@ class TestScale:
         alone = [each for each in words if each.get("processes") == 1]
         assert len([each for each in alone if each.get("threads") == 1]) == rounds_of_one_thread
 
+    def test_the_same_answer_from_an_export(self, cli: Cli, tmp_path: Path) -> None:
+        answer = cli(*SCALE, "--json", DEEPSTONE_FAKE=FASTER).assert_ok().json
+        runs, export = len(cli.runs()), tmp_path / "runs.jsonl"
+        cli("results", "export", "-o", export).assert_ok()
+        again = cli(*SCALE, "--from", export, "--json", "--store", tmp_path / "empty").assert_ok().json
+        assert again["points"] == answer["points"]
+        assert len(cli.runs()) == runs
+        more = cli(*SCALE[:-4], "--rounds", 3, "--from", export)
+        more.assert_error(2, "in round 3")
+        cli(*SCALE, "--from", tmp_path / "nothing.jsonl").assert_error(2, "nothing.jsonl")
+
     def test_rates_alone(self, cli: Cli) -> None:
         answer = cli(*SCALE, "--no-phases", "--json", DEEPSTONE_FAKE=FASTER).assert_ok().json
         assert "--no-phases" in answer["command"]
