@@ -34,7 +34,7 @@ from deepstone.cli.options import (
 )
 from deepstone.cli.output import Column, print_json, print_lines, print_table
 from deepstone.cli.progress import Bar, progress_bar
-from deepstone.errors import UsageError, nearest
+from deepstone.errors import UsageError, nearest, shown
 from deepstone.units import digits
 from deepstone.units import seconds as in_seconds
 
@@ -202,6 +202,8 @@ def _planned(
 
 def _own_words(words: Sequence[str]) -> dict[str, str]:
     """What is no axis: `mode` and `base`."""
+    from deepstone.setups.axes import AXES
+
     found = {"mode": "strong", "base": "best"}
     for word in words:
         name, _, value = word.partition("=")
@@ -209,6 +211,8 @@ def _own_words(words: Sequence[str]) -> dict[str, str]:
             if value not in _WORDS[name]:
                 raise UsageError(f"{word}: not a value of {name}; {nearest(value, _WORDS[name])}")
             found[name] = value
+        elif "=" in word and name not in AXES:
+            raise UsageError(f"{shown(name)}: no such axis; {nearest(name, [*_WORDS, *AXES])}")
     return found
 
 

@@ -143,6 +143,7 @@ class TestScale:
         [
             (("cifarnet",), "processes=1,2,4"),
             (("cifarnet", "processes=1,2", "mode=wek"), "did you mean weak"),
+            (("cifarnet", "processes=1,2", "bas=all"), "did you mean base"),
             (("cifarnet", "processes=1,2", "mode=weak", "batch=8"), "8/process"),
             (("cifarnet", "processes=1,2", "layout=nchw,nhwc"), "one value"),
         ],
