@@ -275,7 +275,7 @@ _DECLARED = (
         "inter_threads",
         "Threads that run independent operations side by side.",
         most=4096,
-        honoured_by=(*_NOT_LEGACY, ONNXRUNTIME),
+        honoured_by=(TORCH, TENSORFLOW, ONNXRUNTIME, FAKE),
     ),
     Axis(
         name="affinity",
@@ -293,7 +293,12 @@ _DECLARED = (
         "Also compute the gradient of the image, which training does not need.",
         default="off",
     ),
-    _choice("isa", ISA_ORDER, "The widest instruction set that CPU libraries may use.", honoured_by=_NOT_LEGACY),
+    _choice(
+        "isa",
+        ISA_ORDER,
+        "The widest instruction set that CPU libraries may use.",
+        honoured_by=(TORCH, TENSORFLOW, FAKE),
+    ),
     _choice("dropout", ("off", "on"), "Whether dropout layers drop; off makes them the identity.", default="off"),
     _choice(
         "optimizer",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from deepstone.setups.axes import AUTO, AXES, FAKE, FORWARD_ONLY, FRAMEWORKS, Value
+from deepstone.setups.honoured import FIRST_MAJOR, HONOURED
+from deepstone.setups.refusals import REFUSALS, Refusal
 from deepstone.setups.request import Request
 from deepstone.setups.schemes import (
     DATA,
@@ -37,6 +39,13 @@ def _on_gpu(request: Request) -> bool:
 
 def _framework(request: Request) -> str:
     return str(request["framework"]).partition("@")[0]
+
+
+def _backend(request: Request) -> str:
+    """Return the framework or, of a legacy version, its name in `HONOURED`: torch 1."""
+    name, _, version = str(request["framework"]).partition("@")
+    major = version.partition(".")[0]
+    return f"{name} 1" if major.isdecimal() and int(major) < FIRST_MAJOR.get(name, 0) else name
 
 
 def _is_parallel(request: Request) -> bool:
@@ -88,6 +97,18 @@ def _taking(framework: str, axis: str, values: tuple[str, ...]) -> Rule:
     return Rule(
         reason=f"in several processes {framework} takes {taken} only",
         broken=lambda r: _is_parallel(r) and _framework(r) == framework and r[axis] not in (AUTO, *values),
+    )
+
+
+def _refusing(refusal: Refusal) -> Rule:
+    return Rule(reason=refusal.reason, broken=lambda r: _backend(r) == refusal.framework and refusal.fits(r))
+
+
+def _honouring(framework: str, axis: str, values: Sequence[Value]) -> Rule:
+    taken = " or ".join(map(str, values))
+    return Rule(
+        reason=f"{framework} takes {axis}={taken} only",
+        broken=lambda r: _backend(r) == framework and r[axis] not in values,
     )
 
 
@@ -269,12 +290,17 @@ RULES = (
         reason="compiling and checkpointing decide the same thing (what to keep for backward); choose one",
         broken=lambda r: r["compile"] not in (AUTO, "off", "graph") and r["checkpointing"] == "on",
     ),
+    *(_refusing(refusal) for refusal in REFUSALS),
+)
+# The tables of values that frameworks take, as rules.
+_OF_TABLES = tuple(
+    _honouring(framework, axis, values) for framework, axes in HONOURED.items() for axis, values in axes.items()
 )
 
 
 def broken_rule(request: Request) -> str | None:
     """Return why this request cannot run, or None."""
-    for rule in RULES:
+    for rule in (*RULES, *_OF_TABLES):
         if rule.broken(request):
             return rule.reason
     framework = _framework(request)

@@ -13,7 +13,7 @@ from torch import nn
 
 from deepstone.backends.base import Group, Missing, Unsupported, own_gpu
 from deepstone.backends.settings import StepSettings, refuse_broken_rules, step_settings
-from deepstone.setups.axes import AUTO
+from deepstone.setups.axes import AUTO, TORCH
 
 _AUTOCAST = {"bf16-mixed": torch.bfloat16, "fp16-mixed": torch.float16}
 _WEIGHTS = {"bf16": torch.bfloat16, "fp64": torch.float64}
@@ -55,9 +55,7 @@ class Settings(StepSettings):
 def apply(request: Mapping[str, Any], group: Group | None = None) -> Settings:
     """Resolve the device, refuse what cannot be, set the process-wide switches."""
     device = _device(str(request["device"]), group)
-    refuse_broken_rules(request, "cpu" if device.type == "cpu" else f"gpu:{device.index}")
-    if request["compile"] == "graph":
-        raise Unsupported("torch runs eagerly or compiled; it has no graph that is recorded and left uncompiled")
+    refuse_broken_rules(request, TORCH, "cpu" if device.type == "cpu" else f"gpu:{device.index}")
     _set_threads(request)
     _set_engine(str(request["engine"]), device)
     _set_algorithm(str(request["algorithm"]))
@@ -96,8 +94,6 @@ def _set_threads(request: Mapping[str, Any]) -> None:
 
 
 def _set_engine(engine: str, device: torch.device) -> None:
-    if engine == "xla":
-        raise Unsupported("torch runs on XLA with torch_xla only, which this backend does not use")
     if device.type == "cpu" and engine == "onednn" and not torch.backends.mkldnn.is_available():
         raise Unsupported("this torch is built without oneDNN")
     if engine != "native":
