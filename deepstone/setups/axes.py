@@ -13,6 +13,7 @@ from deepstone.errors import UsageError, nearest, shown
 Value: TypeAlias = str | int
 
 OWN = "own"  # a user's own optimizer
+GLIBC = "glibc"  # the C library's own allocator
 AUTO = "auto"
 
 TORCH = "torch"
@@ -250,16 +251,20 @@ _DECLARED = (
     ),
     _choice(
         "algorithm",
-        ("heuristic", "benchmark", "deterministic"),
-        "How an algorithm is chosen: by the library's rule, by trying all on the first step (GPU), or only "
-        "deterministic ones.",
+        ("heuristic", "benchmark", "benchmark-all", "deterministic"),
+        "How an algorithm is chosen: by the library's rule; on a GPU by trying those that the library ranks highest on "
+        "the first step, or all of them (torch); or only deterministic ones.",
         honoured_by=_NOT_LEGACY,
     ),
     _choice(
         "compile",
-        ("off", "graph", "default", "reduce-overhead", "max-autotune"),
+        (
+            *("off", "graph", "default", "reduce-overhead"),
+            *("coordinate-descent", "max-autotune-no-cudagraphs", "max-autotune"),
+        ),
         "off: one operation after the other; graph: the step recorded as a graph, uncompiled (TensorFlow); default and "
-        "the rest: compiled, in one of the compiler's modes (torch.compile; XLA in TensorFlow and JAX).",
+        "the rest: compiled, in one of the compiler's modes (torch.compile; XLA in TensorFlow and JAX). "
+        "coordinate-descent: default, with the options of each kernel tuned one after the other (GPU).",
         honoured_by=_NOT_LEGACY,
     ),
     _choice(
@@ -286,6 +291,17 @@ _DECLARED = (
         help="CPUs the process may use. compact: as many as it has threads, side by side; spread: far apart, each "
         "process its own ones; none: all.",
         parse=_parse_affinity,
+    ),
+    _choice(
+        "allocator",
+        (GLIBC, "jemalloc", "tcmalloc"),
+        "What serves malloc in the process: the C library, or one of these libraries, preloaded.",
+    ),
+    _choice(
+        "wait",
+        ("active", "passive"),
+        "What OpenMP threads do between two operations. active: spin for up to about 50 ms; passive: sleep at once.",
+        honoured_by=(TORCH, FAKE),
     ),
     _choice(
         "input_grad",

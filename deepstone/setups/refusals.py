@@ -16,6 +16,7 @@ ANY: Final[tuple[Value, ...]] = ()  # every value but the default
 # The layers of a step that a framework runs as one program; a deeper network is a chain of programs, which is not built
 # for several processes or for parts of a batch.
 MOST_LAYERS_IN_PARTS: Final[Mapping[str, int]] = {JAX: 1000}
+_INDUCTOR_MODES: Final = ("reduce-overhead", "coordinate-descent", "max-autotune-no-cudagraphs", "max-autotune")
 _NOT_COMPILED: Final = (AUTO, "onednn", "native")  # engines with which TensorFlow does not compile by default
 
 
@@ -57,7 +58,7 @@ REFUSALS: Final = (
     ),
     Refusal(
         framework=TENSORFLOW,
-        when={"compile": ("reduce-overhead", "max-autotune")},
+        when={"compile": _INDUCTOR_MODES},
         reason="XLA in TensorFlow has one mode; use compile=default",
     ),
     Refusal(
@@ -134,7 +135,7 @@ REFUSALS: Final = (
     ),
     Refusal(
         framework=JAX,
-        when={"compile": ("off", "graph", "reduce-overhead", "max-autotune")},
+        when={"compile": ("off", "graph", *_INDUCTOR_MODES)},
         reason="JAX compiles every operation, with jit in one mode; use compile=default",
     ),
     Refusal(
@@ -167,6 +168,14 @@ REFUSALS: Final = (
         framework=JAX,
         when={"device": ("cpu",), "algorithm": ("deterministic",)},
         reason="XLA's switch to deterministic operations is one of its GPU compiler; on a CPU leave out algorithm",
+    ),
+    *(
+        Refusal(
+            framework=framework,
+            when={"algorithm": ("benchmark-all",)},
+            reason=f"how many algorithms {name} tries cannot be set; use algorithm=benchmark",
+        )
+        for framework, name in ((TENSORFLOW, "TensorFlow"), (JAX, "JAX"))
     ),
     *(
         Refusal(

@@ -22,6 +22,8 @@ from deepstone.setups.schemes import (
 )
 from deepstone.setups.world import BETWEEN_PROCESSES, Parts, World
 
+_TRYING = ("benchmark", "benchmark-all")  # values of `algorithm`
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rule:
@@ -250,14 +252,18 @@ RULES = (
     Rule(reason="engine cudnn runs on a GPU only", broken=lambda r: _on_cpu(r) and r["engine"] == "cudnn"),
     Rule(reason="engine onednn runs on a CPU only", broken=lambda r: _on_gpu(r) and r["engine"] == "onednn"),
     Rule(
-        reason="algorithm=benchmark tries cuDNN's algorithms; a CPU engine has no such mode",
-        broken=lambda r: _on_cpu(r) and r["algorithm"] == "benchmark",
+        reason="algorithm=benchmark and benchmark-all try cuDNN's algorithms; a CPU engine has no such mode",
+        broken=lambda r: _on_cpu(r) and r["algorithm"] in _TRYING,
     ),
     Rule(
-        reason="algorithm=benchmark tries cuDNN's algorithms, and engine=native does not use cuDNN",
-        broken=lambda r: r["engine"] == "native" and r["algorithm"] == "benchmark",
+        reason="algorithm=benchmark and benchmark-all try cuDNN's algorithms, and engine=native does not use cuDNN",
+        broken=lambda r: r["engine"] == "native" and r["algorithm"] in _TRYING,
     ),
     Rule(reason="isa limits CPU libraries; on a GPU it does nothing", broken=lambda r: _on_gpu(r) and r["isa"] != AUTO),
+    Rule(
+        reason="wait is about the threads of a CPU engine; on a GPU it does nothing",
+        broken=lambda r: _on_gpu(r) and r["wait"] != AUTO,
+    ),
     Rule(
         reason="checkpointing saves memory in backward, and phase=forward has none",
         broken=lambda r: r["phase"] == "forward" and r["checkpointing"] == "on",
@@ -285,6 +291,15 @@ RULES = (
     Rule(
         reason="compile=reduce-overhead replays CUDA graphs; on a CPU it would be the same as default",
         broken=lambda r: _on_cpu(r) and r["compile"] == "reduce-overhead",
+    ),
+    Rule(
+        reason="compile=coordinate-descent tunes the options of GPU kernels; on a CPU it would be the same as default",
+        broken=lambda r: _on_cpu(r) and r["compile"] == "coordinate-descent",
+    ),
+    Rule(
+        reason="compile=max-autotune-no-cudagraphs leaves out CUDA graphs; on a CPU it would be the same as "
+        "max-autotune",
+        broken=lambda r: _on_cpu(r) and r["compile"] == "max-autotune-no-cudagraphs",
     ),
     Rule(
         reason="compiling and checkpointing decide the same thing (what to keep for backward); choose one",

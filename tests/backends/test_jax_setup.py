@@ -265,7 +265,12 @@ CANNOT = [
     ({"compile": "graph"}, "JAX compiles every operation"),
     ({"compile": "reduce-overhead"}, "on a CPU it would be the same as default"),
     ({"compile": "max-autotune"}, "jit in one mode"),
+    ({"compile": "coordinate-descent"}, "on a CPU it would be the same as default"),
+    ({"compile": "max-autotune-no-cudagraphs"}, "on a CPU it would be the same as max-autotune"),
     ({"algorithm": "benchmark"}, "a CPU engine has no such mode"),
+    ({"algorithm": "benchmark-all"}, "a CPU engine has no such mode"),
+    ({"wait": "active"}, "jax does not honour the axis wait"),
+    ({"wait": "passive"}, "jax does not honour the axis wait"),
     ({"algorithm": "deterministic"}, "one of its GPU compiler"),
     ({"optimizer": "momentum-fused"}, "XLA fuses every update"),
     ({"optimizer": "own"}, "one of torch's"),
@@ -317,7 +322,7 @@ class TestRefused:
             "input": {"resident", "host"},
             "space_to_depth": {"off", "on"},  # in test_jax_lowering.py
         }
-        elsewhere = ("isa", "launcher", *BETWEEN_PROCESSES)
+        elsewhere = ("isa", "allocator", "launcher", *BETWEEN_PROCESSES)
         asked_of_it = {n: axis for n, axis in AXES.items() if "jax" in axis.honoured_by and n not in elsewhere}
         declared = {name: set(axis.values) for name, axis in asked_of_it.items() if axis.type == "choice"}
         assert {axis: values | refused.get(axis, set()) for axis, values in honoured.items()} == declared

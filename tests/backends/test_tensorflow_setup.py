@@ -297,6 +297,8 @@ CANNOT: list[tuple[dict[str, Value], str]] = [
     ({"engine": "onednn", "precision": "fp64"}, "TensorFlow leaves fp64 to its own kernels"),
     ({"engine": "onednn", "compile": "default"}, "other engines ask for other kernels"),
     ({"compile": "max-autotune"}, "one mode"),
+    ({"compile": "coordinate-descent"}, "on a CPU it would be the same as default"),
+    ({"compile": "max-autotune-no-cudagraphs"}, "on a CPU it would be the same as max-autotune"),
     ({"compile": "reduce-overhead"}, "replays CUDA graphs"),
     ({"layout": "nchw", "precision": "fp64"}, "kernels for fp64 take NHWC only"),
     ({"layout": "nchw", "compile": "off"}, "MaxPoolGrad takes NHWC only"),
@@ -304,6 +306,9 @@ CANNOT: list[tuple[dict[str, Value], str]] = [
     ({"optimizer": "own"}, "one of torch's"),
     ({"isa": "sse41"}, "compiled for AVX"),
     ({"algorithm": "benchmark"}, "a CPU engine has no such mode"),
+    ({"algorithm": "benchmark-all"}, "a CPU engine has no such mode"),
+    ({"wait": "active"}, "tensorflow does not honour the axis wait"),
+    ({"wait": "passive"}, "tensorflow does not honour the axis wait"),
     ({"input": "pinned"}, "page-locked memory serves copies to a GPU"),
     ({"phase": "forward", "checkpointing": "on"}, "checkpointing saves memory in backward"),
     ({"phase": "forward", "input_grad": "on"}, "input_grad needs a backward pass"),
@@ -345,15 +350,18 @@ class TestRefused:
             "precision": {"auto", "fp32", "bf16-mixed", "bf16", "fp16-mixed", "tf32", "tf32-conv", "fp64"},
             "layout": {"auto", "nchw", "nhwc"},
             "engine": {"auto", "onednn", "native", "cudnn", "xla"},
-            "algorithm": {"auto", "heuristic", "benchmark", "deterministic"},
-            "compile": {"auto", "off", "graph", "default", "reduce-overhead", "max-autotune"},
+            "algorithm": {"auto", "heuristic", "benchmark", "benchmark-all", "deterministic"},
+            "compile": {
+                *("auto", "off", "graph", "default", "reduce-overhead", "coordinate-descent"),
+                *("max-autotune-no-cudagraphs", "max-autotune"),
+            },
             "input_grad": {"off", "on"},
             "dropout": {"off", "on"},
             "optimizer": {"momentum", "momentum-fused", "sgd", "adam", "adamw", "own"},
             "checkpointing": {"off", "on"},
             "input": {"resident", "host", "pinned"},
         }
-        elsewhere = ("isa", "launcher", *BETWEEN_PROCESSES)
+        elsewhere = ("isa", "allocator", "launcher", *BETWEEN_PROCESSES)
         asked_of_it = {n: axis for n, axis in AXES.items() if "tensorflow" in axis.honoured_by and n not in elsewhere}
         declared = {name: set(axis.values) for name, axis in asked_of_it.items() if axis.type == "choice"}
         assert tried == declared

@@ -20,6 +20,8 @@ RESOLVED: dict[str, Value] = {
     "threads": 2,
     "inter_threads": 1,
     "affinity": "0-1",
+    "allocator": "glibc",
+    "wait": "passive",
     "isa": "avx512_core",
     "processes": 2,
     "launcher": "local",

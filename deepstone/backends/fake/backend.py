@@ -82,6 +82,8 @@ _EFFECTIVE_FOR_AUTO: dict[str, Any] = {
     "threads": 1,
     "inter_threads": 1,
     "affinity": "0",
+    "allocator": "glibc",
+    "wait": "passive",
     "isa": "avx2",
     "processes": 1,
     "launcher": "local",
