@@ -17,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from deepstone.analysis.advice import given_up
 from deepstone.results.advice import Advice, Confidence, Device, Facts, Rule, Rules, Seen
 from deepstone.results.parts import Value, from_builtins
 from deepstone.results.quantity import Quantity
@@ -31,14 +32,6 @@ LEAST_GAIN: Final = 1.02  # as for every verdict
 _PRIOR_GROUPS: Final = 0.5  # a gain that one group shows counts two thirds, one of three groups six sevenths
 _ANOTHER_MODEL, _DOUBLED_BATCH = 0.7, 0.95  # how much less such a group counts
 
-# By precision, from wide to narrow.
-_GIVEN_UP: Final[Mapping[str, str]] = {
-    "tf32-conv": "convolutions in TF32: 11 bits of precision instead of 24",
-    "tf32": "all products in TF32: 11 bits of precision instead of 24",
-    "fp16-mixed": "products in fp16: 11 bits of precision and a narrow range, with loss scaling; weights stay in fp32",
-    "bf16-mixed": "products in bf16: 8 bits of precision instead of 24; weights stay in fp32",
-    "bf16": "weights and products in bf16: 8 bits of precision, so that small updates may be lost",
-}
 _OTHER_STATISTICS: Final = "batch norm over a part of the batch: another training than in one piece"
 _LOSSY_COMPRESSION: Final = "gradients that are sent in fewer bits"
 
@@ -227,9 +220,9 @@ def _advice(asked: Asked, candidate: _Candidate) -> Advice:
 def _gives_up(asked: Asked, setup: Setup) -> list[str]:
     """What a training loses with this setup; empty where only the order of operations changes."""
     found: list[str] = []
-    before, after = (_width(asked, each) for each in (asked.base, setup))
-    if after > before:
-        found.append(list(_GIVEN_UP.values())[after - 1])
+    lost = given_up(*(_precision(asked, each) for each in (asked.base, setup)))
+    if lost:
+        found.append(lost)
     batch_norm = asked.facts.batch_norm
     if batch_norm is not False and any(setup.get(axis, 1) not in (AUTO, 1) for axis in ("processes", "accumulate")):
         found.append(_OTHER_STATISTICS)
@@ -238,11 +231,9 @@ def _gives_up(asked: Asked, setup: Setup) -> list[str]:
     return found
 
 
-def _width(asked: Asked, setup: Setup) -> int:
-    """The place of its precision among those that give something up, from the widest to the narrowest; 0: none."""
+def _precision(asked: Asked, setup: Setup) -> str:
     framework = str(setup.get("framework", TORCH))
-    precision = str(setup.get("precision", asked.value_in(framework, "precision")))
-    return list(_GIVEN_UP).index(precision) + 1 if precision in _GIVEN_UP else 0
+    return str(setup.get("precision", asked.value_in(framework, "precision")))
 
 
 def _confidence(asked: Asked, seen: Sequence[Seen], gain: Quantity) -> Confidence:
