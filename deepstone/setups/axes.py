@@ -303,6 +303,12 @@ _DECLARED = (
         "What OpenMP threads do between two operations. active: spin for up to about 50 ms; passive: sleep at once.",
         honoured_by=(TORCH, FAKE),
     ),
+    _count(
+        "power_limit",
+        "Watts that the GPU may take, where its driver lets you set that; put back when the run ends.",
+        most=10_000,
+        honoured_by=_NOT_LEGACY,
+    ),
     _choice(
         "input_grad",
         ("off", "on"),

@@ -19,7 +19,13 @@ ON_CPU: Dict[str, Sequence[Any]] = {
 }
 
 # A legacy version runs on a backend of its own, which trains in one process and at once.
-_ALONE: Dict[str, Sequence[Any]] = {"processes": ("auto", 1), "nodes": (1,), "accumulate": (1,), "wait": ("auto",)}
+_ALONE: Dict[str, Sequence[Any]] = {
+    "processes": ("auto", 1),
+    "nodes": (1,),
+    "accumulate": (1,),
+    "wait": ("auto",),
+    "power_limit": ("auto",),
+}
 
 # The first major version of a framework that its current backend runs; versions before it are legacy.
 FIRST_MAJOR = {"torch": 2, "tensorflow": 2}

@@ -261,6 +261,14 @@ RULES = (
     ),
     Rule(reason="isa limits CPU libraries; on a GPU it does nothing", broken=lambda r: _on_gpu(r) and r["isa"] != AUTO),
     Rule(
+        reason="power_limit is that of a GPU; on a CPU leave it out",
+        broken=lambda r: _on_cpu(r) and r["power_limit"] != AUTO,
+    ),
+    Rule(
+        reason="power_limit is set for one process on one GPU; leave it out, or use processes=1",
+        broken=lambda r: _is_parallel(r) and r["power_limit"] != AUTO,
+    ),
+    Rule(
         reason="wait is about the threads of a CPU engine; on a GPU it does nothing",
         broken=lambda r: _on_gpu(r) and r["wait"] != AUTO,
     ),

@@ -41,8 +41,8 @@ def test_axes_tells_every_axis(reader: Cli) -> None:
     listed = reader("axes", "--json").assert_ok().json
     names = (
         "framework device batch phase precision layout engine algorithm compile space_to_depth threads "
-        "inter_threads affinity "
-        "allocator wait input_grad isa dropout optimizer checkpointing input processes nodes launcher scheme servers "
+        "inter_threads affinity allocator wait power_limit input_grad isa dropout optimizer checkpointing input "
+        "processes nodes launcher scheme servers "
         "pipeline microbatches schedule transport library collective interface overlap bucket compression accumulate "
         "seed"
     )

@@ -22,6 +22,7 @@ RESOLVED: dict[str, Value] = {
     "affinity": "0-1",
     "allocator": "glibc",
     "wait": "passive",
+    "power_limit": 300,
     "isa": "avx512_core",
     "processes": 2,
     "launcher": "local",

@@ -32,6 +32,8 @@ EXAMPLES = [
     ({"device": "cpu", "algorithm": "benchmark"}, "a CPU engine has no such mode", {"device": "gpu:0"}),
     ({"engine": "native", "algorithm": "benchmark"}, "does not use cuDNN", {"engine": "cudnn"}),
     ({"device": "gpu:0", "isa": "avx2"}, "isa limits CPU libraries", {"device": "cpu"}),
+    ({"device": "cpu", "power_limit": 300}, "that of a GPU", {"device": "gpu:0"}),
+    ({"processes": 2, "power_limit": 300}, "one process", {"processes": 1}),
     ({"device": "gpu:0", "wait": "active"}, "threads of a CPU engine", {"device": "cpu"}),
     ({"device": "cpu", "compile": "coordinate-descent"}, "GPU kernels", {"device": "gpu:0"}),
     ({"device": "cpu", "compile": "max-autotune-no-cudagraphs"}, "CUDA graphs", {"compile": "max-autotune"}),

@@ -84,6 +84,7 @@ _EFFECTIVE_FOR_AUTO: dict[str, Any] = {
     "affinity": "0",
     "allocator": "glibc",
     "wait": "passive",
+    "power_limit": "the board's own",
     "isa": "avx2",
     "processes": 1,
     "launcher": "local",
