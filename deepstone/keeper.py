@@ -31,15 +31,19 @@ the keeper wakes up. The keeper is a subreaper: a descendant whose parent dies b
 
 INHERITED_FDS are those that the worker gets beside its output, as in 7,8; "-" for none.
 
+Where the worker's environment has DEEPSTONE_POWER_LIMIT=BOARD WATTS, the keeper limits the power of that GPU before it
+starts the worker, and puts the former limit back when the tree is gone: it outlives the controller, however that ends.
+
 The controller may write "state", which the keeper answers with {"worker_state": letter, "worker_cpu_s": n} as /proc has
-them, and in the end "stop GRACE_S PATIENCE_S". The keeper itself writes two JSON lines: {"worker_pid": n} or
-{"cannot_start": errno}; and when all is over {"exit_code": n or null, "signal": name or null, "oom_killed", "cpu_s",
-"max_rss_bytes", "ended_by", "stragglers", "unkillable"}.
+them, and in the end "stop GRACE_S PATIENCE_S". The keeper itself writes two JSON lines: {"worker_pid": n},
+{"cannot_start": errno} or {"cannot_limit": reason}; and when all is over {"exit_code": n or null, "signal": name or
+null, "oom_killed", "cpu_s", "max_rss_bytes", "ended_by", "stragglers", "unkillable"}.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import os
 import select
 import signal
@@ -70,6 +74,61 @@ END_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
+
+
+POWER_LIMIT = b"DEEPSTONE_POWER_LIMIT"  # BOARD WATTS; a board is named by its UUID
+POWER_IN_EFFECT = b"DEEPSTONE_POWER_IN_EFFECT"  # what the worker is told: the limit in watts, as the driver has it
+NVML = "libnvidia-ml.so.1"
+
+
+class LimitRefusedError(Exception):
+    """The power of a GPU cannot be limited; the message says why."""
+
+
+class PowerLimit:
+    """The power limit of a GPU while a worker runs. It is the board's, so one process at a time may change it."""
+
+    def __init__(self, board: bytes, watts: int) -> None:
+        try:
+            self._nvml = ctypes.CDLL(NVML)
+        except OSError as error:
+            raise LimitRefusedError(f"no NVIDIA driver here: {error}") from error
+        self._lock_fd = os.open(f"/tmp/deepstone-power-{board.decode()}", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise LimitRefusedError("another run limits the power of this GPU now") from error
+        self._call("nvmlInit_v2")
+        self._handle = ctypes.c_void_p()
+        self._call("nvmlDeviceGetHandleByUUID", board, ctypes.byref(self._handle))
+        self._before_mw = self._read_mw()
+        self._call("nvmlDeviceSetPowerManagementLimit", self._handle, ctypes.c_uint(watts * 1000))
+        self.watts = self._read_mw() // 1000
+        self._is_restored = False
+
+    def restore(self) -> None:
+        """Put the former limit back, once. If the driver refuses, say so where the worker's output goes."""
+        if self._is_restored:
+            return
+        self._is_restored = True
+        try:
+            self._call("nvmlDeviceSetPowerManagementLimit", self._handle, ctypes.c_uint(self._before_mw))
+        except LimitRefusedError as error:
+            remedy = f"nvidia-smi -pl {self._before_mw // 1000}"
+            os.write(2, f"deepstone: the power limit is not put back: {error}; use `{remedy}`\n".encode())
+        os.close(self._lock_fd)
+
+    def _read_mw(self) -> int:
+        found = ctypes.c_uint()
+        self._call("nvmlDeviceGetPowerManagementLimit", self._handle, ctypes.byref(found))
+        return found.value
+
+    def _call(self, name: str, *arguments: object) -> None:
+        status = getattr(self._nvml, name)(*arguments)
+        if status != 0:
+            words = self._nvml.nvmlErrorString
+            words.restype = ctypes.c_char_p
+            raise LimitRefusedError(f"NVML refused {name}: {words(status).decode()}")
 
 
 class Events:
@@ -369,8 +428,33 @@ def main(arguments: list[str]) -> None:
     inherited = [int(number) for number in arguments[3].split(",") if number != "-"]
     environment = read_environment(environment_fd)
     prctl(PR_SET_CHILD_SUBREAPER, 1)
+    limit: PowerLimit | None = None
+    if POWER_LIMIT in environment:
+        board, watts = environment.pop(POWER_LIMIT).split()
+        try:
+            limit = PowerLimit(board, int(watts))
+        except LimitRefusedError as error:
+            tell(status_fd, f'{{"cannot_limit": "{error}"}}'.replace("\n", " "))
+            return
+        environment[POWER_IN_EFFECT] = str(limit.watts).encode()
+    try:
+        keep(arguments[4:], environment, inherited, control_fd, status_fd, limit)
+    finally:
+        if limit is not None:
+            limit.restore()
+
+
+def keep(
+    argv: list[str],
+    environment: Mapping[bytes, bytes],
+    inherited: Sequence[int],
+    control_fd: int,
+    status_fd: int,
+    limit: PowerLimit | None,
+) -> None:
+    """From the start of the worker to the last line about its end."""
     oom_kills_before = count_oom_kills()
-    worker = start_worker(arguments[4:], environment, inherited=inherited, foreign=(control_fd, status_fd))
+    worker = start_worker(argv, environment, inherited=inherited, foreign=(control_fd, status_fd))
     if isinstance(worker, OSError):
         tell(status_fd, f'{{"cannot_start": {worker.errno}}}')
         return
@@ -383,6 +467,8 @@ def main(arguments: list[str]) -> None:
     terminate(tree, events, grace_s)
     unkillable = kill(tree, events, patience_s)
     oom_kills = count_oom_kills() - oom_kills_before
+    if limit is not None:
+        limit.restore()  # before anybody may start the next worker
     tell(status_fd, describe_ending(tree, ended_by, oom_kills, unkillable))
 
 

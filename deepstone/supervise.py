@@ -29,7 +29,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, Self
 
-from deepstone.errors import DeepstoneError
+from deepstone.errors import DeepstoneError, MissingError
 
 _KEEPER: Final = Path(__file__).with_name("keeper.py")
 KEEPER_LOST: Final = "keeper lost"
@@ -113,9 +113,10 @@ class State:
 
 
 _STATES: Final = {"R": "it computes", "S": "it waits", "D": "it hangs in the kernel, for a disk or a network"}
+_LIMIT_REMEDY: Final = "root may set it, within what `nvidia-smi -q -d POWER` shows; or leave power_limit out"
 _STATE_S: Final = 3.0
 _STATE_LOOK_S: Final = 0.1
-_START_REPORTS: Final = frozenset({"worker_pid", "cannot_start"})
+_START_REPORTS: Final = frozenset({"worker_pid", "cannot_start", "cannot_limit"})
 # The keeper died or was abandoned before it could report; the process dies with it.
 _UNKNOWN_ENDING: Final = Ending(
     exit_code=None, signal=None, oom_killed=False, cpu_s=0.0, max_rss_bytes=0, ended_by=KEEPER_LOST, stragglers=0
@@ -374,6 +375,8 @@ class Supervised:
         report = json.loads(line)
         if "cannot_start" in report:
             raise OSError(report["cannot_start"], os.strerror(report["cannot_start"]), executable)
+        if "cannot_limit" in report:
+            raise MissingError(f"power_limit: {report['cannot_limit']}; {_LIMIT_REMEDY}")
         return report["worker_pid"]
 
     def _await_ending(self, deadline_s: float | None) -> Ending:

@@ -26,6 +26,7 @@ from deepstone.report.sources import Gathered
 from deepstone.results.claim import JudgedPaper
 from deepstone.results.quantity import Quantity
 from deepstone.setups.axes import AXES, FAKE
+from deepstone.setups.honoured import HONOURED
 from deepstone.setups.rules import RULES
 from deepstone.setups.tuning import NotTuned
 from deepstone.units import bytes_, count, digits
@@ -52,6 +53,18 @@ def axes_table() -> str:
 
 def rules_list() -> str:
     return "\n".join(f"- {rule.reason}." for rule in RULES)
+
+
+def values_table() -> str:
+    """The values that a framework takes of an axis, where the table of axes does not say it."""
+    rows = [
+        (framework, *(" ".join(f"`{value}`" for value in taken.get(axis, ())) for axis in _LIMITED_AXES))
+        for framework, taken in HONOURED.items()
+    ]
+    return _table(("framework", *(f"`{axis}`" for axis in _LIMITED_AXES)), rows)
+
+
+_LIMITED_AXES = tuple(axis for axis in AXES if any(axis in taken for taken in HONOURED.values()))
 
 
 def zoo_table() -> str:
@@ -156,6 +169,7 @@ def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 PARTS: dict[str, tuple[str, Callable[[], str]]] = {
     "axes": ("axes.md", axes_table),
     "rules": ("axes.md", rules_list),
+    "values": ("axes.md", values_table),
     "zoo": ("models.md", zoo_table),
     "recipes": ("frameworks.md", recipes_table),
     "eight-years": ("frameworks.md", eight_years_table),

@@ -19,7 +19,7 @@ from deepstone.runner.job import Job
 
 MOST_IDLE = 3  # workers; each has a framework in memory
 LONGEST_S = 3600.0  # of a worker's life
-WHOLE_PROCESS = ("threads", "inter_threads", "affinity", "isa", "algorithm", "engine")
+WHOLE_PROCESS = ("threads", "inter_threads", "affinity", "isa", "algorithm", "engine", "allocator", "wait")
 # A variable that keeps JAX off a GPU keeps it off nothing where there is none.
 _NO_MATTER = ("PYTEST_", "DEEPSTONE_CACHE", *(() if Path("/dev/nvidiactl").exists() else ("JAX_PLATFORMS",)))
 

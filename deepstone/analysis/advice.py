@@ -7,34 +7,55 @@ choose; and where no difference was shown at all, that is what there is to say.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace as changed
 from typing import Final
 
 from msgspec.structs import replace
 
 from deepstone.analysis.cases import Case
 from deepstone.analysis.contrast import Contrast
+from deepstone.analysis.facts import value_of
 from deepstone.analysis.one_factor import Star, setting
+from deepstone.analysis.wording import base_words, times
 from deepstone.measure.ratios import A_FASTER, NO_DIFFERENCE
 from deepstone.results.quantity import Quantity
 from deepstone.results.statement import Statement
 
 KEEP: Final = "Keep the default."
 _FIRST: Final = 200.0  # in rank: before all others
-_LOSSY: Final = frozenset({"precision"})  # axes that change what is computed
+
+# What a training gives up with a precision, from wide to narrow.
+GIVEN_UP: Final[Mapping[str, str]] = {
+    "tf32-conv": "convolutions in TF32: 11 bits of precision instead of 24",
+    "tf32": "all products in TF32: 11 bits of precision instead of 24",
+    "fp16-mixed": "products in fp16: 11 bits of precision and a narrow range, with loss scaling; weights stay in fp32",
+    "bf16-mixed": "products in bf16: 8 bits of precision instead of 24; weights stay in fp32",
+    "bf16": "weights and products in bf16: 8 bits of precision, so that small updates may be lost",
+}
+
+
+def given_up(before: str, after: str) -> str:
+    """What a training loses with another precision; empty where it is not narrower."""
+    known = list(GIVEN_UP)
+    places = [known.index(precision) + 1 if precision in GIVEN_UP else 0 for precision in (before, after)]
+    return GIVEN_UP[after] if places[1] > places[0] else ""
 
 
 def advise(star: Star, case: Case, axes: Sequence[str], contrast: Contrast) -> str | None:
-    """What to do about a case that differs from its base in these axes; None where it is not the training that the
-    others are held against, or no difference was shown."""
+    """What to do about a case that differs from its base in these axes, with the ratio that says so; None where it is
+    not the training that the others are held against, or no difference was shown."""
     if not star.in_main_phase or contrast.verdict == NO_DIFFERENCE:
         return None
-    words = setting(case, axes)
+    words, of_framework = setting(case, axes), "framework" in axes
+    base = base_words(changed(star, base=star.main) if of_framework else star)
+    where = "" if star.is_main or of_framework else f" in {star.framework}"
+    ratio = f"{times(contrast.speed_ratio)} {base}{where}"
     if contrast.verdict != A_FASTER:
-        return f"Do not use {words} here."
-    if _LOSSY & set(axes):
-        return f"Use {words}, if your training tolerates that precision."
-    return f"Use {words}."
+        return f"Do not use {words} here: {ratio}."
+    held_against = star.main if of_framework else star.base
+    lost = given_up(*(str(value_of(each.record, "precision")) for each in (held_against, case)))
+    return f"Use {words}: {ratio}" + (f", if your training tolerates it ({lost})." if lost else ".")
 
 
 def strongest_first(said: Iterable[Statement]) -> list[Statement]:

@@ -18,6 +18,13 @@ JAX_PREALLOCATE: Final = "XLA_PYTHON_CLIENT_PREALLOCATE"
 # OpenMP for oneDNN, both GNU's and Intel's; the rest for libraries with their own thread count.
 _THREAD_COUNTS: Final = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
+# GNU's OpenMP counts turns of a loop, Intel's and LLVM's milliseconds. Without an end, the threads of a worker that
+# waits between blocks would take the CPUs of the one that is measured.
+_WAITING: Final = {
+    "active": {"OMP_WAIT_POLICY": "active", "GOMP_SPINCOUNT": "20000000", "KMP_BLOCKTIME": "50"},
+    "passive": {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"},
+}
+
 
 def nothing(request: Request) -> dict[str, str]:
     """For frameworks that are configured only through their own interface."""
@@ -41,7 +48,7 @@ def torch(request: Request) -> dict[str, str]:
     isa = str(request["isa"])
     if isa != AUTO:
         variables |= _torch_isa(isa)
-    return variables
+    return variables | _WAITING.get(str(request["wait"]), {})
 
 
 def _torch_isa(isa: str) -> dict[str, str]:

@@ -8,16 +8,10 @@ from typing import Any, Callable, ContextManager, Dict, List, Mapping, Optional,
 from deepstone.backends.base import Backend, Job, memory_on_cpu, phases_of
 from deepstone.backends.effective import effective, refuse_other_values
 from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer
+from deepstone.setups.honoured import ON_CPU
 
-# The values that most of them honour; a backend overrides its differences.
-HONOURED_ON_CPU: Dict[str, Sequence[Any]] = {
-    "device": ("auto", "cpu"),
-    "precision": ("auto", "fp32", "fp64"),
-    "layout": ("auto", "nchw"),
-    "engine": ("auto", "native"),
-    "optimizer": ("momentum", "sgd", "adam"),
-    "input": ("resident", "host"),
-}
+HONOURED_ON_CPU = ON_CPU  # for backends in packages of their own
+
 # The effective values of `auto` in most of them.
 _IN_EFFECT = {"engine": "native", "layout": "nchw", "algorithm": "heuristic", "inter_threads": 1, "isa": "no limit"}
 

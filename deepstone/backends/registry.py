@@ -22,6 +22,7 @@ from deepstone.setups.axes import (
     THEANO,
     TORCH,
 )
+from deepstone.setups.honoured import FIRST_MAJOR
 from deepstone.setups.request import Request
 
 
@@ -78,13 +79,13 @@ _OWN: dict[str, BackendInfo] = {
         before_import.torch,
         remedy="from the clone: pip install -e '.[torch]'",
         own_modules="deepstone.backends.torch.own_module",
-        legacy=Legacy(before=2, module="deepstone.backends.legacy.torch1"),
+        legacy=Legacy(before=FIRST_MAJOR[TORCH], module="deepstone.backends.legacy.torch1"),
     ),
     TENSORFLOW: _backend(
         "tensorflow",
         7.0,
         before_import.tensorflow,
-        legacy=Legacy(before=2, module="deepstone.backends.legacy.tensorflow1"),
+        legacy=Legacy(before=FIRST_MAJOR[TENSORFLOW], module="deepstone.backends.legacy.tensorflow1"),
     ),
     JAX: _backend("jax", 5.0, before_import.jax),
     PADDLE: _backend("paddle", 5.0, distribution="paddlepaddle"),

@@ -54,9 +54,9 @@ def refuse_nothing_to_rewrite(graph: Graph, settings: StepSettings) -> None:
         raise Unsupported(reason)
 
 
-def refuse_broken_rules(request: Mapping[str, Any], device: str) -> None:
-    """Rules are checked once more with the device that `auto` became. They are about the batch of the whole job."""
+def refuse_broken_rules(request: Mapping[str, Any], framework: str, device: str) -> None:
+    """Rules are checked once more with what `auto` became. They are about the batch of the whole job."""
     whole = int(request["batch"]) * World.of(request).data_ranks
-    reason = broken_rule({**request, "device": device, "batch": whole})
+    reason = broken_rule({**request, "framework": framework, "device": device, "batch": whole})
     if reason:
         raise Unsupported(reason)

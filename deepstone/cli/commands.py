@@ -59,6 +59,7 @@ _ENTRIES = (
     _Entry(name="memory", short_help="What a step takes of memory, layer by layer."),
     _Entry(name="conv", short_help="Every algorithm on every convolution."),
     _Entry(name="verify", short_help="Prove that frameworks compute the same thing."),
+    _Entry(name="advise", short_help="The setups that are likely the fastest, without measuring."),
     _Entry(name="study", short_help="Many jobs, planned, measured and resumed."),
     _Entry(name="papers", short_help="The source studies' claims, with verdicts."),
     _Entry(name="draw", short_help="A saved result as SVG, PNG or HTML."),

@@ -57,6 +57,7 @@ EXAMPLES = examples(
 )
 
 _MOST_STATEMENTS: Final = 15
+_MOST_RUNS: Final = 6  # of the advice; the page and the store have all
 
 
 def study(
@@ -286,14 +287,18 @@ def _show_results(state: State) -> None:
         print_lines([f"For what was left out: {state.resume}"])
 
 
-def _with_advice(statement: Statement) -> str:
-    return f"{statement.text} {statement.advice}" if statement.advice else statement.text
-
-
 def _show_statements(statements: Sequence[Statement]) -> None:
     """Print the statements, the most important first."""
     if statements:
         shown = statements[:_MOST_STATEMENTS]
-        print_lines(["", "What was found:", *(f"  · {_with_advice(statement)}" for statement in shown)], hang=4)
+        print_lines(["", "What was found:", *(f"  · {statement.text}" for statement in shown)], hang=4)
     if len(statements) > _MOST_STATEMENTS:
         print_lines([f"  … and {len(statements) - _MOST_STATEMENTS} more, on the page: --report FILE"])
+    for statement in statements:
+        if statement.advice:
+            print_lines(["", f"Advice: {statement.advice}", f"  {statement.how}"], hang=4)
+            print_lines([f"  runs: {' '.join(statement.runs[:_MOST_RUNS])}{_more(statement.runs)}"], hang=4)
+
+
+def _more(runs: Sequence[str]) -> str:
+    return f" and {len(runs) - _MOST_RUNS} more" if len(runs) > _MOST_RUNS else ""

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from deepstone.errors import UsageError
+from deepstone.errors import UsageError, nearest
 from deepstone.graph.graph import Graph
 from deepstone.graph.ops import Shape
 from deepstone.models.load import FRAMEWORK, ForeignModelError, LoadedModel, MissingModuleError, load_in_process
+from deepstone.models.program import functions_in
 from deepstone.models.reading import absolute, read_file, sha256_of
 
 
@@ -33,6 +34,28 @@ def load_model(
     if path.endswith(".py"):
         return _load_python(absolute(path), function, frameworks, timeout_s)
     return load_in_process(reference, image=image)
+
+
+def load_without_framework(reference: str, *, image: Shape | None = None) -> tuple[str, Graph | None]:
+    """The name of a model and, if no framework must look at it, its graph. A file that is for torch is not run."""
+    path, _, function = reference.rpartition(":")
+    if not path.endswith(".py"):
+        loaded = load_model(reference, image=image)
+        return loaded.name, loaded.graph
+    from deepstone.exchange.model_file import ModelFile
+
+    content = read_file(absolute(path))
+    file = ModelFile(path=absolute(path), content=content, function=function, timeout_s=None)
+    name = f"{file.path.stem}:{function}"
+    if function not in functions_in(content):
+        raise UsageError(f"{path} has no function {function!r}; {nearest(function, functions_in(content))}")
+    if file.imports(FRAMEWORK):
+        return name, None
+    try:
+        graph = file.graph()
+    except (ForeignModelError, MissingModuleError):
+        return name, None
+    return graph.name, graph
 
 
 def _load_onnx(path: Path, image: Shape | None) -> LoadedModel:

@@ -117,6 +117,16 @@ class GpuMonitor:
             self._nvml.close()
 
 
+def uuid_of_board(device: str, variables: Mapping[str, str]) -> str | Absent:
+    """Return the UUID of the GPU that a worker with these variables would have as this device."""
+    nvml = open_nvml()
+    if isinstance(nvml, Absent):
+        return nvml
+    with closing(nvml):
+        board = _board(nvml, device, variables)
+        return board if isinstance(board, Absent) else board.uuid()
+
+
 def _board(nvml: Nvml, device: str, variables: Mapping[str, str]) -> NvmlDevice | Absent:
     """Find the board by CUDA's simple rules: among those in CUDA_VISIBLE_DEVICES, else among all in NVML's order."""
     number = int(device.partition(":")[2] or 0)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from deepstone.backends.registry import backend_of
+from deepstone.launchers.allocators import preloaded
 from deepstone.results.variables import KNOWN_VARIABLES, names_secret
 from deepstone.setups.request import Request
 
@@ -27,8 +28,10 @@ def worker_argv(command: Sequence[str], framework: str, version: str) -> list[st
 
 
 def worker_variables(given: Mapping[str, str], framework: str, version: str, request: Request) -> dict[str, str]:
-    """Return the environment's variables plus those that the request needs before the framework is imported."""
-    return {**given, **backend_of(framework, version).variables(request)}
+    """Return the environment's variables plus those that the request needs before the framework is imported. Raises
+    MissingError if a library that it names is not installed."""
+    allocator = preloaded(str(request["allocator"]), given)
+    return {**given, **allocator, **backend_of(framework, version).variables(request)}
 
 
 def recorded_variables(variables: Mapping[str, str]) -> dict[str, str]:

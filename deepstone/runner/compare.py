@@ -44,6 +44,7 @@ from deepstone.runner.measurement import (
 )
 from deepstone.runner.same_training import not_the_same_training
 from deepstone.runner.team import Talk, talking_to
+from deepstone.setups.axes import AUTO
 
 FEWEST_PAIRS: Final = 8  # if the user fixes the number
 ROUNDS: Final = 6
@@ -145,7 +146,10 @@ def compare_jobs(
 
 
 def fit_together(*jobs: Job) -> bool:
-    """Whether all workers fit in memory at once, by their analytic need; False if that is not known."""
+    """Whether all workers fit in memory at once, by their analytic need; False if that is not known, and where one has
+    a power limit, which would be that of all."""
+    if any(job.request["power_limit"] != AUTO for job in jobs):
+        return False
     needs = [job.need_bytes for job in jobs]
     known = [need for need in needs if not isinstance(need, Absent)]
     if len(known) < len(needs):

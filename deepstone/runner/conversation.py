@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 from deepstone.absent import Absent
 from deepstone.errors import MissingError, RefusedInputError
 from deepstone.graph.weights import cached_weights, parameter_slices
+from deepstone.hardware.gpu import uuid_of_board
+from deepstone.keeper import POWER_LIMIT
 from deepstone.launchers.local import worker_argv, worker_variables
 from deepstone.measure.clocks import Ping
 from deepstone.measure.doubts import RoundTrip
@@ -467,7 +469,17 @@ def variables_of(job: Job) -> dict[str, str]:
     """Merge the variables of the user, of the environment and of the request; later ones override."""
     environment = job.environment
     given = environment.variables_over(os.environ)
-    return worker_variables(given, environment.framework, environment.version, job.request)
+    found = worker_variables(given, environment.framework, environment.version, job.request)
+    watts = job.request["power_limit"]
+    return found if watts == AUTO else {**found, POWER_LIMIT.decode(): f"{_board(job, found)} {watts}"}
+
+
+def _board(job: Job, variables: Mapping[str, str]) -> str:
+    """The GPU whose power is to be limited, by its UUID."""
+    found = uuid_of_board(str(job.request["device"]), variables)
+    if isinstance(found, Absent):
+        raise MissingError(f"power_limit={job.request['power_limit']}: {found.reason}; leave power_limit out")
+    return found
 
 
 def cache_folder() -> Path:

@@ -19,6 +19,7 @@ from deepstone.results import environment as results
 from deepstone.results.identity import job_id, without_defaults
 from deepstone.results.record import Identity, IdentityWorkload, Workload, WorkloadPhase
 from deepstone.setups.axes import FAKE, OWN
+from deepstone.setups.refusals import MOST_LAYERS_IN_PARTS
 from deepstone.setups.request import Request
 from deepstone.setups.rules import broken_rule
 from deepstone.setups.schemes import stages_per_process
@@ -163,7 +164,20 @@ class Job:
             return reason + old if framework in able else reason
         if self.request["optimizer"] == OWN and framework != FAKE and not (step and step.own_optimizer):
             return "optimizer=own needs a function optimizer(parameters) in the file of a torch module with INPUTS"
-        return self._no_pipeline or self._nothing_to_rewrite or broken_rule(self.request)
+        installed = f"{framework}@{self.environment.version}" if self.environment.version else framework
+        of_model = self._no_pipeline or self._no_parts or self._nothing_to_rewrite
+        return of_model or broken_rule({**self.request, "framework": installed})
+
+    @property
+    def _no_parts(self) -> str | None:
+        """Why the network cannot be computed in parts, by its layers or by those of its batch."""
+        graph, framework = self.model.graph, self.environment.framework
+        if graph.opaque and self.request["checkpointing"] == "on":
+            return "checkpointing cuts a network between its layers, and a module of your own is only one"
+        most = MOST_LAYERS_IN_PARTS.get(framework)
+        if most is not None and len(graph) > most and Parts.of(self.request).count > 1:
+            return f"{len(graph)} layers: {framework} computes a network of more than {most} in one process and at once"
+        return None
 
     @property
     def _nothing_to_rewrite(self) -> str | None:

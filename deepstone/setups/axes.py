@@ -13,6 +13,7 @@ from deepstone.setups.tuning import NotTuned, Tuning
 from deepstone.setups.tuning import Value as Value
 
 OWN = "own"  # a user's own optimizer
+GLIBC = "glibc"  # the C library's own allocator
 AUTO = "auto"
 
 TORCH = "torch"
@@ -285,17 +286,21 @@ _DECLARED = (
     ),
     _choice(
         "algorithm",
-        ("heuristic", "benchmark", "deterministic"),
-        "How an algorithm is chosen: by the library's rule, by trying all on the first step (GPU), or only "
-        "deterministic ones.",
+        ("heuristic", "benchmark", "benchmark-all", "deterministic"),
+        "How an algorithm is chosen: by the library's rule; on a GPU by trying those that the library ranks highest on "
+        "the first step, or all of them (torch); or only deterministic ones.",
         honoured_by=_NOT_LEGACY,
         tuning=tuning.ALGORITHM,
     ),
     _choice(
         "compile",
-        ("off", "graph", "default", "reduce-overhead", "max-autotune"),
+        (
+            *("off", "graph", "default", "reduce-overhead"),
+            *("coordinate-descent", "max-autotune-no-cudagraphs", "max-autotune"),
+        ),
         "off: one operation after the other; graph: the step recorded as a graph, uncompiled (TensorFlow); default and "
-        "the rest: compiled, in one of the compiler's modes (torch.compile; XLA in TensorFlow and JAX).",
+        "the rest: compiled, in one of the compiler's modes (torch.compile; XLA in TensorFlow and JAX). "
+        "coordinate-descent: default, with the options of each kernel tuned one after the other (GPU).",
         honoured_by=_NOT_LEGACY,
         tuning=tuning.COMPILE,
     ),
@@ -313,7 +318,7 @@ _DECLARED = (
         "inter_threads",
         "Threads that run independent operations side by side.",
         most=4096,
-        honoured_by=(*_NOT_LEGACY, ONNXRUNTIME),
+        honoured_by=(TORCH, TENSORFLOW, ONNXRUNTIME, FAKE),
         tuning=tuning.INTER_THREADS,
     ),
     Axis(
@@ -328,6 +333,26 @@ _DECLARED = (
         tuning=tuning.AFFINITY,
     ),
     _choice(
+        "allocator",
+        (GLIBC, "jemalloc", "tcmalloc"),
+        "What serves malloc in the process: the C library, or one of these libraries, preloaded.",
+        tuning=tuning.ALLOCATOR,
+    ),
+    _choice(
+        "wait",
+        ("active", "passive"),
+        "What OpenMP threads do between two operations. active: spin for up to about 50 ms; passive: sleep at once.",
+        honoured_by=(TORCH, FAKE),
+        tuning=tuning.WAIT,
+    ),
+    _count(
+        "power_limit",
+        "Watts that the GPU may take, where its driver lets you set that; put back when the run ends.",
+        most=10_000,
+        honoured_by=_NOT_LEGACY,
+        tuning=tuning.POWER,
+    ),
+    _choice(
         "input_grad",
         ("off", "on"),
         "Also compute the gradient of the image, which training does not need.",
@@ -338,7 +363,7 @@ _DECLARED = (
         "isa",
         ISA_ORDER,
         "The widest instruction set that CPU libraries may use.",
-        honoured_by=_NOT_LEGACY,
+        honoured_by=(TORCH, TENSORFLOW, FAKE),
         tuning=tuning.ISA,
     ),
     _choice(

@@ -11,7 +11,7 @@ from deepstone.setups.request import Request
 # The axes that a framework decides about: the effective value may differ from the requested one.
 LEFT_TO_FRAMEWORKS = (
     *("device", "precision", "layout", "engine", "algorithm", "compile"),
-    *("threads", "inter_threads", "affinity", "isa"),
+    *("threads", "inter_threads", "affinity", "isa", "allocator", "wait", "power_limit"),
 )
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from deepstone.setups.axes import AUTO, AXES, FAKE, FORWARD_ONLY, FRAMEWORKS, Value
+from deepstone.setups.honoured import FIRST_MAJOR, HONOURED
+from deepstone.setups.refusals import REFUSALS, Refusal
 from deepstone.setups.request import Request
 from deepstone.setups.schemes import (
     DATA,
@@ -19,6 +21,8 @@ from deepstone.setups.schemes import (
     takes_microbatches,
 )
 from deepstone.setups.world import BETWEEN_PROCESSES, Parts, World
+
+_TRYING = ("benchmark", "benchmark-all")  # values of `algorithm`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +41,13 @@ def _on_gpu(request: Request) -> bool:
 
 def _framework(request: Request) -> str:
     return str(request["framework"]).partition("@")[0]
+
+
+def _backend(request: Request) -> str:
+    """Return the framework or, of a legacy version, its name in `HONOURED`: torch 1."""
+    name, _, version = str(request["framework"]).partition("@")
+    major = version.partition(".")[0]
+    return f"{name} 1" if major.isdecimal() and int(major) < FIRST_MAJOR.get(name, 0) else name
 
 
 def _is_parallel(request: Request) -> bool:
@@ -88,6 +99,18 @@ def _taking(framework: str, axis: str, values: tuple[str, ...]) -> Rule:
     return Rule(
         reason=f"in several processes {framework} takes {taken} only",
         broken=lambda r: _is_parallel(r) and _framework(r) == framework and r[axis] not in (AUTO, *values),
+    )
+
+
+def _refusing(refusal: Refusal) -> Rule:
+    return Rule(reason=refusal.reason, broken=lambda r: _backend(r) == refusal.framework and refusal.fits(r))
+
+
+def _honouring(framework: str, axis: str, values: Sequence[Value]) -> Rule:
+    taken = " or ".join(map(str, values))
+    return Rule(
+        reason=f"{framework} takes {axis}={taken} only",
+        broken=lambda r: _backend(r) == framework and r[axis] not in values,
     )
 
 
@@ -229,14 +252,26 @@ RULES = (
     Rule(reason="engine cudnn runs on a GPU only", broken=lambda r: _on_cpu(r) and r["engine"] == "cudnn"),
     Rule(reason="engine onednn runs on a CPU only", broken=lambda r: _on_gpu(r) and r["engine"] == "onednn"),
     Rule(
-        reason="algorithm=benchmark tries cuDNN's algorithms; a CPU engine has no such mode",
-        broken=lambda r: _on_cpu(r) and r["algorithm"] == "benchmark",
+        reason="algorithm=benchmark and benchmark-all try cuDNN's algorithms; a CPU engine has no such mode",
+        broken=lambda r: _on_cpu(r) and r["algorithm"] in _TRYING,
     ),
     Rule(
-        reason="algorithm=benchmark tries cuDNN's algorithms, and engine=native does not use cuDNN",
-        broken=lambda r: r["engine"] == "native" and r["algorithm"] == "benchmark",
+        reason="algorithm=benchmark and benchmark-all try cuDNN's algorithms, and engine=native does not use cuDNN",
+        broken=lambda r: r["engine"] == "native" and r["algorithm"] in _TRYING,
     ),
     Rule(reason="isa limits CPU libraries; on a GPU it does nothing", broken=lambda r: _on_gpu(r) and r["isa"] != AUTO),
+    Rule(
+        reason="power_limit is that of a GPU; on a CPU leave it out",
+        broken=lambda r: _on_cpu(r) and r["power_limit"] != AUTO,
+    ),
+    Rule(
+        reason="power_limit is set for one process on one GPU; leave it out, or use processes=1",
+        broken=lambda r: _is_parallel(r) and r["power_limit"] != AUTO,
+    ),
+    Rule(
+        reason="wait is about the threads of a CPU engine; on a GPU it does nothing",
+        broken=lambda r: _on_gpu(r) and r["wait"] != AUTO,
+    ),
     Rule(
         reason="checkpointing saves memory in backward, and phase=forward has none",
         broken=lambda r: r["phase"] == "forward" and r["checkpointing"] == "on",
@@ -266,15 +301,29 @@ RULES = (
         broken=lambda r: _on_cpu(r) and r["compile"] == "reduce-overhead",
     ),
     Rule(
+        reason="compile=coordinate-descent tunes the options of GPU kernels; on a CPU it would be the same as default",
+        broken=lambda r: _on_cpu(r) and r["compile"] == "coordinate-descent",
+    ),
+    Rule(
+        reason="compile=max-autotune-no-cudagraphs leaves out CUDA graphs; on a CPU it would be the same as "
+        "max-autotune",
+        broken=lambda r: _on_cpu(r) and r["compile"] == "max-autotune-no-cudagraphs",
+    ),
+    Rule(
         reason="compiling and checkpointing decide the same thing (what to keep for backward); choose one",
         broken=lambda r: r["compile"] not in (AUTO, "off", "graph") and r["checkpointing"] == "on",
     ),
+    *(_refusing(refusal) for refusal in REFUSALS),
+)
+# The tables of values that frameworks take, as rules.
+_OF_TABLES = tuple(
+    _honouring(framework, axis, values) for framework, axes in HONOURED.items() for axis, values in axes.items()
 )
 
 
 def broken_rule(request: Request) -> str | None:
     """Return why this request cannot run, or None."""
-    for rule in RULES:
+    for rule in (*RULES, *_OF_TABLES):
         if rule.broken(request):
             return rule.reason
     framework = _framework(request)

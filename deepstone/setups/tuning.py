@@ -22,13 +22,15 @@ _ISA_FAMILIES: Final = ("avx2", "avx512_core", "avx512_core_amx")  # what is bet
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:
     """What decides which values are worth a look. `frameworks`: those that are installed, the best first. `isa`: the
-    instruction sets of the CPU, from narrow to wide. `saves_memory`: memory is limited, or what is sought."""
+    instruction sets of the CPU, from narrow to wide. `allocators`: the libraries that can replace malloc here.
+    `saves_memory`: memory is limited, or what is sought."""
 
     device: DeviceKind
     cores: int = 1
     gpus: int = 0
     frameworks: tuple[str, ...] = ()
     isa: tuple[str, ...] = ()
+    allocators: tuple[str, ...] = ()
     batch: int = 32
     has_batch_norm: bool = False
     saves_memory: bool = False
@@ -125,15 +127,26 @@ PRECISION: Final = Tuning(
 LAYOUT: Final = Tuning(values=lambda _facts: ("nchw", "nhwc"), rank=_rank(cpu=9, gpu=2))
 ENGINE: Final = Tuning(values=_on("cpu", "onednn", "native"), rank=_rank(cpu=6, gpu=9))
 ALGORITHM: Final = Tuning(
-    values=_on("gpu", "heuristic", "benchmark"), rank=_rank(cpu=12, gpu=6), startup_s={"benchmark": 8.0}
+    values=_on("gpu", "heuristic", "benchmark", "benchmark-all"),
+    rank=_rank(cpu=12, gpu=6),
+    startup_s={"benchmark": 8.0, "benchmark-all": 30.0},
 )
 COMPILE: Final = Tuning(
     values=_by_device(
         cpu=("off", "graph", "default", "max-autotune"),
-        gpu=("off", "graph", "default", "reduce-overhead", "max-autotune"),
+        gpu=(
+            *("off", "graph", "default", "reduce-overhead"),
+            *("coordinate-descent", "max-autotune-no-cudagraphs", "max-autotune"),
+        ),
     ),
     rank=_rank(cpu=8, gpu=4),
-    startup_s={"default": 20.0, "reduce-overhead": 25.0, "max-autotune": 60.0},
+    startup_s={
+        "default": 20.0,
+        "reduce-overhead": 25.0,
+        "coordinate-descent": 60.0,
+        "max-autotune-no-cudagraphs": 60.0,
+        "max-autotune": 60.0,
+    },
 )
 SPACE_TO_DEPTH: Final = Tuning(values=lambda _facts: ("on",), rank=_rank(cpu=12, gpu=5))
 THREADS: Final = Tuning(
@@ -147,6 +160,10 @@ INTER_THREADS: Final = Tuning(
     ordered=True,
 )
 AFFINITY: Final = Tuning(values=_on("cpu", "compact", "spread"), rank=_rank(cpu=3, gpu=14), active=_leaves_cores)
+ALLOCATOR: Final = Tuning(
+    values=lambda facts: facts.allocators if facts.device == "cpu" else (), rank=_rank(cpu=12, gpu=16)
+)
+WAIT: Final = Tuning(values=_on("cpu", "active", "passive"), rank=_rank(cpu=12, gpu=17))
 ISA: Final = Tuning(values=_isa_values, rank=_rank(cpu=10, gpu=15), ordered=True)
 OPTIMIZER: Final = Tuning(values=lambda _facts: ("momentum-fused",), rank=_rank(cpu=12, gpu=7))
 CHECKPOINTING: Final = Tuning(
@@ -186,6 +203,7 @@ PLACE: Final = NotTuned(why="you choose where to measure; a search stays on that
 CLUSTER: Final = NotTuned(why="you choose the machines; `deepstone scale` shows what more of them bring")
 SCHEME: Final = NotTuned(why="schemes differ in memory more than in speed; compare them as docs/schemes.md shows")
 OF_A_SCHEME: Final = NotTuned(why="only a scheme that you choose has it; compare it as docs/schemes.md shows")
+POWER: Final = NotTuned(why="it needs root and trades speed for energy: compare values yourself, power_limit=300,500")
 TRANSPORT: Final = NotTuned(why="`deepstone comm` measures transports by themselves, which takes less time")
 
 # What `auto` means, as records show it. A value that is the same as `auto` is no setup of its own. `cores`: as many as

@@ -16,8 +16,11 @@ from deepstone.tuner.space import Point, Space
 
 # What experience says. It is a place to begin, and no reason to believe anything.
 _USUALLY_BEST: Final[Mapping[tuple[str, DeviceKind], tuple[Mapping[str, Value], ...]]] = {
-    ("torch", "gpu"): ({"precision": "bf16-mixed", "layout": "nhwc", "compile": "default"},),
-    ("jax", "gpu"): ({"precision": "bf16-mixed"},),
+    ("torch", "gpu"): (
+        {"precision": "bf16-mixed", "layout": "nhwc", "compile": "default"},
+        {"precision": "bf16-mixed", "layout": "nhwc", "compile": "default", "space_to_depth": "on"},
+    ),
+    ("jax", "gpu"): ({"precision": "bf16-mixed"}, {"precision": "bf16-mixed", "space_to_depth": "on"}),
     ("tensorflow", "gpu"): ({"precision": "bf16-mixed", "compile": "default"},),
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from deepstone.environments.find import find_environment, installed
 from deepstone.errors import MissingError, UsageError
 from deepstone.exchange.load import load_model
 from deepstone.graph.ops import BatchNorm
+from deepstone.launchers.allocators import installed_allocators
 from deepstone.measure.training import disagreement, fault_in_record, same_training
 from deepstone.models.load import LoadedModel
 from deepstone.results.record import Draft, Energy
@@ -214,6 +216,7 @@ def _facts(
         gpus=len(machine.gpus),
         frameworks=tuple(name for name in environments if _trains(name, choices)),
         isa=_isa(machine),
+        allocators=installed_allocators(os.environ),
         batch=smallest,
         has_batch_norm=bool(model.graph.opaque) or any(isinstance(each.op, BatchNorm) for each in model.graph.layers),
         saves_memory=saves_memory,

@@ -14,6 +14,7 @@ warm-up, stopping, statistics and doubts live in the controller, between blocks.
 Run as `python serve.py BACKEND_MODULE READ_FD WRITE_FD`.
 """
 
+import ctypes
 import importlib
 import json
 import os
@@ -47,6 +48,19 @@ ALONE = {
     "bucket": "none",
     "compression": "none",
 }
+
+
+def allocator_in_use() -> str:
+    """Which library serves malloc: the one that has its address. Named as the axis does, else as its file."""
+    address = ctypes.cast(ctypes.CDLL(None).malloc, ctypes.c_void_p).value or 0
+    with open("/proc/self/maps") as maps:
+        for line in maps:
+            first, last = (int(bound, 16) for bound in line.split()[0].split("-"))
+            if first <= address < last:
+                name = os.path.basename(line.split()[-1])
+                known = [allocator for allocator in ("jemalloc", "tcmalloc") if allocator in name]
+                return known[0] if known else "glibc" if name.startswith(("libc.", "libc-")) else name
+    return "unknown"
 
 
 def borrow_package() -> None:
@@ -329,6 +343,9 @@ class Worker:
             found["batch"] = self._base.as_set(self._whole_batch)
         else:
             found.update({axis: self._base.as_observed(value) for axis, value in ALONE.items()})
+        found["allocator"] = self._base.as_observed(allocator_in_use())
+        limit = os.environ.get("DEEPSTONE_POWER_IN_EFFECT")  # the keeper has read it back
+        found["power_limit"] = self._base.as_observed(int(limit)) if limit else self._base.as_set("the board's own")
         return found
 
     def _dump(self, request: Dict[str, Any]) -> Dict[str, Any]:

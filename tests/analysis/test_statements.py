@@ -140,21 +140,31 @@ class TestFirst:
         ]
         first, *others = statements(records)
         assert "1.51x" in first["text"]
-        assert first["advice"] == "Use layout=nhwc."
+        assert first["advice"].startswith("Use layout=nhwc: 1.51x (")
+        assert first["advice"].endswith(") the default.")
         assert not any("advice" in other for other in others)
         assert "trains at" in others[0]["text"], "rates come after it"
 
     def test_a_small_gain_comes_before_a_large_loss(self):
         records = rounds(100, 100, 100) + rounds(110, 110, 110, layout="nhwc") + rounds(10, 10, 10, engine="native")
-        assert statements(records)[0]["advice"] == "Use layout=nhwc."
+        assert statements(records)[0]["advice"].startswith("Use layout=nhwc: 1.10x")
 
     def test_a_loss_where_nothing_is_faster(self):
         records = rounds(100, 100, 100) + rounds(50, 50, 50, layout="nhwc") + rounds(20, 20, 20, threads=1)
-        assert statements(records)[0]["advice"] == "Do not use threads=1 here."
+        assert statements(records)[0]["advice"].startswith("Do not use threads=1 here: 0.200x")
 
     def test_a_lower_precision_is_not_for_every_training(self):
         records = rounds(100, 100, 100) + rounds(300, 300, 300, precision="bf16-mixed")
-        assert statements(records)[0]["advice"].startswith("Use precision=bf16-mixed, if ")
+        advice = statements(records)[0]["advice"]
+        assert advice.startswith("Use precision=bf16-mixed: 3.0")
+        assert "if your training tolerates it (products in bf16" in advice
+
+    def test_a_combination_that_was_measured(self):
+        both = {"precision": "bf16-mixed", "layout": "nhwc", "compile": "default"}
+        records = rounds(100, 101, 99) + rounds(120, 121, 119, layout="nhwc") + rounds(520, 522, 518, **both)
+        first = statements(records)[0]
+        assert first["advice"].startswith("Use precision=bf16-mixed layout=nhwc compile=default: 5.20x (5.1")
+        assert len(first["runs"]) == 6
 
     def test_no_difference_at_all(self):
         records = rounds(100, 101, 99)
@@ -171,7 +181,7 @@ class TestFirst:
 
     def test_another_framework_counts_where_both_compute_the_same(self):
         records = [*rounds(100, 101, 99), *rounds(130, 131, 128, framework="jax")]
-        assert statements(records, sameness=SAME)[0]["advice"] == "Use framework=jax."
+        assert statements(records, sameness=SAME)[0]["advice"].startswith("Use framework=jax: 1.30x (")
         assert not any("advice" in each for each in statements(records))
 
 

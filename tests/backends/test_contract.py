@@ -530,7 +530,8 @@ class TestOldPythons:
         """Annotations are evaluated when a module is run, so compiling alone would not tell."""
         package = SERVE_PATH.parent.parent
         backends = package / "backends"
-        shared = [SERVE_PATH, package / "graph" / "batch.py", *sorted((backends / "legacy").glob("*.py"))]
+        shared = [SERVE_PATH, package / "graph" / "batch.py", package / "setups" / "honoured.py"]
+        shared += [*sorted((backends / "legacy").glob("*.py"))]
         shared += [backends / f"{name}.py" for name in ("base", "cpu_backend", "effective", "isolated")]
         shared += [backends / "onednn_log.py", backends / "wire_graph.py"]
         program = """

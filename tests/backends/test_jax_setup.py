@@ -259,13 +259,18 @@ CANNOT = [
     ({"precision": "tf32-conv"}, "TF32 is a format of GPU matrix units"),
     ({"precision": "fp16-mixed"}, "JAX has no loss scaling of its own"),
     ({"engine": "cudnn"}, "engine cudnn runs on a GPU only"),
-    ({"engine": "onednn"}, "XLA decides what, if anything, it gives to oneDNN"),
-    ({"engine": "native"}, "JAX has no kernels of its own"),
-    ({"compile": "off"}, "JAX without jit compiles every operation by itself"),
-    ({"compile": "graph"}, "JAX has no graph that is recorded and left uncompiled"),
+    ({"engine": "onednn"}, "JAX has no choice of engine"),
+    ({"engine": "native"}, "JAX has no choice of engine"),
+    ({"compile": "off"}, "JAX compiles every operation"),
+    ({"compile": "graph"}, "JAX compiles every operation"),
     ({"compile": "reduce-overhead"}, "on a CPU it would be the same as default"),
-    ({"compile": "max-autotune"}, "XLA has no such mode"),
+    ({"compile": "max-autotune"}, "jit in one mode"),
+    ({"compile": "coordinate-descent"}, "on a CPU it would be the same as default"),
+    ({"compile": "max-autotune-no-cudagraphs"}, "on a CPU it would be the same as max-autotune"),
     ({"algorithm": "benchmark"}, "a CPU engine has no such mode"),
+    ({"algorithm": "benchmark-all"}, "a CPU engine has no such mode"),
+    ({"wait": "active"}, "jax does not honour the axis wait"),
+    ({"wait": "passive"}, "jax does not honour the axis wait"),
     ({"algorithm": "deterministic"}, "one of its GPU compiler"),
     ({"optimizer": "momentum-fused"}, "XLA fuses every update"),
     ({"optimizer": "own"}, "one of torch's"),
@@ -317,7 +322,7 @@ class TestRefused:
             "input": {"resident", "host"},
             "space_to_depth": {"off", "on"},  # in test_jax_lowering.py
         }
-        elsewhere = ("isa", "launcher", *BETWEEN_PROCESSES)
+        elsewhere = ("isa", "allocator", "launcher", *BETWEEN_PROCESSES)
         asked_of_it = {n: axis for n, axis in AXES.items() if "jax" in axis.honoured_by and n not in elsewhere}
         declared = {name: set(axis.values) for name, axis in asked_of_it.items() if axis.type == "choice"}
         assert {axis: values | refused.get(axis, set()) for axis, values in honoured.items()} == declared

@@ -254,6 +254,7 @@ CANNOT = [
     ({"engine": "xla"}, "torch_xla only"),
     ({"compile": "graph"}, "no graph that is recorded and left uncompiled"),
     ({"algorithm": "benchmark"}, "a CPU engine has no such mode"),
+    ({"algorithm": "benchmark-all"}, "a CPU engine has no such mode"),
     ({"input": "pinned"}, "page-locked memory serves copies to a GPU"),
     ({"phase": "forward", "checkpointing": "on"}, "checkpointing saves memory in backward"),
     ({"phase": "forward", "input_grad": "on"}, "input_grad needs a backward pass"),

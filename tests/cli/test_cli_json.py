@@ -40,9 +40,11 @@ def test_one_model_is_told_layer_by_layer(reader: Cli) -> None:
 def test_axes_tells_every_axis(reader: Cli) -> None:
     listed = reader("axes", "--json").assert_ok().json
     names = (
-        "framework device batch phase precision layout engine algorithm compile space_to_depth threads inter_threads "
-        "affinity input_grad isa dropout optimizer checkpointing input processes nodes launcher scheme servers pipeline "
-        "microbatches schedule transport library collective interface overlap bucket compression accumulate seed"
+        "framework device batch phase precision layout engine algorithm compile space_to_depth threads "
+        "inter_threads affinity allocator wait power_limit input_grad isa dropout optimizer checkpointing input "
+        "processes nodes launcher scheme servers "
+        "pipeline microbatches schedule transport library collective interface overlap bucket compression accumulate "
+        "seed"
     )
     assert [axis["name"] for axis in listed] == names.split()
     keys = {"name", "type", "values", "default", "honoured_by", "tuned", "help"}

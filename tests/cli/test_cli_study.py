@@ -49,6 +49,18 @@ def test_planned_run_and_found_done(cli: Cli, file: Path) -> None:
     assert "Nothing is left to measure." in cli("study", "small.toml", "--dry-run").assert_ok().out
 
 
+def test_it_ends_with_advice_and_the_page_begins_with_it(cli: Cli, file: Path) -> None:
+    faster = script(by={"layout=nhwc": {"step_s": 0.005}}, seed=3)
+    done = cli("study", "small.toml", "--report", "small.html", DEEPSTONE_FAKE=faster).assert_ok()
+    said, advice = done.out.split("\nAdvice: ")
+    assert "layout=nhwc" not in said
+    assert advice.startswith("Use layout=nhwc: 2.00x (")
+    runs = advice.splitlines()[-1].split()[1:]
+    assert set(runs) <= {path.stem for path in cli.runs()}
+    page = (cli.home / "small.html").read_text()
+    assert page.index("Use layout=nhwc: 2.00x (") < page.index("cifarnet trains at ")
+
+
 def test_the_page_about_it(cli: Cli, file: Path) -> None:
     done = cli("study", "small.toml", "--report", "small.html").assert_ok()
     assert done.err.splitlines()[-1] == "The page about it: small.html"

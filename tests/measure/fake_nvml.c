@@ -1,4 +1,5 @@
 /* Two boards that answer as NVML does, scripted through these variables; -DOLD_DRIVER leaves only the older names. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -9,7 +10,7 @@ typedef struct { unsigned gpu, memory; } utilization_t;
 typedef struct { u64 reference_us, violation_ns; } violation_t;
 typedef struct { unsigned pid; u64 used_bytes; unsigned gpu_instance, compute_instance; } process_t;
 
-enum { OK = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9 };
+enum { OK = 0, INVALID_ARGUMENT = 2, NOT_SUPPORTED = 3, NO_PERMISSION = 4, INSUFFICIENT_SIZE = 7, DRIVER_NOT_LOADED = 9 };
 
 u64 fake_users, fake_init_status, fake_energy_status, fake_energy_mj, fake_clock_mhz, fake_reasons;
 u64 fake_power_ns, fake_thermal_ns, fake_processes, fake_first_pid;
@@ -35,9 +36,30 @@ __attribute__((constructor)) static void take_from_environment(void) {
     fake_processes = processes ? strtoull(processes, NULL, 10) : 0;
 }
 
+/* A board's power limit is in a file, since processes set it and others put it back: FAKE_NVML_POWER names it. */
+static const unsigned power_at_first_mw = 700000;
+int nvmlDeviceGetPowerManagementLimit(void *board, unsigned *limit_mw) {
+    const char *path = getenv("FAKE_NVML_POWER");
+    FILE *file = path ? fopen(path, "r") : NULL;
+    *limit_mw = power_at_first_mw;
+    if (file) { if (fscanf(file, "%u", limit_mw) != 1) *limit_mw = power_at_first_mw; fclose(file); }
+    return OK;
+}
+int nvmlDeviceSetPowerManagementLimit(void *board, unsigned limit_mw) {
+    const char *path = getenv("FAKE_NVML_POWER");
+    FILE *file;
+    if (!path) return NO_PERMISSION;
+    if (limit_mw < 200000 || limit_mw > power_at_first_mw) return INVALID_ARGUMENT;
+    file = fopen(path, "w");
+    fprintf(file, "%u", limit_mw);
+    fclose(file);
+    return OK;
+}
+
 const char *nvmlErrorString(int status) {
     return status == INVALID_ARGUMENT ? "Invalid Argument"
          : status == NOT_SUPPORTED ? "Not Supported"
+         : status == NO_PERMISSION ? "Insufficient Permissions"
          : status == DRIVER_NOT_LOADED ? "Driver Not Loaded" : "Unknown Error";
 }
 
@@ -45,6 +67,7 @@ int nvmlInitWithFlags(unsigned flags) {
     if (fake_init_status == OK) fake_users++;
     return (int)fake_init_status;
 }
+int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 int nvmlShutdown(void) { fake_users--; return OK; }
 
 int nvmlSystemGetDriverVersion(char *text, unsigned size) { strncpy(text, "580.159.04", size); return OK; }
@@ -55,6 +78,7 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **board) {
     return OK;
 }
 int nvmlDeviceGetHandleByUUID(const char *uuid, void **board) {
+    if (!fake_instance && !strcmp(uuid, "GPU-74c2-0")) { *board = &boards[0]; return OK; }
     if (strcmp(uuid, fake_instance ? "MIG-74c2-1" : "GPU-74c2-1")) return INVALID_ARGUMENT;
     *board = &boards[1];
     return OK;

@@ -101,11 +101,11 @@ def test_statements_beyond_the_first_few_are_folded(drawn: Page) -> None:
     assert "3 more" in summaries
 
 
-def test_the_strongest_finding_opens_the_page_with_what_to_do() -> None:
+def test_advice_opens_the_page_with_the_finding_behind_it() -> None:
     first = {**statement("NHWC trains 2.1x (2.0 – 2.2) as fast."), "advice": "Use layout=nhwc."}
     found = page(sources_of(records=runs(2), statements=[first, statement("It trains at 40 images/s.")]))
     text = found.texts["main"][0]
-    assert text.index("NHWC trains 2.1x") < text.index("Use layout=nhwc.") < text.index("It trains at 40 images/s.")
+    assert text.index("Use layout=nhwc.") < text.index("NHWC trains 2.1x") < text.index("It trains at 40 images/s.")
     assert text.count("NHWC trains 2.1x") == 1
     assert "Use layout=nhwc." in found.texts["p"]
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from deepstone.setups import rules
 from deepstone.setups.axes import AXES
+from deepstone.setups.honoured import HONOURED
 from deepstone.setups.request import complete
 from deepstone.setups.rules import RULES, broken_rule
 from deepstone.setups.schemes import TAKEN
@@ -31,6 +32,13 @@ EXAMPLES = [
     ({"device": "cpu", "algorithm": "benchmark"}, "a CPU engine has no such mode", {"device": "gpu:0"}),
     ({"engine": "native", "algorithm": "benchmark"}, "does not use cuDNN", {"engine": "cudnn"}),
     ({"device": "gpu:0", "isa": "avx2"}, "isa limits CPU libraries", {"device": "cpu"}),
+    ({"device": "cpu", "power_limit": 300}, "that of a GPU", {"device": "gpu:0"}),
+    ({"processes": 2, "power_limit": 300}, "one process", {"processes": 1}),
+    ({"device": "gpu:0", "wait": "active"}, "threads of a CPU engine", {"device": "cpu"}),
+    ({"device": "cpu", "compile": "coordinate-descent"}, "GPU kernels", {"device": "gpu:0"}),
+    ({"device": "cpu", "compile": "max-autotune-no-cudagraphs"}, "CUDA graphs", {"compile": "max-autotune"}),
+    ({"framework": "tensorflow", "algorithm": "benchmark-all"}, "TensorFlow tries", {"algorithm": "benchmark"}),
+    ({"framework": "jax", "algorithm": "benchmark-all"}, "JAX tries", {"algorithm": "benchmark"}),
     ({"phase": "forward", "checkpointing": "on"}, "checkpointing", {"phase": "gradient"}),
     ({"phase": "forward", "input_grad": "on"}, "backward pass", {"phase": "train"}),
     ({"input_grad": "on", "input": "host"}, "input=resident", {"input": "resident"}),
@@ -121,6 +129,44 @@ EXAMPLES = [
         for framework, axes in TAKEN.items()
         for axis, values in axes.items()
     ),
+    ({"framework": "torch", "compile": "graph"}, "left uncompiled", {"compile": "default"}),
+    ({"framework": "torch", "engine": "xla"}, "torch_xla", {"framework": "jax"}),
+    ({"framework": "torch", "engine": "onednn", "precision": "fp64"}, "engine=native", {"engine": "native"}),
+    ({"framework": "tensorflow", "compile": "max-autotune"}, "one mode", {"compile": "default"}),
+    ({"framework": "tensorflow", "engine": "xla", "compile": "off"}, "ask for none", {"compile": "default"}),
+    ({"framework": "tensorflow", "engine": "onednn", "compile": "default"}, "other kernels", {"compile": "graph"}),
+    ({"framework": "tensorflow", "engine": "native", "device": "gpu:1"}, "cuDNN's", {"device": "cpu"}),
+    ({"framework": "tensorflow", "engine": "onednn", "precision": "fp64"}, "engine=native", {"engine": "native"}),
+    ({"framework": "tensorflow", "precision": "fp16-mixed"}, "loss scaling", {"precision": "bf16-mixed"}),
+    ({"framework": "tensorflow", "precision": "tf32-conv"}, "one switch", {"precision": "tf32"}),
+    ({"framework": "tensorflow", "optimizer": "momentum-fused"}, "one kernel", {"optimizer": "momentum"}),
+    ({"framework": "tensorflow", "optimizer": "own"}, "framework=torch", {"framework": "torch"}),
+    ({"framework": "tensorflow", "isa": "sse41"}, "compiled for AVX", {"isa": "avx"}),
+    ({"framework": "tensorflow", "device": "cpu", "layout": "nchw", "engine": "native"}, "own", {"engine": "xla"}),
+    ({"framework": "tensorflow", "device": "cpu", "layout": "nchw", "precision": "fp64"}, "fp64", {"engine": "xla"}),
+    (
+        {"framework": "tensorflow", "device": "cpu", "layout": "nchw", "compile": "off"},
+        "MaxPoolGrad",
+        {"phase": "forward"},
+    ),
+    ({"framework": "tensorflow", "input": "pinned"}, "page-locks", {"input": "host"}),
+    ({"framework": "jax", "engine": "native"}, "engine=xla", {"engine": "xla"}),
+    ({"framework": "jax", "compile": "off"}, "compile=default", {"compile": "default"}),
+    ({"framework": "jax", "precision": "fp16-mixed"}, "bf16-mixed", {"precision": "bf16-mixed"}),
+    ({"framework": "jax", "optimizer": "momentum-fused"}, "fuses every update", {"optimizer": "momentum"}),
+    ({"framework": "jax", "optimizer": "own"}, "framework=torch", {"framework": "torch"}),
+    ({"framework": "jax", "isa": "avx2"}, "in name only", {"isa": "auto"}),
+    ({"framework": "jax", "inter_threads": 2}, "use threads", {"inter_threads": "auto"}),
+    ({"framework": "jax", "threads": 2, "device": "gpu:0"}, "CPU client", {"device": "cpu"}),
+    ({"framework": "jax", "algorithm": "deterministic", "device": "cpu"}, "GPU compiler", {"device": "gpu:0"}),
+]
+
+# Every value that a framework takes of an axis, by the tables; ONNX Runtime only runs networks.
+TABLED = [
+    (framework, axis, value)
+    for framework, axes in HONOURED.items()
+    for axis, values in axes.items()
+    for value in values
 ]
 
 
@@ -138,6 +184,32 @@ def test_a_rule_and_what_mends_it(broken, word: str, mended):
 
 def test_every_rule_has_an_example():
     assert {broken_rule(complete(broken)) for broken, _, _ in EXAMPLES} == {rule.reason for rule in RULES}
+
+
+def named(framework: str) -> dict[str, str]:
+    """The tables name a legacy version `torch 1`."""
+    asked = framework.replace(" 1", "@1.1.0")
+    return {"framework": asked, **({"phase": "forward"} if framework == "onnxruntime" else {})}
+
+
+@pytest.mark.parametrize(("framework", "axis"), sorted({(framework, axis) for framework, axis, _ in TABLED}))
+def test_a_value_that_a_framework_does_not_take(framework: str, axis: str):
+    offered = {"device": ("gpu:0",), "processes": (2,), "nodes": (2,), "accumulate": (2,), "inter_threads": (2,)}
+    for value in offered.get(axis, AXES[axis].values):
+        if value not in HONOURED[framework][axis]:
+            reason = broken_rule(complete({**named(framework), axis: value}))
+            assert reason, value
+    for value in HONOURED[framework][axis]:
+        assert broken_rule(complete({**named(framework), axis: value})) is None
+
+
+def test_a_legacy_version_is_known_by_its_number():
+    refused = {"framework": "torch@1.1.0", "accumulate": 2}
+    assert broken_rule(complete(refused)) == "torch 1 takes accumulate=1 only"
+    for version in ("torch", "torch@2.13.0", "torch@2.13.0+cpu"):
+        assert broken_rule(complete({**refused, "framework": version})) is None
+    assert broken_rule(complete({"framework": "tensorflow@1.12.0-intel", "compile": "graph"})) is None
+    assert broken_rule(complete({"framework": "tensorflow@1.12.0-intel", "compile": "off"}))
 
 
 def test_the_defaults_break_no_rule():

@@ -112,7 +112,7 @@ class JaxBackend(TracedBackend):
         elif processes is not None or settings.accumulate > 1 or job.keeps_gradients:
             raise Unsupported(
                 f"{len(graph)} layers: in JAX a graph of more than {DEEP} is a chain of programs, which is not built "
-                "for several processes or for parts of a batch"
+                "for several processes, for parts of a batch, or to keep gradients"
             )
         else:
             self._steps = ChainedSteps(graph, batch, state, settings)

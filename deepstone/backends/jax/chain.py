@@ -20,8 +20,10 @@ from deepstone.backends.jax.settings import Settings
 from deepstone.backends.jax.training import OPTIMIZERS, Batch, State, advanced
 from deepstone.graph.graph import Graph
 from deepstone.graph.segments import chain
+from deepstone.setups.axes import JAX
+from deepstone.setups.refusals import MOST_LAYERS_IN_PARTS
 
-DEEP = 1000  # layers; up to here the whole step is one program, which XLA compiles within about a minute
+DEEP = MOST_LAYERS_IN_PARTS[JAX]  # up to here the whole step is one program, which XLA compiles within about a minute
 LINK = 50  # layers of one program of the chain
 
 

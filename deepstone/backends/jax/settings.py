@@ -14,7 +14,7 @@ from jax.lax import Precision
 from deepstone.backends.base import Missing, Unsupported
 from deepstone.backends.layouts import channels_first, channels_last, kernel_first, kernel_last
 from deepstone.backends.settings import StepSettings, refuse_broken_rules, step_settings
-from deepstone.setups.axes import AUTO
+from deepstone.setups.axes import AUTO, JAX
 
 T = TypeVar("T")
 
@@ -29,25 +29,6 @@ _FP32 = (jnp.float32, jnp.float32, jnp.float32)
 # On a GPU XLA may use TF32 for products of fp32 numbers at any precision below the highest.
 _PRODUCT_PRECISION = {"fp32": Precision.HIGHEST, "tf32": Precision.HIGH, "tf32-conv": Precision.HIGHEST}
 _CONVOLUTION_PRECISION = {**_PRODUCT_PRECISION, "tf32-conv": Precision.HIGH}
-
-_REFUSED: dict[str, dict[str, str]] = {
-    "engine": {
-        "onednn": "JAX has no choice of engine: XLA decides what, if anything, it gives to oneDNN; use engine=xla",
-        "cudnn": "JAX has no choice of engine: XLA decides what it gives to cuDNN; use engine=xla",
-        "native": "JAX has no kernels of its own: every operation is compiled by XLA; use engine=xla",
-    },
-    "compile": {
-        "off": "JAX without jit compiles every operation by itself; it has no uncompiled way to run",
-        "graph": "JAX has no graph that is recorded and left uncompiled",
-        "reduce-overhead": "XLA has no such mode; jit is compile=default",
-        "max-autotune": "XLA has no such mode; jit is compile=default",
-    },
-    "precision": {"fp16-mixed": "JAX has no loss scaling of its own, which training in fp16 needs; use bf16-mixed"},
-    "optimizer": {
-        "momentum-fused": "XLA fuses every update, so there is one way only; use optimizer=momentum",
-        "own": "an optimizer of your own is one of torch's",
-    },
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -144,10 +125,7 @@ def apply(request: Mapping[str, Any]) -> Settings:
     """Resolve the device, refuse unsupported settings, set the process-wide switches."""
     device = _device(str(request["device"]))
     on_cpu = device.platform == "cpu"
-    refuse_broken_rules(request, "cpu" if on_cpu else f"gpu:{device.id}")
-    reason = _refusal(request, on_cpu)
-    if reason:
-        raise Unsupported(reason)
+    refuse_broken_rules(request, JAX, "cpu" if on_cpu else f"gpu:{device.id}")
     precision = _precision(str(request["precision"]), device)
     jax.config.update("jax_enable_x64", precision == "fp64")
     weights, activations, wide = _TYPES.get(precision, _FP32)
@@ -180,24 +158,6 @@ def _device(name: str) -> Any:
     if index >= len(devices):
         raise Missing(f"device {name}: JAX sees {len(devices)} GPU(s); use gpu:0 to the last of them")
     return devices[index]
-
-
-def _refusal(request: Mapping[str, Any], on_cpu: bool) -> str | None:
-    for axis, reasons in _REFUSED.items():
-        if request[axis] in reasons:
-            return reasons[str(request[axis])]
-    if request["isa"] != AUTO:
-        return (
-            "XLA's limit of the instruction set binds the code that it generates, not the libraries that run its "
-            "matrix products and convolutions, so it would be one in name only"
-        )
-    if request["inter_threads"] != AUTO:
-        return "XLA runs independent operations on the threads that share the work of one; use threads"
-    if request["threads"] != AUTO and not on_cpu:
-        return "threads are those of XLA's CPU client, which a step on a GPU does not use"
-    if request["algorithm"] == "deterministic" and on_cpu:
-        return "XLA's switch to deterministic operations is one of its GPU compiler"
-    return None
 
 
 def _order(layout: str) -> Order:

@@ -22,14 +22,14 @@ from deepstone.backends.base import (
     StepAccount,
     Unsupported,
 )
-from deepstone.backends.cpu_backend import HONOURED_ON_CPU, CpuBackend
+from deepstone.backends.cpu_backend import CpuBackend
 from deepstone.backends.isolated import Isolation, Program
 from deepstone.backends.legacy.caffe1_network import Network
 from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer, refuse_other_ops
+from deepstone.setups.honoured import HONOURED
 
 NAME = "caffe " + str(caffe.__version__)
 
-HONOURED = dict(HONOURED_ON_CPU, precision=("auto", "fp32"))  # its Python interface has no other
 
 _METHOD = "a stamp after each layer of Caffe, which runs them one by one in any case"
 _RULE = (
@@ -103,7 +103,7 @@ class CaffeBackend(CpuBackend):
         return {"name": "caffe", "version": caffe.__version__, "numpy": np.__version__}
 
     def build(self, job: Job) -> None:
-        request = self._begin(job, HONOURED, NAME)
+        request = self._begin(job, HONOURED["caffe"], NAME)
         graph = self._graph
         caffe.set_mode_cpu()
         caffe.set_random_seed(request["seed"])

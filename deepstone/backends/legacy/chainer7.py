@@ -11,11 +11,12 @@ import numpy as np
 from chainer.backends import intel64
 
 from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, IsolatedLayer, Job, LayerResult
-from deepstone.backends.cpu_backend import HONOURED_ON_CPU, PhasedCpuBackend, TableLowering
+from deepstone.backends.cpu_backend import PhasedCpuBackend, TableLowering
 from deepstone.backends.effective import listed, precisions
 from deepstone.backends.isolated import Isolation, Program
 from deepstone.backends.onednn_log import OnednnLog, logging_onednn
 from deepstone.backends.wire_graph import LOSS, InTurn, WireLayer, refuse_other_ops
+from deepstone.setups.honoured import HONOURED
 
 NAME = "chainer " + str(chainer.__version__)
 
@@ -177,7 +178,7 @@ class ChainerBackend(PhasedCpuBackend):
 
     def build(self, job: Job) -> None:
         engines = _engines(job.request)
-        request = self._begin(job, dict(HONOURED_ON_CPU, engine=("auto",) + engines), NAME)
+        request = self._begin(job, dict(HONOURED["chainer"], engine=("auto",) + engines), NAME)
         graph = self._graph
         self._onednn_log, self._met = OnednnLog(), None
         self._engine = engines[0] if request["engine"] == "auto" else str(request["engine"])

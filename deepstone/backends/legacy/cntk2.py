@@ -10,9 +10,10 @@ import cntk as C
 import numpy as np
 
 from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, IsolatedLayer, Job, LayerResult
-from deepstone.backends.cpu_backend import HONOURED_ON_CPU, CpuBackend, TableLowering
+from deepstone.backends.cpu_backend import CpuBackend, TableLowering
 from deepstone.backends.isolated import Isolation, Program
 from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer, lowered_outputs, refuse_other_ops
+from deepstone.setups.honoured import HONOURED
 
 NAME = "cntk " + str(C.__version__)
 
@@ -155,7 +156,7 @@ class CntkBackend(CpuBackend):
         return {"name": "cntk", "version": C.__version__, "numpy": np.__version__}
 
     def build(self, job: Job) -> None:
-        request = self._begin(job, HONOURED_ON_CPU, NAME)
+        request = self._begin(job, HONOURED["cntk"], NAME)
         graph = self._graph
         C.device.try_set_default_device(C.device.cpu())
         C.cntk_py.set_fixed_random_seed(request["seed"])

@@ -20,14 +20,14 @@ from deepstone.backends.base import (
     LayerResult,
     Timestamps,
 )
-from deepstone.backends.cpu_backend import HONOURED_ON_CPU, PhasedCpuBackend, TableLowering
+from deepstone.backends.cpu_backend import PhasedCpuBackend, TableLowering
 from deepstone.backends.effective import listed, precisions
 from deepstone.backends.isolated import Isolation, Program
 from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer, lowered_outputs, refuse_other_ops
+from deepstone.setups.honoured import HONOURED
 
 NAME = "mxnet " + str(mx.__version__)
 
-HONOURED = dict(HONOURED_ON_CPU, engine=("auto", "onednn"))  # its convolutions take nhwc on GPUs only
 
 _LABELS = "labels of the batch"
 _LOWEST = float(np.finfo(np.float32).min)  # MXNet pads with a finite number only; every window also contains a pixel
@@ -161,7 +161,7 @@ class MxnetBackend(PhasedCpuBackend):
         return {"name": "mxnet", "version": mx.__version__, "numpy": np.__version__, "build": " ".join(enabled)}
 
     def build(self, job: Job) -> None:
-        request = self._begin(job, HONOURED, NAME)
+        request = self._begin(job, HONOURED["mxnet"], NAME)
         graph = self._graph
         mx.random.seed(request["seed"])
         self._dtype = np.float64 if request["precision"] == "fp64" else np.float32

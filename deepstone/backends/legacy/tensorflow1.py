@@ -11,9 +11,10 @@ import numpy as np
 import tensorflow
 
 from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, IsolatedLayer, Job, LayerResult
-from deepstone.backends.cpu_backend import HONOURED_ON_CPU, CpuBackend, TableLowering
+from deepstone.backends.cpu_backend import CpuBackend, TableLowering
 from deepstone.backends.isolated import Isolation, Program
 from deepstone.backends.wire_graph import LOSS, WireLayer, lowered_outputs, refuse_other_ops
+from deepstone.setups.honoured import HONOURED
 
 tf: Any = tensorflow  # the types known to the checks are those of TensorFlow 2
 
@@ -21,15 +22,7 @@ NAME = "tensorflow " + str(tf.__version__)
 
 _HAS_DOUBLE = tuple(int(part) for part in tf.__version__.split(".")[:2]) >= (1, 5)  # of convolutions
 
-HONOURED = dict(
-    HONOURED_ON_CPU,
-    precision=("auto", "fp32", "fp64") if _HAS_DOUBLE else ("auto", "fp32"),
-    layout=("auto", "nhwc"),  # the stock builds have no convolution in nchw for CPUs
-    algorithm=("auto", "heuristic"),
-    compile=("auto", "graph"),
-    isa=("auto",),
-    checkpointing=("off",),
-)
+_PRECISIONS = ("auto", "fp32", "fp64") if _HAS_DOUBLE else ("auto", "fp32")
 
 
 class Arrays:
@@ -223,7 +216,9 @@ class Tensorflow1Backend(CpuBackend):
         return dict(versions, compiler=tf.__compiler_version__, engine=_engine())
 
     def build(self, job: Job) -> None:
-        request = self._begin(job, dict(HONOURED, engine=("auto", _engine())), NAME)
+        request = self._begin(
+            job, dict(HONOURED["tensorflow 1"], precision=_PRECISIONS, engine=("auto", _engine())), NAME
+        )
         graph = self._graph
         self.close()
         self._dtype = np.float64 if request["precision"] == "fp64" else np.float32

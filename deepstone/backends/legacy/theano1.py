@@ -26,9 +26,10 @@ from deepstone.backends.base import (
     LayerResult,
     Missing,
 )
-from deepstone.backends.cpu_backend import HONOURED_ON_CPU, CpuBackend
+from deepstone.backends.cpu_backend import CpuBackend
 from deepstone.backends.isolated import Isolation, Program
 from deepstone.backends.wire_graph import LOSS, WireGraph, WireLayer, refuse_other_ops
+from deepstone.setups.honoured import HONOURED
 
 NAME = "theano " + str(theano.__version__)
 
@@ -250,7 +251,7 @@ class TheanoBackend(CpuBackend):
         }
 
     def build(self, job: Job) -> None:
-        request = self._begin(job, HONOURED_ON_CPU, NAME)
+        request = self._begin(job, HONOURED["theano"], NAME)
         graph = self._graph
         if not theano.config.cxx:
             raise Missing("theano compiles what it runs, and there is no g++; on Debian: apt install g++")

@@ -8,23 +8,13 @@ import torch
 from torch.nn import functional as F
 
 from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, IsolatedLayer, Job, LayerResult
-from deepstone.backends.cpu_backend import HONOURED_ON_CPU, EagerBackend, TableLowering, add_all
+from deepstone.backends.cpu_backend import EagerBackend, TableLowering, add_all
 from deepstone.backends.isolated import Isolation, Program
 from deepstone.backends.onednn_log import OnednnLog, logging_onednn
 from deepstone.backends.wire_graph import LOSS, InTurn, WireLayer, refuse_other_ops
+from deepstone.setups.honoured import HONOURED
 
 NAME = "torch " + str(torch.__version__)
-
-# The wheel contains CUDA 9.0, which no GPU of today runs; channels_last came with 1.5.
-HONOURED = dict(
-    HONOURED_ON_CPU,
-    engine=("auto", "onednn"),  # MKL-DNN cannot be switched off in 1.1
-    algorithm=("auto", "heuristic"),
-    compile=("auto", "off"),
-    inter_threads=("auto", 1),
-    isa=("auto",),  # MKL-DNN 0.18 has no limit that could be set
-    checkpointing=("off",),
-)
 
 # Layers whose output their own backward does not read, so that the next layer may write over it.
 _OUTPUT_UNREAD = ("conv", "dense", "batch_norm", "add")
@@ -174,7 +164,7 @@ class Torch1Backend(EagerBackend):
         }
 
     def build(self, job: Job) -> None:
-        request = self._begin(job, HONOURED, NAME)
+        request = self._begin(job, HONOURED["torch 1"], NAME)
         graph = self._graph
         if request["threads"] != "auto":
             torch.set_num_threads(int(request["threads"]))

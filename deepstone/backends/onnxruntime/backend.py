@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,18 +16,11 @@ from deepstone.backends.cpu_backend import PhasedCpuBackend
 from deepstone.backends.onnxruntime.lower import LABELS, Lowering, key_of, onnx_version, output_of
 from deepstone.backends.wire_graph import LOSS, WireLayer, refuse_other_ops
 from deepstone.setups.axes import AUTO
+from deepstone.setups.honoured import HONOURED
 from deepstone.setups.rules import broken_rule
 
 NAME: Final = f"onnxruntime {ort.__version__}"
 PROVIDER: Final = "CPUExecutionProvider"
-
-HONOURED: Final[Mapping[str, Sequence[Any]]] = {
-    "device": (AUTO, "cpu"),
-    "precision": (AUTO, "fp32"),  # on the CPU it has no convolution and no average pool of another type
-    "layout": (AUTO, "nchw"),  # that of ONNX itself
-    "engine": (AUTO, "native"),
-    "input": ("resident", "host"),
-}
 
 _PRECISION_OF: Final = {"tensor(float)": "fp32", "tensor(double)": "fp64"}
 _ERRORS_ONLY: Final = 3
@@ -52,7 +45,7 @@ class OnnxRuntimeBackend(PhasedCpuBackend):
         reason = broken_rule(job.request)
         if reason:
             raise Unsupported(reason)
-        self._begin(job, HONOURED, NAME)
+        self._begin(job, HONOURED["onnxruntime"], NAME)
         graph = self._graph
         lowering = self._new_lowering()
         refuse_other_ops(graph, lowering.ops, NAME)

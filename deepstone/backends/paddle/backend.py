@@ -12,13 +12,14 @@ import numpy as np
 import paddle
 
 from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, IsolatedLayer, Job, LayerResult
-from deepstone.backends.cpu_backend import HONOURED_ON_CPU, EagerBackend
+from deepstone.backends.cpu_backend import EagerBackend
 from deepstone.backends.onednn_log import OnednnLog, logging_onednn
 from deepstone.backends.paddle.arrays import Arrays
 from deepstone.backends.paddle.isolated import isolated_programs, layer_result
 from deepstone.backends.paddle.lower import Lowering
 from deepstone.backends.paddle.settings import NAME, Settings
 from deepstone.backends.wire_graph import InTurn, refuse_other_ops
+from deepstone.setups.honoured import HONOURED
 
 _LIBRARIES = Path(paddle.__path__[0]) / "libs"
 
@@ -39,7 +40,7 @@ class PaddleBackend(EagerBackend):
 
     def build(self, job: Job) -> None:
         # A build for GPUs is another package, and operations that run one by one never reach the oneDNN in its wheel.
-        request = self._begin(job, HONOURED_ON_CPU, NAME)
+        request = self._begin(job, HONOURED["paddle"], NAME)
         self._settings = Settings.of(request)
         paddle.set_device("cpu")
         paddle.set_default_dtype(self._settings.dtype)

@@ -12,7 +12,7 @@ from tensorflow.python.eager import context  # pyright: ignore[reportAttributeAc
 
 from deepstone.backends.base import Missing, Unsupported
 from deepstone.backends.settings import StepSettings, refuse_broken_rules, step_settings
-from deepstone.setups.axes import AUTO, ISA_ORDER
+from deepstone.setups.axes import AUTO, TENSORFLOW
 
 _WEIGHTS = {"bf16": tf.bfloat16, "fp64": tf.float64}
 _ACTIVATIONS = {**_WEIGHTS, "bf16-mixed": tf.bfloat16}
@@ -72,20 +72,13 @@ class Settings(StepSettings):
 def apply(request: Mapping[str, Any]) -> Settings:
     """Resolve the device, refuse unsupported settings, set the process-wide switches."""
     device = _device(str(request["device"]))
-    refuse_broken_rules(request, device)
+    refuse_broken_rules(request, TENSORFLOW, device)
     compile_mode = _compile_mode(str(request["compile"]), str(request["engine"]))
     engine = _engine(str(request["engine"]), compile_mode, device)
     precision = _precision(str(request["precision"]), device)
-    if request["optimizer"] == "own":
-        raise Unsupported("an optimizer of your own is one of torch's")
-    if request["optimizer"] == "momentum-fused":
-        raise Unsupported("TensorFlow's momentum update is one kernel already; use optimizer=momentum")
-    _check_isa(str(request["isa"]))
     channels_last = request["layout"] != "nchw"
-    if not channels_last and device == "cpu" and compile_mode != "default":
-        _check_channels_first(request, engine)
-    if request["input"] == "pinned":
-        raise Unsupported("TensorFlow page-locks memory of its own only, not a batch; use input=host")
+    if not channels_last and engine == "native":  # a build without oneDNN, or a process in which it is off
+        raise Unsupported("on a CPU TensorFlow's own kernels take NHWC only; use layout=nhwc, or engine=xla")
     _hide_other_devices(device)
     threads = _start_threads(request["threads"], request["inter_threads"])
     return Settings(
@@ -132,23 +125,15 @@ def _index(device: str) -> int:
 
 
 def _compile_mode(asked: str, engine: str) -> str:
-    if asked in ("reduce-overhead", "max-autotune"):
-        raise Unsupported(f"XLA in TensorFlow has one mode, so compile={asked} means nothing; use compile=default")
-    if engine == "xla":
-        if asked not in (AUTO, "default"):
-            raise Unsupported(f"engine=xla runs compiled programs, and compile={asked} asks for none")
-        return "default"
-    if asked == "default" and engine != AUTO:
-        raise Unsupported(f"compile=default compiles with XLA, and engine={engine} asks for other kernels")
-    return "graph" if asked == AUTO else asked
+    if asked != AUTO:
+        return asked
+    return "default" if engine == "xla" else "graph"
 
 
 def _engine(asked: str, compile_mode: str, device: str) -> str:
     if compile_mode == "default":
         return "xla"
     if device != "cpu":
-        if asked == "native":
-            raise Unsupported("TensorFlow's convolutions on a GPU are cuDNN's; it has none of its own")
         return "cudnn"
     built_in = "onednn" if onednn_is_on() else "native"
     if asked not in (AUTO, built_in):
@@ -167,13 +152,7 @@ def onednn_is_on() -> bool:
 
 def _precision(asked: str, device: str) -> str:
     if device == "cpu":
-        if asked == "fp16-mixed":
-            raise Unsupported("TensorFlow's CPU kernels have no fast fp16; use bf16-mixed")
         return "fp32" if asked == AUTO else asked
-    if asked == "tf32-conv":
-        raise Unsupported("TensorFlow has one switch for TF32, for convolutions and matrix products together")
-    if asked == "fp16-mixed":
-        raise Unsupported("fp16-mixed needs loss scaling, which this backend does not do; use bf16-mixed")
     if asked == "tf32" and not has_tf32(device):
         name = _details(device).get("device_name", "this GPU")
         raise Unsupported(f"{name} has no TF32 (it came with compute capability 8.0)")
@@ -189,21 +168,6 @@ def has_tf32(device: str) -> bool:
 
 def _details(device: str) -> dict[str, Any]:
     return tf.config.experimental.get_device_details(tf.config.list_physical_devices("GPU")[_index(device)])
-
-
-def _check_isa(isa: str) -> None:
-    if isa != AUTO and ISA_ORDER.index(isa) < ISA_ORDER.index("avx"):
-        raise Unsupported(f"TensorFlow's own kernels are compiled for AVX and cannot be limited to {isa}")
-
-
-def _check_channels_first(request: Mapping[str, Any], engine: str) -> None:
-    """Refuse channels first if kernels lack it. Tests show: oneDNN's kernels have it; TensorFlow's own, which run if
-    oneDNN does not, lack it."""
-    if engine == "native" or request["precision"] == "fp64":
-        which = "TensorFlow's own kernels" if engine == "native" else "TensorFlow's kernels for fp64"
-        raise Unsupported(f"on a CPU {which} take NHWC only; use layout=nhwc, or engine=xla")
-    if request["compile"] == "off" and request["phase"] != "forward":
-        raise Unsupported("run eagerly on a CPU, TensorFlow's MaxPoolGrad takes NHWC only; use layout=nhwc")
 
 
 def _set_algorithm(asked: str, device: str) -> str:

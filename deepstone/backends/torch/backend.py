@@ -40,7 +40,7 @@ from deepstone.backends.torch.onednn import primitives_by_layer
 from deepstone.backends.torch.own_dropout import RefusesDropout, let_functions_drop
 from deepstone.backends.torch.parallel import Replicas
 from deepstone.backends.torch.schemes import import_scheme, member_of
-from deepstone.backends.torch.settings import Settings, apply
+from deepstone.backends.torch.settings import Settings, apply, compile_arguments
 from deepstone.backends.torch.timeline import Timeline
 from deepstone.backends.torch.trace import Tracer
 from deepstone.backends.torch.training import Steps, batch_of
@@ -209,9 +209,10 @@ class TorchBackend(Backend):
         return Steps(self._model, batch, self._settings, make_optimizer=make_optimizer, replicas=self._replicas)
 
     def _compiled(self) -> nn.Module:
-        if self._settings.compile_mode is None:
+        mode = self._settings.compile_mode
+        if mode is None:
             return self._network
-        return cast(nn.Module, torch.compile(self._network, mode=self._settings.compile_mode))
+        return cast(nn.Module, torch.compile(self._network, **compile_arguments(mode)))
 
     def phase(self) -> str:
         return self._settings.phase

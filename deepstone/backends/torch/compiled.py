@@ -22,6 +22,7 @@ from torch._ops import OpOverload
 
 from deepstone.backends.base import Unsupported
 from deepstone.backends.torch.lower import LAYER
+from deepstone.backends.torch.settings import inductor_options
 
 Layers: TypeAlias = Mapping[str, int]  # the layers that something belongs to, and its share for each
 
@@ -52,15 +53,14 @@ class WatchedNetwork:
 
 def compile_watched(network: nn.Module, mode: str) -> WatchedNetwork:
     """Prepare the compilation. The first call compiles, and must be made inside `compiling_anew`."""
-    from torch._inductor import config, list_mode_options
+    from torch._inductor import config
     from torch._inductor.compile_fx import compile_fx, compile_fx_inner
     from torch._inductor.debug import reset_provenance_globals
     from torch._inductor.output_code import CompiledFxGraph
 
     if _ORIGINS not in config.get_config_copy():
         raise Unsupported(f"torch {torch.__version__} does not tell which operations its compiled kernels come from")
-    options = {} if mode == "default" else list_mode_options(mode)
-    options |= {_ORIGINS: 1, "cpp.enable_kernel_profile": True, "fx_graph_cache": False}
+    options = inductor_options(mode) | {_ORIGINS: 1, "cpp.enable_kernel_profile": True, "fx_graph_cache": False}
     layer_of_line = _layers_by_line(network)
     calls: dict[str, list[KernelCall]] = {"forward": [], "backward": []}
 

@@ -5,6 +5,7 @@ A requested value is never reported as observed: if nothing was observed, the va
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Iterable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,11 +20,11 @@ from deepstone.backends.effective import effective, listed, precision_seen, prec
 from deepstone.backends.onednn_log import captured_stdout
 from deepstone.backends.torch.lower import BlockConv
 from deepstone.backends.torch.onednn import implementations, narrowed_products, onednn_dtypes, widest_isa
-from deepstone.backends.torch.settings import Settings
+from deepstone.backends.torch.settings import ALL, BENCHMARK_ALL, Settings, inductor_options
 from deepstone.setups.axes import ISA_ORDER
 
 _ISA_OF_CAPABILITY = {"DEFAULT": "sse41", "AVX2": "avx2", "AVX512": "avx512_core"}
-_MODES = ("default", "reduce-overhead", "max-autotune")
+_MODES = ("default", "reduce-overhead", "coordinate-descent", "max-autotune-no-cudagraphs", "max-autotune")
 
 
 @dataclass(kw_only=True, slots=True)
@@ -99,7 +100,8 @@ class Effects:
             "engine": self._engine(),
             "space_to_depth": "on" if any(isinstance(each, BlockConv) for each in self.network.modules()) else "off",
         }
-        return effective(self.request, {}, observed) | {
+        waiting = os.environ.get("OMP_WAIT_POLICY", str(self.request["wait"])).lower()  # OpenMP does not report it
+        return effective(self.request, {"wait": waiting if self._on_cpu else "not used"}, observed) | {
             "compile": self._compile(),
             "precision": self._precision(),
             "layout": self._layout(),
@@ -124,7 +126,9 @@ class Effects:
     def _algorithm(self) -> str:
         if torch.are_deterministic_algorithms_enabled():
             return "deterministic"
-        return "benchmark" if torch.backends.cudnn.benchmark else "heuristic"
+        if not torch.backends.cudnn.benchmark:
+            return "heuristic"
+        return BENCHMARK_ALL if torch.backends.cudnn.benchmark_limit == ALL else "benchmark"
 
     def _precision(self) -> dict[str, Any]:
         weights = {parameter.dtype for parameter in self.network.parameters() if parameter.is_floating_point()}
@@ -201,10 +205,5 @@ def mode_in_use(code: CodeType, asked: str) -> dict[str, Any]:
     if getattr(compiler, "compiler_name", None) != "inductor":
         return as_observed(f"another compiler than Inductor ({type(compiler).__name__})")
     options = dict(compiler.config)
-    return as_observed(next((mode for mode in _MODES if _options_of(mode) == options), "other options of Inductor"))
-
-
-def _options_of(mode: str) -> dict[str, Any]:
-    from torch._inductor import list_mode_options
-
-    return {} if mode == "default" else list_mode_options(mode)
+    fitting = (mode for mode in _MODES if inductor_options(mode) == options)
+    return as_observed(next(fitting, "other options of Inductor"))

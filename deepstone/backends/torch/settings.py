@@ -13,9 +13,13 @@ from torch import nn
 
 from deepstone.backends.base import Group, Missing, Unsupported, own_gpu
 from deepstone.backends.settings import StepSettings, refuse_broken_rules, step_settings
-from deepstone.setups.axes import AUTO
+from deepstone.setups.axes import AUTO, TORCH
 
 _AUTOCAST = {"bf16-mixed": torch.bfloat16, "fp16-mixed": torch.float16}
+BENCHMARK_ALL = "benchmark-all"
+ALL = 0  # as torch's limit of algorithms to try
+_BENCHMARK_LIMIT = torch.backends.cudnn.benchmark_limit  # torch's own: those that cuDNN ranks highest
+_COORDINATE_DESCENT = "coordinate-descent"  # no mode of torch's own
 _WEIGHTS = {"bf16": torch.bfloat16, "fp64": torch.float64}
 
 
@@ -52,12 +56,24 @@ class Settings(StepSettings):
         return torch.autocast(self.device.type, dtype=self.autocast)
 
 
+def inductor_options(mode: str) -> dict[str, Any]:
+    """Return the options of Inductor that a value of the axis `compile` means."""
+    from torch._inductor import list_mode_options
+
+    if mode == _COORDINATE_DESCENT:
+        return {"coordinate_descent_tuning": True}
+    return {} if mode == "default" else dict(list_mode_options(mode))
+
+
+def compile_arguments(mode: str) -> dict[str, Any]:
+    """Return what `torch.compile` takes for a value of the axis `compile`."""
+    return {"options": inductor_options(mode)} if mode == _COORDINATE_DESCENT else {"mode": mode}
+
+
 def apply(request: Mapping[str, Any], group: Group | None = None) -> Settings:
     """Resolve the device, refuse what cannot be, set the process-wide switches."""
     device = _device(str(request["device"]), group)
-    refuse_broken_rules(request, "cpu" if device.type == "cpu" else f"gpu:{device.index}")
-    if request["compile"] == "graph":
-        raise Unsupported("torch runs eagerly or compiled; it has no graph that is recorded and left uncompiled")
+    refuse_broken_rules(request, TORCH, "cpu" if device.type == "cpu" else f"gpu:{device.index}")
     _set_threads(request)
     _set_engine(str(request["engine"]), device)
     _set_algorithm(str(request["algorithm"]))
@@ -96,8 +112,6 @@ def _set_threads(request: Mapping[str, Any]) -> None:
 
 
 def _set_engine(engine: str, device: torch.device) -> None:
-    if engine == "xla":
-        raise Unsupported("torch runs on XLA with torch_xla only, which this backend does not use")
     if device.type == "cpu" and engine == "onednn" and not torch.backends.mkldnn.is_available():
         raise Unsupported("this torch is built without oneDNN")
     if engine != "native":
@@ -110,7 +124,8 @@ def _set_engine(engine: str, device: torch.device) -> None:
 
 
 def _set_algorithm(algorithm: str) -> None:
-    torch.backends.cudnn.benchmark = algorithm == "benchmark"
+    torch.backends.cudnn.benchmark = algorithm in ("benchmark", BENCHMARK_ALL)
+    torch.backends.cudnn.benchmark_limit = ALL if algorithm == BENCHMARK_ALL else _BENCHMARK_LIMIT
     if algorithm == "deterministic":
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)

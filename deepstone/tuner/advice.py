@@ -1,0 +1,250 @@
+"""Advice without search: the setups that rules and the user's own records call faster, for given facts.
+
+    own records of this machine ─▶ rules ┐
+    rules that come with Deepstone ──────┴▶ those that hold ─▶ ranked by gain, shrunk where few groups show it
+
+What was measured on this machine with this model comes first. Nothing here measures or imports a framework.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Final
+
+import msgspec
+
+from deepstone.analysis.advice import given_up
+from deepstone.results.advice import Advice, Confidence, Device, Facts, Rule, Rules, Seen
+from deepstone.results.parts import Value, from_builtins
+from deepstone.results.quantity import Quantity
+from deepstone.setups.axes import AUTO, AXES, CURRENT, TORCH
+from deepstone.setups.request import complete
+from deepstone.setups.rules import broken_rule
+from deepstone.tuner.evidence import Choices, Setup, gain_over_groups, in_numbers
+
+FILE: Final = "rules.json"
+MOST: Final = 5  # setups; nobody tries more
+LEAST_GAIN: Final = 1.02  # as for every verdict
+_PRIOR_GROUPS: Final = 0.5  # a gain that one group shows counts two thirds, one of three groups six sevenths
+_ANOTHER_MODEL, _DOUBLED_BATCH = 0.7, 0.95  # how much less such a group counts
+
+_OTHER_STATISTICS: Final = "batch norm over a part of the batch: another training than in one piece"
+_LOSSY_COMPRESSION: Final = "gradients that are sent in fewer bits"
+
+
+@cache
+def shipped() -> Rules:
+    """The rules that come with Deepstone, made from the records in results/ by scripts/make_advice.py."""
+    content = resources.files("deepstone.tuner").joinpath(FILE).read_bytes()
+    return msgspec.convert(msgspec.json.decode(content), Rules, dec_hook=from_builtins)
+
+
+def choices() -> Choices:
+    """What frameworks choose for `auto`."""
+    return {(each.framework, each.device, each.axis): each.value for each in shipped().chosen}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """What advice is for. `kept`: settings that the user gave, which advice does not change. `machine_sha` and `model`:
+    those of the user; groups of records that have them count more."""
+
+    facts: Facts
+    model: str
+    machine_sha: str = ""
+    kept: Setup = field(default_factory=dict[str, Value])
+    frameworks: tuple[str, ...] = CURRENT
+    chosen: Choices = field(default_factory=dict[tuple[str, Device, str], Value])
+
+    @property
+    def base(self) -> dict[str, Value]:
+        """What is kept, in the words of rules: without what the framework would choose anyway."""
+        framework = str(self.kept.get("framework", TORCH))
+        settings = ((axis, value) for axis, value in self.kept.items() if axis != "framework")
+        found = {axis: value for axis, value in settings if self.value_in(framework, axis) != value}
+        return found if framework == TORCH else {**found, "framework": framework}
+
+    def value_in(self, framework: str, axis: str) -> Value | None:
+        """What a framework chooses where nothing is asked for."""
+        return self.chosen.get((framework, self.facts.device, axis), AXES[axis].default)
+
+    def is_kept_in(self, setup: Setup) -> bool:
+        """Whether a setup has all that the user gave."""
+        framework = str(setup.get("framework", TORCH))
+        return all(
+            setup.get(axis, self.value_in(framework, axis)) == value
+            for axis, value in self.kept.items()
+            if axis != "framework"
+        )
+
+
+def ranking(asked: Asked, own: Sequence[Rule], others: Sequence[Rule]) -> list[tuple[Setup, float]]:
+    """Every setup that rules know, with the expected logarithm of its gain, the best first."""
+    return [(each.setup, each.score) for each in _ranked(asked, own, others)]
+
+
+def advise(asked: Asked, own: Sequence[Rule] = (), others: Sequence[Rule] | None = None) -> list[Advice]:
+    """The best setups, the best first; at least one that gives up nothing, if there is any. Empty where nothing is
+    known to be faster. `own`: rules from the user's records; `others`: the ones that come with Deepstone."""
+    ranked = _ranked(asked, own, shipped().rules if others is None else others)
+    found = [_advice(asked, each) for each in ranked if each.is_worth_a_try]
+    best = found[:MOST]
+    free = next((each for each in found if not each.gives_up), None)
+    if free is not None and free not in best:
+        best[-1] = free
+    return best
+
+
+def starts(facts: Facts, *, model: str = "", machine_sha: str = "", own: Sequence[Rule] = ()) -> list[Setup]:
+    """Where a search may begin: the best setup of each framework that rules know, as axes and values."""
+    asked = Asked(facts=facts, model=model, machine_sha=machine_sha)
+    found: dict[Value, Setup] = {}
+    for each in _ranked(asked, own, shipped().rules):
+        if each.score > 0:
+            found.setdefault(each.setup.get("framework", TORCH), each.setup)
+    return list(found.values())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Candidate:
+    """A setup with what was seen of it. `score`: the expected logarithm of its gain over what was asked for.
+    `is_linked`: whether that is known, and not only its gain over another setup."""
+
+    setup: Setup
+    over: Setup
+    seen: tuple[Seen, ...]
+    score: float
+    is_linked: bool
+
+    @property
+    def is_worth_a_try(self) -> bool:
+        """Whether a group shows that it is faster, by the whole of its interval, and none that it is slower."""
+        gains = [each.gain for each in self.seen]
+        shown = any(gain.low > 1 for gain in gains) and not any(gain.high < 1 for gain in gains)
+        return shown and self.is_linked and self.score > math.log(LEAST_GAIN)
+
+
+def _ranked(asked: Asked, own: Sequence[Rule], others: Sequence[Rule]) -> list[_Candidate]:
+    """Every setup once, with its strongest evidence: own records of this model, then own records, then shipped ones."""
+    base = asked.base
+    candidates: dict[tuple[tuple[str, Value], ...], _Candidate] = {}
+    for source in (_of_this_model(asked, own), own, others):
+        over_base = {_key(rule.setup): rule for rule in source if dict(rule.over) == base}
+        found = [each for rule in source for each in _candidates(asked, rule, base, over_base)]
+        for each in sorted(found, key=lambda each: (each.over != base, -each.score)):
+            candidates.setdefault(_key(each.setup), each)
+    return sorted(candidates.values(), key=lambda each: (-each.score, len(each.setup)))
+
+
+def _of_this_model(asked: Asked, own: Iterable[Rule]) -> list[Rule]:
+    """The user's own rules, from their records of this model on this machine alone."""
+    found: list[Rule] = []
+    for rule in own:
+        seen = [
+            each
+            for each in rule.seen
+            if each.model == asked.model and each.machine_sha == asked.machine_sha and each.batch == asked.facts.batch
+        ]
+        if seen:
+            gain = gain_over_groups([each.gain for each in seen])
+            found.append(msgspec.structs.replace(rule, seen=seen, gain=gain))
+    return found
+
+
+def _candidates(
+    asked: Asked, rule: Rule, base: Setup, over_base: Mapping[tuple[tuple[str, Value], ...], Rule]
+) -> Iterable[_Candidate]:
+    """The rule's setup, if it holds and can run here. A rule over another setup than the asked one is ranked by what is
+    known of that one."""
+    if not rule.when.hold(asked.facts):
+        return
+    over = in_numbers(rule.over, asked.facts.cores)
+    score, is_linked = _score(asked, rule), True
+    if over != base:
+        if base:
+            return
+        between = over_base.get(_key(rule.over))
+        score += _score(asked, between) if between is not None else 0.0
+        is_linked = between is not None
+    setup = in_numbers(rule.setup, asked.facts.cores)
+    if setup is None or over is None or not asked.is_kept_in(setup):
+        return
+    if setup.get("framework", TORCH) not in asked.frameworks or _broken(asked, setup):
+        return
+    yield _Candidate(setup=setup, over=over, seen=tuple(rule.seen), score=score, is_linked=is_linked)
+
+
+def _broken(asked: Asked, setup: Setup) -> str | None:
+    facts = asked.facts
+    device = "gpu:0" if facts.device == "gpu" else "cpu"
+    request = {"device": device, "batch": facts.batch, "phase": facts.phase, "framework": TORCH, **setup}
+    return broken_rule(complete(request))
+
+
+def _score(asked: Asked, rule: Rule) -> float:
+    """The mean of the logarithms, like groups first, shrunk towards no gain."""
+    weights = [_weight(asked, each) for each in rule.seen]
+    logs = [math.log(each.gain.median) for each in rule.seen]
+    total = sum(weight * log for weight, log in zip(weights, logs, strict=True))
+    return total / (sum(weights) + _PRIOR_GROUPS)
+
+
+def _weight(asked: Asked, seen: Seen) -> float:
+    weight = 1.0 if seen.model == asked.model else _ANOTHER_MODEL
+    return weight * _DOUBLED_BATCH ** abs(math.log2(seen.batch / asked.facts.batch))
+
+
+def _advice(asked: Asked, candidate: _Candidate) -> Advice:
+    seen = candidate.seen
+    gain = gain_over_groups([each.gain for each in seen])
+    setup = {axis: candidate.setup[axis] for axis in AXES if axis in candidate.setup}
+    other_framework = setup.get("framework", TORCH) != asked.base.get("framework", TORCH)
+    return Advice(
+        setup=setup,
+        over=dict(candidate.over),
+        gain=gain,
+        machines=len({each.machine_sha for each in seen}),
+        models=sorted({f"{each.model}, batch {each.batch}, {each.machine}" for each in seen}),
+        confidence=_confidence(asked, seen, gain),
+        gives_up=_gives_up(asked, setup),
+        checked=all(each.checked for each in seen) or not other_framework,
+        records=list(dict.fromkeys(run for each in seen for run in each.records)),
+        words=" ".join(f"{axis}={value}" for axis, value in setup.items()),
+    )
+
+
+def _gives_up(asked: Asked, setup: Setup) -> list[str]:
+    """What a training loses with this setup; empty where only the order of operations changes."""
+    found: list[str] = []
+    lost = given_up(*(_precision(asked, each) for each in (asked.base, setup)))
+    if lost:
+        found.append(lost)
+    batch_norm = asked.facts.batch_norm
+    if batch_norm is not False and any(setup.get(axis, 1) not in (AUTO, 1) for axis in ("processes", "accumulate")):
+        found.append(_OTHER_STATISTICS)
+    if setup.get("compression", "none") != "none":
+        found.append(_LOSSY_COMPRESSION)
+    return found
+
+
+def _precision(asked: Asked, setup: Setup) -> str:
+    framework = str(setup.get("framework", TORCH))
+    return str(setup.get("precision", asked.value_in(framework, "precision")))
+
+
+def _confidence(asked: Asked, seen: Sequence[Seen], gain: Quantity) -> Confidence:
+    if all(each.machine_sha == asked.machine_sha and each.model == asked.model for each in seen):
+        return "measured here"
+    machines = {each.machine_sha for each in seen}
+    always = gain.low > 1
+    if always and len(machines) > 1 and len(seen) > 2:
+        return "high"
+    return "medium" if always and (len(machines) > 1 or len(seen) > 1) else "low"
+
+
+def _key(setup: Setup) -> tuple[tuple[str, Value], ...]:
+    return tuple(sorted(setup.items(), key=str))

@@ -1,0 +1,136 @@
+"""`deepstone advise` as a user types it: in a second, from rules and own runs, and plain where it knows nothing."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from analysis.measured_runs import rounds
+from cli_kit import Cli
+
+from deepstone.hardware.machine import describe_machine, machine_sha
+from deepstone.results import codec
+from deepstone.results.identity import canonical_sha256
+from deepstone.results.record import Draft
+from deepstone.store.store import Store
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+KEYS = {"setup", "gain", "over", "machines", "seen", "confidence", "gives_up", "checked", "records"}
+
+
+def test_a_gpu_that_is_not_here_from_the_rules_alone(reader: Cli):
+    found = reader("advise", "vgg16", "device=gpu", "batch=256", "--json").assert_ok().json
+    assert (found["model"], found["facts"]["device"], found["facts"]["batch_norm"]) == ("vgg16", "gpu", False)
+    best = found["advice"][0]
+    assert set(best) == KEYS
+    assert set(best["gain"]) == {"median", "low", "high", "n"}
+    assert best["gain"]["low"] > 1
+    assert best["machines"] >= 1
+    assert best["records"]
+    assert "bf16" in best["gives_up"][0]
+
+
+def test_text_says_the_same_and_how_to_try_it(reader: Cli):
+    said = reader("advise", "resnet50", "device=cpu", "batch=8").assert_ok().out
+    found = reader("advise", "resnet50", "device=cpu", "batch=8", "--json").assert_ok().json["advice"]
+    assert all(
+        f"{number}  {' '.join(f'{k}={v}' for k, v in each['setup'].items())}" in said
+        for number, each in enumerate(found, 1)
+    )
+    assert "deepstone compare resnet50 device=cpu batch=8 -- " in said
+
+
+def test_it_fits_a_narrow_window(reader: Cli):
+    said = reader.on_terminal("advise", "resnet50", "device=gpu", columns=60).assert_ok().out
+    assert max(map(len, said.splitlines())) <= 60
+
+
+def test_settings_that_are_given_are_kept(reader: Cli):
+    found = reader("advise", "resnet50", "device=gpu", "precision=fp32", "--json").assert_ok().json
+    assert found["asked"] == {"precision": "fp32"}
+    assert found["advice"]
+    assert all(
+        each["setup"]["precision"] == "fp32" and each["over"] == {"precision": "fp32"} for each in found["advice"]
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["resnet5O"], "did you mean resnet50"),
+        (["resnet50", "precison=fp32"], "did you mean precision"),
+        (["resnet50", "batch=8,16"], "one value"),
+        (["resnet50", "framework=mxnet"], "advise knows"),
+        (["resnet50", "device=cpu", "precision=tf32"], "TF32"),
+        ([EXAMPLES / "my_model.py"], "my_model.py:make"),
+        ([f"{EXAMPLES}/my_model.py:mke"], "did you mean make"),
+        (["no_such_file.onnx"], "no file"),
+    ],
+    ids=str,
+)
+def test_mistakes_are_told_in_one_line(reader: Cli, words: list[object], told: str):
+    reader("advise", *words).assert_error(2, told)
+
+
+def test_a_folder_that_is_no_store_is_refused(cli: Cli):
+    cli.store.mkdir()
+    (cli.store / "letter.txt").write_text("no store")
+    assert cli("advise", "resnet50").code == 3
+
+
+@pytest.mark.parametrize("model", ["my_model.py:make", "my_network.py:make", "alexnet.prototxt", "residual.json"])
+def test_models_of_ones_own(reader: Cli, model: str):
+    found = reader("advise", EXAMPLES / model, "device=gpu", "batch=64", "--json").assert_ok().json
+    assert found["advice"]
+    if model == "my_model.py:make":  # a torch module, which nobody looked into
+        assert "batch_norm" not in found["facts"]
+        assert not any("framework" in each["setup"] for each in found["advice"])
+
+
+def test_where_nothing_is_known_it_says_so(reader: Cli):
+    result = reader("advise", "resnet50", "device=cpu", "framework=jax").assert_ok()
+    assert "Nothing is known to be faster" in result.out
+    assert reader("advise", "resnet50", "device=cpu", "framework=jax", "--json").json["advice"] == []
+
+
+def test_own_runs_of_this_machine_come_first(cli: Cli):
+    """Where one's own runs say the contrary, rules are not asked."""
+    store = Store.open(cli.store)
+    here = machine_sha(describe_machine())
+    runs = rounds(100, 101, 99, model="vgg16", device="cpu", batch=4)
+    runs += rounds(180, 181, 179, model="vgg16", device="cpu", batch=4, layout="nhwc")
+    for record in runs:
+        record["identity"]["machine_sha"] = here
+        draft = {key: value for key, value in record.items() if key != "id"}
+        store.add(codec.convert({**draft, "job": canonical_sha256(record["identity"])}, Draft))
+    found = cli("advise", "vgg16", "device=cpu", "batch=4", "framework=torch", "--json").assert_ok().json["advice"]
+    assert [each["setup"] for each in found] == [{"layout": "nhwc"}]
+    assert found[0]["confidence"] == "measured here"
+    assert found[0]["gain"]["median"] == pytest.approx(1.8, rel=0.02)
+    assert len(found[0]["records"]) == 6
+
+
+def test_it_takes_less_than_a_second_and_imports_no_framework(reader: Cli):
+    program = (
+        "import sys\nfrom deepstone.cli.main import main\n"
+        "sys.argv = ['deepstone', 'advise', 'resnet152', 'device=gpu']\n"
+        "try:\n    main()\nexcept SystemExit as leaving:\n    code = leaving.code\n"
+        "heavy = {'torch', 'tensorflow', 'jax', 'matplotlib', 'plotly', 'scipy'} & set(sys.modules)\n"
+        "sys.exit(f'imported {heavy}' if heavy else 0)\n"
+    )
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        capture_output=True,
+        text=True,
+        env=reader.environment(),
+        timeout=120,
+        check=False,
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("resnet152")
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 1.0
