@@ -136,16 +136,16 @@ class Search:
         return [points[place] for place in np.argsort(-worth, kind="stable")[:count]]
 
     def simplified(self, point: Point, revert: Callable[[Point], Iterable[Point]]) -> Point:
-        """The point without changes of which the looks do not show that they help, as long as it is expected to be as
-        good. `revert`: the points with one change fewer."""
+        """The point without changes of which the looks do not show that they help, one by one and together. `revert`:
+        the points with one change fewer."""
         simple, margin = point, math.log1p(LEAST_DIFFERENCE)
         while True:
             losses = {simpler: self.model.contrast(simple, simpler) for simpler in revert(simple)}
             simplest = min(losses, key=lambda simpler: losses[simpler][0], default=None)
             if simplest is None:
                 return simple
-            loss, sd = losses[simplest]
-            if loss > margin / 2 + sd or self.model.contrast(point, simplest)[0] > margin:
+            (loss, sd), (in_all, in_all_sd) = losses[simplest], self.model.contrast(point, simplest)
+            if loss > margin / 2 + sd or in_all > margin + in_all_sd:
                 return simple
             simple = simplest
 
