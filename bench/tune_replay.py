@@ -30,13 +30,14 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 from tune_table import Table
 
-from deepstone.setups.tuning import Facts
+from deepstone.setups.axes import AXES
+from deepstone.setups.tuning import Facts, Tuning
 from deepstone.tuner.finals import judge, plan_finals
 from deepstone.tuner.search import Search, Seen
 from deepstone.tuner.space import Point, SearchAxis
 
 RESULTS = Path(__file__).resolve().parent / "results"
-FINALS_SHARE = 0.3
+FINALS_SHARE = 0.2
 
 
 @dataclass(kw_only=True)
@@ -183,12 +184,11 @@ def _shrunk(table: Table, held: dict[Point, list[float]], residuals: list[float]
 
 def ours(replay: Replay) -> Result:
     table = replay.table
-    guess = _guess_s(replay)
     search = Search(
         landscape=table,
         starts=_starts(table, replay.failed),
         noise_sd=0.05 if table.facts.device == "cpu" else 0.004,
-        expected_s=lambda point: guess,
+        expected_s=lambda point: _guess_s(table, point),
     )
     while True:
         ask = search.next()
@@ -245,8 +245,13 @@ def _seen(replay: Replay, kind: Any, point: Point) -> Seen:
     return Seen(kind=kind, point=point, value=value, took_s=replay.took_s[point], log_speed=value)
 
 
-def _guess_s(replay: Replay) -> float:
-    return float(np.median(list(replay.took_s.values())))
+def _guess_s(table: Table, point: Point) -> float:
+    """As the product guesses before it knows: a start, and what some values add to it."""
+    seconds = 5.0
+    for axis, value in zip(table.axes, table.resolved(point), strict=True):
+        tuning = AXES[axis.name].tuning
+        seconds += tuning.startup_s.get(value, 0.0) if isinstance(tuning, Tuning) else 0.0
+    return seconds
 
 
 def _starts(table: Table, failed: set[Point]) -> list[Point]:

@@ -136,21 +136,21 @@ class Search:
         return [points[place] for place in np.argsort(-worth, kind="stable")[:count]]
 
     def simplified(self, point: Point, revert: Callable[[Point], Iterable[Point]]) -> Point:
-        """The point without changes of which the looks do not show that they help. `revert`: the points with one change
-        fewer."""
+        """The point without changes of which the looks do not show that they help, one by one and together. `revert`:
+        the points with one change fewer."""
+        simple, margin = point, math.log1p(LEAST_DIFFERENCE)
         while True:
-            losses = {simpler: self.model.contrast(point, simpler) for simpler in revert(point)}
+            losses = {simpler: self.model.contrast(simple, simpler) for simpler in revert(simple)}
             simplest = min(losses, key=lambda simpler: losses[simpler][0], default=None)
             if simplest is None:
-                return point
-            loss, sd = losses[simplest]
-            if loss > math.log1p(LEAST_DIFFERENCE) / 2 + sd:
-                return point
-            point = simplest
+                return simple
+            (loss, sd), (in_all, in_all_sd) = losses[simplest], self.model.contrast(point, simplest)
+            if loss > margin / 2 + sd or in_all > margin + in_all_sd:
+                return simple
+            simple = simplest
 
     def finalists(self, count: int, revert: Callable[[Point], Iterable[Point]]) -> list[Point]:
-        """The best point in its simplest form, then the best ones as they were looked at, without those that are hardly
-        as good."""
+        """The best point, the same in its simplest form, then others that may be as good."""
         if not self.good:
             return []
         self.fit()
