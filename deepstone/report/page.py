@@ -20,11 +20,12 @@ import deepstone
 from deepstone.absent import Absent
 from deepstone.report.book import Book, Chapter
 from deepstone.report.claims import how_judged, measured_words, other_verdicts, published_words, verdict_counts
-from deepstone.report.figure import BarChart, Figure, HeatMap, LaneChart, LineChart, Panel
+from deepstone.report.figure import BarChart, Figure, HeatMap, LaneChart, LineChart, Panel, ParallelPlot
 from deepstone.report.figures import Drawable
 from deepstone.report.html.bars import bars_plot
 from deepstone.report.html.heat import heat_plot
 from deepstone.report.html.lanes import lanes_plot
+from deepstone.report.html.parallel import parallel_plot
 from deepstone.report.html.plot import Plot, encoded
 from deepstone.report.html.points import lines_plot, scatter_plot
 from deepstone.report.runs import RunRow, speed_heading
@@ -193,4 +194,6 @@ def _plot(panel: Panel) -> Plot:
         return lanes_plot(panel)
     if isinstance(panel, LineChart):
         return lines_plot(panel)
+    if isinstance(panel, ParallelPlot):
+        return parallel_plot(panel)
     return heat_plot(panel) if isinstance(panel, HeatMap) else scatter_plot(panel)

@@ -18,6 +18,8 @@ _STEPS: Final = {
     Unit.BYTES_PER_S: ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1.0, "B/s")),
     Unit.SAMPLES_PER_S: ((1.0, "images/s"),),
     Unit.OTHER_SAMPLES_PER_S: ((1.0, "samples/s"),),
+    Unit.SAMPLES_PER_J: ((1.0, "images/J"),),
+    Unit.OTHER_SAMPLES_PER_J: ((1.0, "samples/J"),),
     Unit.RATIO: ((1.0, ""),),
     Unit.SHARE: ((0.01, "%"),),
     Unit.YEAR: ((1.0, ""),),
