@@ -36,7 +36,7 @@ from deepstone.tuner.search import Search, Seen
 from deepstone.tuner.space import Point, SearchAxis
 
 RESULTS = Path(__file__).resolve().parent / "results"
-FINALS_SHARE = 0.35
+FINALS_SHARE = 0.3
 
 
 @dataclass(kw_only=True)
@@ -197,7 +197,7 @@ def ours(replay: Replay) -> Result:
         search.tell(_seen(replay, ask.kind, ask.point))
     contest = plan_finals(
         table.default,
-        search.best(3),
+        search.finalists(3, lambda point: _simpler(replay, point)),
         noise=search.noise,
         time_s=replay.budget_s - replay.spent_s,
         cost_s=search.cost_s,
@@ -205,24 +205,34 @@ def ours(replay: Replay) -> Result:
     )
     rounds: list[dict[Point, float]] = []
     for order in contest.order:
-        values = {point: replay.look(point) for point in order}
-        rounds.append({point: math.exp(value) for point, value in values.items() if value is not None})
+        seen = [_seen(replay, "final", point) for point in order]
+        rounds.append({each.point: math.exp(each.value) for each in seen if each.value is not None})
+        for each in seen:
+            search.tell(each)
+    if search.good:
+        search.fit()
     judged = judge(
-        contest.points, rounds, changes=lambda point: sum(a != b for a, b in zip(point, table.default, strict=True))
+        contest.points,
+        rounds,
+        changes=lambda point: sum(a != b for a, b in zip(point, table.default, strict=True)),
+        expected=lambda point: float(search.model.predict([point]).mean[0]),
     )
     covers = None
     if judged.ratios:
         top = max(judged.ratios, key=lambda point: judged.ratios[point].median)
         true = math.exp(replay.truth[top] - replay.truth[table.default])
         covers = judged.ratios[top].low <= true <= judged.ratios[top].high
-    chosen = judged.best if judged.answer == "better" else _leader(judged, table.default)
+    # Who wants a setup though none is shown to be better takes the one that is expected to be the best.
+    chosen = judged.best if judged.answer == "better" else (search.best(1) or [table.default])[0]
     return Result(chosen=chosen, covers=covers, named=judged.answer == "better")
 
 
-def _leader(judged: Any, default: Point) -> Point:
-    """Who wants a setup though none is shown to be better takes the one that looks best."""
-    ratios = {point: ratio.median for point, ratio in judged.ratios.items()}
-    return max([default, *ratios], key=lambda point: ratios.get(point, 1.0))
+def _simpler(replay: Replay, point: Point) -> Iterable[Point]:
+    """The points of the table with one change fewer."""
+    for place, (axis, plain) in enumerate(zip(replay.table.axes, replay.default, strict=True)):
+        near = (*point[:place], plain, *point[place + 1 :])
+        if near != point and axis.name != "framework" and near in replay.took_s:
+            yield near
 
 
 def _seen(replay: Replay, kind: Any, point: Point) -> Seen:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from deepstone.backends.base import Unsupported
+from deepstone.graph.graph import Graph
+from deepstone.graph.space_to_depth import why_not
 from deepstone.setups.rules import broken_rule
 from deepstone.setups.world import World
 
@@ -23,6 +25,7 @@ class StepSettings:
     input: str
     seed: int
     accumulate: int
+    space_to_depth: bool
 
     @property
     def training(self) -> bool:
@@ -41,7 +44,14 @@ def step_settings(request: Mapping[str, Any]) -> dict[str, Any]:
         "input": str(request["input"]),
         "seed": int(request["seed"]),
         "accumulate": int(request["accumulate"]),
+        "space_to_depth": request["space_to_depth"] == "on",
     }
+
+
+def refuse_nothing_to_rewrite(graph: Graph, settings: StepSettings) -> None:
+    reason = why_not(graph) if settings.space_to_depth else ""
+    if reason:
+        raise Unsupported(reason)
 
 
 def refuse_broken_rules(request: Mapping[str, Any], device: str) -> None:

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Final
 
 from deepstone.absent import Absent
 from deepstone.cli.output import Column, Data, print_json, print_lines, print_table
-from deepstone.units import bytes_, digits, percent
+from deepstone.units import bytes_, digits, percent, seconds
 
 if TYPE_CHECKING:
     from deepstone.results.quantity import Quantity
     from deepstone.results.record import Workload as RecordedWorkload
     from deepstone.results.tune import AxisRatio, Tuned, TunedSetup, TuneSpace
     from deepstone.setups.axes import Value
-    from deepstone.tuner.answer import Wanted
+    from deepstone.tuner.wanted import Wanted
     from deepstone.tuner.workload import Workload
 
 _BAR: Final = 12  # characters of the longest bar
@@ -78,16 +78,26 @@ def _lines(answer: Tuned, samples: str) -> Iterator[str]:
     for setup in answer.also_within:
         yield f"       also within 2 %: {words_of(setup)}"
     if not isinstance(answer.same, Absent):
-        said = "shown to train the same" if answer.same.ok else "not proven to train the same"
-        given_up = f". Given up: {answer.given_up}" if answer.given_up else ""
-        yield f"same   {answer.same.level}: {said}{given_up}"
+        yield f"same   {answer.same.level}: {_sameness(answer)}"
     yield from _why_lines(answer)
+    yield from _bound_lines(answer)
     if not isinstance(answer.batch_free, Absent):
         free = answer.batch_free
         gain = "" if isinstance(free.ratio, Absent) else f", {in_words(free.ratio)} the default"
         yield f"batch  free: {words_of(free.best.setup)} gives {_rates(free.best, samples)}{gain}"
         fewer = f"{digits(free.updates_per_epoch_ratio)} times as many updates per epoch"
         yield f"       but it is other training: {fewer}, and convergence was not measured"
+
+
+def _sameness(answer: Tuned) -> str:
+    same = answer.same
+    if isinstance(same, Absent):
+        return same.reason
+    of_best = next((each for each in same.setups if each.setup == answer.best.setup), None)
+    said = "shown to be the same training" if same.ok else "not proven to be the same training"
+    if not same.ok and of_best is not None and of_best.why_not:
+        said += f": {of_best.why_not}"
+    return f"{said}. Given up: {answer.given_up}" if answer.given_up else said
 
 
 def _why_default(answer: Tuned) -> str:
@@ -120,6 +130,21 @@ def _why_lines(answer: Tuned) -> Iterator[str]:
         yield f"{head}{'together':{width}}  {digits(answer.together.median):>5}x"
     no_effect = ", ".join(each.axis for each in answer.no_effect) or "–"
     yield f"       no effect: {no_effect}    not decided: {', '.join(answer.not_decided) or '–'}"
+
+
+def _bound_lines(answer: Tuned) -> Iterator[str]:
+    if isinstance(answer.bound, Absent):
+        return
+    bound, parts = answer.bound, list[str]()
+    if not isinstance(bound.power_limit_share, Absent):
+        parts.append(f"power limit held {percent(bound.power_limit_share)} of the time")
+    if not isinstance(bound.roofline_share, Absent):
+        parts.append(f"{percent(bound.roofline_share)} of the layer-wise roofline")
+    if not isinstance(bound.most_lost, Absent):
+        lost = ", ".join(f"{each.what} {seconds(each.lost_s)}" for each in bound.most_lost)
+        parts.append(f"most lost: {lost}")
+    if parts:
+        yield f"bound  {'; '.join(parts)}"
 
 
 def _effect(effect: AxisRatio | Absent) -> str:

@@ -33,7 +33,7 @@ from deepstone.cli.output import note, print_json
 from deepstone.cli.progress import Bar, progress_bar
 from deepstone.cli.show_tune import in_words, show_plan, show_tuned
 from deepstone.cli.stopped import Stopped
-from deepstone.errors import MissingError, UsageError, nearest, shown
+from deepstone.errors import DeepstoneError, MissingError, UsageError, nearest, shown
 from deepstone.units import digits
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from deepstone.results.tune import Look, SameLevel, Tuned, TuneLog
     from deepstone.runner.quiet import QuietMachine
     from deepstone.store.store import Store
-    from deepstone.tuner.answer import Wanted
     from deepstone.tuner.tune import Tuner
+    from deepstone.tuner.wanted import Wanted
     from deepstone.tuner.workload import Workload
 
 EXAMPLES = examples(
@@ -109,7 +109,7 @@ def tune(
     best.toml, in the folder of -o or else in this one; wherever AXIS=VALUE stands, @best.toml stands for it.
     """
     from deepstone.studies.durations import parse_duration
-    from deepstone.tuner.answer import Wanted
+    from deepstone.tuner.wanted import Wanted
     from deepstone.tuner.words import parse_limits, parse_objective
 
     begin = first_look()
@@ -118,9 +118,10 @@ def tune(
         raise UsageError(
             f"--budget {shown(budget)}: a search takes at least {_LEAST_BUDGET_S:g} s; some minutes are usual"
         )
+    limits = [*(limit or ()), *(word for word in axes or () if _is_limit(word))]
     wanted = Wanted(
         objective=parse_objective(objective),
-        limits=tuple(parse_limits(limit or ())),
+        limits=tuple(parse_limits(limits)),
         budget_s=budget_s,
         level=_level(same),
         timeout_s=timeout,
@@ -128,10 +129,10 @@ def tune(
     wait_limit_s(wait_until_quiet)
     check_figure(output)
     best = _best_file(output)
-    given = list(axes or [])
+    given = [word for word in axes or () if not _is_limit(word)]
     options = [*image_words(image), *changed(("--timeout", timeout, 900.0))]
     workload = _workload(model, given, wanted, image_size(image), options)
-    words = _command_words(budget, limit, objective, same, output)
+    words = _command_words(budget, limits, objective, same, output)
     command = ("deepstone", "tune", model, *given, *options, *words)
     if dry_run:
         show_plan(workload, wanted, command, as_json=json)
@@ -141,6 +142,8 @@ def tune(
     quiet = quiet_machine(begin, wait_until_quiet)
     finding = _tuned(workload, wanted, finding_store, quiet, command)
     answer = _content(finding)
+    if isinstance(answer.best.samples_per_s, Absent):
+        raise DeepstoneError(f"no setup could be measured; the default: {answer.best.samples_per_s.reason}")
     _write_best(best, answer, model, command)
     if json:
         print_json(finding)
@@ -148,6 +151,11 @@ def tune(
         show_tuned(answer, workload.job(workload.space.default).workload, files=[str(best)])
     draw_figure(finding, output)
     finding_store.leave_if_failed()
+
+
+def _is_limit(word: str) -> bool:
+    """`--limit memory=40G power=500W`: the second of them comes as a word, and no axis has its name."""
+    return word.partition("=")[0] in ("memory", "power")
 
 
 def _level(text: str) -> SameLevel:
@@ -195,11 +203,9 @@ def _workload(
     )
 
 
-def _command_words(
-    budget: str, limits: Sequence[str] | None, objective: str, same: str, output: Path | None
-) -> list[str]:
+def _command_words(budget: str, limits: Sequence[str], objective: str, same: str, output: Path | None) -> list[str]:
     words = ["--budget", budget]
-    for limit in limits or ():
+    for limit in limits:
         words += ["--limit", limit]
     words += ["--objective", objective] if objective != "throughput" else []
     words += ["--same", same] if same != "close" else []
@@ -337,13 +343,15 @@ class _Progress:
         from deepstone.studies.durations import duration
         from deepstone.tuner.answer import words_of
 
-        speed = look.samples_per_s
+        space, speed = tuner.workload.space, look.samples_per_s
         result = speed.reason if isinstance(speed, Absent) else f"{digits(speed)} {self.samples}/s"
         left = f"{duration(tuner.left_s)} left" if tuner.left_s > 0 else "time is over"
         number = f"round {look.round}" if look.round is not None else look.kind
-        best = tuner.best_so_far
-        so_far = ""
-        if look.kind not in ("final", "explain") and best is not None and best[1] > 1:
-            so_far = f"; best so far {digits(best[1])}x: {words_of(tuner.workload.space.given(best[0]))}"
-        told = f"{number}: {words_of(look.setup)}: {result}"
-        self.bar.say(f"[{len(tuner.log.looks)}, {left}] {told}{so_far}")
+        setup = words_of({name: value for name, value in look.setup.items() if name not in space.base})
+        best, so_far = tuner.best_so_far, ""
+        if look.kind not in ("final", "explain") and best is not None and best[0] != space.default:
+            is_this = space.point_of(look.setup) == best[0]
+            so_far = (
+                f", {digits(best[1])}x the default: the best so far" if is_this else f"; best so far {digits(best[1])}x"
+            )
+        self.bar.say(f"[{len(tuner.log.looks)}, {left}] {number}: {setup}: {result}{so_far}")

@@ -11,6 +11,7 @@ from deepstone.backends.registry import BACKENDS, backend_of
 from deepstone.environments.environment import Environment
 from deepstone.graph.cost import COST_UNKNOWN, step_bytes, step_flops
 from deepstone.graph.memory import StepMemory, step_memory
+from deepstone.graph.space_to_depth import why_not
 from deepstone.graph.stages import most_stages
 from deepstone.hardware.machine import describe_machine, machine_sha
 from deepstone.models.load import LoadedModel
@@ -160,7 +161,11 @@ class Job:
             return reason + old if framework in able else reason
         if self.request["optimizer"] == OWN and framework != FAKE and not (step and step.own_optimizer):
             return "optimizer=own needs a function optimizer(parameters) in the file of a torch module with INPUTS"
-        return self._no_pipeline or broken_rule(self.request)
+        return self._no_pipeline or self._nothing_to_rewrite or broken_rule(self.request)
+
+    @property
+    def _nothing_to_rewrite(self) -> str | None:
+        return None if self.request["space_to_depth"] == "off" else why_not(self.model.graph) or None
 
     @property
     def _no_pipeline(self) -> str | None:

@@ -299,6 +299,15 @@ _DECLARED = (
         honoured_by=_NOT_LEGACY,
         tuning=tuning.COMPILE,
     ),
+    _choice(
+        "space_to_depth",
+        ("off", "on"),
+        "on: a strided convolution over at most four channels, as the first one of most networks, takes blocks of "
+        "pixels as channels and has no stride. The same products are summed in another order.",
+        default="off",
+        honoured_by=(TORCH, JAX, FAKE),
+        tuning=tuning.SPACE_TO_DEPTH,
+    ),
     _count("threads", "Threads that share the work of one operation.", most=4096, tuning=tuning.THREADS),
     _count(
         "inter_threads",

@@ -77,7 +77,10 @@ def _read_setup(path: str) -> dict[str, str]:
             raise UsageError(f"@{shown(path)}: {shown(name)}: no such axis; {nearest(name, AXES)}")
         if isinstance(value, bool) or not isinstance(value, str | int):
             raise UsageError(f"@{shown(path)}: {name}: a value is text or a whole number")
-        AXES[name].parse(str(value))
+        try:
+            AXES[name].parse(str(value))
+        except UsageError as error:
+            raise UsageError(f"@{shown(path)}: {error}") from None
         found[name] = str(value)
     return found
 

@@ -135,6 +135,7 @@ COMPILE: Final = Tuning(
     rank=_rank(cpu=8, gpu=4),
     startup_s={"default": 20.0, "reduce-overhead": 25.0, "max-autotune": 60.0},
 )
+SPACE_TO_DEPTH: Final = Tuning(values=lambda _facts: ("on",), rank=_rank(cpu=12, gpu=5))
 THREADS: Final = Tuning(
     values=lambda facts: _doubling(facts.cores) if facts.device == "cpu" else (),
     rank=_rank(cpu=1, gpu=12),

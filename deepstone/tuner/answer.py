@@ -12,46 +12,29 @@ from deepstone.measure.statistics import median_of_rounds
 from deepstone.results.quantity import Quantity
 from deepstone.results.tune import (
     BatchFree,
+    Bound,
     Excluded,
     Finalist,
     FixedAxis,
     Look,
-    SameLevel,
     SameSetup,
     SameTraining,
     SpaceAxis,
     TuneBudget,
     Tuned,
     TunedSetup,
-    TuneLimit,
     TuneLog,
-    TuneObjective,
     TuneSpace,
 )
 from deepstone.setups.axes import Value
 from deepstone.tuner.explain import Explained
 from deepstone.tuner.finals import Contest, Judged
 from deepstone.tuner.space import Point, Space, excluded_in_order
+from deepstone.tuner.wanted import Wanted
 
 NO_DEFAULT: Final = Absent("the default does not run, so there is nothing to compare with")
 _NOTHING_BETTER: Final = Absent("nothing is shown to be better than the default")
 _TIME_OVER: Final = Absent("not measured: the time was over")
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
-    """What the user asked for."""
-
-    objective: TuneObjective
-    limits: tuple[TuneLimit, ...] = ()
-    budget_s: float = 600.0
-    level: SameLevel = "close"
-    timeout_s: float = 900.0
-    timed_s: float | None = None  # of each look; None: what fits the device
-
-    @property
-    def needs_energy(self) -> bool:
-        return self.objective.name == "energy" or any(limit.name == "power" for limit in self.limits)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,6 +49,7 @@ class Found:
     free: Judged
     checked: Mapping[Point, SameSetup]
     explained: Explained | None
+    bound: Bound | Absent
     noise: float | Absent
     spent_s: float
 
@@ -94,7 +78,7 @@ def answer_of(found: Found) -> Tuned:
         also_within=[space.given(point) for point in judged.within],
         no_effect=explained.no_effect if explained else [],
         not_decided=explained.not_decided if explained else [],
-        bound=Absent("not measured"),
+        bound=found.bound,
         batch_free=_batch_free(found),
         looks=log.looks,
     )

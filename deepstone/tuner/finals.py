@@ -45,10 +45,13 @@ class Contest:
 def plan_finals(
     default: Point, best: Sequence[Point], *, noise: float, time_s: float, cost_s: Callable[[Point], float], seed: int
 ) -> Contest:
-    """As many finalists as fit with enough rounds for this noise; with one finalist, fewer rounds if need be."""
+    """As many finalists as fit with enough rounds for this noise. Where time is short, two with fewer rounds, because
+    the best of the search is not sure to be the best; then one."""
     wanted = _ROUNDS_QUIET if noise < QUIET_NOISE else _ROUNDS
     finalists = list(best[:MOST_FINALISTS])
-    while len(finalists) > 1 and wanted * _round_s(default, finalists, cost_s) > time_s:
+    while len(finalists) > 2 and wanted * _round_s(default, finalists, cost_s) > time_s:
+        finalists.pop()
+    while len(finalists) > 1 and _FEWEST_ROUNDS * _round_s(default, finalists, cost_s) > time_s:
         finalists.pop()
     fitting = int(time_s / max(_round_s(default, finalists, cost_s), 1e-9))
     most = wanted if noise < QUIET_NOISE else _MOST_ROUNDS
@@ -74,10 +77,16 @@ class Judged:
 
 
 def judge(
-    points: Sequence[Point], rounds: Sequence[Mapping[Point, float]], *, changes: Callable[[Point], int]
+    points: Sequence[Point],
+    rounds: Sequence[Mapping[Point, float]],
+    *,
+    changes: Callable[[Point], int],
+    expected: Callable[[Point], float] | None = None,
 ) -> Judged:
     """`points`: the default first. `rounds`: in each, what is sought of every finalist, larger is better; one that
-    failed is missing, and is out. `changes`: how many axes a point changes."""
+    failed is missing, and is out. `changes`: how many axes a point changes. `expected`: the log of what is sought, by
+    all that was seen; it chooses among the finalists, and what is said of the chosen one comes from the rounds alone.
+    """
     default = points[0]
     complete = [each for each in rounds if default in each]
     if rounds and not complete:
@@ -90,10 +99,10 @@ def judge(
         point: ratio_of_rounds([(values[point], values[default]) for values in complete], error=error)
         for point in standing
     }
-    top = max(ratio.median for ratio in ratios.values())
+    merit = {point: math.log(ratios[point].median) if expected is None else expected(point) for point in standing}
+    top = max(merit.values()) - math.log1p(LEAST_DIFFERENCE)
     as_good = sorted(
-        (point for point in standing if ratios[point].median >= top / (1 + LEAST_DIFFERENCE)),
-        key=lambda point: (changes(point), -ratios[point].median),
+        (point for point in standing if merit[point] >= top), key=lambda point: (changes(point), -merit[point])
     )
     shown = [point for point in as_good if is_above(ratios[point])]
     if shown:

@@ -27,13 +27,14 @@ Array: TypeAlias = NDArray[np.floating[Any]]
 _AXIS_SD: Final = 0.30  # of the axis with rank 1; rank r has 1/sqrt(r) of it
 _FRAMEWORK_SD: Final = 0.35
 _POINT_SD: Final = 0.02
-_WITHIN: Final = 0.4  # variance of an axis within a framework, relative to that of the axis
+_WITHIN: Final = 0.3  # variance of an axis within a framework, relative to that of the axis
 _PAIR: Final = 0.15  # variance of a pair of axes, relative to the geometric mean of both
 _DRIFT: Final = 0.3  # variance of slow changes of the machine, relative to the noise
 _DRIFT_LOOKS: Final = 6.0  # after so many looks the machine may have changed
 _MEAN_VARIANCE: Final = 4.0
-_DOUBT: Final = 1.2
-_NEAR: Final = 0.6  # likeness of neighbouring values of an ordered axis
+_DOUBT: Final = 1.0
+_CHANGE_COST: Final = 0.02  # expected loss of log speed for each axis that differs from the default: it was chosen well
+_NEAR: Final = 0.5  # likeness of neighbouring values of an ordered axis
 _STEPS: Final = (1.6, 0.8, 0.4)  # of the search for the likeliest variances, in log variance
 
 
@@ -122,6 +123,7 @@ class Model:
         self._axes = len(axis_sd)
         self._rows = np.empty((0, 1 + self._axes))
         self._fitted: tuple[Array, Array, float] | None = None
+        self._default = landscape.default
 
     @property
     def noise_sd(self) -> float:
@@ -133,8 +135,9 @@ class Model:
         like = self.encoder.likeness(self._rows, self._rows)
         when = np.asarray(order, dtype=np.float64)
         near_in_time = np.exp(-np.abs(when[:, None] - when[None, :]) / _DRIFT_LOOKS)
-        middle = float(np.median(values))
-        centered = np.asarray(values) - middle
+        expected = self._expected(points)
+        middle = float(np.median(np.asarray(values) - expected))
+        centered = np.asarray(values) - expected - middle
         best = self._badness(self._theta, like, near_in_time, centered)
         for step in _STEPS:
             for place in range(len(self._theta)):
@@ -156,7 +159,8 @@ class Model:
         cross = self._covariance(self._theta, self.encoder.likeness(rows, self._rows))
         spread = np.linalg.solve(lower, cross.T)
         variance = self._self_variance() - np.sum(spread**2, axis=0)
-        return Prediction(mean=middle + cross @ weights, sd=np.sqrt(np.maximum(variance, 1e-12)))
+        mean = middle + self._expected(points) + cross @ weights
+        return Prediction(mean=mean, sd=np.sqrt(np.maximum(variance, 1e-12)))
 
     def contrast(self, a: Point, b: Point) -> tuple[float, float]:
         """Log speed of `a` over that of `b`: its mean and standard deviation, with what both share taken out."""
@@ -166,9 +170,14 @@ class Model:
         cross = self._covariance(self._theta, self.encoder.likeness(rows, self._rows))
         spread = np.linalg.solve(lower, cross.T)
         joint = self._covariance(self._theta, self.encoder.likeness(rows, rows)) - spread.T @ spread
-        means = cross @ weights
+        means = self._expected([a, b]) + cross @ weights
         variance = joint[0, 0] + joint[1, 1] - 2 * joint[0, 1]
         return float(means[0] - means[1]), math.sqrt(max(float(variance), 1e-12))
+
+    def _expected(self, points: Sequence[Point]) -> Array:
+        """Before any look: every change costs a little."""
+        changes = [sum(a != b for a, b in zip(point, self._default, strict=True)) for point in points]
+        return -_CHANGE_COST * np.array(changes, dtype=np.float64)
 
     def _badness(self, theta: Array, like: Likeness, near_in_time: Array, values: Array) -> float:
         """The negative log of likelihood and prior."""

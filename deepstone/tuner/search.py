@@ -17,6 +17,7 @@ from typing import Final
 
 import numpy as np
 
+from deepstone.measure.ratios import LEAST_DIFFERENCE
 from deepstone.results.tune import LookKind
 from deepstone.tuner.model import Array, Landscape, Model
 from deepstone.tuner.space import Point
@@ -25,6 +26,7 @@ SENTINEL_EVERY: Final = 6
 _FAR_SD: Final = 3.0  # a result so many standard deviations low is repeated
 _LEAST_GAIN: Final = 0.002  # of log speed: with less to expect, the search ends
 _FAILURE_PRIOR: Final = 0.05
+_TRIES: Final = 12  # after which a search gives up if nothing runs at all
 _NORMAL: Final = NormalDist()
 
 
@@ -61,6 +63,7 @@ class Search:
     seen: list[Seen] = field(default_factory=list[Seen])
     model: Model = field(init=False)
     _speed: Model = field(init=False)
+    _foreseen: tuple[Point, float, float] | None = None  # what the next look is expected to show, and how surely
 
     def __post_init__(self) -> None:
         self.model = Model(self.landscape, noise_sd=self.noise_sd)
@@ -76,13 +79,31 @@ class Search:
             if point not in looked:
                 return Ask(kind="start", point=point)
         if not self.good:
-            return None
+            return self._anything_that_runs()
         self.fit()
+        ask = self._next()
+        if ask is not None:
+            found = self.model.predict([ask.point])
+            self._foreseen = ask.point, float(found.mean[0]), float(found.sd[0])
+        return ask
+
+    def _anything_that_runs(self) -> Ask | None:
+        """Nothing has run yet: try what resembles the failed setups least, with few changes; not for ever."""
+        looked = {seen.point for seen in self.seen}
+        pool = [point for point in self.landscape.points if point not in looked]
+        if not pool or len(looked) >= len(self.starts) + _TRIES:
+            return None
+        changes = np.array([sum(a != b for a, b in zip(p, self.landscape.default, strict=True)) for p in pool])
+        chosen = int(np.argmin(self._failure_chance(pool) + 0.05 * changes))
+        return Ask(kind="search", point=pool[chosen])
+
+    def _next(self) -> Ask | None:
         doubtful = self._doubtful()
         if doubtful is not None:
             return Ask(kind="repeat", point=doubtful)
         since = [seen.point == self.landscape.default for seen in reversed(self.seen)]
-        if True not in since or since.index(True) >= SENTINEL_EVERY - 1:
+        runs = any(seen.point == self.landscape.default for seen in self.good)
+        if runs and since.index(True) >= SENTINEL_EVERY - 1:
             return Ask(kind="sentinel", point=self.landscape.default)
         return self._most_promising()
 
@@ -105,13 +126,45 @@ class Search:
             self._speed.fit([seen.point for seen in good], speeds, order)
 
     def best(self, count: int) -> list[Point]:
-        """The points that were looked at, without the default, by their expected value; the best first."""
+        """The points that were looked at, without the default, by their expected value; the best first. Call `fit`
+        before."""
         points = [point for point in dict.fromkeys(seen.point for seen in self.good) if point != self.landscape.default]
         if not points:
             return []
-        self.fit()
         worth = self.model.predict(points).mean + self._penalty(points)
         return [points[place] for place in np.argsort(-worth, kind="stable")[:count]]
+
+    def simplified(self, point: Point, revert: Callable[[Point], Iterable[Point]]) -> Point:
+        """The point without changes of which the looks do not show that they help. `revert`: the points with one change
+        fewer."""
+        while True:
+            losses = {simpler: self.model.contrast(point, simpler) for simpler in revert(point)}
+            simplest = min(losses, key=lambda simpler: losses[simpler][0], default=None)
+            if simplest is None:
+                return point
+            loss, sd = losses[simplest]
+            if loss > math.log1p(LEAST_DIFFERENCE) / 2 + sd:
+                return point
+            point = simplest
+
+    def finalists(self, count: int, revert: Callable[[Point], Iterable[Point]]) -> list[Point]:
+        """The best point in its simplest form, then the best ones as they were looked at, without those that are hardly
+        as good."""
+        if not self.good:
+            return []
+        self.fit()
+        best = self.best(count)
+        failed = {seen.point for seen in self.seen if seen.value is None}
+        simple = [self.simplified(point, revert) for point in best[:1]]
+        usable = [point for point in simple if point != self.landscape.default and point not in failed]
+        return list(
+            dict.fromkeys([*usable, *best[:1], *(point for point in best[1:] if self._rivals(best[0], point))])
+        )[:count]
+
+    def _rivals(self, best: Point, other: Point) -> bool:
+        """Whether the looks leave it open that the other one is as good."""
+        behind, sd = self.model.contrast(best, other)
+        return behind - 2 * sd < math.log1p(LEAST_DIFFERENCE)
 
     def cost_s(self, point: Point) -> float:
         """What a look at it takes, as far as looks at its framework tell."""
@@ -170,29 +223,27 @@ class Search:
         return float(np.max(self._speed.predict(points).mean)) - math.log(self.slowdown)
 
     def _failure_chance(self, pool: Sequence[Point]) -> Array:
-        """By the looks at points that are like it in their framework: what failed there will probably fail here."""
-        rows = self.model.encoder.rows(pool)
-        looked = self.model.encoder.rows([seen.point for seen in self.seen])
-        like = self.model.encoder.likeness(rows, looked)
-        apart = np.sum(1 - like.by_axis, axis=0)
-        weight = like.framework * np.exp(-1.2 * apart)
-        failed = np.array([float(seen.value is None) for seen in self.seen])
-        return (_FAILURE_PRIOR * 0.5 + weight @ failed) / (0.5 + np.sum(weight, axis=1))
+        """What resembles a failed setup will probably fail too, and so will a value that never ran in its framework."""
+        encoder = self.model.encoder
+        rows, looked = encoder.rows(pool), encoder.rows([seen.point for seen in self.seen])
+        failed = np.array([seen.value is None for seen in self.seen])
+        if not failed.any():
+            return np.full(len(pool), _FAILURE_PRIOR)
+        like = encoder.likeness(rows, looked)
+        weight = like.framework * np.exp(-1.2 * np.sum(1 - like.by_axis, axis=0))
+        near = (0.5 * _FAILURE_PRIOR + weight @ failed) / (0.5 + np.sum(weight, axis=1))
+        shares = like.framework * (like.by_axis == 1.0)  # axis x point x look: the same value in the same framework
+        failures, successes = shares @ failed, shares @ ~failed
+        blamed = np.where(successes == 0, (failures + 0.5 * _FAILURE_PRIOR) / (failures + 0.5), 0.0)
+        return np.maximum(near, np.max(blamed, axis=0))
 
     def _doubtful(self) -> Point | None:
-        """The point of the latest look, if that was far below what the other looks make likely."""
-        latest = self.seen[-1]
-        if latest.value is None or latest.kind == "repeat" or len(self.good) < 4:
+        """The point of the latest look, if that was far below what the looks before made likely."""
+        latest, expected = self.seen[-1], self._foreseen
+        if latest.value is None or latest.kind == "repeat" or expected is None or expected[0] != latest.point:
             return None
-        if sum(seen.point == latest.point for seen in self.seen) > 1 and latest.kind != "sentinel":
-            return None
-        others = [seen for seen in self.good if seen is not latest]
-        model = Model(self.landscape, noise_sd=self.noise)
-        order = [float(number) for number in range(len(others))]
-        model.fit([seen.point for seen in others], [seen.value or 0.0 for seen in others], order)
-        found = model.predict([latest.point])
-        spread = math.sqrt(float(found.sd[0]) ** 2 + self.noise**2)
-        return latest.point if latest.value < float(found.mean[0]) - _FAR_SD * spread else None
+        _, mean, sd = expected
+        return latest.point if latest.value < mean - _FAR_SD * math.sqrt(sd**2 + self.noise**2) else None
 
     def _is_disturbed(self, seen: Seen) -> bool:
         """Whether a later repetition of the same point was so much faster that something disturbed this look."""

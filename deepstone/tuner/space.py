@@ -46,8 +46,8 @@ class SearchAxis:
 
 @dataclass(frozen=True, kw_only=True)
 class Space:
-    """`base`: the axes that the user gave one value. `refusal`: why a request does not run, beside the rules; for
-    memory. `fixed`: why an axis is not searched."""
+    """`base`: the axes that the user gave one value. `refusal`: why a request with known framework and device does not
+    run. `fixed`: why an axis is not searched."""
 
     axes: tuple[SearchAxis, ...]
     base: Mapping[str, Value]
@@ -56,31 +56,34 @@ class Space:
     refusal: Callable[[Request], str | None]
     seed: int = 0
     _refused: dict[Point, str | None] = field(default_factory=dict[Point, "str | None"])
+    _points: dict[frozenset[tuple[str, Value]], Point | None] = field(
+        default_factory=dict[frozenset[tuple[str, Value]], "Point | None"]
+    )
 
     @property
     def default(self) -> Point:
         return tuple(axis.values[0] for axis in self.axes)
 
     def given(self, point: Point) -> dict[str, Value]:
-        """The words of a point: what the user gave, and every axis of the space that is not at its default."""
-        words = {axis.name: value for axis, value in zip(self.axes, point, strict=True)}
-        return {
-            name: value
-            for name, value in {**self.base, **words}.items()
-            if name in self.base or value != AXES[name].default
-        }
+        """The words of a point: what the user gave and the values of the space, without axes at their default."""
+        words = {**self.base, **{axis.name: value for axis, value in zip(self.axes, point, strict=True)}}
+        return {name: value for name, value in words.items() if value != AXES[name].default}
 
     def request(self, point: Point) -> Request:
         return complete(self.given(point))
 
     def point_of(self, given: Mapping[str, Value]) -> Point | None:
         """The point with these words; None if it is not in the space."""
-        request, own = complete(given), {axis.name for axis in self.axes}
-        if any(request[name] != complete(self.base)[name] for name in AXES if name not in own):
-            return None
-        point = tuple(request[axis.name] for axis in self.axes)
-        known = all(value in axis.values for axis, value in zip(self.axes, point, strict=True))
-        return self.canonical(point) if known else None
+        key = frozenset(given.items())
+        if key not in self._points:
+            request, plain = complete(given), complete(self.base)
+            searched = {axis.name: axis.values for axis in self.axes}
+            fits = all(
+                value in searched[name] if name in searched else value == plain[name] for name, value in request.items()
+            )
+            point = tuple(request[axis.name] for axis in self.axes)
+            self._points[key] = self.canonical(point) if fits else None
+        return self._points[key]
 
     def framework(self, point: Point) -> str:
         """The framework of a point, with `auto` resolved."""
@@ -132,7 +135,7 @@ class Space:
             known = {"framework": self.framework(point), "device": request["device"]}
             if known["device"] == AUTO:
                 known["device"] = device
-            self._refused[point] = broken_rule({**request, **known}) or self.refusal(request)
+            self._refused[point] = self.refusal({**request, **known})
         return self._refused[point]
 
     def neighbours(self, point: Point) -> Iterator[Point]:
@@ -141,6 +144,15 @@ class Space:
             for value in axis.values:
                 near = self.with_value(point, axis.name, value)
                 if near != point and self.why_not(near) is None:
+                    yield near
+
+    def simpler(self, point: Point) -> Iterator[Point]:
+        """The setups with one change fewer; the framework stays, because its axes depend on it."""
+        default = self.default
+        for axis, value, plain in zip(self.axes, point, default, strict=True):
+            if value != plain and axis.name not in ("framework", "batch"):
+                near = self.with_value(point, axis.name, plain)
+                if self.why_not(near) is None:
                     yield near
 
     @cached_property
@@ -239,7 +251,7 @@ def make_space(
     facts: Facts,
     *,
     level: SameLevel = "close",
-    refusal: Callable[[Request], str | None] = lambda _request: None,
+    refusal: Callable[[Request], str | None] = broken_rule,
     seed: int = 0,
 ) -> Space:
     """The space that remains free beside what the user gave. Raises UsageError for a list of values of an axis that is

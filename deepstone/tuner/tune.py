@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -20,17 +21,22 @@ from msgspec.structs import replace
 from deepstone.absent import Absent
 from deepstone.checks.same_training import same_training
 from deepstone.durable import signals_blocked
+from deepstone.errors import StoreError, UsageError
 from deepstone.results.record import Draft
-from deepstone.results.tune import Look, LookKind, SameSetup, Tuned, TuneLog
+from deepstone.results.tune import Bound, Look, LookKind, SameLevel, SameSetup, Tuned, TuneLog
 from deepstone.runner.assemble import now
+from deepstone.runner.job import Job
+from deepstone.runner.measurement import OnProgress
 from deepstone.setups.tuning import DeviceKind
 from deepstone.store.store import Store
-from deepstone.tuner.answer import NO_DEFAULT, Found, Wanted, answer_of, words_of
+from deepstone.tuner.answer import NO_DEFAULT, Found, answer_of, words_of
+from deepstone.tuner.bound import bound_of
 from deepstone.tuner.explain import Explainer
 from deepstone.tuner.finals import Contest, Judged, judge, plan_finals
 from deepstone.tuner.search import Search, Seen
 from deepstone.tuner.space import Point, Space
 from deepstone.tuner.starts import best_in_store, starts_of
+from deepstone.tuner.wanted import Wanted
 from deepstone.tuner.workload import Looked, Workload, other_training
 
 SEARCH_SHARE: Final = 0.5
@@ -50,6 +56,20 @@ def timed_s_on(device: DeviceKind) -> float:
     return _TIMED_S[device]
 
 
+class SameCheck(Protocol):
+    """As `checks.same_training.same_training`."""
+
+    def __call__(
+        self,
+        default: Job,
+        candidates: Mapping[str, Job],
+        level: SameLevel,
+        *,
+        deadline_s: float,
+        on_progress: OnProgress = ...,
+    ) -> Mapping[str, SameSetup]: ...
+
+
 class Progress(Protocol):
     def begin(self, title: str) -> None: ...
     def tell(self, stage: str, share: float) -> None: ...
@@ -67,13 +87,15 @@ class Tuner:
     log: TuneLog
     progress: Progress
     before_look: Callable[[Point], None] = lambda _point: None
-    _began_s: float = field(default_factory=time.monotonic)
+    check: SameCheck = same_training
+    clock: Callable[[], float] = time.monotonic
+    _began_s: float = field(init=False)
     _drafts: dict[Point, Draft] = field(default_factory=dict[Point, Draft])
     _checked: dict[Point, SameSetup] = field(default_factory=dict[Point, SameSetup])
     search: Search = field(init=False)
 
     def __post_init__(self) -> None:
-        space = self.workload.space
+        space, self._began_s = self.workload.space, self.clock()
         stored = best_in_store(self.store, space, self.workload.model, self.workload.machine.sha)
         self.search = Search(
             landscape=space,
@@ -91,6 +113,18 @@ class Tuner:
         for same in self.log.same:
             if (point := space.point_of(same.setup)) is not None:
                 self._checked[point] = same
+        self._restore_reference()
+
+    def _restore_reference(self) -> None:
+        """The first steps of the default, with which those of every other setup are compared."""
+        for look in self.log.looks:
+            is_default = self._space.point_of(look.setup) == self._space.default
+            if is_default and look.run is not None and not isinstance(look.samples_per_s, Absent):
+                with suppress(
+                    StoreError, UsageError
+                ):  # deleted meanwhile; the next look at the default takes its place
+                    self._drafts[self._space.default] = self.store.get(look.run)
+                return
 
     @property
     def timed_s(self) -> float:
@@ -98,7 +132,7 @@ class Tuner:
 
     @property
     def spent_s(self) -> float:
-        return self._earlier_s + time.monotonic() - self._began_s
+        return self._earlier_s + self.clock() - self._began_s
 
     @property
     def left_s(self) -> float:
@@ -200,32 +234,10 @@ class Tuner:
         return Seen(
             kind=look.kind,
             point=point,
-            value=self.value(look),
+            value=self.wanted.value(look),
             took_s=look.took_s,
             log_speed=None if isinstance(speed, Absent) else math.log(speed),
         )
-
-    def value(self, look: Look) -> float | None:
-        """The log of what is sought; None if the look failed or breaks a limit."""
-        if isinstance(look.samples_per_s, Absent) or self._breaks_limit(look):
-            return None
-        match self.wanted.objective.name:
-            case "throughput":
-                return math.log(look.samples_per_s)
-            case "energy":
-                return None if isinstance(look.samples_per_j, Absent) else math.log(look.samples_per_j)
-            case "memory":
-                return None if isinstance(look.peak_bytes, Absent) else -math.log(max(1, look.peak_bytes))
-
-    def _breaks_limit(self, look: Look) -> bool:
-        for limit in self.wanted.limits:
-            if limit.name == "memory" and not isinstance(look.peak_bytes, Absent) and look.peak_bytes > limit.most:
-                return True
-            if limit.name == "power" and not isinstance(look.samples_per_j, Absent):
-                speed = 0.0 if isinstance(look.samples_per_s, Absent) else look.samples_per_s
-                if speed / look.samples_per_j > limit.most:
-                    return True
-        return False
 
     # The finals
 
@@ -241,7 +253,7 @@ class Tuner:
         done = {(look.round, self._space.point_of(look.setup)) for look in self.log.looks if look.kind == "final"}
         for number, order in enumerate(contest.order, start=1):
             for point in order:
-                if (number, point) in done:
+                if (number, point) in done or self._is_out(point):
                     continue
                 if self.spent_s + 0.5 * self.search.cost_s(point) > _OVER * self.wanted.budget_s:
                     return contest
@@ -265,13 +277,16 @@ class Tuner:
         )
 
     def _candidates(self) -> list[Point]:
-        """The best points, at the batch that was asked for and, where it is free, at any."""
-        best = self.search.best(12)
-        if not any(axis.name == "batch" for axis in self._space.axes):
-            return best[:_CHECKED]
-        batch = self._space.value(self._space.default, "batch")
-        at_batch = [point for point in best if self._space.value(point, "batch") == batch]
-        return list(dict.fromkeys([*at_batch[:2], *best[:2]]))[:_CHECKED]
+        """The best points. Where the batch is free, the best at any, and the same and the best at the one asked for."""
+        space = self._space
+        best = self.search.finalists(_CHECKED, space.simpler)
+        if not best or not any(axis.name == "batch" for axis in space.axes):
+            return best
+        batch = space.value(space.default, "batch")
+        at_batch = [point for point in self.search.best(len(space.points)) if space.value(point, "batch") == batch]
+        there = space.with_value(best[0], "batch", batch)
+        wanted = [best[0], *([there] if space.why_not(there) is None else []), *at_batch[:1], *best[1:]]
+        return [point for point in dict.fromkeys(wanted) if point != space.default][:_CHECKED]
 
     def _same(self, candidates: Sequence[Point]) -> list[Point]:
         """Those that are not shown to be other training."""
@@ -281,11 +296,11 @@ class Tuner:
         if new:
             self.progress.begin("does it train the same?")
             jobs = {str(number): self.workload.job(point) for number, point in enumerate(new)}
-            deadline_s = time.monotonic() + SAME_SHARE * self.wanted.budget_s
+            # What the search left of its time is for this check too.
+            left_s = (SEARCH_SHARE + SAME_SHARE) * self.wanted.budget_s - self.spent_s
+            deadline_s = time.monotonic() + max(SAME_SHARE * self.wanted.budget_s, left_s)
             default = self.workload.job(self._space.default)
-            found = same_training(
-                default, jobs, self.wanted.level, deadline_s=deadline_s, on_progress=self.progress.tell
-            )
+            found = self.check(default, jobs, self.wanted.level, deadline_s=deadline_s, on_progress=self.progress.tell)
             for number, point in enumerate(new):
                 same = replace(found[str(number)], setup=self._space.given(point))
                 self._checked[point] = same
@@ -299,34 +314,77 @@ class Tuner:
     def _judged(self, contest: Contest, *, any_batch: bool = False) -> Judged:
         """The finals as they stand: at the batch that was asked for, or at any."""
         batch = self._space.value(self._space.default, "batch")
-        among = [point for point in contest.points if any_batch or self._space.value(point, "batch") == batch]
-        return judge(among, self._rounds(contest), changes=lambda point: len(self._space.changed(point)))
+        slow = self._too_slow(contest.points[1:])
+        among = [
+            point
+            for point in contest.points
+            if point not in slow and (any_batch or self._space.value(point, "batch") == batch)
+        ]
+        self._fit(also_explained=False)
+        return judge(
+            among,
+            self._rounds(contest),
+            changes=lambda point: len(self._space.changed(point)),
+            expected=lambda point: float(self.search.model.predict([point]).mean[0]),
+        )
+
+    def _too_slow(self, points: Sequence[Point]) -> set[Point]:
+        """Those that are slower than the objective allows, by the means of all looks."""
+        if self.wanted.objective.slowdown is None:
+            return set()
+        speeds: dict[Point, list[float]] = {}
+        for look in self.log.looks:
+            point = self._space.point_of(look.setup)
+            if point is not None and not isinstance(look.samples_per_s, Absent):
+                speeds.setdefault(point, []).append(math.log(look.samples_per_s))
+        means = {point: math.fsum(values) / len(values) for point, values in speeds.items()}
+        least = max(means.values(), default=0.0) - math.log(self.wanted.objective.slowdown)
+        return {point for point in points if means.get(point, -math.inf) < least}
 
     def _rounds(self, contest: Contest) -> list[dict[Point, float]]:
         found: list[dict[Point, float]] = [{} for _ in contest.order]
         for look in self.log.looks:
             point = self._space.point_of(look.setup)
             if look.kind == "final" and look.round is not None and point is not None:
-                value = self.value(look)
+                value = self.wanted.value(look)
                 if value is not None and look.round <= len(found):
                     found[look.round - 1][point] = math.exp(value)
-        return [each for each in found if len(each) == len(contest.points) or contest.points[0] in each]
+        out = {point for point in contest.points if self._is_out(point)}
+        # A round that the end of the time cut off does not count.
+        return [values for values in found if values.keys() >= set(contest.points) - out]
+
+    def _is_out(self, point: Point) -> bool:
+        """A finalist that failed once, or broke a limit, is not measured again. One that the end of the time cut off
+        did not fail."""
+        return any(
+            look.kind == "final"
+            and self.wanted.value(look) is None
+            and self._space.point_of(look.setup) == point
+            and not (look.outcome == "timeout" and look.began_s + look.took_s >= self.wanted.budget_s)
+            for look in self.log.looks
+        )
 
     # The explanation
 
-    def _explainer(self) -> Explainer:
-        """On a model of all looks, those of the finals and the explanation too."""
+    def _fit(self, *, also_explained: bool) -> dict[Point, int]:
+        """Fit the model to the looks of search and finals, and of the explanation if asked for. Returns how many looks
+        each point has."""
         seen: list[tuple[int, Point, float]] = []
         for number, look in enumerate(self.log.looks):
-            point, value = self._space.point_of(look.setup), self.value(look)
-            if point is not None and value is not None:
+            point, value = self._space.point_of(look.setup), self.wanted.value(look)
+            if point is not None and value is not None and (also_explained or look.kind != "explain"):
                 seen.append((number, point, value))
         counts: dict[Point, int] = {}
         for _, point, _ in seen:
             counts[point] = counts.get(point, 0) + 1
-        self.search.model.fit(
-            [point for _, point, _ in seen], [value for *_, value in seen], [float(number) for number, *_ in seen]
-        )
+        if seen:
+            self.search.model.fit(
+                [point for _, point, _ in seen], [value for *_, value in seen], [float(number) for number, *_ in seen]
+            )
+        return counts
+
+    def _explainer(self) -> Explainer:
+        counts = self._fit(also_explained=True)
         return Explainer(space=self._space, model=self.search.model, looks=lambda point: counts.get(point, 0))
 
     def _explain(self, judged: Judged) -> None:
@@ -342,7 +400,7 @@ class Tuner:
             if point is None or self.search.cost_s(point) > self.left_s:
                 return
             look = self._look("explain", point)
-            if self.value(look) is None:
+            if self.wanted.value(look) is None:
                 failed.add(point)
             self.progress.looked(look, self)
 
@@ -361,10 +419,16 @@ class Tuner:
                 free=self._judged(contest, any_batch=True),
                 checked=self._checked,
                 explained=explained,
+                bound=self._bound(judged.best),
                 noise=self.search.noise if len(self.search.good) > 1 else Absent("too few looks"),
                 spent_s=self.spent_s,
             )
         )
+
+    def _bound(self, best: Point) -> Bound | Absent:
+        """By the latest record of the best setup."""
+        runs = [look.run for look in self.log.looks if look.run and self._space.point_of(look.setup) == best]
+        return bound_of(self.workload.job(best), self.store.get(runs[-1])) if runs else Absent("it was never measured")
 
     def _write(self, log: TuneLog) -> None:
         self.log = log

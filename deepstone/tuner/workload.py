@@ -34,6 +34,7 @@ from deepstone.tuner.space import Point, Space, make_space
 from deepstone.tuner.words import expand_ranges
 
 _NEED_MARGIN: Final = 1.5  # of the analytic need: workspaces, fragmentation
+_NO_ROOM: Final = "1.5 x the analytic need does not fit the memory"
 _ISA_OF_FLAG: Final = {
     "avx": "avx",
     "avx2": "avx2",
@@ -89,7 +90,7 @@ class Workload:
         machine = Machine.here()
         environments = _environments(named, opaque=bool(loaded.graph.opaque))
         facts = _facts(loaded, machine, environments, choices, saves_memory=saves_memory or limit_bytes is not None)
-        refusal = _memory_refusal(loaded, machine, facts, limit_bytes)
+        refusal = _refusal(loaded, machine, facts, environments, limit_bytes)
         space = make_space(choices, facts, level=level, refusal=refusal, seed=seed)
         return Workload(
             model=loaded,
@@ -239,35 +240,33 @@ def _isa(machine: Machine) -> tuple[str, ...]:
     return tuple(isa for isa in ISA_ORDER if isa in found)
 
 
-def _memory_refusal(
-    model: LoadedModel, machine: Machine, facts: Facts, limit_bytes: int | None
+def _refusal(
+    model: LoadedModel,
+    machine: Machine,
+    facts: Facts,
+    environments: Mapping[str, Environment],
+    limit_bytes: int | None,
 ) -> Callable[[Request], str | None]:
-    """Refuses requests whose need, with a margin, exceeds the memory of the device or the limit."""
+    """Refuses what the rules refuse, and requests whose need, with a margin, exceeds the memory or the limit."""
     room = min(_room_bytes(machine, facts), limit_bytes or 2**62)
-    graph = model.graph
-    if graph.opaque:
-        return lambda _request: None
-    blank = complete({})
+
+    def job_of(request: Request) -> Job:
+        environment = environments[str(request["framework"])]
+        return Job(model=model, request=request, environment=environment, machine=machine, command=())
 
     @cache
-    def need(precision: str, optimizer: str, checkpointing: str, batch: int) -> int:
-        request = {**blank, "precision": precision, "optimizer": optimizer, "checkpointing": checkpointing}
-        environment = find_environment(FAKE)
-        job = Job(model=model, request=request, environment=environment, machine=machine, command=())
-        return job.memory_of(batch).total_bytes
+    def need(framework: str, precision: str, optimizer: str, checkpointing: str, batch: int) -> int:
+        given = {"framework": framework, "precision": precision, "optimizer": optimizer, "checkpointing": checkpointing}
+        return job_of(complete(given)).memory_of(batch).total_bytes
 
     def refusal(request: Request) -> str | None:
+        broken = job_of(request).broken_rule
+        if broken is not None or model.graph.opaque:
+            return broken
         parts, world = Parts.of(request), World.of(request)
-        if int(request["batch"]) % parts.count:
-            return None
-        each = need(
-            str(request["precision"]),
-            str(request["optimizer"]),
-            str(request["checkpointing"]),
-            int(request["batch"]) // parts.count,
-        )
-        here = each * (world.per_node if facts.device == "cpu" else 1)
-        return "1.5 x the analytic need does not fit the memory" if _NEED_MARGIN * here > room else None
+        chosen = (str(request[name]) for name in ("framework", "precision", "optimizer", "checkpointing"))
+        here = need(*chosen, int(request["batch"]) // parts.count) * (world.per_node if facts.device == "cpu" else 1)
+        return _NO_ROOM if _NEED_MARGIN * here > room else None
 
     return refusal
 

@@ -36,7 +36,7 @@ READ_BACK = {
     "fake": set[str](),
     "torch": {
         *("device", "precision", "layout", "engine", "algorithm", "compile"),
-        *("threads", "inter_threads", "affinity", "isa"),
+        *("threads", "inter_threads", "affinity", "isa", "space_to_depth"),
     },
     "tensorflow": {
         *("device", "precision", "layout", "engine", "compile"),

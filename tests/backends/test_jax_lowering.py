@@ -5,8 +5,11 @@ A worker takes seconds to start, so each way of running has one, and every layer
 
 from __future__ import annotations
 
+import os
+import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +18,8 @@ from shared_workers import shared_worker
 from single_layers import BATCH, LAYERS, assert_layer_agrees, awkward, graph_job
 from step_checks import assert_step_agrees, assert_updates_agree, dumped
 
+import deepstone
+from deepstone.environments.find import find_environment
 from deepstone.graph import reference
 from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph
@@ -90,6 +95,10 @@ class TestWholeSteps:
     def test_every_awkward_layer_at_once_agrees(self, talk: Conversation) -> None:
         assert_step_agrees(talk, "jax", awkward())
 
+    @pytest.mark.parametrize("layout", ["nhwc", "nchw"])
+    def test_a_strided_convolution_over_blocks_agrees(self, talk: Conversation, layout: str) -> None:
+        assert_step_agrees(talk, "jax", strided(), layout=layout, space_to_depth="on")
+
     def test_a_batch_of_one_agrees(self, talk: Conversation) -> None:
         assert_step_agrees(talk, "jax", branching(), batch=1)
 
@@ -110,6 +119,31 @@ class TestWholeSteps:
             wanted = expected.parameter_gradients[layer][parameter]
             assert gradient.dtype == np.float32
             assert np.linalg.norm(gradient - wanted) < 1e-4 * np.linalg.norm(wanted), name
+
+
+STATISTICS = """
+import jax
+import jax.numpy as jnp
+import numpy as np
+from deepstone.backends.jax.norms import _in_one_pass
+from deepstone.backends.jax.settings import NCHW, NHWC
+
+draws = np.random.RandomState(0).normal(size=(4, 9, 7, 5)).astype(np.float32)
+for images in (draws, 1000 + draws, np.full_like(draws, 3.5)):
+    wide = images.astype(np.float64)
+    for order, x in ((NHWC, images), (NCHW, images.transpose(0, 3, 1, 2))):
+        mean, variance = jax.jit(_in_one_pass, static_argnums=1)(jnp.asarray(x), order)
+        assert np.allclose(mean, wide.mean((0, 1, 2)), rtol=1e-5, atol=1e-5)
+        assert np.allclose(variance, wide.var((0, 1, 2)), rtol=1e-4, atol=1e-6), (mean, variance)
+"""
+
+
+def test_statistics_in_one_pass_lose_no_digits_to_a_large_mean() -> None:
+    """They are what a GPU computes; a CPU can compute them too."""
+    python = find_environment("jax").python
+    variables = {**os.environ, "PYTHONPATH": str(Path(deepstone.__file__).parents[1]), "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([str(python), "-c", STATISTICS], env=variables, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
 
 
 class TestChains:
@@ -136,6 +170,14 @@ class TestChains:
             ends = {sum(map(len, links[:number])) - 1 for number in range(1, len(links))}
             assert ends <= possible_cuts(graph)
             assert all(links)
+
+
+def strided() -> Graph:
+    b = Builder("strided")
+    x = b.conv("conv1", b.input("data", (3, 14, 11)), channels=4, kernel=(5, 4), stride=2, pad=(2, 1, 1, 2))
+    x = b.relu("relu1", b.batch_norm("norm1", x))
+    b.softmax_cross_entropy("loss", b.dense("after", b.flatten("flat", x), features=5))
+    return b.build()
 
 
 def small() -> Graph:

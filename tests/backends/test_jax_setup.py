@@ -315,6 +315,7 @@ class TestRefused:
             "optimizer": {"momentum", "sgd", "adam", "adamw"},
             "checkpointing": {"off", "on"},
             "input": {"resident", "host"},
+            "space_to_depth": {"off", "on"},  # in test_jax_lowering.py
         }
         elsewhere = ("isa", "launcher", *BETWEEN_PROCESSES)
         asked_of_it = {n: axis for n, axis in AXES.items() if "jax" in axis.honoured_by and n not in elsewhere}

@@ -12,22 +12,24 @@ from hypothesis import strategies as st
 from torch import nn
 
 from deepstone.backends.owners import scope_name
-from deepstone.backends.torch.lower import Lowering
+from deepstone.backends.torch.lower import BlockConv, Lowering
 from deepstone.backends.torch.network import Checkpointed
 from deepstone.graph import reference
 from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph
 from deepstone.graph.segments import split
+from deepstone.graph.space_to_depth import rewritten
 from deepstone.graph.weights import initial_parameters, synthetic_batch
 from deepstone.models.zoo import ZOO
 
 
-def lowered(graph: Graph, *, checkpointing: bool = False, seed: int = 0) -> nn.Module:
+def lowered(graph: Graph, *, checkpointing: bool = False, space_to_depth: bool = False, seed: int = 0) -> nn.Module:
     """The network in float64, with the initial weights of the seed."""
     if checkpointing:
-        network: nn.Module = Checkpointed(graph, dropout=False)
+        network: nn.Module = Checkpointed(graph, dropout=False, space_to_depth=space_to_depth)
     else:
-        network = Lowering(graph, graph.layers, dropout=False).module(graph.input.name)
+        lowering = Lowering(graph, graph.layers, dropout=False, space_to_depth=space_to_depth)
+        network = lowering.module(graph.input.name)
     owners = {path.rpartition(".")[2]: module for path, module in network.named_modules()}
     network.double()
     with torch.no_grad():
@@ -46,10 +48,10 @@ def gradients_of(graph: Graph, network: nn.Module) -> dict[tuple[str, str], np.n
     }
 
 
-def assert_same(graph: Graph, *, batch: int = 2, checkpointing: bool = False) -> None:
+def assert_same(graph: Graph, *, batch: int = 2, **ways: bool) -> None:
     samples, labels = synthetic_batch(graph, batch, 0)
     expected = reference.step(graph, initial_parameters(graph, 0), samples, labels)
-    network = lowered(graph, checkpointing=checkpointing)
+    network = lowered(graph, **ways)
     loss = network(torch.from_numpy(samples).double(), torch.from_numpy(labels))
     loss.backward()
     assert loss.item() == pytest.approx(expected.loss, rel=1e-9)
@@ -104,6 +106,35 @@ def test_every_pool_agrees_with_the_reference(op, kernel, stride, pads, ceil_mod
     if op == "average_pool":
         attributes["count_pad"] = count_pad
     assert_same(net(op, **attributes))
+
+
+@given(
+    channels=st.integers(1, 4),
+    image=st.tuples(st.integers(9, 16), st.integers(9, 16)),
+    kernel=st.tuples(st.integers(1, 7), st.integers(1, 7)),
+    stride=st.integers(2, 4),
+    pads=st.tuples(*[st.integers(0, 3)] * 4),
+    bias=st.booleans(),
+)
+@examples(60)
+def test_a_strided_convolution_over_blocks_agrees(channels, image, kernel, stride, pads, bias) -> None:
+    b = Builder("blocks")
+    x = b.input("data", (channels, *image))
+    x = b.conv("conv1", x, channels=3, kernel=kernel, stride=stride, pad=pads, bias=bias)
+    b.softmax_cross_entropy("loss", b.dense("after", b.flatten("flat", x), features=5))
+    graph = b.build()
+    assert [layer.name for layer in rewritten(graph)] == ["conv1"]
+    assert_same(graph, space_to_depth=True)
+
+
+def test_only_strided_convolutions_over_few_channels_are_rewritten() -> None:
+    assert {name: [layer.name for layer in rewritten(ZOO[name].make())] for name in ("resnet50", "vgg11")} == {
+        "resnet50": ["conv1"],
+        "vgg11": [],
+    }
+    plain, blocks = (lowered(ZOO["alexnet-owt"].make(), space_to_depth=on) for on in (False, True))
+    assert [isinstance(module, BlockConv) for module in blocks.modules()].count(True) == 1
+    assert [name for name, _ in blocks.named_parameters()] == [name for name, _ in plain.named_parameters()]
 
 
 def test_branches_joins_and_weighted_losses_agree() -> None:

@@ -310,6 +310,7 @@ class TestRefused:
             "optimizer": {"momentum", "momentum-fused", "sgd", "adam", "adamw", "own"},
             "checkpointing": {"off", "on"},
             "input": {"resident", "host", "pinned"},
+            "space_to_depth": {"off", "on"},  # in the tests of the lowering
         }
         elsewhere = ("isa", "launcher", *BETWEEN_PROCESSES)  # tests/checks/test_parallel_training.py
         choices = {name: axis for name, axis in AXES.items() if axis.type == "choice" and name not in elsewhere}

@@ -10,9 +10,9 @@ from deepstone.errors import UsageError
 from deepstone.setups.axes import AUTO, AXES, FRAMEWORKS, ISA_ORDER, cpu_list, format_cpus
 
 NAMED_BY_THE_DESIGN = (
-    "framework device batch phase precision layout engine algorithm compile threads inter_threads affinity input_grad "
-    "isa dropout optimizer checkpointing input processes nodes launcher scheme servers pipeline microbatches schedule "
-    "transport library collective interface overlap bucket compression accumulate seed"
+    "framework device batch phase precision layout engine algorithm compile space_to_depth threads inter_threads "
+    "affinity input_grad isa dropout optimizer checkpointing input processes nodes launcher scheme servers pipeline "
+    "microbatches schedule transport library collective interface overlap bucket compression accumulate seed"
 )
 
 every_axis = pytest.mark.parametrize("axis", AXES.values(), ids=AXES.keys())

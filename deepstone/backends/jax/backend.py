@@ -40,6 +40,7 @@ from deepstone.backends.jax.settings import Settings, apply
 from deepstone.backends.jax.timestamps import OneAheadTimestamps
 from deepstone.backends.jax.training import Batch, State, Steps, WholeSteps
 from deepstone.backends.ports import ReservedPort
+from deepstone.backends.settings import refuse_nothing_to_rewrite
 from deepstone.backends.xla.steps import TracedBackend
 from deepstone.graph.graph import Graph
 from deepstone.graph.weights import initial_buffers
@@ -98,6 +99,7 @@ class JaxBackend(TracedBackend):
         self._tracer = None
         self._settings = settings = apply(job.request)
         self._graph = graph = Graph.from_worker_json(job.graph)
+        refuse_nothing_to_rewrite(graph, settings)
         initial = initial_buffers(graph)
         parameters = [self._placed(layer, name, job.weights) for layer, name in parameter_keys(graph)]
         buffers = [self._placed(layer, name, initial) for layer, name in buffer_keys(graph)]

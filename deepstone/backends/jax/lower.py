@@ -42,7 +42,7 @@ class Lowering:
         x = given.inputs[0]
         match op:
             case ops.BatchNorm() if self.training:
-                return batch_norm_training(op, x, given.parameters, given.buffers, settings.order, settings.wide)
+                return batch_norm_training(op, x, given.parameters, given.buffers, settings)
             case ops.BatchNorm():
                 return batch_norm_evaluation(
                     op, x, given.parameters, given.buffers, settings.order, settings.wide

@@ -57,6 +57,8 @@ class Order:
     name: str
     channel_axis: int
     kernel_output_axis: int
+    kernel_input_axis: int
+    kernel_image_axes: tuple[int, int]
     image_axes: tuple[int, int]  # rows, columns
     dimension_numbers: tuple[str, str, str]  # of a convolution: images, kernels, outputs
 
@@ -85,13 +87,21 @@ class Order:
 
     def sides(self, rows: T, columns: T, other: T) -> tuple[T, T, T, T]:
         """Return one value for each dimension of a batch of images."""
-        values = [other] * 4
-        values[self.image_axes[0]], values[self.image_axes[1]] = rows, columns
-        return values[0], values[1], values[2], values[3]
+        return _by_axis(self.image_axes, rows, columns, other)
+
+    def kernel_sides(self, rows: T, columns: T, other: T) -> tuple[T, T, T, T]:
+        """Return one value for each dimension of the kernels of a convolution."""
+        return _by_axis(self.kernel_image_axes, rows, columns, other)
 
     def along_channels(self, vector: Any) -> Any:
         """Reshape one value per channel to broadcast over an image."""
         return vector if self.is_last else vector[:, None, None]
+
+
+def _by_axis(axes: tuple[int, int], rows: T, columns: T, other: T) -> tuple[T, T, T, T]:
+    values = [other] * 4
+    values[axes[0]], values[axes[1]] = rows, columns
+    return values[0], values[1], values[2], values[3]
 
 
 def _order_of(images: str, kernels: str) -> Order:
@@ -100,6 +110,8 @@ def _order_of(images: str, kernels: str) -> Order:
         name=images.lower(),
         channel_axis=images.index("C"),
         kernel_output_axis=kernels.index("O"),
+        kernel_input_axis=kernels.index("I"),
+        kernel_image_axes=(kernels.index("H"), kernels.index("W")),
         image_axes=(images.index("H"), images.index("W")),
         dimension_numbers=(images, kernels, images),
     )

@@ -25,12 +25,16 @@ from jax import lax
 
 from deepstone.backends.jax.settings import Order, Settings
 from deepstone.graph.ops import AveragePool, Conv, MaxPool, Pad, Pair, Shape
+from deepstone.graph.space_to_depth import Blocks, blocks_of
 
 _FEW_GROUPS = 4
 
 
 def convolution(op: Conv, x: Any, weight: Any, settings: Settings) -> Any:
     order = settings.order
+    blocks = blocks_of(op, _shape(x, order)) if settings.space_to_depth else None
+    if blocks is not None:
+        return _over_blocks(blocks, x, weight, settings)
     if settings.on_cpu and 1 < op.groups <= _FEW_GROUPS:
         parts = jnp.split(x, op.groups, order.channel_axis)
         kernels = jnp.split(weight, op.groups, order.kernel_output_axis)
@@ -53,6 +57,43 @@ def _plain(op: Conv, x: Any, weight: Any, groups: int, settings: Settings) -> An
         feature_group_count=groups,
         precision=settings.convolution_precision,
     )
+
+
+def _over_blocks(blocks: Blocks, x: Any, weight: Any, settings: Settings) -> Any:
+    """Convolve without a stride, with blocks of pixels as channels."""
+    order, (top, bottom, left, right), (below, beside) = settings.order, blocks.image_pad, blocks.kernel_pad
+    images = lax.pad(x, np.zeros((), x.dtype), order.sides((top, bottom, 0), (left, right, 0), (0, 0, 0)))
+    kernels = lax.pad(weight, np.zeros((), weight.dtype), order.kernel_sides((0, below, 0), (0, beside, 0), (0, 0, 0)))
+    return lax.conv_general_dilated(
+        _to_depth(images, blocks.side, order.image_axes, order.channel_axis),
+        _to_depth(kernels, blocks.side, order.kernel_image_axes, order.kernel_input_axis),
+        window_strides=(1, 1),
+        padding="VALID",
+        dimension_numbers=order.dimension_numbers,
+        precision=settings.convolution_precision,
+    )
+
+
+def _to_depth(array: Any, side: int, image_axes: Pair, channel_axis: int) -> Any:
+    """Turn blocks of pixels into channels: those of a block follow each other, row by row, in each channel."""
+    apart = list(array.shape)
+    for axis in sorted(image_axes, reverse=True):
+        apart[axis : axis + 1] = [array.shape[axis] // side, side]
+    rows, columns = (axis + sum(other < axis for other in image_axes) for axis in image_axes)
+    channels = channel_axis + sum(other < channel_axis for other in image_axes)
+    shape = list(array.shape)
+    shape[image_axes[0]] //= side
+    shape[image_axes[1]] //= side
+    shape[channel_axis] *= side * side
+    places = [place for place in range(len(apart)) if place not in (rows + 1, columns + 1)]
+    at = places.index(channels)
+    places[at + 1 : at + 1] = [rows + 1, columns + 1]
+    return array.reshape(apart).transpose(places).reshape(shape)
+
+
+def _shape(x: Any, order: Order) -> Shape:
+    rows, columns = order.image_axes
+    return x.shape[order.channel_axis], x.shape[rows], x.shape[columns]
 
 
 def _is_pointwise(op: Conv) -> bool:

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from deepstone.backends.base import as_observed, as_set
 from deepstone.backends.effective import effective, listed, precision_seen, precisions
 from deepstone.backends.onednn_log import captured_stdout
+from deepstone.backends.torch.lower import BlockConv
 from deepstone.backends.torch.onednn import implementations, narrowed_products, onednn_dtypes, widest_isa
 from deepstone.backends.torch.settings import Settings
 from deepstone.setups.axes import ISA_ORDER
@@ -96,6 +97,7 @@ class Effects:
             "inter_threads": torch.get_num_interop_threads(),
             "algorithm": self._algorithm(),
             "engine": self._engine(),
+            "space_to_depth": "on" if any(isinstance(each, BlockConv) for each in self.network.modules()) else "off",
         }
         return effective(self.request, {}, observed) | {
             "compile": self._compile(),

@@ -64,7 +64,7 @@ class LayerRunner:
 
 def single_layer(graph: Graph, layer: Layer, weights: Mapping[str, Any], settings: Settings) -> nn.Module:
     """Return the layer as a network that takes each of its inputs once, and the labels if it is a loss."""
-    module = Lowering(graph, [layer], dropout=settings.dropout).module(*dict.fromkeys(layer.inputs))
+    module = Lowering(graph, [layer], **settings.lowering).module(*dict.fromkeys(layer.inputs))
     load(module, {layer.name: weights})
     settings.place(module)
     return module

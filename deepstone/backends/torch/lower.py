@@ -21,6 +21,7 @@ from deepstone.backends.torch.own_module import own_module
 from deepstone.graph import ops
 from deepstone.graph.graph import Graph, Layer
 from deepstone.graph.ops import AveragePool, MaxPool, Pad, Shape
+from deepstone.graph.space_to_depth import Blocks, blocks_of
 from deepstone.graph.stages import Stage
 
 LAYER = "layer"  # the key of fx.Node.meta under which a node's layer is noted
@@ -32,10 +33,11 @@ _OUTPUT_UNREAD = (ops.Conv, ops.Dense, ops.BatchNorm, ops.Add)
 class Lowering:
     """Builds a module from a segment of a graph: some of its layers, or all."""
 
-    def __init__(self, graph: Graph, layers: Iterable[Layer], *, dropout: bool) -> None:
+    def __init__(self, graph: Graph, layers: Iterable[Layer], *, dropout: bool, space_to_depth: bool = False) -> None:
         self._graph = graph
         self._layers = tuple(layers)
         self._dropout = dropout
+        self._space_to_depth = space_to_depth
         self._fx = fx.Graph()
         self._root = nn.Module()
         self._nodes: dict[str, fx.Node] = {}
@@ -135,13 +137,19 @@ class Lowering:
                 raise Unsupported(f"torch backend: no lowering of {op.kind} (layer {layer.name!r})")
 
     def _conv(self, layer: Layer, op: ops.Conv, x: fx.Node) -> fx.Node:
+        source = self._graph.input_shapes(layer)[0]
+        blocks = blocks_of(op, source) if self._space_to_depth else None
+        if blocks is not None:
+            module = _uninitialized(BlockConv, source[0], op.channels, op.kernel, bias=op.bias)
+            module.blocks = blocks
+            return self._call(layer, module, x)
         top, bottom, left, right = op.pad
         even = top == bottom and left == right
         if not even:
             x = self._fx.call_function(F.pad, (x, _outer_pad(op.pad)))
         module = _uninitialized(
             nn.Conv2d,
-            self._graph.input_shapes(layer)[0][0],
+            source[0],
             op.channels,
             op.kernel,
             stride=op.stride,
@@ -269,6 +277,18 @@ def _outer_pad(pad: Pad) -> tuple[int, int, int, int]:
     """Return the padding in torch's order of sides."""
     top, bottom, left, right = pad
     return left, right, top, bottom
+
+
+class BlockConv(nn.Conv2d):
+    """A strided convolution that takes blocks of pixels as channels; its parameters are those of the plain one."""
+
+    blocks: Blocks
+
+    def forward(self, input: Tensor) -> Tensor:
+        below, beside = self.blocks.kernel_pad
+        images = F.pixel_unshuffle(F.pad(input, _outer_pad(self.blocks.image_pad)), self.blocks.side)
+        kernels = F.pixel_unshuffle(F.pad(self.weight, (0, beside, 0, below)), self.blocks.side)
+        return F.conv2d(images, kernels, self.bias)
 
 
 class _PaddedMaxPool(nn.Module):

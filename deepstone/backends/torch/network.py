@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from deepstone.backends.base import Unsupported
+from deepstone.backends.settings import refuse_nothing_to_rewrite
 from deepstone.backends.torch.arrays import load
 from deepstone.backends.torch.lower import Lowering
 from deepstone.backends.torch.settings import Settings
@@ -22,12 +23,13 @@ from deepstone.graph.segments import split
 
 def lowered(graph: Graph, weights: Mapping[str, Mapping[str, Any]], settings: Settings) -> nn.Module:
     """Return the network on the job's device, in its number format and mode."""
+    refuse_nothing_to_rewrite(graph, settings)
     if settings.checkpointing and graph.opaque:
         raise Unsupported("checkpointing cuts a network between its layers, and a module of your own is only one")
     if settings.checkpointing:
-        network: nn.Module = Checkpointed(graph, dropout=settings.dropout)
+        network: nn.Module = Checkpointed(graph, **settings.lowering)
     else:
-        network = Lowering(graph, graph.layers, dropout=settings.dropout).module(graph.input.name)
+        network = Lowering(graph, graph.layers, **settings.lowering).module(graph.input.name)
     load(network, weights)
     settings.place(network)
     return network
@@ -36,12 +38,12 @@ def lowered(graph: Graph, weights: Mapping[str, Mapping[str, Any]], settings: Se
 class Checkpointed(nn.Module):
     """Runs segments one after the other; all but the last are computed twice."""
 
-    def __init__(self, graph: Graph, *, dropout: bool) -> None:
+    def __init__(self, graph: Graph, *, dropout: bool, space_to_depth: bool = False) -> None:
         super().__init__()
         segments: list[nn.Module] = []
         source = graph.input.name
         for layers in split(graph):
-            segments.append(Lowering(graph, layers, dropout=dropout).module(source))
+            segments.append(Lowering(graph, layers, dropout=dropout, space_to_depth=space_to_depth).module(source))
             source = layers[-1].name
         self.segments = nn.ModuleList(segments)
         self._saves_random_state = dropout

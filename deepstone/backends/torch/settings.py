@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 from torch import nn
@@ -19,6 +19,11 @@ _AUTOCAST = {"bf16-mixed": torch.bfloat16, "fp16-mixed": torch.float16}
 _WEIGHTS = {"bf16": torch.bfloat16, "fp64": torch.float64}
 
 
+class LoweringOptions(TypedDict):
+    dropout: bool
+    space_to_depth: bool
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings(StepSettings):
     """What the rest of the backend needs to know; process-wide switches are already set."""
@@ -28,6 +33,11 @@ class Settings(StepSettings):
     weights: torch.dtype
     channels_last: bool
     compile_mode: str | None
+
+    @property
+    def lowering(self) -> LoweringOptions:
+        """What decides how layers become modules."""
+        return {"dropout": self.dropout, "space_to_depth": self.space_to_depth}
 
     def place(self, network: nn.Module) -> None:
         """Put a network where, and in the format and mode in which, the job runs it."""

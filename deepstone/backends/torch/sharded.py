@@ -38,11 +38,11 @@ _MIB: Final = 2**20
 class Segments(nn.Module):
     """Groups of layers, one after the other; each passes on one array."""
 
-    def __init__(self, graph: Graph, groups: Sequence[Sequence[Layer]], *, dropout: bool) -> None:
+    def __init__(self, graph: Graph, groups: Sequence[Sequence[Layer]], settings: Settings) -> None:
         super().__init__()
         sources = [graph.input.name, *(group[-1].name for group in groups[:-1])]
         self.segments = nn.ModuleList(
-            Lowering(graph, group, dropout=dropout).module(source)
+            Lowering(graph, group, **settings.lowering).module(source)
             for group, source in zip(groups, sources, strict=True)
         )
 
@@ -58,7 +58,7 @@ class Sharded(Member):
         super().__init__(communicator, job.request, settings)
         self._job, self._graph, self._settings = job, graph, settings
         self._groups = _groups(graph, job.request["bucket"], settings.weights.itemsize)
-        self.network = self._made(Segments(graph, self._groups, dropout=settings.dropout) if self._groups else None)
+        self.network = self._made(Segments(graph, self._groups, settings) if self._groups else None)
         self._batch, self._make_own = batch_of(job, self.network, settings)
         self._bucket_bytes = [_bytes(segment) for segment in self._units()]
         for segment in self._units():

@@ -22,7 +22,7 @@ class StageModule(nn.Module):
 
     def __init__(self, graph: Graph, stage: Stage, settings: Settings) -> None:
         super().__init__()
-        self.layers = Lowering(graph, stage.layers, dropout=settings.dropout).stage(stage)
+        self.layers = Lowering(graph, stage.layers, **settings.lowering).stage(stage)
         self._casting = settings.casting()
 
     def forward(self, *inputs: Tensor, labels: Tensor) -> Any:

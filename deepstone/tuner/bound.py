@@ -1,0 +1,62 @@
+"""What keeps a setup from being faster: its share of the layer-wise roofline, and the limits that held its device."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from deepstone.absent import Absent
+from deepstone.graph.cost import layer_work
+from deepstone.measure.roofline import bound
+from deepstone.results.record import Record
+from deepstone.results.tune import Bound
+from deepstone.runner.job import Job
+from deepstone.runner.peaks import known_peaks
+from deepstone.setups.widths import value_bytes
+
+_HELD: Final = re.compile(r"by the power limit for ([0-9.]+) % of the time")
+
+
+def bound_of(job: Job, record: Record) -> Bound:
+    """By the ceilings that this machine is known to have, and the doubts of a run."""
+    return Bound(
+        roofline_share=_roofline_share(job, record),
+        power_limit_share=_power_limit_share(record),
+        most_lost=Absent("`deepstone layers` with this setup shows where the time goes"),
+    )
+
+
+def _roofline_share(job: Job, record: Record) -> float | Absent:
+    """The sum of the shortest times of all layers over the time of a step."""
+    if isinstance(record.summary, Absent):
+        return record.summary
+    if job.model.graph.opaque:
+        return Absent("the layers of a module of your own are not known")
+    peaks = known_peaks(job, record.setup.effective)
+    if isinstance(peaks, Absent):
+        return peaks
+    precision, total_s = record.setup.value("precision"), 0.0
+    for layer in job.model.graph.layers:
+        work = layer_work(
+            job.model.graph,
+            layer,
+            batch=job.batch,
+            phase=job.phase,
+            value_bytes=value_bytes(precision),
+            input_grad=job.request["input_grad"] == "on",
+        )
+        shortest = bound(work, peaks, precision, taken_s=1.0)
+        if isinstance(shortest, Absent):
+            if work.forward.flops or work.backward.flops:
+                return shortest
+            continue
+        total_s += shortest.forward_s + shortest.backward_s
+    return total_s / record.summary.step_s.median
+
+
+def _power_limit_share(record: Record) -> float | Absent:
+    """As the doubt about throttling tells it."""
+    for doubt in record.doubts:
+        if doubt.code == "throttling" and (found := _HELD.search(doubt.detail)):
+            return float(found[1]) / 100
+    return Absent("the run saw no power limit")

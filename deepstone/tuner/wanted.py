@@ -1,0 +1,48 @@
+"""What the user asked for: what is sought, under which limits, in which time, and what it makes of a look."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from deepstone.absent import Absent
+from deepstone.results.tune import Look, SameLevel, TuneLimit, TuneObjective
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Wanted:
+    """`timed_s`: seconds of timed steps in a look; None: as many as fit the device."""
+
+    objective: TuneObjective
+    limits: tuple[TuneLimit, ...] = ()
+    budget_s: float = 600.0
+    level: SameLevel = "close"
+    timeout_s: float = 900.0
+    timed_s: float | None = None
+
+    @property
+    def needs_energy(self) -> bool:
+        return self.objective.name == "energy" or any(limit.name == "power" for limit in self.limits)
+
+    def value(self, look: Look) -> float | None:
+        """The log of what is sought; None if the look failed or breaks a limit."""
+        if isinstance(look.samples_per_s, Absent) or self.breaks_limit(look):
+            return None
+        match self.objective.name:
+            case "throughput":
+                return math.log(look.samples_per_s)
+            case "energy":
+                return None if isinstance(look.samples_per_j, Absent) else math.log(look.samples_per_j)
+            case "memory":
+                return None if isinstance(look.peak_bytes, Absent) else -math.log(max(1, look.peak_bytes))
+
+    def breaks_limit(self, look: Look) -> bool:
+        """Power is what the meters saw: samples per second over samples per joule."""
+        for limit in self.limits:
+            if limit.name == "memory" and not isinstance(look.peak_bytes, Absent) and look.peak_bytes > limit.most:
+                return True
+            if limit.name == "power" and not isinstance(look.samples_per_j, Absent):
+                speed = 0.0 if isinstance(look.samples_per_s, Absent) else look.samples_per_s
+                if speed / look.samples_per_j > limit.most:
+                    return True
+        return False

@@ -1,0 +1,167 @@
+"""`deepstone tune` on the scripted backend: the whole way, what it refuses, and what a kill leaves behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli_kit import Cli
+
+SPEEDS = {
+    "launch_noise": 0.003,
+    "by": {
+        "layout=nhwc": {"faster": 1.3},
+        "precision=bf16-mixed": {"faster": 1.2},
+        "threads=1": {"faster": 0.5},
+        "engine=native": {"fault": {"at": "build", "kind": "unsupported"}},
+    },
+}
+FIXED = ("processes=auto", "accumulate=1", "compile=auto", "isa=auto", "inter_threads=auto", "space_to_depth=off")
+WORDS = ("cifarnet", "framework=fake", "batch=8", "optimizer=momentum", *FIXED)
+SEARCHED = ("layout=auto,nhwc", "precision=auto,bf16-mixed", "threads=auto,1", "engine=auto,native")
+# The scripted backend computes nothing, so it cannot be shown to train the same.
+TUNE = ("tune", *WORDS, *SEARCHED, "--budget", "20s", "--same", "any")
+
+
+def scripted(script: Any) -> dict[str, str]:
+    return {"DEEPSTONE_FAKE": json.dumps(script)}
+
+
+def test_it_finds_writes_and_stores_the_best(cli: Cli) -> None:
+    done = cli(*TUNE, "--json", **scripted(SPEEDS)).assert_ok()
+    answer = done.json
+    assert (answer["kind"], answer["answer"]) == ("tune", "better")
+    assert answer["best"]["setup"] == {
+        "framework": "fake",
+        "batch": 8,
+        "layout": "nhwc",
+        "precision": "bf16-mixed",
+    }
+    assert answer["ratio"]["low"] < 1.56 < answer["ratio"]["high"]
+    assert {look["run"] for look in answer["looks"]} == {path.stem for path in cli.runs()}
+    (finding,) = (cli.store / "findings").glob("*.json")
+    shown = cli("results", "show", finding.stem).assert_ok().out
+    assert "layout=nhwc" in shown
+    # The setup is used again under its name, in records as words.
+    record = cli("run", "cifarnet", "@best.toml", "threads=1", "--budget", "0.1", "--json").assert_ok().json
+    assert record["setup"]["requested"]["layout"] == "nhwc"
+    assert record["setup"]["requested"]["threads"] == 1
+    assert not any(word.startswith("@") for word in record["command"])
+    plan = cli("compare", "cifarnet", "framework=fake", "--dry-run", "--json", "--", "@best.toml").assert_ok().json
+    assert plan[1]["requested"]["precision"] == "bf16-mixed"
+
+
+def test_with_nothing_better_it_says_so(cli: Cli) -> None:
+    words = ("tune", *WORDS, "layout=auto,nhwc", "threads=auto", "affinity=auto", "engine=auto", "precision=auto")
+    slower = {"noise": 0.001, "by": {"layout=nhwc": {"faster": 0.7}}}
+    done = cli(*words, "--budget", "12s", **scripted(slower)).assert_ok()
+    assert "the default: nothing better was found" in done.out
+    assert "layout" not in (cli.home / "best.toml").read_text().partition("[setup]")[2]
+
+
+def test_if_nothing_runs_it_exits_with_1(cli: Cli) -> None:
+    broken = {"fault": {"at": "build", "kind": "unsupported"}}
+    done = cli("tune", *WORDS, "layout=auto,nhwc", "--budget", "60s", **scripted(broken))
+    assert done.code == 1
+    assert done.err.splitlines()[-1].startswith("deepstone: no setup could be measured; the default: unsupported")
+    assert not (cli.home / "best.toml").exists()
+
+
+def test_a_dry_run_shows_the_space(reader: Cli) -> None:
+    plan = reader("tune", "cifarnet", "framework=fake", "batch=32..100", "--dry-run", "--json").assert_ok().json
+    axes = {axis["name"]: axis["values"] for axis in plan["space"]["axes"]}
+    assert axes["batch"] == [32, 64, 100]
+    assert axes["layout"][0] == "auto"
+    fixed = {axis["name"]: axis["why"] for axis in plan["space"]["fixed"]}
+    assert fixed["framework"] == "you gave its value"
+    assert set(axes) | set(fixed) == {axis["name"] for axis in reader("axes", "--json").assert_ok().json}
+    assert "searched over" in reader("tune", "cifarnet", "framework=fake", "--dry-run").assert_ok().out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (("batch=32..8",), 2, "batch=32..8"),
+        (("layout=a..b",), 2, "layout takes no range"),
+        (("layot=nchw",), 2, "did you mean layout?"),
+        (("seed=1,2",), 2, "seed: tune takes one value"),
+        (("--budget", "soon"), 2, "soon: is no time"),
+        (("--budget", "1s"), 2, "at least 5 s"),
+        (("--limit", "disk=3"), 2, "disk=3"),
+        (("--limit", "memory=lots"), 2, "memory=lots"),
+        (("--objective", "speed"), 2, "speed"),
+        (("--objective", "energy:slow=2"), 2, "slowdown=NUMBER"),
+        (("--same", "roughly"), 2, "roughly"),
+        (("-o", "/nowhere/page.html"), 2, "no folder /nowhere"),
+        (("-o", "page.pdf"), 2, "page.pdf"),
+        (("@missing.toml",), 2, "@missing.toml: cannot be read"),
+        (("framework=cntk",), 4, "cntk is not installed"),
+    ],
+)
+def test_what_it_refuses(reader: Cli, words: tuple[str, ...], code: int, told: str) -> None:
+    framework = () if any(word.startswith("framework") for word in words) else ("framework=fake",)
+    reader("tune", "cifarnet", *framework, *words).assert_error(code, told)
+
+
+def test_energy_without_a_meter(reader: Cli) -> None:
+    done = reader("tune", "cifarnet", "framework=fake", "device=cpu", "--objective", "energy")
+    if done.code == 4:  # a machine with RAPL that we may read would start to measure
+        done.assert_error(4, "energy cannot be measured here")
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        ("[setup\n", "is no TOML"),
+        ("layout = 'nhwc'\n", "has no table [setup]"),
+        ("[setup]\nlayot = 'nhwc'\n", "did you mean layout?"),
+        ("[setup]\nlayout = 'nhcw'\n", "layout=nhcw: not a value of layout"),
+        ("[setup]\nlayout = true\n", "a value is text or a whole number"),
+    ],
+)
+def test_a_setup_that_cannot_be_read(reader: Cli, tmp_path: Path, content: str, told: str) -> None:
+    path = tmp_path / "setup.toml"
+    path.write_text(content)
+    reader("run", "cifarnet", f"@{path}").assert_error(2, told)
+
+
+def test_it_overwrites_no_file_of_others(cli: Cli) -> None:
+    (cli.home / "best.toml").write_text("[setup]\nlayout = 'nhwc'\n")
+    cli(*TUNE).assert_error(2, "was not written by `deepstone tune`")
+
+
+def test_killed_it_goes_on(cli: Cli) -> None:
+    """Twice, at any moment; every run that is stored is in the log, and none is measured again."""
+    seen = 0
+    for _ in range(2):
+        process = subprocess.Popen(
+            cli.command(*TUNE), env=cli.environment(**scripted(SPEEDS)), cwd=cli.home, stderr=subprocess.DEVNULL
+        )
+        until = time.monotonic() + 120
+        while _looks(cli) < seen + 2 and time.monotonic() < until:
+            time.sleep(0.02)
+        os.kill(process.pid, signal.SIGKILL)
+        process.wait()
+        assert _looks(cli) >= seen + 2
+        seen = _looks(cli)
+    done = cli(*TUNE, "--json", **scripted(SPEEDS)).assert_ok()
+    assert f"goes on after {seen} looks" in done.err
+    answer = done.json
+    assert answer["budget"]["calls"] == 3
+    assert answer["best"]["setup"]["layout"] == "nhwc"
+    assert len(answer["looks"]) > seen
+    named = {look["run"] for look in answer["looks"]}
+    assert named <= {path.stem for path in cli.runs()}
+    assert len(cli.runs()) - len(named) <= 2  # a kill between a run and its line in the log
+
+
+def _looks(cli: Cli) -> int:
+    for path in (cli.store / "tunes").glob("*.json"):
+        return len(json.loads(path.read_text())["looks"])
+    return 0

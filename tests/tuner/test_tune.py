@@ -1,0 +1,200 @@
+"""A search finds what is fast, names nothing that is not, keeps its time, and goes on after it was killed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+from scripted import Scripted, Told, a_space, a_tuner, all_the_same
+
+from deepstone.absent import Absent
+from deepstone.results.tune import TuneLimit, TuneObjective
+from deepstone.setups.axes import Value
+from deepstone.store.store import Store
+from deepstone.tuner.wanted import Wanted
+
+THROUGHPUT = Wanted(objective=TuneObjective(name="throughput"), budget_s=300.0)
+
+
+def speed(setup: Mapping[str, Value]) -> float:
+    """The best is layout=nhwc precision=bf16-mixed, 1.3 x 1.2 x 1.2 the default; they need each other."""
+    value = 100.0
+    value *= 1.3 if setup.get("layout") == "nhwc" else 1.0
+    value *= 1.2 if setup.get("precision") == "bf16-mixed" else 1.0
+    value *= 1.2 if {"layout": "nhwc", "precision": "bf16-mixed"}.items() <= setup.items() else 1.0
+    value *= {1: 0.4, 2: 0.7, 4: 1.0}.get(int(setup.get("threads", 4)), 1.0)
+    return value * (0.8 if setup.get("engine") == "native" else 1.0)
+
+
+@pytest.mark.parametrize("noise", [0.0, 0.03])
+def test_it_finds_the_best_and_says_why(tmp_path: Path, noise: float) -> None:
+    scripted = Scripted(space=a_space(), speed=speed, noise=noise)
+    answer = a_tuner(scripted, tmp_path, THROUGHPUT).tune()
+    assert answer.answer == "better"
+    assert answer.best.setup == {"framework": "fake", "layout": "nhwc", "precision": "bf16-mixed"}
+    assert not isinstance(answer.ratio, Absent)
+    assert 0.999 * answer.ratio.low <= 1.3 * 1.2 * 1.2 <= 1.001 * answer.ratio.high
+    parts = {each.axis: each for each in answer.why}
+    assert set(parts) == {"layout", "precision"}
+    # Each has its own factor and the root of what both need.
+    assert parts["layout"].contribution.low <= 1.3 * 1.2**0.5 <= parts["layout"].contribution.high
+    assert not isinstance(answer.together, Absent)
+    assert 0.999 * answer.together.low <= 1 <= 1.001 * answer.together.high
+    assert len(scripted.asked) == len(answer.looks) < 96
+
+
+def test_the_answer_comes_from_the_finals_alone(tmp_path: Path) -> None:
+    scripted = Scripted(space=a_space(), speed=speed, noise=0.03)
+    answer = a_tuner(scripted, tmp_path, THROUGHPUT).tune()
+    finals = [look for look in answer.looks if look.kind == "final"]
+    assert len(finals) == answer.rounds * len(answer.finals)
+    assert len(answer.best.runs) == answer.rounds
+    best = [look.run for look in finals if look.setup == answer.best.setup]
+    assert best == answer.best.runs
+    for round in range(1, answer.rounds + 1):
+        assert {str(look.setup) for look in finals if look.round == round} == {str(f.setup) for f in answer.finals}
+
+
+def test_on_a_flat_space_it_names_no_winner(tmp_path: Path) -> None:
+    for seed in range(4):
+        scripted = Scripted(space=a_space(), speed=lambda _setup: 100.0, noise=0.05)
+        scripted.chance.seed(seed)
+        answer = a_tuner(scripted, tmp_path / str(seed), replace_budget(200.0)).tune()
+        assert answer.answer != "better"
+        assert answer.best.setup == {"framework": "fake"}
+        assert answer.why == []
+
+
+def replace_budget(budget_s: float, **settings: Any) -> Wanted:
+    return Wanted(objective=TuneObjective(name="throughput"), budget_s=budget_s, **settings)
+
+
+def test_setups_that_fail_are_looks_like_any_other(tmp_path: Path) -> None:
+    def fails(setup: Mapping[str, Value]) -> float | str:
+        return "too little memory" if setup.get("compile") == "default" else speed(setup)
+
+    scripted = Scripted(space=a_space(), speed=fails)
+    answer = a_tuner(scripted, tmp_path, THROUGHPUT).tune()
+    assert answer.best.setup == {"framework": "fake", "layout": "nhwc", "precision": "bf16-mixed"}
+    failed = [look for look in answer.looks if look.outcome == "oom"]
+    assert all(isinstance(look.samples_per_s, Absent) and look.run for look in failed)
+    assert len(failed) < len(answer.looks) / 4
+
+
+def test_a_default_that_fails_does_not_end_it(tmp_path: Path) -> None:
+    def fails(setup: Mapping[str, Value]) -> float | str:
+        return speed(setup) if setup.get("precision") == "bf16-mixed" else "too little memory"
+
+    answer = a_tuner(Scripted(space=a_space(), speed=fails), tmp_path, THROUGHPUT).tune()
+    assert answer.answer == "better"
+    assert answer.best.setup["precision"] == "bf16-mixed"
+    assert isinstance(answer.ratio, Absent)
+    assert isinstance(answer.default.samples_per_s, Absent)
+
+
+def test_if_nothing_runs_it_says_so_before_the_time_is_over(tmp_path: Path) -> None:
+    scripted = Scripted(space=a_space(), speed=lambda _setup: "no memory")
+    answer = a_tuner(scripted, tmp_path, THROUGHPUT).tune()
+    assert (answer.answer, answer.rounds) == ("nothing better", 0)
+    assert isinstance(answer.best.samples_per_s, Absent)
+    assert len(scripted.asked) < 20
+
+
+@pytest.mark.parametrize("longest_s", [5.0, 90.0, 1e6])
+def test_it_keeps_its_time(tmp_path: Path, longest_s: float) -> None:
+    """Even if some launches hang."""
+    took = {"native": longest_s, "default": longest_s}
+
+    def took_s(setup: Mapping[str, Value]) -> float:
+        return max(5.0, took.get(str(setup.get("engine")), 0.0), took.get(str(setup.get("compile")), 0.0))
+
+    scripted = Scripted(space=a_space(), speed=speed, took_s=took_s)
+    answer = a_tuner(scripted, tmp_path, replace_budget(300.0)).tune()
+    assert answer.budget.spent_s == scripted.clock.now_s <= 1.2 * 300.0
+    assert answer.best.setup["layout"] == "nhwc"
+
+
+@pytest.mark.parametrize("lives", [(1, 3, 4, 9), (7, 11, 20, 26)])
+def test_killed_at_any_moment_it_goes_on(tmp_path: Path, lives: tuple[int, ...]) -> None:
+    whole = a_tuner(Scripted(space=a_space(), speed=speed), tmp_path / "whole", THROUGHPUT).tune()
+    store, log, spent = Store.open(tmp_path / "killed"), None, list[Mapping[str, Value]]()
+    for die_after in lives:
+        scripted = Scripted(space=a_space(), speed=speed, die_after=die_after - len(spent))
+        with pytest.raises(KeyboardInterrupt):
+            a_tuner(scripted, tmp_path / "killed", THROUGHPUT, log=log).tune()
+        spent += scripted.asked
+        log = store.tunes.get("a")
+        assert log is not None
+        assert [look.setup for look in log.looks] == spent
+    answer = a_tuner(Scripted(space=a_space(), speed=speed), tmp_path / "killed", THROUGHPUT, log=log).tune()
+    assert answer.best.setup == whole.best.setup
+    assert answer.rounds == whole.rounds
+    assert answer.budget.spent_s == pytest.approx(whole.budget.spent_s, rel=0.2)
+    done = store.tunes.get("a")
+    assert done is not None
+    assert not isinstance(done.finished_at, Absent)
+    assert all(look.run and store.get(look.run) for look in answer.looks)
+
+
+class Metered(Scripted):
+    """nhwc is fast and takes much power; bf16 takes little memory."""
+
+    def power(self, setup: Mapping[str, Value]) -> float:
+        return 300.0 if setup.get("layout") == "nhwc" else 100.0
+
+    def memory(self, setup: Mapping[str, Value]) -> int:
+        return 2**29 if setup.get("precision") == "bf16-mixed" else 2**30
+
+
+@pytest.mark.parametrize(
+    ("objective", "limits", "best"),
+    [
+        (TuneObjective(name="energy"), (), {"precision": "bf16-mixed"}),
+        (TuneObjective(name="memory"), (), {"precision": "bf16-mixed"}),
+        (TuneObjective(name="energy", slowdown=1.05), (), {"layout": "nhwc", "precision": "bf16-mixed"}),
+        (TuneObjective(name="throughput"), (TuneLimit(name="power", most=200.0),), {"precision": "bf16-mixed"}),
+        (
+            TuneObjective(name="throughput"),
+            (TuneLimit(name="memory", most=2.0**29.5),),
+            {"layout": "nhwc", "precision": "bf16-mixed"},
+        ),
+    ],
+)
+def test_objectives_and_limits(
+    tmp_path: Path, objective: TuneObjective, limits: tuple[TuneLimit, ...], best: Mapping[str, Value]
+) -> None:
+    wanted = Wanted(objective=objective, limits=limits, budget_s=400.0)
+    answer = a_tuner(Metered(space=a_space(), speed=speed), tmp_path, wanted).tune()
+    asked = {name: value for name, value in answer.best.setup.items() if name in ("layout", "precision")}
+    if objective.slowdown is not None:  # among the fast ones no other takes less
+        assert asked == best or answer.answer != "better"
+    else:
+        assert asked == best
+
+
+def test_a_free_batch_has_a_winner_of_its_own(tmp_path: Path) -> None:
+    def larger_is_faster(setup: Mapping[str, Value]) -> float:
+        return speed(setup) * {32: 1.0, 64: 1.3, 128: 1.5}[int(setup.get("batch", 32))]
+
+    space = a_space({"batch": [32, 64, 128]})
+    answer = a_tuner(Scripted(space=space, speed=larger_is_faster), tmp_path, THROUGHPUT).tune()
+    assert answer.best.setup.get("batch", 32) == 32
+    assert answer.best.setup["layout"] == "nhwc"
+    assert not isinstance(answer.batch_free, Absent)
+    assert answer.batch_free.batch == 128
+    assert answer.batch_free.updates_per_epoch_ratio == 0.25
+
+
+def test_a_setup_that_trains_something_else_is_out(tmp_path: Path) -> None:
+    def differs(default: Any, candidates: Any, level: Any, *, deadline_s: float, on_progress: Any = None) -> Any:
+        found = all_the_same(default, candidates, level, deadline_s=deadline_s)
+        return {name: replace(same, ok=False, is_refuted=True, why_not="other losses") for name, same in found.items()}
+
+    tuner = a_tuner(Scripted(space=a_space(), speed=speed), tmp_path, THROUGHPUT, check=differs)
+    answer = tuner.tune()
+    assert (answer.answer, answer.best.setup) == ("nothing better", {"framework": "fake"})
+    assert isinstance(tuner.progress, Told)
+    assert any("other losses" in line for line in tuner.progress.said)
