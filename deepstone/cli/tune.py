@@ -149,7 +149,7 @@ def tune(
         print_json(finding)
     else:
         show_tuned(answer, workload.job(workload.space.default).workload, files=[str(best)])
-    draw_figure(finding, output)
+    draw_figure(_as_stored(finding, finding_store), output)
     finding_store.leave_if_failed()
 
 
@@ -299,6 +299,11 @@ def _log(store: Store, workload: Workload, wanted: Wanted, command: Sequence[str
         calls=1,
         looks=[],
     )
+
+
+def _as_stored(finding: Finding, stored: FindingStore) -> Finding:
+    """With the machine and the workload, which the page shows."""
+    return finding if finding.id is None else stored.store.findings.get(finding.id)
 
 
 def _content(finding: Finding) -> Tuned:

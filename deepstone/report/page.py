@@ -29,6 +29,7 @@ from deepstone.report.html.parallel import parallel_plot
 from deepstone.report.html.plot import Plot, encoded
 from deepstone.report.html.points import lines_plot, scatter_plot
 from deepstone.report.runs import RunRow, speed_heading
+from deepstone.report.tune_page import TunePage
 from deepstone.report.wording import distinct, file_name, table_text
 from deepstone.results.parts import Json
 from deepstone.results.statement import Statement
@@ -76,6 +77,15 @@ def render_result(drawable: Drawable) -> bytes:
         figures=figures,
         missing=drawable.missing,
         runs={},
+    )
+
+
+def render_tune(page: TunePage) -> bytes:
+    """Render the page about a search for the best setup."""
+    document = _Document()
+    figures = [document.figure(figure) for figure in page.drawable.figures]
+    return document.render(
+        "tune.html", title=page.title, page=page, figures=figures, missing=page.drawable.missing, runs={}
     )
 
 

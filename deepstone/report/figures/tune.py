@@ -43,6 +43,7 @@ from deepstone.results.findings import Finding
 from deepstone.results.parts import Value as AxisValue
 from deepstone.results.quantity import Quantity
 from deepstone.results.tune import LOOK_KINDS, AxisRatio, Finalist, Look, LookKind, Tuned, Why
+from deepstone.units import digits
 
 _GAIN: Final = Series(name="faster", colour=palette.GREEN)
 _LOSS: Final = Series(name="slower", colour=palette.VERMILLION)
@@ -142,8 +143,8 @@ def _parts(found: Tuned) -> LaneChart:
     for each in found.why:
         part = each.contribution.median
         ends = [so_far * effect.ratio.median for effect in (each.added, each.removed) if isinstance(effect, AxisRatio)]
-        label = f"{each.axis}: {each.default} → {each.best}, {SHOWN[Unit.RATIO](part)}"
-        details = (f"added {_effect(each.added)}", f"removed {_effect(each.removed)}")
+        label = f"{each.axis}={each.best}, {SHOWN[Unit.RATIO](part)}"
+        details = (f"{each.default} before", f"added {_effect(each.added)}", f"removed {_effect(each.removed)}")
         whisker = (min(ends), max(ends)) if len(ends) > 1 else None
         lanes.append(_lane(label, so_far, so_far * part, 0 if part >= 1 else 1, details, whisker))
         so_far *= part
@@ -178,7 +179,7 @@ def _effects(why: Sequence[Why]) -> BarChart:
     series = (_ADDED, _REMOVED, _ESTIMATED["added"], _ESTIMATED["removed"])
     rows = [
         BarRow(
-            label=f"{each.axis}: {each.default} → {each.best}",
+            label=f"{each.axis}={each.best}",
             bars=(_effect_bar(each.added, 0), _effect_bar(each.removed, 1)),
             bar_labels=(_effect_label(each.added), _effect_label(each.removed)),
         )
@@ -223,7 +224,7 @@ def _finals(finals: Sequence[Finalist], unit: Unit) -> BarChart:
 def _ratio(final: Finalist) -> str:
     if isinstance(final.ratio, Absent) or final.is_default:
         return ""
-    return f"{SHOWN[Unit.RATIO](final.ratio.median)} ({final.ratio.span_in_words(SHOWN[Unit.RATIO])}) the default"
+    return f"{SHOWN[Unit.RATIO](final.ratio.median)} ({final.ratio.span_in_words(digits)})"
 
 
 def _waterfall_table(found: Tuned, unit: Unit) -> Table:
@@ -288,13 +289,12 @@ def search(finding: Finding) -> Figure:
 def _ended_s(looks: Sequence[Look]) -> list[float]:
     """Seconds since the very first call began; a call that resumes counts from the end of the one before."""
     ended: list[float] = []
-    before_s, last_s = 0.0, 0.0
+    before_s, last_began_s = 0.0, 0.0
     for look in looks:
-        if look.began_s < last_s - 1e-9:
-            before_s += last_s
-        last_s = look.began_s + look.took_s
-        ended.append(before_s + last_s)
-        last_s = look.began_s
+        if look.began_s < last_began_s:
+            before_s = ended[-1]
+        last_began_s = look.began_s
+        ended.append(before_s + look.began_s + look.took_s)
     return ended
 
 

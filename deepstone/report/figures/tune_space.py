@@ -61,7 +61,7 @@ def coordinates(finding: Finding) -> Figure:
     top = max(rates, default=1.0)
     unit = rate_unit(finding)
     uprights = [Upright(name=name, ticks=_ticks(own)) for name, own in values.items()]
-    speed = Upright(name=f"speed ({unit.value})", ticks=((0.0, "0"), (0.5, _rounded(top / 2)), (1.0, _rounded(top))))
+    speed = Upright(name=unit.value, ticks=((0.0, "0"), (0.5, _rounded(top / 2)), (1.0, _rounded(top))))
     strands: dict[Series, list[Strand]] = {series: [] for series in (OTHER, _FAILED, DEFAULT, BEST)}
     default, best = _frozen(found.default.setup), _frozen(found.best.setup)
     for setup, rate in setups.items():
