@@ -5,11 +5,17 @@
     python bench/parallel_fidelity.py communication --ms 40       a sleep in communication, found as exposed
     python bench/parallel_fidelity.py slow-rank --ms 40           a slow rank, found as waiting of the other one
 
-`loop`: both run in the same processes of one launch, in random order within each round. A turn is a barrier, one step
-that is not timed, and so many steps; its time is that of the job, from the latest begin to the latest end over ranks.
-The ratio is taken within a round, with a bootstrap interval over rounds; `again` is the loop by hand a second time: the
-method's own noise. `communication` and `slow-rank` use the product, `deepstone run`, with and without the plant of
-bench/planted, in turns.
+`loop`: both run in the same processes of one launch. A turn is a barrier, one step that is not timed unless steps are
+long, and so many steps; its time is that of the job, from the latest begin to the latest end over ranks. Turns are
+short, and a round has four of them, which cancels a drift:
+
+    by hand, deepstone, deepstone, by hand        or        deepstone, by hand, by hand, deepstone        by chance
+
+The ratio is that of the sums of a round. What is told is the mean of the middle half of all rounds, with a bootstrap
+interval over rounds. `again` is the first turn by hand over the second one, or the other way round by chance: the
+method's own noise, from half as many steps. `undisturbed` has the rounds in which the processes were taken off a core
+least often, which no time decides: the half with the fewest involuntary switches. `communication` and `slow-rank` use
+the product, `deepstone run`, with and without the plant of bench/planted, in turns.
 """
 
 from __future__ import annotations
@@ -19,11 +25,13 @@ import json
 import os
 import platform
 import random
+import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -32,9 +40,13 @@ import numpy as np
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
-from bench.fidelity import over_rounds, ratio  # noqa: E402
+from bench.fidelity import over_rounds  # noqa: E402
 
-TURN_S = 1.0
+TURN_S = 0.3
+LONG_STEP_S = 0.25  # from here on, a turn has no untimed step
+HAND, DEEPSTONE = "by hand", "deepstone"
+WAYS = (HAND, DEEPSTONE)
+ORDERS = ((HAND, DEEPSTONE, DEEPSTONE, HAND), (DEEPSTONE, HAND, HAND, DEEPSTONE))
 PLANTED = ROOT / "bench" / "planted"
 KINDS = ("loop", "launch", "communication", "slow-rank")
 
@@ -73,28 +85,70 @@ def main() -> None:
 def loops(options: argparse.Namespace) -> dict[str, Any]:
     """Start the ranks, and put together what each of them saw."""
     ranks = [json.loads(output) for output in start_ranks(options, [sys.executable, str(Path(__file__).resolve())])]
-    ways = ranks[0]["turns"]
     steps = ranks[0]["steps_per_turn"]
-    wall = {
-        way: [_of_job([rank["turns"][way][r] for rank in ranks]) / steps for r in range(len(ways[way]))] for way in ways
-    }
-    cpu = {
-        way: [sum(rank["turns"][way][r][2] for rank in ranks) / steps for r in range(len(ways[way]))] for way in ways
-    }
+    rounds = [
+        {
+            way: [_of_job(turns) for turns in zip(*(rank["rounds"][r][way] for rank in ranks), strict=True)]
+            for way in WAYS
+        }
+        for r in range(len(ranks[0]["rounds"]))
+    ]
+    calm = np.argsort([sum(turn.switches for way in WAYS for turn in each[way]) for each in rounds], kind="stable")
+    kept = {"all": rounds, "undisturbed": [rounds[r] for r in calm[: (len(rounds) + 1) // 2]]}
     return {
         "torch": ranks[0]["torch"],
         "seconds": options.seconds,
-        "rounds": len(wall["by hand"]),
+        "rounds": len(rounds),
         "steps_per_turn": steps,
-        "by_hand_step_s": float(np.median(wall["by hand"])),
-        "ratio_to_by_hand": {way: ratio(wall[way], wall["by hand"]) for way in ("deepstone", "again")},
-        "cpu_ratio_to_by_hand": {way: ratio(cpu[way], cpu["by hand"]) for way in ("deepstone", "again")},
+        "untimed_steps": ranks[0]["untimed_steps"],
+        "by_hand_step_s": float(np.median([turn.wall_s / steps for each in rounds for turn in each[HAND]])),
+        "switches_per_round": {
+            way: float(np.mean([sum(turn.switches for turn in each[way]) for each in rounds])) for way in WAYS
+        },
+        "ratio_to_by_hand": {name: _ratios(each, "wall_s") for name, each in kept.items()},
+        "cpu_ratio_to_by_hand": {name: _ratios(each, "cpu_s") for name, each in kept.items()},
     }
 
 
-def _of_job(turn: list[list[float]]) -> float:
-    """From the latest begin over ranks to the latest end."""
-    return max(end for _, end, _ in turn) - max(begin for begin, _, _ in turn)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Turn:
+    """Of the job: from the latest begin over ranks to the latest end, with the CPU time and the involuntary switches of
+    all ranks."""
+
+    wall_s: float
+    cpu_s: float
+    switches: int
+
+
+def _of_job(ranks: Sequence[list[float]]) -> Turn:
+    wall_s = max(end for _, end, _, _ in ranks) - max(begin for begin, _, _, _ in ranks)
+    return Turn(wall_s=wall_s, cpu_s=sum(rank[2] for rank in ranks), switches=int(sum(rank[3] for rank in ranks)))
+
+
+def _ratios(rounds: Sequence[dict[str, list[Turn]]], what: str) -> dict[str, dict[str, float]]:
+    def times(way: str) -> Any:
+        return np.array([[getattr(turn, what) for turn in each[way]] for each in rounds])  # rounds x 2
+
+    first, second = times(HAND).T
+    swapped = np.random.default_rng(0).random(len(rounds)) < 0.5
+    again = np.where(swapped, second / first, first / second)
+    return {
+        DEEPSTONE: middle_over_rounds(times(DEEPSTONE).sum(1) / times(HAND).sum(1)),
+        "again": middle_over_rounds(again),
+    }
+
+
+def middle_over_rounds(ratios: Any) -> dict[str, float]:
+    """The mean of the middle half, with a 95 % bootstrap interval. It follows no outlier, and is known better than a
+    median from as many rounds."""
+
+    def middle(values: Any) -> Any:
+        cut = values.shape[-1] // 4
+        return np.sort(values)[..., cut : values.shape[-1] - cut].mean(axis=-1)
+
+    draws = middle(np.random.default_rng(0).choice(ratios, size=(4000, len(ratios))))
+    low, high = np.quantile(draws, [0.025, 0.975])
+    return {"middle": float(middle(ratios)), "low": float(low), "high": float(high), "n": len(ratios)}
 
 
 def start_ranks(options: argparse.Namespace, command: list[str]) -> list[str]:
@@ -192,31 +246,39 @@ def one_rank(options: argparse.Namespace) -> dict[str, Any]:
     def deepstone(count: int) -> None:
         time_steps(backend, step, count, 1)
 
-    ways: dict[str, Callable[[int], None]] = {"by hand": hand_written, "again": hand_written, "deepstone": deepstone}
+    ways: dict[str, Callable[[int], None]] = {HAND: hand_written, DEEPSTONE: deepstone}
 
-    def turn(way: Callable[[int], None], count: int) -> list[float]:
+    def turn(way: Callable[[int], None], count: int, untimed: int) -> list[float]:
         dist.barrier()
-        way(1)
-        cpu_s, begin = time.process_time(), time.perf_counter()
+        way(untimed)
+        switches, cpu_s, begin = _switches(), time.process_time(), time.perf_counter()
         way(count)
-        return [begin, time.perf_counter(), time.process_time() - cpu_s]
+        end = time.perf_counter()
+        return [begin, end, time.process_time() - cpu_s, _switches() - switches]
 
     for way in ways.values():
-        turn(way, 3)  # buckets are made anew after the first step
-    begin, end, _ = turn(hand_written, 5)
-    agreed = torch.tensor([max(1.0, round(TURN_S / ((end - begin) / 5))), 0.0], dtype=torch.float64)
-    dist.broadcast(agreed, src=0)
-    count = int(agreed[0])
-    turns: dict[str, list[list[float]]] = {name: [] for name in ways}
+        turn(way, 3, 1)  # buckets are made anew after the first step
+    begin, end, *_ = turn(hand_written, 5, 1)
+    step_s = torch.tensor([(end - begin) / 5], dtype=torch.float64)
+    dist.broadcast(step_s, src=0)
+    count, untimed = max(1, round(TURN_S / step_s.item())), 0 if step_s.item() >= LONG_STEP_S else 1
+    rounds: list[dict[str, list[list[float]]]] = []
     order, until = random.Random(0), time.perf_counter() + options.seconds
     goes_on = torch.ones(1)
     while goes_on.item():
-        for name in order.sample(list(ways), len(ways)):
-            turns[name].append(turn(ways[name], count))
+        turns: dict[str, list[list[float]]] = {name: [] for name in ways}
+        for name in order.choice(ORDERS):
+            turns[name].append(turn(ways[name], count, untimed))
+        rounds.append(turns)
         goes_on.fill_(time.perf_counter() < until)
         dist.broadcast(goes_on, src=0)
     dist.barrier()
-    return {"torch": torch.__version__, "steps_per_turn": count, "turns": turns}
+    return {"torch": torch.__version__, "steps_per_turn": count, "untimed_steps": untimed, "rounds": rounds}
+
+
+def _switches() -> int:
+    """How often this process was taken off a core."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
 def share_of_batch(options: argparse.Namespace) -> tuple[int, Any, Any]:

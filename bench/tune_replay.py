@@ -190,9 +190,9 @@ def ours(replay: Replay) -> Result:
         noise_sd=0.05 if table.facts.device == "cpu" else 0.004,
         expected_s=lambda point: guess,
     )
-    while replay.spent_s < (1 - FINALS_SHARE) * replay.budget_s:
+    while True:
         ask = search.next()
-        if ask is None:
+        if ask is None or replay.spent_s + search.cost_s(ask.point) > replay.budget_s - _for_finals(search, replay):
             break
         search.tell(_seen(replay, ask.kind, ask.point))
     contest = plan_finals(
@@ -225,6 +225,11 @@ def ours(replay: Replay) -> Result:
     # Who wants a setup though none is shown to be better takes the one that is expected to be the best.
     chosen = judged.best if judged.answer == "better" else (search.best(1) or [table.default])[0]
     return Result(chosen=chosen, covers=covers, named=judged.answer == "better")
+
+
+def _for_finals(search: Search, replay: Replay) -> float:
+    """The time that is kept for the finals: a share, and at least what the fewest rounds take."""
+    return max(FINALS_SHARE * replay.budget_s, search.least_finals_s())
 
 
 def _simpler(replay: Replay, point: Point) -> Iterable[Point]:

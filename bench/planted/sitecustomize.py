@@ -1,7 +1,7 @@
 """In a worker of a group, before anything else: makes communication or one rank slower, by a known time in every step.
 
 DEEPSTONE_BENCH_COMMUNICATION_MS=40   the exchange of gradients sleeps that long before its last part
-DEEPSTONE_BENCH_SLOW_RANK_MS=40       rank 1 sleeps that long before forward
+DEEPSTONE_BENCH_SLOW_RANK_MS=40       rank 1 computes something else that long before forward, with all its threads
 """
 
 import importlib.abc
@@ -40,15 +40,16 @@ def slow_down_communication(module) -> None:
 
 def slow_down_rank(module) -> None:
     """In backends/torch/training.py: the batch comes late."""
+    import torch
     import torch.distributed as dist
 
-    get = module.Batch.get
+    get, square = module.Batch.get, torch.ones(192, 192)
 
     def get_late(self):
         if dist.is_initialized() and dist.get_rank() == 1:
             until = time.perf_counter() + SLOW_RANK_S
             while time.perf_counter() < until:  # a core that sleeps would also compute more slowly afterwards
-                pass
+                torch.mm(square, square)
         return get(self)
 
     module.Batch.get = get_late

@@ -242,4 +242,4 @@ def _other_versions(a: Record, b: Record, other_machine: bool) -> bool:
     counts."""
     if other_machine:
         return version_of(a) != version_of(b)
-    return a.identity.environment_sha != b.identity.environment_sha
+    return (a.identity.environment_sha, a.identity.mpi) != (b.identity.environment_sha, b.identity.mpi)

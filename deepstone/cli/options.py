@@ -93,6 +93,7 @@ Filter = Annotated[
     argument("NAME=VALUE", "Only runs with these values, as in model=resnet50 outcome=ok layout=nhwc."),
 ]
 Json = Annotated[bool, flag("--json", "Print JSON on standard output.")]
+NoPhases = Annotated[bool, flag("--no-phases", "Measure the rate alone: no phases, no communication, no traced steps.")]
 DryRun = Annotated[bool, flag("--dry-run", "Say what would be measured, and measure nothing.")]
 StorePath = Annotated[
     Path | None,

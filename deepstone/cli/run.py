@@ -18,6 +18,7 @@ from deepstone.cli.options import (
     Image,
     Json,
     Model,
+    NoPhases,
     StorePath,
     Target,
     Timeout,
@@ -57,7 +58,7 @@ def run(
         seconds(
             "--budget",
             "Stop each launch after so many seconds of timed steps, though the interval is not within --target yet. "
-            "Start-up, warm-up and the phases come on top.",
+            "Start-up, warm-up and phases come on top; of several processes also communication, up to twice as long.",
         ),
     ] = 20.0,
     launches: Annotated[
@@ -74,6 +75,7 @@ def run(
         Path | None,
         file("--trace", help="Write traced steps of several processes for Chrome or Perfetto, a track for each."),
     ] = None,
+    no_phases: NoPhases = False,
     timeout: Timeout = 900.0,
     hosts: Hosts = None,
     wait_until_quiet: WaitUntilQuiet = None,
@@ -92,18 +94,21 @@ def run(
     begin = first_look()
     choices = parse_words(axes or [])
     requests = expand(choices)
-    _check_trace(trace, requests, model)
+    _check_trace(trace, requests, model, no_phases=no_phases)
     loaded = load_model(model, frameworks=choices.get("framework", ()), timeout_s=timeout, image=image_size(image))
     # Only now what is slow to import: a word that is wrong is told at once.
     from deepstone.measure.effort import Effort
 
-    effort = Effort(target_share=target / 100, budget_s=budget, launches=launches, timeout_s=timeout)
+    effort = Effort(
+        target_share=target / 100, budget_s=budget, launches=launches, timeout_s=timeout, phases=not no_phases
+    )
     options = changed(
         ("--target", target, 2.0),
         ("--budget", budget, 20.0),
         ("--launches", launches, 1),
         ("--timeout", timeout, 900.0),
     )
+    options += ["--no-phases"] if no_phases else []
     jobs = plan(loaded, requests, ("deepstone", "run", model), [*image_words(image), *options])
     if dry_run:
         print_plan(jobs, as_json=json)
@@ -137,12 +142,14 @@ def run(
         _write_trace(trace, events, records[0])
 
 
-def _check_trace(path: Path | None, requests: Sequence[Request], model: str) -> None:
+def _check_trace(path: Path | None, requests: Sequence[Request], model: str, *, no_phases: bool) -> None:
     """Before anything is measured."""
     if path is None:
         return
     from deepstone.setups.world import World
 
+    if no_phases:
+        raise UsageError("--trace needs traced steps, and --no-phases leaves them out: give one of the two")
     if len(requests) > 1:
         raise UsageError("--trace: one file has the trace of one job; give one value for every axis")
     if not World.of(requests[0]).is_parallel:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
@@ -20,6 +20,7 @@ from deepstone.cli.options import (
     Image,
     Json,
     Model,
+    NoPhases,
     StorePath,
     Timeout,
     WaitUntilQuiet,
@@ -56,8 +57,10 @@ EXAMPLES = examples(
     before="mode=strong (the default) keeps the batch of the whole job, mode=weak that of each process.",
 )
 _NEAR_THE_BEST: Final = 0.85  # of its rate in the first round: what is slower is not the base
+_SURELY_SLOWER: Final = 0.9  # of that rate in the fastest of a few steps
 _LONG_STEP_S: Final = 0.5
-_WORDS: Final = {"mode": ("strong", "weak"), "base": ("best", "same")}
+_WORDS: Final = {"mode": ("strong", "weak"), "base": ("best", "all", "same")}
+_LEAST_SAMPLES: Final = 3  # of a run among as many rounds: the interval is that of rounds
 
 
 def scale(
@@ -68,6 +71,7 @@ def scale(
         int, typer.Option("--rounds", help="So often each is measured, in turns.", metavar="N", min=1, max=100)
     ] = 3,
     budget: Annotated[float, seconds("--budget", "Stop a run after so many seconds of timed steps.")] = 10.0,
+    no_phases: NoPhases = False,
     timeout: Timeout = 900.0,
     hosts: Hosts = None,
     wait_until_quiet: WaitUntilQuiet = None,
@@ -80,17 +84,21 @@ def scale(
 
     Every round measures the base and all numbers of processes; ratios are taken within a round. base=best (the
     default) is the fastest single process over numbers of threads: all cores, half of them, and so on while that
-    helps. base=same is one process with as many threads as each of the most processes has. What is stored already is
-    not measured again.
+    helps. base=all is one process with all cores, base=same one with as many threads as each of the most processes has.
+    What is stored already is not measured again.
     """
     begin = first_look()
-    plan = _planned(model, list(axes or []), image, rounds, budget, timeout)
+    options = [*image_words(image), *changed(("--rounds", rounds, 3), ("--budget", budget, 10.0))]
+    options += ["--no-phases"] if no_phases else []
+    plan = _planned(model, list(axes or []), image, rounds, options, timeout)
     if dry_run:
         print_plan(plan.all_jobs, as_json=json)
         return
     from deepstone.measure.effort import Effort
 
-    effort = Effort(target_share=0.02, budget_s=budget, timeout_s=timeout)
+    effort = Effort(target_share=0.02, budget_s=budget, timeout_s=timeout, phases=not no_phases)
+    if rounds >= _LEAST_SAMPLES:
+        effort = replace(effort, least_samples=_LEAST_SAMPLES)
     records = _measured(plan, effort, store_folder(store), quiet_machine(begin, wait_until_quiet))
     answer = _answer(plan, records)
     if json:
@@ -122,7 +130,9 @@ class _Plan:
         return len(next(iter(self.points.values())))
 
 
-def _planned(model: str, words: list[str], image: str | None, rounds: int, budget_s: float, timeout_s: float) -> _Plan:
+def _planned(
+    model: str, words: list[str], image: str | None, rounds: int, options: Sequence[str], timeout_s: float
+) -> _Plan:
     from deepstone.exchange.load import load_model
     from deepstone.setups.request import parse_words
 
@@ -133,7 +143,6 @@ def _planned(model: str, words: list[str], image: str | None, rounds: int, budge
     if asked["mode"] == "weak" and not str(given.get("batch", "")).endswith("/process"):
         raise UsageError("mode=weak keeps the batch of each process; give it as batch=8/process")
     loaded = load_model(model, frameworks=choices.get("framework", ()), timeout_s=timeout_s, image=image_size(image))
-    options = [*image_words(image), *changed(("--rounds", rounds, 3), ("--budget", budget_s, 10.0))]
     command = ("deepstone", "scale", model, *words, *options)
     points = {count: _jobs(loaded, {**given, "processes": count}, rounds, command) for count in counts}
     bases = {
@@ -177,7 +186,7 @@ def _base_threads(given: Mapping[str, Value], base: str, most: int) -> dict[str,
         threads = max(1, cores // most)
         return {f"threads={threads}": {"threads": threads}}
     found: dict[str, dict[str, Value]] = {"threads=auto": {}}
-    threads = cores // 2
+    threads = cores // 2 if base == "best" else 0
     while threads:
         found[f"threads={threads}"] = {"threads": threads}
         threads //= 2
@@ -218,10 +227,23 @@ class _Measuring:
             self._bar.end()
         return self.records[job.id]
 
+    def is_surely_slower(self, job: Job, than_per_s: float) -> bool:
+        """Where steps are long, a look at a few of them spares a run that cannot be the base."""
+        from deepstone.runner.glance import steps_at_a_glance
+
+        if job.id in self.records or _stored(self._store, job) is not None or not self._has_long_steps:
+            return False
+        self._bar.say(f"looking at threads={job.request['threads']}")
+        fastest_s = steps_at_a_glance(job, timeout_s=self._effort.timeout_s)
+        return fastest_s is not None and job.batch / fastest_s < _SURELY_SLOWER * than_per_s
+
+    @property
+    def _has_long_steps(self) -> bool:
+        known = [each.summary.step_s.median for each in self.records.values() if not isinstance(each.summary, Absent)]
+        return max(known, default=0.0) >= _LONG_STEP_S
+
     def _effort_for(self, job: Job) -> Effort:
         """Where steps are long, phases and communication are those of the first round: they take most of a run."""
-        from dataclasses import replace
-
         first = self.records.get(replace(job, repetition=1).id)
         if first is None or isinstance(first.summary, Absent) or first.summary.step_s.median < _LONG_STEP_S:
             return self._effort
@@ -249,6 +271,8 @@ def _possible_bases(plan: _Plan, measuring: _Measuring) -> list[str]:
     """In the first round, fewer and fewer threads are tried as long as that is faster; those near the best stay."""
     rates: dict[str, float] = {}
     for name, jobs in plan.bases.items():
+        if rates and measuring.is_surely_slower(jobs[0], _NEAR_THE_BEST * max(rates.values())):
+            break
         rates[name] = _rate(measuring.measure(jobs[0]))
         if rates[name] < _NEAR_THE_BEST * max(rates.values()):
             break
@@ -315,13 +339,15 @@ class _Answer:
 
 
 def exposed_of(records: Sequence[Record]) -> Quantity | Absent:
-    """What communication adds to a step: of the round in the middle."""
+    """What communication adds to a step: of the middle one of the rounds that measured it."""
     found = [
         record.phases.communication_s
         for record in records
         if not isinstance(record.phases, Absent) and not isinstance(record.phases.communication_s, Absent)
     ]
-    return sorted(found, key=lambda each: each.median)[len(found) // 2] if found else Absent("one process")
+    if found:
+        return sorted(found, key=lambda each: each.median)[len(found) // 2]
+    return Absent("one process") if records[0].parallel is None else Absent("not measured in these runs")
 
 
 def _rate_of(records: Sequence[Record]) -> list[float]:

@@ -18,6 +18,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -94,6 +95,12 @@ def mpi_library(python: str, engine: Engine | None = None) -> str:
     launching = [] if engine is None else [*engine.command, *_ARGUMENTS[engine.kind](one)]
     told = _told([*launching, python, "-c", asked])
     return "" if told is None else " ".join(told.partition("\n")[0].split(",")[0].strip("\0 ").split())
+
+
+@cache
+def loaded_mpi(engine: Engine, python: str) -> str:
+    """The MPI that processes of this launcher load. Slurm may have to be waited for, so it is not asked."""
+    return (engine.name == "mpirun" and mpi_library(python, engine)) or mpi_library(python)
 
 
 def fitting_mpi(engine: Engine, python: str, processes: int = 2) -> str:

@@ -9,7 +9,8 @@ means add up, and a step that was disturbed counts in none of them.
     packing  = computing of that one - computing of the local step, and what is packed after computing
     residual = total - (waiting + tail + slowdown + packing + buffers)
 
-All programs took turns in rounds; the bootstrap draws rounds, the same ones for all programs, and then steps.
+All programs took turns in rounds; the bootstrap draws rounds, the same ones for all programs, and then steps. Few
+rounds give an interval as wide as Student's t.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Final, TypeAlias
 
 import numpy as np
 
-from deepstone.measure.statistics import Array, quantity_of_draws
+from deepstone.measure.statistics import Array, quantity_of_draws, widened_for_few
 from deepstone.results.quantity import Quantity
 
 _REPLICATES: Final = 1000
@@ -68,7 +69,14 @@ def account_of(
         for name, value in _parts(drawn).items():
             draws[name].append(value)
     n = min(table.shape[0] * table.shape[1] for table in tables.values())
-    return {name: quantity_of_draws(value, np.array(draws[name]), units=rounds, n=n) for name, value in found.items()}
+    of_rounds = [_parts({name: _middle(table[number]) for name, table in tables.items()}) for number in range(rounds)]
+    return {
+        name: widened_for_few(
+            quantity_of_draws(value, np.array(draws[name]), units=rounds, n=n),
+            np.array([each[name] for each in of_rounds]),
+        )
+        for name, value in found.items()
+    }
 
 
 def _parts(middle: Mapping[str, Array]) -> dict[str, float]:

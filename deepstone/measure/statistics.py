@@ -169,8 +169,12 @@ class JointMedians:
 
     medians: Array
     draws: Array
-    rounds: int
+    by_round: Array  # rounds x series: the medians of each round
     n: int
+
+    @property
+    def rounds(self) -> int:
+        return len(self.by_round)
 
     def quantity(self, of: Callable[[Array], Array]) -> Quantity:
         """Apply a formula to the medians. It receives an array whose last axis is the series, and reduces that axis."""
@@ -179,6 +183,22 @@ class JointMedians:
             return Quantity.without_interval(value)
         low, high = _tails(of(self.draws), self.rounds)
         return Quantity.of(median=value, low=min(low, value), high=max(high, value), n=self.n)
+
+    def quantity_of_few(self, of: Callable[[Array], Array]) -> Quantity:
+        """The same where rounds may be so few that their bootstrap says too little: then as wide as Student's t."""
+        return widened_for_few(self.quantity(of), of(self.by_round))
+
+
+def widened_for_few(quantity: Quantity, of_rounds: Array) -> Quantity:
+    """Widen an interval to that of Student's t over one value per round, if there are so few rounds that even the
+    smallest and the largest value miss more often than it may."""
+    rounds = len(of_rounds)
+    if rounds >= FEWEST_FOR_CONFIDENCE or rounds < 2 or not quantity.has_interval:
+        return quantity
+    reach = student_t((1 + CONFIDENCE) / 2, rounds - 1) * float(np.std(of_rounds, ddof=1)) / math.sqrt(rounds)
+    middle = float(np.mean(of_rounds))
+    low, high = min(quantity.low, middle - reach), max(quantity.high, middle + reach)
+    return Quantity.of(median=quantity.median, low=low, high=high, n=quantity.n)
 
 
 def joint_medians(series: Sequence[Launch], *, seed: int = 0, replicates: int = REPLICATES) -> JointMedians:
@@ -197,8 +217,12 @@ def joint_medians(series: Sequence[Launch], *, seed: int = 0, replicates: int = 
         where = random.random(rounds * per_round)
         steps = starts[:, chosen] + (where * sizes[:, chosen]).astype(np.int64)
         draws[replicate] = np.median(np.take_along_axis(table, steps, axis=1), axis=1)
-    medians = np.array([np.median(values) for values in flat])
-    return JointMedians(medians=medians, draws=draws, rounds=rounds, n=min(len(values) for values in flat))
+    return JointMedians(
+        medians=np.array([np.median(values) for values in flat]),
+        draws=draws,
+        by_round=np.array([[np.median(block) for block in blocks] for blocks in series]).T,
+        n=min(len(values) for values in flat),
+    )
 
 
 def quantity_of_draws(value: float, draws: Array, *, units: int, n: int) -> Quantity:

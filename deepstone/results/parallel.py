@@ -149,14 +149,15 @@ class Communication(Part, frozen=True, kw_only=True):
     `exposed_s`: how much longer a step takes because gradients are exchanged. `waiting_s`: by rank, how long it waits
     for the others in every step. `meeting_s`: what meeting costs where nobody waits. `alone_s`: the exchange without
     computing beside it. `hidden_share`: how much of that the step hides behind computing. Differences may come out
-    negative. `account`: what it is made of. `logged`: what the framework itself says of it.
+    negative. `account`: what it is made of. `logged`: what the framework itself says of it. Early records have plain
+    numbers for `meeting_s` and `hidden_share`.
     """
 
     exposed_s: Quantity
     waiting_s: list[Quantity]
-    meeting_s: Number
+    meeting_s: Quantity | Number
     alone_s: OrAbsent[Quantity]
-    hidden_share: OrAbsent[Number]
+    hidden_share: OrAbsent[Quantity | Number]
     local_step_s: Quantity
     method: SomeText
     account: OrAbsent[Account] = Absent("not traced")
@@ -192,11 +193,13 @@ class Bubbles(Part, frozen=True, kw_only=True):
 
 class Wire(Part, frozen=True, kw_only=True):
     """Bytes of a step: those that the network interfaces of all nodes sent, loopback if there is one node; and those
-    that the scheme needs: with data parallelism, an all-reduce of the gradients."""
+    that the scheme needs: with data parallelism, an all-reduce of the gradients. `windows`: how often it was counted; the
+    fewest bytes are taken, since other programs send too. Early records lack it."""
 
     sent_bytes: AtLeast0
     needed_bytes: AtLeast0
     ratio: AtLeast0
+    windows: Positive | None = None
 
 
 class Rates(Part, frozen=True, kw_only=True):

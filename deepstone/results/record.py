@@ -48,7 +48,9 @@ class IdentityWorkload(Part, frozen=True, kw_only=True):
 
 
 class Identity(Part, frozen=True, kw_only=True):
-    """Runs with equal identities are runs of the same job. It has no host, user or path, so redaction keeps the name."""
+    """Runs with equal identities are runs of the same job. It has no host, user or path, so redaction keeps the name.
+    `mpi`: the MPI library of a job with transport=mpi, as it names itself; it is no package of the environment. Early
+    records lack it."""
 
     graph_sha: Sha
     workload: IdentityWorkload
@@ -56,6 +58,7 @@ class Identity(Part, frozen=True, kw_only=True):
     environment_sha: Sha
     machine_sha: Sha
     repetition: Positive
+    mpi: SomeText | None = None
 
 
 class Workload(IdentityWorkload, frozen=True, kw_only=True):

@@ -88,11 +88,17 @@ def communication_words(record: Record) -> str:
     if not isinstance(found.alone_s, Absent):
         words.append(f"the exchange alone {_time(found.alone_s)}")
     if not isinstance(found.hidden_share, Absent):
-        words.append(f"{percent(found.hidden_share)} of it hidden")
+        words.append(f"{_share(found.hidden_share)} of it hidden")
     if not isinstance(parallel.wire, Absent):
         sent, needed = bytes_(int(parallel.wire.sent_bytes)), bytes_(int(parallel.wire.needed_bytes))
         words.append(f"{sent} sent, {needed} needed")
     return " · ".join(words)
+
+
+def _share(share: Quantity | float) -> str:
+    if not isinstance(share, Quantity):
+        return percent(share)
+    return f"{percent(share.median)} ({share.span_in_words(percent)})" if share.has_interval else percent(share.median)
 
 
 def account_words(record: Record) -> str:

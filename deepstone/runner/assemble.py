@@ -57,6 +57,7 @@ from deepstone.setups.schemes import SERVER, scheme_of
 from deepstone.setups.world import World
 from deepstone.store.rescue import save_refused
 
+UNASKED: Final = Absent("not asked for in this run")
 _MEMORY: Final = ("host_peak_bytes", "device_allocated_bytes", "device_reserved_bytes")
 _IN_PHASE = {
     "forward": ("data", "forward"),
@@ -112,7 +113,7 @@ def _draft(
         failure=Absent("the run succeeded") if failure is None else _failure(failure),
         samples=_samples(measured),
         summary=Absent("nothing was measured to the end") if step is None else _summary(job, measured, step),
-        phases=_phases(job, launches),
+        phases=_phases(job, launches, effort),
         startup=_startup(launches),
         memory=_memory(job, launches),
         energy=_energy(last, launches),
@@ -121,7 +122,7 @@ def _draft(
         environment=environment_of(job, last),
         comparison=comparison or Absent("measured by itself"),
         training=_training(launches),
-        parallel=_parallel(job, launches, step),
+        parallel=_parallel(job, launches, step, effort),
         doubts=_doubts(job, measured, step, effort) if step else [],
     )
 
@@ -132,7 +133,9 @@ def _training(launches: Sequence[Launched]) -> Training | Absent:
     return Absent("the run ended before it was looked at") if evidence is None else evidence.training
 
 
-def _parallel(job: Job, launches: Sequence[Launched], step: Quantity | None) -> Parallel | Absent | None:
+def _parallel(
+    job: Job, launches: Sequence[Launched], step: Quantity | None, effort: Effort
+) -> Parallel | Absent | None:
     """Of the last launch, except what is about steps; None where there is one process."""
     world, last = World.of(job.request), launches[-1] if launches else Launched()
     if not world.is_parallel:
@@ -150,9 +153,9 @@ def _parallel(job: Job, launches: Sequence[Launched], step: Quantity | None) -> 
         hosts=last.hosts,
         ranks=last.ranks,
         buckets=[Bucket(bytes=size) for size in last.bucket_bytes] or Absent("the framework does not tell its buckets"),
-        communication=_communication(last),
-        wire=last.wire,
-        timeline=Absent("not traced") if last.traced is None else last.traced.timeline,
+        communication=_communication(last, effort),
+        wire=last.wire if effort.phases else UNASKED,
+        timeline=(Absent("not traced") if effort.phases else UNASKED) if last.traced is None else last.traced.timeline,
         stages=last.stages or None,
         bubbles=last.bubbles if world.stages > 1 else None,
         rates=unmeasured if step is None else rates_of(world, step.inverse(job.batch)),
@@ -160,10 +163,12 @@ def _parallel(job: Job, launches: Sequence[Launched], step: Quantity | None) -> 
     )
 
 
-def _communication(launched: Launched) -> Communication | Absent:
+def _communication(launched: Launched, effort: Effort) -> Communication | Absent:
     """With what traced steps tell of it."""
     if launched.stages:
         return Absent("the stages of a pipeline wait for each other in any case; see bubbles")
+    if not effort.phases:
+        return UNASKED
     if launched.communication is None:
         return Absent("not measured in this run: it is one of several that are compared")
     if launched.traced is None:
@@ -239,7 +244,9 @@ def _phase_s(launches: Sequence[Launched]) -> dict[str, Quantity]:
     return {name: across_launches(quantities) for name, quantities in found.items()}
 
 
-def _phases(job: Job, launches: Sequence[Launched]) -> StepPhases | Absent:
+def _phases(job: Job, launches: Sequence[Launched], effort: Effort) -> StepPhases | Absent:
+    if not effort.phases:
+        return UNASKED
     timed = _phase_s(launches)
     if not timed:
         return Absent("phases were not measured in this run")

@@ -16,14 +16,16 @@ from deepstone.measure.effort import Effort
 from deepstone.measure.pipeline import BACKWARD, FORWARD, Pass, Waiting, ideal_share, replay
 from deepstone.measure.statistics import median_of
 from deepstone.results.parallel import Bubbles, Lane, Span, Timeline
-from deepstone.runner.communication import rounds_and_steps
 from deepstone.runner.replies import TracedStep
 from deepstone.runner.team import Team
 from deepstone.runner.timeline import StepOfJob, by_step
+from deepstone.runner.turns import turns_within
 from deepstone.setups.schemes import stages_per_process
 from deepstone.setups.world import Parts, World
 
-_BUDGET_SHARE: Final = 0.25
+_BUDGET_SHARE: Final = 0.25  # of the budget, if steps are short
+_LIMIT_SHARE: Final = 0.5
+_PACE: Final = 4  # so many times as long as the steps of one program a round may take
 _MOST_STEPS: Final = 50
 METHOD: Final = "timestamps at every pass, in steps of their own; a replay of these passes shows what needs no network"
 
@@ -54,8 +56,10 @@ def trace_pipeline(team: Team, step_s: float, effort: Effort) -> TracedPipeline:
     offsets_s, programs = team.clock_offsets_s(), team.open_timeline()
     if isinstance(programs, Absent):
         return TracedPipeline(bubbles=programs, timeline=programs, steps=[])
-    rounds, steps = rounds_and_steps(step_s, effort.budget_s, share=_BUDGET_SHARE)
-    traced = [by_step(team.timeline("train", 1 + min(steps, _MOST_STEPS)), offsets_s) for _ in range(rounds)]
+    share_s, limit_s = _BUDGET_SHARE * effort.budget_s, _LIMIT_SHARE * effort.budget_s
+    turns = turns_within(step_s, programs=_PACE, share_s=share_s, limit_s=limit_s)
+    steps = 1 + min(turns.steps, _MOST_STEPS)
+    traced = [by_step(team.timeline("train", steps, untimed=turns.untimed), offsets_s) for _ in range(turns.rounds)]
     team.close_timeline()
     if not all(_passes(rank) for rank in traced[0][0]):
         untold = Absent("steps of this framework do not tell of every pass of a microbatch")

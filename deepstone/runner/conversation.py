@@ -190,12 +190,12 @@ class Conversation:
         """Get ready for `timeline`; the programs that it knows."""
         return self._request("open_timeline", TimelinePrograms).programs
 
-    def timeline(self, program: str, steps: int, *, patience_s: float) -> list[TracedStep]:
+    def timeline(self, program: str, steps: int, *, untimed: int, patience_s: float) -> list[TracedStep]:
         """Steps that tell when their parts begin and end. Their time is never reported as speed."""
         self._limit_s = time.monotonic() + patience_s
-        found = self._request("timeline", TracedSteps, program=program, steps=steps).steps
+        found = self._request("timeline", TracedSteps, program=program, steps=steps, lead=untimed).steps
         self._limit_s = None
-        self.steps += steps + 1
+        self.steps += steps + untimed
         return found
 
     def logged_times(self, steps: int) -> Mapping[str, list[float]] | Absent:

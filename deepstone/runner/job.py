@@ -67,6 +67,7 @@ class Job:
     machine: Machine
     command: tuple[str, ...]
     repetition: int = 1
+    mpi: str = ""  # the library by which processes communicate, if that is MPI, as it names itself
     hosts: tuple[str, ...] = ()  # where a launcher is to start the processes; empty: it decides
     generic_weights: bool = False  # for checks: no weight is 0 or 1, which could hide that a backend ignores it
 
@@ -91,6 +92,7 @@ class Job:
             environment_sha=self.environment.sha,
             machine_sha=self.machine.sha,
             repetition=self.repetition,
+            mpi=self.mpi or None,
         )
 
     @property

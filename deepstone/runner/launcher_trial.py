@@ -10,7 +10,7 @@ from typing import Final
 from deepstone.absent import Absent
 from deepstone.environments.environment import Environment
 from deepstone.errors import MissingError
-from deepstone.launchers.engine import ENGINES, REMEDIES, Engine, find_engine, fitting_mpi, mpi_library
+from deepstone.launchers.engine import ENGINES, REMEDIES, Engine, find_engine, fitting_mpi, loaded_mpi
 from deepstone.results.parts import AtLeast0, OrAbsent, Part, Table
 from deepstone.runner.conversation import JobFailed
 from deepstone.runner.examine import Missing, probe_job
@@ -58,15 +58,10 @@ def find_launchers(environment: Environment | None) -> tuple[dict[str, LauncherF
             found[name] = LauncherFound(here=False, kind="", version="", why=why, library="")
             missing.append(Missing(what=f"launcher {name}", why=why, remedy=REMEDIES[name]))
             continue
-        library = _library(engine, python) if name in ("mpirun", "srun") else ""
+        library = loaded_mpi(engine, python) if name in ("mpirun", "srun") else ""
         found[name] = LauncherFound(here=True, kind=engine.kind, version=engine.version, why="", library=library)
         missing += _missing_mpi(engine, python, library) if name == "mpirun" else []
     return found, missing
-
-
-def _library(engine: Engine, python: str) -> str:
-    """As processes of this launcher load it. Slurm may have to be waited for, so it is not asked."""
-    return (engine.name == "mpirun" and mpi_library(python, engine)) or mpi_library(python)
 
 
 def _missing_mpi(engine: Engine, python: str, library: str) -> list[Missing]:

@@ -58,12 +58,14 @@ FEWEST_SAMPLES = 10
 LEAST_TIME_S = 2.0
 LEAST_STEPS = 60
 CONFIRMING_SHARE = 1 / 3
-LEAST_STEADY_SAMPLES = 5  # even beyond the budget: fewer give no useful interval
 _MOST_CHANGE = 2.0  # in multiples of the target, between the first interval and the one that confirms it
 _VALUES_PER_ARRAY = 128  # in a snapshot
 PHASE_ROUNDS = 5
 PHASE_BUDGET_SHARE = 0.1
+LONG_PHASE_BUDGET_SHARE = 0.25  # of rounds of one step, if steps are long; but two rounds at least
+LEAST_PHASE_ROUNDS = 2
 MOST_PHASE_STEPS = 40  # per round
+LONG_BLOCK_S = 1.0  # what is read before every such block takes little beside it
 _PHASE_REPLICATES = 400
 
 _SNAPSHOT_OF = {"train": "parameters", "gradient": "gradients"}
@@ -212,7 +214,7 @@ def measure(conversation: Talk, job: Job, launched: Launched, effort: Effort, on
         launched.noise = (before, noise.now())
     snapshots_at_end(conversation, launched)
     if isinstance(conversation, Team):
-        _processes(conversation, job, launched)
+        _processes(conversation, job, launched, effort)
     if effort.phases and int(job.request["accumulate"]) == 1:  # phases of several parts take turns
         on_progress("phases", 1.0)
         _phases(conversation, launched, effort)
@@ -228,9 +230,10 @@ def measure(conversation: Talk, job: Job, launched: Launched, effort: Effort, on
     leave(conversation, job, launched, reason)
 
 
-def _processes(team: Team, job: Job, launched: Launched) -> None:
-    """What each process has, and how much memory its steps take."""
-    team.read_step_memory(steps=1)
+def _processes(team: Team, job: Job, launched: Launched, effort: Effort) -> None:
+    """What each process has, and how much memory its steps take, which needs one more."""
+    if effort.phases:
+        team.read_step_memory(steps=1)
     assignments, launched.bucket_bytes = team.assignments(), team.buckets()
     launched.stages = [
         StageFacts(
@@ -251,11 +254,12 @@ def _processes(team: Team, job: Job, launched: Launched) -> None:
 def _communication(team: Team, launched: Launched, effort: Effort) -> None:
     """The stages of a pipeline wait for each other in any case, so what steps without communication save says little:
     see runner/bubbles.py."""
-    if team.world.stages == 1:
-        launched.communication = measure_communication(team, launched.recent_step_s, effort)
-        if launched.phase_s:
-            launched.phase_s["communication"] = launched.communication.exposed_s
-    launched.wire = measure_wire(team, launched.recent_step_s)
+    if team.world.stages > 1:
+        launched.wire = measure_wire(team, launched.recent_step_s)
+        return
+    launched.communication, launched.wire = measure_communication(team, launched.recent_step_s, effort)
+    if launched.phase_s:
+        launched.phase_s["communication"] = launched.communication.exposed_s
 
 
 def _traced(team: Team, launched: Launched, effort: Effort) -> Traced:
@@ -359,7 +363,8 @@ def read_loss(conversation: Talk, launched: Launched) -> float:
 
 
 def snapshot_before_last(conversation: Talk, launched: Launched) -> None:
-    """Take the snapshot before the last timed block, if the caller knows which block that is."""
+    """Take the snapshot before the last timed block. A caller that does not know which one that is may take it before
+    each."""
     assert launched.evidence is not None
     launched.evidence.before_last = snapshot(conversation, launched)
 
@@ -373,7 +378,7 @@ def snapshots_at_end(conversation: Talk, launched: Launched) -> None:
         evidence.before_last = snapshot(conversation, launched)
         conversation.block(samples=len(last.step_s), steps_per_sample=last.steps_per_sample)
     evidence.late = snapshot(conversation, launched)
-    conversation.block(samples=LATE_STEPS)
+    conversation.block(samples=1 if last.total_s >= LONG_BLOCK_S else LATE_STEPS)
     evidence.after = snapshot(conversation, launched)
 
 
@@ -390,13 +395,15 @@ def _sizes(conversation: Talk, launched: Launched, effort: Effort) -> tuple[int,
 def _blocks(conversation: Talk, launched: Launched, effort: Effort, on_progress: OnProgress) -> None:
     steps_per_sample, samples = calibrate(conversation, launched, effort)
     launched.calibration_samples = len(launched.samples)
-    spent_s = sum(block.total_s for block in launched.blocks)
+    spent_s = sum(block.spent_s for block in launched.blocks)
     width, next_check = math.inf, 0
     first: _ToConfirm | None = None
     extended = False
     while True:
+        if launched.blocks[-1].total_s >= LONG_BLOCK_S:  # this may be the last one, and one more for it takes long
+            snapshot_before_last(conversation, launched)
         launched.blocks.append(conversation.block(samples=samples, steps_per_sample=steps_per_sample))
-        spent_s += launched.blocks[-1].total_s
+        spent_s += launched.blocks[-1].spent_s
         if spent_s >= (first.until_s if first else 0.0) and len(launched.blocks) >= next_check:
             # Check ever more rarely: a check costs time, and one block changes less and less.
             width = _relative_half_width(launched, effort.target_share)
@@ -410,7 +417,7 @@ def _blocks(conversation: Talk, launched: Launched, effort: Effort, on_progress:
                 first, next_check = _ToConfirm.of(launched, spent_s), 0
         if spent_s >= effort.budget_s:
             launched.step = None  # it does not include the latest samples
-            if len(launched.samples) - launched.warmup_samples >= LEAST_STEADY_SAMPLES:
+            if len(launched.samples) - launched.warmup_samples >= effort.least_samples:
                 launched.stopped = "budget stretched for a least number of samples" if extended else "budget spent"
                 return
             extended, samples = True, conversation.fewest_samples
@@ -460,12 +467,11 @@ def _relative_half_width(launched: Launched, target_share: float) -> float:
 def _phases(conversation: Talk, launched: Launched, effort: Effort) -> None:
     assert launched.prepared is not None
     step_s = launched.recent_step_s
-    steps = int(PHASE_BUDGET_SHARE * effort.budget_s / PHASE_ROUNDS / max(step_s, 1e-9))
-    steps = max(1, min(MOST_PHASE_STEPS, steps))
+    count, steps = phase_rounds(step_s, effort.budget_s)
     if launched.prepared.phases is None:
-        _phases_by_difference(conversation, launched, steps)
+        _phases_by_difference(conversation, launched, count, steps)
         return
-    rounds = [conversation.phases(steps) for _ in range(PHASE_ROUNDS)]
+    rounds = [conversation.phases(steps) for _ in range(count)]
     launched.phase_s = {
         name: median_of([[taken[name] for taken in rounds]], replicates=_PHASE_REPLICATES) for name in rounds[0]
     }
@@ -473,7 +479,16 @@ def _phases(conversation: Talk, launched: Launched, effort: Effort) -> None:
     launched.phase_method = f"{timer} in steps of their own"
 
 
-def _phases_by_difference(conversation: Talk, launched: Launched, steps: int) -> None:
+def phase_rounds(step_s: float, budget_s: float) -> tuple[int, int]:
+    """How many rounds, and steps in each."""
+    steps = int(PHASE_BUDGET_SHARE * budget_s / PHASE_ROUNDS / max(step_s, 1e-9))
+    if steps:
+        return PHASE_ROUNDS, min(MOST_PHASE_STEPS, steps)
+    affordable = int(max(LONG_PHASE_BUDGET_SHARE * budget_s, LEAST_TIME_S) / max(step_s, 1e-9))
+    return min(PHASE_ROUNDS, max(LEAST_PHASE_ROUNDS, affordable)), 1
+
+
+def _phases_by_difference(conversation: Talk, launched: Launched, rounds: int, steps: int) -> None:
     """Run three programs in turns: forward, forward and backward, the whole step; in several processes, the step
     without communication."""
     assert launched.prepared is not None
@@ -483,8 +498,8 @@ def _phases_by_difference(conversation: Talk, launched: Launched, steps: int) ->
         programs[-1] = "local"
     times: dict[str, list[list[float]]] = {program: [] for program in programs}
     for program in programs:
-        conversation.block(samples=2, program=program)  # compiles, warms up
-    for turn in range(PHASE_ROUNDS):
+        conversation.block(samples=2 if rounds == PHASE_ROUNDS else 1, program=program)  # compiles, warms up
+    for turn in range(rounds):
         for program in programs if turn % 2 == 0 else reversed(programs):
             block = conversation.block(samples=steps, program=program)
             times[program].append(conversation.mean_step_s if isinstance(conversation, Team) else block.step_s)

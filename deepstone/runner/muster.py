@@ -362,9 +362,11 @@ class _Muster:
 
 
 def telling_line(said: str) -> str:
-    """The line of a launcher's output that says most: the first that tells of a failure, else the last with words."""
+    """The line of a launcher's output that says most: the first that tells of a failure, before those that only warn of
+    one, else the last with words."""
     lines = [line.strip() for line in said.splitlines() if re.search(r"\w", line)]
-    return next((line for line in lines if _FAILURE.search(line)), lines[-1] if lines else "")
+    failures = sorted((line for line in lines if _FAILURE.search(line)), key=lambda line: "warning" in line.lower())
+    return failures[0] if failures else lines[-1] if lines else ""
 
 
 def check_interface(job: Job) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from deepstone.environments.environment import Environment
 from deepstone.environments.find import find_environment
+from deepstone.errors import MissingError
 from deepstone.models.load import LoadedModel
 from deepstone.results import codec
 from deepstone.results.checks import check_identity
@@ -46,5 +48,19 @@ def make_job(
         repetition=repetition,
         hosts=hosts,
     )
+    if request["transport"] == "mpi":
+        job = replace(job, mpi=_mpi_of(job))
     check_identity(codec.convert(job.identity.to_json(), Identity))
     return job
+
+
+def _mpi_of(job: Job) -> str:
+    """Nothing if it cannot be told: then the job does not start, and says why."""
+    from deepstone.launchers.engine import find_engine, loaded_mpi
+    from deepstone.runner.muster import launcher_of
+
+    python = str(job.environment.python)
+    try:
+        return loaded_mpi(find_engine(launcher_of(job), python), python)
+    except MissingError:
+        return ""

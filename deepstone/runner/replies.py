@@ -175,6 +175,11 @@ class BlockTimes(Reply, frozen=True, kw_only=True):
     def steps(self) -> int:
         return self.steps_per_sample * len(self.step_s)
 
+    @property
+    def spent_s(self) -> float:
+        """How much of a budget it took."""
+        return self.total_s
+
 
 class PhaseTimes(Reply, frozen=True, kw_only=True):
     phase_s: Table[list[float]]

@@ -37,12 +37,16 @@ from deepstone.runner.conversation import FROZEN, Conversation, JobFailed, talki
 from deepstone.runner.job import Job
 from deepstone.runner.muster import Mustered, check_interface, launcher_of, mustered
 from deepstone.runner.replies import Assignment, BlockTimes, Hello, Joined, MemoryPeak, Prepared, TracedStep
+from deepstone.runner.turns import LONG_STEP_S
 from deepstone.setups.axes import AUTO, PLACEMENTS, Value, format_cpus
 from deepstone.setups.world import World, placed_on
 
 R = TypeVar("R")
 
 PEERS_PATIENCE_S: Final = 3.0  # after one rank has failed, for the others to say what they know of it
+# The same after a process that ended without a word: it began, and what others say changes nothing. MPI waits for it
+# forever. With the grace of two seconds that the others have to end, a kill is told within five.
+_KNOWN_PATIENCE_S: Final = 1.0
 # A block may take so many times as long as its steps took before, and so much longer, before a rank counts as lost.
 _BLOCK_PATIENCE: Final = 10.0
 _BLOCK_GRACE_S: Final = 30.0
@@ -107,12 +111,19 @@ class RankFailure:
     def blame(self) -> tuple[int, float]:
         """Who began: a process that ended without a word or is held, then one that says something else than that it
         lost a peer, then the first."""
+        lost_a_peer = self._was_ended_by_library or _LOST_A_PEER.search(self.failure.reason) is not None
+        return 0 if self.began else 2 if lost_a_peer else 1, self.at_s
+
+    @property
+    def began(self) -> bool:
+        """It ended without a word, or something holds it: no other rank made it do so."""
         failure = self.failure
         ended = failure.signal is not None or failure.exit_code is not None or failure.reason == FROZEN
-        lost_a_peer = _LOST_A_PEER.search(failure.reason) is not None
-        if ended and _ENDED_BY_LIBRARY.search(failure.stderr_tail):
-            ended, lost_a_peer = False, True
-        return 0 if ended else 2 if lost_a_peer else 1, self.at_s
+        return ended and not self._was_ended_by_library
+
+    @property
+    def _was_ended_by_library(self) -> bool:
+        return _ENDED_BY_LIBRARY.search(self.failure.stderr_tail) is not None
 
 
 class Team:
@@ -176,6 +187,11 @@ class Team:
                 )
             if group.rank != rank:
                 raise MissingError(f"{group.library or group.transport} counts rank {rank} as rank {group.rank}")
+            if self.job.mpi and group.library != self.job.mpi:
+                raise MissingError(
+                    f"rank {rank} loaded {group.library}, and the job was planned with {self.job.mpi}: the processes "
+                    "find another library than this one does; make their library path the same"
+                )
         self._transport, self._library = groups[0].transport, groups[0].library
         return replace_import_s(hellos[0], max(hello.import_s for hello in hellos))
 
@@ -188,11 +204,16 @@ class Team:
                 raise JobFailed("unsupported", f"rank {rank}: {reason}", stage="prepare")
         return self.prepared[0]
 
-    def block(self, *, samples: int, steps_per_sample: int = 1, lead: int = 0, program: str = "") -> BlockTimes:
-        """All ranks run as many steps, after one that is not timed: processes leave a barrier one after the other."""
+    def block(
+        self, *, samples: int, steps_per_sample: int = 1, lead: int = 0, program: str = "", untimed: int | None = None
+    ) -> BlockTimes:
+        """All ranks run as many steps. One that is not timed precedes them, since processes leave a barrier one after
+        the other; not where that does not matter: beside long steps, and before the first block, which is warm-up."""
         if self.clocks.are_due:
             self._read_clocks()
-        lead += 1
+        if untimed is None:
+            untimed = 1 if 0 < self._step_s < LONG_STEP_S else 0
+        lead += untimed
         may_compile = program not in self._ready
         patience_s = None if may_compile else self._patience_s(lead + samples * steps_per_sample)
         begin_s = time.perf_counter()
@@ -202,22 +223,22 @@ class Team:
             )
         )
         waited_s = time.perf_counter() - begin_s
-        block = of_the_job(self.clocks.on_ours(self.last_blocks), self.last_blocks)
+        block = of_the_job(self.clocks.on_ours(self.last_blocks), self.last_blocks, lead=lead)
         self._step_s = max(self._step_s, median(block.step_s))
         self._ready.add(program)
         if not self.ranks[0].has_scripted_clock and not may_compile:
-            claimed_s, lead_s = sum(block.step_s) * steps_per_sample, sum(block.step_s) * lead / samples
-            self.round_trips.append(RoundTrip(claimed_s=claimed_s, lead_s=lead_s, waited_s=waited_s))
+            claimed_s = sum(block.step_s) * steps_per_sample
+            self.round_trips.append(RoundTrip(claimed_s=claimed_s, lead_s=block.lead_s, waited_s=waited_s))
         return block
 
     def open_timeline(self) -> tuple[str, ...] | Absent:
         """The programs of `timeline`. All ranks have the same ones."""
         return self._all(Conversation.open_timeline)[0]
 
-    def timeline(self, program: str, steps: int) -> list[list[TracedStep]]:
-        """By rank, each by its own clock."""
-        patience_s = self._patience_s(1 + steps) or _BLOCK_GRACE_S
-        return self._all(lambda rank: rank.timeline(program, steps, patience_s=patience_s))
+    def timeline(self, program: str, steps: int, *, untimed: int = 1) -> list[list[TracedStep]]:
+        """By rank, each by its own clock. Of the first `untimed` steps nothing is told."""
+        patience_s = self._patience_s(untimed + steps) or _BLOCK_GRACE_S
+        return self._all(lambda rank: rank.timeline(program, steps, untimed=untimed, patience_s=patience_s))
 
     def logged_times(self, steps: int) -> list[Mapping[str, list[float]] | Absent]:
         """By rank."""
@@ -246,7 +267,9 @@ class Team:
             return list(blocks)
         self._read_clocks()
         return [
-            of_the_job(self.clocks.on_ours(block.shown), block.shown) if isinstance(block, TeamBlock) else block
+            of_the_job(self.clocks.on_ours(block.shown), block.shown, block.lead)
+            if isinstance(block, TeamBlock)
+            else block
             for block in blocks
         ]
 
@@ -289,7 +312,7 @@ class Team:
                 cpus=prepared.value("affinity"),
                 host_peak_bytes=memory["host_peak_bytes"],
                 device_peak_bytes=memory.get("device_allocated_bytes", Absent("the worker does not tell it")),
-                step_bytes=self.peaks[rank].step_bytes if self.peaks else None,
+                step_bytes=self.peaks[rank].step_bytes if self.peaks else Absent("not measured in this run"),
                 predicted_bytes=self.predicted[rank] if self.predicted else None,
                 clock=self.clocks.facts(rank),
             )
@@ -420,7 +443,8 @@ class Team:
     def _explained(self, futures: Sequence[Future[R]]) -> Exception:
         first_s = time.monotonic()
         failures = self._failures(futures, first_s)
-        wait(futures, timeout=PEERS_PATIENCE_S)
+        is_known = any(each.began for each in failures)
+        wait(futures, timeout=_KNOWN_PATIENCE_S if is_known else PEERS_PATIENCE_S)
         held = self._held(futures)
         failures += held
         for conversation in self.ranks:
@@ -476,13 +500,24 @@ def blamed(failures: Sequence[RankFailure], silent: Sequence[int], titles: Seque
 
 
 class TeamBlock(BlockTimes, frozen=True, kw_only=True):
-    """A block of the job. `ranks`: that of each rank, on our clock; `shown`: as its own clock showed it."""
+    """A block of the job. `ranks`: that of each rank, on our clock; `shown`: as its own clock showed it. `lead`: how
+    many steps that are not timed preceded it."""
 
     ranks: list[BlockTimes]
     shown: list[BlockTimes]
+    lead: int = 0
+
+    @property
+    def lead_s(self) -> float:
+        """About how long these took."""
+        return fmean(self.step_s) * self.lead
+
+    @property
+    def spent_s(self) -> float:
+        return self.lead_s + self.total_s
 
 
-def of_the_job(ranks: Sequence[BlockTimes], shown: Sequence[BlockTimes] = ()) -> TeamBlock:
+def of_the_job(ranks: Sequence[BlockTimes], shown: Sequence[BlockTimes] = (), lead: int = 0) -> TeamBlock:
     """A step of the job ends when the last rank has ended it; all `ranks` are on one clock."""
     latest, per_sample = latest_ends(ranks), ranks[0].steps_per_sample
     return TeamBlock(
@@ -493,6 +528,7 @@ def of_the_job(ranks: Sequence[BlockTimes], shown: Sequence[BlockTimes] = ()) ->
         total_s=latest[-1] - latest[0],
         ranks=list(ranks),
         shown=list(shown or ranks),
+        lead=lead,
     )
 
 

@@ -11,6 +11,7 @@ without communication and with steps that only pack gradients.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
@@ -21,17 +22,22 @@ from deepstone.measure.accounting import StepParts, account_of, mean_of_ranks
 from deepstone.measure.effort import Effort
 from deepstone.measure.statistics import median_of
 from deepstone.results.parallel import Account, Lane, Logged, RankAccount, Span, Timeline
-from deepstone.runner.communication import in_turn, rounds_and_steps
 from deepstone.runner.replies import TracedStep
 from deepstone.runner.team import Team
+from deepstone.runner.turns import ALWAYS_S, in_turn, turns_within
+from deepstone.units import seconds
 
-_BUDGET_SHARE: Final = 0.25
+_BUDGET_SHARE: Final = 0.25  # of the budget, if steps are short
+_LIMIT_SHARE: Final = 0.5
 _MOST_STEPS: Final = 50  # of a program in a round
 _LOGGED_STEPS: Final = 12
+_LOGGED_SHARE: Final = 0.25  # of what traced steps may take
+_UNLOGGED_STEPS: Final = 2  # run before them
 _PLAIN: Final = ""
 _COMPUTES: Final = ("data", "forward", "backward", "pack")  # what a rank does before it can only wait
 _PACKS: Final = ("pack", "unpack")
 _BUFFERS: Final = "buffers"
+_NOT_LOGGED: Final = Absent("steps are long, and this takes steps of its own")
 METHOD: Final = "timestamps in steps of their own, in turns with plain steps"
 
 StepOfJob: TypeAlias = Sequence[TracedStep]  # one step, by rank, all by one clock
@@ -61,24 +67,48 @@ def trace_steps(team: Team, step_s: float, effort: Effort) -> Traced:
         return Traced.not_done(programs.reason)
     if "local" not in programs:
         return Traced.not_done("the account of communication needs steps without it, traced in the same way")
-    rounds, steps = rounds_and_steps(step_s, effort.budget_s, share=_BUDGET_SHARE)
-    steps = min(steps, _MOST_STEPS)
+    share_s, limit_s = _BUDGET_SHARE * effort.budget_s, max(ALWAYS_S, _LIMIT_SHARE * effort.budget_s)
+    turns = turns_within(step_s, programs=1 + len(programs), share_s=share_s, limit_s=limit_s)
+    if turns.over_limit_s:
+        return _one_step(team, _beyond_budget(turns.seconds(step_s, 1 + len(programs)), turns.over_limit_s))
+    steps, untimed = min(turns.steps, _MOST_STEPS), turns.untimed
     plain: list[list[float]] = []
     found: dict[str, list[list[StepOfJob]]] = {program: [] for program in programs}
-    for turn in range(rounds):
+    for turn in range(turns.rounds):
         for program in in_turn((_PLAIN, *programs), turn):
             if program == _PLAIN:
-                team.block(samples=steps)
+                team.block(samples=steps, untimed=untimed)
                 of_ranks = (block.step_s for block in team.last_blocks)
                 plain.append([fmean(each) for each in zip(*of_ranks, strict=True)])
             else:
-                found[program].append(by_step(team.timeline(program, steps), team.clock_offsets_s()))
-    logged = logged_of(team.logged_times(min(_LOGGED_STEPS, rounds * steps)))
+                found[program].append(_traced(team, program, steps, untimed))
+    log_steps = min(_LOGGED_STEPS, turns.rounds * steps, int(_LOGGED_SHARE * limit_s / step_s) - _UNLOGGED_STEPS)
+    logged = logged_of(team.logged_times(log_steps)) if log_steps > 0 else _NOT_LOGGED
     team.close_timeline()
     team.restore()
     traced = [step for of_round in found["train"] for step in of_round]
     account = close_account(plain, found["train"], found["local"], found.get("pack"))
     return Traced(account=account, logged=logged, timeline=timeline_of(traced), steps=traced)
+
+
+def _traced(team: Team, program: str, steps: int, untimed: int) -> list[StepOfJob]:
+    return by_step(team.timeline(program, steps, untimed=untimed), team.clock_offsets_s())
+
+
+def _one_step(team: Team, no_account: Absent) -> Traced:
+    """Enough for a timeline."""
+    steps = _traced(team, "train", steps=1, untimed=0)
+    team.close_timeline()
+    return Traced(account=no_account, logged=no_account, timeline=timeline_of(steps), steps=steps)
+
+
+def _beyond_budget(least_s: float, over_limit_s: float) -> Absent:
+    """With the budget that has room for them."""
+    limit_s = least_s - over_limit_s
+    return Absent(
+        f"steps are long: the fewest that an account needs take {seconds(least_s)}, and {seconds(limit_s)} of the "
+        f"budget are for them; give --budget {math.ceil(least_s / _LIMIT_SHARE)}"
+    )
 
 
 def by_step(ranks: Sequence[Sequence[TracedStep]], offsets_s: Sequence[float]) -> list[StepOfJob]:

@@ -32,7 +32,14 @@ from deepstone.runner.job import Job
 from deepstone.runner.measurement import OnProgress, no_progress, noise_around
 from deepstone.runner.muster import launcher_of
 from deepstone.runner.team import Team, talking_to_team
-from deepstone.runner.wire import sent_in, sent_while_idle, why_not_counted
+from deepstone.runner.wire import (
+    Window,
+    hidden_by_others,
+    sent_in,
+    sent_per_step,
+    sent_while_idle,
+    why_not_counted,
+)
 from deepstone.scaling.lane import UNDER_LOAD, Lane, Measured
 from deepstone.scaling.turns import Key, Pace, Schedule, fewest_rounds, schedule, shortest_s
 from deepstone.scaling.under_load import LONGEST_TRANSFER_S, measure_under_load
@@ -333,14 +340,15 @@ def _wire(team: Team, lane: Lane, operation: str, size: int) -> CommWire | Absen
         return Absent(uncounted)
     program, once_s = lane.cells[operation, size].program, lane.paces[operation, size].once_s
     count = max(1, min(_MOST_ON_WIRE, int(_WIRE_S / max(once_s, 1e-9))))
-    found = [_sent_by_one(team, program, count) for _ in range(1 if world.nodes > 1 else _WIRE_WINDOWS)]
+    own: list[Window] = []
+    idle: list[Window] = []
+    for _ in range(1 if world.nodes > 1 else _WIRE_WINDOWS):
+        own.append(sent_in(team, program, count))
+        idle.append(sent_while_idle(team, min(own[-1].took_s, _WIRE_S)))
     ways = 2 if operation == "p2p" else 1
-    sent = median(found) / ways
     needed = TRANSFERS[operation].needed_bytes(size, processes=world.processes, nodes=world.nodes)
+    hidden = hidden_by_others(own, idle, needed * ways) if world.nodes == 1 else ""
+    if hidden:
+        return Absent(hidden)
+    sent = sent_per_step(own, idle) / ways
     return CommWire(bytes=size, sent_bytes=sent, needed_bytes=needed, ratio=sent / needed)
-
-
-def _sent_by_one(team: Team, program: str, count: int) -> float:
-    sent, took_s, steps = sent_in(team, program, count)
-    idle_s = min(took_s, _WIRE_S)
-    return max(0.0, sent - sent_while_idle(team, idle_s) * took_s / idle_s) / steps

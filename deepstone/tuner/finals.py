@@ -27,7 +27,7 @@ QUIET_NOISE: Final = 0.01
 _ROUNDS_QUIET: Final = 3
 _ROUNDS: Final = 6
 _MOST_ROUNDS: Final = 12
-_FEWEST_ROUNDS: Final = 3  # fewer give an interval that says nothing
+FEWEST_ROUNDS: Final = 3  # fewer give an interval that says nothing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,11 +51,11 @@ def plan_finals(
     finalists = list(best[:MOST_FINALISTS])
     while len(finalists) > 2 and wanted * _round_s(default, finalists, cost_s) > time_s:
         finalists.pop()
-    while len(finalists) > 1 and _FEWEST_ROUNDS * _round_s(default, finalists, cost_s) > time_s:
+    while len(finalists) > 1 and FEWEST_ROUNDS * _round_s(default, finalists, cost_s) > time_s:
         finalists.pop()
     fitting = int(time_s / max(_round_s(default, finalists, cost_s), 1e-9))
     most = wanted if noise < QUIET_NOISE else _MOST_ROUNDS
-    rounds = max(_FEWEST_ROUNDS, min(fitting, most))
+    rounds = max(FEWEST_ROUNDS, min(fitting, most))
     points, chance = (default, *finalists), random.Random(seed)
     order = tuple(tuple(chance.sample(points, len(points))) for _ in range(rounds if finalists else 0))
     return Contest(points=points, order=order)

@@ -19,6 +19,7 @@ import numpy as np
 
 from deepstone.measure.ratios import LEAST_DIFFERENCE
 from deepstone.results.tune import LookKind
+from deepstone.tuner.finals import FEWEST_ROUNDS
 from deepstone.tuner.model import Array, Landscape, Model
 from deepstone.tuner.space import Point
 
@@ -167,15 +168,26 @@ class Search:
         return behind - 2 * sd < math.log1p(LEAST_DIFFERENCE)
 
     def cost_s(self, point: Point) -> float:
-        """What a look at it takes, as far as looks at its framework tell."""
+        """What a look at it takes: as long as the looks at it did, else as those at its framework tell. One that hung
+        until it was ended says nothing about others."""
+        ran = [seen for seen in self.seen if seen.value is not None] or self.seen
+        at_it = [seen.took_s for seen in self.seen if seen.point == point]
+        if at_it:
+            return median(at_it)
         framework = self.landscape.framework(point)
         paces = [
             (self.landscape.framework(seen.point) == framework, seen.took_s / max(self.expected_s(seen.point), 1e-3))
-            for seen in self.seen
+            for seen in ran
         ]
         own = [pace for is_own, pace in paces if is_own]
         every = [pace for _, pace in paces]
         return self.expected_s(point) * (median(own) if own else median(every) if every else 1.0)
+
+    def least_finals_s(self) -> float:
+        """What the shortest finals take: the default and one more setup."""
+        good = self.good
+        best = max(good, key=lambda seen: seen.value or 0.0).point if good else self.landscape.default
+        return FEWEST_ROUNDS * (self.cost_s(self.landscape.default) + self.cost_s(best))
 
     def _most_promising(self) -> Ask | None:
         top = self.best(3)

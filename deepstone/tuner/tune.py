@@ -173,7 +173,8 @@ class Tuner:
             ask = self.search.next()
             if ask is None:
                 return
-            if self.search.seen and self.search.cost_s(ask.point) > self.left_s:
+            kept_s = self.search.least_finals_s() + SAME_SHARE * self.wanted.budget_s
+            if self.search.seen and self.search.cost_s(ask.point) > self.left_s - kept_s:
                 return
             look = self._look(ask.kind, ask.point)
             self.search.tell(self._seen(look, ask.point))

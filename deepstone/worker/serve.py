@@ -206,10 +206,11 @@ class Worker:
             return {"programs": {"absent": str(error)}}
 
     def _timeline(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """`steps` steps with a timestamp at both ends of every part, after one that is not told of."""
+        """`steps` steps with a timestamp at both ends of every part, after `lead` that are not told of."""
         step = self._backend.timeline_step(request["program"])
         self._backend.barrier()
-        step()
+        for _ in range(request.get("lead", 1)):
+            step()
         found = [step() for _ in range(request["steps"])]
         return {"steps": [[each.begin_s, each.end_s, [list(span) for span in each.spans]] for each in found]}
 

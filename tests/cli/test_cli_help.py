@@ -18,6 +18,7 @@ COMMANDS = (
     ("axes",),
     ("run",),
     ("compare",),
+    ("tune",),
     ("scale",),
     ("comm",),
     ("verify",),

@@ -40,8 +40,8 @@ def test_one_model_is_told_layer_by_layer(reader: Cli) -> None:
 def test_axes_tells_every_axis(reader: Cli) -> None:
     listed = reader("axes", "--json").assert_ok().json
     names = (
-        "framework device batch phase precision layout engine algorithm compile threads inter_threads affinity "
-        "input_grad isa dropout optimizer checkpointing input processes nodes launcher scheme servers pipeline "
+        "framework device batch phase precision layout engine algorithm compile space_to_depth threads inter_threads "
+        "affinity input_grad isa dropout optimizer checkpointing input processes nodes launcher scheme servers pipeline "
         "microbatches schedule transport library collective interface overlap bucket compression accumulate seed"
     )
     assert [axis["name"] for axis in listed] == names.split()

@@ -14,9 +14,9 @@ FASTER = script(noise=0.001, by={"processes=2": {"step_s": 0.006}})
 
 def test_a_run_tells_of_communication(cli: Cli) -> None:
     words = ("run", "cifarnet", "framework=fake", "processes=2", "batch=8/process", "--budget", 0.3)
-    done = cli(*words, DEEPSTONE_FAKE=script(noise=0.001)).assert_ok()
+    done = cli(*words, DEEPSTONE_FAKE=script(noise=1e-6)).assert_ok()
     assert "batch 16" in done.out
-    assert "communication 3" in done.out
+    assert "communication 3.00 ms" in done.out
 
 
 def test_a_trace_has_a_track_for_every_process(cli: Cli, tmp_path: Path) -> None:
@@ -27,6 +27,7 @@ def test_a_trace_has_a_track_for_every_process(cli: Cli, tmp_path: Path) -> None
     assert {"forward", "backward", "bucket 1", "update"} <= {event["name"] for event in events}
     cli(*words).assert_error(2, "deepstone layers")
     cli(*words, "processes=2,4").assert_error(2, "one job")
+    cli(*words, "processes=2", "--no-phases").assert_error(2, "one of the two")
     nowhere = (*words[:-1], tmp_path / "nowhere" / "trace.json")
     cli(*nowhere, "processes=2").assert_error(2, "no folder")
     done = cli(*words, "processes=2", DEEPSTONE_FAKE=script(timeline={"absent": "scripted: not told"}))
@@ -107,6 +108,24 @@ class TestScale:
         words = [json.loads(path.read_text())["record"]["setup"]["requested"] for path in cli.runs()]
         alone = [each for each in words if each.get("processes") == 1]
         assert len([each for each in alone if each.get("threads") == 1]) == rounds_of_one_thread
+
+    def test_rates_alone(self, cli: Cli) -> None:
+        answer = cli(*SCALE, "--no-phases", "--json", DEEPSTONE_FAKE=FASTER).assert_ok().json
+        assert "--no-phases" in answer["command"]
+        assert answer["points"][1]["speedup"]["median"] == pytest.approx(10 / 6, rel=0.05)
+        assert answer["points"][1]["exposed_s"] == {"absent": "not measured in these runs"}
+        records = [json.loads(path.read_text())["record"] for path in cli.runs()]
+        assert all("absent" in record["phases"] for record in records)
+        assert all("--no-phases" in record["command"] for record in records)
+
+    def test_long_steps_of_what_cannot_be_the_base_are_only_looked_at(self, cli: Cli) -> None:
+        """One thread takes five times as long; its steps are too long for a run that is not needed."""
+        fake = script(noise=0.001, step_s=1.0, by={"threads=1": {"step_s": 5.0}})
+        words = (*SCALE, "--json", "--no-phases", "--rounds", 1)
+        answer = cli(*words, DEEPSTONE_FAKE=fake).assert_ok().json
+        assert answer["base"]["setup"] == "threads=auto"
+        requested = [json.loads(path.read_text())["record"]["setup"]["requested"] for path in cli.runs()]
+        assert [each for each in requested if each["processes"] == 1 and each.get("threads") == 1] == []
 
     @pytest.mark.parametrize(
         ("words", "told"),

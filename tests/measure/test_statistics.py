@@ -22,6 +22,7 @@ from deepstone.measure.statistics import (
     across_launches,
     difference_of_medians,
     expanded_tail,
+    joint_medians,
     median_of,
     ratio_of_bounds,
     ratio_of_pairs,
@@ -195,6 +196,30 @@ class TestMedian:
         series = launch(random, blocks=40, steps=5000, block_share=0.01, step_share=0.05)
         found = median_of([series], replicates=200)
         assert found.low <= STEP_S <= found.high
+
+
+class TestFewRounds:
+    @pytest.mark.parametrize("rounds", [2, 3, 5])
+    def test_differences_cover_the_truth(self, rounds: int):
+        """One step of each program in a round; what slows a round slows both."""
+        random = default_rng(rounds)
+        covered = narrow = 0
+        for _ in range(80):
+            slow = random.normal(1, 0.1, size=rounds)
+            series = [[[STEP_S * factor * s * random.normal(1, 0.02)] for s in slow] for factor in (1.5, 1.0)]
+            joint = joint_medians(series, replicates=100)
+            bootstrapped, found = (
+                each(lambda v: v[..., 0] - v[..., 1]) for each in (joint.quantity, joint.quantity_of_few)
+            )
+            covered += found.low <= 0.5 * STEP_S <= found.high
+            narrow += bootstrapped.low <= 0.5 * STEP_S <= bootstrapped.high
+        assert covered >= 0.88 * 80
+        assert narrow < covered
+
+    def test_enough_rounds_stay_as_they_are(self):
+        random = default_rng(1)
+        joint = joint_medians([launch(random, blocks=8, steps=3, block_share=0.1, step_share=0.1)] * 2)
+        assert joint.quantity_of_few(lambda v: v[..., 0]) == joint.quantity(lambda v: v[..., 0])
 
 
 class TestDifference:

@@ -112,6 +112,15 @@ def test_a_new_axis_renames_no_job(given: dict[str, Value], job: str, monkeypatc
     assert fake_job(**given, scheme="model").id != job
 
 
+def test_two_mpi_libraries_make_two_jobs():
+    job = fake_job(processes=2, launcher="mpirun", transport="mpi")
+    named = [replace(job, mpi=library) for library in ("Open MPI v5.0.11", "MPICH Version: 5.0.2")]
+    assert len({each.id for each in (job, *named)}) == 3
+    assert "mpi" not in job.identity.to_json()
+    # as jobs were named before the library was a part of their identity
+    assert job.id == "be38e3818a82e714232a1036df4e5f8c9f573d4ab37342c497a3f36287af3ba5"
+
+
 def test_an_axis_at_its_default_makes_no_other_job():
     assert fake_job(batch=32).id == fake_job().id != fake_job(batch=33).id
 

@@ -95,6 +95,12 @@ def test_names_and_paths_in_text(text: str, expected: str):
     assert cleaned_tail(text) == expected
 
 
+def test_a_number_per_process_is_no_path():
+    words = ["deepstone", "run", "cifarnet", "batch=8/process", "processes=2/node", "data=8/process/secret"]
+    cleaned = redact(make_record(command=words), NAMES)
+    assert cleaned["command"] == [*words[:-1], "data=<path>"]
+
+
 def test_a_users_model_file_is_gone_wherever_it_is_named():
     record: Any = make_record(
         model="net",

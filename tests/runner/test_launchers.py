@@ -163,6 +163,11 @@ def taken(*ports: int) -> Generator[None]:
     ("said", "line"),
     [
         ("ssh: Could not resolve hostname a\n-----\nA daemon failed\n-----\n", "ssh: Could not resolve hostname a"),
+        (
+            "plm:ssh: Warning: setpgid failed: denied\nssh: Could not resolve a\nA daemon failed\n",
+            "ssh: Could not resolve a",
+        ),
+        ("it starts\nWarning: setpgid failed\nit ends\n", "Warning: setpgid failed"),
         ("it starts\nit ends\n-----\n", "it ends"),
         ("-----\n", ""),
     ],

@@ -6,10 +6,12 @@ import os
 import signal
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+import numpy as np
 import pytest
 from fake_jobs import MARK_VARIABLE, SOON_S, Script, carrying, fake_job, seconds_until_gone
 from hypothesis import given
@@ -20,13 +22,15 @@ from deepstone.measure.doubts import around_the_network
 from deepstone.measure.effort import Effort
 from deepstone.results import codec
 from deepstone.results.parallel import Wire
+from deepstone.results.quantity import Quantity
 from deepstone.runner import team
-from deepstone.runner.communication import communication_of, rounds_and_steps
+from deepstone.runner.communication import communication_of, ladder_turns
 from deepstone.runner.conversation import JobFailed
 from deepstone.runner.replies import BlockTimes
 from deepstone.runner.run import run_job
 from deepstone.runner.team import of_the_job, rank_jobs
-from deepstone.runner.wire import needed_bytes
+from deepstone.runner.turns import LEAST_ROUNDS, ROUNDS, in_turn, turns_within
+from deepstone.runner.wire import Window, hidden_by_others, needed_bytes, sent_per_step
 from deepstone.setups.axes import PLACEMENTS, Value
 from deepstone.setups.world import placed_on
 from deepstone.store.store import Store
@@ -89,18 +93,121 @@ class TestCommunication:
             {"local": times(0.014), "meet": times(0.015), "train": times(0.018), "exchange": times(0.006)},
         ]
         found = communication_of(of_ranks[1], of_ranks)
-        assert found.meeting_s == pytest.approx(0.001)
+        assert isinstance(found.meeting_s, Quantity)
+        assert isinstance(found.hidden_share, Quantity)
+        assert found.meeting_s.median == pytest.approx(0.001)
         assert [each.median for each in found.waiting_s] == pytest.approx([0.004, 0.0])
         assert found.exposed_s.median == pytest.approx(0.004)
-        assert found.hidden_share == pytest.approx(1 - 4 / 6)
+        assert found.hidden_share.median == pytest.approx(1 - 4 / 6)
+
+    def test_what_is_planted_lies_in_every_interval(self):
+        """Each step varies by 5 %, and each round as a whole by 20 %: that is the same for all programs of a round."""
+        random = np.random.default_rng(1)
+        planted = {"local": (0.010, 0.014), "meet": (0.015, 0.015), "train": (0.018, 0.018), "exchange": (0.006, 0.006)}
+        rounds = random.normal(1, 0.2, size=16).clip(0.5)
+
+        def times(seconds: float) -> list[list[float]]:
+            return [list(seconds * slow * random.normal(1, 0.05, size=5)) for slow in rounds]
+
+        of_ranks = [{name: times(each[rank]) for name, each in planted.items()} for rank in range(2)]
+        found = communication_of(of_ranks[1], of_ranks)
+        assert isinstance(found.meeting_s, Quantity)
+        assert isinstance(found.hidden_share, Quantity)
+        expected = [
+            (found.exposed_s, 0.004),
+            (found.meeting_s, 0.001),
+            (found.waiting_s[0], 0.004),
+            (found.hidden_share, 1 / 3),
+        ]
+        for quantity, value in expected:
+            assert quantity.low <= value <= quantity.high
+            assert 0 < quantity.high - quantity.low < 2 * value
 
     @pytest.mark.parametrize(
         ("step_s", "budget_s", "expected"),
-        [(0.001, 20.0, (8, 312)), (0.1, 20.0, (8, 3)), (0.1, 1.0, (8, 3)), (1.0, 20.0, (8, 1)), (3.0, 5.0, (3, 1))],
+        [
+            (0.001, 20.0, (8, 312, 1)),
+            (0.1, 20.0, (8, 3, 1)),
+            (0.2, 20.0, (8, 1, 1)),
+            (0.1, 1.0, (10, 1, 0)),
+            (1.0, 20.0, (3, 1, 0)),
+            (3.0, 5.0, (2, 1, 0)),
+        ],
     )
-    def test_long_steps_get_fewer_turns(self, step_s: float, budget_s: float, expected: tuple[int, int]):
+    def test_long_steps_get_fewer_turns(self, step_s: float, budget_s: float, expected: tuple[int, int, int]):
         """So that a step of 3 s does not take five minutes for it."""
-        assert rounds_and_steps(step_s, budget_s) == expected
+        turns = ladder_turns(step_s, budget_s)
+        assert (turns.rounds, turns.steps, turns.untimed) == expected
+
+
+class TestTurns:
+    @given(st.floats(1e-5, 100), st.floats(0.05, 1000), st.integers(1, 5), st.floats(0.1, 0.7), st.floats(0.75, 1.5))
+    def test_they_keep_to_the_limit_or_are_the_fewest(
+        self, step_s: float, budget_s: float, programs: int, share: float, limit: float
+    ):
+        turns = turns_within(step_s, programs=programs, share_s=share * budget_s, limit_s=limit * budget_s)
+        took_s, limit_s = turns.seconds(step_s, programs), max(limit * budget_s, 4.0)
+        assert turns.over_limit_s == pytest.approx(max(0.0, took_s - limit_s), abs=1e-9)
+        if turns.over_limit_s:
+            assert (turns.rounds, turns.steps, turns.untimed) == (LEAST_ROUNDS, 1, 0)
+        assert turns.are_long or turns.rounds == ROUNDS
+        assert turns.rounds >= LEAST_ROUNDS
+        assert turns.steps >= 1
+
+    def test_another_program_is_first_in_every_round(self):
+        assert [in_turn(("a", "b", "c"), turn)[0] for turn in range(4)] == ["a", "b", "c", "a"]
+
+
+class TestLongSteps:
+    """Steps of 3 s, by a scripted clock."""
+
+    def test_what_cannot_be_resolved_is_absent_with_the_budget_that_would_do(self, run, script: Script):
+        script(noise=0.001, step_s=3.0, warmup=[])
+        parallel = run(Effort(budget_s=20.0, timeout_s=120.0))["parallel"]
+        assert "--budget" in parallel["communication"]["account"]["absent"]
+        assert "absent" in parallel["communication"]["logged"]
+        assert [lane["rank"] for lane in parallel["timeline"]["lanes"]] == [0, 1]
+        exposed = parallel["communication"]["exposed_s"]
+        assert exposed["n"] == LEAST_ROUNDS
+        assert exposed["low"] <= 0.9 <= exposed["high"]
+
+    def test_a_budget_as_large_as_asked_for_resolves_it(self, run, script: Script):
+        script(noise=0.001, step_s=3.0, warmup=[])
+        absent = run(Effort(budget_s=20.0, timeout_s=120.0))["parallel"]["communication"]["account"]["absent"]
+        budget_s = float(absent.split()[-1])
+        parallel = run(Effort(budget_s=budget_s, timeout_s=120.0))["parallel"]
+        assert parallel["communication"]["account"]["total_s"]["median"] == pytest.approx(0.9, rel=0.05)
+
+    def test_they_keep_to_three_budgets_or_the_fewest_steps(self, store: Store, script: Script):
+        """All steps that the worker made, as the scripted clock counts them."""
+        script(noise=0.001, step_s=3.0, warmup=[])
+        events: list[tuple[str, float]] = []
+        draft = run_job(fake_job(processes=2), Effort(budget_s=60.0, timeout_s=120.0), lambda *e: events.append(e))
+        (launch,) = draft.samples.launches
+        assert [stage for stage, _ in events][-1] == "timeline"
+        assert sum(len(block.step_s) for block in launch.ranks[0].blocks) * 3.0 <= 60.0 + 3 * 3.0
+
+    @pytest.mark.parametrize(("least", "samples"), [(5, 6), (3, 3)])
+    def test_one_of_several_rounds_needs_fewer_samples(self, run, script: Script, least: int, samples: int):
+        script(noise=0.001, step_s=3.0, warmup=[])
+        record = run(Effort(budget_s=1.0, phases=False, least_samples=least))
+        assert record["summary"]["step_s"]["n"] == samples
+        assert record["samples"]["warmup_steps"] == 2
+        assert "few_samples" in {doubt["code"] for doubt in record["doubts"]}
+        assert "not_training" not in {doubt["code"] for doubt in record["doubts"]}
+
+    def test_without_phases_only_the_rate_is_measured(self, run, script: Script):
+        script(noise=0.001)
+        record = run(Effort(budget_s=0.5, phases=False))
+        assert record["outcome"] == "ok"
+        for part in (record["phases"], record["parallel"]["communication"], record["parallel"]["wire"]):
+            assert part == {"absent": "not asked for in this run"}
+        assert record["parallel"]["timeline"] == {"absent": "not asked for in this run"}
+        assert record["parallel"]["rates"]["total"]["median"] > 0
+
+
+def window(sent_bytes: float, *, steps: int) -> Window:
+    return Window(sent_bytes=sent_bytes, took_s=1.0, steps=steps)
 
 
 class TestWire:
@@ -108,6 +215,37 @@ class TestWire:
         assert needed_bytes([600, 400], processes=2, nodes=1) == 2000  # each of two sends all of it
         assert needed_bytes([1000], processes=4, nodes=1) == 6000
         assert needed_bytes([1000], processes=4, nodes=2) == 3000  # one of each node sends to the other
+
+    def test_a_burst_of_others_is_left_out(self):
+        own = [window(4000, steps=4), window(40_000, steps=4), window(4004, steps=4)]
+        idle = [Window(sent_bytes=0, took_s=0.5), Window(sent_bytes=90_000, took_s=0.5)]
+        assert sent_per_step(own, idle) == 1000
+        assert hidden_by_others(own, idle, needed=1000) == ""
+
+    def test_a_steady_stream_of_others_is_subtracted(self):
+        own = [window(4000 + 700, steps=4), window(4000 + 710, steps=4)]
+        idle = [Window(sent_bytes=350, took_s=0.5), Window(sent_bytes=356, took_s=0.5)]
+        assert sent_per_step(own, idle) == pytest.approx(1000)
+
+    def test_others_that_never_pause_make_it_unknown(self):
+        own = [window(39_000, steps=4), window(52_000, steps=4), window(45_000, steps=4)]
+        idle = [Window(sent_bytes=900, took_s=1.0)] * 3
+        assert "9.53 times" in hidden_by_others(own, idle, needed=1000)
+
+    def test_others_that_pause_only_while_we_send_make_it_unknown(self):
+        own = [window(4000, steps=4), window(9000, steps=4)]
+        idle = [Window(sent_bytes=5000, took_s=1.0), Window(sent_bytes=8000, took_s=1.0)]
+        assert sent_per_step(own, idle) == 0
+        assert "0 times" in hidden_by_others(own, idle, needed=1000)
+
+    def test_a_transport_that_sends_more_is_told_where_nobody_else_sends(self):
+        own, idle = [window(8000, steps=4), window(8010, steps=4)], [Window(sent_bytes=20, took_s=1.0)] * 2
+        assert hidden_by_others(own, idle, needed=1000) == ""
+        assert sent_per_step(own, idle) == pytest.approx(2000, rel=0.01)
+
+    def test_so_is_one_that_sends_less(self):
+        own, idle = [window(40, steps=4), window(41, steps=4)], [Window(sent_bytes=2, took_s=1.0)] * 2
+        assert hidden_by_others(own, idle, needed=1000) == ""
 
     def test_what_goes_around_the_network_is_told_between_nodes(self):
         little = Wire(sent_bytes=10, needed_bytes=1000, ratio=0.01)
@@ -299,6 +437,15 @@ class TestFaults:
         with pytest.raises(MissingError, match="world of size 1, asked for 2"):
             run()
 
+    def test_another_mpi_library_than_the_job_was_planned_with(self, script: Script):
+        script(library="MPICH Version: 5.0.2")
+        job = replace(fake_job(processes=2), mpi="Open MPI v5.0.11")
+        with pytest.raises(MissingError, match=r"loaded MPICH Version: 5.0.2, and the job was planned with Open MPI"):
+            run_job(job, QUICK)
+        script(library="Open MPI v5.0.11")
+        draft = run_job(job, QUICK)
+        assert (draft.outcome, draft.identity.mpi) == ("ok", "Open MPI v5.0.11")
+
     @pytest.mark.parametrize(
         ("number", "outcome", "told"),
         [(signal.SIGKILL, "crashed", "ended by SIGKILL"), (signal.SIGSTOP, "timeout", "is stopped")],
@@ -337,6 +484,19 @@ class TestBlame:
             team.blamed(failures, [], ["rank 0", "rank 1"]).reason
             == "rank 1: the worker was ended by SIGKILL; with it went rank 0"
         )
+
+    def test_what_peers_say_is_waited_for_only_while_it_may_matter(
+        self, run, script: Script, monkeypatch: pytest.MonkeyPatch
+    ):
+        """Rank 1 ends without a word, and rank 0 would say nothing for an hour, as with MPI."""
+        monkeypatch.setattr(team, "PEERS_PATIENCE_S", 600.0)
+        ended, silent = ({"fault": {"at": "step", "step": 6, "kind": kind}} for kind in ("exit", "hang"))
+        script(ranks={"0": silent, "1": ended})
+        begin_s = time.monotonic()
+        record = run()
+        assert time.monotonic() - begin_s < 60.0
+        assert record["failure"]["reason"].startswith("rank 1: ")
+        assert record["failure"]["reason"].endswith("rank 0 waited for it and was ended")
 
     def test_a_stopped_process_is_named_when_another_fails_first(self, run, script: Script):
         """Rank 1 is held in its sixth step; rank 0 then says that it lost its peer."""

@@ -125,7 +125,8 @@ class MpiCommunicator:
         self._mpi: Any = MPI  # pyright: ignore[reportUnknownMemberType]
         self._world: Any = self._mpi.COMM_WORLD
         self.rank, self.world = int(self._world.Get_rank()), int(self._world.Get_size())
-        self.library = _first_line(self._mpi.Get_library_version()).split(",")[0].strip("\0 ")
+        told = _first_line(self._mpi.Get_library_version()).split(",")[0].strip("\0 ")
+        self.library = " ".join(told.split())
 
     def sum(self, tensor: Tensor) -> None:
         if tensor.dtype in _NOT_OF_MPI:  # it has no such numbers, so each rank adds them up

@@ -28,7 +28,7 @@ from deepstone.backends.torch.compression import ReducesBucket
 from deepstone.backends.torch.parallel import Replicas
 from deepstone.backends.torch.training import StepPieces
 
-_STEPS_TO_SETTLE: Final = 3  # buckets are arranged anew after the first one
+_STEPS_TO_SETTLE: Final = 2  # buckets are arranged anew after the first one
 
 Spans = list[tuple[str, float, float, int]]
 
