@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -29,7 +31,7 @@ from deepstone.cli.options import (
     image_size,
     image_words,
 )
-from deepstone.cli.output import note, print_json
+from deepstone.cli.output import note, print_json, write
 from deepstone.cli.progress import Bar, progress_bar
 from deepstone.cli.show_tune import in_words, show_plan, show_tuned
 from deepstone.cli.stopped import Stopped
@@ -39,7 +41,9 @@ from deepstone.units import digits
 if TYPE_CHECKING:
     from deepstone.results.findings import Finding
     from deepstone.results.tune import Look, SameLevel, Tuned, TuneLog
+    from deepstone.runner.job import Job
     from deepstone.runner.quiet import QuietMachine
+    from deepstone.setups.axes import Value
     from deepstone.store.store import Store
     from deepstone.tuner.tune import Tuner
     from deepstone.tuner.wanted import Wanted
@@ -51,6 +55,7 @@ EXAMPLES = examples(
     "deepstone tune resnet50 batch=256 precision=auto,bf16-mixed --limit memory=40G",
     "deepstone tune cifarnet batch=32..256 --objective energy",
     "deepstone tune my_model.py:make --budget 3m --same exact",
+    "deepstone tune alexnet-owt --emit torch > train.py",
 )
 BEST: Final = "best.toml"
 _WRITTEN: Final = "# Written by `deepstone tune`."
@@ -95,6 +100,15 @@ def tune(
         Path | None,
         file("-o", "--output", help=f"Draw it: .html, .svg or .png. {BEST} goes into the same folder."),
     ] = None,
+    emit: Annotated[
+        str | None,
+        typer.Option(
+            "--emit",
+            help="Print a training script of the best setup in this framework, torch, jax or tensorflow, instead of "
+            "the answer, which goes to standard error.",
+            metavar="FRAMEWORK",
+        ),
+    ] = None,
     timeout: Timeout = 900.0,
     wait_until_quiet: WaitUntilQuiet = None,
     store: StorePath = None,
@@ -132,6 +146,7 @@ def tune(
     given = [word for word in axes or () if not _is_limit(word)]
     options = [*image_words(image), *changed(("--timeout", timeout, 900.0))]
     workload = _workload(model, given, wanted, image_size(image), options)
+    emitted = None if emit is None else _emitted_framework(emit, workload, as_json=json)
     words = _command_words(budget, limits, objective, same, output)
     command = ("deepstone", "tune", model, *given, *options, *words)
     if dry_run:
@@ -148,9 +163,40 @@ def tune(
     if json:
         print_json(finding)
     else:
-        show_tuned(answer, workload.job(workload.space.default).workload, files=[str(best)])
+        with nullcontext() if emitted is None else redirect_stdout(sys.stderr):
+            show_tuned(answer, workload.job(workload.space.default).workload, files=[str(best)])
     draw_figure(_as_stored(finding, finding_store), output)
+    if emitted is not None:
+        _print_code(answer, workload, emitted)
     finding_store.leave_if_failed()
+
+
+def _emitted_framework(text: str, workload: Workload, *, as_json: bool) -> str:
+    """Check it before anything is measured."""
+    from deepstone.tuner.emit import check_emitted
+
+    framework = check_emitted(text)
+    if as_json:
+        raise UsageError("--emit and --json both print to standard output; choose one")
+    known = {environment.framework for environment in workload.environments.values()}
+    if framework not in known:
+        raise UsageError(
+            f"--emit {framework}: this search has no setup in {framework}, only in {', '.join(sorted(known))}"
+        )
+    return framework
+
+
+def _print_code(answer: Tuned, workload: Workload, framework: str) -> None:
+    from deepstone.tuner.emit import chosen_setup, emit
+
+    space = workload.space
+
+    def job_of(setup: Mapping[str, Value]) -> Job:
+        return workload.job(space.point_of(setup) or space.default)
+
+    samples = workload.job(space.default).workload.samples
+    chosen = chosen_setup(answer, framework, lambda setup: job_of(setup).environment.framework, samples)
+    write(emit(job_of(chosen.setup), chosen.found))
 
 
 def _is_limit(word: str) -> bool:

@@ -280,7 +280,7 @@ def search(finding: Finding) -> Figure:
         caption=(
             "One launch each, without an interval: looks lead the search and prove nothing. The answer comes from the "
             "finals alone.",
-            *((f"Crosses: {failed} looks failed; their reasons are in the table.",) if failed else ()),
+            *((f"Crosses are looks that failed ({failed}); the table has their reasons.",) if failed else ()),
         ),
         table=_looks_table(found.looks, ended_s, unit),
     )
