@@ -35,16 +35,15 @@ from deepstone.cli.output import note, print_json, write
 from deepstone.cli.progress import Bar, progress_bar
 from deepstone.cli.show_tune import in_words, show_plan, show_tuned
 from deepstone.cli.stopped import Stopped
-from deepstone.errors import DeepstoneError, MissingError, UsageError, nearest, shown
+from deepstone.errors import DeepstoneError, UsageError, nearest, shown
 from deepstone.units import digits
 
 if TYPE_CHECKING:
     from deepstone.results.findings import Finding
-    from deepstone.results.tune import Look, SameLevel, Tuned, TuneLog
+    from deepstone.results.tune import Look, SameLevel, Tuned
     from deepstone.runner.job import Job
     from deepstone.runner.quiet import QuietMachine
     from deepstone.setups.axes import Value
-    from deepstone.store.store import Store
     from deepstone.tuner.tune import Tuner
     from deepstone.tuner.wanted import Wanted
     from deepstone.tuner.workload import Workload
@@ -123,6 +122,7 @@ def tune(
     best.toml, in the folder of -o or else in this one; wherever AXIS=VALUE stands, @best.toml stands for it.
     """
     from deepstone.studies.durations import parse_duration
+    from deepstone.tuner.log import check_meter
     from deepstone.tuner.wanted import Wanted
     from deepstone.tuner.words import parse_limits, parse_objective
 
@@ -152,7 +152,7 @@ def tune(
     if dry_run:
         show_plan(workload, wanted, command, as_json=json)
         return
-    _check_meter(workload, wanted)
+    check_meter(workload, wanted)
     finding_store = FindingStore.open(store)
     quiet = quiet_machine(begin, wait_until_quiet)
     finding = _tuned(workload, wanted, finding_store, quiet, command)
@@ -258,32 +258,16 @@ def _command_words(budget: str, limits: Sequence[str], objective: str, same: str
     return words + (["-o", str(output)] if output is not None else [])
 
 
-def _check_meter(workload: Workload, wanted: Wanted) -> None:
-    """Raise MissingError if energy is asked for and nothing here measures it."""
-    if not wanted.needs_energy:
-        return
-    from deepstone.measure.energy.window import find_meters
-
-    device = workload.space.facts.device
-    uuid = next((gpu.uuid for gpu in workload.machine.gpus if isinstance(gpu.uuid, str)), None)
-    meters = find_meters("gpu", gpu_uuid=uuid) if device == "gpu" else find_meters("cpu")
-    if isinstance(meters, Absent):
-        raise MissingError(
-            f"energy cannot be measured here: {meters.reason}; use --objective throughput, and no limit of power"
-        )
-    for meter in meters:
-        meter.close()
-
-
 def _tuned(
     workload: Workload, wanted: Wanted, stored: FindingStore, quiet: QuietMachine, command: Sequence[str]
 ) -> Finding:
     from deepstone.results.findings import Finding
     from deepstone.results.record import SCHEMA
+    from deepstone.tuner.log import open_log
     from deepstone.tuner.tune import Tuner
 
     default = workload.job(workload.space.default)
-    log = _log(stored.store, workload, wanted, command)
+    log = open_log(stored.store, workload, wanted, command)
     if log.looks:
         note(f"goes on after {len(log.looks)} looks of an earlier call")
     try:
@@ -309,42 +293,6 @@ def _tuned(
     except Stopped as stopped:
         stopped.kept = f"every look is stored; go on with: {shlex.join(command)}"
         raise
-
-
-def _log(store: Store, workload: Workload, wanted: Wanted, command: Sequence[str]) -> TuneLog:
-    """The unfinished log of the same search, else a new one."""
-    from msgspec.structs import replace
-
-    from deepstone.results.identity import canonical_sha256
-    from deepstone.results.tune import TuneLog
-    from deepstone.runner.assemble import now
-
-    space = workload.space
-    asked = {
-        "graph": workload.model.graph.sha,
-        "base": dict(space.base),
-        "axes": {axis.name: list(axis.values) for axis in space.axes},
-        "objective": wanted.objective.to_json(),
-        "limits": [limit.to_json() for limit in wanted.limits],
-        "level": wanted.level,
-        "machine": workload.machine.sha,
-        "environments": {name: environment.sha for name, environment in workload.environments.items()},
-    }
-    name = canonical_sha256(asked)[:20]
-    earlier = store.tunes.get(name)
-    if earlier is not None and isinstance(earlier.finished_at, Absent):
-        return replace(earlier, command=list(command), budget_s=wanted.budget_s, calls=earlier.calls + 1)
-    return TuneLog(
-        name=name,
-        model=workload.model.name,
-        command=list(command),
-        started_at=now(),
-        finished_at=Absent("not finished; the same command goes on"),
-        budget_s=wanted.budget_s,
-        spent_s=0.0,
-        calls=1,
-        looks=[],
-    )
 
 
 def _as_stored(finding: Finding, stored: FindingStore) -> Finding:

@@ -6,13 +6,17 @@ import ast
 import math
 import re
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 from emitted import EXAMPLES, code_of, job_of, python_of, run_alone, run_in_torch
+from msgspec.structs import replace
+from tune_example import BEST, OTHER, tuned
 
 from deepstone.errors import UsageError
-from deepstone.tuner.emit import EMITTED, check_emitted, emit
+from deepstone.setups.axes import Value
+from deepstone.tuner.emit import EMITTED, check_emitted, chosen_setup, emit
 
 # Words of a setup, and lines that its script must have.
 IN_TORCH = {
@@ -179,3 +183,26 @@ def test_only_three_frameworks_have_code() -> None:
 def _short(code: str) -> str:
     """With fewer steps, since a test looks at no rate."""
     return code.replace("STEPS = 30", "STEPS = 2").replace("range(10):  # warms up", "range(2):  # warms up")
+
+
+def _framework_of(setup: Mapping[str, Value]) -> str:
+    return str(setup.get("framework", "torch"))
+
+
+def test_the_best_of_the_finals_in_a_framework_is_written() -> None:
+    in_jax = chosen_setup(tuned(), "jax", _framework_of, "images")
+    assert in_jax.setup == dict(BEST)
+    assert "722 images/s" in in_jax.found
+    assert "7.08x" in in_jax.found
+    in_torch = chosen_setup(tuned(), "torch", _framework_of, "images")
+    assert in_torch.setup == dict(OTHER)
+
+
+def test_without_a_finalist_the_best_look_is_written_and_says_so() -> None:
+    answer = tuned()
+    none = replace(answer, finals=[final for final in answer.finals if final.is_default])
+    found = chosen_setup(none, "jax", _framework_of, "images")
+    assert found.setup == dict(BEST)
+    assert "not in the finals" in found.found
+    with pytest.raises(UsageError, match="no setup in tensorflow"):
+        chosen_setup(answer, "tensorflow", _framework_of, "images")
