@@ -4,7 +4,10 @@ from os import PathLike
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from deepstone.notebook import Results
+    from deepstone.tuning import Tuning
 
 __version__ = "0.1.0"
 
@@ -14,3 +17,11 @@ def open(store: "str | PathLike[str] | None" = None) -> "Results":
     from deepstone.notebook import open_results
 
     return open_results(store)
+
+
+def tune(model: str, **options: "Any") -> "Tuning":
+    """Search for the best setup of a model: `deepstone.tune("alexnet-owt", batch=32, budget="5m")`; see
+    `deepstone.tuning.tune`. Imported lazily, as `open` is."""
+    from deepstone.tuning import tune as search
+
+    return search(model, **options)

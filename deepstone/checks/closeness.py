@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 from deepstone.absent import Absent
 from deepstone.checks.agreement import norm
 from deepstone.checks.first_steps import FirstSteps, Values
-from deepstone.results.tune import SameMeasure
+from deepstone.results.tune import OTHER_DATA, SameMeasure
 
 ALLOWED: Final = 0.1  # of what other data change
 ALLOWED_LOSS: Final = 1.0  # of the spread of losses over batches
@@ -36,7 +36,6 @@ ALLOWED_SIZE: Final = 2.0  # how much larger or smaller an array may be, where r
 # An array that other data change by less than this share of the largest such change is compared with that share: the
 # bias before a batch norm has no gradient, only rounding.
 _LEAST_SHARE: Final = 0.01
-_OTHER_DATA: Final = "what other data change"
 _UPDATE: Final = "the update"
 _OWN_GRADIENT: Final = "the step along its own gradient"
 _SPREAD: Final = "the spread over three batches"
@@ -71,30 +70,17 @@ class Closeness:
     def failed(self) -> list[str]:
         """Describe every test that failed, in a clause each."""
         named = (("gradients differ", self.gradient), ("losses differ", self.loss), ("updates differ", self.update))
-        failed = [f"{what} by {described(measure)}" for what, measure in named if _failed(measure)]
+        failed = [
+            f"{what} by {measure.in_words()}"
+            for what, measure in named
+            if not isinstance(measure, Absent) and not measure.ok
+        ]
         return failed + ([f"{self.sizes[0]} is of another size"] if self.sizes else [])
 
     @property
     def ok(self) -> bool:
         measures = [each for each in (self.gradient, self.loss, self.update) if not isinstance(each, Absent)]
         return bool(measures) and all(measure.ok for measure in measures) and not self.sizes
-
-
-def _failed(measure: SameMeasure | Absent) -> bool:
-    return not isinstance(measure, Absent) and not measure.ok
-
-
-def described(measure: SameMeasure | Absent) -> str:
-    """Describe as `3 % of what other data change (10 % allowed)`."""
-    if isinstance(measure, Absent):
-        return measure.reason
-    where = f" in {measure.where}" if measure.where and not measure.ok else ""
-    allowed = f"({_percent(measure.tolerance)} allowed)"
-    return f"{_percent(measure.value)} of {measure.within or _OTHER_DATA}{where} {allowed}"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:,.0f} %"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -153,7 +139,7 @@ def _from_default(
     given: Values, expected: Values, of_other: Values, rounded: Values | None, *, after: str = ""
 ) -> Iterator[_Distance]:
     reference = {name: of_other[name] - values for name, values in expected.items() if name in of_other}
-    return _from_reference(given, expected, reference, rounded, within=_OTHER_DATA, after=after)
+    return _from_reference(given, expected, reference, rounded, within=OTHER_DATA, after=after)
 
 
 def _from_reference(

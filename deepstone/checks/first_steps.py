@@ -23,6 +23,7 @@ Values: TypeAlias = Mapping[str, NDArray[np.float64]]
 
 READ_AFTER: Final = (1, 2, 5, 10, 20)  # steps
 STEPS: Final = READ_AFTER[-1]
+FEWER_STEPS: Final = (STEPS, 10, 5)  # where time is short
 # Of each array. A prime number: evenly spaced values of a matrix would else all be of a few columns.
 MOST_VALUES: Final = 16381
 # A loss scale that starts too large skips its first updates, until it is small enough.
@@ -45,20 +46,21 @@ class FirstSteps:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Start:
-    """From which weights and on which batch the steps begin. `changed`: axes that differ from those of the job;
-    `perturbation`: the share by which every weight is changed."""
+    """From which weights and on which batch the steps begin, and how many there are. `changed`: axes that differ from
+    those of the job; `perturbation`: the share by which every weight is changed."""
 
     phase: str
     data_seed: int
     changed: Mapping[str, Value]
     perturbation: float = 0.0
+    steps: int = STEPS
 
     def build(self, talk: Talk) -> None:
         talk.build(self.changed, keep_gradients=True, data_seed=self.data_seed, perturbation=self.perturbation)
 
 
 def run_first_steps(talk: Talk, start: Start, *, may_skip: bool = False) -> FirstSteps:
-    """Build the network anew and run STEPS steps; of phase=forward and gradient one, since nothing changes.
+    """Build the network anew and run the steps; of phase=forward and gradient one, since nothing changes.
 
     `may_skip`: leave out steps at the start that update nothing, as a loss scale does.
     """
@@ -68,7 +70,7 @@ def run_first_steps(talk: Talk, start: Start, *, may_skip: bool = False) -> Firs
     before = talk.sample("parameters", most=MOST_VALUES)
     losses, gradients = _first_update(talk, before, may_skip=may_skip)
     updates: dict[int, Values] = {}
-    for steps in READ_AFTER:
+    for steps in (each for each in READ_AFTER if each <= start.steps):
         losses += talk.losses(steps - len(losses)) if steps > len(losses) else []
         after = talk.sample("parameters", most=MOST_VALUES)
         updates[steps] = {name: after[name] - values for name, values in before.items() if name in after}

@@ -7,7 +7,7 @@
 
 First steps are twenty, on the same weights and batch: the first gradient, the losses, the updates (checks/closeness.py
 has the tolerances). The default runs on three batches, which shows what other data change. If this does not fit into
-the time, the batch is made smaller; if that does not help, the answer is "not proven".
+the time, the batch is made smaller, then there are fewer steps; if that does not help, the answer is "not proven".
 
 A candidate that is too far off may still be right, in a network that amplifies rounding. Then the default runs once
 more with rounded weights, and a candidate in another framework once more in the default's precision: so rounding is
@@ -26,7 +26,7 @@ from msgspec.structs import replace as change
 from deepstone.absent import Absent
 from deepstone.checks.closeness import ALLOWED, Baseline, closeness, gradient_alone, rounding_share
 from deepstone.checks.comparable import comparable
-from deepstone.checks.first_steps import STEPS, FirstSteps, Start, run_first_gradient, run_first_steps
+from deepstone.checks.first_steps import FEWER_STEPS, STEPS, FirstSteps, Start, run_first_gradient, run_first_steps
 from deepstone.checks.parallel import is_equivalent
 from deepstone.errors import MissingError
 from deepstone.graph.ops import BatchNorm
@@ -158,6 +158,7 @@ class _Check:
         self._deadline_s = deadline_s
         self._on_progress = on_progress
         self._batch = default.batch
+        self._steps_each = STEPS
         self._rounded: dict[float, FirstSteps | None] = {}  # the default's, by how far its weights are changed
 
     def run(self, candidates: Mapping[str, Job]) -> dict[str, SameSetup]:
@@ -185,7 +186,7 @@ class _Check:
         with talking_to(self.default, timeout_s=self._left_s()) as talk:
             precision = self._start(talk, self.default)
             start_s = time.monotonic() - begin_s
-            self._batch = self._planned_batch(talk, jobs, start_s)
+            self._plan(talk, jobs, start_s)
             seeds = range(seed, seed + BATCHES)
             starts = [self._start_of(self.default, data_seed=each) for each in seeds]
             steps = [self._steps(talk, precision, start) for start in starts]
@@ -201,19 +202,23 @@ class _Check:
             raise JobFailed("unsupported", reason, stage="prepare")
         return prepared.value("precision")
 
-    def _planned_batch(self, talk: Talk, jobs: Sequence[Job], start_s: float) -> int:
-        """The largest batch with which all steps of all jobs fit into the time that is left."""
+    def _plan(self, talk: Talk, jobs: Sequence[Job], start_s: float) -> None:
+        """Choose the largest batch, and the most steps, with which as many jobs as possible fit into the time left."""
         begin_s = time.monotonic()
         talk.losses(1)
         sample_s = (time.monotonic() - begin_s) / self.default.batch
-        samples_s, starts_s = sample_s * STEPS * (BATCHES + len(jobs) - 1), start_s * (len(jobs) - 1)
         parts = [Parts.of(job.request).count for job in jobs]
         left_s = self._left_s()
-        batch = fitting_batch(self.default.batch, parts, most=(_MARGIN * left_s - starts_s) / samples_s)
-        if batch:
-            return batch
-        needed_s = _LEAST_BATCH * samples_s + starts_s
-        why = f"it would take {needed_s:.0f} s or more, and {left_s:.0f} s are left; give a larger --budget"
+        for others in range(len(jobs) - 1, 0, -1):  # those that do not fit are not reached
+            for steps in FEWER_STEPS:
+                samples_s = sample_s * steps * (BATCHES + others)
+                most = (_MARGIN * left_s - start_s * others) / samples_s
+                batch = fitting_batch(self.default.batch, parts, most=most)
+                if batch is not None:
+                    self._batch, self._steps_each = batch, steps
+                    return
+        needed_s = (start_s + sample_s * FEWER_STEPS[-1] * (BATCHES + 1) * _LEAST_BATCH) / _MARGIN
+        why = f"it needs about {needed_s:.0f} s, and {left_s:.0f} s are left; give a larger --budget"
         raise JobFailed("timeout", why, stage="plan")
 
     def _start_of(self, job: Job, *, data_seed: int | None = None, perturbation: float = 0.0) -> Start:
@@ -222,6 +227,7 @@ class _Check:
             data_seed=int(job.request["seed"]) if data_seed is None else data_seed,
             changed={} if self._batch == job.batch else {"batch": self._batch},
             perturbation=perturbation,
+            steps=self._steps_each,
         )
 
     def _steps(self, talk: Talk, precision: str, start: Start) -> FirstSteps:

@@ -94,9 +94,7 @@ def _sameness(answer: Tuned) -> str:
     if isinstance(same, Absent):
         return same.reason
     of_best = next((each for each in same.setups if each.setup == answer.best.setup), None)
-    said = "shown to be the same training" if same.ok else "not proven to be the same training"
-    if not same.ok and of_best is not None and of_best.why_not:
-        said += f": {of_best.why_not}"
+    said = "it is the training that was asked for" if of_best is None else of_best.in_words()
     return f"{said}. Given up: {answer.given_up}" if answer.given_up else said
 
 

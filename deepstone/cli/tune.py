@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
@@ -29,18 +31,19 @@ from deepstone.cli.options import (
     image_size,
     image_words,
 )
-from deepstone.cli.output import note, print_json
+from deepstone.cli.output import note, print_json, write
 from deepstone.cli.progress import Bar, progress_bar
 from deepstone.cli.show_tune import in_words, show_plan, show_tuned
 from deepstone.cli.stopped import Stopped
-from deepstone.errors import DeepstoneError, MissingError, UsageError, nearest, shown
+from deepstone.errors import DeepstoneError, UsageError, nearest, shown
 from deepstone.units import digits
 
 if TYPE_CHECKING:
     from deepstone.results.findings import Finding
-    from deepstone.results.tune import Look, SameLevel, Tuned, TuneLog
+    from deepstone.results.tune import Look, SameLevel, Tuned
+    from deepstone.runner.job import Job
     from deepstone.runner.quiet import QuietMachine
-    from deepstone.store.store import Store
+    from deepstone.setups.axes import Value
     from deepstone.tuner.tune import Tuner
     from deepstone.tuner.wanted import Wanted
     from deepstone.tuner.workload import Workload
@@ -51,6 +54,7 @@ EXAMPLES = examples(
     "deepstone tune resnet50 batch=256 precision=auto,bf16-mixed --limit memory=40G",
     "deepstone tune cifarnet batch=32..256 --objective energy",
     "deepstone tune my_model.py:make --budget 3m --same exact",
+    "deepstone tune alexnet-owt --emit torch > train.py",
 )
 BEST: Final = "best.toml"
 _WRITTEN: Final = "# Written by `deepstone tune`."
@@ -95,6 +99,15 @@ def tune(
         Path | None,
         file("-o", "--output", help=f"Draw it: .html, .svg or .png. {BEST} goes into the same folder."),
     ] = None,
+    emit: Annotated[
+        str | None,
+        typer.Option(
+            "--emit",
+            help="Print a training script of the best setup in this framework, torch, jax or tensorflow, instead of "
+            "the answer, which goes to standard error.",
+            metavar="FRAMEWORK",
+        ),
+    ] = None,
     timeout: Timeout = 900.0,
     wait_until_quiet: WaitUntilQuiet = None,
     store: StorePath = None,
@@ -109,6 +122,7 @@ def tune(
     best.toml, in the folder of -o or else in this one; wherever AXIS=VALUE stands, @best.toml stands for it.
     """
     from deepstone.studies.durations import parse_duration
+    from deepstone.tuner.log import check_meter
     from deepstone.tuner.wanted import Wanted
     from deepstone.tuner.words import parse_limits, parse_objective
 
@@ -132,12 +146,13 @@ def tune(
     given = [word for word in axes or () if not _is_limit(word)]
     options = [*image_words(image), *changed(("--timeout", timeout, 900.0))]
     workload = _workload(model, given, wanted, image_size(image), options)
+    emitted = None if emit is None else _emitted_framework(emit, workload, as_json=json)
     words = _command_words(budget, limits, objective, same, output)
     command = ("deepstone", "tune", model, *given, *options, *words)
     if dry_run:
         show_plan(workload, wanted, command, as_json=json)
         return
-    _check_meter(workload, wanted)
+    check_meter(workload, wanted)
     finding_store = FindingStore.open(store)
     quiet = quiet_machine(begin, wait_until_quiet)
     finding = _tuned(workload, wanted, finding_store, quiet, command)
@@ -148,9 +163,40 @@ def tune(
     if json:
         print_json(finding)
     else:
-        show_tuned(answer, workload.job(workload.space.default).workload, files=[str(best)])
-    draw_figure(finding, output)
+        with nullcontext() if emitted is None else redirect_stdout(sys.stderr):
+            show_tuned(answer, workload.job(workload.space.default).workload, files=[str(best)])
+    draw_figure(_as_stored(finding, finding_store), output)
+    if emitted is not None:
+        _print_code(answer, workload, emitted)
     finding_store.leave_if_failed()
+
+
+def _emitted_framework(text: str, workload: Workload, *, as_json: bool) -> str:
+    """Check it before anything is measured."""
+    from deepstone.tuner.emit import check_emitted
+
+    framework = check_emitted(text)
+    if as_json:
+        raise UsageError("--emit and --json both print to standard output; choose one")
+    known = {environment.framework for environment in workload.environments.values()}
+    if framework not in known:
+        raise UsageError(
+            f"--emit {framework}: this search has no setup in {framework}, only in {', '.join(sorted(known))}"
+        )
+    return framework
+
+
+def _print_code(answer: Tuned, workload: Workload, framework: str) -> None:
+    from deepstone.tuner.emit import chosen_setup, emit
+
+    space = workload.space
+
+    def job_of(setup: Mapping[str, Value]) -> Job:
+        return workload.job(space.point_of(setup) or space.default)
+
+    samples = workload.job(space.default).workload.samples
+    chosen = chosen_setup(answer, framework, lambda setup: job_of(setup).environment.framework, samples)
+    write(emit(job_of(chosen.setup), chosen.found))
 
 
 def _is_limit(word: str) -> bool:
@@ -212,32 +258,16 @@ def _command_words(budget: str, limits: Sequence[str], objective: str, same: str
     return words + (["-o", str(output)] if output is not None else [])
 
 
-def _check_meter(workload: Workload, wanted: Wanted) -> None:
-    """Raise MissingError if energy is asked for and nothing here measures it."""
-    if not wanted.needs_energy:
-        return
-    from deepstone.measure.energy.window import find_meters
-
-    device = workload.space.facts.device
-    uuid = next((gpu.uuid for gpu in workload.machine.gpus if isinstance(gpu.uuid, str)), None)
-    meters = find_meters("gpu", gpu_uuid=uuid) if device == "gpu" else find_meters("cpu")
-    if isinstance(meters, Absent):
-        raise MissingError(
-            f"energy cannot be measured here: {meters.reason}; use --objective throughput, and no limit of power"
-        )
-    for meter in meters:
-        meter.close()
-
-
 def _tuned(
     workload: Workload, wanted: Wanted, stored: FindingStore, quiet: QuietMachine, command: Sequence[str]
 ) -> Finding:
     from deepstone.results.findings import Finding
     from deepstone.results.record import SCHEMA
+    from deepstone.tuner.log import open_log
     from deepstone.tuner.tune import Tuner
 
     default = workload.job(workload.space.default)
-    log = _log(stored.store, workload, wanted, command)
+    log = open_log(stored.store, workload, wanted, command)
     if log.looks:
         note(f"goes on after {len(log.looks)} looks of an earlier call")
     try:
@@ -265,40 +295,9 @@ def _tuned(
         raise
 
 
-def _log(store: Store, workload: Workload, wanted: Wanted, command: Sequence[str]) -> TuneLog:
-    """The unfinished log of the same search, else a new one."""
-    from msgspec.structs import replace
-
-    from deepstone.results.identity import canonical_sha256
-    from deepstone.results.tune import TuneLog
-    from deepstone.runner.assemble import now
-
-    space = workload.space
-    asked = {
-        "graph": workload.model.graph.sha,
-        "base": dict(space.base),
-        "axes": {axis.name: list(axis.values) for axis in space.axes},
-        "objective": wanted.objective.to_json(),
-        "limits": [limit.to_json() for limit in wanted.limits],
-        "level": wanted.level,
-        "machine": workload.machine.sha,
-        "environments": {name: environment.sha for name, environment in workload.environments.items()},
-    }
-    name = canonical_sha256(asked)[:20]
-    earlier = store.tunes.get(name)
-    if earlier is not None and isinstance(earlier.finished_at, Absent):
-        return replace(earlier, command=list(command), budget_s=wanted.budget_s, calls=earlier.calls + 1)
-    return TuneLog(
-        name=name,
-        model=workload.model.name,
-        command=list(command),
-        started_at=now(),
-        finished_at=Absent("not finished; the same command goes on"),
-        budget_s=wanted.budget_s,
-        spent_s=0.0,
-        calls=1,
-        looks=[],
-    )
+def _as_stored(finding: Finding, stored: FindingStore) -> Finding:
+    """With the machine and the workload, which the page shows."""
+    return finding if finding.id is None else stored.store.findings.get(finding.id)
 
 
 def _content(finding: Finding) -> Tuned:

@@ -17,7 +17,8 @@ def seeded(seed: int, name: str) -> np.random.RandomState:
 
 def perturbed(values: Any, share: float, name: str) -> Any:
     """The same values, each changed by this share of itself, up or down at random: as much as rounding would."""
-    signs: Any = seeded(0, f"perturb {name} {values.shape}").randint(0, 2, size=values.shape) * 2 - 1
+    random: Any = seeded(0, f"perturb {name} {values.shape}")
+    signs = random.randint(0, 2, size=values.shape) * 2 - 1
     return (values * (1 + share * signs)).astype(values.dtype)
 
 

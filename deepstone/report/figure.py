@@ -28,6 +28,8 @@ class Unit(Enum):
     BYTES_PER_S = "bytes/s"
     SAMPLES_PER_S = "images/s"  # as people read it
     OTHER_SAMPLES_PER_S = "samples/s"  # if some samples are not images
+    SAMPLES_PER_J = "images/J"
+    OTHER_SAMPLES_PER_J = "samples/J"
     RATIO = "ratio"
     SHARE = "share"
     YEAR = "year"
@@ -132,13 +134,14 @@ class BarChart:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TimeSpan:
     """What happened from `start` to `end`. `series` is an index into the panel's list; `details` are lines of its
-    tooltip, `label` a text in it if there is room."""
+    tooltip, `label` a text in it if there is room. `whisker`: between which places its end lies."""
 
     series: int
     start: float
     end: float
     label: str = ""
     details: tuple[str, ...] = ()
+    whisker: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,7 +154,7 @@ class Lane:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaneChart:
-    """Lanes along one axis of time."""
+    """Lanes along one axis: of time, or of what adds up from lane to lane. On a logarithmic axis it multiplies."""
 
     title: str
     axis: Axis
@@ -185,11 +188,13 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PointGroup:
-    """The points of a series, and its gaps with their reasons."""
+    """The points of a series, and its gaps with their reasons; where there are many, these are not written beside
+    them."""
 
     series: Series
     points: tuple[Point, ...]
     gaps: tuple[tuple[float, str], ...] = ()
+    gap_words: bool = True
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -236,7 +241,34 @@ class HeatMap:
     marked_means: str
 
 
-Panel: TypeAlias = BarChart | LaneChart | LineChart | ScatterPlot | HeatMap
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Upright:
+    """An upright axis of a parallel plot: its name, and texts at places from 0 (below) to 1."""
+
+    name: str
+    ticks: tuple[tuple[float, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Strand:
+    """A line across all upright axes: its place on each, None where it has none, and there it ends."""
+
+    places: tuple[float | None, ...]
+    details: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParallelPlot:
+    """Parallel coordinates: upright axes side by side, and a line across them for each setup. Later series are drawn
+    above earlier ones."""
+
+    title: str
+    axes: tuple[Upright, ...]
+    series: tuple[Series, ...]
+    strands: tuple[tuple[Strand, ...], ...]  # of each series
+
+
+Panel: TypeAlias = BarChart | LaneChart | LineChart | ScatterPlot | ParallelPlot | HeatMap
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,13 +12,15 @@ from deepstone.report.book import Book
 from deepstone.report.figure import Figure, NothingToDrawError
 from deepstone.report.figures import CHART, KINDS, SCALE, Drawable, Result, make_figure, make_figures
 from deepstone.report.markdown import render_markdown
-from deepstone.report.wording import distinct, file_name
+from deepstone.report.tune_page import TunePage, tune_page
+from deepstone.report.wording import distinct, file_name, made_harmless
 from deepstone.results.chart import Chart
 from deepstone.results.codec import as_bare_finding, as_chart, as_record, as_scaling
 from deepstone.results.findings import Finding
 from deepstone.results.plain import MAX_BYTES, parse_json, shown
 from deepstone.results.record import SCHEMA, Record
 from deepstone.results.scaling import Scaling
+from deepstone.results.tune import Tuned
 from deepstone.store.files import open_regular
 
 FORMATS: Final = ("svg", "png", "html")
@@ -32,6 +34,10 @@ def draw(result: Result, path: Path, figure: str | None = None) -> tuple[str, ..
     Raises UsageError for a wrong result, name or path, and MissingError if the libraries are not installed.
     """
     kind = check_path(path)
+    if kind == "html" and figure is None and isinstance(result, Finding) and isinstance(result.content, Tuned):
+        page = made_harmless(tune_page(result))
+        _write(_tune_page(page), path)
+        return tuple(each.name for each in page.drawable.figures)
     if kind == "html":
         drawable = make_figures(result, figure)
         _write(_result_page(drawable), path)
@@ -136,6 +142,14 @@ def _result_page(drawable: Drawable) -> bytes:
     except ImportError as error:
         raise _no_html(error) from error
     return render_result(drawable)
+
+
+def _tune_page(page: TunePage) -> bytes:
+    try:
+        from deepstone.report.page import render_tune
+    except ImportError as error:
+        raise _no_html(error) from error
+    return render_tune(page)
 
 
 def _no_html(error: ImportError) -> MissingError:

@@ -38,7 +38,8 @@ def height_in_tracks(chart: LaneChart) -> float:
 
 
 def lanes_scale(chart: LaneChart) -> Scale:
-    ends = [span.end for lane in chart.lanes for track in lane.tracks for span in track]
+    spans = [span for lane in chart.lanes for track in lane.tracks for span in track]
+    ends = [end for span in spans for end in (span.start, span.end, *(span.whisker or ()))]
     return axis_scale(chart.axis, ends)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from deepstone.report.figure import BarChart, HeatMap, LaneChart, LineChart, Marker, Panel, Series
+from deepstone.report.figure import BarChart, HeatMap, LaneChart, LineChart, Marker, Panel, ParallelPlot, Series
 from deepstone.report.palette import FRAME, HEAT_KEY, NOTHING, heat
 
 
@@ -39,6 +39,9 @@ def legend(panel: Panel) -> list[Entry]:
     if isinstance(panel, LaneChart):
         used = {span.series for lane in panel.lanes for track in lane.tracks for span in track}
         return [_entry(series, at, marked=False) for at, series in enumerate(panel.series) if at in used]
+    if isinstance(panel, ParallelPlot):
+        used = [at for at, strands in enumerate(panel.strands) if strands]
+        return [_entry(panel.series[at], at, marked=True, line=True) for at in used]
     groups, line = (panel.curves, True) if isinstance(panel, LineChart) else (panel.groups, False)
     return [_entry(group.series, at, marked=True, line=line) for at, group in enumerate(groups)]
 

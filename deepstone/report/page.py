@@ -20,14 +20,16 @@ import deepstone
 from deepstone.absent import Absent
 from deepstone.report.book import Book, Chapter
 from deepstone.report.claims import how_judged, measured_words, other_verdicts, published_words, verdict_counts
-from deepstone.report.figure import BarChart, Figure, HeatMap, LaneChart, LineChart, Panel
+from deepstone.report.figure import BarChart, Figure, HeatMap, LaneChart, LineChart, Panel, ParallelPlot
 from deepstone.report.figures import Drawable
 from deepstone.report.html.bars import bars_plot
 from deepstone.report.html.heat import heat_plot
 from deepstone.report.html.lanes import lanes_plot
+from deepstone.report.html.parallel import parallel_plot
 from deepstone.report.html.plot import Plot, encoded
 from deepstone.report.html.points import lines_plot, scatter_plot
 from deepstone.report.runs import RunRow, speed_heading
+from deepstone.report.tune_page import TunePage
 from deepstone.report.wording import distinct, file_name, table_text
 from deepstone.results.parts import Json
 from deepstone.results.statement import Statement
@@ -75,6 +77,15 @@ def render_result(drawable: Drawable) -> bytes:
         figures=figures,
         missing=drawable.missing,
         runs={},
+    )
+
+
+def render_tune(page: TunePage) -> bytes:
+    """Render the page about a search for the best setup."""
+    document = _Document()
+    figures = [document.figure(figure) for figure in page.drawable.figures]
+    return document.render(
+        "tune.html", title=page.title, page=page, figures=figures, missing=page.drawable.missing, runs={}
     )
 
 
@@ -193,4 +204,6 @@ def _plot(panel: Panel) -> Plot:
         return lanes_plot(panel)
     if isinstance(panel, LineChart):
         return lines_plot(panel)
+    if isinstance(panel, ParallelPlot):
+        return parallel_plot(panel)
     return heat_plot(panel) if isinstance(panel, HeatMap) else scatter_plot(panel)

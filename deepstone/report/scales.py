@@ -18,6 +18,8 @@ _STEPS: Final = {
     Unit.BYTES_PER_S: ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1.0, "B/s")),
     Unit.SAMPLES_PER_S: ((1.0, "images/s"),),
     Unit.OTHER_SAMPLES_PER_S: ((1.0, "samples/s"),),
+    Unit.SAMPLES_PER_J: ((1.0, "images/J"),),
+    Unit.OTHER_SAMPLES_PER_J: ((1.0, "samples/J"),),
     Unit.RATIO: ((1.0, ""),),
     Unit.SHARE: ((0.01, "%"),),
     Unit.YEAR: ((1.0, ""),),
@@ -213,7 +215,8 @@ def scatter_scales(plane: ScatterPlot) -> tuple[Scale, Scale]:
     xs = [*(point.x for point in points), *(x for x, _ in ends)]
     ys = [*(y for point in points for y in _ends(point.y)), *(y for _, y in ends)]
     room = 1.0 if any(line.label for line in plane.lines) else 1.3
-    return axis_scale(plane.x, xs, room=room), axis_scale(plane.y, ys, room=_ROOM_ABOVE_AND_BELOW)
+    x, y = axis_scale(plane.x, xs, room=room), axis_scale(plane.y, ys, room=_ROOM_ABOVE_AND_BELOW)
+    return _with_room(x, 0.05), _with_room(y, 0.05)
 
 
 def has_band(points: int) -> bool:

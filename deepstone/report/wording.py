@@ -30,6 +30,8 @@ SHOWN: Final[Mapping[Unit, Callable[[float], str]]] = {
     Unit.BYTES_PER_S: lambda value: count(value, "B/s"),
     Unit.SAMPLES_PER_S: lambda value: f"{digits(value)} images/s",
     Unit.OTHER_SAMPLES_PER_S: lambda value: f"{digits(value)} samples/s",
+    Unit.SAMPLES_PER_J: lambda value: f"{digits(value)} images/J",
+    Unit.OTHER_SAMPLES_PER_J: lambda value: f"{digits(value)} samples/J",
     Unit.RATIO: lambda value: f"{digits(value)}×",
     Unit.SHARE: percent,
     Unit.YEAR: lambda value: f"{value:.0f}",

@@ -22,6 +22,7 @@ LOOK_KINDS: Final[tuple[LookKind, ...]] = ("start", "search", "sentinel", "repea
 ObjectiveName: TypeAlias = Literal["throughput", "energy", "memory"]
 SameLevel: TypeAlias = Literal["exact", "close", "any"]
 Sameness: TypeAlias = Literal["same", "not the same", "not proven"]
+OTHER_DATA: Final = "what other data change"
 Answer: TypeAlias = Literal["better", "not separable", "nothing better"]
 
 
@@ -115,6 +116,10 @@ class Finalist(Part, frozen=True, kw_only=True):
     is_best: bool
 
 
+def _share(share: float) -> str:
+    return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:,.0f} %"
+
+
 class SameMeasure(Part, frozen=True, kw_only=True):
     """How far a setup's training is from that of the default, and how far it may be. `where`: the array that is
     furthest off; `within`: what the value is a share of."""
@@ -127,6 +132,11 @@ class SameMeasure(Part, frozen=True, kw_only=True):
     @property
     def ok(self) -> bool:
         return self.value <= self.tolerance
+
+    def in_words(self) -> str:
+        """Describe as `3.1 % of what other data change (10 % allowed)`; one that failed also names its place."""
+        where = f" in {self.where}" if self.where and not self.ok else ""
+        return f"{_share(self.value)} of {self.within or OTHER_DATA}{where} ({_share(self.tolerance)} allowed)"
 
 
 class SameSetup(Part, frozen=True, kw_only=True):
@@ -151,6 +161,19 @@ class SameSetup(Part, frozen=True, kw_only=True):
     batch: Positive | None = None
     steps: Positive | None = None
     rounding: AtLeast0 | None = None
+
+    def in_words(self) -> str:
+        """Describe how far it is from the default, or why it is not shown to be the same."""
+        if not self.ok:
+            return f"{self.verdict}: {self.why_not}"
+        parts, before = list[str](), None
+        for name, each in (("gradients", self.gradient), ("updates", self.update), ("losses", self.loss)):
+            if isinstance(each, Absent):
+                continue
+            is_alike = before is not None and (each.within, each.tolerance) == (before.within, before.tolerance)
+            parts.append(f"{name} {'' if parts else 'differ '}by {_share(each.value) if is_alike else each.in_words()}")
+            before = each
+        return ", ".join(parts) or "nothing was compared"
 
     @property
     def verdict(self) -> Sameness:
@@ -253,7 +276,7 @@ class TuneLog(Part, frozen=True, kw_only=True, forbid_unknown_fields=False, omit
 class Tuned(Part, frozen=True, kw_only=True):
     """`ratio`: the objective of the best over that of the default. `together`: what the parts of all axes do not
     explain. `also_within`: setups of the finals that are within 2 % of the best and change more axes.
-    `not_decided`: axes about which the looks allow no statement."""
+    `not_decided`: axes about which the looks allow no statement. `doubts`: those of the finals' runs, in words."""
 
     KIND: ClassVar = "tune"
 
@@ -277,6 +300,7 @@ class Tuned(Part, frozen=True, kw_only=True):
     bound: OrAbsent[Bound]
     batch_free: OrAbsent[BatchFree]
     looks: list[Look]
+    doubts: list[str] = []
 
     @property
     def is_better(self) -> bool:

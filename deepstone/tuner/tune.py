@@ -410,7 +410,7 @@ class Tuner:
         explained = None
         if judged.answer == "better":
             explained = self._explainer().explain(judged.best, judged.ratios.get(judged.best, NO_DEFAULT))
-        return answer_of(
+        answer = answer_of(
             Found(
                 space=self._space,
                 wanted=self.wanted,
@@ -425,6 +425,16 @@ class Tuner:
                 spent_s=self.spent_s,
             )
         )
+        return replace(answer, doubts=self._doubts([run for final in answer.finals for run in final.runs]))
+
+    def _doubts(self, runs: Sequence[str]) -> list[str]:
+        """The doubts about these runs, each once, with how many have it."""
+        found: dict[str, list[str]] = {}
+        for run in runs:
+            with suppress(StoreError):  # it was deleted meanwhile
+                for doubt in self.store.get(run).doubts:
+                    found.setdefault(doubt.code, []).append(doubt.detail)
+        return [f"{code} ({len(details)} of {len(runs)} runs): {details[-1]}" for code, details in found.items()]
 
     def _bound(self, best: Point) -> Bound | Absent:
         """By the latest record of the best setup."""

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepstone.absent import Absent
-from deepstone.checks.closeness import Baseline, closeness, described
+from deepstone.checks.closeness import Baseline, closeness
 from deepstone.checks.first_steps import FirstSteps
 from deepstone.results.tune import SameMeasure
 
@@ -116,6 +116,6 @@ def test_other_numbers_of_steps_are_not_compared() -> None:
 
 
 def test_words_have_the_share_and_what_is_allowed() -> None:
-    assert described(SameMeasure(value=0.031, tolerance=0.1)) == "3.1 % of what other data change (10 % allowed)"
+    assert SameMeasure(value=0.031, tolerance=0.1).in_words() == "3.1 % of what other data change (10 % allowed)"
     failed = SameMeasure(value=1.0, tolerance=0.1, where="conv1/weight", within="the update")
-    assert described(failed) == "100 % of the update in conv1/weight (10 % allowed)"
+    assert failed.in_words() == "100 % of the update in conv1/weight (10 % allowed)"

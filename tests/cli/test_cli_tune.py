@@ -165,3 +165,19 @@ def _looks(cli: Cli) -> int:
     for path in (cli.store / "tunes").glob("*.json"):
         return len(json.loads(path.read_text())["looks"])
     return 0
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("--emit", "torhc"), "did you mean torch"),
+        (("--emit", "torch"), "no setup in torch"),
+        (("--emit", "fake"), "no code"),
+    ],
+)
+def test_code_that_cannot_be_written_is_refused_before_anything_is_measured(
+    cli: Cli, words: tuple[str, ...], reason: str
+) -> None:
+    done = cli(*TUNE, *words, **scripted(SPEEDS)).assert_code(2)
+    assert reason in done.err
+    assert not cli.runs()

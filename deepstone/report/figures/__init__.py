@@ -20,6 +20,8 @@ from deepstone.report.figures.roofline import roofline
 from deepstone.report.figures.run import run
 from deepstone.report.figures.scaling import scaling, step_by_processes
 from deepstone.report.figures.timeline import timeline
+from deepstone.report.figures.tune import search, waterfall
+from deepstone.report.figures.tune_space import coordinates, pareto
 from deepstone.report.wording import made_harmless
 from deepstone.results.chart import Chart
 from deepstone.results.findings import Finding
@@ -35,6 +37,7 @@ CATALOG: Final[Mapping[str, Mapping[str, Callable[[Finding], Figure]]]] = {
     "memory": {"memory": memory},
     "peaks": {"ceilings": ceilings},
     "comm": {"bandwidth": bandwidth, "time": time},
+    "tune": {"waterfall": waterfall, "search": search, "coordinates": coordinates, "pareto": pareto},
 }
 CHART: Final = "chart"
 SCALE: Final = "scale"

@@ -11,8 +11,10 @@ from deepstone.report.html.plot import (
     NARROW_LABEL_ROOM,
     Box,
     Margin,
+    Mark,
     Plot,
     Ruler,
+    Whisker,
     keys,
     labels,
     lines,
@@ -39,7 +41,9 @@ def lanes_plot(chart: LaneChart) -> Plot:
     names = [lane.label for lane in chart.lanes]
     return Plot(
         title=chart.title,
-        groups=tuple(tuple(_box(chart, each) for each in placed if each.span.series == at) for at in used),
+        groups=tuple(
+            tuple(mark for each in placed if each.span.series == at for mark in _marks(chart, each)) for at in used
+        ),
         x=ruler(lanes_scale(chart)),
         y=Ruler(low=tracks, high=0.0, at=tuple(lane_middles(chart)), grid=False, line=True),
         margin=Margin(top=_TOP_PX, bottom=_AXIS_PX, left=0, right=8),
@@ -48,6 +52,12 @@ def lanes_plot(chart: LaneChart) -> Plot:
         labels=labels(names, LABEL_ROOM),
         narrow_labels=labels(names, NARROW_LABEL_ROOM),
     )
+
+
+def _marks(chart: LaneChart, placed: PlacedSpan) -> tuple[Mark, ...]:
+    whisker = placed.span.whisker
+    lying = () if whisker is None else (Whisker(at=placed.middle, low=whisker[0], high=whisker[1]),)
+    return (_box(chart, placed), *lying)
 
 
 def _box(chart: LaneChart, placed: PlacedSpan) -> Box:

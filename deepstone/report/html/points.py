@@ -27,7 +27,6 @@ from deepstone.report.html.plot import (
 from deepstone.report.labels import PointName, Sizes, line_names, point_names, scatter_names
 from deepstone.report.scales import Scale, has_band, line_scales, scatter_scales
 from deepstone.report.wording import SHOWN, cut, value_words
-from deepstone.units import count, digits
 
 _LINES_PX: Final = 360
 _SCATTER_PX: Final = 460
@@ -75,7 +74,7 @@ def scatter_plot(plane: ScatterPlot) -> Plot:
     names = scatter_names(plane, scales, _SCATTER_NAMES)
     return Plot(
         title=plane.title,
-        groups=(straight_lines, *(_dots(group, names) for group in plane.groups), of_lines),
+        groups=(straight_lines, *(_dots(plane, group, names) for group in plane.groups), of_lines),
         x=ruler(x),
         y=ruler(y),
         margin=_SCATTER_MARGIN,
@@ -171,7 +170,7 @@ def _gaps(curves: LineChart, curve: PointGroup, y: Scale, named: Mapping[float, 
             colour=FAINT,
         )
         for x, why in curve.gaps
-        if named[x] is curve
+        if named[x] is curve and curve.gap_words
     )
     return (*crosses, *reasons)
 
@@ -196,7 +195,7 @@ def _straight(line: Line) -> Path:
     return Path(points=line.points, colour=INK, width_px=1.5)
 
 
-def _dots(group: PointGroup, names: Sequence[PointName]) -> tuple[Mark, ...]:
+def _dots(plane: ScatterPlot, group: PointGroup, names: Sequence[PointName]) -> tuple[Mark, ...]:
     series = group.series
     dots = (
         Dot(
@@ -204,7 +203,7 @@ def _dots(group: PointGroup, names: Sequence[PointName]) -> tuple[Mark, ...]:
             y=point.y.middle,
             colour=series.colour,
             symbol=series.marker,
-            told=_of_layer(point, series.name),
+            told=_of_point(plane, point, series.name),
         )
         for point in group.points
     )
@@ -212,6 +211,6 @@ def _dots(group: PointGroup, names: Sequence[PointName]) -> tuple[Mark, ...]:
     return (*_intervals(group.points, series.colour, 0.0), *dots, *words)
 
 
-def _of_layer(point: Point, part: str) -> Texts:
-    rate = value_words(point.y, lambda value: count(value, "FLOP/s"))
-    return lines(f"{point.label}, {part}", rate, f"{digits(point.x)} FLOP/byte")
+def _of_point(plane: ScatterPlot, point: Point, part: str) -> Texts:
+    rate = value_words(point.y, SHOWN[plane.y.unit])
+    return lines(f"{point.label}, {part}", rate, SHOWN[plane.x.unit](point.x), *point.details)

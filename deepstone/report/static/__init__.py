@@ -10,10 +10,11 @@ from typing import Any, Final, cast
 
 import matplotlib as mpl
 
-from deepstone.report.figure import BarChart, Figure, HeatMap, LaneChart, LineChart, Panel, ScatterPlot
+from deepstone.report.figure import BarChart, Figure, HeatMap, LaneChart, LineChart, Panel, ParallelPlot, ScatterPlot
 from deepstone.report.static.bars import bars_height_in, draw_bars
 from deepstone.report.static.heat import draw_heat, heat_height_in, heat_width_in
 from deepstone.report.static.lanes import draw_lanes, lanes_height_in
+from deepstone.report.static.parallel import PARALLEL_HEIGHT_IN, draw_parallel
 from deepstone.report.static.points import LINES_HEIGHT_IN, SCATTER_HEIGHT_IN, draw_lines, draw_scatter
 from deepstone.report.static.sheet import FAINT_INK, LETTER, Sheet, draw_head, head_in
 
@@ -102,6 +103,8 @@ def _body_in(panel: Panel) -> float:
             return LINES_HEIGHT_IN
         case ScatterPlot():
             return SCATTER_HEIGHT_IN
+        case ParallelPlot():
+            return PARALLEL_HEIGHT_IN
 
 
 def _draw_body(sheet: Sheet, panel: Panel, top_in: float, left_in: float, width_in: float) -> None:
@@ -116,6 +119,8 @@ def _draw_body(sheet: Sheet, panel: Panel, top_in: float, left_in: float, width_
             draw_lines(sheet, panel, top_in, left_in, width_in)
         case ScatterPlot():
             draw_scatter(sheet, panel, top_in, left_in, width_in)
+        case ParallelPlot():
+            draw_parallel(sheet, panel, top_in, left_in, width_in)
 
 
 def _caption(figure: Figure, width_in: float) -> list[str]:

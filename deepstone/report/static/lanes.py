@@ -26,7 +26,8 @@ def draw_lanes(sheet: Sheet, chart: LaneChart, top_in: float, left_in: float, wi
     inner_in, tracks = width_in - label_in, height_in_tracks(chart)
     axes = sheet.axes(left_in + label_in, top_in, inner_in, tracks * _TRACK_IN)
     scale = lanes_scale(chart)
-    axes.set(xlim=(scale.low, scale.high), ylim=(tracks, 0))
+    axes.set(xscale="log" if scale.log else "linear", xlim=(scale.low, scale.high), ylim=(tracks, 0))
+    axes.minorticks_off()
     axes.set_yticks(lane_middles(chart), labels=labels, fontsize=SIZE, color=INK)
     axes.set_xticks(list(scale.ticks), labels=list(scale.ticks.values()), fontsize=SIZE)
     axes.set_xlabel(scale.title, fontsize=SIZE, color=FAINT_INK, loc="left")
@@ -49,7 +50,9 @@ def _draw_spans(axes: Axes, chart: LaneChart, scale: Scale, width_in: float) -> 
         )
     for each in placed:
         span = each.span
-        room_in = (span.end - span.start) / (scale.high - scale.low) * width_in
+        if span.whisker is not None:
+            axes.plot(span.whisker, [each.middle] * 2, "|-", color=INK, linewidth=1, markersize=5, zorder=5)
+        room_in = abs(scale.share_along(span.end) - scale.share_along(span.start)) * width_in
         if not span.label or len(span.label) * _WORDS_SIZE * LETTER + 0.05 > room_in:
             continue
         axes.annotate(

@@ -95,6 +95,8 @@ def _draw_gaps(axes: Axes, curves: LineChart) -> None:
             axes.plot(
                 *place, "x", transform=axes.get_xaxis_transform(), color=curve.series.colour, markersize=6, zorder=5
             )
+            if not curve.gap_words:
+                continue
             right = axes.transAxes.inverted().transform(axes.transData.transform((x, 1)))[0] > 0.6
             axes.annotate(
                 cut(why, _GAP_ROOM),

@@ -1,0 +1,346 @@
+"""What a search for the best setup found: the gain and its parts, the search as it went, every look, and energy.
+
+waterfall     from the default to the best, one lane for each changed axis; added and removed; the finals
+search        the rate of each look over time, the best so far, what failed
+coordinates   every look as a line across the axes that were searched
+pareto        samples per second against samples per joule
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from deepstone.absent import Absent
+from deepstone.report import palette
+from deepstone.report.figure import (
+    Axis,
+    BarChart,
+    BarLabel,
+    BarRow,
+    Figure,
+    Lane,
+    LaneChart,
+    LineChart,
+    NothingToDrawError,
+    Panel,
+    Point,
+    PointGroup,
+    Segment,
+    Series,
+    Table,
+    TableCell,
+    TimeSpan,
+    Unit,
+    Value,
+    name_columns,
+    number_columns,
+    value_of,
+)
+from deepstone.report.figures.captions import commands, cut_whiskers, missing_whiskers
+from deepstone.report.wording import SHOWN
+from deepstone.results.findings import Finding
+from deepstone.results.parts import Value as AxisValue
+from deepstone.results.quantity import Quantity
+from deepstone.results.tune import LOOK_KINDS, AxisRatio, Finalist, Look, LookKind, Tuned, Why
+from deepstone.units import digits
+
+_GAIN: Final = Series(name="faster", colour=palette.GREEN)
+_LOSS: Final = Series(name="slower", colour=palette.VERMILLION)
+_TOGETHER: Final = Series(name="together", colour=palette.OTHER)
+_ADDED: Final = Series(name="added to the default", colour=palette.BLUE)
+_REMOVED: Final = Series(name="removed from the best", colour=palette.ORANGE, marker="diamond")
+_ESTIMATED: Final = {
+    "added": Series(name="added, estimated", colour=palette.BLUE, published=True),
+    "removed": Series(name="removed, estimated", colour=palette.ORANGE, marker="diamond", published=True),
+}
+_KINDS: Final[Mapping[LookKind, Series]] = {
+    "start": Series(name="start", colour=palette.PURPLE),
+    "search": Series(name="search", colour=palette.BLUE),
+    "sentinel": Series(name="default again", colour=palette.OTHER),
+    "repeat": Series(name="repeat", colour=palette.SKY),
+    "final": Series(name="finals", colour=palette.GREEN, marker="diamond"),
+    "explain": Series(name="explanation", colour=palette.ORANGE),
+}
+_BEST_SO_FAR: Final = Series(name="best so far", colour=palette.VERMILLION, published=True)
+LED: Final = ("start", "search", "sentinel", "repeat")  # the looks that led the search
+DEFAULT: Final = Series(name="default", colour=palette.TOTAL, marker="diamond")
+BEST: Final = Series(name="best", colour=palette.VERMILLION, marker="diamond")
+OTHER: Final = Series(name="other looks", colour=palette.SKY)
+_FINALIST: Final = Series(name="other finalist", colour=palette.SKY)
+
+
+def content(finding: Finding) -> Tuned:
+    if not isinstance(finding.content, Tuned):
+        raise NothingToDrawError("this result is not of `deepstone tune`")
+    return finding.content
+
+
+def setup_words(setup: Mapping[str, AxisValue]) -> str:
+    """A setup as one would type it."""
+    return " ".join(f"{name}={value}" for name, value in setup.items()) or "all defaults"
+
+
+def rate_unit(finding: Finding) -> Unit:
+    named = finding.workload is not None and finding.workload.sample is not None
+    return Unit.OTHER_SAMPLES_PER_S if named else Unit.SAMPLES_PER_S
+
+
+def tune_figure(
+    finding: Finding, name: str, title: str, *, panels: Sequence[Panel], caption: Iterable[str], table: Table
+) -> Figure:
+    found = content(finding)
+    rounds = f"{found.rounds} rounds" if found.rounds else "no finals"
+    return Figure(
+        name=name,
+        model=finding.model or "",
+        title=title,
+        subtitle=f"{len(found.looks)} launches, {rounds}; a space of {found.space.setups:,} setups",
+        panels=tuple(panels),
+        caption=(*caption, *missing_whiskers(panels), *cut_whiskers(panels)),
+        table=table,
+        commands=commands(finding),
+    )
+
+
+def waterfall(finding: Finding) -> Figure:
+    """Make the figure of the gain: its parts, and the finals that show it."""
+    found = content(finding)
+    if not found.finals:
+        raise NothingToDrawError("no finals were measured; give `deepstone tune` a larger --budget")
+    panels: list[Panel] = []
+    if found.why:
+        panels += [_parts(found), _effects(found.why)]
+    panels.append(_finals(found.finals, rate_unit(finding)))
+    explained = (
+        "Each lane begins where the one above ends. A change's part is the mean, in log space, of what it brings when "
+        "it is added to the default and what is lost when it is removed from the best; the line across the end reaches "
+        "from the one to the other. What the parts do not explain is called together.",
+    )
+    hollow = ("Hollow points are estimates of the search's model, not measured.",) if _has_estimate(found.why) else ()
+    return tune_figure(
+        finding,
+        "waterfall",
+        "where the gain comes from" if found.why else "the finals",
+        panels=panels,
+        caption=(
+            *(explained if found.why else ()),
+            *hollow,
+            "Finals: fresh processes in random order; 95 % intervals.",
+        ),
+        table=_waterfall_table(found, rate_unit(finding)),
+    )
+
+
+def _has_estimate(why: Sequence[Why]) -> bool:
+    effects = [effect for each in why for effect in (each.added, each.removed)]
+    return any(isinstance(effect, AxisRatio) and effect.estimated for effect in effects)
+
+
+def _parts(found: Tuned) -> LaneChart:
+    lanes: list[Lane] = []
+    so_far = 1.0
+    for each in found.why:
+        part = each.contribution.median
+        ends = [so_far * effect.ratio.median for effect in (each.added, each.removed) if isinstance(effect, AxisRatio)]
+        label = f"{each.axis}={each.best}, {SHOWN[Unit.RATIO](part)}"
+        details = (f"{each.default} before", f"added {_effect(each.added)}", f"removed {_effect(each.removed)}")
+        whisker = (min(ends), max(ends)) if len(ends) > 1 else None
+        lanes.append(_lane(label, so_far, so_far * part, 0 if part >= 1 else 1, details, whisker))
+        so_far *= part
+    if isinstance(found.together, Quantity):
+        together = found.together.median
+        label = f"together, {SHOWN[Unit.RATIO](together)}"
+        lanes.append(_lane(label, so_far, so_far * together, 2, ("what the parts do not explain",), None))
+    return LaneChart(
+        title="From the default to the best",
+        axis=Axis(label="speed over the default", unit=Unit.RATIO, log=True),
+        series=(_GAIN, _LOSS, _TOGETHER),
+        lanes=tuple(lanes),
+    )
+
+
+def _lane(
+    label: str, start: float, end: float, series: int, details: tuple[str, ...], whisker: tuple[float, float] | None
+) -> Lane:
+    low, high = min(start, end), max(start, end)
+    span = TimeSpan(series=series, start=low, end=high, details=details, whisker=whisker)
+    return Lane(label=label, tracks=((span,),))
+
+
+def _effect(effect: AxisRatio | Absent) -> str:
+    if isinstance(effect, Absent):
+        return f"absent: {effect.reason}"
+    estimated = ", estimated" if effect.estimated else ""
+    return f"{SHOWN[Unit.RATIO](effect.ratio.median)} ({effect.ratio.span_in_words(SHOWN[Unit.RATIO])}{estimated})"
+
+
+def _effects(why: Sequence[Why]) -> BarChart:
+    series = (_ADDED, _REMOVED, _ESTIMATED["added"], _ESTIMATED["removed"])
+    rows = [
+        BarRow(
+            label=f"{each.axis}={each.best}",
+            bars=(_effect_bar(each.added, 0), _effect_bar(each.removed, 1)),
+            bar_labels=(_effect_label(each.added), _effect_label(each.removed)),
+        )
+        for each in why
+    ]
+    return BarChart(
+        title="Each change alone",
+        axis=Axis(label="speed ratio", unit=Unit.RATIO, log=True),
+        series=series,
+        rows=tuple(rows),
+        reference=1.0,
+    )
+
+
+def _effect_bar(effect: AxisRatio | Absent, series: int) -> tuple[Segment, ...]:
+    if isinstance(effect, Absent):
+        return ()
+    value = value_of(effect.ratio)
+    assert isinstance(value, Value)
+    return (Segment(series=series + 2 * effect.estimated, value=value),)
+
+
+def _effect_label(effect: AxisRatio | Absent) -> BarLabel:
+    if isinstance(effect, Absent):
+        return BarLabel(text=effect.reason, gap=True)
+    return BarLabel(text=SHOWN[Unit.RATIO](effect.ratio.median))
+
+
+def _finals(finals: Sequence[Finalist], unit: Unit) -> BarChart:
+    series = (DEFAULT, BEST, _FINALIST)
+    rows: list[BarRow] = []
+    for final in finals:
+        value = value_of(final.samples_per_s)
+        at = 0 if final.is_default else 1 if final.is_best else 2
+        bar = () if isinstance(value, Absent) else (Segment(series=at, value=value, details=(_ratio(final),)),)
+        label = BarLabel(text=value.reason, gap=True) if isinstance(value, Absent) else BarLabel(text=_ratio(final))
+        name = f"default: {setup_words(final.setup)}" if final.is_default else setup_words(final.setup)
+        rows.append(BarRow(label=name, bars=(bar,), bar_labels=(label,)))
+    return BarChart(title="The finals", axis=Axis(label="speed", unit=unit), series=series, rows=tuple(rows))
+
+
+def _ratio(final: Finalist) -> str:
+    if isinstance(final.ratio, Absent) or final.is_default:
+        return ""
+    return f"{SHOWN[Unit.RATIO](final.ratio.median)} ({final.ratio.span_in_words(digits)})"
+
+
+def _waterfall_table(found: Tuned, unit: Unit) -> Table:
+    ratios = (*number_columns(Unit.RATIO, "part", "added", "removed", "over the default"),)
+    rows: list[tuple[TableCell, ...]] = [
+        (
+            f"{each.axis}: {each.default} → {each.best}",
+            value_of(each.contribution),
+            *(
+                value_of(effect.ratio) if isinstance(effect, AxisRatio) else effect
+                for effect in (each.added, each.removed)
+            ),
+            None,
+            None,
+        )
+        for each in found.why
+    ]
+    if found.why:
+        rows.append(("together", value_of(found.together), None, None, None, None))
+    finals = [
+        (setup_words(final.setup), None, None, None, value_of(final.ratio), value_of(final.samples_per_s))
+        for final in found.finals
+    ]
+    runs = [*(() for _ in rows), *(tuple(final.runs) for final in found.finals)]
+    return Table(
+        columns=(*name_columns("change or setup"), *ratios, *number_columns(unit, "speed")),
+        rows=(*rows, *finals),
+        runs=tuple(runs),
+    )
+
+
+def search(finding: Finding) -> Figure:
+    """Make the figure of the search as it went."""
+    found = content(finding)
+    if not found.looks:
+        raise NothingToDrawError("nothing was measured")
+    ended_s = _ended_s(found.looks)
+    looks = list(zip(found.looks, ended_s, strict=True))
+    groups = [_group(kind, looks) for kind in LOOK_KINDS]
+    unit = rate_unit(finding)
+    failed = sum(isinstance(look.samples_per_s, Absent) for look in found.looks)
+    panel = LineChart(
+        title="Every look, when it was done",
+        x=Axis(label="time since the start", unit=Unit.SECONDS),
+        y=Axis(label="speed", unit=unit),
+        curves=(_best_so_far(looks), *(group for group in groups if group.points or group.gaps)),
+    )
+    return tune_figure(
+        finding,
+        "search",
+        "the search as it went",
+        panels=(panel,),
+        caption=(
+            "One launch each, without an interval: looks lead the search and prove nothing. The answer comes from the "
+            "finals alone.",
+            *((f"Crosses are looks that failed ({failed}); the table has their reasons.",) if failed else ()),
+        ),
+        table=_looks_table(found.looks, ended_s, unit),
+    )
+
+
+def _ended_s(looks: Sequence[Look]) -> list[float]:
+    """Seconds since the very first call began; a call that resumes counts from the end of the one before."""
+    ended: list[float] = []
+    before_s, last_began_s = 0.0, 0.0
+    for look in looks:
+        if look.began_s < last_began_s:
+            before_s = ended[-1]
+        last_began_s = look.began_s
+        ended.append(before_s + look.began_s + look.took_s)
+    return ended
+
+
+def _group(kind: LookKind, looks: Sequence[tuple[Look, float]]) -> PointGroup:
+    own = [(look, ended_s) for look, ended_s in looks if look.kind == kind]
+    points = tuple(
+        Point(x=ended_s, y=Value(middle=float(look.samples_per_s)), apart=True, details=(setup_words(look.setup),))
+        for look, ended_s in own
+        if not isinstance(look.samples_per_s, Absent)
+    )
+    gaps = tuple(
+        (ended_s, look.samples_per_s.reason) for look, ended_s in own if isinstance(look.samples_per_s, Absent)
+    )
+    return PointGroup(series=_KINDS[kind], points=points, gaps=gaps, gap_words=False)
+
+
+def _best_so_far(looks: Sequence[tuple[Look, float]]) -> PointGroup:
+    """A staircase: from look to look, the highest rate of those that led the search."""
+    best, points = 0.0, list[Point]()
+    for look, ended_s in looks:
+        if look.kind not in LED or isinstance(look.samples_per_s, Absent):
+            continue
+        if best:
+            points.append(Point(x=ended_s, y=Value(middle=best)))
+        if look.samples_per_s > best:
+            best = float(look.samples_per_s)
+            points.append(Point(x=ended_s, y=Value(middle=best), details=(setup_words(look.setup),)))
+    return PointGroup(series=_BEST_SO_FAR, points=tuple(points))
+
+
+def _looks_table(looks: Sequence[Look], ended_s: Sequence[float], unit: Unit) -> Table:
+    return Table(
+        columns=(
+            *name_columns("look", "setup"),
+            *number_columns(Unit.SECONDS, "done after", "took"),
+            *number_columns(unit, "speed"),
+        ),
+        rows=tuple(
+            (
+                _KINDS[look.kind].name if look.round is None else f"{_KINDS[look.kind].name}, round {look.round}",
+                setup_words(look.setup),
+                ended,
+                float(look.took_s),
+                look.samples_per_s if isinstance(look.samples_per_s, Absent) else float(look.samples_per_s),
+            )
+            for look, ended in zip(looks, ended_s, strict=True)
+        ),
+        runs=tuple((look.run,) if look.run else () for look in looks),
+    )

@@ -1,0 +1,188 @@
+"""`deepstone.tune` for notebooks and scripts: the search of the command line, its answer as an object."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
+
+from deepstone.absent import Absent
+from deepstone.errors import MissingError, UsageError, nearest
+from deepstone.report.files import draw
+from deepstone.results.findings import Finding
+from deepstone.results.identity import task_id
+from deepstone.results.record import SCHEMA
+from deepstone.results.tune import Look, SameLevel, Tuned
+from deepstone.runner.findings import storable_finding
+from deepstone.setups.axes import Value
+from deepstone.store.layout import default_folder
+from deepstone.store.store import Store
+from deepstone.studies.durations import parse_duration
+from deepstone.tuner.emit import check_emitted, chosen_setup, emit
+from deepstone.tuner.log import check_meter, open_log
+from deepstone.tuner.tune import Tuner
+from deepstone.tuner.wanted import Wanted
+from deepstone.tuner.words import parse_limits, parse_objective
+from deepstone.tuner.workload import Workload
+
+if TYPE_CHECKING:
+    from deepstone.results.parts import Json
+    from deepstone.results.quantity import Quantity
+    from deepstone.runner.job import Job
+
+Values: TypeAlias = Value | Iterable[Value]  # of one axis: fixed, or several to be searched over
+OnLook: TypeAlias = Callable[[Look], None]
+_LEVELS: Final[tuple[SameLevel, ...]] = get_args(SameLevel)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tuning:
+    """What a search found. `found` has everything, as docs/tune.md describes it."""
+
+    found: Tuned
+    finding: Finding
+    _workload: Workload
+
+    @property
+    def id(self) -> str | None:
+        """Its id in the store."""
+        return self.finding.id
+
+    @property
+    def setup(self) -> Mapping[str, Value]:
+        """The best setup: the axes that are not at their default."""
+        return self.found.best.setup
+
+    @property
+    def is_better(self) -> bool:
+        """Whether it is shown to be better than the default."""
+        return self.found.is_better
+
+    @property
+    def ratio(self) -> Quantity | Absent:
+        """What is sought, over that of the default; absent where nothing is shown to be better."""
+        return self.found.ratio
+
+    def page(self, path: str | os.PathLike[str]) -> Path:
+        """Write the page, or with the ending .svg or .png the first figure. MissingError without the figures extra."""
+        target = Path(path).expanduser()
+        draw(self.finding, target)
+        return target
+
+    def code(self, framework: str | None = None) -> str:
+        """A training script of the best setup, or of the best one in this framework."""
+        space = self._workload.space
+
+        def job_of(setup: Mapping[str, Value]) -> Job:
+            return self._workload.job(space.point_of(setup) or space.default)
+
+        wanted = check_emitted(framework or job_of(self.setup).environment.framework)
+        samples = job_of({}).workload.samples
+        chosen = chosen_setup(self.found, wanted, lambda setup: job_of(setup).environment.framework, samples)
+        return emit(job_of(chosen.setup), chosen.found)
+
+    def looks(self) -> Any:
+        """A pandas.DataFrame with a row per launch: what it was for, its setup, its rate or why it has none."""
+        try:
+            pandas: Any = import_module("pandas")
+        except ImportError as error:
+            raise MissingError("pandas is missing; from the clone: pip install -e '.[notebook]'") from error
+        return pandas.DataFrame([_row(look) for look in self.found.looks])
+
+    def to_json(self) -> dict[str, Json]:
+        """As `deepstone tune --json` prints it."""
+        return self.finding.to_json()
+
+
+def tune(
+    model: str,
+    *,
+    budget: str | float = "10m",
+    same: str = "close",
+    objective: str = "throughput",
+    limits: Iterable[str] = (),
+    store: str | os.PathLike[str] | None = None,
+    on_look: OnLook | None = None,
+    **axes: Values,
+) -> Tuning:
+    """Search for the best setup of a model here, as `deepstone tune` does; it goes on with a search that was killed.
+
+    Axes are keywords: one value fixes an axis, a list is searched over. `budget`: seconds, or a text such as "5m".
+    `on_look` is called after every launch. Raises UsageError, MissingError or StoreError.
+    """
+    wanted = Wanted(
+        objective=parse_objective(objective),
+        limits=tuple(parse_limits(limits)),
+        budget_s=parse_duration(budget) if isinstance(budget, str) else float(budget),
+        level=_level(same),
+    )
+    memory = next((limit.most for limit in wanted.limits if limit.name == "memory"), None)
+    workload = Workload.of(
+        model,
+        [_word(name, values) for name, values in axes.items()],
+        level=wanted.level,
+        limit_bytes=None if memory is None else int(memory),
+        saves_memory=wanted.objective.name == "memory",
+        timeout_s=wanted.timeout_s,
+    )
+    check_meter(workload, wanted)
+    named = store if store is not None else os.environ.get("DEEPSTONE_STORE")
+    opened = Store.open(default_folder() if named is None else Path(named).expanduser())
+    words = [_word(name, values) for name, values in axes.items()]
+    command = ("deepstone", "tune", model, *words, "--budget", f"{wanted.budget_s:g}s")
+    log = open_log(opened, workload, wanted, command)
+    answer = Tuner(workload=workload, wanted=wanted, store=opened, log=log, progress=_Quiet(on_look)).tune()
+    default = workload.job(workload.space.default)
+    finding = Finding(
+        schema=SCHEMA, kind=answer.KIND, model=default.model.name, outcome="ok", command=list(command), content=answer
+    )
+    task = task_id(answer.KIND, default.identity, "")
+    stored = opened.findings.add(storable_finding(finding, default, task=task, started_at=log.started_at))
+    return Tuning(found=answer, finding=stored, _workload=workload)
+
+
+def _level(text: str) -> SameLevel:
+    for level in _LEVELS:
+        if text == level:
+            return level
+    raise UsageError(f"same={text!r}: {nearest(text, _LEVELS)}")
+
+
+def _word(name: str, values: Values) -> str:
+    several = [values] if isinstance(values, str | int) else list(values)
+    return f"{name}={','.join(map(str, several))}"
+
+
+def _row(look: Look) -> dict[str, object]:
+    failed = isinstance(look.samples_per_s, Absent)
+    return {
+        "kind": look.kind,
+        "began_s": look.began_s,
+        "took_s": look.took_s,
+        "samples_per_s": None if isinstance(look.samples_per_s, Absent) else look.samples_per_s,
+        "samples_per_j": None if isinstance(look.samples_per_j, Absent) else look.samples_per_j,
+        "peak_bytes": None if isinstance(look.peak_bytes, Absent) else look.peak_bytes,
+        "failed": look.samples_per_s.reason if failed and isinstance(look.samples_per_s, Absent) else "",
+        "run": look.run,
+        **look.setup,
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Quiet:
+    """Progress that prints nothing: a library does not."""
+
+    on_look: OnLook | None
+
+    def begin(self, title: str) -> None: ...
+
+    def tell(self, stage: str, share: float) -> None: ...
+
+    def say(self, message: str) -> None: ...
+
+    def looked(self, look: Look, tuner: Tuner) -> None:
+        if self.on_look is not None:
+            self.on_look(look)

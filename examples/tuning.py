@@ -1,0 +1,29 @@
+"""Find the fastest setup of a model from Python, and look at the search: python examples/tuning.py [MODEL] [BUDGET]
+
+For a first try of a minute: python examples/tuning.py cifarnet 60s
+"""
+
+import sys
+
+import deepstone
+from deepstone.absent import Absent
+
+model = sys.argv[1] if len(sys.argv) > 1 else "alexnet-owt"
+budget = sys.argv[2] if len(sys.argv) > 2 else "5m"
+
+# Axes are keywords: one value fixes an axis, a list is searched over; all others are searched over what is here.
+answer = deepstone.tune(model, budget=budget, batch=32, precision=["auto", "bf16-mixed"])
+
+if isinstance(answer.ratio, Absent):
+    sys.exit(f"stay with the default: {answer.ratio.reason}")
+ratio = answer.ratio
+print(f"{ratio.median:.2f}x ({ratio.low:.2f} – {ratio.high:.2f}) the default: {dict(answer.setup)}")  # noqa: T201
+if answer.found.given_up:
+    print(f"given up: {answer.found.given_up}")  # noqa: T201
+
+# Every launch, as a data frame: the mean rate of each value of an axis says where to look next.
+looks = answer.looks()
+print(looks.groupby("kind")["samples_per_s"].agg(["count", "max"]).to_string())  # noqa: T201
+
+print(f"the page: {answer.page('tune.html')}")  # noqa: T201
+print(answer.code().splitlines()[0])  # noqa: T201

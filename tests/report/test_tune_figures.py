@@ -1,0 +1,248 @@
+"""Figures and the page of what `deepstone tune` found."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from browsing import WIDTHS, visit
+from msgspec.structs import replace
+from tune_example import BEST, DEFAULT, OTHER, near, tune_finding, tuned
+
+from deepstone.absent import Absent
+from deepstone.report.figure import (
+    BarChart,
+    Figure,
+    LaneChart,
+    LineChart,
+    NothingToDrawError,
+    ParallelPlot,
+    ScatterPlot,
+)
+from deepstone.report.figures import CATALOG, make_figure
+from deepstone.report.files import draw
+from deepstone.report.static import draw_static
+from deepstone.report.tune_page import tune_page
+from deepstone.results.findings import Finding
+from deepstone.results.quantity import Quantity
+from deepstone.results.tune import Bound, LostTime, SameSetup, SameTraining
+
+NAMES = tuple(CATALOG["tune"])
+
+
+def finding(**changed: Any) -> Finding:
+    return replace(tune_finding(), content=replace(tuned(), **changed))
+
+
+def metered(*efficiencies: tuple[float, float]) -> Finding:
+    """The finals with these samples per second and per joule, each known to one per cent."""
+    finals = [
+        replace(final, samples_per_s=near(speed), samples_per_j=near(energy))
+        for final, (speed, energy) in zip(tuned().finals, efficiencies, strict=True)
+    ]
+    return finding(finals=finals)
+
+
+def figure(name: str, result: Finding | None = None) -> Figure:
+    return make_figure(result or tune_finding(), name)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_both_drawers_draw_it(name: str) -> None:
+    made = figure(name, metered((100.0, 1.0), (700.0, 2.0), (720.0, 1.5)))
+    assert draw_static(made, "svg").startswith(b"<?xml")
+    assert draw_static(made, "png").startswith(b"\x89PNG")
+
+
+def lanes_of(made: Figure) -> LaneChart:
+    return next(panel for panel in made.panels if isinstance(panel, LaneChart))
+
+
+def test_the_parts_lead_from_the_default_to_the_best() -> None:
+    """Each begins where the one before ends, and all of them multiply to the gain."""
+    lanes = lanes_of(figure("waterfall")).lanes
+    spans = [lane.tracks[0][0] for lane in lanes]
+    assert spans[0].start == 1.0
+    assert spans[1].start == pytest.approx(spans[0].end)
+    found = tuned()
+    assert isinstance(found.together, Quantity)
+    parts = [each.contribution.median for each in found.why]
+    assert spans[1].end == pytest.approx(math.prod(parts))
+    assert spans[2].start == pytest.approx(math.prod(parts) * found.together.median)
+
+
+def test_whiskers_reach_from_added_to_removed() -> None:
+    spans = [lane.tracks[0][0] for lane in lanes_of(figure("waterfall")).lanes]
+    assert spans[0].whisker == pytest.approx((2.7, 4.2))
+    assert spans[1].whisker == pytest.approx((3.4 * 1.7, 3.4 * 2.6))
+
+
+def test_an_estimate_is_hollow() -> None:
+    effects = next(panel for panel in figure("waterfall").panels if isinstance(panel, BarChart))
+    series = [effects.series[bar[0].series] for row in effects.rows for bar in row.bars]
+    assert [each.published for each in series] == [False, False, False, True]
+
+
+def test_without_a_gain_the_finals_are_drawn() -> None:
+    made = figure("waterfall", finding(answer="nothing better", why=[], together=Absent("nothing is better")))
+    assert len(made.panels) == 1
+    with pytest.raises(NothingToDrawError, match="--budget"):
+        figure("waterfall", finding(finals=[], why=[]))
+
+
+def search_of(result: Finding | None = None) -> LineChart:
+    panel = figure("search", result).panels[0]
+    assert isinstance(panel, LineChart)
+    return panel
+
+
+def test_every_look_is_a_point_or_a_cross() -> None:
+    curves = {curve.series.name: curve for curve in search_of().curves}
+    looks = tuned().looks
+    points = sum(len(curve.points) for name, curve in curves.items() if name != "best so far")
+    assert points + sum(len(curve.gaps) for curve in curves.values()) == len(looks)
+    assert len(curves["search"].gaps) == 1
+    assert "oom" in curves["search"].gaps[0][1]
+    assert set(curves) == {"best so far", "start", "search", "default again", "repeat", "finals", "explanation"}
+
+
+def test_the_best_so_far_never_falls_and_leaves_out_the_finals() -> None:
+    points = search_of().curves[0].points
+    assert [point.y.middle for point in points] == sorted(point.y.middle for point in points)
+    assert points[-1].y.middle == 735.0
+
+
+def test_a_resumed_search_goes_on_in_time() -> None:
+    looks = tuned().looks
+    again = [replace(look, began_s=look.began_s) for look in looks]
+    ends = [point.x for curve in search_of(finding(looks=[*looks, *again])).curves[1:] for point in curve.points]
+    assert len(set(ends)) == len(ends)
+    assert max(ends) > 1.9 * max(look.began_s for look in looks)
+
+
+def coordinates_of(result: Finding | None = None) -> ParallelPlot:
+    panel = figure("coordinates", result).panels[0]
+    assert isinstance(panel, ParallelPlot)
+    return panel
+
+
+def test_a_setup_is_a_line_across_all_axes() -> None:
+    plot = coordinates_of()
+    assert [axis.name for axis in plot.axes] == ["framework", "precision", "layout", "compile", "images/s"]
+    strands = dict(zip([series.name for series in plot.series], plot.strands, strict=True))
+    assert len(strands["best"]) == len(strands["default"]) == 1
+    assert len(strands["other looks"]) + 2 + len(strands["failed"]) == len({str(each.setup) for each in tuned().looks})
+    assert all(len(strand.places) == len(plot.axes) for own in plot.strands for strand in own)
+    assert strands["failed"] == () or strands["failed"][0].places[-1] is None
+    ticks = dict(plot.axes[0].ticks)
+    best = strands["best"][0]
+    assert best.places[0] is not None
+    assert ticks[best.places[0]] == "jax"
+
+
+def test_looks_of_one_setup_have_no_axes() -> None:
+    with pytest.raises(NothingToDrawError, match="one setup"):
+        coordinates_of(finding(looks=[each for each in tuned().looks if each.setup == dict(DEFAULT)]))
+
+
+def groups_of(result: Finding) -> dict[str, int]:
+    panel = figure("pareto", result).panels[0]
+    assert isinstance(panel, ScatterPlot)
+    return {group.series.name: len(group.points) for group in panel.groups}
+
+
+def test_dominated_only_if_both_intervals_say_so() -> None:
+    assert groups_of(metered((100.0, 1.0), (700.0, 2.0), (720.0, 1.5))) == {"dominated": 1, "not dominated": 2}
+    barely = metered((100.0, 1.0), (700.0, 2.0), (720.0, 1.995))  # more speed, and as much energy within the interval
+    assert groups_of(barely) == {"dominated": 1, "not dominated": 2}
+    assert groups_of(metered((718.0, 1.0), (700.0, 2.0), (720.0, 1.99))) == {"not dominated": 3}
+
+
+def test_without_a_meter_there_is_no_pareto_figure() -> None:
+    with pytest.raises(NothingToDrawError, match="no energy meter"):
+        figure("pareto")
+
+
+def test_the_page_opens_with_the_answer() -> None:
+    page = tune_page(tune_finding())
+    assert page.answer.startswith("Use framework=jax precision=bf16-mixed: 722 images/s")
+    assert "7.08x" in page.answer
+    assert "Given up: products in bf16" in page.answer
+    assert page.ratio == "7.08"
+    assert [row.verdict for row in page.same] == ["same"]
+    assert page.best_file == ("[setup]", 'framework = "jax"', 'precision = "bf16-mixed"')
+    assert "other training" in page.batch_free
+    assert page.not_decided == ("isa",)
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"), [("nothing better", "Nothing better"), ("not separable", "do not show it")]
+)
+def test_the_page_says_to_stay_with_the_default(answer: Any, said: str) -> None:
+    nothing = Absent("nothing is shown to be better than the default")
+    page = tune_page(finding(answer=answer, ratio=nothing, same=nothing, why=[], together=nothing))
+    assert page.answer.startswith("Stay with the default, framework=torch")
+    assert said in page.answer
+    assert page.ratio == ""
+
+
+def test_what_is_not_proven_is_not_called_the_same() -> None:
+    late = SameSetup(
+        setup=dict(BEST),
+        ok=False,
+        gradient=Absent("no time"),
+        loss=Absent("no time"),
+        update=Absent("no time"),
+        why_not="the time for this check ran out",
+    )
+    page = tune_page(finding(same=SameTraining(level="close", ok=False, setups=[late], given_up="")))
+    assert [row.verdict for row in page.same] == ["not proven"]
+    assert "not proven: the time" in page.same_lead
+
+
+def test_bounds_and_doubts_are_told() -> None:
+    bound = Bound(
+        roofline_share=0.71, power_limit_share=Absent("no meter"), most_lost=[LostTime(what="norm", lost_s=7e-3)]
+    )
+    page = tune_page(finding(bound=bound, doubts=["other_load (2 of 6 runs): other processes ran"]))
+    assert dict(page.bound)["share of the roofline"] == "71 %"
+    assert dict(page.bound)["share of the power limit"] == "no meter"
+    assert page.doubts == ("other_load (2 of 6 runs): other processes ran",)
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("tune")
+    nothing = Absent("nothing is shown to be better than the default")
+    awkward = {"framework": "torch", "layout": "<b>nhwc</b>"}
+    looks = [replace(look, setup=awkward) if look.setup == dict(OTHER) else look for look in tuned().looks]
+    results = {
+        "better": metered((100.0, 1.0), (700.0, 2.0), (720.0, 1.5)),
+        "nothing": finding(answer="nothing better", ratio=nothing, same=nothing, why=[], together=nothing),
+        "awkward": finding(looks=looks),
+    }
+    for name, result in results.items():
+        assert draw(result, folder / f"{name}.html")
+    return {name: folder / f"{name}.html" for name in results}
+
+
+@pytest.mark.parametrize("name", ["better", "nothing", "awkward"])
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_page_draws_everything_and_asks_for_nothing(
+    browser: Any, pages: dict[str, Path], name: str, width: int
+) -> None:
+    seen = visit(browser, pages[name], width=width, scheme="dark" if width == 390 else "light")
+    plots = seen.page.query_selector_all(".plot")
+    assert len(plots) == {"better": 6, "nothing": 3, "awkward": 5}[name]
+    assert all(plot.query_selector_all(".box, .dot") for plot in plots)
+    assert seen.page.evaluate("document.documentElement.scrollWidth") == width  # nothing sticks out
+    assert seen.page.query_selector("main b") is None  # a name is text
+    seen.assert_quiet()
+    seen.page.close()
+
+
+def test_one_figure_by_its_name_is_a_page_of_figures(tmp_path: Path) -> None:
+    assert draw(tune_finding(), tmp_path / "search.html", "search") == ("search",)
+    assert draw(tune_finding(), tmp_path / "all.svg") == ("waterfall",)

@@ -1,0 +1,111 @@
+"""`deepstone.tune`: the search as a function whose answer is an object."""
+
+from __future__ import annotations
+
+import ast
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import deepstone
+from deepstone.errors import MissingError, UsageError
+from deepstone.results.quantity import Quantity
+from deepstone.results.tune import Look
+from deepstone.store.store import Store
+from deepstone.tuning import Tuning
+
+FIXED = dict.fromkeys(
+    ("processes", "compile", "isa", "inter_threads", "affinity", "engine", "precision", "threads"), "auto"
+)
+SCRIPT = {"launch_noise": 0.003, "by": {"layout=nhwc": {"faster": 1.5}}}
+EXAMPLE = Path(__file__).parents[1] / "examples" / "tuning.py"
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Tuning, list[Look], Path]:
+    looks: list[Look] = []
+    folder = tmp_path_factory.mktemp("tuning")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("DEEPSTONE_FAKE", json.dumps(SCRIPT))
+        patch.setenv("DEEPSTONE_CACHE", str(folder / "cache"))
+        found = deepstone.tune(
+            "cifarnet",
+            budget="12s",
+            same="any",
+            store=folder / "store",
+            on_look=looks.append,
+            framework="fake",
+            batch=8,
+            accumulate=1,
+            optimizer="momentum",
+            space_to_depth="off",
+            layout=["auto", "nhwc"],
+            **FIXED,
+        )
+    return found, looks, folder
+
+
+def test_the_answer_is_an_object(tuned: tuple[Tuning, list[Look], Path]) -> None:
+    found, looks, folder = tuned
+    assert found.is_better
+    assert found.setup["layout"] == "nhwc"
+    assert isinstance(found.ratio, Quantity)
+    assert found.ratio.low < 1.5 < found.ratio.high
+    assert [look.run for look in looks] == [look.run for look in found.found.looks]
+    stored = Store.open(folder / "store", create=False).findings.get(str(found.id))
+    assert stored.content == found.found
+    assert found.to_json()["kind"] == "tune"
+
+
+def test_looks_are_a_data_frame(tuned: tuple[Tuning, list[Look], Path]) -> None:
+    frame = tuned[0].looks()
+    assert len(frame) == len(tuned[0].found.looks)
+    assert {"kind", "samples_per_s", "layout", "run"} <= set(frame.columns)
+    assert frame.groupby("kind")["samples_per_s"].max()["final"] > 0
+
+
+def test_it_writes_the_page_with_the_machine(tuned: tuple[Tuning, list[Look], Path]) -> None:
+    path = tuned[0].page(tuned[2] / "tune.html")
+    text = path.read_text()
+    assert "layout=nhwc" in text
+    assert "usable" in text or "cores" in text
+
+
+def test_code_of_a_framework_that_has_none_is_refused(tuned: tuple[Tuning, list[Look], Path]) -> None:
+    with pytest.raises(UsageError, match="fake"):
+        tuned[0].code()
+    with pytest.raises(UsageError, match="torch"):
+        tuned[0].code("torch")
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"same": "clsoe"}, "close"),
+        ({"objective": "speed"}, "throughput"),
+        ({"layuot": "nhwc"}, "layout"),
+        ({"budget": "soon"}, "soon"),
+    ],
+)
+def test_mistakes_are_refused_before_anything_is_measured(options: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UsageError, match=reason):
+        deepstone.tune("cifarnet", framework="fake", **options)
+
+
+def test_energy_needs_a_meter() -> None:
+    with pytest.raises(MissingError, match="energy"):
+        deepstone.tune("cifarnet", framework="torch", device="cpu", objective="energy")
+
+
+def test_the_example_is_python() -> None:
+    ast.parse(EXAMPLE.read_text())
+
+
+def test_importing_the_package_imports_no_tuner() -> None:
+    import subprocess
+    import sys
+
+    code = "import sys, deepstone; sys.exit('deepstone.tuning' in sys.modules or 'msgspec' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
