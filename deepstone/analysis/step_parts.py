@@ -43,7 +43,7 @@ def _waiting(parallel: Parallel | Absent | None) -> Quantity | Absent:
     if isinstance(communication, Absent):
         return communication
     waiting = communication.waiting_s
-    return sum_of_bounds(waiting).scaled(1 / len(waiting))
+    return waiting if isinstance(waiting, Absent) else sum_of_bounds(waiting).scaled(1 / len(waiting))
 
 
 def _exposed(parallel: Parallel | Absent | None) -> Quantity | Absent:

@@ -106,7 +106,7 @@ def as_checked(job: Job) -> Job:
 def judged(alone: Trained, ranks: Sequence[Trained], *, equivalent: bool = True) -> SchemeSameness:
     """In float64."""
     gradient, update = _furthest(alone, ranks, TOLERANCE)
-    mean = [float(np.mean([rank.losses[step] for rank in ranks])) for step in range(STEPS)]
+    mean = [float(np.mean([rank.losses[step] for rank in ranks if rank.losses])) for step in range(STEPS)]
     replicas = all(_same(one.updates, other.updates) for one, other in combinations(ranks, 2))
     return SchemeSameness(
         ok=equivalent and gradient.ok and update.ok and replicas,

@@ -35,7 +35,8 @@ def columns(record: Record) -> Columns | None:
     communication = parallel.communication
     if not isinstance(communication, Absent):
         found["exposed_s"] = communication.exposed_s
-        found["longest_waiting_s"] = max(communication.waiting_s, key=lambda each: each.median)
+        if not isinstance(communication.waiting_s, Absent):
+            found["longest_waiting_s"] = max(communication.waiting_s, key=lambda each: each.median)
         if not isinstance(communication.alone_s, Absent):
             found["exchange_alone_s"] = communication.alone_s
         if not isinstance(communication.hidden_share, Absent):
@@ -80,11 +81,10 @@ def communication_words(record: Record) -> str:
     if parallel is None or isinstance(parallel.communication, Absent):
         return ""
     found = parallel.communication
-    longest = max(range(len(found.waiting_s)), key=lambda rank: found.waiting_s[rank].median)
-    words = [
-        f"exposed {_time(found.exposed_s)}",
-        f"rank {longest} waits {_time(found.waiting_s[longest])}",
-    ]
+    words = [f"exposed {_time(found.exposed_s)}"]
+    if not isinstance(waiting := found.waiting_s, Absent):
+        longest = max(range(len(waiting)), key=lambda rank: waiting[rank].median)
+        words.append(f"rank {longest} waits {_time(waiting[longest])}")
     if not isinstance(found.alone_s, Absent):
         words.append(f"the exchange alone {_time(found.alone_s)}")
     if not isinstance(found.hidden_share, Absent):

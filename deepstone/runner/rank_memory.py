@@ -59,7 +59,8 @@ def predicted_bytes(job: Job, assignments: Sequence[Assignment], bucket_bytes: S
     if world.servers:
         worker = 2 * (own.parameters_bytes + own.gradients_bytes) + own.activations_bytes
         server = own.kept_bytes + world.processes * own.gradients_bytes + own.parameters_bytes
-        return [worker] * world.processes + [server // world.servers] * world.servers
+        idle = [Absent("it computes nothing")] * world.drivers
+        return [*[worker] * world.processes, *[server // world.servers] * world.servers, *idle]
     if scheme_of(job.request).name == SHARDED:
         whole = 3 * max(bucket_bytes, default=0)
         return [own.kept_bytes // world.processes + whole + own.activations_bytes] * world.processes

@@ -346,7 +346,7 @@ _DECLARED = (
         "servers",
         "With scheme=server: how many processes keep the parameters, beside those that compute; auto: one.",
         most=MOST_PROCESSES,
-        honoured_by=_IN_ALL_SCHEMES,
+        honoured_by=(TORCH, TENSORFLOW, FAKE),
     ),
     _count(
         "pipeline",

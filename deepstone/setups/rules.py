@@ -151,7 +151,8 @@ RULES = (
         broken=lambda r: not _is_parallel(r) and any(r[name] != AXES[name].default for name in BETWEEN_PROCESSES),
     ),
     Rule(
-        reason="processes, with servers if there are any, must be a multiple of nodes, so that every node has as many",
+        reason="processes, with servers and a driver if there are any, must be a multiple of nodes, so that every node "
+        "has as many",
         broken=lambda r: World.of(r).started % World.of(r).nodes != 0,
     ),
     *_OF_SCHEMES,
