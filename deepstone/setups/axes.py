@@ -377,7 +377,8 @@ _DECLARED = (
     _choice(
         "library",
         ("mpi4py", "horovod", "deepspeed"),
-        "The library that organizes the exchange; auto: the framework's own, and mpi4py with transport=mpi.",
+        "The library that organizes the exchange; auto: the framework's own, and mpi4py with transport=mpi. horovod: "
+        "in place of torch's data parallelism; deepspeed: in place of its sharded one.",
         honoured_by=_IN_ALL_SCHEMES,
     ),
     _choice(
