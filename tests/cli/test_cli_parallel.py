@@ -109,6 +109,15 @@ class TestScale:
         alone = [each for each in words if each.get("processes") == 1]
         assert len([each for each in alone if each.get("threads") == 1]) == rounds_of_one_thread
 
+    @pytest.mark.parametrize(("scheme", "counts"), [("pipeline", "1,2"), ("server", "2"), ("sharded", "2")])
+    def test_other_schemes_over_one_plain_process(self, cli: Cli, scheme: str, counts: str) -> None:
+        words = ("scale", "cifarnet", "framework=fake", "batch=96", f"processes={counts}", f"scheme={scheme}")
+        answer = cli(*words, "--no-phases", "--rounds", 1, "--budget", 0.3, "--json", DEEPSTONE_FAKE=FASTER).assert_ok()
+        assert answer.json["points"][-1]["processes"] == 2
+        requested = [json.loads(path.read_text())["record"]["setup"]["requested"] for path in cli.runs()]
+        schemes = {each["processes"]: each.get("scheme", "auto") for each in requested}
+        assert schemes == {1: "auto", 2: scheme}
+
     def test_rates_alone(self, cli: Cli) -> None:
         answer = cli(*SCALE, "--no-phases", "--json", DEEPSTONE_FAKE=FASTER).assert_ok().json
         assert "--no-phases" in answer["command"]
