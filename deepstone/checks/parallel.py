@@ -71,7 +71,7 @@ def check_scheme(job: Job, *, timeout_s: float, beside: bool = True) -> SchemeSa
     if reason and narrow.broken_rule is None:
         return _in_fp32_alone(wide, narrow, timeout_s)
     if reason:
-        return SchemeSameness.failed(f"unsupported: {reason}", equivalent=equivalent)
+        return SchemeSameness.failed(f"unsupported: {reason}", equivalent=equivalent, is_unsupported=True)
     whole = beside and any(isinstance(layer.op, BatchNorm) for layer in job.model.graph.layers)
     try:
         alone, *at_once = trained_alone(wide, timeout_s, also_whole=whole)
