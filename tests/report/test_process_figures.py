@@ -8,10 +8,13 @@ from xml.etree import ElementTree
 
 import pytest
 from browsing import visit
+from factory import typed
 from made_up import absent, figure_of, figures_of, quantity
 from made_up_processes import STEP_S, scale_result, several_record
 from test_figures import bars_of
 
+from deepstone.absent import Absent
+from deepstone.analysis.step_parts import step_parts
 from deepstone.report.figure import BarChart, Figure, LaneChart, LineChart, NothingToDrawError
 from deepstone.report.files import as_result, draw
 from deepstone.report.lane_places import placed_spans
@@ -118,6 +121,14 @@ class TestPipeline:
         shown = bars_of(figure)
         assert shown["rank 0, stage 0"] == {"measured": 2 * 2**20, "predicted from the graph": 2**20}
         assert figure.table.rows[1][1:] == (3 * 2**20, 2**20)
+
+    def test_what_stages_wait_and_exchange_are_parts_of_the_step(self) -> None:
+        parts = step_parts(typed(pipeline_record()))
+        assert not isinstance(parts, Absent)
+        assert not isinstance(parts.waiting_s, Absent)
+        assert not isinstance(parts.communication_s, Absent)
+        assert parts.waiting_s.median == pytest.approx(0.3 * (STEP_S - 1e-3))
+        assert parts.communication_s.median == pytest.approx(1e-3)
 
     def test_a_record_without_memory_by_rank_says_so(self) -> None:
         with pytest.raises(NothingToDrawError, match="no memory by rank"):
