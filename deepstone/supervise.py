@@ -313,6 +313,20 @@ class Supervised:
                 if not self._only_told_state():
                     return False
 
+    def sleep_until(self, readable_fd: int) -> bool:
+        """Sleep until another descriptor can be read; False if the process ends before. Nothing is read of what it
+        sends."""
+        poll = select.poll()
+        poll.register(self._status_fd, select.POLLIN)
+        poll.register(readable_fd, select.POLLIN)
+        with self._reading:
+            while True:
+                ready = _wait(poll, None)
+                if self._status_fd in ready and not self._only_told_state():
+                    return False
+                if readable_fd in ready:
+                    return True
+
     def _only_told_state(self) -> bool:
         """Take what the keeper says. Whether it was no more than the answer to another thread's question."""
         data = _read(self._status_fd)

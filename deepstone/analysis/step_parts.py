@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from deepstone.absent import Absent
 from deepstone.measure.statistics import sum_of_bounds
-from deepstone.results.parallel import Communication, Parallel
+from deepstone.results.parallel import Bubbles, Communication, Parallel
 from deepstone.results.quantity import Quantity
 from deepstone.results.record import Record
 from deepstone.results.scaling import StepParts
@@ -38,17 +38,26 @@ def middle_of(records: Sequence[Record]) -> StepParts | Absent:
 
 
 def _waiting(parallel: Parallel | Absent | None) -> Quantity | Absent:
-    """The mean over processes."""
+    """The mean over processes. The stages of a pipeline wait even if communication took no time: that is this part."""
+    if (bubbles := _bubbles(parallel)) is not None:
+        return bubbles.replayed_share.scaled(bubbles.traced_step_s.median - bubbles.exposed_s.median)
     communication = _communication(parallel)
     if isinstance(communication, Absent):
         return communication
     waiting = communication.waiting_s
-    return sum_of_bounds(waiting).scaled(1 / len(waiting))
+    return waiting if isinstance(waiting, Absent) else sum_of_bounds(waiting).scaled(1 / len(waiting))
 
 
 def _exposed(parallel: Parallel | Absent | None) -> Quantity | Absent:
+    if (bubbles := _bubbles(parallel)) is not None:
+        return bubbles.exposed_s
     communication = _communication(parallel)
     return communication if isinstance(communication, Absent) else communication.exposed_s
+
+
+def _bubbles(parallel: Parallel | Absent | None) -> Bubbles | None:
+    found = parallel.bubbles if isinstance(parallel, Parallel) else None
+    return found if isinstance(found, Bubbles) else None
 
 
 def _communication(parallel: Parallel | Absent | None) -> Communication | Absent:

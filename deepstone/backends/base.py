@@ -65,7 +65,9 @@ class Group:
         self.world = world  # how many there are
         self.addresses = list(addresses)  # `host:port` of every rank; port 0 where it has opened none
         self.request = request  # every axis, `auto` included; `batch` is that of the whole job
-        self.role = role  # `worker`, or `server`, which keeps parameters for the workers and has the last ranks
+        # `worker`; `server`, which keeps parameters for the workers; `driver`, which makes them step: it has the last
+        # rank and the whole batch
+        self.role = role
         self.share = share  # which part of the batch this process has
         self.shares = shares  # into how many parts the batch is shared out
 
@@ -382,7 +384,8 @@ class Backend:
         return time.perf_counter()
 
     def loss(self) -> float:
-        """Return the loss of the last step, read back from the device."""
+        """Return the loss of the last step, read back from the device. Where a driver makes workers step, only it is
+        asked."""
         raise NotImplementedError
 
     def arrays(self, kind: str) -> Dict[str, Any]:

@@ -45,6 +45,8 @@ from deepstone.setups.world import BETWEEN_PROCESSES, Parts, World
 TOLERANCE: Final = 1e-9  # in float64; correct ones stay below 1e-10, and errors begin at 1e-3
 FP32_TOLERANCE: Final = 1e-4  # of the first gradient; correct ones stay below 2e-6, errors begin at 1e-3
 STEPS: Final = 3
+_ROUNDINGS: Final = 4.0  # times as far from float64 as one process in fp32 is
+_LEAST_ROUNDING: Final = 1e-6
 _FLOOR: Final = 1e-6  # of the largest array's norm: an array of zeros has no relative error
 
 Arrays = Mapping[str, NDArray[Any]]
@@ -65,25 +67,51 @@ def check_scheme(job: Job, *, timeout_s: float, beside: bool = True) -> SchemeSa
     equivalent = is_equivalent(job)
     wide = check_job(job, batch=job.batch, phase="train", precision="fp64")
     reason = wide.broken_rule
+    narrow = check_job(job, batch=job.batch, phase="train", precision="fp32")
+    if reason and narrow.broken_rule is None:
+        return _in_fp32_alone(wide, narrow, timeout_s)
     if reason:
-        return SchemeSameness.failed(f"unsupported: {reason}", equivalent=equivalent)
+        return SchemeSameness.failed(f"unsupported: {reason}", equivalent=equivalent, is_unsupported=True)
     whole = beside and any(isinstance(layer.op, BatchNorm) for layer in job.model.graph.layers)
     try:
         alone, *at_once = trained_alone(wide, timeout_s, also_whole=whole)
         found = judged(alone, trained_together(wide, timeout_s), equivalent=equivalent)
-    except JobFailed as failure:
-        reason, unsupported = f"{failure.outcome}: {failure.reason}", failure.outcome == "unsupported"
-        return SchemeSameness.failed(reason, equivalent=equivalent, is_unsupported=unsupported)
-    except MissingError as error:
-        return SchemeSameness.failed(str(error), equivalent=equivalent, is_missing=True)
+    except (JobFailed, MissingError) as error:
+        return _failed(error, equivalent=equivalent)
     if not beside:
         return found
     found = change(found, global_statistics=_from_whole(alone, at_once))
-    narrow = check_job(job, batch=job.batch, phase="train", precision="fp32")
     try:
         return with_fp32(found, trained_alone(narrow, timeout_s)[0], trained_together(narrow, timeout_s))
     except JobFailed as failure:
         return change(found, ok=False, failure=f"in fp32: {failure.outcome}: {failure.reason}")
+
+
+def _failed(error: JobFailed | MissingError, *, equivalent: bool) -> SchemeSameness:
+    if isinstance(error, MissingError):
+        return SchemeSameness.failed(str(error), equivalent=equivalent, is_missing=True)
+    reason, unsupported = f"{error.outcome}: {error.reason}", error.outcome == "unsupported"
+    return SchemeSameness.failed(reason, equivalent=equivalent, is_unsupported=unsupported)
+
+
+def _in_fp32_alone(wide: Job, narrow: Job, timeout_s: float) -> SchemeSameness:
+    """Where a library has no float64. One process in fp32 tells how far from float64 it may be; several may be a few
+    times as far. In deep networks that is far, so errors can hide in their updates, not in their first gradient."""
+    equivalent = is_equivalent(narrow)
+    try:
+        exact, rounded = trained_alone(wide, timeout_s)[0], trained_alone(narrow, timeout_s)[0]
+        ranks = trained_together(narrow, timeout_s)
+    except (JobFailed, MissingError) as error:
+        return _failed(error, equivalent=equivalent)
+    gradient = _distance(rounded.gradients, exact.gradients, "gradient", FP32_TOLERANCE).relative_error
+    update = _distance(rounded.updates, exact.updates, "update", FP32_TOLERANCE).relative_error
+    return judged(
+        exact,
+        ranks,
+        equivalent=equivalent,
+        precision="fp32",
+        tolerances=(_ROUNDINGS * max(gradient, _LEAST_ROUNDING), _ROUNDINGS * max(update, _LEAST_ROUNDING)),
+    )
 
 
 def is_equivalent(job: Job) -> bool:
@@ -103,10 +131,18 @@ def as_checked(job: Job) -> Job:
     return check_job(job, batch=least_batch(job.request))
 
 
-def judged(alone: Trained, ranks: Sequence[Trained], *, equivalent: bool = True) -> SchemeSameness:
-    """In float64."""
-    gradient, update = _furthest(alone, ranks, TOLERANCE)
-    mean = [float(np.mean([rank.losses[step] for rank in ranks])) for step in range(STEPS)]
+def judged(
+    alone: Trained,
+    ranks: Sequence[Trained],
+    *,
+    equivalent: bool = True,
+    precision: str = "fp64",
+    tolerances: tuple[float, float] = (TOLERANCE, TOLERANCE),
+) -> SchemeSameness:
+    """`tolerances`: of gradients and of updates."""
+    gradient = _worst_of([rank.gradients for rank in ranks], alone.gradients, "gradient", tolerances[0])
+    update = _worst_of([rank.updates for rank in ranks], alone.updates, "update", tolerances[1])
+    mean = [float(np.mean([rank.losses[step] for rank in ranks if rank.losses])) for step in range(STEPS)]
     replicas = all(_same(one.updates, other.updates) for one, other in combinations(ranks, 2))
     return SchemeSameness(
         ok=equivalent and gradient.ok and update.ok and replicas,
@@ -116,6 +152,7 @@ def judged(alone: Trained, ranks: Sequence[Trained], *, equivalent: bool = True)
         replicas_equal=replicas,
         loss=mean,
         loss_of_one_process=list(alone.losses),
+        precision=precision,
     )
 
 

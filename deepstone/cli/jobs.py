@@ -45,7 +45,10 @@ def refuse_several_processes(requests: Iterable[Request], command: str) -> None:
     from deepstone.setups.world import World
 
     if any(World.of(request).is_parallel for request in requests):
-        raise UsageError(f"{command} looks into one process; leave out processes and nodes, or use `deepstone run`")
+        raise UsageError(
+            f"{command} looks into one process; leave out processes and nodes, or use `deepstone run`, which with "
+            "--dry-run tells the memory of each process"
+        )
 
 
 def refuse_opaque(graph: Graph, what: str) -> None:
@@ -95,7 +98,7 @@ def print_plan(jobs: Sequence[Job], *, as_json: bool) -> None:
         (
             shlex.join(job.command),
             f"{job.environment.framework} {job.environment.version}",
-            "unknown" if isinstance(job.need_bytes, Absent) else bytes_(job.need_bytes),
+            _need_words(job),
             "unknown" if isinstance(job.flops, Absent) else count(job.flops),
             job.broken_rule or "yes",
         )
@@ -111,20 +114,39 @@ def print_plan(jobs: Sequence[Job], *, as_json: bool) -> None:
     print_table(columns, rows)
 
 
+def _need_words(job: Job) -> str:
+    """Of each process, from the least to the most."""
+    known = [need for need in _needs(job) if not isinstance(need, Absent)]
+    if not known:
+        return "unknown"
+    least, most = min(known), max(known)
+    return bytes_(most) if least == most else f"{bytes_(least)} – {bytes_(most)}"
+
+
+def _needs(job: Job) -> Sequence[int | Absent]:
+    """By rank."""
+    from deepstone.runner.rank_memory import planned_bytes
+    from deepstone.setups.world import World
+
+    return planned_bytes(job) if World.of(job.request).is_parallel else [job.need_bytes]
+
+
 def _described(jobs: Sequence[Job]) -> list[dict[str, Data]]:
-    return [
-        {
-            "command": shlex.join(job.command),
-            "job": job.id,
-            "model": job.model.name,
-            "requested": dict(job.request),
-            "framework": f"{job.environment.framework}@{job.environment.version}",
-            "analytic_bytes": job.need_bytes,
-            "flops": job.flops,
-            "can_run": job.broken_rule or "yes",
-        }
-        for job in jobs
-    ]
+    return [_described_job(job, _needs(job)) for job in jobs]
+
+
+def _described_job(job: Job, needs: Sequence[int | Absent]) -> dict[str, Data]:
+    return {
+        "command": shlex.join(job.command),
+        "job": job.id,
+        "model": job.model.name,
+        "requested": dict(job.request),
+        "framework": f"{job.environment.framework}@{job.environment.version}",
+        "analytic_bytes": max((need for need in needs if not isinstance(need, Absent)), default=job.need_bytes),
+        "analytic_bytes_by_rank": list(needs),
+        "flops": job.flops,
+        "can_run": job.broken_rule or "yes",
+    }
 
 
 def measure_all(

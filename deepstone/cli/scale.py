@@ -245,7 +245,10 @@ def _jobs(loaded: LoadedModel, given: Mapping[str, Value], rounds: int, command:
     from deepstone.runner.job import Machine
     from deepstone.runner.new_job import make_job
     from deepstone.setups.request import complete
+    from deepstone.setups.world import BETWEEN_PROCESSES
 
+    if given["processes"] == 1:  # it exchanges nothing, whatever the others do
+        given = {name: value for name, value in given.items() if name not in (*BETWEEN_PROCESSES, "launcher")}
     machine, request = Machine.here(), complete(given)
     return [make_job(loaded, request, machine, command, repetition=number) for number in range(1, rounds + 1)]
 

@@ -52,7 +52,7 @@ def _result_lines(record: Record) -> list[str]:
             f"step {words(record, 'step_s')}    {words(record, 'phases')}",
             f"sustained {words(record, 'sustained_samples_per_s')} {rate}{'    ' if operations else ''}{operations}",
         ]
-    together = ("parallel", "communication", "account", "ranks")
+    together = ("parallel", "communication", "account", "pipeline", "ranks", "rank_memory")
     parts = (*together, "startup", "memory", "energy") if measured else (*together[:1], "startup", "memory")
     lines += [f"{label(name)}: {text}" for name in parts if (text := words(record, name))]
     unread = _not_read_back(record)

@@ -105,7 +105,7 @@ def _lines(who: str, found: SchemeSameness, asked: Mapping[str, Value]) -> Itera
 
     errors = " · ".join(_error(each) for each in (found.gradient, found.update) if not isinstance(each, Absent))
     if found.ok:
-        yield f"{who}: the same training as in one, in float64 ({errors})"
+        yield f"{who}: the same training as in one, in {_precision(found)} ({errors})"
     elif not found.equivalent and not found.failure:
         kind = asked.get("compression", "none")
         what = "gradients applied as they come" if kind == "none" else f"{kind} gradients"
@@ -124,6 +124,10 @@ def _lines(who: str, found: SchemeSameness, asked: Mapping[str, Value]) -> Itera
             f"{who}: batch norm takes its statistics from each part; from one with those of the whole batch this is "
             f"apart by {_error(statistics.gradient)} · {_error(statistics.update)}"
         )
+
+
+def _precision(found: SchemeSameness) -> str:
+    return "float64" if found.precision == "fp64" else f"{found.precision}, as near to float64 as one process is"
 
 
 def _error(distance: Distance | Gap) -> str:

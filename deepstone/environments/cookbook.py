@@ -31,10 +31,11 @@ def all_recipes() -> list[Recipe]:
 
 
 def find_recipe(wanted: str) -> Recipe:
-    """Return the recipe of this name, or the default of a bare framework. Raises UsageError if there is none."""
+    """Return the recipe of this name or alias, or the default of a bare framework. Raises UsageError if there is
+    none."""
     recipes = all_recipes()
     for recipe in recipes:
-        if wanted == recipe.name or (recipe.default and wanted == recipe.framework):
+        if wanted in addable([recipe]):
             return recipe
     why = NOT_INSTALLABLE.get(wanted.partition("@")[0])
     if why is not None:
@@ -44,8 +45,8 @@ def find_recipe(wanted: str) -> Recipe:
 
 def addable(recipes: Iterable[Recipe]) -> list[str]:
     """Return the names that `find_recipe` accepts."""
-    names = [[recipe.framework, recipe.name] if recipe.default else [recipe.name] for recipe in recipes]
-    return [name for pair in names for name in pair]
+    names = [[recipe.framework if recipe.default else "", recipe.alias, recipe.name] for recipe in recipes]
+    return [name for of_recipe in names for name in of_recipe if name]
 
 
 def year_of(environment: Environment) -> int | Absent:
@@ -84,7 +85,7 @@ def _read(folder: Path) -> list[Recipe]:
 
 
 def _check_one_of_each(recipes: list[Recipe], folder: Path) -> None:
-    names = [recipe.name for recipe in recipes] + [recipe.framework for recipe in recipes if recipe.default]
+    names = addable(recipes)
     for name in names:
         if names.count(name) > 1:
             what = f"the default of {name}" if "@" not in name else name

@@ -8,7 +8,7 @@ import math
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
@@ -25,6 +25,7 @@ _OPTION: Final = re.compile(r"(--[a-z][a-z-]*)(=.+)?")
 _VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SUITE: Final = re.compile(r"[a-z][a-z-]*")  # of Debian
 _DEB: Final = re.compile(r"[a-z0-9][a-z0-9+.-]+")
+_ALIAS: Final = re.compile(r"[a-z][a-z0-9]*")
 _LIBRARY: Final = re.compile(r"lib[A-Za-z0-9_+-]+\.so[0-9.]*")  # so it stays inside its folder
 _ELSEWHERE: Final = {"--target", "--prefix", "--root", "--user", "--python", "--requirement", "--editable"}
 _SPACE_FACTOR: Final = 1.2  # downloads and unpacked files are on the disk at the same time
@@ -35,12 +36,15 @@ _Value = TypeVar("_Value")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Step:
     """One call of pip. Every package is pinned and named. `dependencies` allows others, for a package whose builds have
-    different dependencies and pin them."""
+    different dependencies and pin them. For a package that is built here: `variables` of the build, and
+    `toolchain`, the text of a toolchain file that CMake reads first."""
 
     packages: tuple[str, ...]
     pip: str = ""  # the required version of pip; "": that of the interpreter
     options: tuple[str, ...] = ()
     dependencies: bool = False
+    variables: Mapping[str, str] = field(default_factory=dict[str, str])
+    toolchain: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,13 +71,14 @@ class Recipe:
     variables: Mapping[str, str]  # `{environment}` in a value means the folder of the environment
     links: tuple[Link, ...]
     default: bool  # whether the framework's bare name means this recipe
+    alias: str  # another name to add it by: that of a library which it has beside the framework
     year: int
     notes: str
 
     @property
     def sha(self) -> str:
         """Return a hash of all fields that affect the result, so without notes, size and time."""
-        steps = [[step.packages, step.pip, step.options, step.dependencies] for step in self.steps]
+        steps = [_parts(step) for step in self.steps]
         parts: list[Any] = [self.framework, self.version, self.kind, steps, dict(self.variables)]
         if self.kind == "chroot":
             parts.append([self.suite, self.packages])
@@ -144,6 +149,7 @@ def _recipe(fields: _Fields) -> Recipe:
         variables=fields.take("variables", _variables, "a table of names and texts", {}),
         links=fields.take("links", _links, "libraries, each a table [[links]]", ()) if is_venv else (),
         default=fields.take("default", _truth, "true or false", False),
+        alias=fields.take("alias", _matching(_ALIAS), "a short name in lower case", ""),
         year=fields.take("year", _whole(2000, 2100), "the year of the release"),
         notes=fields.take("notes", _text, "text", ""),
     )
@@ -170,9 +176,17 @@ def _step(fields: _Fields) -> Step:
         pip=fields.take("pip", _matching(_PLAIN_VERSION), "a version of pip", ""),
         options=fields.take("options", _list_of(_option), "options of pip install that keep to the environment", ()),
         dependencies=fields.take("dependencies", _truth, "true or false", False),
+        variables=fields.take("variables", _variables, "a table of names and texts", {}),
+        toolchain=fields.take("toolchain", _text, "the text of a toolchain file of CMake", ""),
     )
     fields.end()
     return step
+
+
+def _parts(step: Step) -> list[Any]:
+    """What affects the result. What most recipes lack is left out there, so that their hashes stay."""
+    built = [dict(step.variables), step.toolchain] if step.variables or step.toolchain else []
+    return [step.packages, step.pip, step.options, step.dependencies, *built]
 
 
 def _links(given: Any) -> tuple[Link, ...] | None:

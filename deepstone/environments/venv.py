@@ -75,6 +75,11 @@ def _pip_install(python: Path, step: Step, place: Place, installer: Installer) -
     # pip uses its usual configuration. Its temporary files are in the environment's folder and are removed with it.
     variables = {name: value for name, value in clean_variables().items() if name not in _DROPPED_VARIABLES}
     env = {**variables, "TMPDIR": str(place.tmp), "PYTHONNOUSERSITE": "1", "PYTHONUNBUFFERED": "1"}
+    env |= {name: value.replace(_FOLDER, str(place.folder)) for name, value in step.variables.items()}
+    if step.toolchain:
+        toolchain = place.tmp / "toolchain.cmake"
+        toolchain.write_text(step.toolchain)
+        env["CMAKE_TOOLCHAIN_FILE"] = str(toolchain)
     calls = [["--no-deps", f"pip=={step.pip}"]] if step.pip else []
     calls.append([*([] if step.dependencies else ["--no-deps"]), *step.options, *step.packages])
     for words in calls:

@@ -161,8 +161,10 @@ def clock_unaligned(error_s: float, step: Quantity) -> Doubt | None:
     )
 
 
-def straggler(waiting: Sequence[Quantity], step: Quantity) -> Doubt | None:
+def straggler(waiting: Sequence[Quantity] | Absent, step: Quantity) -> Doubt | None:
     """Some process surely waits for more than a tenth of every step: another one is slower."""
+    if isinstance(waiting, Absent):
+        return None
     longest = max(waiting, key=lambda each: each.median)
     if not longest.has_interval or longest.low <= MOST_WAITING_SHARE * step.median:
         return None

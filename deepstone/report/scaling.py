@@ -219,8 +219,9 @@ def _table(families: Sequence[_Family]) -> Table:
     runs: list[tuple[str, ...]] = []
     for family in families:
         for point in sorted(family.points, key=lambda point: (point.processes, point.batch)):
-            known = point.communication
-            exposed = Absent("one process") if point.processes == 1 else Absent("not measured")
+            known, parts = point.communication, middle_of(point.records)
+            exposed = Absent("not measured") if isinstance(parts, Absent) else parts.communication_s
+            exposed = Absent("one process") if point.processes == 1 else exposed
             rows.append(
                 (
                     family.setup or "default",

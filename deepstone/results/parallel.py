@@ -30,8 +30,8 @@ class Clock(Part, frozen=True, kw_only=True):
 
 
 class RankFacts(Part, frozen=True, kw_only=True):
-    """One process. `node`: the number of its node among those of the job. `role`: whether it computes, or keeps parameters
-    for those that do. `step_bytes`: the memory that steps take: on the device, or what the process grew by since before
+    """One process. `node`: the number of its node among those of the job. `role`: whether it computes, keeps parameters
+    for those that do, or makes them step. `step_bytes`: the memory that steps take: on the device, or what the process grew by since before
     the network was built. `predicted_bytes`: what the graph says that they need, without workspaces. Early records lack
     what has the default None."""
 
@@ -149,13 +149,13 @@ class Communication(Part, frozen=True, kw_only=True):
     `exposed_s`: how much longer a step takes because gradients are exchanged. `waiting_s`: by rank, how long it waits
     for the others in every step. `meeting_s`: what meeting costs where nobody waits. `alone_s`: the exchange without
     computing beside it. `hidden_share`: how much of that the step hides behind computing. Differences may come out
-    negative. `account`: what it is made of. `logged`: what the framework itself says of it. Early records have plain
-    numbers for `meeting_s` and `hidden_share`.
+    negative. Where a driver makes workers step, they do not meet. `account`: what it is made of. `logged`: what the
+    framework itself says of it. Early records have plain numbers for `meeting_s` and `hidden_share`.
     """
 
     exposed_s: Quantity
-    waiting_s: list[Quantity]
-    meeting_s: Quantity | Number
+    waiting_s: OrAbsent[list[Quantity]]
+    meeting_s: OrAbsent[Quantity | Number]
     alone_s: OrAbsent[Quantity]
     hidden_share: OrAbsent[Quantity | Number]
     local_step_s: Quantity
@@ -220,7 +220,8 @@ class Skew(Part, frozen=True, kw_only=True):
 
 
 class Parallel(Part, frozen=True, kw_only=True):
-    """`world`: how many processes compute together. `servers`: how many more keep the parameters. `local_batch`: the
+    """`world`: how many processes compute together. `servers`: how many more keep the parameters; in TensorFlow one more
+    drives them all, the last of `ranks`, and `samples` has its steps alone. `local_batch`: the
     samples of one process, or of one pipeline. A run that failed early has no `ranks`."""
 
     world: Positive

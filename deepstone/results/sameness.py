@@ -118,7 +118,8 @@ class SchemeSameness(Part, frozen=True, kw_only=True):
     """Several processes against one that does the same, in float64. `ok`: they are equal; never with gradients that are
     compressed with loss or applied as they come, whose distances are told all the same. `failure`: why it was not finished; `is_missing`: a
     launcher, a library or a device is; `is_unsupported`: the framework cannot. `fp32` and `global_statistics`: where
-    they were asked for."""
+    they were asked for. `precision`: of the processes; where a library has no float64, one process in float64 and in
+    fp32 tells how far apart fp32 may be."""
 
     ok: bool
     equivalent: bool
@@ -127,6 +128,7 @@ class SchemeSameness(Part, frozen=True, kw_only=True):
     replicas_equal: bool
     loss: list[Number]
     loss_of_one_process: list[Number]
+    precision: str = "fp64"
     fp32: OrAbsent[SchemeInFp32] | None = None
     global_statistics: OrAbsent[GlobalStatistics] | None = None
     failure: str | None = None

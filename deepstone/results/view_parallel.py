@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from deepstone.absent import Absent
-from deepstone.results.parallel import Parallel
+from deepstone.results.parallel import Bubbles, Parallel
 from deepstone.results.quantity import Quantity
 from deepstone.results.record import Record
 from deepstone.units import bytes_, digits, percent, seconds
+
+_MOST_SHOWN: Final = 8  # ranks
 
 Columns: TypeAlias = "Mapping[str, str | int | float | Quantity]"
 
@@ -35,7 +37,8 @@ def columns(record: Record) -> Columns | None:
     communication = parallel.communication
     if not isinstance(communication, Absent):
         found["exposed_s"] = communication.exposed_s
-        found["longest_waiting_s"] = max(communication.waiting_s, key=lambda each: each.median)
+        if not isinstance(communication.waiting_s, Absent):
+            found["longest_waiting_s"] = max(communication.waiting_s, key=lambda each: each.median)
         if not isinstance(communication.alone_s, Absent):
             found["exchange_alone_s"] = communication.alone_s
         if not isinstance(communication.hidden_share, Absent):
@@ -80,11 +83,10 @@ def communication_words(record: Record) -> str:
     if parallel is None or isinstance(parallel.communication, Absent):
         return ""
     found = parallel.communication
-    longest = max(range(len(found.waiting_s)), key=lambda rank: found.waiting_s[rank].median)
-    words = [
-        f"exposed {_time(found.exposed_s)}",
-        f"rank {longest} waits {_time(found.waiting_s[longest])}",
-    ]
+    words = [f"exposed {_time(found.exposed_s)}"]
+    if not isinstance(waiting := found.waiting_s, Absent):
+        longest = max(range(len(waiting)), key=lambda rank: waiting[rank].median)
+        words.append(f"rank {longest} waits {_time(waiting[longest])}")
     if not isinstance(found.alone_s, Absent):
         words.append(f"the exchange alone {_time(found.alone_s)}")
     if not isinstance(found.hidden_share, Absent):
@@ -97,11 +99,15 @@ def communication_words(record: Record) -> str:
 
 def _hidden(share: Quantity | float) -> str:
     """An interval that holds both nothing and all of it says nothing."""
-    if not isinstance(share, Quantity):
-        return f"{percent(share)} of it hidden"
-    if not share.has_interval or (share.low <= 0 and share.high >= 1):
+    if isinstance(share, Quantity) and (not share.has_interval or (share.low <= 0 and share.high >= 1)):
         return "how much of it is hidden is not resolved"
-    return f"{percent(share.median)} ({share.span_in_words(percent)}) of it hidden"
+    return f"{_share(share)} of it hidden"
+
+
+def _share(share: Quantity | float) -> str:
+    if not isinstance(share, Quantity):
+        return percent(share)
+    return f"{percent(share.median)} ({share.span_in_words(percent)})"
 
 
 def account_words(record: Record) -> str:
@@ -114,6 +120,39 @@ def account_words(record: Record) -> str:
         return account.reason
     parts = [f"{name} {_time(part)}" for name, part in account.parts.items() if part.high > 0 or part.low < 0]
     return f"{_time(account.total_s)} to a step: {' · '.join(parts)}"
+
+
+def pipeline_words(record: Record) -> str:
+    """Return how long the stages of a pipeline wait, and what each of them has."""
+    parallel = parallel_of(record)
+    if parallel is None or not parallel.stages:
+        return ""
+    shares = {stage.stage: percent(stage.share) for stage in parallel.stages}  # several pipelines have the same ones
+    words = [f"stages of {' + '.join(shares[stage] for stage in sorted(shares))} of the cost"]
+    if isinstance(bubbles := parallel.bubbles, Bubbles):
+        words.append(f"wait {_share(bubbles.share)} of a step")
+        words.append(f"{percent(bubbles.ideal_share)} with equal stages and no communication")
+        words.append(f"{percent(bubbles.replayed_share.median)} with these and none")
+        words.append(f"communication adds {_time(bubbles.exposed_s)}")
+    elif isinstance(bubbles, Absent):
+        words.append(bubbles.reason)
+    return " · ".join(words)
+
+
+def memory_words(record: Record) -> str:
+    """Return the memory that the steps of each rank take, and what the graph says that they need."""
+    parallel = parallel_of(record)
+    if parallel is None:
+        return ""
+    found: list[str] = []
+    for rank in parallel.ranks:
+        if rank.step_bytes is None or rank.predicted_bytes is None:
+            return ""
+        measured = "not known" if isinstance(rank.step_bytes, Absent) else bytes_(rank.step_bytes)
+        predicted = "" if isinstance(rank.predicted_bytes, Absent) else f" ({bytes_(rank.predicted_bytes)} predicted)"
+        found.append(f"{measured}{predicted}")
+    more = f" · and {len(found) - _MOST_SHOWN} more" if len(found) > _MOST_SHOWN else ""
+    return " · ".join(found[:_MOST_SHOWN]) + more
 
 
 def _time(quantity: Quantity) -> str:

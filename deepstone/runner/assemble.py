@@ -159,7 +159,7 @@ def _parallel(
         stages=last.stages or None,
         bubbles=last.bubbles if world.stages > 1 else None,
         rates=unmeasured if step is None else rates_of(world, step.inverse(job.batch)),
-        skew=unmeasured if step is None else _skew(launches),
+        skew=unmeasured if step is None else _skew(world, launches),
     )
 
 
@@ -181,7 +181,9 @@ def rates_of(world: World, total: Quantity) -> Rates:
     return Rates(per_process=total.scaled(1 / world.processes), per_node=total.scaled(1 / world.nodes), total=total)
 
 
-def _skew(launches: Sequence[Launched]) -> Skew | Absent:
+def _skew(world: World, launches: Sequence[Launched]) -> Skew | Absent:
+    if world.driver is not None:
+        return Absent("the driver alone knows when a step ends")
     steady = [ranks for launched in launches if (ranks := launched.steady_ranks())]
     if not steady:
         return Absent("nothing was measured to the end")
@@ -401,9 +403,10 @@ def _doubts(job: Job, launches: Sequence[Launched], step: Quantity, effort: Effo
 
 
 def _computing(job: Job, launched: Launched) -> list[RankFacts]:
-    """The processes that compute on CPUs at the same time: a server that waits for all workers does not."""
-    waits = scheme_of(job.request).name == SERVER
-    return [rank for rank in launched.ranks if rank.device == "cpu" and not (waits and rank.role == "server")]
+    """The processes that compute on CPUs at the same time: a server that waits for all workers does not, nor does a
+    driver."""
+    computing = ("worker",) if scheme_of(job.request).name == SERVER else ("worker", "server")
+    return [rank for rank in launched.ranks if rank.device == "cpu" and rank.role in (*computing, None)]
 
 
 def _above_reach(job: Job, launched: Launched, step: Quantity) -> Doubt | None:

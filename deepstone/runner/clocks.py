@@ -49,9 +49,9 @@ class Clocks:
             self._alignments[rank] = self._alignments[rank].with_reading(found)
             self._read_at_s = time.monotonic()
 
-    def on_ours(self, blocks: Sequence[BlockTimes]) -> list[BlockTimes]:
-        """A block of every rank."""
-        return [_on_ours(block, clock) for block, clock in zip(blocks, self._alignments, strict=True)]
+    def on_ours(self, blocks: Sequence[BlockTimes], ranks: Sequence[int]) -> list[BlockTimes]:
+        """A block of each of some ranks."""
+        return [_on_ours(block, self._alignments[rank]) for block, rank in zip(blocks, ranks, strict=True)]
 
     @property
     def error_s(self) -> float:

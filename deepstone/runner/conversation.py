@@ -158,7 +158,7 @@ class Conversation:
             local_rank=rank % of_job.per_node,
             role=of_job.role(rank),
             share=of_job.data_rank(rank),
-            shares=of_job.data_ranks,
+            shares=1 if rank == of_job.driver else of_job.data_ranks,  # it sends every worker its part
             addresses=list(addresses),
             request=dict(self._job.request),
         )
@@ -206,6 +206,15 @@ class Conversation:
 
     def close_timeline(self) -> None:
         self._request("close_timeline", Reply)
+
+    def attend(self, released_fd: int) -> None:
+        """Wait, while others are asked, until a descriptor can be read; a worker that ends meanwhile is told at
+        once."""
+        self._stage = "attend"
+        try:
+            self._worker.attend(released_fd)
+        except WorkerEnded as gone:
+            raise self._ended(gone.ending) from None
 
     def restore(self) -> None:
         """Have the worker take the parameters of rank 0."""
@@ -406,9 +415,7 @@ class Conversation:
             doing = "" if state is None else f" ({state})"
             raise self._failed("timeout", f"no answer to {what} {remedy}{doing}") from None
         except WorkerEnded as gone:
-            ending = gone.ending
-            outcome: Outcome = "oom" if ending.oom_killed else "crashed"
-            raise self._failed(outcome, str(ending), signal=ending.signal, exit_code=ending.exit_code) from None
+            raise self._ended(gone.ending) from None
         except ProtocolError as error:
             raise self._violated(str(error)) from None
         self._worker.trim_output()
@@ -421,6 +428,10 @@ class Conversation:
         if event != what:
             raise self._violated(f"the worker replied {shown(event)} to {what}")
         return reply
+
+    def _ended(self, ending: Ending) -> JobFailed:
+        outcome: Outcome = "oom" if ending.oom_killed else "crashed"
+        return self._failed(outcome, str(ending), signal=ending.signal, exit_code=ending.exit_code)
 
     def _typed(self, reply: Mapping[str, Json], kind: type[R]) -> R:
         try:

@@ -37,6 +37,7 @@ from deepstone.results.together import ends_of
 from deepstone.runner.bubbles import trace_pipeline
 from deepstone.runner.communication import measure_communication
 from deepstone.runner.conversation import JobFailed
+from deepstone.runner.driven import measure_driven_communication
 from deepstone.runner.gpu_around import GpuAround
 from deepstone.runner.job import Job
 from deepstone.runner.rank_memory import predicted_bytes
@@ -257,7 +258,8 @@ def _communication(team: Team, launched: Launched, effort: Effort) -> None:
     if team.world.stages > 1:
         launched.wire = measure_wire(team, launched.recent_step_s)
         return
-    launched.communication, launched.wire = measure_communication(team, launched.recent_step_s, effort)
+    measure = measure_communication if team.world.driver is None else measure_driven_communication
+    launched.communication, launched.wire = measure(team, launched.recent_step_s, effort)
     if launched.phase_s:
         launched.phase_s["communication"] = launched.communication.exposed_s
 
@@ -495,7 +497,7 @@ def _phases_by_difference(conversation: Talk, launched: Launched, rounds: int, s
     phase = launched.prepared.value("phase")
     programs = ["forward", "gradient", "train"][: ["forward", "gradient", "train"].index(phase) + 1]
     if isinstance(conversation, Team):
-        programs[-1] = "local"
+        programs[-1] = "local" if conversation.world.driver is None else "update"  # which servers make
     times: dict[str, list[list[float]]] = {program: [] for program in programs}
     for program in programs:
         conversation.block(samples=2 if rounds == PHASE_ROUNDS else 1, program=program)  # compiles, warms up
@@ -508,7 +510,9 @@ def _phases_by_difference(conversation: Talk, launched: Launched, rounds: int, s
     launched.phase_s = {"forward": median_of([times["forward"]])}
     if "gradient" in times:
         launched.phase_s["backward"] = difference_of_medians(times["gradient"], times["forward"])
-    if phase == "train":
+    if "update" in times:
+        launched.phase_s["update"] = median_of([times["update"]])
+    elif phase == "train":
         launched.phase_s["update"] = difference_of_medians(times[programs[-1]], times["gradient"])
     launched.phase_method = "difference of separately compiled programs, interleaved"
 

@@ -15,13 +15,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from deepstone.absent import Absent
-from deepstone.graph.cost import COST_UNKNOWN
+from deepstone.graph.cost import COST_UNKNOWN, layer_cost
 from deepstone.graph.memory import LayerMemory
+from deepstone.graph.segments import split_parameters
+from deepstone.graph.stages import analytic_costs, stages_of
 from deepstone.runner.job import Job
 from deepstone.runner.replies import Assignment, StageReply
+from deepstone.setups.axes import AUTO
 from deepstone.setups.schemes import SHARDED, scheme_of, stages_per_process
+from deepstone.setups.widths import value_bytes
 from deepstone.setups.world import Parts, World
 
 
@@ -59,11 +64,61 @@ def predicted_bytes(job: Job, assignments: Sequence[Assignment], bucket_bytes: S
     if world.servers:
         worker = 2 * (own.parameters_bytes + own.gradients_bytes) + own.activations_bytes
         server = own.kept_bytes + world.processes * own.gradients_bytes + own.parameters_bytes
-        return [worker] * world.processes + [server // world.servers] * world.servers
+        idle = [Absent("it computes nothing")] * world.drivers
+        return [*[worker] * world.processes, *[server // world.servers] * world.servers, *idle]
     if scheme_of(job.request).name == SHARDED:
         whole = 3 * max(bucket_bytes, default=0)
         return [own.kept_bytes // world.processes + whole + own.activations_bytes] * world.processes
     return [own.kept_bytes + own.gradients_bytes + own.activations_bytes] * world.processes
+
+
+def planned_bytes(job: Job) -> Sequence[int | Absent]:
+    """The same before anything runs. A pipeline is then cut by what the graph knows of the cost of its layers, and not
+    by measured times."""
+    world, parts, graph = World.of(job.request), Parts.of(job.request), job.model.graph
+    if graph.opaque or job.broken_rule:
+        return [COST_UNKNOWN if graph.opaque else Absent("it cannot run")] * world.started
+    width = value_bytes(str(job.request["precision"]))
+    if world.stages > 1:
+        return predicted_bytes(job, _planned_stages(job, world, parts, width), [])
+    buckets: list[int] = []
+    if scheme_of(job.request).name == SHARDED:
+        asked = job.request["bucket"]
+        groups = split_parameters(graph, at_least=None if asked == AUTO else int(asked) * 2**20 // width)
+        buckets = [width * sum(layer_cost(graph, layer).parameters for layer in group) for group in groups]
+    return predicted_bytes(job, [], buckets)
+
+
+def _planned_stages(job: Job, world: World, parts: Parts, width: int) -> list[Assignment]:
+    """By rank."""
+    graph, microbatch = job.model.graph, job.batch // parts.count
+    stages = stages_of(graph, world.stages * stages_per_process(parts.schedule), analytic_costs(graph))
+    found: list[Assignment] = []
+    for rank in range(world.processes):
+        own = range(world.stage(rank), len(stages), world.stages)
+        crossing = [name for at in own for name in (*stages[at].takes, *stages[at].gives)]
+        values = sum(prod(graph.shapes[name]) for name in crossing)
+        sent = float(values * microbatch * width * parts.microbatches * parts.accumulate)
+        if world.data_ranks > 1:
+            kept = sum(layer_cost(graph, layer).parameters for at in own for layer in stages[at].layers)
+            sent += 2 * (world.data_ranks - 1) / world.data_ranks * kept * width
+        found.append(
+            Assignment(
+                stages=[
+                    StageReply(
+                        stage=at,
+                        layers=len(stages[at].layers),
+                        first=stages[at].layers[0].name,
+                        last=stages[at].layers[-1].name,
+                        share=stages[at].share,
+                        method="by the graph",
+                    )
+                    for at in own
+                ],
+                sends=[(rank, sent)],
+            )
+        )
+    return found
 
 
 def _of_stages(job: Job, assignment: Assignment, parts: Parts) -> int:

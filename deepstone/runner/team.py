@@ -6,6 +6,9 @@ answer becomes the answer of the job, so that a job is measured as one worker is
              steps of the job end  ───┤─────┤─────┤   results/together.py; on our clock, if need be: runner/clocks.py
 
 A rank that fails takes the others with it, since they wait for it. The failure of the job names the one that began.
+
+Where a driver makes the workers step (TensorFlow's servers), it alone is asked for steps of the job, and what it times
+is the job. All others are watched meanwhile: one that ends is told at once.
 """
 
 from __future__ import annotations
@@ -15,13 +18,13 @@ import re
 import socket
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean, median
-from typing import Final, Protocol, Self, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,7 +42,7 @@ from deepstone.runner.muster import Mustered, check_interface, launcher_of, must
 from deepstone.runner.replies import Assignment, BlockTimes, Hello, Joined, MemoryPeak, Prepared, TracedStep
 from deepstone.runner.turns import LONG_STEP_S
 from deepstone.setups.axes import AUTO, PLACEMENTS, Value, format_cpus
-from deepstone.setups.world import World, placed_on
+from deepstone.setups.world import Role, World, placed_on
 
 R = TypeVar("R")
 
@@ -52,6 +55,13 @@ _BLOCK_PATIENCE: Final = 10.0
 _BLOCK_GRACE_S: Final = 30.0
 _FEWEST_SAMPLES: Final = 3
 _HERE: Final = "127.0.0.1"
+# Programs that do not need a driver: which ranks run them, from the first of a role to the first of another one.
+_ON_THEIR_OWN: Final[Mapping[str, tuple[Role, Role]]] = {
+    "forward": ("worker", "server"),
+    "gradient": ("worker", "server"),
+    "local": ("worker", "driver"),
+    "update": ("server", "driver"),
+}
 # What a library says when another rank is gone: a consequence, and not what went wrong.
 _LOST_A_PEER: Final = re.compile(
     r"closed by peer|reset by peer|connection (was )?(closed|refused|reset)|broken pipe|timed? ?out|peer|"
@@ -162,7 +172,7 @@ class Team:
 
     @property
     def steps(self) -> int:
-        return self.ranks[0].steps
+        return self.ranks[self.world.driver or 0].steps
 
     @property
     def fewest_samples(self) -> int:
@@ -202,7 +212,7 @@ class Team:
             reason = prepared.contradiction(conversation.request)
             if reason:
                 raise JobFailed("unsupported", f"rank {rank}: {reason}", stage="prepare")
-        return self.prepared[0]
+        return self.prepared[self.world.driver or 0]
 
     def block(
         self, *, samples: int, steps_per_sample: int = 1, lead: int = 0, program: str = "", untimed: int | None = None
@@ -217,19 +227,32 @@ class Team:
         may_compile = program not in self._ready
         patience_s = None if may_compile else self._patience_s(lead + samples * steps_per_sample)
         begin_s = time.perf_counter()
-        self.last_blocks = self._all(
+        ranks = self._running(program)
+        self.last_blocks = self._some(
+            ranks,
             lambda rank: rank.block(
                 samples=samples, steps_per_sample=steps_per_sample, lead=lead, program=program, patience_s=patience_s
-            )
+            ),
         )
         waited_s = time.perf_counter() - begin_s
-        block = of_the_job(self.clocks.on_ours(self.last_blocks), self.last_blocks, lead=lead)
+        block = of_the_job(self.clocks.on_ours(self.last_blocks, ranks), self.last_blocks, lead=lead)
         self._step_s = max(self._step_s, median(block.step_s))
         self._ready.add(program)
         if not self.ranks[0].has_scripted_clock and not may_compile:
             claimed_s = sum(block.step_s) * steps_per_sample
             self.round_trips.append(RoundTrip(claimed_s=claimed_s, lead_s=block.lead_s, waited_s=waited_s))
         return block
+
+    def _running(self, program: str) -> range:
+        """The ranks that run a program. A driver has those in which processes exchange something, its workers and
+        servers those in which each computes on its own."""
+        if self.world.driver is None:
+            return range(len(self.ranks))
+        if program in _ON_THEIR_OWN:
+            first, last = _ON_THEIR_OWN[program]
+            bounds = {"worker": 0, "server": self.world.processes, "driver": self.world.driver}
+            return range(bounds[first], bounds[last])
+        return range(self.world.driver, len(self.ranks))
 
     def open_timeline(self) -> tuple[str, ...] | Absent:
         """The programs of `timeline`. All ranks have the same ones."""
@@ -267,7 +290,7 @@ class Team:
             return list(blocks)
         self._read_clocks()
         return [
-            of_the_job(self.clocks.on_ours(block.shown), block.shown, block.lead)
+            of_the_job(self.clocks.on_ours(block.shown, self._running("")), block.shown, block.lead)
             if isinstance(block, TeamBlock)
             else block
             for block in blocks
@@ -359,11 +382,15 @@ class Team:
         return self._all(lambda rank: rank.dump(kind))
 
     def losses_by_rank(self, steps: int) -> list[list[float]]:
-        return self._all(lambda rank: rank.losses(steps))
+        """Empty of ranks that have none: those that a driver makes step."""
+        driver = self.world.driver
+        if driver is None:
+            return self._all(lambda rank: rank.losses(steps))
+        return [*([] for _ in range(driver)), *self._some([driver], lambda rank: rank.losses(steps))]
 
     def buckets(self) -> list[int]:
-        """Those of rank 0; all ranks exchange the same ones."""
-        return self.ranks[0].buckets()
+        """Those of rank 0 or the driver; all ranks exchange the same ones."""
+        return self.ranks[self.world.driver or 0].buckets()
 
     @property
     def transport(self) -> str:
@@ -375,8 +402,14 @@ class Team:
         return self._all(Conversation.assignment)
 
     def read_step_memory(self, steps: int) -> None:
-        """Find how much memory steps take on each rank, before programs that only measure take theirs."""
-        self.peaks = self._all(lambda rank: rank.memory_peak(steps))
+        """Find how much memory steps take on each rank, before programs that only measure take theirs. Those that a
+        driver makes step are asked once it is done."""
+        driver = self.world.driver
+        if driver is None:
+            self.peaks = self._all(lambda rank: rank.memory_peak(steps))
+            return
+        of_driver = self._some([driver], lambda rank: rank.memory_peak(steps))
+        self.peaks = [*self._some(range(driver), lambda rank: rank.memory_peak(0)), *of_driver]
 
     def node_of(self, rank: int) -> int:
         return rank // self.world.per_node
@@ -394,7 +427,7 @@ class Team:
 
     def losses(self, steps: int) -> list[float]:
         """That of the whole batch: all ranks have as many samples."""
-        return [fmean(each) for each in zip(*self.losses_by_rank(steps), strict=True)]
+        return [fmean(each) for each in zip(*filter(None, self.losses_by_rank(steps)), strict=True)]
 
     def sample(self, kind: str, *, most: int) -> dict[str, NDArray[np.float64]]:
         """Of the first rank that has an array. Those of the other replicas must be the same."""
@@ -434,13 +467,35 @@ class Team:
 
     def _ask_all(self, asks: Sequence[Callable[[Conversation], R]]) -> list[R]:
         """What all ranks answer, which they do at the same time; JobFailed or MissingError as soon as one fails."""
-        futures = [self._pool.submit(ask, rank) for ask, rank in zip(asks, self.ranks, strict=True)]
-        wait(futures, return_when=FIRST_EXCEPTION)
-        if any(future.done() and future.exception() is not None for future in futures):
-            raise self._explained(futures)
-        return [future.result() for future in futures]
+        return self._answers({rank: self._pool.submit(ask, self.ranks[rank]) for rank, ask in enumerate(asks)}, {})
 
-    def _explained(self, futures: Sequence[Future[R]]) -> Exception:
+    def _some(self, ranks: Sequence[int], ask: Callable[[Conversation], R]) -> list[R]:
+        """What some ranks answer, while the others are watched."""
+        if len(ranks) == len(self.ranks):
+            return self._all(ask)
+        released_fd = os.eventfd(0, os.EFD_CLOEXEC)
+        others = [rank for rank in range(len(self.ranks)) if rank not in ranks]
+        try:
+            watched = {rank: self._pool.submit(self.ranks[rank].attend, released_fd) for rank in others}
+            found = self._answers({rank: self._pool.submit(ask, self.ranks[rank]) for rank in ranks}, watched)
+            os.eventfd_write(released_fd, 1)
+            wait(watched.values())
+            return found
+        finally:
+            os.close(released_fd)
+
+    def _answers(self, asked: Mapping[int, Future[R]], watched: Mapping[int, Future[Any]]) -> list[R]:
+        """By rank, of those that were asked."""
+        waiting: set[Future[Any]] = set(asked.values())
+        while waiting:
+            done, _ = wait([*waiting, *watched.values()], return_when=FIRST_COMPLETED)
+            if any(future.exception() is not None for future in done):
+                futures = {**asked, **watched}
+                raise self._explained([futures[rank] for rank in sorted(futures)])
+            waiting = {future for future in waiting if not future.done()}
+        return [future.result() for future in asked.values()]
+
+    def _explained(self, futures: Sequence[Future[Any]]) -> Exception:
         first_s = time.monotonic()
         failures = self._failures(futures, first_s)
         is_known = any(each.began for each in failures)
@@ -465,12 +520,12 @@ class Team:
         reason = f"{self.started.engine.name} was ended by {signal}, and its ranks with it"
         return JobFailed("crashed", reason, stage=found.stage, stderr_tail=found.stderr_tail, signal=signal)
 
-    def _held(self, futures: Sequence[Future[R]]) -> list[RankFailure]:
+    def _held(self, futures: Sequence[Future[Any]]) -> list[RankFailure]:
         """Ranks that say nothing because something holds their process; a library may give them up before we do."""
         held = [rank for rank, future in enumerate(futures) if not future.done() and self.ranks[rank].is_frozen]
         return [RankFailure(rank=rank, failure=self.ranks[rank].frozen(), at_s=time.monotonic()) for rank in held]
 
-    def _failures(self, futures: Sequence[Future[R]], at_s: float) -> list[RankFailure]:
+    def _failures(self, futures: Sequence[Future[Any]], at_s: float) -> list[RankFailure]:
         found: list[RankFailure] = []
         for rank, future in enumerate(futures):
             error = future.exception() if future.done() else None
@@ -500,8 +555,8 @@ def blamed(failures: Sequence[RankFailure], silent: Sequence[int], titles: Seque
 
 
 class TeamBlock(BlockTimes, frozen=True, kw_only=True):
-    """A block of the job. `ranks`: that of each rank, on our clock; `shown`: as its own clock showed it. `lead`: how
-    many steps that are not timed preceded it."""
+    """A block of the job. `ranks`: that of each rank that ran it, on our clock; `shown`: as its own clock showed it.
+    `lead`: how many steps that are not timed preceded it."""
 
     ranks: list[BlockTimes]
     shown: list[BlockTimes]

@@ -101,6 +101,13 @@ class WorkerProcess:
             self._read(deadline_s)
         return _parse_reply(line)
 
+    def attend(self, released_fd: int) -> None:
+        """Sleep until a descriptor can be read. Raises WorkerEnded if the worker, which was asked nothing, ends
+        before."""
+        if not self._process.sleep_until(released_fd):
+            self._await_exit()
+            self._require_running()
+
     def wait(self, *, deadline_s: float | None) -> Ending:
         """Wait until the worker exits, as after a request to close. Raises ProcessTimeout."""
         return self._process.wait(deadline_s=deadline_s)

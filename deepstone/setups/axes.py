@@ -437,7 +437,7 @@ _DECLARED = (
         "servers",
         "With scheme=server: how many processes keep the parameters, beside those that compute; auto: one.",
         most=MOST_PROCESSES,
-        honoured_by=_IN_ALL_SCHEMES,
+        honoured_by=(TORCH, TENSORFLOW, FAKE),
         tuning=tuning.OF_A_SCHEME,
     ),
     _count(
@@ -473,7 +473,8 @@ _DECLARED = (
     _choice(
         "library",
         ("mpi4py", "horovod", "deepspeed"),
-        "The library that organizes the exchange; auto: the framework's own, and mpi4py with transport=mpi.",
+        "The library that organizes the exchange; auto: the framework's own, and mpi4py with transport=mpi. horovod: "
+        "in place of torch's data parallelism; deepspeed: in place of its sharded one.",
         honoured_by=_IN_ALL_SCHEMES,
         tuning=tuning.TRANSPORT,
     ),

@@ -157,8 +157,34 @@ _OF_SCHEMES = (
         broken=lambda r: _is_scheme(r, SHARDED, PIPELINE, HYBRID) and r["checkpointing"] == "on",
     ),
     Rule(
-        reason="library=horovod and library=deepspeed are not built; leave out library",
-        broken=lambda r: r["library"] in ("horovod", "deepspeed"),
+        reason="library=deepspeed shards parameters; use scheme=sharded",
+        broken=lambda r: r["library"] == "deepspeed" and not _is_scheme(r, SHARDED),
+    ),
+    Rule(
+        reason="library=deepspeed is built for fp32 alone, in which it has its own copy of all parameters; use "
+        "precision=fp32",
+        broken=lambda r: r["library"] == "deepspeed" and r["precision"] not in (AUTO, "fp32"),
+    ),
+    Rule(
+        reason="library=horovod averages gradients; use scheme=data",
+        broken=lambda r: r["library"] == "horovod" and not _is_scheme(r, DATA),
+    ),
+    Rule(
+        reason="library=horovod sums plain gradients while backward computes the rest, by gloo; leave out transport, "
+        "collective, compression and overlap",
+        broken=lambda r: (
+            r["library"] == "horovod"
+            and (
+                r["transport"] not in (AUTO, "gloo")
+                or r["collective"] not in (AUTO, "allreduce")
+                or r["compression"] != "none"
+                or r["overlap"] == "off"
+            )
+        ),
+    ),
+    Rule(
+        reason="library=horovod and library=deepspeed run on CPUs here; use device=cpu",
+        broken=lambda r: r["library"] in ("horovod", "deepspeed") and _on_gpu(r),
     ),
     Rule(
         reason="library=mpi4py moves data by MPI; use transport=mpi",
@@ -174,7 +200,8 @@ RULES = (
         broken=lambda r: not _is_parallel(r) and any(r[name] != AXES[name].default for name in BETWEEN_PROCESSES),
     ),
     Rule(
-        reason="processes, with servers if there are any, must be a multiple of nodes, so that every node has as many",
+        reason="processes, with servers and a driver if there are any, must be a multiple of nodes, so that every node "
+        "has as many",
         broken=lambda r: World.of(r).started % World.of(r).nodes != 0,
     ),
     *_OF_SCHEMES,

@@ -38,6 +38,7 @@ class Scheme:
     transports: tuple[str, ...]
     frameworks: tuple[str, ...]
     has_servers: bool = False
+    driven_in: tuple[str, ...] = ()  # frameworks in which one more process, the driver, makes the workers step
     has_stages: bool = False
     is_equivalent: bool = True  # trains as one process does
 
@@ -57,16 +58,18 @@ SCHEMES: Final[Mapping[str, Scheme]] = {
         Scheme(
             name=SERVER,
             takes=(*_ALWAYS, "servers"),
-            transports=("gloo",),
-            frameworks=(TORCH, FAKE),
+            transports=("gloo", "grpc"),
+            frameworks=(TORCH, TENSORFLOW, FAKE),
             has_servers=True,
+            driven_in=(TENSORFLOW,),
         ),
         Scheme(
             name=SERVER_ASYNC,
             takes=(*_ALWAYS, "servers"),
-            transports=("gloo",),
-            frameworks=(TORCH, FAKE),
+            transports=("gloo", "grpc"),
+            frameworks=(TORCH, TENSORFLOW, FAKE),
             has_servers=True,
+            driven_in=(TENSORFLOW,),
             is_equivalent=False,
         ),
         Scheme(

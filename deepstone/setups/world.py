@@ -4,6 +4,7 @@ scheme=data        ranks 0 1 2 3                 each has a quarter of the batch
 scheme=pipeline    ranks 0→1→2→3                 all have the whole batch, in microbatches
 scheme=hybrid      ranks 0→1, 2→3                each pipeline has half of the batch
 scheme=server      ranks 0 1 2 3, server 4       each worker has a quarter; the server has none
+                   and driver 5 (TensorFlow)     makes the workers step, and computes nothing
 """
 
 from __future__ import annotations
@@ -22,20 +23,23 @@ BETWEEN_PROCESSES = (
 )
 # What makes several processes, or parts of a batch, of a job that one process could do at once.
 OF_SEVERAL = ("processes", "nodes", "launcher", "accumulate", *BETWEEN_PROCESSES)
-Role: TypeAlias = Literal["worker", "server"]
+Role: TypeAlias = Literal["worker", "server", "driver"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class World:
-    """All processes of one job. Ranks are numbered node by node, those of a pipeline in a row, servers last.
+    """All processes of one job. Ranks are numbered node by node, those of a pipeline in a row, then servers, and the
+    driver last.
 
     `processes`: those that compute. `servers`: those beside them that keep the parameters, with a scheme that has
-    them. `stages`: how many processes one pipeline has.
+    them. `drivers`: one, in frameworks whose workers step when another process tells them to. `stages`: how many
+    processes one pipeline has.
     """
 
     processes: int
     nodes: int
     servers: int = 0
+    drivers: int = 0
     stages: int = 1
 
     @staticmethod
@@ -45,10 +49,12 @@ class World:
         processes = nodes if asked == AUTO else int(count) * nodes if per_node else int(count)
         scheme = scheme_of(request)
         servers = 1 if request["servers"] == AUTO else int(request["servers"])
+        framework = str(request["framework"]).partition("@")[0]
         return World(
             processes=processes,
             nodes=nodes,
             servers=servers if scheme.has_servers and processes > 1 else 0,
+            drivers=1 if framework in scheme.driven_in and processes > 1 else 0,
             stages=_stages(request, processes) if processes > 1 else 1,
         )
 
@@ -58,8 +64,13 @@ class World:
 
     @property
     def started(self) -> int:
-        """How many processes run, servers included."""
-        return self.processes + self.servers
+        """How many processes run, servers and driver included."""
+        return self.processes + self.servers + self.drivers
+
+    @property
+    def driver(self) -> int | None:
+        """The rank that makes all others step; None where every process does that itself."""
+        return self.started - 1 if self.drivers else None
 
     @property
     def per_node(self) -> int:
@@ -72,16 +83,20 @@ class World:
         return max(1, self.processes // self.stages)
 
     def role(self, rank: int) -> Role:
-        return "worker" if rank < self.processes else "server"
+        if rank < self.processes:
+            return "worker"
+        return "driver" if rank == self.driver else "server"
 
     def title(self, rank: int) -> str:
         """A rank as messages name it: with what it does where ranks do different things."""
+        if rank == self.driver:
+            return f"rank {rank} (driver)"
         if rank >= self.processes:
             return f"rank {rank} (server {rank - self.processes})"
         return f"rank {rank} (stage {self.stage(rank)})" if self.stages > 1 else f"rank {rank}"
 
     def data_rank(self, rank: int) -> int:
-        """Which part of the batch a worker has; a server has none, and is given the first."""
+        """Which part of the batch a worker has; servers and driver have none, and are given the first."""
         return rank // self.stages if rank < self.processes else 0
 
     def stage(self, rank: int) -> int:

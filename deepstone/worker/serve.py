@@ -456,13 +456,13 @@ class Worker:
         return max(peak_bytes, self._host_peak_bytes) if isinstance(peak_bytes, int) else peak_bytes
 
     def _memory_peak(self, request: Dict[str, Any]) -> Dict[str, Any]:
-        """The most memory that `steps` further steps had at once.
+        """The most memory that `steps` further steps had at once; of all steps so far if another process ran them.
 
         On the host: what the process grew by since before the network was built, without files that are mapped and
         without the worker's own copy of the batch.
         """
         so_far = self._peak_so_far(host_peak_bytes())
-        forgotten = forget_host_peak()
+        forgotten = not request["steps"] or forget_host_peak()
         step = self._backend.step(self._backend.phase())
         for _ in range(request["steps"]):
             step()

@@ -128,6 +128,14 @@ class TestFp32:
         assert "in fp32: layer a, gradient on rank 1" in far.why_not()
 
 
+def test_a_framework_without_a_scheme_is_unsupported_and_not_wrong():
+    """So that several frameworks can be asked at once; no process starts."""
+    job = check_job("jax", environment=find_environment("torch"), processes=2, batch=4, scheme="pipeline")
+    found = check_scheme(job, timeout_s=TIMEOUT_S)
+    assert found.is_unsupported
+    assert "built for torch alone" in str(found.failure)
+
+
 class TestAnswer:
     good = judged(TestFp32.right, [TestFp32.right, TestFp32.right])
     broken = SchemeSameness.failed("crashed: rank 1: it fell", equivalent=False)

@@ -120,6 +120,15 @@ class TestScale:
         more.assert_error(2, "in round 3")
         cli(*SCALE, "--from", tmp_path / "nothing.jsonl").assert_error(2, "nothing.jsonl")
 
+    @pytest.mark.parametrize(("scheme", "counts"), [("pipeline", "1,2"), ("server", "2"), ("sharded", "2")])
+    def test_other_schemes_over_one_plain_process(self, cli: Cli, scheme: str, counts: str) -> None:
+        words = ("scale", "cifarnet", "framework=fake", "batch=96", f"processes={counts}", f"scheme={scheme}")
+        answer = cli(*words, "--no-phases", "--rounds", 1, "--budget", 0.3, "--json", DEEPSTONE_FAKE=FASTER).assert_ok()
+        assert answer.json["points"][-1]["processes"] == 2
+        requested = [json.loads(path.read_text())["record"]["setup"]["requested"] for path in cli.runs()]
+        schemes = {each["processes"]: each.get("scheme", "auto") for each in requested}
+        assert schemes == {1: "auto", 2: scheme}
+
     def test_rates_alone(self, cli: Cli) -> None:
         answer = cli(*SCALE, "--no-phases", "--json", DEEPSTONE_FAKE=FASTER).assert_ok().json
         assert "--no-phases" in answer["command"]

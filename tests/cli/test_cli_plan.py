@@ -32,6 +32,15 @@ def test_plan_in_json(cli: Cli) -> None:
     assert list(cli.home.iterdir()) == []
 
 
+def test_a_plan_tells_the_memory_of_every_process(cli: Cli) -> None:
+    words = ("run", "cifarnet", "framework=fake", "batch=8", "processes=2", "scheme=data,server,pipeline", "--dry-run")
+    plan = cli(*words, "--json").assert_ok().json
+    assert [len(job["analytic_bytes_by_rank"]) for job in plan] == [2, 3, 2]
+    assert all(job["analytic_bytes"] == max(job["analytic_bytes_by_rank"]) > 0 for job in plan)
+    last = cli(*words).assert_ok().out.splitlines()[-1]
+    assert " – " in last  # the stages of a pipeline do not need the same
+
+
 def test_a_plan_needs_the_framework(torchless: Cli) -> None:
     torchless("run", "cifarnet", "--dry-run").assert_error(4, "no framework is installed")
 

@@ -106,6 +106,13 @@ def test_what_is_wrong_is_told_in_one_line(changes: dict[str, Any], says: str) -
     assert str(error.value).isprintable()
 
 
+def test_what_a_build_is_told_decides_what_comes_out() -> None:
+    plain, built = parse(), {"packages": ["torch==1.1.0"], "variables": {"WITH": "1"}}
+    assert plain.sha == "3354396035ec6e3a78613a7929802bc09ace9711ec66d275d0f8a4c8175001dc"
+    shas = {parse(steps=[{**built, **more}]).sha for more in ({}, {"toolchain": "set(A 1)"}, {"variables": {}})}
+    assert len(shas | {plain.sha}) == 3
+
+
 LITERALS = st.one_of(
     st.text(max_size=30).map(json.dumps),
     st.integers().map(str),
@@ -153,6 +160,13 @@ class TestCookbook:
             names = [package.partition("==")[0].lower() for package in packages]
             assert "numpy" in names
             assert len(set(names)) == len(names)
+
+    @pytest.mark.parametrize("library", ["horovod", "deepspeed"])
+    def test_a_library_names_the_environment_that_has_it(self, library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv(cookbook.VARIABLE, raising=False)
+        recipe = find_recipe(library)
+        assert recipe.framework == "torch"
+        assert any(package.startswith(f"{library}==") for step in recipe.steps for package in step.packages)
 
     def test_an_unknown_name_is_told_with_the_nearest(self) -> None:
         with pytest.raises(UsageError, match="tensorflw: no such environment to add; did you mean tensorflow"):

@@ -8,10 +8,13 @@ from xml.etree import ElementTree
 
 import pytest
 from browsing import visit
-from made_up import absent, figure_of, figures_of
+from factory import typed
+from made_up import absent, figure_of, figures_of, quantity
 from made_up_processes import STEP_S, scale_result, several_record
 from test_figures import bars_of
 
+from deepstone.absent import Absent
+from deepstone.analysis.step_parts import step_parts
 from deepstone.report.figure import BarChart, Figure, LaneChart, LineChart, NothingToDrawError
 from deepstone.report.files import as_result, draw
 from deepstone.report.lane_places import placed_spans
@@ -77,6 +80,61 @@ class TestTimeline:
         assert "&lt;b&gt;" in svg.decode()
 
 
+def pipeline_record() -> dict[str, Any]:
+    """Two stages, one after the other, and their memory."""
+    record = several_record()
+    parallel = record["parallel"]
+    for rank, lane in enumerate(parallel["timeline"]["lanes"]):
+        passes = [("forward", 0), ("backward", 0), ("forward", 1), ("backward", 1)]
+        lane["spans"] = [
+            {"kind": kind, "begin_s": (at + rank) / 1e3, "end_s": (at + 1 + rank) / 1e3, "stage": rank, "microbatch": n}
+            for at, (kind, n) in enumerate(passes)
+        ]
+        parallel["ranks"][rank] |= {"step_bytes": (rank + 2) * 2**20, "predicted_bytes": 2**20}
+    parallel["scheme"], parallel["communication"] = "pipeline", absent("stages wait in any case")
+    stage = {"layers": 2, "first": "a", "last": "b", "share": 0.5, "method": "made up"}
+    parallel["stages"] = [{"rank": rank, "stage": rank, **stage} for rank in (0, 1)]
+    parallel["bubbles"] = {
+        "share": quantity(0.4),
+        "ranks": [quantity(0.4)] * 2,
+        "ideal_share": 0.2,
+        "replayed_share": quantity(0.3),
+        "exposed_s": quantity(1e-3),
+        "traced_step_s": quantity(STEP_S),
+        "method": "made up",
+    }
+    return record
+
+
+class TestPipeline:
+    def test_passes_are_named_by_their_microbatch(self) -> None:
+        lanes = lanes_of(figure_of(pipeline_record(), "timeline"))
+        assert [lane.label for lane in lanes.lanes] == ["rank 0, stage 0", "rank 1, stage 1"]
+        assert [span.label for span in lanes.lanes[0].tracks[0]] == ["F0", "B0", "F1", "B1"]
+
+    def test_the_caption_tells_how_long_stages_wait(self) -> None:
+        (told,) = [line for line in figure_of(pipeline_record(), "timeline").caption if "waits" in line]
+        assert all(share in told for share in ("40 %", "30 %", "20 %"))
+
+    def test_memory_of_every_rank_measured_and_predicted(self) -> None:
+        figure = figure_of(pipeline_record(), "ranks")
+        shown = bars_of(figure)
+        assert shown["rank 0, stage 0"] == {"measured": 2 * 2**20, "predicted from the graph": 2**20}
+        assert figure.table.rows[1][1:] == (3 * 2**20, 2**20)
+
+    def test_what_stages_wait_and_exchange_are_parts_of_the_step(self) -> None:
+        parts = step_parts(typed(pipeline_record()))
+        assert not isinstance(parts, Absent)
+        assert not isinstance(parts.waiting_s, Absent)
+        assert not isinstance(parts.communication_s, Absent)
+        assert parts.waiting_s.median == pytest.approx(0.3 * (STEP_S - 1e-3))
+        assert parts.communication_s.median == pytest.approx(1e-3)
+
+    def test_a_record_without_memory_by_rank_says_so(self) -> None:
+        with pytest.raises(NothingToDrawError, match="no memory by rank"):
+            figure_of(several_record(), "ranks")
+
+
 class TestScaling:
     def test_speed_up_and_its_ideal(self) -> None:
         figure = figure_of(scale_result())
@@ -125,7 +183,9 @@ class TestScaling:
         assert [figure.name for figure in figures_of(result).figures] == ["scaling"]
 
 
-@pytest.mark.parametrize("result", [several_record(), scale_result()], ids=["run", "scale"])
+@pytest.mark.parametrize(
+    "result", [several_record(), pipeline_record(), scale_result()], ids=["run", "pipeline", "scale"]
+)
 def test_both_drawers_draw_them(result: dict[str, Any]) -> None:
     found = figures_of(result)
     for figure in found.figures:

@@ -90,7 +90,16 @@ EXAMPLES = [
         "checkpointing=off",
         {"checkpointing": "off"},
     ),
-    ({"processes": 2, "library": "horovod"}, "not built", {"library": "auto"}),
+    ({"processes": 2, "library": "deepspeed"}, "scheme=sharded", {"scheme": "sharded"}),
+    (
+        {"processes": 2, "library": "deepspeed", "scheme": "sharded", "precision": "fp64"},
+        "precision=fp32",
+        {"precision": "fp32"},
+    ),
+    ({"processes": 2, "library": "horovod", "scheme": "sharded"}, "scheme=data", {"scheme": "data"}),
+    ({"processes": 2, "library": "horovod", "overlap": "off"}, "plain gradients", {"overlap": "on"}),
+    ({"processes": 2, "library": "horovod", "compression": "fp16"}, "plain gradients", {"compression": "none"}),
+    ({"processes": 2, "library": "horovod", "device": "gpu:0"}, "device=cpu", {"device": "cpu"}),
     ({"processes": 2, "library": "mpi4py"}, "transport=mpi", {"transport": "mpi"}),
     (
         {"processes": 4, "scheme": "pipeline", "schedule": "1f1b", "microbatches": 2, "framework": "fake"},

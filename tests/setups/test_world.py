@@ -23,6 +23,7 @@ def world(**axes: Value) -> World:
         ({"processes": 2, "scheme": "sharded"}, "ww", [0, 1], [0, 0]),
         ({"processes": 2, "scheme": "server"}, "wws", [0, 1, 0], [0, 0, 0]),
         ({"processes": 2, "scheme": "server-async", "servers": 2}, "wwss", [0, 1, 0, 0], [0, 0, 0, 0]),
+        ({"processes": 2, "scheme": "server", "framework": "tensorflow@2.21.0"}, "wwsd", [0, 1, 0, 0], [0, 0, 0, 0]),
         ({"processes": 3, "scheme": "pipeline"}, "www", [0, 0, 0], [0, 1, 2]),
         ({"processes": 4, "scheme": "hybrid", "pipeline": 2}, "wwww", [0, 0, 1, 1], [0, 1, 0, 1]),
     ],
@@ -39,6 +40,7 @@ def test_what_each_rank_does(axes, roles: str, shares: list[int], stages: list[i
 def test_ranks_are_told_with_what_they_do():
     assert world(processes=2).title(1) == "rank 1"
     assert world(processes=2, scheme="server").title(2) == "rank 2 (server 0)"
+    assert world(processes=2, scheme="server", framework="tensorflow").title(3) == "rank 3 (driver)"
     assert world(processes=4, scheme="hybrid", pipeline=2).title(3) == "rank 3 (stage 1)"
 
 

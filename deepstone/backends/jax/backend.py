@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -22,6 +23,7 @@ from deepstone.backends.base import (
     memory_on_cpu,
 )
 from deepstone.backends.before_import import JAX_PREALLOCATE
+from deepstone.backends.beside import run_beside
 from deepstone.backends.jax.arrays import buffer_keys, from_device, parameter_keys, to_device
 from deepstone.backends.jax.chain import DEEP, ChainedSteps
 from deepstone.backends.jax.effective import (
@@ -39,6 +41,7 @@ from deepstone.backends.jax.processes import Processes
 from deepstone.backends.jax.settings import Settings, apply
 from deepstone.backends.jax.timestamps import OneAheadTimestamps
 from deepstone.backends.jax.training import Batch, State, Steps, WholeSteps
+from deepstone.backends.jax.transfers import Transfers
 from deepstone.backends.ports import ReservedPort
 from deepstone.backends.settings import refuse_nothing_to_rewrite
 from deepstone.backends.xla.steps import TracedBackend
@@ -61,6 +64,7 @@ class JaxBackend(TracedBackend):
     _timestamps: OneAheadTimestamps | None = None
     _reserved: ReservedPort | None = None  # where rank 0 will wait for the others
     _processes: Processes | None = None  # that train together, if there are several
+    _transfers: Transfers | None = None
 
     def versions(self) -> dict[str, Any]:
         return {
@@ -86,6 +90,19 @@ class JaxBackend(TracedBackend):
 
     def buckets(self) -> list[int]:
         return [] if self._processes is None else reductions_of(self._whole_steps().program("train").as_text())
+
+    def transfer(self, operation: str, size: int) -> dict[str, Any]:
+        assert self._processes is not None
+        if self._transfers is None:
+            self._transfers = Transfers(self._processes)
+        return self._transfers.prepare(operation, size)
+
+    def beside(self, transfer: str, transfers: int, program: str, steps: int) -> dict[str, Any]:
+        step = self.step(program)
+        step()
+        self._state.wait()
+        self.barrier()
+        return run_beside(self.step(transfer), transfers, step, steps, wait=self._state.wait, in_thread=nullcontext())
 
     def restore(self) -> None:
         self._whole_steps().restore()
@@ -129,6 +146,8 @@ class JaxBackend(TracedBackend):
         return self._settings.phase
 
     def step(self, program: str) -> Callable[[], None]:
+        if self._transfers is not None and program in self._transfers.programs:
+            return self._transfers.programs[program]
         return self._steps.function(program)
 
     def first_step(self) -> None:

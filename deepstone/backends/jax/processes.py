@@ -26,7 +26,7 @@ from deepstone.backends.base import Group
 from deepstone.backends.ports import ReservedPort, go_straight
 from deepstone.setups.axes import AUTO
 
-_AXIS: Final = "processes"
+MESH_AXIS: Final = "processes"
 _MEETING_S: Final = 300  # to meet; the controller ends a job that takes too long before
 # A process that is silent for so long is lost, and JAX ends the others. The controller sees most losses before.
 _HEARTBEAT_S: Final = 30
@@ -55,9 +55,9 @@ class Processes:
         _use_gloo(group.addresses[group.rank].rpartition(":")[0], group.interface)
         self.rank, self.world = jax.process_index(), jax.process_count()
         self.library = f"gloo of jax {jax.__version__}"
-        self._mesh = Mesh(np.array(jax.devices()), (_AXIS,))
+        self._mesh = Mesh(np.array(jax.devices()), (MESH_AXIS,))
         self._replicated = NamedSharding(self._mesh, PartitionSpec())
-        self._sharded = NamedSharding(self._mesh, PartitionSpec(_AXIS))
+        self._sharded = NamedSharding(self._mesh, PartitionSpec(MESH_AXIS))
         self._meeting: Any = None
         self._met: Any = None
 
@@ -74,31 +74,31 @@ class Processes:
 
     def spread(self, function: Callable[..., Any], *, shared: int, split: int) -> Callable[..., Any]:
         """A function that every process runs on its own part; its last `split` arguments are parts of the batch."""
-        arguments = (*[PartitionSpec()] * shared, *[PartitionSpec(_AXIS)] * split)
+        arguments = (*[PartitionSpec()] * shared, *[PartitionSpec(MESH_AXIS)] * split)
         return jax.shard_map(function, mesh=self._mesh, in_specs=arguments, out_specs=PartitionSpec(), check_vma=False)
 
     def mean(self, gradients: Any) -> Any:
         """Inside a program. XLA makes one reduction of all arrays, after backward."""
-        return jax.lax.pmean(gradients, _AXIS)
+        return jax.lax.pmean(gradients, MESH_AXIS)
 
     def meet(self, gradients: Any) -> Any:
         """Inside a program: wait for the others with four bytes, once backward is done."""
         last = gradients[0].ravel()[0].astype(jnp.float32)  # of the first layer, to which backward comes last
-        return jax.lax.psum(last, _AXIS)
+        return jax.lax.psum(last, MESH_AXIS)
 
     def of_first(self, tree: Any) -> Any:
         """Inside a program: what rank 0 has."""
-        is_first = jax.lax.axis_index(_AXIS) == 0
-        return jax.tree.map(lambda x: jax.lax.psum(jnp.where(is_first, x, jnp.zeros_like(x)), _AXIS), tree)
+        is_first = jax.lax.axis_index(MESH_AXIS) == 0
+        return jax.tree.map(lambda x: jax.lax.psum(jnp.where(is_first, x, jnp.zeros_like(x)), MESH_AXIS), tree)
 
     def own_key(self, key: Any) -> Any:
         """Inside a program: another key for each process, as each drops other activations."""
-        return None if key is None else jax.random.fold_in(key, jax.lax.axis_index(_AXIS))
+        return None if key is None else jax.random.fold_in(key, jax.lax.axis_index(MESH_AXIS))
 
     def barrier(self) -> None:
         if self._meeting is None:
             self._met = self.own(jax.device_put(np.zeros(1, np.float32), jax.local_devices()[0]))
-            meeting = self.spread(lambda x: jax.lax.psum(x, _AXIS), shared=1, split=0)
+            meeting = self.spread(lambda x: jax.lax.psum(x, MESH_AXIS), shared=1, split=0)
             self._meeting = jax.jit(meeting).lower(self._met).compile()
         self._met = self._meeting(self._met)
         jax.block_until_ready(self._met)

@@ -13,16 +13,19 @@ from deepstone.backends.base import Group, IsolatedLayer, Job, LayerResult, Time
 from deepstone.backends.beside import run_beside
 from deepstone.backends.ports import ReservedPort
 from deepstone.backends.tensorflow.arrays import Arrangement, Variables
+from deepstone.backends.tensorflow.cluster import Cluster
 from deepstone.backends.tensorflow.effective import Effects, Observed, observing
 from deepstone.backends.tensorflow.isolated import LayerRunner
 from deepstone.backends.tensorflow.lower import Lowering
 from deepstone.backends.tensorflow.network import Network
 from deepstone.backends.tensorflow.processes import Processes, reductions_of
+from deepstone.backends.tensorflow.server import Member, member_of
 from deepstone.backends.tensorflow.settings import Settings, apply
 from deepstone.backends.tensorflow.training import Steps
 from deepstone.backends.tensorflow.transfers import Transfers
 from deepstone.backends.xla.steps import TracedBackend
 from deepstone.graph.graph import Graph
+from deepstone.setups.schemes import scheme_of
 
 if TYPE_CHECKING:  # loaded when layers are measured
     from deepstone.backends.tensorflow.trace import Tracer
@@ -45,6 +48,8 @@ class TensorFlowBackend(TracedBackend):
     _steps: Steps
     _reserved: ReservedPort | None = None  # where this process will wait for others
     _processes: Processes | None = None  # that train together, if there are several
+    _cluster: Cluster | None = None  # those with parameter servers
+    _member: Member | None = None  # of that cluster
     _transfers: Transfers | None = None
 
     def __init__(self) -> None:
@@ -66,14 +71,25 @@ class TensorFlowBackend(TracedBackend):
         return self._reserved.number
 
     def join(self, group: Group) -> dict[str, Any]:
-        self._processes = found = Processes(group, self._reserved)
+        if scheme_of(group.request).has_servers:
+            self._cluster = found = Cluster(group, self._reserved)
+        else:
+            self._processes = found = Processes(group, self._reserved)
         return {"world": found.world, "rank": found.rank, "transport": found.transport, "library": found.library}
 
     def barrier(self) -> None:
-        assert self._processes is not None
-        self._processes.barrier()
+        """Those that a driver makes step need none."""
+        if self._processes is not None:
+            self._processes.barrier()
+
+    def assignment(self) -> dict[str, Any]:
+        if self._member is None:
+            return super().assignment()
+        return {"stages": [], "sends": [list(each) for each in self._member.sends()]}
 
     def buckets(self) -> list[int]:
+        if self._member is not None:
+            return self._member.buckets()
         return [] if self._processes is None else reductions_of(self._steps.recorded["train"])
 
     def transfer(self, operation: str, size: int) -> dict[str, Any]:
@@ -90,13 +106,19 @@ class TensorFlowBackend(TracedBackend):
         return run_beside(self.step(transfer), transfers, step, steps, wait=self.synchronize, in_thread=nullcontext())
 
     def restore(self) -> None:
-        self._steps.restore()
+        """With servers, no program but that of training changes parameters."""
+        if self._member is None:
+            self._steps.restore()
 
     def build(self, job: Job) -> None:
         self._job = job
         self._tracer = None
         self._settings = settings = apply(job.request)
         self._graph = graph = Graph.from_worker_json(job.graph)
+        if self._cluster is not None:
+            self._member = member_of(job, graph, settings, self._cluster)
+            self._step = self._member.step("train")
+            return
         self._arrangement = Arrangement(graph, channels_last=settings.channels_last)
         with tf.device(settings.device):
             self._variables = Variables(graph, job.weights, self._arrangement, settings)
@@ -123,9 +145,12 @@ class TensorFlowBackend(TracedBackend):
         if program == self._settings.phase:
             return self._step
         with tf.device(self._settings.device):
-            return self._steps.program(program)
+            return self._steps.program(program) if self._member is None else self._member.step(program)
 
     def first_step(self) -> None:
+        if self._member is not None:
+            super().first_step()
+            return
         with observing() as self._observed:
             self._step()
             self.synchronize()
@@ -136,13 +161,19 @@ class TensorFlowBackend(TracedBackend):
         return None
 
     def synchronize(self) -> None:
-        if self._settings.on_gpu:
+        if self._member is not None:
+            self._member.synchronize()
+        elif self._settings.on_gpu:
             tf.test.experimental.sync_devices()
 
     def timestamps(self, count: int) -> Timestamps:
+        if self._member is not None:
+            return self._member.timestamps(count, self.clock)
         return SynchronizingTimestamps(count, self.clock) if self._settings.on_gpu else Timestamps(count, self.clock)
 
     def observe(self) -> dict[str, dict[str, Any]]:
+        if self._member is not None:
+            return self._member.effective()
         effects = Effects(
             self._job.request,
             self._settings,
@@ -158,10 +189,14 @@ class TensorFlowBackend(TracedBackend):
         return {"operations": self._observed.operations}
 
     def loss(self) -> float:
+        if self._member is not None:
+            return self._member.loss()
         assert self._steps.last_loss is not None
         return float(self._steps.last_loss.numpy())
 
     def arrays(self, kind: str) -> dict[str, Any]:
+        if self._member is not None:
+            return self._member.arrays(kind)
         if kind == "buffers":
             return self._variables.buffer_arrays()
         if kind == "parameters":

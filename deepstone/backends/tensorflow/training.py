@@ -59,7 +59,7 @@ class Steps:
         self._keeps_gradients = keeps_gradients
         self._batch = (_resident if settings.input == "resident" else _copied)(samples, labels, settings)
         self._number = tf.Variable(tf.constant(0, tf.int64), trainable=False) if settings.dropout else None
-        self._update = _make_update(settings.optimizer, variables.parameters) if settings.phase == "train" else None
+        self.update = make_update(settings.optimizer, variables.parameters) if settings.phase == "train" else None
         self._programs: dict[str, Callable[[], None]] = {}
         self._restore: Any = None
         self.recorded: dict[str, Any] = {}  # programs as TensorFlow has them; without `compile` there are none
@@ -79,7 +79,7 @@ class Steps:
         return step
 
     def _gradient(self) -> Callable[[], None]:
-        run, batch = self._recorded("gradient", self._loss_and_gradients), self._batch
+        run, batch = self._recorded("gradient", self.loss_and_gradients), self._batch
 
         def step() -> None:
             self.last_gradients = []  # frees the memory before the same amount is allocated again
@@ -89,11 +89,11 @@ class Steps:
 
     def _train(self, program: str) -> Callable[[], None]:
         """`train`, or what processes do less in: `local` does not communicate, `meet` only waits for the others."""
-        update, processes = self._update, self._processes
+        update, processes = self.update, self._processes
         assert update is not None
 
         def whole(samples: Tensor, labels: Tensor) -> tuple[Tensor, list[Tensor], Tensor, Tensor]:
-            loss, gradients, image_gradient = self._loss_and_gradients(samples, labels)
+            loss, gradients, image_gradient = self.loss_and_gradients(samples, labels)
             met = None
             if processes is not None and program == "train":
                 gradients = processes.mean(gradients)
@@ -125,7 +125,7 @@ class Steps:
         processes = self._processes
         assert processes is not None
         if self._restore is None:
-            slots = [] if self._update is None else self._update.slots
+            slots = [] if self.update is None else self.update.slots
             variables = [*self._variables.parameters, *self._variables.buffers.values(), *slots]
 
             def restore() -> None:
@@ -149,7 +149,7 @@ class Steps:
             self._variables.buffers[name].assign(value, read_value=False)
         return loss
 
-    def _loss_and_gradients(self, samples: Tensor, labels: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
+    def loss_and_gradients(self, samples: Tensor, labels: Tensor) -> tuple[Tensor, list[Tensor], Tensor]:
         """Of the whole batch, or the mean over its parts, one after the other."""
         parts = self._settings.accumulate
         if parts == 1:
@@ -194,17 +194,22 @@ def _copied(samples: Any, labels: Any, settings: Settings) -> Callable[[], tuple
     return lambda: (copy(x=host_samples), copy(x=host_labels))
 
 
-def _make_update(name: str, parameters: list[Any]) -> Update:
+def make_update(name: str, parameters: list[Any]) -> Update:
     """Return the update. One kernel per parameter updates it and its slots."""
     return {"momentum": _momentum, "sgd": _sgd, "adam": _adam, "adamw": _adamw}[name](parameters)
 
 
-def _zeros_like(parameters: list[Any]) -> list[Any]:
-    return [tf.Variable(tf.zeros_like(parameter), trainable=False) for parameter in parameters]
+def zeros_like(parameters: list[Any]) -> list[Any]:
+    """Variables, each where its parameter is: that may be another process."""
+    found: list[Any] = []
+    for parameter in parameters:
+        with tf.device(parameter.device):
+            found.append(tf.Variable(tf.zeros(parameter.shape, parameter.dtype), trainable=False))
+    return found
 
 
 def _momentum(parameters: list[Any]) -> Update:
-    velocities = _zeros_like(parameters)
+    velocities = zeros_like(parameters)
 
     def update(gradients: list[Tensor]) -> None:
         for parameter, velocity, gradient in zip(parameters, velocities, gradients, strict=True):
@@ -232,8 +237,9 @@ def _sgd(parameters: list[Any]) -> Update:
 def _adam(parameters: list[Any]) -> Update:
     """Update by Adam. TensorFlow adds epsilon before it corrects the second moment, torch after; so epsilon is
     corrected too."""
-    firsts, seconds = _zeros_like(parameters), _zeros_like(parameters)
-    number = tf.Variable(tf.constant(0.0, tf.float64), trainable=False)
+    firsts, seconds = zeros_like(parameters), zeros_like(parameters)
+    with tf.device(parameters[0].device):
+        number = tf.Variable(tf.constant(0.0, tf.float64), trainable=False)
 
     def update(gradients: list[Tensor]) -> None:
         step = number.assign_add(1.0)

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from deepstone.backends.base import Unsupported
+from deepstone.backends.known_numbers import difference, numbers
 from deepstone.backends.tensorflow.processes import Processes
 from deepstone.setups.transfers import TRANSFERS, VALUE_BYTES, program_name
-
-_PERIOD: Final = 4093  # a prime, so that no two neighbouring parts look alike
 
 
 class Transfers:
@@ -27,18 +26,18 @@ class Transfers:
         """Run it once on whole numbers that float32 adds exactly in any order."""
         name, rank, world = program_name(operation, size), self._processes.rank, self._processes.world
         count = size // VALUE_BYTES
-        numbers = (np.arange(count) % _PERIOD).astype(np.float32)
+        whole = numbers(count)
         if operation == "allreduce":
-            sent, expected = numbers + rank, numbers * world + world * (world - 1) / 2
+            sent, expected = whole + rank, whole * world + world * (world - 1) / 2
             self._make(name, count, self._processes.sum)
         elif operation == "allgather":
-            sent, expected = np.split(numbers, world)[rank], numbers
+            sent, expected = np.split(whole, world)[rank], whole
             self._make(name, count // world, self._processes.gathered)
         else:
             title = TRANSFERS[operation].title
             raise Unsupported(f"TensorFlow's strategy for several processes has all-reduce and all-gather, no {title}")
         self._buffers[name].assign(sent)
-        return {"program": name, "wrong": _difference(np.asarray(self.programs[name]()), expected)}
+        return {"program": name, "wrong": difference(np.asarray(self.programs[name]()), expected)}
 
     def _make(self, name: str, count: int, operation: Callable[[Any], Any]) -> None:
         """All processes record their programs in the same order, by which TensorFlow knows what belongs together."""
@@ -48,14 +47,3 @@ class Transfers:
         # The strategy asks an array for its device; that of a variable has none until the program runs.
         recorded = tf.function(self._processes.run(lambda: operation(tf.identity(buffer))), autograph=False)
         self.programs[name] = recorded.get_concrete_function()
-
-
-def _difference(result: Any, expected: Any) -> str:
-    """Where the result is wrong, or nothing."""
-    if result.shape != expected.shape:
-        return f"{result.size:,} numbers, and {expected.size:,} were to come"
-    wrong = np.flatnonzero(result != expected)
-    if not len(wrong):
-        return ""
-    at = int(wrong[0])
-    return f"{len(wrong):,} of {result.size:,} numbers; number {at} is {result[at]:g} and must be {expected[at]:g}"

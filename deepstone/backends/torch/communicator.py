@@ -218,6 +218,10 @@ def communicator(group: Group, store: Any | None) -> Communicator:
         raise Unsupported("this torch is built without torch.distributed")
     if store is None:
         store = TCPStore(group.address, group.port, is_master=False, timeout=timedelta(seconds=60))
+    if group.request["library"] == "horovod":
+        from deepstone.backends.torch.horovod import HorovodCommunicator
+
+        return HorovodCommunicator(group, store)
     return TorchCommunicator(group, store)
 
 

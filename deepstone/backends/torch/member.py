@@ -84,6 +84,18 @@ class Member(ABC):
         """Wait for all processes."""
         self.communicator.sum(self._met)
 
+    def _step_of_copy(self, copy: PlainCopy, *, meets: bool) -> Callable[[], None]:
+        """A step on a copy of the network: without communication, or one in which processes only wait for each
+        other."""
+
+        def step() -> None:
+            self.last_loss = copy.compute()
+            if meets:
+                self.meet()
+            copy.update()
+
+        return step
+
     def _effective(self, scheme: str, **values: str | int) -> dict[str, dict[str, Any]]:
         """Axes that mean nothing in a scheme are `none`."""
         interface = "chosen by the transport" if self._request["interface"] == AUTO else self._request["interface"]
@@ -109,8 +121,16 @@ class UpdateAlone:
 class LocalComputing:
     """Forward and backward of this process' part of the batch, which may itself come in parts."""
 
-    def __init__(self, model: nn.Module, batch: Batch | OwnBatch, settings: Settings) -> None:
+    def __init__(
+        self,
+        model: nn.Module,
+        batch: Batch | OwnBatch,
+        settings: Settings,
+        *,
+        backward: Callable[[Tensor], object] = Tensor.backward,
+    ) -> None:
         self._model = model
+        self._backward = backward
         self._batch = batch
         self._parts = settings.accumulate
         self._casting = settings.casting()
@@ -132,8 +152,38 @@ class LocalComputing:
                     loss = self._model(some, their_labels)
                 loss = loss if self._parts == 1 else loss / self._parts
                 after_phase(1)
-                loss.backward()
+                self._backward(loss)
                 after_phase(2)
             total = loss.detach() if total is None else total + loss.detach()
         assert total is not None
         return total
+
+
+class PlainCopy:
+    """A copy of the network that no library has taken over, for steps without communication. It updates as many numbers
+    as one of `shards` processes does, and not its own."""
+
+    def __init__(
+        self,
+        network: nn.Module,
+        batch: Batch | OwnBatch,
+        settings: Settings,
+        make_own: MakesOptimizer | None,
+        *,
+        shards: int = 1,
+    ) -> None:
+        self._network = network
+        self._computing = LocalComputing(network, batch, settings)
+        sizes = [-(-parameter.numel() // shards) for parameter in network.parameters()]
+        self.update = UpdateAlone(sizes, next(network.parameters()), settings, make_own).run
+
+    def compute(self, after_phase: Callable[[int], None] = lambda _: None) -> Tensor:
+        self._network.zero_grad()
+        return self._computing.run(after_phase=after_phase)
+
+    def step_in_phases(self, set_timestamp: Callable[[int], None]) -> Tensor:
+        """Run one step with a timestamp at the end of data, forward, backward and update, and return the loss."""
+        loss = self.compute(set_timestamp)
+        self.update()
+        set_timestamp(3)
+        return loss

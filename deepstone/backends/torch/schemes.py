@@ -18,7 +18,7 @@ from deepstone.backends.torch.communicator import Communicator
 from deepstone.backends.torch.member import Member
 from deepstone.backends.torch.settings import Settings
 from deepstone.graph.graph import Graph
-from deepstone.setups.schemes import HYBRID, PIPELINE, SERVER, SERVER_ASYNC, SHARDED, scheme_of
+from deepstone.setups.schemes import DATA, HYBRID, PIPELINE, SERVER, SERVER_ASYNC, SHARDED, scheme_of
 
 _MODULES: Final = {
     SHARDED: "sharded",
@@ -32,7 +32,11 @@ _MODULES: Final = {
 def import_scheme(request: Mapping[str, Any]) -> None:
     """Also what torch imports when an optimizer makes its first step."""
     module = _MODULES.get(scheme_of(request).name)
-    if module is not None:
+    if request["library"] == "deepspeed":
+        from deepstone.backends.torch.zero import import_deepspeed
+
+        import_deepspeed(str(request["device"]))
+    elif module is not None:
         import_module(f"deepstone.backends.torch.{module}")
     parameter = nn.Parameter(torch.zeros(1))
     parameter.grad = torch.zeros(1)
@@ -40,8 +44,16 @@ def import_scheme(request: Mapping[str, Any]) -> None:
 
 
 def member_of(job: Job, graph: Graph, settings: Settings, communicator: Communicator) -> Member | None:
-    """None with data parallelism."""
+    """None with data parallelism as torch has it."""
     match scheme_of(job.request).name:
+        case scheme if scheme == DATA and job.request["library"] == "horovod":
+            from deepstone.backends.torch.horovod import Horovod
+
+            return Horovod(job, graph, settings, communicator)
+        case scheme if scheme == SHARDED and job.request["library"] == "deepspeed":
+            from deepstone.backends.torch.zero import Zero
+
+            return Zero(job, graph, settings, communicator)
         case scheme if scheme == SHARDED:
             from deepstone.backends.torch.sharded import Sharded
 

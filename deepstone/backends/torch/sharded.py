@@ -24,7 +24,7 @@ from deepstone.backends.base import Job, as_set
 from deepstone.backends.torch.arrays import load, network_arrays
 from deepstone.backends.torch.communicator import ALL_GATHER, REDUCE_SCATTER, Communicator
 from deepstone.backends.torch.lower import Lowering
-from deepstone.backends.torch.member import LocalComputing, Member, UpdateAlone
+from deepstone.backends.torch.member import LocalComputing, Member, PlainCopy
 from deepstone.backends.torch.network import lowered
 from deepstone.backends.torch.settings import Settings
 from deepstone.backends.torch.training import batch_of, optimizer_of
@@ -67,7 +67,7 @@ class Sharded(Member):
             fully_shard(self.network)
         self._computing = LocalComputing(self.network, self._batch, settings)
         self._optimizer = optimizer_of(list(self.network.parameters()), settings, self._make_own)
-        self._alone: _PlainCopy | None = None
+        self._alone: PlainCopy | None = None
         self._stand_ins: list[tuple[Tensor, Tensor]] = []
 
     def _made(self, network: nn.Module | None) -> nn.Module:
@@ -88,15 +88,7 @@ class Sharded(Member):
             return self._exchange
         if program == "train":
             return self._train
-        copy = self._plain_copy()
-
-        def step() -> None:
-            self.last_loss = copy.compute()
-            if program == "meet":
-                self.meet()
-            copy.update()
-
-        return step
+        return self._step_of_copy(self._plain_copy(), meets=program == "meet")
 
     def _train(self) -> None:
         self._optimizer.zero_grad()
@@ -118,10 +110,7 @@ class Sharded(Member):
             REDUCE_SCATTER(shard, whole)
 
     def step_in_phases(self, set_timestamp: Callable[[int], None]) -> None:
-        copy = self._plain_copy()
-        self.last_loss = copy.compute(set_timestamp)
-        copy.update()
-        set_timestamp(3)
+        self.last_loss = self._plain_copy().step_in_phases(set_timestamp)
 
     def arrays(self, kind: str) -> dict[str, Any]:
         return network_arrays(self.network, self._graph, kind, _whole)
@@ -147,13 +136,11 @@ class Sharded(Member):
             found["bucket"] = as_set(self._request["bucket"])
         return found
 
-    def _plain_copy(self) -> _PlainCopy:
+    def _plain_copy(self) -> PlainCopy:
+        """Without shards; it updates as many numbers as a shard has."""
         if self._alone is None:
-            network = lowered(self._graph, self._job.weights, self._settings)
-            computing = LocalComputing(network, self._batch, self._settings)
-            sizes = [-(-parameter.numel() // self.communicator.world) for parameter in network.parameters()]
-            update = UpdateAlone(sizes, next(network.parameters()), self._settings, self._make_own)
-            self._alone = _PlainCopy(network, computing, update)
+            network, world = lowered(self._graph, self._job.weights, self._settings), self.communicator.world
+            self._alone = PlainCopy(network, self._batch, self._settings, self._make_own, shards=world)
         return self._alone
 
     def _buffers(self) -> list[tuple[Tensor, Tensor]]:
@@ -164,19 +151,6 @@ class Sharded(Member):
                 shard = torch.zeros(-(-size // like.element_size() // world)).to(like)
                 self._stand_ins.append((torch.zeros(len(shard) * world).to(like), shard))
         return self._stand_ins
-
-
-class _PlainCopy:
-    """The network without shards, and an update of as many numbers as a shard has."""
-
-    def __init__(self, network: nn.Module, computing: LocalComputing, update: UpdateAlone) -> None:
-        self._network = network
-        self._computing = computing
-        self.update = update.run
-
-    def compute(self, after_phase: Callable[[int], None] = lambda _: None) -> Tensor:
-        self._network.zero_grad()
-        return self._computing.run(after_phase=after_phase)
 
 
 def _groups(graph: Graph, bucket: str | int, value_bytes: int) -> list[list[Layer]]:

@@ -16,6 +16,7 @@ from deepstone.report.figures.chart import chart
 from deepstone.report.figures.comm import bandwidth, time
 from deepstone.report.figures.layers import groups_bars, layers_bars
 from deepstone.report.figures.memory import memory
+from deepstone.report.figures.rank_memory import rank_memory
 from deepstone.report.figures.roofline import roofline
 from deepstone.report.figures.run import run
 from deepstone.report.figures.scaling import scaling, step_by_processes
@@ -83,8 +84,8 @@ def _makers(result: Result) -> Mapping[str, Callable[[], Figure]]:
     if isinstance(result, Scaling):
         return {"scaling": partial(scaling, result), "steps": partial(step_by_processes, result)}
     if isinstance(result, Record):
-        of_several = {} if result.parallel is None else {"timeline": partial(timeline, result)}
-        return {"run": partial(run, result), **of_several}
+        of_several = {"timeline": partial(timeline, result), "ranks": partial(rank_memory, result)}
+        return {"run": partial(run, result), **({} if result.parallel is None else of_several)}
     if result.outcome not in (None, "ok"):
         raise NothingToDrawError("; ".join(["nothing was measured", *failures(result)]))
     return {name: partial(make, result) for name, make in CATALOG[result.kind].items()}

@@ -28,11 +28,12 @@ from deepstone.report.figure import (
 )
 from deepstone.report.figures.captions import doubt_words
 from deepstone.report.wording import SHOWN
-from deepstone.results.parallel import Account, Parallel, Span, Timeline
+from deepstone.results.parallel import Account, Bubbles, Parallel, Span, Timeline
 from deepstone.results.parallel import Lane as RankLane
+from deepstone.results.quantity import Quantity
 from deepstone.results.record import Record
 from deepstone.results.view import headline
-from deepstone.units import bytes_, seconds
+from deepstone.units import bytes_, percent, seconds
 
 _LANES_AT_MOST: Final = 32
 _VISIBLE_SHARE: Final = 5e-4  # of the step; what is shorter is only in the table
@@ -100,14 +101,22 @@ def _lanes(found: Timeline, lanes: Sequence[RankLane]) -> LaneChart:
         title="A step, process by process",
         axis=Axis(label="time since the step began", unit=Unit.SECONDS),
         series=_SERIES,
-        lanes=tuple(Lane(label=f"rank {lane.rank}", tracks=tuple(_tracks(lane, visible_s))) for lane in lanes),
+        lanes=tuple(
+            Lane(label=f"rank {lane.rank}{_stages(lane)}", tracks=tuple(_tracks(lane, visible_s))) for lane in lanes
+        ),
     )
+
+
+def _stages(lane: RankLane) -> str:
+    """Those of a pipeline that a process has."""
+    found = sorted({span.stage for span in lane.spans if span.stage is not None})
+    return f", stage {' and '.join(map(str, found))}" if found else ""
 
 
 def _tracks(lane: RankLane, visible_s: float) -> Iterator[tuple[TimeSpan, ...]]:
     """Computing, then reductions: a bucket takes the first track that is free."""
     computing = (span for span in lane.spans if span.kind != "reduce" and span.end_s - span.begin_s >= visible_s)
-    yield tuple(_span(span, span.kind) for span in computing)
+    yield tuple(_span(span, _name(span)) for span in computing)
     tracks: list[list[TimeSpan]] = []
     buckets = sorted((span for span in lane.spans if span.kind == "reduce"), key=lambda span: span.begin_s)
     for number, bucket in enumerate(buckets, start=1):
@@ -116,6 +125,11 @@ def _tracks(lane: RankLane, visible_s: float) -> Iterator[tuple[TimeSpan, ...]]:
             tracks.append(free := [])
         free.append(_span(bucket, f"bucket {number}", bytes_(bucket.bytes)))
     yield from map(tuple, tracks)
+
+
+def _name(span: Span) -> str:
+    """`F2`: forward of microbatch 2, in a pipeline."""
+    return span.kind if span.microbatch is None else f"{span.kind[0].upper()}{span.microbatch}"
 
 
 def _span(span: Span, name: str, *details: str) -> TimeSpan:
@@ -137,8 +151,15 @@ def _account(parallel: Parallel) -> Account | None:
 
 
 def _account_caption(parallel: Parallel) -> Iterator[str]:
-    communication = parallel.communication
-    if isinstance(communication, Absent):
+    communication, bubbles = parallel.communication, parallel.bubbles
+    if isinstance(bubbles, Bubbles):
+        yield (
+            f"F0 is forward of microbatch 0, B0 its backward. Where nothing is drawn, a process waits: "
+            f"{_percent(bubbles.share)} of a step in the mean, {_percent(bubbles.replayed_share)} if the same passes "
+            f"needed no communication, {percent(bubbles.ideal_share)} if all stages were equal too. Time 0 is when the "
+            "last process has ended the step before; the first stage may begin before that, which is not drawn."
+        )
+    elif isinstance(communication, Absent):
         yield f"Communication: {communication.reason}."
     elif isinstance(communication.account, Absent):
         yield f"What communication adds to a step is not known: {communication.account.reason}."
@@ -148,6 +169,10 @@ def _account_caption(parallel: Parallel) -> Iterator[str]:
             "process still computes; tail, all are done with computing and gradients are still being reduced; "
             "slowdown, computing takes longer beside reductions; packing, gradients are copied into buffers and back."
         )
+
+
+def _percent(share: Quantity) -> str:
+    return f"{percent(share.median)} ({share.span_in_words(percent)})" if share.has_interval else percent(share.median)
 
 
 def _bars(account: Account) -> BarChart:
@@ -173,7 +198,7 @@ def _bars(account: Account) -> BarChart:
 
 def _table(found: Timeline, account: Account | None) -> Table:
     rows = [
-        (f"rank {lane.rank}", span.kind, float(span.begin_s), float(span.end_s), float(span.end_s - span.begin_s))
+        (f"rank {lane.rank}", _name(span), float(span.begin_s), float(span.end_s), float(span.end_s - span.begin_s))
         for lane in found.lanes[:_LANES_AT_MOST]
         for span in lane.spans
     ]

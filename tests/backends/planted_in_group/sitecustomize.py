@@ -32,6 +32,29 @@ def spoil_mean(module, owner, name) -> None:
     setattr(getattr(module, owner), name, spoilt)
 
 
+def spoil_driver(module) -> None:
+    """What workers send to servers, and which parts a driver gives out."""
+    program = module.Driver._worker_program
+
+    def spoilt(self):
+        error, right = planted(), self._own.loss_and_gradients
+
+        def wrong(samples, labels):
+            loss, gradients, image_gradient = right(samples, labels)
+            if error == "sum":
+                gradients = [self._workers * gradient for gradient in gradients]
+            elif error == "dropped":
+                gradients = [*gradients[:-1], 0 * gradients[-1]]
+            return loss, gradients, image_gradient
+
+        self._own.loss_and_gradients = wrong
+        if error == "shard twice":
+            self._parts = self._parts[:1] * self._workers
+        return program(self)
+
+    module.Driver._worker_program = spoilt
+
+
 def repeat_shard(module) -> None:
     """Both of two processes take the first part of the batch."""
     made = module.synthetic_batch
@@ -48,9 +71,12 @@ def repeat_shard(module) -> None:
     module.synthetic_batch = first_part_twice
 
 
+SPOILING = {"deepstone.graph.batch": repeat_shard, "deepstone.backends.tensorflow.server": spoil_driver}
+
+
 class Planting(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path, target=None):
-        if name not in (*AVERAGING, "deepstone.graph.batch"):
+        if name not in (*AVERAGING, *SPOILING):
             return None
         spec = importlib.machinery.PathFinder.find_spec(name, path)
         run = spec.loader.exec_module
@@ -60,7 +86,7 @@ class Planting(importlib.abc.MetaPathFinder):
             if name in AVERAGING:
                 spoil_mean(module, *AVERAGING[name])
             else:
-                repeat_shard(module)
+                SPOILING[name](module)
 
         spec.loader.exec_module = exec_module
         return spec
