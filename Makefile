@@ -14,6 +14,7 @@ ENVIRONMENTS := $(abspath $(VENV))/environments
 # Legacy frameworks, and further ones of today. `make test-all` tries those that are installed; this makes them, and tries all.
 LEGACY := torch@1.1.0 mxnet chainer chainer@7.8.1-ideep theano cntk tensorflow@1.12.0 tensorflow@1.12.0-intel tensorflow@1.2.1
 LEGACY += paddle onnxruntime
+# Neon and Torch7 have no recipe: the tests try them where they have been adopted (deepstone env add neon --python PATH).
 # A Debian of its own is made and run by root only, with debootstrap.
 LEGACY += $(if $(filter 0,$(shell id -u)),caffe)
 
@@ -44,7 +45,7 @@ environments: $(VENV)/.deepstone-checks-installed
 
 legacy: environments
 	DEEPSTONE_ENVIRONMENTS=$(ENVIRONMENTS) $(BIN)/deepstone env add $(LEGACY)
-	DEEPSTONE_TEST_LEGACY=1 $(BIN)/python -m pytest tests/backends $(TWO_AT_A_TIME) -k "torch-1.1.0 or mxnet or chainer or theano or cntk or tensorflow-1 or caffe or paddle or onnxruntime or legacy"
+	DEEPSTONE_TEST_LEGACY=1 $(BIN)/python -m pytest tests/backends $(TWO_AT_A_TIME) -k "torch-1.1.0 or mxnet or chainer or theano or cntk or tensorflow-1 or caffe or neon or torch7 or paddle or onnxruntime or legacy"
 
 check: $(VENV)/.deepstone-checks-installed
 	$(BIN)/ruff format --check .

@@ -70,7 +70,7 @@ def enter(framework: str, device: str, axes: dict[str, str]) -> None:
         from deepstone.environments.find import find_environment
 
         environment = find_environment(framework)
-        python, variables = str(environment.python), dict(environment.variables)
+        python, variables = str(environment.program), dict(environment.variables)
     needed = BACKENDS[framework].variables(request(framework, 1, device, axes))
     inside = {**os.environ, **variables, **needed, "DEEPSTONE_BENCH_INSIDE": "1"}
     os.execve(python, [python, str(Path(__file__).resolve()), *sys.argv[1:]], inside)

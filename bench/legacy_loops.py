@@ -34,15 +34,16 @@ from deepstone.backends.registry import BACKENDS, backend_of  # noqa: E402
 from deepstone.environments.environment import Environment  # noqa: E402
 from deepstone.environments.find import find_environment  # noqa: E402
 from deepstone.errors import DeepstoneError, MissingError  # noqa: E402
-from deepstone.graph.weights import cached_weights, parameter_slices  # noqa: E402
-from deepstone.launchers.local import SERVE_PATH, worker_variables  # noqa: E402
+from deepstone.graph.weights import cached_weights, parameter_slices, synthetic_batch  # noqa: E402
+from deepstone.launchers.local import worker_argv, worker_variables  # noqa: E402
 from deepstone.models.zoo import ZOO  # noqa: E402
 from deepstone.runner.conversation import PROTOCOL, cache_folder  # noqa: E402
 from deepstone.runner.worker_process import WorkerEnded, WorkerProcess  # noqa: E402
 from deepstone.setups.axes import AXES  # noqa: E402
 from deepstone.supervise import ProcessTimeout  # noqa: E402
 
-WORKER_PATH = Path(__file__).with_name("legacy_worker.py")
+WORKERS = {"python": Path(__file__).with_name("legacy_worker.py"), "lua": Path(__file__).with_name("legacy_worker.lua")}
+SUFFIXES = {"python": ".py", "lua": ".lua"}
 LOOPS = Path(__file__).parent / "idiomatic" / "legacy"
 
 FRAMEWORKS = (
@@ -56,6 +57,8 @@ FRAMEWORKS = (
     "theano",
     "cntk",
     "caffe",
+    "neon",
+    "torch7",
 )
 MODEL, THREADS = "alexnet-owt", 2
 FEWEST_ROUNDS = 5
@@ -136,16 +139,18 @@ def measure(wanted: str, options: argparse.Namespace) -> dict[str, Any]:
     begun_s = time.monotonic()
     environment = find_environment(wanted)
     module = backend_of(environment.framework, environment.version).module
-    loop = LOOPS / f"{module.rpartition('.')[2]}.py"
+    *_, serve_path, backend = worker_argv(environment.command, environment.framework, environment.version)
+    worker_path = WORKERS[environment.language]
+    loop = LOOPS / f"{module.rpartition('.')[2]}{SUFFIXES[environment.language]}"
     if not loop.exists():
         raise LoopFailed(f"its backend is {module}, for which there is no loop by hand in {LOOPS.relative_to(ROOT)}")
     with tempfile.TemporaryDirectory(prefix="deepstone-bench-", ignore_cleanup_errors=True) as folder:
         scratch = Path(folder)
-        for path in (WORKER_PATH, loop):  # an environment with a root of its own sees this folder, not ours
+        for path in (worker_path, loop):  # an environment with a root of its own sees this folder, not ours
             shutil.copy(path, scratch)
         request = the_request(wanted, options.batch)
         process = WorkerProcess.start(
-            [*environment.command, str(scratch / WORKER_PATH.name), str(SERVE_PATH), module, str(scratch / loop.name)],
+            [*environment.command, str(scratch / worker_path.name), serve_path, backend, str(scratch / loop.name)],
             env=variables(environment, request),
             cwd=scratch,
             output_path=scratch / "output.txt",
@@ -206,7 +211,7 @@ def in_turns(
     return {
         "framework": environment.name,
         "versions": hello["framework"],
-        "python": hello["python"],
+        "runtime": hello.get("runtime") or f"Python {hello['python']}",
         "model": MODEL,
         "batch": options.batch,
         "setup": {axis: effective[axis]["value"] for axis in ("precision", "layout", "engine", "compile", "threads")},
@@ -226,7 +231,14 @@ def in_turns(
 def the_task(request: dict[str, Any], scratch: Path) -> dict[str, Any]:
     """What `prepare` takes, and `make_by_hand` too."""
     graph = ZOO[MODEL].make()
+    batch: dict[str, str] = {}  # as files too, for a worker without NumPy
+    for name, array in zip(
+        ("samples", "labels"), synthetic_batch(graph, request["batch"], request["seed"]), strict=True
+    ):
+        batch[name] = str(scratch / f"{name}.npy")
+        np.save(batch[name], array)
     return {
+        "batch": batch,
         "graph": graph.to_worker_json(),
         "weights": {
             "path": str(cached_weights(graph, request["seed"], cache_folder() / "weights")),

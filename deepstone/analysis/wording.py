@@ -14,7 +14,7 @@ from deepstone.results.statement import NO_RATIO, Statement
 from deepstone.setups.axes import AXES
 from deepstone.units import digits
 
-_NAMES: Final = {"onednn": "oneDNN", "cudnn": "cuDNN", "xla": "XLA", "native": "native kernels"}
+_NAMES: Final = {"onednn": "oneDNN", "cudnn": "cuDNN", "xla": "XLA", "native": "native kernels", "mkl": "MKL"}
 _VERBS: Final = {"train": "trains", "forward": "runs forward", "gradient": "computes gradients"}
 _NOUNS: Final = {"train": ("training", ""), "forward": ("running", " forward"), "gradient": ("gradients of", "")}
 _NOT_SETTINGS: Final = frozenset({"framework", "device", "batch", "phase", "seed", "input"})

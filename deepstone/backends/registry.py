@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
 
 from deepstone import plugins
 from deepstone.backends import before_import
@@ -16,14 +17,18 @@ from deepstone.setups.axes import (
     FAKE,
     JAX,
     MXNET,
+    NEON,
     ONNXRUNTIME,
     PADDLE,
     TENSORFLOW,
     THEANO,
     TORCH,
+    TORCH7,
 )
 from deepstone.setups.honoured import FIRST_MAJOR
 from deepstone.setups.request import Request
+
+Language: TypeAlias = Literal["python", "lua"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +43,7 @@ class Legacy:
 class BackendInfo:
     """The module of a backend, and how to find its framework."""
 
-    module: str  # imported by the worker; defines make_backend()
+    module: str  # imported by the worker; defines make_backend(). Of a worker in Lua: it returns make_backend
     variables: Callable[[Request], dict[str, str]]  # set before the framework is imported
     package: str  # the framework is installed if this package is importable; "" if none is needed
     distribution: str  # the name of its installed distribution
@@ -46,6 +51,10 @@ class BackendInfo:
     startup_s: float  # estimate of the time until its first step
     own_modules: str = ""  # the module that reads a user's own modules in this framework, if any
     legacy: Legacy | None = None
+    language: Language = "python"  # of the worker
+    part: str = ""  # a module of the framework that is also needed: another package may have the framework's name
+    built_by_users: bool = False  # so which libraries it was built with is part of what is locked
+    only_version: str = ""  # of a framework that never had releases
 
 
 def _backend(
@@ -72,6 +81,10 @@ def _backend(
     )
 
 
+def _adopt(framework: str, option: str) -> str:
+    return f"no index has it: install it as its project says, then deepstone env add {framework} {option} PATH"
+
+
 _OWN: dict[str, BackendInfo] = {
     TORCH: _backend(
         "torch",
@@ -94,6 +107,18 @@ _OWN: dict[str, BackendInfo] = {
     CHAINER: _backend("chainer", 2.0, module="legacy.chainer7"),
     CNTK: _backend("cntk", 3.0, module="legacy.cntk2"),
     CAFFE: _backend("caffe", 2.0, module="legacy.caffe1"),
+    NEON: replace(
+        _backend("neon", 3.0, module="legacy.neon2", distribution="nervananeon", remedy=_adopt(NEON, "--python")),
+        part="neon.backends",
+        built_by_users=True,
+    ),
+    TORCH7: replace(
+        _backend("torch", 1.0, module="legacy.torch7", distribution=TORCH7, remedy=_adopt(TORCH7, "--program")),
+        language="lua",
+        part="nn",
+        built_by_users=True,
+        only_version="7",
+    ),
     ONNXRUNTIME: _backend("onnxruntime", 2.0, before_import.nothing),
     FAKE: replace(_backend("fake", 0.4, before_import.fake, distribution="deepstone"), package="", remedy=""),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +20,8 @@ from deepstone.errors import DeepstoneError, UsageError, nearest, shown
 
 if TYPE_CHECKING:
     from deepstone.cli.progress import Bar
+    from deepstone.environments.add import Installation
+    from deepstone.environments.cookbook import AdoptedOnly
     from deepstone.environments.environment import Environment
     from deepstone.environments.manifest import Manifest
     from deepstone.environments.recipe import Recipe
@@ -29,6 +32,7 @@ app = Commands(
     epilog=examples(
         "deepstone env add tensorflow jax",
         "deepstone env add torch --python /opt/cluster/torch/bin/python",
+        "deepstone env add torch7 --program ~/torch/install/bin/luajit",
         "deepstone env list",
         "deepstone env doctor",
     ),
@@ -59,22 +63,28 @@ SomeExisting = Annotated[
 @app.command("list", short_help="Environments that are there, and those that can be added.")
 def list_environments(json: Json = False) -> None:
     """Environments that are there, and those that can be added."""
-    from deepstone.environments.cookbook import NOT_INSTALLABLE, all_recipes
+    from deepstone.environments.cookbook import ADOPTED_ONLY, all_recipes
     from deepstone.environments.find import own_environments
     from deepstone.environments.manifest import survey
     from deepstone.environments.places import environments_root
 
     found = survey(environments_root())
     made = {manifest.environment.name for manifest in found.made}
+    there_already = {manifest.environment.framework for manifest in found.made}
+    to_adopt = {name: about for name, about in ADOPTED_ONLY.items() if name not in there_already}
     recipes = [recipe for recipe in all_recipes() if recipe.name not in made]
     if json:
         own = [_own_described(environment) for environment in own_environments()]
         there = own + [_described(manifest) for manifest in found.made]
         described = [_recipe_described(recipe) for recipe in recipes]
-        print_json({"environments": there, "recipes": described, "unobtainable": NOT_INSTALLABLE})
+        adoptable: list[dict[str, Data]] = [
+            {"framework": name, "get": about.get, "needs": about.needs, "adopt": about.adopt}
+            for name, about in to_adopt.items()
+        ]
+        print_json({"environments": there, "recipes": described, "to_adopt": adoptable})
     else:
         _show(own_environments(), found.made, recipes)
-        print_lines([f"{name} cannot be installed: {why}" for name, why in NOT_INSTALLABLE.items()])
+        print_lines([_to_adopt(name, about) for name, about in to_adopt.items()], hang=4)
     for unusable in found.unusable:
         if unusable.reason.startswith("damaged"):
             note(f"deepstone: {unusable.name}: {unusable.reason}; deepstone env add {unusable.name} makes it anew")
@@ -89,22 +99,38 @@ def add(
             "--python", help="Adopt this interpreter or venv, which has the framework already.", metavar="PATH"
         ),
     ] = None,
+    program: Annotated[
+        Path | None,
+        typer.Option(
+            "--program",
+            help="Adopt this interpreter, or the folder that it is installed in, of a framework that is no Python.",
+            metavar="PATH",
+        ),
+    ] = None,
+    variables: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="A variable that the adopted one needs whenever it runs.", metavar="NAME=VALUE"),
+    ] = None,
     called: Annotated[
         str, typer.Option("--name", help="What to call the adopted one.", metavar="NAME", show_default="its version")
     ] = "",
     again: Annotated[bool, typer.Option("--again", help="Make it anew though it is there.")] = False,
     json: Json = False,
 ) -> None:
-    """Make environments from their recipes, or adopt an interpreter that has the framework already.
+    """Make environments from their recipes, or adopt an installation that has the framework already.
 
     Of several, those that fail are told at the end, and the others are made. Exit codes, of the first that failed: 3 no
     room or no permission, 4 an interpreter or a package is not to be had.
     """
     wanted = list(dict.fromkeys(names))
-    if called and (python is None or len(wanted) > 1):
-        raise UsageError("--name goes with --python and one framework")
+    installation = _installation(python, program, variables or [])
+    if called and (installation is None or len(wanted) > 1):
+        raise UsageError("--name goes with --python or --program and one framework")
     with _report_kept_environments():
-        added, failed = _make(wanted, again=again) if python is None else _adopt(wanted, python, called, again=again)
+        if installation is None:
+            added, failed = _make(wanted, again=again)
+        else:
+            added, failed = _adopt(wanted, installation, called, again=again)
     if json:
         print_json([_described(manifest) for manifest in added])
     if failed:
@@ -210,14 +236,41 @@ def _make(names: Sequence[str], *, again: bool) -> _Added:
     return added, failed
 
 
+def _installation(python: Path | None, program: Path | None, assignments: Sequence[str]) -> Installation | None:
+    """What is to be adopted, if anything."""
+    from deepstone.environments.add import Installation
+
+    if python is not None and program is not None:
+        raise UsageError("--python and --program name two interpreters; give one of them")
+    variables = dict(map(_assignment, assignments))
+    if python is not None:
+        return Installation(path=python, language="python", variables=variables)
+    if program is not None:
+        return Installation(path=program, language="lua", variables=variables)
+    if assignments:
+        raise UsageError("--set goes with --python or --program: a recipe sets its own variables")
+    return None
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name) or "\0" in value:
+        raise UsageError(f"--set {shown(text)}: must be NAME=VALUE, as in --set LD_LIBRARY_PATH=/opt/lib")
+    return name, value
+
+
+def _to_adopt(framework: str, about: AdoptedOnly) -> str:
+    return f"{framework} has no recipe. To get it, {about.get}. It needs {about.needs}. Then: {about.adopt}"
+
+
 def _built_line(manifest: Manifest) -> str:
     from deepstone.units import bytes_
 
     environment = manifest.environment
-    return f"made {environment.name} with Python {environment.python_version}, {bytes_(manifest.size_bytes)}"
+    return f"made {environment.name} with {environment.program_name}, {bytes_(manifest.size_bytes)}"
 
 
-def _adopt(names: Sequence[str], python: Path, name: str, *, again: bool) -> _Added:
+def _adopt(names: Sequence[str], installation: Installation, name: str, *, again: bool) -> _Added:
     from deepstone.environments.add import adopt
     from deepstone.environments.places import environments_root
 
@@ -225,14 +278,21 @@ def _adopt(names: Sequence[str], python: Path, name: str, *, again: bool) -> _Ad
     with progress_bar(len(names)) as bar:
         for wanted in names:
             bar.begin(wanted)
-            bar.tell(f"asking {python}", 0.5)
-            manifest = adopt(wanted, python, environments_root(), _Shown(bar, wanted), name=name, again=again)
+            bar.tell(f"asking {installation.path}", 0.5)
+            manifest = adopt(wanted, installation, environments_root(), _Shown(bar, wanted), name=name, again=again)
             bar.end()
             added.append(manifest)
-            environment = manifest.environment
-            about = f"Python {environment.python_version}, {environment.python}"
-            bar.say(f"adopted {environment.name}: {about}; framework={environment.name} runs it")
+            bar.say(_adopted_line(manifest.environment))
     return added, {}
+
+
+def _adopted_line(environment: Environment) -> str:
+    from deepstone.environments.probe import LIBRARY
+
+    libraries = [name.removeprefix(LIBRARY) for name in environment.lock if name.startswith(LIBRARY)]
+    about = f"{environment.program_name}, {environment.program}"
+    uses = f"; it uses {', '.join(libraries)}" if libraries else ""
+    return f"adopted {environment.name}: {about}{uses}; framework={environment.name} runs it"
 
 
 def _check_up(names: Sequence[str]) -> list[Checkup]:
@@ -284,11 +344,16 @@ def _named(each: Environment | Recipe) -> dict[str, Data]:
 def _own_described(environment: Environment) -> dict[str, Data]:
     return {
         **_named(environment),
-        "python": str(environment.python),
-        "python_version": environment.python_version,
+        **_program_described(environment),
         "variables": environment.variables,
-        "runs": environment.python.exists(),
+        "runs": environment.program.exists(),
     }
+
+
+def _program_described(environment: Environment) -> dict[str, Data]:
+    if environment.language == "python":
+        return {"python": str(environment.program), "python_version": environment.program_version}
+    return {"program": str(environment.program), "program_version": environment.program_version}
 
 
 def _described(manifest: Manifest) -> dict[str, Data]:
@@ -335,5 +400,5 @@ def _show(own: Sequence[Environment], made: Sequence[Manifest], recipes: Sequenc
 
 
 def _row(environment: Environment, size: str) -> tuple[str, ...]:
-    gone = "" if environment.python.exists() else " is gone"
-    return (environment.name, environment.kind, environment.python_version, size, f"{environment.python}{gone}")
+    gone = "" if environment.program.exists() else " is gone"
+    return (environment.name, environment.kind, environment.program_version, size, f"{environment.program}{gone}")

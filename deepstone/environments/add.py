@@ -1,4 +1,4 @@
-"""Adds environments: builds one from its recipe, or adopts an interpreter that others installed a framework for.
+"""Adds environments: builds one from its recipe, or adopts an installation that others made of a framework.
 
     lock ─▶ clear an interrupted build ─▶ disk space? interpreter? ─▶ install ─▶ try it ─▶ environment.json ─▶ unlock
                                           └────── failure, Ctrl-C: end pip, remove the folder ──────┘
@@ -12,11 +12,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from deepstone.backends.registry import BACKENDS
+from deepstone.backends.registry import BACKENDS, Language
 from deepstone.durable import signals_blocked
 from deepstone.environments.chroot import build_chroot, installed_debs, require_tools
 from deepstone.environments.environment import (
@@ -29,17 +29,22 @@ from deepstone.environments.environment import (
     names_version,
 )
 from deepstone.environments.installer import INSTALLED, Installer, used_bytes
-from deepstone.environments.interpreters import find_interpreter, probe
+from deepstone.environments.interpreters import find_interpreter
 from deepstone.environments.manifest import Damaged, Manifest, read_manifest, write_manifest
 from deepstone.environments.places import ELSEWHERE, Place, Progress, changing
+from deepstone.environments.probe import probe
 from deepstone.environments.recipe import Recipe
 from deepstone.environments.remove import discard, sweep
 from deepstone.environments.venv import build_venv, link_libraries, require_libraries
 from deepstone.errors import MissingError, StoreError, UsageError, nearest, shown
 from deepstone.units import bytes_
 
-# The modules of a cluster set these for a framework. They are saved, so that it works without loading the module.
-_KEPT: Final = ("PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH")
+# The modules of a cluster, and the scripts that activate an installation, set these for a framework. They are saved, so
+# that it works without loading the module.
+_KEPT: Final[dict[Language, tuple[str, ...]]] = {
+    "python": ("PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH"),
+    "lua": ("LUA_PATH", "LUA_CPATH", "LD_LIBRARY_PATH"),
+}
 
 _Install: TypeAlias = Callable[[Place, Installer], Path]  # returns the interpreter
 
@@ -76,15 +81,42 @@ def build(recipe: Recipe, root: Path, progress: Progress, *, again: bool = False
         return Built(manifest=manifest, is_new=True, is_outdated=False)
 
 
-def adopt(wanted: str, path: Path, root: Path, progress: Progress, *, name: str = "", again: bool = False) -> Manifest:
-    """Adopt the framework `wanted`, with or without a version, from the interpreter or venv at `path`."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Installation:
+    """What a user names: an interpreter, or a venv, of a framework's language, and variables that it needs."""
+
+    path: Path
+    language: Language
+    variables: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def option(self) -> str:
+        return option_for(self.language)
+
+
+def option_for(language: Language) -> str:
+    """Return the option of `env add` that names an interpreter of the language."""
+    return "--python" if language == "python" else "--program"
+
+
+def adopt(
+    wanted: str,
+    installation: Installation,
+    root: Path,
+    progress: Progress,
+    *,
+    name: str = "",
+    again: bool = False,
+) -> Manifest:
+    """Adopt the framework `wanted`, with or without a version, as it is installed."""
     framework, label = framework_of(wanted), label_of(wanted)
     if framework not in BACKENDS or not BACKENDS[framework].package:
         known = [known for known, info in BACKENDS.items() if info.package]
         raise UsageError(f"{shown(wanted)}: no such framework; {nearest(framework, known)}")
-    environment = _adopted(framework, _interpreter(path), name)
+    _require_language(framework, installation)
+    environment = _adopted(framework, installation, name)
     if label not in ("", environment.version, base_version(environment.version), label_of(environment.name)):
-        raise MissingError(f"{environment.python} has {framework} {environment.version}, not {label}")
+        raise MissingError(f"{environment.program} has {framework} {environment.version}, not {label}")
     place = Place(root=root, name=environment.name)
     with changing(place, "keep a note of", progress):
         sweep(place)
@@ -99,7 +131,7 @@ def _usable(place: Place) -> Manifest | None:
         manifest = read_manifest(place)
     except (FileNotFoundError, Damaged):
         return None
-    return manifest if manifest.environment.python.exists() else None
+    return manifest if manifest.environment.program.exists() else None
 
 
 def _require_disk_space(recipe: Recipe, root: Path) -> None:
@@ -134,57 +166,73 @@ def _build(recipe: Recipe, place: Place, install: _Install, progress: Progress) 
 
 def _tried(recipe: Recipe, python: Path, variables: Mapping[str, str]) -> Environment:
     """Probe the built environment. Raises MissingError if it does not match the recipe."""
-    package = BACKENDS[recipe.framework].package
+    info = BACKENDS[recipe.framework]
     untried = Environment(
         framework=recipe.framework,
         version=recipe.version,
-        python=python,
+        program=python,
         lock={},
         name=recipe.name,
         kind=recipe.kind,
         variables=variables,
     )
     try:
-        probed = probe(untried.command, package, untried.variables_over(os.environ))
+        probed = probe(untried.command, info, untried.variables_over(os.environ))
     except MissingError as error:
         raise MissingError(f"{recipe.name} was installed and does not work: {error}; its recipe is wrong") from error
     if base_version(probed.version) != base_version(recipe.version):
-        raise MissingError(f"{recipe.name}: {package} {probed.version} was installed; its recipe is wrong")
+        raise MissingError(f"{recipe.name}: {info.package} {probed.version} was installed; its recipe is wrong")
     debs = {} if untried.system is None else installed_debs(untried.system, recipe.packages)
     return replace(untried, version=probed.version, lock={**probed.lock, **debs})
 
 
-def _interpreter(path: Path) -> Path:
-    """Return `path`, or the interpreter in the venv `path`. Keep links: an interpreter finds its venv by them."""
-    path = path.expanduser().absolute()
+def _require_language(framework: str, installation: Installation) -> None:
+    language = BACKENDS[framework].language
+    if installation.language != language:
+        option = option_for(language)
+        runs = "a Python" if language == "python" else "LuaJIT"
+        raise UsageError(f"{framework} runs in {runs}: give {option} PATH in place of {installation.option}")
+
+
+# In the folder of an installation, the first of these that exists.
+_PROGRAMS: Final[dict[Language, tuple[str, ...]]] = {"python": ("python", "python3"), "lua": ("luajit",)}
+
+
+def _program(installation: Installation) -> Path:
+    """Return the path, or the interpreter in that folder. Keep links: an interpreter finds its venv by them."""
+    path, names = installation.path.expanduser().absolute(), _PROGRAMS[installation.language]
+    what = "an interpreter or a venv" if installation.language == "python" else "the luajit that runs it"
     if path.is_dir():
-        for name in ("python", "python3"):
+        for name in names:
             if (path / "bin" / name).exists():
                 return path / "bin" / name
-        raise MissingError(f"{path} is a folder without bin/python; name an interpreter or a venv")
+        raise MissingError(f"{path} is a folder without bin/{names[0]}; name {what}")
     if not path.exists():
-        raise MissingError(f"{path} does not exist; name an interpreter or a venv")
+        raise MissingError(f"{path} does not exist; name {what}")
     return path
 
 
-def _adopted(framework: str, python: Path, name: str) -> Environment:
+def _adopted(framework: str, installation: Installation, name: str) -> Environment:
+    program = _program(installation)
     if len(name) > LONGEST_NAME:
         raise UsageError(
             f"--name {shown(name[:40])}…: has {len(name):,} characters; give a name of at most {LONGEST_NAME}"
         )
-    variables = {variable: os.environ[variable] for variable in _KEPT if os.environ.get(variable)}
-    probed = probe([str(python)], BACKENDS[framework].package, os.environ)
+    kept = {variable: os.environ[variable] for variable in _KEPT[installation.language] if os.environ.get(variable)}
+    variables = {**kept, **installation.variables}
+    probed = probe([str(program)], BACKENDS[framework], {**os.environ, **variables})
     if name and not (NAME.fullmatch(name) and names_version(name, framework, probed.version)):
         plain = f"{framework}@{base_version(probed.version)}"
-        raise UsageError(f"--name {shown(name)}: must be {plain} or {plain}-WORD, since that is what {python} has")
+        raise UsageError(f"--name {shown(name)}: must be {plain} or {plain}-WORD, since that is what {program} has")
     return Environment(
         framework=framework,
         version=probed.version,
-        python=python,
+        program=program,
         lock=probed.lock,
         name=name,
         kind="adopted",
         variables=variables,
+        language=installation.language,
     )
 
 
@@ -194,7 +242,7 @@ def _require_free(place: Place, environment: Environment, *, again: bool) -> Non
         there = read_manifest(place).environment
     except (FileNotFoundError, Damaged):
         return
-    if not again and there.python != environment.python:
+    if not again and there.program != environment.program:
         raise UsageError(
-            f"{place.name} is there already ({there.python}); give this one another name: --name {place.name}-WORD"
+            f"{place.name} is there already ({there.program}); give this one another name: --name {place.name}-WORD"
         )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -12,14 +12,38 @@ from deepstone.absent import Absent
 from deepstone.environments.environment import Environment, base_version
 from deepstone.environments.recipe import Recipe, parse_recipe
 from deepstone.errors import UsageError, nearest, reason, shown
+from deepstone.setups.axes import NEON, TORCH7
 
 VARIABLE: Final = "DEEPSTONE_RECIPES"
 _OURS: Final = Path(__file__).with_name("recipes")
 
-# Limitations: frameworks of the studies that cannot be installed any more.
-NOT_INSTALLABLE: Final[dict[str, str]] = {
-    "neon": "no package index holds it; what PyPI calls neon is something else",
-    "torch7": "it is Lua, and no package of it is left that builds today",
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AdoptedOnly:
+    """A framework of the studies that no index has. Its users build it as its project says, and Deepstone adopts that.
+
+    `years`: of its releases, by version.
+    """
+
+    get: str  # how to get it
+    needs: str  # what must be there
+    adopt: str  # the command that adopts it
+    years: Mapping[str, int]
+
+
+ADOPTED_ONLY: Final[dict[str, AdoptedOnly]] = {
+    NEON: AdoptedOnly(
+        get="build it as github.com/NervanaSystems/neon says; what PyPI calls neon is something else",
+        needs="Python 3.6 to 3.9 with NumPy 1; engine=mkl also its mklEngine, built with Intel's MKL of 2018",
+        adopt="deepstone env add neon --python PATH",
+        years={"2.6.0": 2018, **dict.fromkeys(("2.0.0", "2.1.0", "2.2.0", "2.3.0", "2.4.0", "2.5.0"), 2017)},
+    ),
+    TORCH7: AdoptedOnly(
+        get="build it as github.com/torch/distro says",
+        needs="LuaJIT with the packages torch and nn, and a BLAS",
+        adopt="deepstone env add torch7 --program PATH/bin/luajit [--set NAME=VALUE …]",
+        years={"7": 2017},  # of its last changes
+    ),
 }
 
 
@@ -37,9 +61,9 @@ def find_recipe(wanted: str) -> Recipe:
     for recipe in recipes:
         if wanted in addable([recipe]):
             return recipe
-    why = NOT_INSTALLABLE.get(wanted.partition("@")[0])
-    if why is not None:
-        raise UsageError(f"{shown(wanted)} cannot be installed: {why}")
+    adopted = ADOPTED_ONLY.get(wanted.partition("@")[0])
+    if adopted is not None:
+        raise UsageError(f"{shown(wanted)} has no recipe: {adopted.get}; then {adopted.adopt}")
     raise UsageError(f"{shown(wanted)}: no such environment to add; {nearest(wanted, addable(recipes))}")
 
 
@@ -59,6 +83,8 @@ def year_of(environment: Environment) -> int | Absent:
     alike = [recipe for recipe in recipes if (recipe.framework, recipe.version) == (environment.framework, version)]
     by_name = [recipe for recipe in alike if recipe.name == environment.name]
     found = next(iter([*by_name, *alike]), None)
+    if environment.framework in ADOPTED_ONLY and version in ADOPTED_ONLY[environment.framework].years:
+        return ADOPTED_ONLY[environment.framework].years[version]
     if found is None:
         return Absent(f"no recipe knows the year of {environment.framework} {version}")
     return found.year

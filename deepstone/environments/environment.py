@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
 
+from deepstone.backends.registry import Language
+
 # own: the interpreter that runs Deepstone; venv and chroot: built from a recipe; adopted: built and owned by others
 Kind: TypeAlias = Literal["own", "venv", "chroot", "adopted"]
 
@@ -63,11 +65,12 @@ class Environment:
 
     framework: str
     version: str
-    python: Path
+    program: Path  # the interpreter that runs workers
     lock: Mapping[str, str]
     name: str = ""  # FRAMEWORK@VERSION, with -VARIANT if a version has several
     kind: Kind = "own"
     variables: Mapping[str, str] = field(default_factory=dict[str, str])  # variables that the framework needs
+    language: Language = "python"  # of the program
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -82,18 +85,24 @@ class Environment:
     def command(self) -> tuple[str, ...]:
         """Return the words before a script and its arguments. In a chroot the interpreter has another path."""
         if self.system is None:
-            return (str(self.python),)
-        inside = Path("/", self.python.relative_to(self.system))
+            return (str(self.program),)
+        inside = Path("/", self.program.relative_to(self.system))
         return (sys.executable, "-I", "-S", str(_ENTER), str(self.system), str(inside))
 
     @property
     def system(self) -> Path | None:
         """Return the root of the interpreter's chroot, if it has one."""
-        return self.python.parents[2] if self.kind == "chroot" else None  # it is ROOT/usr/bin/python
+        return self.program.parents[2] if self.kind == "chroot" else None  # it is ROOT/usr/bin/python
 
     @property
-    def python_version(self) -> str:
-        return self.lock["python"]
+    def program_version(self) -> str:
+        """Return the version of Python; of another interpreter also its name."""
+        return self.lock[self.language]
+
+    @property
+    def program_name(self) -> str:
+        """Return the interpreter with its version, as people call it."""
+        return f"Python {self.program_version}" if self.language == "python" else self.program_version
 
     @property
     def is_plain(self) -> bool:

@@ -39,20 +39,22 @@ def environments(framework: str) -> list[Environment]:
     """Return all environments of a framework in the order of preference; missing ones come last."""
     own = own_environment(framework)
     added = [manifest.environment for manifest in survey(environments_root(), framework).made]
-    added.sort(key=lambda environment: (environment.python.exists(), environment.newness), reverse=True)
+    added.sort(key=lambda environment: (environment.program.exists(), environment.newness), reverse=True)
     return added if own is None else [own, *added]
 
 
 def own_environment(framework: str) -> Environment | None:
     """Return the framework in our own interpreter, if it is there."""
     info = BACKENDS[framework]
+    if info.language != "python":
+        return None
     version = _version(info) if info.package else "1"
     if version is None:
         return None
     lock = {"python": platform.python_version(), framework: version, "numpy": _pip_version("numpy") or "absent"}
     if framework not in BACKENDS.own:
         lock["plugin"] = declared(PLUGIN_BACKENDS)[framework].distribution
-    return Environment(framework=framework, version=version, python=Path(sys.executable), lock=lock)
+    return Environment(framework=framework, version=version, program=Path(sys.executable), lock=lock)
 
 
 def own_environments() -> list[Environment]:
@@ -97,7 +99,7 @@ def _best() -> Environment:
             return own
     for framework in BEST_FIRST:
         found = environments(framework)
-        if found and found[0].python.exists():
+        if found and found[0].program.exists():
             return found[0]
     remedies = "; or ".join(BACKENDS[name].remedy for name in BEST_FIRST)
     raise MissingError(f"no framework is installed; {remedies}")
@@ -111,9 +113,9 @@ def _first(framework: str) -> Environment:
 
 
 def _there(environment: Environment) -> Environment:
-    if not environment.python.exists():
+    if not environment.program.exists():
         raise MissingError(
-            f"environment {environment.name}: its interpreter {environment.python} is gone; "
+            f"environment {environment.name}: its interpreter {environment.program} is gone; "
             f"deepstone env remove {environment.name}"
         )
     if environment.system is not None and os.geteuid() != 0:

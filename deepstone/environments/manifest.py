@@ -12,6 +12,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from deepstone.backends.registry import Language
 from deepstone.durable import write_whole
 from deepstone.environments.environment import NAME, Environment
 from deepstone.environments.places import Place, as_store_error, is_locked
@@ -20,20 +21,22 @@ from deepstone.errors import reason
 _FILE: Final = "environment.json"
 
 
-class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The content of the file, format 1."""
+class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """The content of the file, format 1. It has `python`, or `program` and the language of that."""
 
     format: Literal[1]
     name: str
     framework: str
     version: str
     kind: Literal["venv", "chroot", "adopted"]
-    python: str
     variables: dict[str, str]
     recipe_sha: str
     size_bytes: int
     made_at: str
     lock: dict[str, str]
+    python: str = ""
+    program: str = ""
+    language: Language = "python"
 
 
 class Damaged(Exception):
@@ -73,12 +76,13 @@ def write_manifest(place: Place, environment: Environment, *, recipe_sha: str, s
         framework=environment.framework,
         version=environment.version,
         kind=environment.kind,
-        python=str(environment.python),
         variables=dict(environment.variables),
         recipe_sha=recipe_sha,
         size_bytes=size_bytes,
         made_at=datetime.now(UTC).isoformat(timespec="seconds").replace("+00:00", "Z"),
         lock=dict(environment.lock),
+        language=environment.language,
+        **{"python" if environment.language == "python" else "program": str(environment.program)},
     )
     write_whole(msgspec.json.format(msgspec.json.encode(file), indent=1) + b"\n", place.manifest)
     return _manifest(file)
@@ -100,8 +104,8 @@ def read_manifest(place: Place) -> Manifest:
         from deepstone.results.refusal import rewritten
 
         raise Damaged(f"{_FILE}: {rewritten(error, content, _File)}") from None
-    if "python" not in file.lock:
-        raise Damaged(f"{_FILE} lacks the version of Python")
+    if not _program(file) or file.language not in file.lock:
+        raise Damaged(f"{_FILE} lacks the interpreter, or its version")
     if file.name != place.name or not NAME.fullmatch(place.name):
         raise Damaged(f"{_FILE} is that of {file.name!r}")
     return _manifest(file)
@@ -126,15 +130,20 @@ def survey(root: Path, framework: str = "") -> Survey:
     return Survey(made=tuple(made), unusable=tuple(unusable))
 
 
+def _program(file: _File) -> str:
+    return file.python if file.language == "python" else file.program
+
+
 def _manifest(file: _File) -> Manifest:
     environment = Environment(
         framework=file.framework,
         version=file.version,
-        python=Path(file.python),
+        program=Path(_program(file)),
         lock=file.lock,
         name=file.name,
         kind=file.kind,
         variables=file.variables,
+        language=file.language,
     )
     return Manifest(
         environment=environment, recipe_sha=file.recipe_sha, size_bytes=file.size_bytes, made_at=file.made_at

@@ -37,7 +37,7 @@ def resolve(wanted: str, root: Path) -> str:
         raise UsageError(f"{wanted}: there are several; name one of {', '.join(meant)}")
     own = [each for each in own_environments() if wanted in (each.name, each.framework)]
     if own:
-        raise UsageError(f"{wanted}: belongs to {own[0].python}, which runs Deepstone; remove it there with pip")
+        raise UsageError(f"{wanted}: belongs to {own[0].program}, which runs Deepstone; remove it there with pip")
     tail = nearest(wanted, names) if names else "there is none"
     raise UsageError(f"{shown(wanted)}: no such environment; {tail}")
 

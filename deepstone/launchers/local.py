@@ -10,7 +10,9 @@ from deepstone.launchers.allocators import preloaded
 from deepstone.results.variables import KNOWN_VARIABLES, names_secret
 from deepstone.setups.request import Request
 
-SERVE_PATH = Path(__file__).resolve().parent.parent / "worker" / "serve.py"
+_PACKAGE = Path(__file__).resolve().parent.parent
+SERVE_PATH = _PACKAGE / "worker" / "serve.py"
+_SERVE_IN_LUA = _PACKAGE / "worker" / "serve.lua"
 
 # Prefixes of variables that change what a framework does. A local record includes every variable with such a prefix,
 # known or not. An exported record includes only variables that are listed by full name.
@@ -18,13 +20,17 @@ _RECORDED_PREFIXES = (
     "OMP_", "MKL_", "KMP_", "GOMP_", "OPENBLAS_", "ONEDNN_", "DNNL_", "ATEN_", "TORCH", "PYTORCH_", "TF_CPP_",
     "TF_ENABLE_", "TF_XLA_", "TF_NUM_", "XLA_", "JAX_", "CUDA_", "CUBLAS_", "CUDNN_", "NVIDIA_", "NCCL_", "MALLOC_",
     "THEANO_", "MXNET_", "CHAINER_", "CNTK_", "FLAGS_", "PADDLE_",
-    "DEEPSTONE_LINKS", "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHON",
+    "DEEPSTONE_LINKS", "LD_PRELOAD", "LD_LIBRARY_PATH", "PYTHON", "LUA_",
 )  # fmt: skip
 
 
 def worker_argv(command: Sequence[str], framework: str, version: str) -> list[str]:
     """Return the worker's command line. The runner appends the two file descriptors."""
-    return [*command, str(SERVE_PATH), backend_of(framework, version).module]
+    info = backend_of(framework, version)
+    if info.language == "lua":
+        module = _PACKAGE.parent.joinpath(*info.module.split(".")).with_suffix(".lua")
+        return [*command, str(_SERVE_IN_LUA), str(module)]
+    return [*command, str(SERVE_PATH), info.module]
 
 
 def worker_variables(given: Mapping[str, str], framework: str, version: str, request: Request) -> dict[str, str]:

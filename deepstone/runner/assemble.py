@@ -336,7 +336,8 @@ def environment_of(job: Job, launched: Launched) -> Environment:
     variables = variables_of(job)
     framework: dict[str, Json] = dict(job.environment.lock)
     if launched.hello is not None:
-        framework |= {**launched.hello.framework, "python": launched.hello.python}
+        hello = launched.hello
+        framework |= {**hello.framework, **({"runtime": hello.runtime} if hello.runtime else {"python": hello.python})}
     return Environment(
         machine=job.machine.description,
         framework=framework,

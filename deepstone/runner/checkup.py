@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from deepstone.backends.registry import BACKENDS
+from deepstone.environments.add import option_for
 from deepstone.environments.chroot import LOCKED, installed_debs
 from deepstone.environments.environment import Environment
-from deepstone.environments.interpreters import Probed, probe
 from deepstone.environments.manifest import Unusable
+from deepstone.environments.probe import Probed, probe
 from deepstone.errors import MissingError
 from deepstone.results.parts import Json
 from deepstone.runner.examine import Missing, try_request
@@ -48,9 +50,7 @@ def of_unusable(entry: Unusable) -> Checkup:
 def _problems(environment: Environment, machine: Machine) -> Iterator[Missing]:
     remedy = _remedy(environment)
     try:
-        probed = probe(
-            environment.command, BACKENDS[environment.framework].package, environment.variables_over(os.environ)
-        )
+        probed = probe(environment.command, BACKENDS[environment.framework], environment.variables_over(os.environ))
     except MissingError as error:
         yield Missing(what="interpreter", why=str(error), remedy=remedy)
         return
@@ -92,6 +92,8 @@ def _remedy(environment: Environment) -> str:
     if environment.kind in ("venv", "chroot"):
         return f"deepstone env add {environment.name} --again"
     if environment.kind == "adopted":
-        words = f"{environment.framework} --python {environment.python} --name {environment.name}"
-        return f"deepstone env add {words} --again; or deepstone env remove {environment.name}"
+        words = [environment.framework, option_for(environment.language), str(environment.program)]
+        words += ["--name", environment.name]
+        words += [word for name, value in environment.variables.items() for word in ("--set", f"{name}={value}")]
+        return f"deepstone env add {shlex.join(words)} --again; or deepstone env remove {environment.name}"
     return BACKENDS[environment.framework].remedy

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Generator, Mapping, Sequence
@@ -15,7 +16,8 @@ from numpy.typing import NDArray
 
 from deepstone.absent import Absent
 from deepstone.errors import MissingError, RefusedInputError
-from deepstone.graph.weights import cached_weights, parameter_slices
+from deepstone.graph.batch import perturbed
+from deepstone.graph.weights import cached_weights, parameter_slices, synthetic_batch
 from deepstone.hardware.gpu import uuid_of_board
 from deepstone.keeper import POWER_LIMIT
 from deepstone.launchers.local import worker_argv, worker_variables
@@ -260,7 +262,7 @@ class Conversation:
 
     def _build(self, job: Job, kind: type[R], *, first_step: bool, **further: bool | float) -> R:
         graph, seed = job.model.graph, int(job.request["seed"])
-        weights = cached_weights(graph, seed, cache_folder() / "weights", generic=job.generic_weights)
+        weights = self._weights(job, float(further.get("perturbation", 0.0)))
         return self._request(
             "prepare",
             kind,
@@ -274,7 +276,28 @@ class Conversation:
             scratch=str(self._scratch),
             first_step=first_step,
             **further,
+            **self._batch(job, int(further.get("data_seed", seed))),
         )
+
+    def _batch(self, job: Job, seed: int) -> dict[str, object]:
+        """Write the batch as files for a worker that is no Python: it has no NumPy to make it with."""
+        graph = job.model.graph
+        if job.environment.language == "python" or graph.own_step:
+            return {}
+        samples, labels = synthetic_batch(graph, int(job.request["batch"]), seed)
+        return {"batch": {"samples": self._saved("samples", samples), "labels": self._saved("labels", labels)}}
+
+    def _weights(self, job: Job, perturbation: float) -> Path:
+        """Return the file of initial weights. For a worker that is no Python, weights are changed here if at all."""
+        graph, seed = job.model.graph, int(job.request["seed"])
+        path = cached_weights(graph, seed, cache_folder() / "weights", generic=job.generic_weights)
+        if job.environment.language == "python" or not perturbation:
+            return path
+        flat: NDArray[np.float32] = np.array(np.load(path, mmap_mode="r"))
+        for layer, _, offset, shape in parameter_slices(graph):
+            values = flat[offset : offset + math.prod(shape)].reshape(shape)
+            values[...] = perturbed(values, perturbation, layer)
+        return Path(self._saved("weights", flat))
 
     def block(
         self,
@@ -459,7 +482,7 @@ class Conversation:
     def _environment_note(self) -> str:
         """Name the environment, unless it is Deepstone's own, since it may be why the worker does not start."""
         environment = self._job.environment
-        return "" if environment.kind == "own" else f" (environment {environment.name}: {environment.python})"
+        return "" if environment.kind == "own" else f" (environment {environment.name}: {environment.program})"
 
 
 @contextmanager

@@ -49,7 +49,7 @@ def find_launchers(environment: Environment | None) -> tuple[dict[str, LauncherF
     missing: list[Missing] = []
     if environment is None:
         return found, missing
-    python = str(environment.python)
+    python = str(environment.program)
     for name in ENGINES:
         try:
             engine = find_engine(name, python)

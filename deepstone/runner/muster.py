@@ -143,7 +143,7 @@ class _Arrival:
 def mustered(job: Job, rank_jobs: Sequence[Job], *, timeout_s: float) -> Generator[Mustered, None, None]:
     """Leaving the context ends all ranks and the launcher. JobFailed, or MissingError if a launcher is missing."""
     world = World.of(job.request)
-    python = str(job.environment.python)
+    python = str(job.environment.program)
     engine = find_engine(launcher_of(job), python)
     if world.nodes > 1 and not job.hosts and engine.name == "mpirun" and not _ALLOCATIONS & os.environ.keys():
         raise MissingError(f"nodes={world.nodes}: say which with --hosts a,b, or use srun inside a Slurm allocation")

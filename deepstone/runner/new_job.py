@@ -59,7 +59,7 @@ def _mpi_of(job: Job) -> str:
     from deepstone.launchers.engine import find_engine, loaded_mpi
     from deepstone.runner.muster import launcher_of
 
-    python = str(job.environment.python)
+    python = str(job.environment.program)
     try:
         return loaded_mpi(find_engine(launcher_of(job), python), python)
     except MissingError:

@@ -25,10 +25,12 @@ class Failed(Reply, frozen=True, kw_only=True):
 
 
 class Hello(Reply, frozen=True, kw_only=True):
-    """`framework`: the framework's own description of itself; `version` at least."""
+    """`framework`: the framework's own description of itself; `version` at least. A worker in another language than
+    Python has `runtime` in place of `python`: what runs it, and its version."""
 
     pid: int
-    python: str
+    python: str = ""
+    runtime: str = ""
     framework: Table[Json]
     import_s: float
 

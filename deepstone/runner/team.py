@@ -27,6 +27,7 @@ from statistics import fmean, median
 from typing import Any, Final, Protocol, Self, TypeVar
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 import deepstone
@@ -588,7 +589,7 @@ def of_the_job(ranks: Sequence[BlockTimes], shown: Sequence[BlockTimes] = (), le
 
 
 def replace_import_s(hello: Hello, import_s: float) -> Hello:
-    return Hello(pid=hello.pid, python=hello.python, framework=hello.framework, import_s=import_s)
+    return structs.replace(hello, import_s=import_s)
 
 
 def _opening(host: str, rank: int, world: int) -> Callable[[Conversation], int]:

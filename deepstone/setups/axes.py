@@ -25,10 +25,12 @@ THEANO = "theano"
 CHAINER = "chainer"
 CNTK = "cntk"
 CAFFE = "caffe"
+NEON = "neon"
+TORCH7 = "torch7"
 ONNXRUNTIME = "onnxruntime"
 FAKE = "fake"  # scripted, for tests; never chosen by `auto`
 CURRENT = (TORCH, TENSORFLOW, JAX)
-OFFERED = (*CURRENT, PADDLE, MXNET, THEANO, CHAINER, CNTK, CAFFE, ONNXRUNTIME)
+OFFERED = (*CURRENT, PADDLE, MXNET, THEANO, CHAINER, CNTK, CAFFE, NEON, TORCH7, ONNXRUNTIME)
 FORWARD_ONLY = (ONNXRUNTIME,)  # they run networks but do not train them
 FRAMEWORKS = (*OFFERED, FAKE)
 IN_PARALLEL = (*CURRENT, FAKE)  # train in several processes
@@ -280,8 +282,9 @@ _DECLARED = (
     ),
     _choice(
         "engine",
-        ("onednn", "cudnn", "native", "xla"),
-        "What runs the layers: onednn (CPU), cudnn (GPU), the framework's own kernels, or programs that XLA compiled.",
+        ("onednn", "cudnn", "native", "xla", "mkl"),
+        "What runs the layers: onednn (CPU), cudnn (GPU), the framework's own kernels, programs that XLA compiled, or "
+        "the layers of Intel's MKL (Neon).",
         tuning=tuning.ENGINE,
     ),
     _choice(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from deepstone.setups.axes import AUTO, AXES, FAKE, FORWARD_ONLY, FRAMEWORKS, Value
+from deepstone.setups.axes import AUTO, AXES, FAKE, FORWARD_ONLY, FRAMEWORKS, NEON, Value
 from deepstone.setups.honoured import FIRST_MAJOR, HONOURED
 from deepstone.setups.refusals import REFUSALS, Refusal
 from deepstone.setups.request import Request
@@ -278,6 +278,10 @@ RULES = (
     ),
     Rule(reason="engine cudnn runs on a GPU only", broken=lambda r: _on_cpu(r) and r["engine"] == "cudnn"),
     Rule(reason="engine onednn runs on a CPU only", broken=lambda r: _on_gpu(r) and r["engine"] == "onednn"),
+    Rule(
+        reason="engine mkl is Neon's; what others take of Intel's is engine=onednn",
+        broken=lambda r: r["engine"] == "mkl" and _framework(r) in {AUTO, *FRAMEWORKS} - {NEON},
+    ),
     Rule(
         reason="algorithm=benchmark and benchmark-all try cuDNN's algorithms; a CPU engine has no such mode",
         broken=lambda r: _on_cpu(r) and r["algorithm"] in _TRYING,

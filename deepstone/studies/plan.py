@@ -214,7 +214,7 @@ class _Planner:
         if isinstance(found, Environment):
             return found, ""
         name = framework.partition("@")[0]
-        return Environment(framework=name, version="", python=Path(), lock={"python": ""}, name=framework), str(found)
+        return Environment(framework=name, version="", program=Path(), lock={"python": ""}, name=framework), str(found)
 
     def _base(self, sweeps: list[Sweep]) -> dict[str, Value]:
         """Return the base of the first sweep of runs; its other setups are compared with it."""
@@ -330,6 +330,6 @@ def _matches(axis: str, excluded_value: Value, value: Value, here: Here) -> bool
 
 def _survey(machine: Machine) -> Here:
     """List the frameworks by name, the choice of framework=auto first; versions as users request them."""
-    found = [name for name in BEST_FIRST if any(each.python.exists() for each in environments(name))]
-    versions = [name for name, each in installed().items() if each is not None and each.python.exists()]
+    found = [name for name in BEST_FIRST if any(each.program.exists() for each in environments(name))]
+    versions = [name for name, each in installed().items() if each is not None and each.program.exists()]
     return Here(cores=machine.usable_cores, frameworks=tuple(found), versions=tuple(versions))

@@ -191,7 +191,7 @@ def _environments(named: Sequence[Value], *, opaque: bool) -> dict[str, Environm
     there = installed()
     names = [auto.framework, *(name for name in BEST_FIRST if name != auto.framework)]
     found = {name: environment for name in names if (environment := there.get(name)) is not None}
-    usable = {name: environment for name, environment in found.items() if environment.python.exists()}
+    usable = {name: environment for name, environment in found.items() if environment.program.exists()}
     if opaque:
         usable = {name: each for name, each in usable.items() if backend_of(name, each.version).own_modules}
         if not usable:

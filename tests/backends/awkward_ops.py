@@ -76,11 +76,12 @@ LATER_OPS: dict[str, Op] = {
 }
 
 
-def awkward() -> Graph:
-    """Odd sizes, more columns than rows, so that whatever is turned or shifted shows."""
+def awkward(*, groups: bool = True) -> Graph:
+    """Odd sizes, more columns than rows, so that whatever is turned or shifted shows. `groups`: of convolutions."""
     layers = [Layer(name="image", op=Input(shape=(4, 9, 12)))]
     for name, op in OPS.items():
-        layers.append(Layer(name=name, op=op, inputs=("image",)))
+        if groups or not isinstance(op, Conv) or op.groups == 1:
+            layers.append(Layer(name=name, op=op, inputs=("image",)))
     joined = ("relu", "batch norm", "lrn")
     layers.append(Layer(name="add the same twice", op=Add(), inputs=("relu", "lrn", "relu")))
     layers.append(Layer(name="concat", op=Concat(), inputs=(*joined, "batch norm")))

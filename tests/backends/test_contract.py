@@ -19,6 +19,7 @@ import subprocess
 import tempfile
 import textwrap
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,33 @@ threading.Thread(target=talk, daemon=True).start()
 atexit.register(list_modules)
 """
 
+# The same for a worker in Lua, which has no threads: a shell talks on its stdout until it is gone.
+MEDDLER_IN_LUA = """
+require('ffi').cdef 'int getpid(void);'
+local talk = [[while kill -0 %d 2>/dev/null; do echo '{"event": "hello"}'; sleep 0.02; done &]]
+os.execute(talk:format(require('ffi').C.getpid()))
+
+local at_exit = newproxy(true)
+getmetatable(at_exit).__gc = function()
+   local names = {}
+   for name in pairs(package.loaded) do
+      names[#names + 1] = '"' .. name .. '"'
+   end
+   io.open(os.getenv 'DEEPSTONE_TEST_MODULES', 'w'):write('[' .. table.concat(names, ', ') .. ']')
+   print 'goodbye'
+end
+package.loaded.at_exit = at_exit
+"""
+
+
+def meddling(name: str, folder: Path) -> dict[str, str]:
+    """The variables with which the worker of a framework runs the meddler in this folder."""
+    if registry.BACKENDS[name.partition("@")[0]].language == "lua":
+        (folder / "meddler.lua").write_text(MEDDLER_IN_LUA)
+        return {"LUA_INIT": f"@{folder / 'meddler.lua'}"}
+    (folder / "sitecustomize.py").write_text(MEDDLER)
+    return {"PYTHONPATH": str(folder)}
+
 
 def busy_life(name: str, phase: str = "") -> Life:
     """Every request once, and some twice. A test of a phase that the backend has not is skipped, if it says so."""
@@ -150,11 +178,10 @@ def assert_refuses_to_train(name: str, phase: str) -> None:
     assert job.broken_rule == refusal.value.reason
 
 
-def contract_job(name: str, *, path: str = "", **axes: Value) -> Job:
-    """`path` is where the worker looks for modules first, as if its environment needed that."""
+def contract_job(name: str, *, variables: Mapping[str, str] = {}, **axes: Value) -> Job:
+    """`variables` as if the environment needed them."""
     environment = environment_of(name)
-    if path:
-        environment = replace(environment, variables={**environment.variables, "PYTHONPATH": path})
+    environment = replace(environment, variables={**environment.variables, **variables})
     return tiny_job(name, environment=environment, **{"threads": 1, "phase": most_of_a_step(name), **axes})
 
 
@@ -164,11 +191,11 @@ def record_busy_lives(name: str) -> dict[str, Life]:
     phases = ("forward",) if name in FORWARD_ONLY else ("forward", "gradient", "train")
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         modules = Path(folder) / "modules.json"
-        (Path(folder) / "sitecustomize.py").write_text(MEDDLER)
         patch.setenv("DEEPSTONE_TEST_MODULES", str(modules))
-        with talking_to_worker(contract_job(name, path=folder), timeout_s=TIMEOUT_S) as talk:
+        job_of = functools.partial(contract_job, name, variables=meddling(name, Path(folder)))
+        with talking_to_worker(job_of(), timeout_s=TIMEOUT_S) as talk:
             hello = talk.hello()
-            lives = {phase: busy_with(talk, hello, contract_job(name, path=folder, phase=phase)) for phase in phases}
+            lives = {phase: busy_with(talk, hello, job_of(phase=phase)) for phase in phases}
             exit_code = talk.close().exit_code
         for life in lives.values():
             life.exit_code, life.modules = exit_code, json.loads(modules.read_text())
@@ -213,6 +240,8 @@ def quiet_life(name: str) -> Life:
         for module in ("torch", "tensorflow", "jax", "numpy", "json", "deepstone"):
             (Path(folder) / module).mkdir()
             (Path(folder) / module / "__init__.py").write_text("raise SystemExit('the wrong module')")
+        for module in ("torch", "nn", "ffi"):
+            (Path(folder) / f"{module}.lua").write_text("os.exit(1)")
         patch.chdir(folder)
         with talking_to_worker(contract_job(name), timeout_s=TIMEOUT_S) as talk:
             life = Life(hello=talk.hello(), prepared=talk.prepare())
@@ -252,7 +281,7 @@ class TestAnswers:
     def test_hello_tells_who_speaks(self, subject: Subject):
         hello = busy_life(subject.name).hello
         assert hello.pid > 0
-        assert hello.python.count(".") == 2
+        assert (hello.python or hello.runtime).count(".") == 2
         assert hello.framework["name"] == subject.name.partition("@")[0]
         assert hello.framework["version"]
         assert hello.import_s >= 0
@@ -426,9 +455,11 @@ class TestTheProcess:
         tops = {name.partition(".")[0] for name in modules}
         ours = {name for name in modules if name.startswith("deepstone.")}
         homes = {".".join(name.split(".")[:2]) for name in ours}
-        assert homes <= WORKER_SIDE
-        assert ("deepstone.backends.legacy" if subject.name in LEGACY else f"deepstone.backends.{subject.name}") in ours
-        allowed = {"deepstone", "sitecustomize", "numpy"} | framework_modules(subject.name)
+        in_lua = registry.BACKENDS[subject.name.partition("@")[0]].language == "lua"
+        assert homes <= WORKER_SIDE | ({"deepstone.worker"} if in_lua else set())
+        home = "deepstone.backends.legacy" if subject.name in LEGACY else f"deepstone.backends.{subject.name}"
+        assert any(name == home or name.startswith(f"{home}.") for name in ours)
+        allowed = {"deepstone", "sitecustomize", "numpy", "at_exit"} | framework_modules(subject.name)
         allowed |= {"pynvml"} if subject.name == "torch" else set()  # torch imports it where it is installed
         foreign = {top for top in tops - allowed if not is_builtin_like(top)}
         assert foreign == set()
@@ -484,11 +515,20 @@ print(json.dumps(sorted({name.split(".")[0] for path in paths if os.path.isdir(p
 """
 
 
+# The standard library, LuaJIT's own, torch and nn, and what these load: paths, libraries by the names of their files.
+LUA_MODULES = """
+    _G package string table math io os debug coroutine bit jit jit.opt ffi torch libtorch paths libpaths nn libnn libsys
+    sys xlua cwrap moses argcheck env sundown optim threads
+"""
+
+
 @functools.cache
 def framework_modules(name: str) -> set[str]:
+    if registry.BACKENDS[name.partition("@")[0]].language == "lua":
+        return set(LUA_MODULES.split())
     command: list[Any] = [*environment_of(name).command, "-c", LIST_OLD_MODULES]
     if name not in (*LEGACY, *FORWARD_ONLY):  # the latter has beside it what its networks are written with
-        command = [environment_of(name).python, "-c", LIST_MODULES, registry.BACKENDS[name].package]
+        command = [environment_of(name).program, "-c", LIST_MODULES, registry.BACKENDS[name].package]
     return set(json.loads(subprocess.run(command, capture_output=True, timeout=60, check=True).stdout))
 
 
@@ -536,7 +576,8 @@ class TestOldPythons:
         shared += [backends / "onednn_log.py", backends / "wire_graph.py"]
         program = """
             import sys
-            absent = ("numpy", "deepstone", "torch", "tensorflow", "mxnet", "chainer", "theano", "cntk", "caffe")
+            absent = ("numpy", "deepstone", "torch", "tensorflow", "mxnet", "chainer", "theano", "cntk", "caffe",
+                      "neon")
             for path in sys.argv[1:]:
                 code = compile(open(path, encoding="utf-8").read(), path, "exec")
                 try:
@@ -556,7 +597,7 @@ class TestOldPythons:
         info = replace(registry.BACKENDS["fake"], module="plain_backend")
         monkeypatch.setitem(registry.BACKENDS.own, "fake", info)
         monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
-        environment = Environment(framework="fake", version="1", python=python, lock={})
+        environment = Environment(framework="fake", version="1", program=python, lock={})
         with talking_to_worker(tiny_job("fake", environment=environment), timeout_s=TIMEOUT_S) as talk:
             assert talk.hello().framework["name"] == "plain"
             assert tuple(talk.prepare().phases or ()) == STEP_PHASES

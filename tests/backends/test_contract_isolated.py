@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 import pytest
-from frameworks import FURTHER, LEGACY, environment_of
+from frameworks import FURTHER, LEGACY, WITHOUT_GROUPS, environment_of
 from patience import shown
 from shared_workers import shared_worker
 from tiny_jobs import machine
@@ -34,14 +34,16 @@ every_phase = pytest.mark.parametrize("phase", ["forward", "gradient"])  # alone
 
 
 @functools.cache
-def varied() -> Graph:
+def varied(groups: int = 2) -> Graph:
     """Nearly every operation, a branch that meets itself again, and a layer before all weights."""
     b = Builder("varied")
     x = b.max_pool("before weights", b.input("data", (16, 16, 16)), kernel=2, stride=2)
     x = b.relu("relu1", b.conv("conv1", x, channels=32, kernel=3, pad=1))
     x = b.max_pool("pool", b.lrn("lrn", x, size=5), kernel=2, stride=2)
     beside = b.average_pool("mean", x, kernel=3, stride=1, pad=1)
-    x = b.relu("relu2", b.batch_norm("norm", b.conv("conv2", x, channels=32, kernel=3, pad=1, groups=2, bias=False)))
+    x = b.relu(
+        "relu2", b.batch_norm("norm", b.conv("conv2", x, channels=32, kernel=3, pad=1, groups=groups, bias=False))
+    )
     x = b.concat("concat", b.add("add", x, beside), beside)
     x = b.dropout("drop", b.flatten("flatten", b.global_pool("global", x)))
     b.softmax_cross_entropy("loss", b.dense("dense", x, features=10))
@@ -123,7 +125,7 @@ def shortest_alone(talk: Conversation, layer: str) -> dict[str, float]:
 
 
 def varied_job(name: str, **axes: Value) -> Job:
-    return job_of(name, varied(), **axes)
+    return job_of(name, varied(1 if name in WITHOUT_GROUPS else 2), **axes)
 
 
 def job_of(name: str, graph: Graph, **axes: Value) -> Job:

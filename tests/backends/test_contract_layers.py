@@ -35,9 +35,14 @@ LARGE_BATCH = 1024
 COPYING_STEPS = 12  # a framework that runs ahead copies the batches of its next steps during the one before them
 
 TRACED = ("torch", "tensorflow", "jax")
-SUBJECTS = (*TRACED, "caffe")
+SUBJECTS = (*TRACED, "caffe", "neon", "torch7")
 WRITES_ITS_OWN_TRACE = ("torch",)  # which shows what called a kernel, too
-STAMPS_ITS_DATA = ("torch", "caffe")  # and so sees that handing on a batch that is there takes microseconds
+STAMPS_ITS_DATA = (
+    "torch",
+    "caffe",
+    "neon",
+    "torch7",
+)  # and so sees that handing on a batch that is there takes microseconds
 
 every_backend = pytest.mark.parametrize("name", SUBJECTS)
 every_traced = pytest.mark.parametrize("name", TRACED)

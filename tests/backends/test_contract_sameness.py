@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 from awkward_ops import LATER_OPS, OPS, awkward, gated
-from frameworks import FORWARD_ONLY, environment_of
+from frameworks import FORWARD_ONLY, WITHOUT_GROUPS, environment_of
 from graph_examples import branching
 from shared_workers import checks_sharing_workers
 from test_contract import SUBJECTS, Subject
@@ -79,6 +79,13 @@ UNABLE = {
     ("mxnet", "xla"): "engine",
     ("mxnet", "native"): "engine",
     ("mxnet", "bf16-mixed"): "precision",
+    ("neon", "nhwc"): "layout",
+    ("neon", "nchw"): "layout",
+    ("neon", "xla"): "engine",
+    ("neon", "bf16-mixed"): "precision",
+    ("torch7", "nhwc"): "layout",
+    ("torch7", "xla"): "engine",
+    ("torch7", "bf16-mixed"): "precision",
     ("onnxruntime", "nhwc"): "layout",
     ("onnxruntime", "xla"): "engine",
     ("onnxruntime", "bf16-mixed"): "precision",
@@ -137,9 +144,19 @@ def able(framework: str) -> dict[str, Value]:
     return {"phase": "forward"} if framework in FORWARD_ONLY else {}
 
 
+def awkward_for(framework: str) -> Graph:
+    return awkward(groups=framework not in WITHOUT_GROUPS)
+
+
+def graph_of(framework: str, name: str) -> Graph:
+    if name == "branching":
+        return branching(groups=1 if framework in WITHOUT_GROUPS else 2)
+    return awkward_for(framework) if name == "awkward" else gated()
+
+
 @functools.cache
 def whole_step(framework: str, graph_name: str) -> FrameworkSameness:
-    graph = {"awkward": awkward, "gated": gated, "branching": branching}[graph_name]()
+    graph = graph_of(framework, graph_name)
     one, yardstick = job(framework, graph, **able(framework)), job("torch", graph, **able(framework))
     with checks_sharing_workers():
         return verify({"it": one}, yardstick=yardstick, timeout_s=TIMEOUT_S).frameworks["it"]
@@ -147,7 +164,7 @@ def whole_step(framework: str, graph_name: str) -> FrameworkSameness:
 
 @functools.cache
 def layers(framework: str, setup: str, graph_name: str = "awkward") -> LayerCheck:
-    graph = {"awkward": awkward, "gated": gated}[graph_name]()
+    graph = graph_of(framework, graph_name)
     one, found = job(framework, graph, **{**able(framework), **SETUPS[setup]}), FrameworkSameness()
     with checks_sharing_workers(), ExitStack() as stack:
         workers = start_all(stack, {"it": one}, {"it": found}, TIMEOUT_S, no_progress)
@@ -165,7 +182,7 @@ def test_every_operation_alone(subject: Subject, setup: str):
         assert unable in check.failure
         return
     assert check.ok, check.why_not()
-    assert check.checked == len(awkward().layers) - 1 > len(OPS)
+    assert check.checked == len(awkward_for(subject.name).layers) - 1 > len(OPS)
     assert check.worst is not None
     assert check.worst.relative_error > 0
 
@@ -191,6 +208,15 @@ def test_whole_steps_with_later_operations(framework: str):
     assert found.ok, found.why_not
     assert isinstance(found.float64, list)
     assert all(distance.ok for distance in found.float64)
+
+
+@pytest.mark.parametrize("framework", WITHOUT_GROUPS)
+def test_a_convolution_in_groups_is_refused_by_name(framework: str):
+    one, found = job(framework, awkward()), FrameworkSameness()
+    with checks_sharing_workers(), ExitStack() as stack:
+        start_all(stack, {"it": one}, {"it": found}, TIMEOUT_S, no_progress)
+    assert found.failure.startswith("unsupported: ")
+    assert "conv in groups (layer 'conv in groups')" in found.failure
 
 
 @whole_steps

@@ -52,7 +52,7 @@ def test_the_program_tells_what_xla_may_do() -> None:
     ]
     root = Path(__file__).resolve().parents[2]
     done = subprocess.run(
-        [str(environment.python), "-c", ASK],
+        [str(environment.program), "-c", ASK],
         input=json.dumps(asked),
         env={**os.environ, "PYTHONPATH": str(root), "JAX_PLATFORMS": "cpu"},
         capture_output=True,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 import pytest
 
 from deepstone.backends import before_import
 from deepstone.backends.registry import BACKENDS, backend_of
+from deepstone.launchers.local import worker_argv
 
 
 @pytest.mark.parametrize("version", ["2.13.0+cpu", "2.0", "10.1", "unknown"])
@@ -32,4 +34,7 @@ def test_a_framework_without_another_era_is_always_itself() -> None:
 def test_every_module_is_there(framework: str) -> None:
     for version in ("1.0", "99.0"):
         info = backend_of(framework, version)
-        assert importlib.util.find_spec(info.module) is not None
+        if info.language == "python":
+            assert importlib.util.find_spec(info.module) is not None
+        else:
+            assert Path(worker_argv(["luajit"], framework, version)[-1]).is_file()

@@ -53,7 +53,7 @@ def test_convolutions_are_matrix_products():
 
 def test_the_products_are_those_of_the_environments_blas():
     library = Path(prepared().details["blas"])
-    assert library.is_relative_to(environment_of("theano").python.parent.parent)
+    assert library.is_relative_to(environment_of("theano").program.parent.parent)
     assert library.name in environment_of("theano").variables["THEANO_FLAGS"]
     assert prepared().effective["threads"] == Effect(value=THREADS, source="observed")
 
@@ -79,7 +79,7 @@ def test_a_pool_of_a_pool_hands_on_its_gradient_once():
 
 def test_what_it_compiles_stays_in_the_environment():
     environment = environment_of("theano")
-    compiled = environment.python.parent.parent.parent / "compiled"
+    compiled = environment.program.parent.parent.parent / "compiled"
     assert f"base_compiledir={compiled}" in environment.variables["THEANO_FLAGS"]
     assert list(compiled.glob("*/*/mod.cpp"))
 

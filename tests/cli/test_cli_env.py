@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -87,8 +88,22 @@ class TestMistakes:
             (("add", "tensorflw"), 2, "tensorflw: no such environment to add; did you mean tensorflow"),
             (("add", "torch", "jaxx"), 2, "jaxx: no such environment to add"),
             (("add", "torch@1.2.3.4"), 2, "torch@1.2.3.4: no such environment to add"),
-            (("add", "torch", "--name", "torch@1-x"), 2, "--name goes with --python and one framework"),
+            (("add", "torch", "--name", "torch@1-x"), 2, "--name goes with --python or --program and one framework"),
             (("add", "torch", "--python", "/nowhere"), 4, "/nowhere does not exist"),
+            (("add", "neon"), 2, "neon has no recipe: build it as github.com/NervanaSystems/neon says"),
+            (("add", "neon@2.6.0"), 2, "then deepstone env add neon --python PATH"),
+            (("add", "torch7"), 2, "then deepstone env add torch7 --program PATH/bin/luajit"),
+            (("add", "torch8", "--program", "/bin/true"), 2, "torch8: no such framework; did you mean torch"),
+            (("add", "torch7", "--program", "/nowhere"), 4, "/nowhere does not exist; name the luajit that runs it"),
+            (("add", "torch7", "--program", "/etc"), 4, "/etc is a folder without bin/luajit"),
+            (("add", "torch7", "--program", "/bin/true"), 4, "/bin/true is not a LuaJIT that runs (exit code 0)"),
+            (("add", "torch7", "--python", sys.executable), 2, "torch7 runs in LuaJIT: give --program PATH"),
+            (("add", "neon", "--program", "/bin/true"), 2, "neon runs in a Python: give --python PATH"),
+            (("add", "neon", "--python", sys.executable), 4, "has no neon"),
+            (("add", "neon", "--python", "/a", "--program", "/b"), 2, "name two interpreters; give one of them"),
+            (("add", "jax", "--set", "A=1"), 2, "--set goes with --python or --program"),
+            (("add", "jax", "--python", "/a", "--set", "A"), 2, "--set A: must be NAME=VALUE"),
+            (("add", "jax", "--python", "/a", "--set", "1A=2"), 2, "--set 1A=2: must be NAME=VALUE"),
             (("add",), 2, "missing argument"),
             (("remove", "torch@9.9.9"), 2, "torch@9.9.9: no such environment; there is none"),
             (("remove", "../../etc"), 2, "../../etc: no such environment"),
@@ -118,6 +133,41 @@ class TestMistakes:
             pytest.skip("torch is not installed")
         done = reader("env", "remove", "torch", DEEPSTONE_ENVIRONMENTS=str(tmp_path))
         done.assert_error(2, "which runs Deepstone; remove it there with pip")
+
+
+@pytest.mark.skipif(shutil.which("luajit") is None, reason="there is no luajit; on Debian: apt install luajit")
+def test_the_life_of_an_adopted_program(cook: Cli, kitchen: Kitchen, tmp_path: Path) -> None:
+    """An installation of a framework in Lua, with its interpreter, as its users have it."""
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "luajit"
+    program.symlink_to(str(shutil.which("luajit")))
+    for module in ("torch", "nn"):
+        (tmp_path / f"{module}.lua").write_text("print 'noise' return {}")
+    assert "torch7 has no recipe. To get it, build it as" in cook("env", "list").assert_ok().out
+    words = (
+        "torch7",
+        "--program",
+        str(tmp_path),
+        "--set",
+        f"LUA_PATH={tmp_path}/?.lua;;",
+        "--set",
+        "OMP_WAIT_POLICY=a=b",
+    )
+    (added,) = cook("env", "add", *words, "--json").assert_ok().json
+    assert (added["name"], added["kind"], added["program"]) == ("torch7@7", "adopted", str(program))
+    assert added["program_version"].startswith("LuaJIT 2.")
+    assert added["variables"] == {"LUA_PATH": f"{tmp_path}/?.lua;;", "OMP_WAIT_POLICY": "a=b"}
+    found = cook("env", "list", "--json").assert_ok().json
+    assert "torch7@7" in {entry["name"] for entry in found["environments"]}
+    assert [entry["framework"] for entry in found["to_adopt"]] == ["neon"]
+    (tmp_path / "nn.lua").write_text("return {changed = true}")
+    told = cook("env", "doctor", "torch7")
+    assert told.code == 1
+    assert "versions: nn was sha256:" in told.out
+    assert f"--program {program} --name torch7@7 --set" in told.out
+    assert cook("env", "remove", "torch7", "--json").assert_ok().json == {"removed": ["torch7@7"]}
+    assert program.exists()
+    assert kitchen.leftovers() == []
 
 
 def test_with_nothing_made_there_is_what_can_be(reader: Cli) -> None:

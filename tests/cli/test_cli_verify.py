@@ -70,7 +70,7 @@ def test_what_does_not_train_is_left_out_unless_it_is_asked_for(tmp_path: Path, 
         framework="onnxruntime",
         version="1.0.0",
         name=place.name,
-        python=Path(sys.executable),
+        program=Path(sys.executable),
         lock={"python": "3.11.0"},
         kind="adopted",
     )

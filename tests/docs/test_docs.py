@@ -116,7 +116,7 @@ def test_commands_can_be_typed(page: str, call: str) -> None:
     if name == "compare":
         for side in meta[OTHER_SIDES]:
             parse_words(side)
-    if name == "add" and given["python"] is None:
+    if name == "add" and given["python"] is None and given["program"] is None:
         for wanted in given["names"]:
             find_recipe(wanted)
 

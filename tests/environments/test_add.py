@@ -62,14 +62,14 @@ def test_from_a_recipe_to_an_environment_and_away(kitchen: Kitchen, request: pyt
     assert shares == sorted(shares)
     assert 0 <= shares[0] <= shares[-1] <= 1
 
-    before = environment.python.stat().st_ino
+    before = environment.program.stat().st_ino
     there = cook(kitchen, name)
     assert (there.is_new, there.is_outdated) == (False, False)
     kitchen.recipe(notes="changed", steps=steps, variables={"KMP_BLOCKTIME": "1"})
     assert not cook(kitchen, name).is_outdated
     kitchen.recipe(steps=steps, variables={"KMP_BLOCKTIME": "0"})
     assert cook(kitchen, name).is_outdated
-    assert environment.python.stat().st_ino == before
+    assert environment.program.stat().st_ino == before
 
     request.getfixturevalue("copied_venvs")
     kitchen.recipe(steps=[kitchen.step("numpy==0.2", "torch==9.9.9")])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from kitchen import Kitchen, NoProgress
 
-from deepstone.environments.add import adopt
+from deepstone.environments.add import Installation, adopt
 from deepstone.environments.environment import Environment
 from deepstone.environments.find import find_environment, own_environment
 from deepstone.environments.remove import remove
@@ -38,14 +38,15 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def taken(kitchen: Kitchen, wanted: str, path: Path, **more: object) -> Environment:
-    return adopt(wanted, path, kitchen.root, NoProgress(), **more).environment  # type: ignore[arg-type]
+    installation = Installation(path=path, language="python")
+    return adopt(wanted, installation, kitchen.root, NoProgress(), **more).environment  # type: ignore[arg-type]
 
 
 def test_an_interpreter_or_its_venv(kitchen: Kitchen, cluster: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     python = cluster / "bin" / "python"
     adopted = taken(kitchen, "torch", python)
     assert (adopted.name, adopted.kind, adopted.version) == ("torch@2.4.0+cu121", "adopted", "2.4.0+cu121")
-    assert adopted.python == python
+    assert adopted.program == python
     assert adopted.lock["numpy"] == "1.26.4"
     assert taken(kitchen, "torch", cluster) == adopted
     assert find_environment("torch@2.4.0") == adopted
@@ -60,7 +61,7 @@ def test_an_interpreter_or_its_venv(kitchen: Kitchen, cluster: Path, monkeypatch
 
 def test_under_a_name(kitchen: Kitchen, cluster: Path) -> None:
     assert taken(kitchen, "torch@2.4.0", cluster, name="torch@2.4.0-cluster").name == "torch@2.4.0-cluster"
-    assert find_environment("torch@2.4.0-cluster").python == cluster / "bin" / "python"
+    assert find_environment("torch@2.4.0-cluster").program == cluster / "bin" / "python"
     for wrong in ("torch@2.5.0", "cluster", "torch@2.4.0/x", "jax@2.4.0"):
         with pytest.raises(UsageError, match=r"must be torch@2\.4\.0 or torch@2\.4\.0-WORD"):
             taken(kitchen, "torch", cluster, name=wrong)
@@ -75,7 +76,7 @@ def test_it_does_not_take_the_place_of_another(kitchen: Kitchen, cluster: Path, 
     other.chmod(0o755)
     with pytest.raises(UsageError, match=r"is there already .*--name torch@2\.4\.0\+cu121-WORD"):
         taken(kitchen, "torch", other)
-    assert taken(kitchen, "torch", other, again=True).python == other
+    assert taken(kitchen, "torch", other, again=True).program == other
 
 
 @pytest.mark.parametrize(
@@ -113,8 +114,8 @@ def test_one_of_the_version_that_deepstone_has_itself_is_selected_by_its_name(
     (tmp_path / "opt" / "packages" / "torch.py").write_text(f"__version__ = {own.version!r}")
     adopted = taken(kitchen, "torch", cluster)
     assert adopted.name == own.name
-    assert find_environment(adopted.name).python == cluster / "bin" / "python"
-    assert find_environment("torch").python == own.python
+    assert find_environment(adopted.name).program == cluster / "bin" / "python"
+    assert find_environment("torch").program == own.program
 
 
 def test_one_with_a_plain_version_is_not_hidden_by_a_build_of_it(
@@ -126,8 +127,8 @@ def test_one_with_a_plain_version_is_not_hidden_by_a_build_of_it(
     other.write_text((cluster / "bin" / "python").read_text())
     other.chmod(0o755)
     plain = taken(kitchen, "torch", other)
-    assert find_environment("torch@2.4.0").python == plain.python
-    assert find_environment("torch@2.4.0+cu121").python == build.python
+    assert find_environment("torch@2.4.0").program == plain.program
+    assert find_environment("torch@2.4.0+cu121").program == build.program
 
 
 def test_it_is_named_when_its_framework_is_gone(kitchen: Kitchen, cluster: Path, tmp_path: Path) -> None:
@@ -137,22 +138,22 @@ def test_it_is_named_when_its_framework_is_gone(kitchen: Kitchen, cluster: Path,
     with talking_to_worker(job, timeout_s=60) as worker, pytest.raises(MissingError) as error:
         worker.hello()
     assert adopted.name in str(error.value)
-    assert str(adopted.python) in str(error.value)
+    assert str(adopted.program) in str(error.value)
 
 
 def test_it_is_named_when_it_only_hangs(kitchen: Kitchen, cluster: Path) -> None:
     adopted = taken(kitchen, "torch", cluster, name="torch@2.4.0-cluster")
-    adopted.python.write_text("#!/bin/sh\nsleep 600\n")
+    adopted.program.write_text("#!/bin/sh\nsleep 600\n")
     job = make_job(load_model("cifarnet"), complete({"framework": adopted.name}), Machine.here(), ("deepstone",))
     with talking_to_worker(job, timeout_s=1) as worker, pytest.raises(JobFailed) as failed:
         worker.hello()
     assert failed.value.outcome == "timeout"
-    assert f"{adopted.name}: {adopted.python}" in failed.value.reason
+    assert f"{adopted.name}: {adopted.program}" in failed.value.reason
 
 
 def test_a_model_file_is_looked_at_by_the_one_that_was_named(kitchen: Kitchen, cluster: Path, tmp_path: Path) -> None:
     adopted = taken(kitchen, "torch", cluster, name="torch@2.4.0-cluster")
-    adopted.python.write_text("#!/bin/sh\nexit 77\n")
+    adopted.program.write_text("#!/bin/sh\nexit 77\n")
     path = tmp_path / "net.py"
     path.write_text("import torch\n")
     with pytest.raises(UsageError, match="exited with code 77"):

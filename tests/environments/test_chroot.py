@@ -209,7 +209,9 @@ class TestWithout:
             python = place.system / "usr" / "bin" / "python3"
             python.parent.mkdir(parents=True)
             python.touch()
-            made = Environment(framework="caffe", version="1.0.0", python=python, lock={"python": "3.9"}, kind="chroot")
+            made = Environment(
+                framework="caffe", version="1.0.0", program=python, lock={"python": "3.9"}, kind="chroot"
+            )
             write_manifest(place, made, recipe_sha="", size_bytes=1)
             monkeypatch.setenv("DEEPSTONE_ENVIRONMENTS", open_folder)
             monkeypatch.setattr(sys, "path", [])  # the packages of whoever runs the tests are not for everybody to see
@@ -380,7 +382,9 @@ def test_what_is_wrong_with_one(changes: dict[str, object], says: str) -> None:
 
 
 def test_the_files_of_a_system_are_not_led_astray() -> None:
-    made = Environment(framework="caffe", version="1", python=Path("/e/system/usr/bin/python3"), lock={}, kind="chroot")
+    made = Environment(
+        framework="caffe", version="1", program=Path("/e/system/usr/bin/python3"), lock={}, kind="chroot"
+    )
     given = {"PATH": "/bin", "LD_PRELOAD": "x.so", "PYTHONPATH": "/p", "HOME": "/h"}
     assert made.variables_over(given) == {"HOME": "/h", "PYTHONNOUSERSITE": "1"}
     assert made.command[0] == sys.executable

@@ -12,7 +12,7 @@ from deepstone.environments.environment import NAME, Environment, names_version,
 
 
 def environment(**fields: object) -> Environment:
-    given = {"framework": "torch", "version": "2.4.0+cpu", "python": Path("/p"), "lock": {"python": "3.11.7"}}
+    given = {"framework": "torch", "version": "2.4.0+cpu", "program": Path("/p"), "lock": {"python": "3.11.7"}}
     return Environment(**(given | fields))  # type: ignore[arg-type]
 
 

@@ -30,7 +30,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kitchen: Kitchen) -> P
 def make(kitchen: Kitchen, name: str, version: str = "", **more: Any) -> Environment:
     """The note of an environment whose interpreter is this one."""
     framework, _, label = name.partition("@")
-    fields = {"python": Path(sys.executable), "lock": {"python": "3.11.0"}, "kind": "adopted", **more}
+    fields = {"program": Path(sys.executable), "lock": {"python": "3.11.0"}, "kind": "adopted", **more}
     environment = Environment(framework=framework, version=version or label, name=name, **fields)
     place = Place(root=kitchen.root, name=name)
     place.folder.mkdir(parents=True)
@@ -101,7 +101,7 @@ class TestMade:
         assert find_environment("tensorflow") == plain
 
     def test_one_whose_interpreter_is_gone(self, site: Path, kitchen: Kitchen) -> None:
-        make(kitchen, "torch@2.5.0", python=Path("/nowhere/python"))
+        make(kitchen, "torch@2.5.0", program=Path("/nowhere/python"))
         for wanted in ("torch", "torch@2.5.0"):
             with pytest.raises(MissingError, match=r"/nowhere/python is gone; deepstone env remove torch@2.5.0$"):
                 find_environment(wanted)

@@ -19,7 +19,7 @@ NAME = "tensorflow@1.12.0-intel"
 ENVIRONMENT = Environment(
     framework="tensorflow",
     version="1.12.0",
-    python=Path("/somewhere/bin/python"),
+    program=Path("/somewhere/bin/python"),
     lock={"python": "3.6.15", "numpy": "1.16.6"},
     name=NAME,
     kind="venv",
@@ -50,7 +50,8 @@ def test_it_is_read_back_as_it_was(place: Place) -> None:
     [
         ({"format": 2}, "format: must be one of 1, not 2"),
         ({"name": "torch@1"}, "that of 'torch@1'"),
-        ({"lock": {"numpy": "1"}}, "version of Python"),
+        ({"lock": {"numpy": "1"}}, "lacks the interpreter, or its version"),
+        ({"language": "lua"}, "lacks the interpreter, or its version"),
         ({"lock": {"python": 3}}, "lock.*: must be text, not "),
         ({"kind": "own"}, "kind: must be one of venv, chroot, adopted, not 'own'"),
         ({"python": None}, "python: must be text, not null"),

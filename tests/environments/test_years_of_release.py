@@ -19,7 +19,7 @@ from deepstone.environments.places import Place
 
 def environment(name: str, version: str = "", **more: Any) -> Environment:
     framework, _, label = name.partition("@")
-    fields = {"python": Path(sys.executable), "lock": {"python": "3.11.0"}, "kind": "adopted", **more}
+    fields = {"program": Path(sys.executable), "lock": {"python": "3.11.0"}, "kind": "adopted", **more}
     return Environment(framework=framework, version=version or label, name=name, **fields)
 
 

@@ -71,7 +71,7 @@ def test_where_the_file_lies_does_not_change_what_it_computes(example: Graph) ->
 
 
 def job(graph: Graph, framework: str, version: str = "2.13.0") -> Job:
-    environment = Environment(framework=framework, version=version, python=Path("/python"), lock={"python": "3.11"})
+    environment = Environment(framework=framework, version=version, program=Path("/python"), lock={"python": "3.11"})
     return Job(
         model=replace(load_model("cifarnet"), graph=graph),
         request=complete({"framework": framework}),

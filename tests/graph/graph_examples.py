@@ -32,11 +32,11 @@ from deepstone.graph.ops import (
 )
 
 
-def branching() -> Graph:
+def branching(*, groups: int = 2) -> Graph:
     """Every op, branches that part and join, a layer added to itself, and two weighted losses."""
     b = Builder("branching")
     x = b.input("data", (4, 13, 11))
-    x = b.conv("conv1", x, channels=6, kernel=(3, 2), stride=(2, 1), pad=(1, 0, 2, 1), groups=2)
+    x = b.conv("conv1", x, channels=6, kernel=(3, 2), stride=(2, 1), pad=(1, 0, 2, 1), groups=groups)
     x = b.lrn("norm1", b.relu("relu1", x), size=3, alpha=0.5, beta=0.75, k=2.0)
     x = b.max_pool("pool1", x, kernel=3, stride=2, pad=(1, 0), ceil_mode=True)
     left = b.conv("left", x, channels=6, kernel=3, pad=2, dilation=2, bias=False)

@@ -86,7 +86,7 @@ def fake_job(**given: Value) -> Job:
     return Job(
         model=load_in_process("cifarnet"),
         request=complete({"framework": "fake", **given}),
-        environment=Environment(framework="fake", version="1", python=Path("python"), lock={"fake": "1"}),
+        environment=Environment(framework="fake", version="1", program=Path("python"), lock={"fake": "1"}),
         machine=Machine(description={"gpus": []}, sha=sha("machine")),
         command=("deepstone", "run", "cifarnet"),
     )

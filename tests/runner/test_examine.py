@@ -22,7 +22,7 @@ PATIENCE_S = 30.0
 
 
 def environment(name: str) -> Environment:
-    return Environment(framework=name, version="1.0", python=Path("python"), lock={"python": "3.12"})
+    return Environment(framework=name, version="1.0", program=Path("python"), lock={"python": "3.12"})
 
 
 @pytest.fixture(autouse=True)

@@ -29,6 +29,7 @@ EXAMPLES = [
     ({"device": "cpu", "precision": "tf32-conv"}, "TF32", {"precision": "fp32"}),
     ({"device": "cpu", "engine": "cudnn"}, "cudnn", {"engine": "onednn"}),
     ({"device": "gpu:1", "engine": "onednn"}, "onednn", {"device": "cpu"}),
+    ({"framework": "torch", "engine": "mkl"}, "engine mkl is Neon's", {"framework": "neon@2.6.0"}),
     ({"device": "cpu", "algorithm": "benchmark"}, "a CPU engine has no such mode", {"device": "gpu:0"}),
     ({"engine": "native", "algorithm": "benchmark"}, "does not use cuDNN", {"engine": "cudnn"}),
     ({"device": "gpu:0", "isa": "avx2"}, "isa limits CPU libraries", {"device": "cpu"}),

@@ -50,7 +50,7 @@ def note(kitchen: Kitchen, *names: str, python: Path = Path(sys.executable)) -> 
         place.folder.mkdir(parents=True)
         lock = {"python": "3.11.0", framework: label}
         environment = Environment(
-            framework=framework, version=version, name=name, python=python, lock=lock, kind="adopted"
+            framework=framework, version=version, name=name, program=python, lock=lock, kind="adopted"
         )
         write_manifest(place, environment, recipe_sha="", size_bytes=0)
 

@@ -43,7 +43,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, **versions: str) -> None:
             raise MissingError(f"{name} is not installed")
         version = versions[name]
         return Environment(
-            framework=name, version=version, python=Path("python"), lock={"python": "3.12", name: version}
+            framework=name, version=version, program=Path("python"), lock={"python": "3.12", name: version}
         )
 
     monkeypatch.setattr(planning, "find_environment", find)
@@ -156,7 +156,7 @@ def test_parts_and_multiples_of_busy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_build_for_cpus_says_so() -> None:
     def build(version: str) -> Environment:
-        return Environment(framework="torch", version=version, python=Path(), lock={"python": "3.12"})
+        return Environment(framework="torch", version=version, program=Path(), lock={"python": "3.12"})
 
     assert not can_use_gpu(build("2.13.0+cpu"))
     assert can_use_gpu(build("2.11.0+cu130"))
