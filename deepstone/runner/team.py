@@ -198,7 +198,7 @@ class Team:
                 )
             if group.rank != rank:
                 raise MissingError(f"{group.library or group.transport} counts rank {rank} as rank {group.rank}")
-            if self.job.mpi and group.library != self.job.mpi:
+            if self.job.mpi and group.library and group.library != self.job.mpi:
                 raise MissingError(
                     f"rank {rank} loaded {group.library}, and the job was planned with {self.job.mpi}: the processes "
                     "find another library than this one does; make their library path the same"

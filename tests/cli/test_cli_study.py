@@ -54,7 +54,7 @@ def test_it_ends_with_advice_and_the_page_begins_with_it(cli: Cli, file: Path) -
     done = cli("study", "small.toml", "--report", "small.html", DEEPSTONE_FAKE=faster).assert_ok()
     said, advice = done.out.split("\nAdvice: ")
     assert "layout=nhwc" not in said
-    assert advice.startswith("Use layout=nhwc: 2.00x (")
+    assert advice.startswith("Use layout=nhwc: 2.0")
     runs = advice.splitlines()[-1].split()[1:]
     assert set(runs) <= {path.stem for path in cli.runs()}
     page = (cli.home / "small.html").read_text()
