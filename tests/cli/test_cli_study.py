@@ -58,7 +58,7 @@ def test_it_ends_with_advice_and_the_page_begins_with_it(cli: Cli, file: Path) -
     runs = advice.splitlines()[-1].split()[1:]
     assert set(runs) <= {path.stem for path in cli.runs()}
     page = (cli.home / "small.html").read_text()
-    assert page.index("Use layout=nhwc: 2.00x (") < page.index("cifarnet trains at ")
+    assert page.index("Use layout=nhwc: 2.0") < page.index("cifarnet trains at ")
 
 
 def test_the_page_about_it(cli: Cli, file: Path) -> None:
