@@ -11,7 +11,7 @@ Updates have tests of their own: at small learning rates narrow weights lose who
 A deep network may amplify rounding until the gradient of one batch means nothing: in ResNet-110, rounding the weights
 to bf16 changes it as much as other data do, and another order of sums decides where the third step goes. Then the
 default is run again with its weights changed by as much as the candidate rounds. The candidate may be four times as
-far, if its gradients and updates are as large, its first update follows its own gradient, and its losses fit.
+far, in its losses too, if its gradients and updates are as large and its first update follows its own gradient.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def closeness(
     gradients = list(_from_default(candidate.gradients, first.gradients, other.gradients, _of(rounded, _gradients)))
     return Closeness(
         gradient=_worst(gradients, "this phase computes no gradient"),
-        loss=_loss(baseline, candidate),
+        loss=_loss(baseline, candidate, rounded),
         update=_worst(_updates(baseline, candidate, rounded, narrow=narrow_state), "this phase has no update"),
         sizes=tuple(_other_sizes(baseline, candidate)) if rounded is not None else (),
     )
@@ -226,15 +226,22 @@ def _measure(value: float, tolerance: float, within: str, where: str | None = No
     return SameMeasure(value=limited, tolerance=min(tolerance, _MOST), where=where, within=within)
 
 
-def _loss(baseline: Baseline, candidate: FirstSteps) -> SameMeasure | Absent:
+def _loss(baseline: Baseline, candidate: FirstSteps, rounded: FirstSteps | None) -> SameMeasure | Absent:
     first = baseline.batches[0]
     if len(candidate.losses) != len(first.losses):
         return Absent("the two sides did not run as many steps")
     losses: NDArray[np.float64] = np.array([each.losses for each in baseline.batches], dtype=np.float64)
     spread = math.sqrt(float(losses.var(axis=0, ddof=1).mean()))  # over all steps: that of one step is chance
-    differences: NDArray[np.float64] = np.abs(np.array(candidate.losses, dtype=np.float64) - losses[0])
-    worst = float(np.max(differences)) if np.isfinite(differences).all() else math.inf
-    return _measure(_share(worst, spread), ALLOWED_LOSS, _SPREAD)
+    by_rounding = 0.0
+    if rounded is not None and len(rounded.losses) == len(first.losses):
+        by_rounding = _share(_furthest(rounded.losses, losses[0]), spread)
+    tolerance = max(ALLOWED_LOSS, ALLOWED_OVER_ROUNDING * by_rounding) if math.isfinite(by_rounding) else ALLOWED_LOSS
+    return _measure(_share(_furthest(candidate.losses, losses[0]), spread), tolerance, _SPREAD)
+
+
+def _furthest(losses: Sequence[float], expected: NDArray[np.float64]) -> float:
+    differences: NDArray[np.float64] = np.abs(np.array(losses, dtype=np.float64) - expected)
+    return float(np.max(differences)) if np.isfinite(differences).all() else math.inf
 
 
 def rounding_share(baseline: Baseline, rounded: FirstSteps) -> float:

@@ -31,7 +31,7 @@ def show_plan(workload: Workload, wanted: Wanted, command: Sequence[str], *, as_
     plan, starts = described(space, Absent("nothing was measured")), starts_of(space)
     timed_s = timed_s_on(space.facts.device)
     each_s = sum(workload.expected_s(point, timed_s) for point in starts) / len(starts)
-    looks = max(1, round(SEARCH_SHARE * wanted.budget_s / each_s))
+    looks = max(1, round(SEARCH_SHARE[space.facts.device] * wanted.budget_s / each_s))
     if as_json:
         shown_starts: list[Mapping[str, Value]] = [space.given(point) for point in starts]
         data: dict[str, Data] = {"command": shlex.join(command), "space": plan, "starts": shown_starts, "looks": looks}

@@ -150,7 +150,7 @@ class Search:
             simple = simplest
 
     def finalists(self, count: int, revert: Callable[[Point], Iterable[Point]]) -> list[Point]:
-        """The best point, the same in its simplest form, then others that may be as good."""
+        """The best point in its simplest form, then as it is, then others that may be as good."""
         if not self.good:
             return []
         self.fit()

@@ -3,8 +3,10 @@
     budget   ├──────── search: a half ────────┤─ same: a tenth ─┤─ finals: a quarter ─┤─ explanation: the rest ─┤
     log      written after every look; a call that was killed goes on with it
 
-What a part does not need, the next one has. No launch may take longer than what is left, so the end comes when it was
-asked for, with what is known by then.
+On a GPU, where a start takes longer than the steps, the proof has a fifth. What a part does not need, the next one has.
+No launch may take longer than what is left, so the end comes when it was asked for, with what is known by then. A
+winner that rounds, and whose check ran out of time, is checked once more before the explanation. If it is still not
+proven, it is not the best setup.
 """
 
 from __future__ import annotations
@@ -39,8 +41,8 @@ from deepstone.tuner.starts import best_in_store, starts_of
 from deepstone.tuner.wanted import Wanted
 from deepstone.tuner.workload import Looked, Workload, other_training
 
-SEARCH_SHARE: Final = 0.5
-SAME_SHARE: Final = 0.1
+SEARCH_SHARE: Final[Mapping[DeviceKind, float]] = {"cpu": 0.5, "gpu": 0.45}
+SAME_SHARE: Final[Mapping[DeviceKind, float]] = {"cpu": 0.1, "gpu": 0.2}
 FINALS_SHARE: Final = 0.25
 _OVER: Final = 1.1  # a launch that is under way may end so much later than asked for
 _LONGEST_LOOK: Final = 0.2  # of the budget; the first look at the default may take more
@@ -142,6 +144,7 @@ class Tuner:
         """Raises MissingError, StoreError; a setup that fails is only a look without a speed."""
         self._search()
         contest = self._finals()
+        self._prove_winner(contest)
         self._explain(self._judged(contest))
         answer = self._answer(contest)
         self._write(replace(self.log, finished_at=now(), spent_s=self.spent_s))
@@ -164,16 +167,24 @@ class Tuner:
     def _space(self) -> Space:
         return self.workload.space
 
+    @property
+    def _search_share(self) -> float:
+        return SEARCH_SHARE[self._space.facts.device]
+
+    @property
+    def _same_share(self) -> float:
+        return SAME_SHARE[self._space.facts.device]
+
     # The search
 
     def _search(self) -> None:
         if self.log.finalists:
             return
-        while self.spent_s < SEARCH_SHARE * self.wanted.budget_s:
+        while self.spent_s < self._search_share * self.wanted.budget_s:
             ask = self.search.next()
             if ask is None:
                 return
-            kept_s = self.search.least_finals_s() + SAME_SHARE * self.wanted.budget_s
+            kept_s = self.search.least_finals_s() + self._same_share * self.wanted.budget_s
             if self.search.seen and self.search.cost_s(ask.point) > self.left_s - kept_s:
                 return
             look = self._look(ask.kind, ask.point)
@@ -182,7 +193,7 @@ class Tuner:
 
     def _timeout_s(self) -> float:
         """So that one launch cannot use up the time of the others."""
-        share = _LONGEST_LOOK if self.search.seen else SEARCH_SHARE
+        share = _LONGEST_LOOK if self.search.seen else self._search_share
         left_s = _OVER * self.wanted.budget_s - self.spent_s
         return max(_LEAST_TIMEOUT_S, min(self.wanted.timeout_s, share * self.wanted.budget_s, left_s))
 
@@ -295,31 +306,60 @@ class Tuner:
         other = {point for point in candidates if self._space.value(point, "batch") != batch}
         new = [point for point in candidates if point not in self._checked and point not in other]
         if new:
-            self.progress.begin("does it train the same?")
-            jobs = {str(number): self.workload.job(point) for number, point in enumerate(new)}
             # What the search left of its time is for this check too.
-            left_s = (SEARCH_SHARE + SAME_SHARE) * self.wanted.budget_s - self.spent_s
-            deadline_s = time.monotonic() + max(SAME_SHARE * self.wanted.budget_s, left_s)
-            default = self.workload.job(self._space.default)
-            found = self.check(default, jobs, self.wanted.level, deadline_s=deadline_s, on_progress=self.progress.tell)
-            for number, point in enumerate(new):
-                same = replace(found[str(number)], setup=self._space.given(point))
-                self._checked[point] = same
-                if same.is_refuted:
-                    self.progress.say(f"not the same training: {words_of(same.setup)}: {same.why_not}")
-            self._write(replace(self.log, same=list(self._checked.values())))
+            left_s = (self._search_share + self._same_share) * self.wanted.budget_s - self.spent_s
+            self._check(new, max(self._same_share * self.wanted.budget_s, left_s))
         if self.wanted.level == "any":  # it says what was given up, and excludes nothing
             return list(candidates)
         return [point for point in candidates if point in other or not self._checked[point].is_refuted]
 
-    def _judged(self, contest: Contest, *, any_batch: bool = False) -> Judged:
-        """The finals as they stand: at the batch that was asked for, or at any."""
+    def _check(self, points: Sequence[Point], time_s: float) -> None:
+        self.progress.begin("does it train the same?")
+        jobs = {str(number): self.workload.job(point) for number, point in enumerate(points)}
+        default, deadline_s = self.workload.job(self._space.default), time.monotonic() + time_s
+        found = self.check(default, jobs, self.wanted.level, deadline_s=deadline_s, on_progress=self.progress.tell)
+        for number, point in enumerate(points):
+            same = replace(found[str(number)], setup=self._space.given(point))
+            self._checked[point] = same
+            if same.is_refuted:
+                self.progress.say(f"not the same training: {words_of(same.setup)}: {same.why_not}")
+        self._write(replace(self.log, same=list(self._checked.values())))
+
+    def _prove_winner(self, contest: Contest) -> None:
+        """Check a winner of the finals again, alone, if the time did not suffice before."""
+        tried: set[Point] = set()
+        while True:
+            winners = [self._judged(contest, any_batch=free, all_checked=False) for free in (False, True)]
+            points = [self._at_asked_batch(judged.best) for judged in winners if judged.answer == "better"]
+            point = next((each for each in points if self._lacks_proof(each) and each not in tried), None)
+            if point is None:
+                return
+            tried.add(point)
+            self._check([point], max(_LEAST_TIMEOUT_S, _OVER * self.wanted.budget_s - self.spent_s))
+
+    def _at_asked_batch(self, point: Point) -> Point:
+        is_free = any(axis.name == "batch" for axis in self._space.axes)
+        asked = self._space.value(self._space.default, "batch")
+        return self._space.with_value(point, "batch", asked) if is_free else point
+
+    def _lacks_proof(self, point: Point) -> bool:
+        """A change of order alone is proven by the first steps of every run; what rounds has a check of its own."""
+        same = self._checked.get(self._at_asked_batch(point))
+        if same is None or same.ok or self.wanted.level == "any":
+            return False
+        return same.is_refuted or any(each != "order" for each in same.alters)
+
+    def _judged(self, contest: Contest, *, any_batch: bool = False, all_checked: bool = True) -> Judged:
+        """The finals as they stand: at the batch that was asked for, or at any. `all_checked`: what is not proven by
+        now cannot win."""
         batch = self._space.value(self._space.default, "batch")
         slow = self._too_slow(contest.points[1:])
         among = [
             point
             for point in contest.points
-            if point not in slow and (any_batch or self._space.value(point, "batch") == batch)
+            if point not in slow
+            and (any_batch or self._space.value(point, "batch") == batch)
+            and not (self._lacks_proof(point) and (all_checked or self._is_refuted(point)))
         ]
         self._fit(also_explained=False)
         return judge(
@@ -328,6 +368,9 @@ class Tuner:
             changes=lambda point: len(self._space.changed(point)),
             expected=lambda point: float(self.search.model.predict([point]).mean[0]),
         )
+
+    def _is_refuted(self, point: Point) -> bool:
+        return self._checked[self._at_asked_batch(point)].is_refuted
 
     def _too_slow(self, points: Sequence[Point]) -> set[Point]:
         """Those that are slower than the objective allows, by the means of all looks."""
@@ -425,7 +468,17 @@ class Tuner:
                 spent_s=self.spent_s,
             )
         )
-        return replace(answer, doubts=self._doubts([run for final in answer.finals for run in final.runs]))
+        doubts = self._doubts([run for final in answer.finals for run in final.runs])
+        return replace(answer, doubts=[*self._unproven(contest), *doubts])
+
+    def _unproven(self, contest: Contest) -> list[str]:
+        """The finalists that may not win for want of a proof."""
+        return [
+            f"not proven to be the same training, so not chosen: {words_of(self._space.given(point))}: "
+            f"{self._checked[self._at_asked_batch(point)].why_not}"
+            for point in contest.points
+            if self._lacks_proof(point) and not self._is_refuted(point)
+        ]
 
     def _doubts(self, runs: Sequence[str]) -> list[str]:
         """The doubts about these runs, each once, with how many have it."""

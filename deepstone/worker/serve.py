@@ -344,6 +344,8 @@ class Worker:
         else:
             found.update({axis: self._base.as_observed(value) for axis, value in ALONE.items()})
         found["allocator"] = self._base.as_observed(allocator_in_use())
+        if found["wait"]["value"] == "auto":  # only backends of engines with OpenMP know it
+            found["wait"] = self._base.as_set("not used")
         limit = os.environ.get("DEEPSTONE_POWER_IN_EFFECT")  # the keeper has read it back
         found["power_limit"] = self._base.as_observed(int(limit)) if limit else self._base.as_set("the board's own")
         return found

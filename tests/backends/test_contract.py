@@ -316,7 +316,8 @@ class TestAnswers:
             assert all(math.isfinite(step_s) and step_s > 0 for step_s in block.step_s)
             # The samples fill the block: no step was left out of them, and none was counted twice.
             timed_s = sum(block.step_s) * block.steps_per_sample
-            assert 0.5 * block.total_s < timed_s <= block.total_s * 1.001 + 1e-4
+            assert 0.5 * block.total_s < timed_s + 1e-3  # a step may take microseconds
+            assert timed_s <= block.total_s * 1.001 + 1e-4
             assert 0 <= block.enqueue_s <= block.total_s
 
     def test_blocks_follow_each_other_on_one_clock(self, subject: Subject):

@@ -140,7 +140,7 @@ for images in (draws, 1000 + draws, np.full_like(draws, 3.5)):
 
 def test_statistics_in_one_pass_lose_no_digits_to_a_large_mean() -> None:
     """They are what a GPU computes; a CPU can compute them too."""
-    python = find_environment("jax").python
+    python = find_environment("jax").program
     variables = {**os.environ, "PYTHONPATH": str(Path(deepstone.__file__).parents[1]), "JAX_PLATFORMS": "cpu"}
     done = subprocess.run([str(python), "-c", STATISTICS], env=variables, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr

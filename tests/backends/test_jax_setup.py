@@ -259,6 +259,7 @@ CANNOT = [
     ({"precision": "tf32-conv"}, "TF32 is a format of GPU matrix units"),
     ({"precision": "fp16-mixed"}, "JAX has no loss scaling of its own"),
     ({"engine": "cudnn"}, "engine cudnn runs on a GPU only"),
+    ({"engine": "mkl"}, "engine mkl is Neon's"),
     ({"engine": "onednn"}, "JAX has no choice of engine"),
     ({"engine": "native"}, "JAX has no choice of engine"),
     ({"compile": "off"}, "JAX compiles every operation"),

@@ -291,6 +291,7 @@ CANNOT: list[tuple[dict[str, Value], str]] = [
     ({"precision": "tf32-conv"}, "TF32 is a format of GPU matrix units"),
     ({"precision": "fp16-mixed"}, "needs loss scaling"),
     ({"engine": "cudnn"}, "engine cudnn runs on a GPU only"),
+    ({"engine": "mkl"}, "engine mkl is Neon's"),
     ({"engine": "native"}, "this process has engine=onednn"),
     ({"engine": "xla", "compile": "graph"}, "compile=off and graph ask for none"),
     ({"engine": "xla", "compile": "off"}, "compile=off and graph ask for none"),
@@ -349,7 +350,7 @@ class TestRefused:
             "phase": {"forward", "gradient", "train"},
             "precision": {"auto", "fp32", "bf16-mixed", "bf16", "fp16-mixed", "tf32", "tf32-conv", "fp64"},
             "layout": {"auto", "nchw", "nhwc"},
-            "engine": {"auto", "onednn", "native", "cudnn", "xla"},
+            "engine": {"auto", "onednn", "native", "cudnn", "xla", "mkl"},
             "algorithm": {"auto", "heuristic", "benchmark", "benchmark-all", "deterministic"},
             "compile": {
                 *("auto", "off", "graph", "default", "reduce-overhead", "coordinate-descent"),

@@ -251,6 +251,7 @@ CANNOT = [
     ({"precision": "tf32"}, "TF32 is a format of GPU matrix units"),
     ({"precision": "tf32-conv"}, "TF32 is a format of GPU matrix units"),
     ({"engine": "cudnn"}, "engine cudnn runs on a GPU only"),
+    ({"engine": "mkl"}, "engine mkl is Neon's"),
     ({"engine": "xla"}, "torch_xla only"),
     ({"compile": "graph"}, "no graph that is recorded and left uncompiled"),
     ({"algorithm": "benchmark"}, "a CPU engine has no such mode"),
@@ -296,16 +297,12 @@ class TestRefused:
             "phase": {"forward", "gradient", "train"},
             "precision": {"auto", "fp32", "bf16-mixed", "bf16", "fp16-mixed", "tf32", "tf32-conv", "fp64"},
             "layout": {"auto", "nchw", "nhwc"},
-            "engine": {"auto", "onednn", "native", "cudnn", "xla"},
-            "algorithm": {"auto", "heuristic", "benchmark", "deterministic"},
-            "compile": {
-                "auto",
-                "off",
-                "graph",
-                "default",
-                "reduce-overhead",
-                "max-autotune",
-            },  # one mode is tried: each takes a minute
+            "engine": {"auto", "onednn", "native", "cudnn", "xla", "mkl"},
+            "algorithm": {"auto", "heuristic", "benchmark", "benchmark-all", "deterministic"},
+            "compile": {  # one mode is tried: each takes a minute
+                *("auto", "off", "graph", "default", "reduce-overhead", "coordinate-descent"),
+                *("max-autotune", "max-autotune-no-cudagraphs"),
+            },
             "input_grad": {"off", "on"},
             "dropout": {"off", "on"},
             "optimizer": {"momentum", "momentum-fused", "sgd", "adam", "adamw", "own"},
@@ -313,7 +310,13 @@ class TestRefused:
             "input": {"resident", "host", "pinned"},
             "space_to_depth": {"off", "on"},  # in the tests of the lowering
         }
-        elsewhere = ("isa", "launcher", *BETWEEN_PROCESSES)  # tests/checks/test_parallel_training.py
+        elsewhere = (
+            "isa",
+            "allocator",
+            "wait",
+            "launcher",
+            *BETWEEN_PROCESSES,
+        )  # tests/checks/test_parallel_training.py
         choices = {name: axis for name, axis in AXES.items() if axis.type == "choice" and name not in elsewhere}
         assert tried == {name: set(axis.values) for name, axis in choices.items()}
 

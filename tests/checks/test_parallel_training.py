@@ -130,7 +130,8 @@ class TestFp32:
 
 def test_a_framework_without_a_scheme_is_unsupported_and_not_wrong():
     """So that several frameworks can be asked at once; no process starts."""
-    job = check_job("jax", environment=find_environment("torch"), processes=2, batch=4, scheme="pipeline")
+    environment = replace(find_environment("torch"), framework="jax", version="0.10.2")
+    job = check_job("jax", environment=environment, processes=2, batch=4, scheme="pipeline")
     found = check_scheme(job, timeout_s=TIMEOUT_S)
     assert found.is_unsupported
     assert "built for torch alone" in str(found.failure)

@@ -192,7 +192,7 @@ def test_no_known_variable_names_a_secret_and_what_our_launchers_set_is_known():
     assert not [name for name in KNOWN_VARIABLES if any(word in name.upper() for word in SECRET_WORDS)]
     for framework in BACKENDS:
         request: Any = {"framework": framework, "device": "cpu", "threads": 2, "engine": "onednn", "isa": "avx2"}
-        request |= {"algorithm": "benchmark", "precision": "fp32", "inter_threads": 1, "compile": "none"}
+        request |= {"algorithm": "benchmark", "precision": "fp32", "inter_threads": 1, "compile": "none", "wait": "passive"}
         assert set(backend_of(framework, "").variables(request)) <= KNOWN_VARIABLES
 
 

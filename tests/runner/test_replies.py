@@ -101,7 +101,7 @@ def test_memory_that_nobody_tells_is_absent(tmp_path: Path):
     ("reply", "ask", "reason"),
     [
         ({**HELLO, "pid": "x"}, lambda talk: talk.hello(), "pid: must be a whole number, not 'x'"),
-        ({"pid": 7}, lambda talk: talk.hello(), "python: is missing"),
+        ({"pid": 7}, lambda talk: talk.hello(), "framework: is missing"),
         ({**BLOCK, "step_s": [0.1, "x"]}, lambda talk: talk.block(samples=2), "step_s[1]: must be a finite number"),
         ({**BLOCK, "step_s": []}, lambda talk: talk.block(samples=2), "step_s"),
         ({"losses": ["much"]}, lambda talk: talk.losses(1), "much"),

@@ -130,7 +130,7 @@ def test_it_runs_goes_on_and_fills_its_figures(store: Store, script: Script) -> 
     state = performed(plan, store, time_s=60.0)
     assert state.count("done") == len(plan.tasks) == 8
     records: list[Any] = [store.get(run).to_json() for status in state.tasks for run in status.runs]
-    assert all(record["phases"] == {"absent": "phases were not measured in this run"} for record in records)
+    assert all("absent" in record["phases"] for record in records)
     assert all("absent" in record["environment"]["year"] for record in records)
     for record in records:
         record["environment"]["year"] = 2026

@@ -103,9 +103,8 @@ def test_finalists_are_rivals_and_the_best_in_its_simplest_form() -> None:
         for point in (SPACE.default, poor, best, other):
             told(search, "search", point, log_speed(SPACE, point))
     found = search.finalists(3, SPACE.simpler)
-    assert found[0] == best
     # That the engine helps is not shown; the simpler setup was never looked at.
-    assert SPACE.with_value(SPACE.default, "layout", "nhwc") in found
+    assert found[:2] == [SPACE.with_value(SPACE.default, "layout", "nhwc"), best]
     assert poor not in found
 
 
