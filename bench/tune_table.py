@@ -180,8 +180,9 @@ class _Recorder:
 
 
 def _is_wanted(space: Any, point: Point, left_out: list[str]) -> bool:
-    named = {axis.name: str(value) for axis, value in zip(space.axes, point, strict=True)}
-    return not any(named.get(name) == value for name, _, value in (word.partition("=") for word in left_out))
+    """Whether a point has none of these values; those joined by + only count together."""
+    named = {f"{axis.name}={value}" for axis, value in zip(space.axes, point, strict=True)}
+    return not any(set(words.split("+")) <= named for words in left_out)
 
 
 def _options() -> argparse.Namespace:
@@ -195,7 +196,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--budget", type=float, default=1.0, help="seconds of timed steps of a launch")
     parser.add_argument("--timeout", type=float, default=120.0)
     parser.add_argument("--same", default="close", choices=("exact", "close", "any"))
-    parser.add_argument("--leave-out", action="append", default=[], metavar="AXIS=VALUE", help="no points with it")
+    parser.add_argument("--leave-out", action="append", default=[], metavar="AXIS=VALUE[+…]", help="no points with it")
     parser.add_argument("--cpus", default="", help="as in 0-1: bind everything to these CPUs")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("-o", "--output", type=Path, required=True)

@@ -178,7 +178,8 @@ class _Check:
                 found[name] = self._judged(job, baseline, of_default.precision)
             except (JobFailed, MissingError, _OutOfTime) as failure:
                 found[name] = _answer(self.default, job, _words(failure, "it"))
-        return found
+        # Their layers last: under close an answer does not wait for them.
+        return {name: self._with_layers(same, candidates[name]) if same.ok else same for name, same in found.items()}
 
     def _run_default(self, jobs: Sequence[Job]) -> _Started:
         seed = int(self.default.request["seed"])
@@ -264,7 +265,7 @@ class _Check:
             except (JobFailed, MissingError, _OutOfTime) as failure:
                 unknown = f"whether rounding alone does that is not known: {_words(failure, 'the default')}"
                 return change(answer, why_not=f"{answer.why_not}; {unknown}")
-        return self._with_layers(answer, job) if answer.ok else answer
+        return answer
 
     def _despite_rounding(
         self, answer: SameSetup, job: Job, steps: FirstSteps, baseline: Baseline, precisions: tuple[str, str]

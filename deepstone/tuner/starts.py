@@ -14,29 +14,41 @@ from deepstone.store.rows import Filters
 from deepstone.store.store import Store
 from deepstone.tuner.space import Point, Space
 
-# What experience says. It is a place to begin, and no reason to believe anything.
+# What experience says: of each framework the first of these that may run. It is a place to begin, and no reason to
+# believe anything.
+_ON_GPU: Final[Mapping[str, Value]] = {"precision": "bf16-mixed", "space_to_depth": "on"}
+_COMPILED: Final[Mapping[str, Value]] = {"layout": "nhwc", "compile": "default"}
 _USUALLY_BEST: Final[Mapping[tuple[str, DeviceKind], tuple[Mapping[str, Value], ...]]] = {
-    ("torch", "gpu"): (
-        {"precision": "bf16-mixed", "layout": "nhwc", "compile": "default"},
-        {"precision": "bf16-mixed", "layout": "nhwc", "compile": "default", "space_to_depth": "on"},
-    ),
-    ("jax", "gpu"): ({"precision": "bf16-mixed"}, {"precision": "bf16-mixed", "space_to_depth": "on"}),
+    ("torch", "gpu"): ({**_ON_GPU, **_COMPILED}, {"precision": "bf16-mixed", **_COMPILED}),
+    ("jax", "gpu"): (_ON_GPU, {"precision": "bf16-mixed"}),
     ("tensorflow", "gpu"): ({"precision": "bf16-mixed", "compile": "default"},),
 }
 
 
 def starts_of(space: Space, stored: Iterable[Point] = ()) -> list[Point]:
-    """The default first, each point once, without those that cannot run."""
+    """The default first, each point once, without those that cannot run. Of a framework with a usual best its own
+    default is left to the search; where the batch is free, the usual bests begin at the largest batch too."""
     found = [space.default]
     of_frameworks = [space.default]
     for axis in space.axes:
         if axis.name == "framework":
             of_frameworks += [space.with_value(space.default, "framework", value) for value in axis.values[1:]]
-    found += of_frameworks
-    for point in of_frameworks:
-        for changes in _USUALLY_BEST.get((space.framework(point).partition("@")[0], space.facts.device), ()):
-            found.append(_with(space, point, changes))
+    usual = {point: _usual_best(space, point) for point in of_frameworks}
+    found += [best or point for point, best in usual.items()]
+    batches = [value for axis in space.axes if axis.name == "batch" for value in axis.values]
+    if batches:
+        largest = max(batches, key=lambda batch: int(str(batch).partition("/")[0]))
+        found += [space.with_value(best, "batch", largest) for best in usual.values() if best is not None]
     return [point for point in dict.fromkeys([*found, *stored]) if point == space.default or not space.why_not(point)]
+
+
+def _usual_best(space: Space, point: Point) -> Point | None:
+    framework = space.framework(point).partition("@")[0]
+    for changes in _USUALLY_BEST.get((framework, space.facts.device), ()):
+        changed = _with(space, point, changes)
+        if space.why_not(changed) is None:
+            return changed
+    return None
 
 
 def _with(space: Space, point: Point, changes: Mapping[str, Value]) -> Point:
