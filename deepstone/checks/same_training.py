@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -42,6 +43,7 @@ from deepstone.setups.world import Parts
 
 BATCHES: Final = 3  # on which the default runs
 _LEAST_BATCH: Final = 2  # batch norm needs more than one sample
+_MUCH_LESS: Final = 0.3  # of the time of a start
 _MARGIN: Final = 0.7  # of the time left that a plan may fill: a machine is not always as fast
 _SKIPS_UPDATES: Final = ("fp16-mixed",)
 _NARROW_WEIGHTS: Final = ("bf16", "fp16")
@@ -190,8 +192,26 @@ class _Check:
             self._plan(talk, jobs, start_s)
             seeds = range(seed, seed + BATCHES)
             starts = [self._start_of(self.default, data_seed=each) for each in seeds]
+            begin_s = time.monotonic()
             steps = [self._steps(talk, precision, start) for start in starts]
+            if time.monotonic() - begin_s < BATCHES * _MUCH_LESS * start_s:
+                self._round_default(talk, precision, Baseline(batches=steps), jobs[1:])
         return _Started(steps=steps, precision=precision, start_s=start_s)
+
+    def _round_default(self, talk: Talk, precision: str, baseline: Baseline, candidates: Sequence[Job]) -> None:
+        """What rounding does to the default, while its process is there: where a start takes far longer than the steps,
+        this is cheaper than another process in case somebody asks."""
+        asked = {str(job.request["precision"]) for job in candidates} - {precision}
+        with suppress(_OutOfTime):
+            for rounds_by in sorted({_rounds_by(each) for each in asked} | ({_ORDER_ROUNDS_BY} if asked else set())):
+                self._rounded[rounds_by] = self._perturbed(talk, precision, baseline, rounds_by)
+
+    def _perturbed(self, talk: Talk, precision: str, baseline: Baseline, rounds_by: float) -> FirstSteps | None:
+        """The default with rounded weights; None if the plain default does not repeat itself."""
+        again = run_first_gradient(talk, self._start_of(self.default))
+        if not gradient_alone(baseline, again).ok:
+            return None
+        return self._steps(talk, precision, self._start_of(self.default, perturbation=rounds_by))
 
     def _start(self, talk: Talk, job: Job) -> str:
         """Prepare the job as it is measured, and return its effective precision."""
@@ -301,15 +321,12 @@ class _Check:
         return answer
 
     def _rounded_default(self, baseline: Baseline, rounds_by: float) -> FirstSteps | None:
-        """The default with rounded weights, in a process of its own; None if the plain default differs there."""
+        """The default with rounded weights; None if the plain default does not repeat itself."""
         if rounds_by not in self._rounded:
             self._on_progress("the default with rounded weights", 0.5)
             with talking_to(self.default, timeout_s=self._left_s()) as talk:
                 precision = self._start(talk, self.default)
-                again = run_first_gradient(talk, self._start_of(self.default))
-                repeats = gradient_alone(baseline, again).ok
-                start = self._start_of(self.default, perturbation=rounds_by)
-                self._rounded[rounds_by] = self._steps(talk, precision, start) if repeats else None
+                self._rounded[rounds_by] = self._perturbed(talk, precision, baseline, rounds_by)
         return self._rounded[rounds_by]
 
     def _in_precision_of_default(

@@ -24,6 +24,7 @@ from deepstone.tuner.model import Array, Landscape, Model
 from deepstone.tuner.space import Point
 
 SENTINEL_EVERY: Final = 6
+_KNOWN: Final = 1.5  # times the noise: how uncertain a difference between two setups may be to be believed
 _FAR_SD: Final = 3.0  # a result so many standard deviations low is repeated
 _LEAST_GAIN: Final = 0.002  # of log speed: with less to expect, the search ends
 _FAILURE_PRIOR: Final = 0.05
@@ -136,16 +137,17 @@ class Search:
         return [points[place] for place in np.argsort(-worth, kind="stable")[:count]]
 
     def simplified(self, point: Point, revert: Callable[[Point], Iterable[Point]]) -> Point:
-        """The point without changes of which the looks do not show that they help, one by one and together. `revert`:
-        the points with one change fewer."""
+        """The point without changes of which the looks show that they do not help, one by one and together. A change
+        stays if nobody looked at the like without it. `revert`: the points with one change fewer."""
         simple, margin = point, math.log1p(LEAST_DIFFERENCE)
+        known = _KNOWN * max(self.noise, margin)
         while True:
             losses = {simpler: self.model.contrast(simple, simpler) for simpler in revert(simple)}
             simplest = min(losses, key=lambda simpler: losses[simpler][0], default=None)
             if simplest is None:
                 return simple
             (loss, sd), (in_all, in_all_sd) = losses[simplest], self.model.contrast(point, simplest)
-            if loss > margin / 2 + sd or in_all > margin + in_all_sd:
+            if max(sd, in_all_sd) > known or loss > margin / 2 + sd or in_all > margin + in_all_sd:
                 return simple
             simple = simplest
 
