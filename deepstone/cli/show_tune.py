@@ -28,7 +28,7 @@ def show_plan(workload: Workload, wanted: Wanted, command: Sequence[str], *, as_
     from deepstone.tuner.tune import SEARCH_SHARE, timed_s_on
 
     space = workload.space
-    plan, starts = described(space, Absent("nothing was measured")), starts_of(space)
+    plan, starts = described(space, Absent("nothing was measured")), starts_of(space, advised=workload.advised)
     timed_s = timed_s_on(space.facts.device)
     each_s = sum(workload.expected_s(point, timed_s) for point in starts) / len(starts)
     looks = max(1, round(SEARCH_SHARE[space.facts.device] * wanted.budget_s / each_s))

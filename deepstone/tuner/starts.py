@@ -8,14 +8,14 @@ from typing import Final
 from deepstone.absent import Absent
 from deepstone.models.load import LoadedModel
 from deepstone.results.record import Record
-from deepstone.setups.axes import Value
+from deepstone.setups.axes import TORCH, Value
 from deepstone.setups.tuning import DeviceKind
 from deepstone.store.rows import Filters
 from deepstone.store.store import Store
 from deepstone.tuner.space import Point, Space
 
-# What experience says: of each framework the first of these that may run. It is a place to begin, and no reason to
-# believe anything.
+# Where no rule of advice speaks: what experience says, of each framework the first of these that may run. All of it is
+# a place to begin, and no reason to believe anything.
 _ON_GPU: Final[Mapping[str, Value]] = {"precision": "bf16-mixed", "space_to_depth": "on"}
 _COMPILED: Final[Mapping[str, Value]] = {"layout": "nhwc", "compile": "default"}
 _USUALLY_BEST: Final[Mapping[tuple[str, DeviceKind], tuple[Mapping[str, Value], ...]]] = {
@@ -25,28 +25,35 @@ _USUALLY_BEST: Final[Mapping[tuple[str, DeviceKind], tuple[Mapping[str, Value], 
 }
 
 
-def starts_of(space: Space, stored: Iterable[Point] = ()) -> list[Point]:
-    """The default first, each point once, without those that cannot run. Of a framework with a usual best its own
-    default is left to the search; where the batch is free, the usual bests begin at the largest batch too."""
-    found = [space.default]
+def starts_of(space: Space, stored: Iterable[Point] = (), advised: Iterable[Mapping[str, Value]] = ()) -> list[Point]:
+    """The default first, each point once, without those that cannot run. `advised`: the best setup of a framework by
+    the rules of advice. On a GPU, where a look takes long, a framework's own default is left to the search if a better
+    start is known; where the batch is free, the better starts are also at the largest batch."""
     of_frameworks = [space.default]
     for axis in space.axes:
         if axis.name == "framework":
             of_frameworks += [space.with_value(space.default, "framework", value) for value in axis.values[1:]]
-    usual = {point: _usual_best(space, point) for point in of_frameworks}
-    found += [best or point for point, best in usual.items()]
+    rules = {str(setup.get("framework", TORCH)): setup for setup in advised}
+    better = {point: _better(space, point, rules) for point in of_frameworks}
+    is_quick = space.facts.device == "cpu"
+    found = [space.default]
+    for point, best in better.items():
+        found += [best] if best is not None and not is_quick else [point] if best is None else [point, best]
     batches = [value for axis in space.axes if axis.name == "batch" for value in axis.values]
     if batches:
         largest = max(batches, key=lambda batch: int(str(batch).partition("/")[0]))
-        found += [space.with_value(best, "batch", largest) for best in usual.values() if best is not None]
+        found += [space.with_value(best, "batch", largest) for best in better.values() if best is not None]
     return [point for point in dict.fromkeys([*found, *stored]) if point == space.default or not space.why_not(point)]
 
 
-def _usual_best(space: Space, point: Point) -> Point | None:
+def _better(space: Space, point: Point, rules: Mapping[str, Mapping[str, Value]]) -> Point | None:
+    """A start in the framework of this point that is likely better than its default."""
     framework = space.framework(point).partition("@")[0]
-    for changes in _USUALLY_BEST.get((framework, space.facts.device), ()):
-        changed = _with(space, point, changes)
-        if space.why_not(changed) is None:
+    usual = _USUALLY_BEST.get((framework, space.facts.device), ())
+    for changes in [*([rules[framework]] if framework in rules else []), *usual]:
+        wanted = {name: value for name, value in changes.items() if name != "framework"}
+        changed = _with(space, point, wanted)
+        if changed != point and space.why_not(changed) is None:
             return changed
     return None
 

@@ -101,7 +101,7 @@ class Tuner:
         stored = best_in_store(self.store, space, self.workload.model, self.workload.machine.sha)
         self.search = Search(
             landscape=space,
-            starts=starts_of(space, stored),
+            starts=starts_of(space, stored, self.workload.advised),
             noise_sd=_NOISE_SD[space.facts.device],
             expected_s=lambda point: self.workload.expected_s(point, self.timed_s),
             near=(lambda _point: ()) if space.is_listed else space.neighbours,

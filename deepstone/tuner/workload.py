@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import Final, get_args
 
 import psutil
 
@@ -21,7 +21,8 @@ from deepstone.graph.ops import BatchNorm
 from deepstone.launchers.allocators import installed_allocators
 from deepstone.measure.training import disagreement, fault_in_record, same_training
 from deepstone.models.load import LoadedModel
-from deepstone.results.record import Draft, Energy
+from deepstone.results.advice import Facts as AdviceFacts
+from deepstone.results.record import Draft, Energy, WorkloadPhase
 from deepstone.results.tune import SameLevel
 from deepstone.runner.job import Job, Machine
 from deepstone.runner.look import look_at
@@ -32,6 +33,8 @@ from deepstone.setups.request import Choices, Request, as_words, complete, parse
 from deepstone.setups.tuning import DeviceKind, Facts, Tuning
 from deepstone.setups.world import Parts, World
 from deepstone.studies.busy import can_use_gpu
+from deepstone.tuner.advice import Setup, starts
+from deepstone.tuner.facts import facts_of, units_of_cpu, units_of_gpu
 from deepstone.tuner.space import Point, Space, make_space
 from deepstone.tuner.words import expand_ranges
 
@@ -71,6 +74,7 @@ class Workload:
     space: Space
     options: tuple[str, ...] = ()  # of the command that repeats a look
     environments: Mapping[str, Environment]
+    advised: Sequence[Setup] = ()  # the best setup of each framework, by the rules of advice
 
     @staticmethod
     def of(
@@ -101,6 +105,7 @@ class Workload:
             space=space,
             options=tuple(options),
             environments=environments,
+            advised=starts(_facts_for_advice(loaded, machine, facts, choices), model=loaded.name),
         )
 
     @property
@@ -220,6 +225,18 @@ def _facts(
         batch=smallest,
         has_batch_norm=bool(model.graph.opaque) or any(isinstance(each.op, BatchNorm) for each in model.graph.layers),
         saves_memory=saves_memory,
+    )
+
+
+def _facts_for_advice(model: LoadedModel, machine: Machine, facts: Facts, choices: Choices) -> AdviceFacts:
+    phase = choices.get("phase", [AXES["phase"].default])[0]
+    return facts_of(
+        model.graph,
+        device=facts.device,
+        phase=next(each for each in get_args(WorkloadPhase) if each == phase),
+        batch=facts.batch,
+        cores=facts.cores,
+        matrix_units=units_of_cpu(machine.cpu) if facts.device == "cpu" else units_of_gpu(machine.gpus),
     )
 
 

@@ -49,6 +49,7 @@ class Scripted:
     asked: list[Mapping[str, Value]] = field(default_factory=list[Mapping[str, Value]])
     die_after: int | None = None
     timeouts: list[float] = field(default_factory=list[float])
+    advised: tuple[Mapping[str, Value], ...] = ()
 
     machine = Machine.here()
     model = load_in_process("cifarnet")

@@ -198,3 +198,36 @@ def test_a_setup_that_trains_something_else_is_out(tmp_path: Path) -> None:
     assert (answer.answer, answer.best.setup) == ("nothing better", {"framework": "fake"})
     assert isinstance(tuner.progress, Told)
     assert any("other losses" in line for line in tuner.progress.said)
+
+
+@pytest.mark.parametrize("rounds", [False, True])
+@pytest.mark.parametrize("second_time", [False, True])
+def test_rounding_that_is_not_proven_harmless_does_not_win(tmp_path: Path, rounds: bool, second_time: bool) -> None:
+    """The winner is checked again, alone; a change of order alone is proven by the runs themselves."""
+    asked: list[int] = []
+
+    def unproven(default: Any, candidates: Any, level: Any, *, deadline_s: float, on_progress: Any = None) -> Any:
+        asked.append(len(candidates))
+        found = all_the_same(default, candidates, level, deadline_s=deadline_s)
+        if second_time and len(asked) > 1:
+            return found
+        alters = ["order", "rounding"] if rounds else ["order"]
+        return {name: replace(same, ok=False, why_not="no time", alters=alters) for name, same in found.items()}
+
+    tuner = a_tuner(Scripted(space=a_space(), speed=speed), tmp_path, THROUGHPUT, check=unproven)
+    answer = tuner.tune()
+    if not rounds:
+        assert (answer.answer, len(asked)) == ("better", 1)
+        return
+    assert asked[1] == 1
+    if second_time:
+        assert answer.answer == "better"
+        return
+    assert answer.answer == "nothing better"
+    assert any("not proven" in doubt and "no time" in doubt for doubt in answer.doubts)
+
+
+def test_it_begins_where_the_rules_of_advice_point(tmp_path: Path) -> None:
+    scripted = Scripted(space=a_space(), speed=speed, advised=({"framework": "fake", "layout": "nhwc"},))
+    a_tuner(scripted, tmp_path, THROUGHPUT).tune()
+    assert [setup.get("layout") for setup in scripted.asked[:2]] == [None, "nhwc"]
