@@ -11,7 +11,7 @@ import typer
 from deepstone.absent import Absent
 from deepstone.cli.findings import FindingStore
 from deepstone.cli.help import Commands, HelpfulCommand
-from deepstone.cli.jobs import first_look, quiet_machine, refuse_several_processes
+from deepstone.cli.jobs import noise_at_start, quiet_machine, refuse_several_processes
 from deepstone.cli.options import (
     Axes,
     Image,
@@ -107,7 +107,7 @@ def time(
     from deepstone.models.caffe.network import load_prototxt
     from deepstone.setups.request import complete
 
-    begin = first_look()
+    begin = noise_at_start()
     which = _phase(phase)
     given = _given(axes or [], engine=engine, gpu=gpu)
     loaded, batch = load_prototxt(model, which, image=image_size(image))
@@ -199,7 +199,7 @@ def _timed(
         bar.begin(title(job))
         quiet.before([job], bar.say)
         started_at = now()
-        found = time_iterations(job, iterations, timeout_s=timeout_s, on_progress=bar.tell)
+        found = time_iterations(job, iterations, timeout_s=timeout_s, on_progress=bar.advance)
         bar.end()
     report = layers_report(job, found, started_at=started_at)
     stored = store.keep(report, job, started_at=started_at, say=note, method="caffe-time")

@@ -12,7 +12,7 @@ from deepstone.absent import Absent
 from deepstone.cli.completion import complete_axis
 from deepstone.cli.draw import FigureFile, check_figure, draw_figure
 from deepstone.cli.findings import FindingStore
-from deepstone.cli.jobs import first_look, quiet_machine
+from deepstone.cli.jobs import noise_at_start, quiet_machine
 from deepstone.cli.options import (
     DryRun,
     Hosts,
@@ -86,7 +86,7 @@ def comm(
     MODEL, the buckets of its own gradients are sent. What was found is stored, and `results show` prints it again. Exit
     codes: 0 all ok, 1 a result was wrong or some processes failed, 3 it could not be stored, 4 something is missing.
     """
-    begin = first_look()
+    begin = noise_at_start()
     words = list(axes or [])
     options = [*(["--under-load"] if under_load else [])]
     options += changed(("--launches", launches, _LAUNCHES), ("--budget", budget, _BUDGET_S))
@@ -141,7 +141,7 @@ def _measured(plan: CommPlan, store: FindingStore, *, begin_wait: tuple[NoiseRea
         quiet_machine(*begin_wait).before(plan.jobs, bar.say)
         started_at = now()
         try:
-            measure_comm(plan, measured, bar.tell)
+            measure_comm(plan, measured, bar.advance)
         except Stopped as stopped:
             stopped.kept = "nothing was measured yet"
             if measured.launches:

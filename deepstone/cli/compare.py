@@ -12,7 +12,7 @@ import typer
 
 from deepstone.absent import Absent, as_json
 from deepstone.cli.help import HelpfulCommand
-from deepstone.cli.jobs import first_look, print_plan, quiet_machine, refuse_opaque
+from deepstone.cli.jobs import noise_at_start, print_plan, quiet_machine, refuse_opaque
 from deepstone.cli.options import (
     Axes,
     DryRun,
@@ -129,7 +129,7 @@ def compare(
     whole interval lies beyond 2 %.
     """
     others = _other_sides(ctx)
-    begin = first_look()
+    begin = noise_at_start()
     options = ["--pairs", str(pairs)] if pairs is not None else []
     options += changed(("--target", target, 2.0), ("--budget", budget, 20.0), ("--timeout", timeout, 900.0))
     jobs = _jobs(model, list(axes or []), others, [*image_words(image), *options], timeout, image_size(image))
@@ -256,9 +256,9 @@ def _measured(jobs: Sequence[Job], effort: Effort, pairs: int | None, store_path
     with progress_bar(1) as bar:
         bar.begin(title(jobs[0]))
         quiet.before(jobs, bar.say)
-        checks = _checks(jobs, effort, bar.tell)
+        checks = _checks(jobs, effort, bar.advance)
         wrong = {name: each.why_not() for name, each in zip(_NAMES, checks, strict=False) if not each.ok}
-        wrong |= _wrong_in_parallel(jobs, effort, bar.tell)
+        wrong |= _wrong_in_parallel(jobs, effort, bar.advance)
         if wrong:
             return _refused(len(jobs), wrong, checks)
         bar.say(_expected(len(jobs), effort, pairs))
@@ -266,7 +266,7 @@ def _measured(jobs: Sequence[Job], effort: Effort, pairs: int | None, store_path
             jobs,
             effort,
             groups=pairs,
-            on_progress=bar.tell,
+            on_progress=bar.advance,
             on_group=_left_teller(bar.say, pairs, "pair" if len(jobs) == 2 else "group"),
             checks=checks,
         )

@@ -14,7 +14,7 @@ from deepstone.cli import options
 from deepstone.cli.completion import complete_axis, complete_model
 from deepstone.cli.draw import FigureFile, check_figure, draw_figure
 from deepstone.cli.findings import FindingStore
-from deepstone.cli.jobs import first_look, plan, quiet_machine, refuse_opaque, refuse_several_processes
+from deepstone.cli.jobs import noise_at_start, plan, quiet_machine, refuse_opaque, refuse_several_processes
 from deepstone.cli.options import (
     Image,
     Json,
@@ -102,7 +102,7 @@ def conv(
     """
     from deepstone.setups.request import expand, parse_words
 
-    begin = first_look()
+    begin = noise_at_start()
     model, axes = _model_and_axes(words or [], by_hand=shape is not None)
     choices = parse_words(axes)
     _refuse(choices)
@@ -239,7 +239,7 @@ def _try(job: Job, effort: LabEffort, bar: Bar, found: dict[int, Finding], store
 
     lab, started_at = new_lab(), now()
     try:
-        tried = lab_finding(job, effort, lab, bar.tell)
+        tried = lab_finding(job, effort, lab, bar.advance)
     finally:  # a lab that is cut short still has results
         if not lab.is_empty:
             found[job.batch] = lab_report(job, lab)

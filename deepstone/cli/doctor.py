@@ -9,7 +9,7 @@ import typer
 
 from deepstone.absent import Absent
 from deepstone.cli.findings import FindingStore
-from deepstone.cli.jobs import first_look, quiet_machine
+from deepstone.cli.jobs import noise_at_start, quiet_machine
 from deepstone.cli.options import Json, StorePath, WaitUntilQuiet, examples
 from deepstone.cli.output import Column, print_json, print_lines, print_table
 from deepstone.cli.progress import Bar, progress_bar
@@ -66,7 +66,7 @@ def doctor(
 
     with progress_bar(1 + peaks + launchers) as bar:
         bar.begin("examining")
-        found = examine(bar.tell)
+        found = examine(bar.advance)
         able = AXES["processes"].honoured_by
         parallel = next((each for name, each in installed().items() if name in able and each is not None), None)
         engines, missing = find_launchers(parallel)
@@ -74,12 +74,12 @@ def doctor(
         bar.end()
         if launchers and parallel is not None:
             bar.begin("trying launchers")
-            engines = try_launchers(engines, parallel, Machine.here(), bar.tell)
+            engines = try_launchers(engines, parallel, Machine.here(), bar.advance)
             bar.end()
         ceilings: list[tuple[Ceiling, str]] = []
         if kept is not None:
             bar.begin("measuring ceilings")
-            ceilings = _measure_peaks(found, bar, quiet_machine(first_look(), wait_until_quiet), kept)
+            ceilings = _measure_peaks(found, bar, quiet_machine(noise_at_start(), wait_until_quiet), kept)
     if json:
         measured = {"peaks": [entry for entry, _ in ceilings], "findings": [id for _, id in ceilings if id]}
         of_launchers = {"launchers": {name: engine.to_json() for name, engine in engines.items()}}
@@ -119,7 +119,7 @@ def _measure_peaks(found: Examination, bar: Bar, quiet: QuietMachine, store: Fin
             )
             quiet.before([job], bar.say)
             started_at = now()
-            entry = peaks_finding(environment, machine, where, bar.tell)
+            entry = peaks_finding(environment, machine, where, bar.advance)
             if entry.absent is not None:
                 ceilings.append((replace(entry, framework=name), ""))
                 continue

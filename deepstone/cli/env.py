@@ -151,7 +151,7 @@ def remove(names: Existing, json: Json = False) -> None:
     with progress_bar(len(found)) as bar:
         for name in found:
             bar.begin(name)
-            bar.tell("removing", 0.0)
+            bar.advance("removing", 0.0)
             remove_one(name, root, _Shown(bar, name))
             bar.end()
     if json:
@@ -184,7 +184,7 @@ class _Shown:
         self._last = ""
 
     def stage(self, stage: str, detail: str, share: float) -> None:
-        self._bar.tell(f"{stage} {detail}".strip(), share)
+        self._bar.advance(f"{stage} {detail}".strip(), share)
         if stage != self._last and not self._bar.is_drawn:
             note(f"{self._name}: {stage}")
         self._last = stage
@@ -278,7 +278,7 @@ def _adopt(names: Sequence[str], installation: Installation, name: str, *, again
     with progress_bar(len(names)) as bar:
         for wanted in names:
             bar.begin(wanted)
-            bar.tell(f"asking {installation.path}", 0.5)
+            bar.advance(f"asking {installation.path}", 0.5)
             manifest = adopt(wanted, installation, environments_root(), _Shown(bar, wanted), name=name, again=again)
             bar.end()
             added.append(manifest)
@@ -311,7 +311,7 @@ def _check_up(names: Sequence[str]) -> list[Checkup]:
     with progress_bar(len(chosen) or 1) as bar:
         for environment in chosen:
             bar.begin(environment.name)
-            bar.tell("trying", 0.3)
+            bar.advance("trying", 0.3)
             checkups.append(check_up(environment, machine))
             bar.end()
     return checkups + [of_unusable(each) for each in found.unusable if each.name in matching]

@@ -59,7 +59,7 @@ def refuse_opaque(graph: Graph, what: str) -> None:
         )
 
 
-def first_look() -> NoiseReading:
+def noise_at_start() -> NoiseReading:
     """Return a first noise reading. Call it before slow imports, so that the check for a quiet machine covers them."""
     from deepstone.hardware.noise import Noise
 
@@ -174,7 +174,7 @@ def measure_all(
             bar.begin(title(job))
             try:
                 quiet.before([job], bar.say)
-                records.append(store.add(run_job(job, effort, bar.tell, events)))
+                records.append(store.add(run_job(job, effort, bar.advance, events)))
             except BusyMachineError as error:
                 failed.append(error)
                 if len(jobs) > 1:

@@ -13,7 +13,7 @@ from deepstone.cli.draw import FigureFile, check_figure, check_folder
 from deepstone.cli.findings import FindingStore
 from deepstone.cli.jobs import (
     findings_of,
-    first_look,
+    noise_at_start,
     plan,
     present,
     quiet_machine,
@@ -90,7 +90,7 @@ def layers(
 
     if method not in METHODS:
         raise UsageError(f"--method {method}: choose {', '.join(METHODS[:-1])} or {METHODS[-1]}")
-    begin = first_look()
+    begin = noise_at_start()
     choices = parse_words(axes or [])
     refuse_lists(choices, "layers")
     requests = expand(choices)
@@ -121,7 +121,7 @@ def layers(
 
     def find(job: Job, bar: Bar) -> Finding:
         quiet.before([job], bar.say)
-        return layers_finding(job, effort, bar.tell)
+        return layers_finding(job, effort, bar.advance)
 
     present(
         findings_of(jobs, find, finding_store, method=method),

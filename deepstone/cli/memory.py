@@ -106,7 +106,7 @@ def memory(
 
     def find(job: Job, bar: Bar) -> Finding:
         return memory_finding(
-            job, timeout_s=timeout, largest=largest_batch, limit_bytes=limit_bytes, on_progress=bar.tell
+            job, timeout_s=timeout, largest=largest_batch, limit_bytes=limit_bytes, on_progress=bar.advance
         )
 
     finding_store = FindingStore.open(store)

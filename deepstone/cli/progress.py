@@ -30,9 +30,9 @@ class Bar:
 
     def begin(self, title: str) -> None:
         self._title = title
-        self.tell("starting", 0.0)
+        self.advance("starting", 0.0)
 
-    def tell(self, stage: str, share: float) -> None:
+    def advance(self, stage: str, share: float) -> None:
         """Show the stage and the finished share of the job. Call it between blocks."""
         raise_swallowed()
         if self._progress is None or self._task is None:

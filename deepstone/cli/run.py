@@ -10,7 +10,7 @@ import typer
 
 from deepstone.absent import Absent
 from deepstone.cli.draw import check_folder
-from deepstone.cli.jobs import first_look, measure_all, plan, print_plan, quiet_machine
+from deepstone.cli.jobs import measure_all, noise_at_start, plan, print_plan, quiet_machine
 from deepstone.cli.options import (
     Axes,
     DryRun,
@@ -91,7 +91,7 @@ def run(
     from deepstone.exchange.load import load_model
     from deepstone.setups.request import expand, parse_words
 
-    begin = first_look()
+    begin = noise_at_start()
     choices = parse_words(axes or [])
     requests = expand(choices)
     _check_trace(trace, requests, model, no_phases=no_phases)

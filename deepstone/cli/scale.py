@@ -12,7 +12,7 @@ import typer
 
 from deepstone.absent import Absent
 from deepstone.cli.draw import draw_figure
-from deepstone.cli.jobs import first_look, print_plan, quiet_machine
+from deepstone.cli.jobs import noise_at_start, print_plan, quiet_machine
 from deepstone.cli.options import (
     Axes,
     DryRun,
@@ -91,7 +91,7 @@ def scale(
     helps. base=all is one process with all cores, base=same one with as many threads as each of the most processes has.
     What is stored already is not measured again.
     """
-    begin = first_look()
+    begin = noise_at_start()
     options = [*image_words(image), *changed(("--rounds", rounds, 3), ("--budget", budget, 10.0))]
     options += ["--no-phases"] if no_phases else []
     options += [] if source is None else ["--from", str(source)]
@@ -272,7 +272,7 @@ class _Measuring:
             known = _stored(self._store, job)
             if known is None:
                 self._quiet.before([job], self._bar.say)
-                known = self._store.add(run_job(job, self._effort_for(job), self._bar.tell))
+                known = self._store.add(run_job(job, self._effort_for(job), self._bar.advance))
                 self._bar.say(f"stored {known.id}")
             self.records[job.id] = known
             self._bar.end()

@@ -166,7 +166,7 @@ def _checks(records: Sequence[Record], jobs: Sequence[Job], timeout_s: float) ->
     wanted = {job.id: job for job in jobs if job.id in measured}
     with progress_bar(1) as bar:
         bar.begin("do they compute the same?")
-        return comparable(wanted, timeout_s=timeout_s, on_progress=bar.tell)
+        return comparable(wanted, timeout_s=timeout_s, on_progress=bar.advance)
 
 
 def _counterpart(record: Record, records: Sequence[Record], base: str) -> Record | None:

@@ -53,6 +53,7 @@ def show_plan(workload: Workload, wanted: Wanted, command: Sequence[str], *, as_
 def show_tuned(answer: Tuned, workload: RecordedWorkload | None, *, files: Sequence[str] = ()) -> None:
     samples = workload.samples if workload is not None else "samples"
     print_lines(_lines(answer, samples), hang=7)
+    print_lines([f"doubt  {doubt}" for doubt in answer.doubts], hang=7)
     if files:
         print_lines([f"files  {' · '.join(files)}"])
 

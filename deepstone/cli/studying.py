@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from deepstone.absent import Absent
-from deepstone.cli.jobs import first_look, quiet_machine
+from deepstone.cli.jobs import noise_at_start, quiet_machine
 from deepstone.cli.output import Column, Data, harmless, note, print_json, print_lines, print_table
 from deepstone.cli.stopped import Stopped, raise_swallowed
 from deepstone.errors import BusyMachineError, MissingError
@@ -56,7 +56,7 @@ def measured(plan: Plan, store: Store, call: Call, *, wait: str | None = None) -
     from deepstone.studies.run import run_study
     from deepstone.studies.study_run import StudyRun
 
-    quiet = quiet_machine(first_look(), wait)
+    quiet = quiet_machine(noise_at_start(), wait)
     try:
         study_run = StudyRun(plan, store, call)
         with _shown_progress(study_run) as progress:
@@ -211,9 +211,9 @@ class _ShownProgress:
         changed = " ".join(f"{axis}={value}" for axis, value in task.changed.items())
         self._brief = task.title if task.kind != "run" else f"{task.model} {changed or 'base'}, round {task.round}"
         self._start_s, self._estimate_s = time.monotonic(), status.estimate_s
-        self.tell("starting", 0.0)
+        self.advance("starting", 0.0)
 
-    def tell(self, stage: str, share: float) -> None:
+    def advance(self, stage: str, share: float) -> None:
         from deepstone.studies.durations import duration
 
         raise_swallowed()

@@ -15,7 +15,7 @@ import typer
 from deepstone.absent import Absent
 from deepstone.cli.draw import check_figure, check_folder, draw_figure
 from deepstone.cli.findings import FindingStore
-from deepstone.cli.jobs import first_look, quiet_machine, wait_limit_s
+from deepstone.cli.jobs import noise_at_start, quiet_machine, wait_limit_s
 from deepstone.cli.options import (
     Axes,
     DryRun,
@@ -126,7 +126,7 @@ def tune(
     from deepstone.tuner.wanted import Wanted
     from deepstone.tuner.words import parse_limits, parse_objective
 
-    begin = first_look()
+    begin = noise_at_start()
     budget_s = parse_duration(budget)
     if budget_s < _LEAST_BUDGET_S:
         raise UsageError(
@@ -332,8 +332,8 @@ class _Progress:
     def begin(self, title: str) -> None:
         self.bar.begin(title)
 
-    def tell(self, stage: str, share: float) -> None:
-        self.bar.tell(stage, share)
+    def advance(self, stage: str, share: float) -> None:
+        self.bar.advance(stage, share)
 
     def say(self, message: str) -> None:
         self.bar.say(message)

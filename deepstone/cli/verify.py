@@ -67,8 +67,8 @@ def verify(
         jobs = _able(jobs)
     with progress_bar(1) as bar:
         bar.begin(f"{loaded.graph.name} {', '.join(jobs)}")
-        sameness = check(jobs, yardstick=_yardstick(loaded, given, command), timeout_s=timeout, on_progress=bar.tell)
-        schemes: Schemes = check_schemes(choices, jobs, make, timeout, bar.tell) if asked != given else {}
+        sameness = check(jobs, yardstick=_yardstick(loaded, given, command), timeout_s=timeout, on_progress=bar.advance)
+        schemes: Schemes = check_schemes(choices, jobs, make, timeout, bar.advance) if asked != given else {}
         bar.end()
     code = exit_code(schemes)
     if json:

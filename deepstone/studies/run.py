@@ -38,7 +38,7 @@ class StudyProgress(Protocol):
     """Progress callbacks. They are called only between blocks."""
 
     def begin(self, status: TaskStatus) -> None: ...
-    def tell(self, stage: str, share: float) -> None: ...
+    def advance(self, stage: str, share: float) -> None: ...
     def end(self, status: TaskStatus, performed: Performed | None) -> None: ...
     def waiting(self, tasks: int) -> None: ...
 
@@ -82,7 +82,7 @@ class _Runner:
     def _sameness(self) -> dict[str, dict[str, bool]]:
         tasks = self._run.state.tasks
         timeout_s = max((status.task.effort.timeout_s for status in tasks), default=0.0)
-        return _check_sameness(tasks, timeout_s=timeout_s, on_progress=self._progress.tell)
+        return _check_sameness(tasks, timeout_s=timeout_s, on_progress=self._progress.advance)
 
     def _do(self, status: TaskStatus) -> bool:
         """Settle a task, or leave it out; return False if another process has claimed it."""
@@ -116,7 +116,7 @@ class _Runner:
         start_s = time.monotonic()
         performed: Performed | None = None
         try:
-            performed = perform(status.task, self._store, self._progress.tell)
+            performed = perform(status.task, self._store, self._progress.advance)
         except (MissingError, InternalError) as error:
             status.settle("failed", why=str(error))
         with signals_blocked():

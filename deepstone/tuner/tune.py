@@ -74,7 +74,7 @@ class SameCheck(Protocol):
 
 class Progress(Protocol):
     def begin(self, title: str) -> None: ...
-    def tell(self, stage: str, share: float) -> None: ...
+    def advance(self, stage: str, share: float) -> None: ...
     def say(self, message: str) -> None: ...
     def looked(self, look: Look, tuner: Tuner) -> None: ...
 
@@ -210,7 +210,7 @@ class Tuner:
             timeout_s=self._timeout_s(),
             energy_s=energy_s,
             repetition=1 + sum(space.point_of(look.setup) == point for look in self.log.looks),
-            on_progress=self.progress.tell,
+            on_progress=self.progress.advance,
         )
         with signals_blocked():  # a run that is stored is also in the log
             record = self.store.add(found.draft)
@@ -317,7 +317,7 @@ class Tuner:
         self.progress.begin("does it train the same?")
         jobs = {str(number): self.workload.job(point) for number, point in enumerate(points)}
         default, deadline_s = self.workload.job(self._space.default), time.monotonic() + time_s
-        found = self.check(default, jobs, self.wanted.level, deadline_s=deadline_s, on_progress=self.progress.tell)
+        found = self.check(default, jobs, self.wanted.level, deadline_s=deadline_s, on_progress=self.progress.advance)
         for number, point in enumerate(points):
             same = replace(found[str(number)], setup=self._space.given(point))
             self._checked[point] = same

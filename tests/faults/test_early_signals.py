@@ -47,7 +47,7 @@ def invoke(command):
     except BaseException:
         pass
     if sys.argv[1] == 'tell':
-        Bar(None, None, 1).tell('measuring', 0.5)
+        Bar(None, None, 1).advance('measuring', 0.5)
         print('told')
     return 0
 commands._invoke = invoke
