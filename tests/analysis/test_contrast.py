@@ -193,7 +193,9 @@ class TestSimulated:
             won += contrasted(rounds(*a, layout="nhwc"), rounds(*b)).verdict != NO_DIFFERENCE
         return won / repeats
 
-    @pytest.mark.parametrize("launch_spread", [0.03, 0.05, 0.08])
+    @pytest.mark.parametrize(
+        "launch_spread", [pytest.param(0.03, marks=pytest.mark.deep), 0.05, pytest.param(0.08, marks=pytest.mark.deep)]
+    )
     def test_the_same_is_called_different_as_seldom_as_said(self, launch_spread: float):
         # Within 5 %, and 2 standard errors of this many repeats.
         assert self.wins(1.0, launch_spread, self.REPEATS) <= 0.05 + 2 * math.sqrt(0.05 * 0.95 / self.REPEATS)

@@ -27,6 +27,7 @@ from deepstone.setups.request import complete
 from deepstone.store.store import Store
 
 LONGEST_S = 900.0
+LIKE_VGG19 = ("vgg11", "vgg16")  # with fewer of the same layers
 
 
 def job_of(name: str) -> Job:
@@ -55,7 +56,9 @@ def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.timeout(LONGEST_S)
 @pytest.mark.usefixtures("weights")
-@pytest.mark.parametrize("name", ZOO)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.deep) if name in LIKE_VGG19 else name for name in ZOO]
+)
 def test_it_trains_and_its_record_can_be_kept(worker: tuple[Conversation, Launched], store: Store, name: str) -> None:
     conversation, started = worker
     job = job_of(name)
