@@ -14,13 +14,12 @@ is the job. All others are watched meanwhile: one that ends is told at once.
 from __future__ import annotations
 
 import os
-import re
 import socket
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean, median
@@ -36,8 +35,9 @@ from deepstone.errors import MissingError
 from deepstone.measure.doubts import RoundTrip
 from deepstone.results.parallel import HostFacts, Launcher, RankFacts
 from deepstone.results.together import latest_ends, steps_between
+from deepstone.runner.blame import RankFailure, blamed
 from deepstone.runner.clocks import Clocks
-from deepstone.runner.conversation import FROZEN, Conversation, JobFailed, talking_to_worker
+from deepstone.runner.conversation import Conversation, JobFailed, talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.runner.muster import Mustered, check_interface, launcher_of, mustered
 from deepstone.runner.replies import Assignment, BlockTimes, Hello, Joined, MemoryPeak, Prepared, TracedStep
@@ -63,14 +63,6 @@ _ON_THEIR_OWN: Final[Mapping[str, tuple[Role, Role]]] = {
     "local": ("worker", "driver"),
     "update": ("server", "driver"),
 }
-# What a library says when another rank is gone: a consequence, and not what went wrong.
-_LOST_A_PEER: Final = re.compile(
-    r"closed by peer|reset by peer|connection (was )?(closed|refused|reset)|broken pipe|timed? ?out|peer|"
-    r"remote process|unreachable|unhealthy",
-    re.IGNORECASE,
-)
-# What a library says before it ends its own process, because another one is gone.
-_ENDED_BY_LIBRARY: Final = re.compile(r"distributed service detected fatal errors|tasks are unhealthy")
 
 
 class Talk(Protocol):
@@ -110,31 +102,6 @@ class Talk(Protocol):
     def contradiction(self) -> str | None: ...
 
     def close(self) -> object: ...
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankFailure:
-    rank: int
-    failure: JobFailed
-    at_s: float
-
-    @property
-    def blame(self) -> tuple[int, float]:
-        """Who began: a process that ended without a word or is held, then one that says something else than that it
-        lost a peer, then the first."""
-        lost_a_peer = self._was_ended_by_library or _LOST_A_PEER.search(self.failure.reason) is not None
-        return 0 if self.began else 2 if lost_a_peer else 1, self.at_s
-
-    @property
-    def began(self) -> bool:
-        """It ended without a word, or something holds it: no other rank made it do so."""
-        failure = self.failure
-        ended = failure.signal is not None or failure.exit_code is not None or failure.reason == FROZEN
-        return ended and not self._was_ended_by_library
-
-    @property
-    def _was_ended_by_library(self) -> bool:
-        return _ENDED_BY_LIBRARY.search(self.failure.stderr_tail) is not None
 
 
 class Team:
@@ -533,26 +500,6 @@ class Team:
             if isinstance(error, JobFailed):
                 found.append(RankFailure(rank=rank, failure=error, at_s=at_s))
         return found
-
-
-def blamed(failures: Sequence[RankFailure], silent: Sequence[int], titles: Sequence[str]) -> JobFailed:
-    """The failure of the job: that of the rank that began, and what became of the others. `titles`: by rank."""
-    began, *others = sorted(failures, key=lambda each: each.blame)
-    failure, rank = began.failure, began.rank
-    reason = f"{titles[rank]}: {failure.reason}"
-    if others:
-        reason += f"; with it went {', '.join(f'rank {each.rank}' for each in others)}"
-    waiting = [number for number in silent if number != rank]
-    if waiting:
-        reason += f"; {', '.join(f'rank {number}' for number in waiting)} waited for it and was ended"
-    return JobFailed(
-        failure.outcome,
-        reason,
-        stage=failure.stage,
-        stderr_tail=failure.stderr_tail,
-        signal=failure.signal,
-        exit_code=failure.exit_code,
-    )
 
 
 class TeamBlock(BlockTimes, frozen=True, kw_only=True):

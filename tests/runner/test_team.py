@@ -24,6 +24,7 @@ from deepstone.results import codec
 from deepstone.results.parallel import Wire
 from deepstone.results.quantity import Quantity
 from deepstone.runner import team
+from deepstone.runner.blame import RankFailure, blamed
 from deepstone.runner.communication import communication_of, ladder_turns
 from deepstone.runner.conversation import JobFailed
 from deepstone.runner.replies import BlockTimes
@@ -477,11 +478,11 @@ class TestBlame:
         aborted.stderr_tail = self.ABORTED
         killed = JobFailed("crashed", "the worker was ended by SIGKILL", stage="block", signal="SIGKILL")
         failures = [
-            team.RankFailure(rank=0, failure=aborted, at_s=1.0),
-            team.RankFailure(rank=1, failure=killed, at_s=2.0),
+            RankFailure(rank=0, failure=aborted, at_s=1.0),
+            RankFailure(rank=1, failure=killed, at_s=2.0),
         ]
         assert (
-            team.blamed(failures, [], ["rank 0", "rank 1"]).reason
+            blamed(failures, [], ["rank 0", "rank 1"]).reason
             == "rank 1: the worker was ended by SIGKILL; with it went rank 0"
         )
 
