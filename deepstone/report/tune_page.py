@@ -156,7 +156,9 @@ def _same_lead(found: Tuned) -> str:
 def _same_row(each: SameSetup) -> SameRow:
     measures = (each.gradient, each.update, each.loss)
     cells = tuple("" if isinstance(measure, Absent) else measure.in_words() for measure in measures)
-    notes = [each.why_not] if each.why_not else []
+    # What the cells say is not said again.
+    shown = [cell for cell in cells if cell]
+    notes = [part for part in each.why_not.split("; ") if part and not any(cell in part for cell in shown)]
     notes += [f"given up: {each.given_up}"] if each.given_up else []
     if each.rounding is not None:
         notes.append(f"rounding the default's weights alone changes gradients by {percent(each.rounding)} of that")
