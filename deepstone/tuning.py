@@ -46,6 +46,10 @@ class Tuning:
     finding: Finding
     _workload: Workload
 
+    def __repr__(self) -> str:
+        words = " ".join(f"{name}={value}" for name, value in self.setup.items()) or "the default"
+        return f"<Tuning {self.found.answer}: {words}>"
+
     @property
     def id(self) -> str | None:
         """Its id in the store."""

@@ -79,7 +79,8 @@ def _show(found: Advised, model: str, words: Sequence[str]) -> None:
         print_lines([f"{number}  {each.words}", *_lines(each, found.asked), ""], hang=5)
     if not found.advice:
         what = "what you gave" if found.asked else "the default"
-        measure = shlex.join(["deepstone", "run", model, *words, "layout=nchw,nhwc"])
+        kept = [word for word in words if not word.startswith("layout=")]
+        measure = shlex.join(["deepstone", "run", model, *kept, "layout=nchw,nhwc"])
         print_lines([f"Nothing is known to be faster than {what} here. To measure: {measure}", ""])
     if found.notes:
         print_lines([f"note: {note}" for note in found.notes], hang=6)

@@ -101,8 +101,17 @@ def _result(given: Path, store: Path | None) -> Result:
 
 def check_folder(path: Path | None) -> None:
     """Check the folder of the file before anything is measured."""
-    if path is not None and not path.absolute().parent.is_dir():
-        raise UsageError(f"no folder {path.absolute().parent} to write {path.name} in; make it first")
+    if path is None:
+        return
+    folder = path.absolute().parent
+    if not folder.is_dir():
+        raise UsageError(f"no folder {folder} to write {path.name} in; make it first")
+    import tempfile
+
+    try:  # root may write everywhere by its rights, and still not into /proc
+        tempfile.TemporaryFile(dir=folder).close()
+    except OSError as error:
+        raise UsageError(f"{path}: {folder} takes no files: {error.strerror}; choose another folder") from None
 
 
 def check_figure(path: Path | None) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from deepstone.absent import Absent
-from deepstone.cli.draw import draw_figure
+from deepstone.cli.draw import check_figure, draw_figure
 from deepstone.cli.jobs import noise_at_start, print_plan, quiet_machine
 from deepstone.cli.options import (
     Axes,
@@ -92,6 +92,7 @@ def scale(
     What is stored already is not measured again.
     """
     begin = noise_at_start()
+    check_figure(output)
     options = [*image_words(image), *changed(("--rounds", rounds, 3), ("--budget", budget, 10.0))]
     options += ["--no-phases"] if no_phases else []
     options += [] if source is None else ["--from", str(source)]

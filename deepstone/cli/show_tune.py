@@ -100,6 +100,12 @@ def _sameness(answer: Tuned) -> str:
 
 
 def _why_default(answer: Tuned) -> str:
+    peak = answer.default.peak_bytes
+    limit = next((each.most for each in answer.limits if each.name == "memory"), None)
+    if limit is not None and not isinstance(peak, Absent) and peak > limit:
+        return "nothing was found within the limits, and the default is beyond them too"
+    if answer.budget.launches == 1:
+        return "nothing else was tried"
     if answer.answer == "not separable":
         return "other setups may be better, but these finals do not show it; give more time or a quieter machine"
     return "nothing better was found"

@@ -155,7 +155,8 @@ def tune(
     check_meter(workload, wanted)
     finding_store = FindingStore.open(store)
     quiet = quiet_machine(begin, wait_until_quiet)
-    finding = _tuned(workload, wanted, finding_store, quiet, command)
+    again = command if emit is None else (*command, "--emit", emit)
+    finding = _tuned(workload, wanted, finding_store, quiet, command, again)
     answer = _content(finding)
     if isinstance(answer.best.samples_per_s, Absent):
         raise DeepstoneError(f"no setup could be measured; the default: {answer.best.samples_per_s.reason}")
@@ -259,8 +260,14 @@ def _command_words(budget: str, limits: Sequence[str], objective: str, same: str
 
 
 def _tuned(
-    workload: Workload, wanted: Wanted, stored: FindingStore, quiet: QuietMachine, command: Sequence[str]
+    workload: Workload,
+    wanted: Wanted,
+    stored: FindingStore,
+    quiet: QuietMachine,
+    command: Sequence[str],
+    again: Sequence[str],
 ) -> Finding:
+    """`again`: the command that goes on, if this one is stopped."""
     from deepstone.results.findings import Finding
     from deepstone.results.record import SCHEMA
     from deepstone.tuner.log import open_log
@@ -291,7 +298,7 @@ def _tuned(
             )
             return stored.keep(found, default, started_at=log.started_at, say=bar.say)
     except Stopped as stopped:
-        stopped.kept = f"every look is stored; go on with: {shlex.join(command)}"
+        stopped.kept = f"every look is stored; go on with: {shlex.join(again)}"
         raise
 
 

@@ -111,6 +111,8 @@ def _lines(who: str, found: SchemeSameness, asked: Mapping[str, Value]) -> Itera
         what = "gradients applied as they come" if kind == "none" else f"{kind} gradients"
         loss = f"loss {found.loss[-1]:.6g} and {found.loss_of_one_process[-1]:.6g}"
         yield f"{who}: {what} are not those of one process ({errors} · {loss})"
+    elif found.is_missing:
+        yield f"{who}: not checked: {found.why_not()}"
     else:
         yield f"{who} does NOT train as one process does: {found.why_not()}"
     if found.fp32 is not None and not isinstance(found.fp32, Absent):

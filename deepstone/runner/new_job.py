@@ -59,8 +59,10 @@ def _mpi_of(job: Job) -> str:
     from deepstone.launchers.engine import find_engine, loaded_mpi
     from deepstone.runner.muster import launcher_of
 
-    python = str(job.environment.program)
+    python, launcher = str(job.environment.program), launcher_of(job)
+    if launcher == "local":
+        return ""  # a rule refuses it
     try:
-        return loaded_mpi(find_engine(launcher_of(job), python), python)
+        return loaded_mpi(find_engine(launcher, python), python)
     except MissingError:
         return ""

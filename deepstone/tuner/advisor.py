@@ -8,6 +8,7 @@ from typing import Final, get_args
 from deepstone.environments.find import find_environment
 from deepstone.errors import MissingError, UsageError
 from deepstone.graph.graph import Graph
+from deepstone.graph.space_to_depth import why_not
 from deepstone.hardware.machine import describe_machine, machine_sha
 from deepstone.results.advice import Advice, Advised, Device, Facts, Rule
 from deepstone.results.environment import Cpu, Machine
@@ -40,11 +41,20 @@ def advised(model: str, graph: Graph | None, given: Given, store: Store | None) 
     damaged: list[Damage] = []
     own = [] if store is None else rules_from(tables(_own_records(store, model, facts, sha, damaged)))
     asked = _asked(facts, model, sha, kept, own, notes, opaque=graph is None or bool(graph.opaque))
-    found = advise(asked, own)
+    found = advise(asked, [rule for rule in own if _fits(rule, graph)], _shipped_for(graph))
     notes += [f"{len(damaged)} damaged record(s) of the store were left out"] if damaged else []
     notes += ["there are no runs of your own of this machine in the store"] if store is not None and not own else []
     notes += _missing(found)
     return Advised(model=model, facts=facts, asked=kept, advice=found, notes=notes)
+
+
+def _fits(rule: Rule, graph: Graph | None) -> bool:
+    """Whether the network has what a setup rewrites."""
+    return rule.setup.get("space_to_depth") != "on" or (graph is not None and not why_not(graph))
+
+
+def _shipped_for(graph: Graph | None) -> list[Rule]:
+    return [rule for rule in shipped().rules if _fits(rule, graph)]
 
 
 def _single(given: Given) -> Mapping[str, Value]:

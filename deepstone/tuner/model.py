@@ -33,7 +33,9 @@ _DRIFT: Final = 0.3  # variance of slow changes of the machine, relative to the 
 _DRIFT_LOOKS: Final = 6.0  # after so many looks the machine may have changed
 _MEAN_VARIANCE: Final = 4.0
 _DOUBT: Final = 1.0
-_CHANGE_COST: Final = 0.02  # expected loss of log speed for each axis that differs from the default: it was chosen well
+# Expected loss of log speed for each axis that differs from the default. Defaults are chosen well: most single changes
+# make training slower, and some much slower. With less, a search begins far away, where the model knows the least.
+CHANGE_COST: Final = 0.2
 _NEAR: Final = 0.5  # likeness of neighbouring values of an ordered axis
 _STEPS: Final = (1.6, 0.8, 0.4)  # of the search for the likeliest variances, in log variance
 
@@ -124,6 +126,7 @@ class Model:
         self._rows = np.empty((0, 1 + self._axes))
         self._fitted: tuple[Array, Array, float] | None = None
         self._default = landscape.default
+        self.change_cost = CHANGE_COST  # nothing where the default does not run: then it was not chosen well
 
     @property
     def noise_sd(self) -> float:
@@ -177,7 +180,7 @@ class Model:
     def _expected(self, points: Sequence[Point]) -> Array:
         """Before any look: every change costs a little."""
         changes = [sum(a != b for a, b in zip(point, self._default, strict=True)) for point in points]
-        return -_CHANGE_COST * np.array(changes, dtype=np.float64)
+        return -self.change_cost * np.array(changes, dtype=np.float64)
 
     def _badness(self, theta: Array, like: Likeness, near_in_time: Array, values: Array) -> float:
         """The negative log of likelihood and prior."""

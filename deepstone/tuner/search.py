@@ -20,7 +20,7 @@ import numpy as np
 from deepstone.measure.ratios import LEAST_DIFFERENCE
 from deepstone.results.tune import LookKind
 from deepstone.tuner.finals import FEWEST_ROUNDS
-from deepstone.tuner.model import Array, Landscape, Model
+from deepstone.tuner.model import CHANGE_COST, Array, Landscape, Model
 from deepstone.tuner.space import Point
 
 SENTINEL_EVERY: Final = 6
@@ -120,6 +120,8 @@ class Search:
 
     def fit(self) -> None:
         good = self.good
+        runs = any(seen.point == self.landscape.default for seen in good)
+        self.model.change_cost = CHANGE_COST if runs else 0.0
         order = [float(number) for number, seen in enumerate(self.seen) if seen in good]
         values = [seen.value for seen in good if seen.value is not None]
         self.model.fit([seen.point for seen in good], values, order)

@@ -259,6 +259,7 @@ def make_space(
     axes: list[SearchAxis] = []
     base: dict[str, Value] = {}
     fixed: dict[str, str] = {}
+    chosen = _chosen(choices, facts)
     for axis in AXES.values():
         given, tuning = choices.get(axis.name), axis.tuning
         if given is not None and len(given) == 1:
@@ -269,7 +270,7 @@ def make_space(
                 raise UsageError(f"{axis.name}: tune takes one value of it: {tuning.why}")
             fixed[axis.name] = tuning.why
         else:
-            values = _values(axis, tuning, given, facts, level)
+            values = _values(axis, tuning, given, facts, level, chosen)
             if len(values) > 1:
                 rank = tuning.rank[facts.device]
                 axes.append(SearchAxis(name=axis.name, values=values, rank=rank, ordered=tuning.ordered))
@@ -279,12 +280,27 @@ def make_space(
     return Space(axes=ordered, base=base, facts=facts, fixed=fixed, refusal=refusal, seed=seed)
 
 
+def _chosen(choices: Choices, facts: Facts) -> Mapping[str, Value]:
+    """What `auto` means, by axis, in the framework that the default has."""
+    named = [str(value).partition("@")[0] for value in choices.get("framework", []) if value != AUTO]
+    installed = [name for name in facts.frameworks if not named or name.partition("@")[0] in named]
+    framework = next(iter([*installed, *named]), "")
+    return {**meaning_of_auto(framework, facts), "framework": framework}
+
+
 def _values(
-    axis: Axis, tuning: Tuning, given: Sequence[Value] | None, facts: Facts, level: SameLevel
+    axis: Axis,
+    tuning: Tuning,
+    given: Sequence[Value] | None,
+    facts: Facts,
+    level: SameLevel,
+    chosen: Mapping[str, Value],
 ) -> tuple[Value, ...]:
-    """The default's value first. What the user lists is searched whatever it alters: he asked for it."""
+    """The default's value first: among those that the user lists, what `auto` means, else the first. What the user
+    lists is searched whatever it alters: he asked for it."""
     if given is not None:
-        first = axis.default if axis.default in given else given[0]
+        plain = next((value for value in (axis.default, chosen.get(axis.name)) if value in given), given[0])
+        first = given[0] if axis.name == "batch" or plain is None else plain
         return (first, *(value for value in given if value != first))
     others = [value for value in tuning.values(facts) if tuning.alters(value, facts) in _ALLOWED[level]]
     if axis.name == "framework":

@@ -184,7 +184,10 @@ class Tuner:
             ask = self.search.next()
             if ask is None:
                 return
-            kept_s = self.search.least_finals_s() + self._same_share * self.wanted.budget_s
+            # Where launches are long for the budget, the search has its time all the same: short finals can still say
+            # that nothing is decided, and no looks can say nothing at all.
+            least_s = min(self.search.least_finals_s(), FINALS_SHARE * self.wanted.budget_s)
+            kept_s = least_s + self._same_share * self.wanted.budget_s
             if self.search.seen and self.search.cost_s(ask.point) > self.left_s - kept_s:
                 return
             look = self._look(ask.kind, ask.point)
@@ -469,7 +472,17 @@ class Tuner:
             )
         )
         doubts = self._doubts([run for final in answer.finals for run in final.runs])
-        return replace(answer, doubts=[*self._unproven(contest), *doubts])
+        return replace(answer, doubts=[*self._too_short(contest), *self._unproven(contest), *doubts])
+
+    def _too_short(self, contest: Contest) -> list[str]:
+        """Why an answer says little: the time was over too soon."""
+        looked = len({self._space.point_of(look.setup) for look in self.log.looks}) - 1
+        more = "give a larger --budget"
+        if looked < 1 and self._space.count > 1:
+            return [f"only the default was looked at in this time; {more}"]
+        if looked >= 1 and len(self._rounds(contest)) < min(2, contest.rounds):
+            return [f"the finals were not finished in this time, so nothing is decided; {more}"]
+        return []
 
     def _unproven(self, contest: Contest) -> list[str]:
         """The finalists that may not win for want of a proof."""

@@ -105,9 +105,12 @@ def header(job: Job, facts: Facts, found: str, run: str) -> str:
     """The docstring: what the script does, what was measured, how to start it."""
     words = " ".join(as_words({**job.request, "batch": AXES["batch"].default}))
     before = "".join(f"{name}={value} " for name, value in facts.before_python.items())
-    title = f"Trains as Deepstone found it fastest here: {words or 'with all defaults'}."
+    title = f"Trains in the setup that Deepstone chose: {words or 'with all defaults'}."
     told = [textwrap.fill(each, 116, break_on_hyphens=False) for each in (title, found)]
-    put_in = "Put in your network and your data where a comment says so."
+    put_in = (
+        f"A small network stands in for {job.model.name}, so the rate that this prints is not that one. Put in your\n"
+        "network and your data where a comment says so."
+    )
     return "\n".join([f'"""{told[0]}', "", told[1], put_in, "", f"    {before}{run}", '"""', ""])
 
 
