@@ -6,7 +6,8 @@ activations that are kept for backward, and the arrays in which things are sent.
     server         workers: no optimizer; gradients and parameters once more, as they are sent. Servers: their share,
                    and a gradient from every worker
     pipeline       everything of the own layers; activations of the microbatches that are between forward and backward;
-                   what crosses the cuts, of all microbatches
+                   what crosses the cuts, of all microbatches; of several microbatches the gradient of one layer once
+                   more, until it is added to that of the microbatches before
 
 As `deepstone memory`, it leaves out workspaces and the framework itself.
 """
@@ -127,11 +128,15 @@ def _of_stages(job: Job, assignment: Assignment, parts: Parts) -> int:
     layers = {layer.name: layer for layer in job.memory_of(microbatch).layers}
     names = [layer.name for layer in graph.layers]
     total = 0.0
-    kept = 0
+    kept = largest = 0
     for stage in assignment.stages:
-        state = _State.of(layers[name] for name in names[names.index(stage.first) : names.index(stage.last) + 1])
+        own = [layers[name] for name in names[names.index(stage.first) : names.index(stage.last) + 1]]
+        state = _State.of(own)
         kept += state.parameters_bytes
+        largest = max(largest, *(layer.gradients_bytes for layer in own))
         total += state.kept_bytes + _in_flight(stage, world, parts) * state.activations_bytes
+    if parts.microbatches * parts.accumulate > 1 and parts.data_ranks == 1:
+        total += largest  # of several pipelines the larger buffer of their sum comes after it
     sent = sum(size for _, size in assignment.sends) / parts.accumulate
     if parts.data_ranks > 1:  # the sum over pipelines is not sent from the arrays that cross cuts, but from one buffer
         sent += kept - 2 * (parts.data_ranks - 1) / parts.data_ranks * kept / parts.accumulate

@@ -41,6 +41,17 @@ def test_the_stages_of_one_microbatch_hold_the_network_once():
     assert whole < in_stages < 1.5 * whole
 
 
+def test_a_gradient_is_there_twice_until_it_is_added_to_that_of_other_microbatches():
+    """With GPipe all activations are kept, of however many microbatches, so nothing else differs."""
+    asked: dict[str, Value] = {"scheme": "pipeline", "processes": 2, "schedule": "gpipe"}
+    one, two, four = (needs(**asked, microbatches=count) for count in (1, 2, 4))
+    largest = max(layer.gradients_bytes for layer in deep_job().memory_of(1).layers)
+    assert max(b - a for a, b in zip(one, two, strict=True)) == largest > 0
+    assert two == four
+    hybrid: dict[str, Value] = {**asked, "scheme": "hybrid", "processes": 4, "pipeline": 2}  # has a buffer for its sum
+    assert needs(**hybrid, microbatches=1) == needs(**hybrid, microbatches=2)
+
+
 def test_one_forward_one_backward_keeps_fewer_activations():
     asked: dict[str, Value] = {"scheme": "pipeline", "processes": 2, "microbatches": 8}
     assert max(needs(**asked, schedule="1f1b")) < max(needs(**asked, schedule="gpipe"))
