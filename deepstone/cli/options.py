@@ -93,7 +93,9 @@ Filter = Annotated[
     argument("NAME=VALUE", "Only runs with these values, as in model=resnet50 outcome=ok layout=nhwc."),
 ]
 Json = Annotated[bool, flag("--json", "Print JSON on standard output.")]
-NoPhases = Annotated[bool, flag("--no-phases", "Measure the rate alone: no phases, no communication, no traced steps.")]
+NoPhases = Annotated[
+    bool, flag("--no-phases", "Measure rate and memory alone: no phases, no communication, no traced steps.")
+]
 DryRun = Annotated[bool, flag("--dry-run", "Say what would be measured, and measure nothing.")]
 StorePath = Annotated[
     Path | None,

@@ -215,7 +215,7 @@ def measure(conversation: Talk, job: Job, launched: Launched, effort: Effort, on
         launched.noise = (before, noise.now())
     snapshots_at_end(conversation, launched)
     if isinstance(conversation, Team):
-        _processes(conversation, job, launched, effort)
+        _processes(conversation, job, launched)
     if effort.phases and int(job.request["accumulate"]) == 1:  # phases of several parts take turns
         on_progress("phases", 1.0)
         _phases(conversation, launched, effort)
@@ -231,10 +231,9 @@ def measure(conversation: Talk, job: Job, launched: Launched, effort: Effort, on
     leave(conversation, job, launched, reason)
 
 
-def _processes(team: Team, job: Job, launched: Launched, effort: Effort) -> None:
+def _processes(team: Team, job: Job, launched: Launched) -> None:
     """What each process has, and how much memory its steps take, which needs one more."""
-    if effort.phases:
-        team.read_step_memory(steps=1)
+    team.read_step_memory(steps=1)
     assignments, launched.bucket_bytes = team.assignments(), team.buckets()
     launched.stages = [
         StageFacts(

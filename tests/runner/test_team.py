@@ -197,7 +197,7 @@ class TestLongSteps:
         assert "few_samples" in {doubt["code"] for doubt in record["doubts"]}
         assert "not_training" not in {doubt["code"] for doubt in record["doubts"]}
 
-    def test_without_phases_only_the_rate_is_measured(self, run, script: Script):
+    def test_without_phases_only_rate_and_memory_are_measured(self, run, script: Script):
         script(noise=0.001)
         record = run(Effort(budget_s=0.5, phases=False))
         assert record["outcome"] == "ok"
@@ -205,6 +205,7 @@ class TestLongSteps:
             assert part == {"absent": "not asked for in this run"}
         assert record["parallel"]["timeline"] == {"absent": "not asked for in this run"}
         assert record["parallel"]["rates"]["total"]["median"] > 0
+        assert all(rank["step_bytes"] != {"absent": "not measured in this run"} for rank in record["parallel"]["ranks"])
 
 
 def window(sent_bytes: float, *, steps: int) -> Window:
