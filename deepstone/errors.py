@@ -52,6 +52,12 @@ class InternalError(DeepstoneError):
     """A fault of Deepstone itself; the message says where everything measured is saved."""
 
 
+class LeftToOtherError(DeepstoneError):
+    """Another copy of Deepstone does what was asked for, so this one has nothing to do. No failure."""
+
+    exit_code = 0
+
+
 class BusyMachineError(DeepstoneError):
     """Others kept using the machine for as long as the user wanted to wait, so nothing was measured."""
 

@@ -189,6 +189,12 @@ def engine_argv(engine: Engine, place: Place, python: str) -> list[str]:
     return [*engine.command, *_ARGUMENTS[engine.kind](place), python, "-I", "-S", join.__file__]
 
 
+def engine_variables(engine: Engine, given: Mapping[str, str]) -> dict[str, str]:
+    """Inside a step of Slurm, as of `srun --pty bash`, another step would wait until that one ends. A variable, since
+    Slurm before 20.11 shares without being asked and knows no such option."""
+    return {"SLURM_OVERLAP": "1"} if engine.name == "srun" and "SLURM_STEP_ID" in given else {}
+
+
 def _torchrun(place: Place) -> list[str]:
     return ["--standalone", "--nnodes=1", f"--nproc-per-node={place.world.started}", "--no-python"]
 

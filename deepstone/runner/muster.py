@@ -25,7 +25,7 @@ from typing import Any, Final
 import psutil
 
 from deepstone.errors import DeepstoneError, MissingError, RefusedInputError
-from deepstone.launchers.engine import Engine, Place, engine_argv, find_engine, fitting_mpi
+from deepstone.launchers.engine import Engine, Place, engine_argv, engine_variables, find_engine, fitting_mpi
 from deepstone.launchers.local import worker_argv
 from deepstone.results import codec
 from deepstone.results.parallel import HostFacts
@@ -164,9 +164,11 @@ def mustered(job: Job, rank_jobs: Sequence[Job], *, timeout_s: float) -> Generat
             join.ADDRESSES: port.addresses,
             join.TOKEN: port.token,
             join.LAUNCHER: engine.name,
+            **engine_variables(engine, os.environ),
         }
         launcher = stack.enter_context(_started(argv, variables))
-        muster = _Muster(port, launcher, engine, world, min(deadline_s, time.monotonic() + MUSTER_S))
+        advice = _advice(engine, world, job.hosts)
+        muster = _Muster(port, launcher, engine, world, min(deadline_s, time.monotonic() + MUSTER_S), advice)
         arrived = muster.all_cards()
         within = None if world.nodes == 1 else cache_folder() / "scratch"
         folders = [stack.enter_context(scratch_folder(within)) for _ in arrived]
@@ -191,6 +193,16 @@ def launcher_of(job: Job) -> str:
     if World.of(job.request).nodes > 1:
         return "srun" if "SLURM_JOB_ID" in os.environ and not job.hosts else "mpirun"
     return "mpirun" if job.request["transport"] == "mpi" else "local"
+
+
+def _advice(engine: Engine, world: World, hosts: Sequence[str]) -> str:
+    """What to do when not all ranks come."""
+    if engine.name == "srun":
+        return "`sinfo` shows which nodes are there, and `squeue` what a job waits for"
+    if world.nodes > 1 and hosts:
+        ways = " && ".join(f"ssh {host} true" for host in hosts[:2])
+        return f"mpirun must reach every host without a password: try `{ways}`"
+    return "`deepstone doctor --launchers` tries every launcher with two processes"
 
 
 def _started(argv: Sequence[str], variables: Mapping[str, str]) -> Supervised:
@@ -269,12 +281,15 @@ class _Port:
 class _Muster:
     """Waits for all ranks, and watches the launcher meanwhile: one that fails at once must not cost two minutes."""
 
-    def __init__(self, port: _Port, launcher: Supervised, engine: Engine, world: World, deadline_s: float) -> None:
+    def __init__(
+        self, port: _Port, launcher: Supervised, engine: Engine, world: World, deadline_s: float, advice: str
+    ) -> None:
         self._port = port
         self._launcher = launcher
         self._engine = engine
         self._world = world
         self._deadline_s = deadline_s
+        self._advice = advice
         self._said = b""
         self._sha = join.source_sha()
 
@@ -320,7 +335,7 @@ class _Muster:
             if not self._launcher_runs():
                 raise self._failed(f"{self._engine.name} ended when {so_far} were there")
             if time.monotonic() >= self._deadline_s:
-                raise self._failed(f"{so_far} were there in the time that {self._engine.name} had to start them")
+                raise self._failed(f"only {so_far} were there in the time that {self._engine.name} had to start them")
 
     def _launcher_runs(self) -> bool:
         try:
@@ -337,13 +352,14 @@ class _Muster:
         self._said += self._launcher.stream.take_all()
         said = make_harmless(self._said.decode("utf-8", "replace")).strip()[-_TAIL:]
         words = telling_line(said)
-        return JobFailed("crashed", f"{reason}{words and ': '}{words[:300]}", stage="muster", stderr_tail=said)
+        told = f"{reason}{words and ': '}{words[:300]}; {self._advice}"
+        return JobFailed("crashed", told, stage="muster", stderr_tail=said)
 
     def _check(self, card: Card) -> None:
         if card.world != self._world.started or card.rank >= card.world:
             raise MissingError(
                 f"{self._engine.name} {self._engine.version} made rank {card.rank} of a world of size {card.world}; "
-                f"asked for {self._world.started}"
+                f"asked for {self._world.started}; {self._advice}"
             )
         if card.sha != self._sha:
             raise MissingError(
@@ -357,7 +373,7 @@ class _Muster:
             names = ", ".join(sorted({card.node for card in cards}))
             raise MissingError(
                 f"{self._engine.name} put the processes on {len(found)} nodes ({names}), and {self._world.nodes} were "
-                "asked for"
+                "asked for; name other hosts with --hosts, or ask for as many nodes as there are with nodes="
             )
 
 

@@ -9,7 +9,8 @@ from typing import Final
 
 from deepstone.environments.environment import Environment
 from deepstone.environments.find import find_environment
-from deepstone.errors import MissingError
+from deepstone.errors import MissingError, UsageError, shown
+from deepstone.launchers.copies import check_copies
 from deepstone.models.load import LoadedModel
 from deepstone.results import codec
 from deepstone.results.checks import check_identity
@@ -21,8 +22,17 @@ from deepstone.setups.world import World
 HOSTS: Final = "DEEPSTONE_HOSTS"
 
 
-def _hosts() -> tuple[str, ...]:
-    return tuple(host for host in os.environ.get(HOSTS, "").replace(" ", ",").split(",") if host)
+def _hosts(nodes: int) -> tuple[str, ...]:
+    """One for each node; nothing if none are named."""
+    named = tuple(host for host in os.environ.get(HOSTS, "").replace(" ", ",").split(",") if host)
+    if nodes == 1 or not named:
+        return ()
+    if len(named) < nodes:
+        names = shown(",".join(named))
+        raise UsageError(
+            f"--hosts {names}: names {len(named)}, and nodes={nodes} needs {nodes}; name one for each node"
+        )
+    return named[:nodes]
 
 
 def make_job(
@@ -34,11 +44,13 @@ def make_job(
     environment: Environment | None = None,
     repetition: int = 1,
 ) -> Job:
-    """Raises MissingError if no environment fits, RefusedInputError for values that no record can store.
+    """Raises MissingError if no environment fits, RefusedInputError for values that no record can store, UsageError for
+    too few hosts, LeftToOtherError where another copy of Deepstone measures this job.
 
     Which hosts a launcher is to use is no axis: the variable HOSTS names them, which the option `--hosts` sets.
     """
-    hosts = _hosts() if World.of(request).nodes > 1 else ()
+    check_copies(request, os.environ)
+    hosts = _hosts(World.of(request).nodes)
     job = Job(
         model=loaded,
         request=request,

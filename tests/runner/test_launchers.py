@@ -23,7 +23,7 @@ from fake_jobs import MARK_VARIABLE, SOON_S, Script, carrying, fake_job, seconds
 
 import deepstone
 from deepstone.environments.find import find_environment
-from deepstone.errors import MissingError
+from deepstone.errors import MissingError, UsageError
 from deepstone.launchers import engine
 from deepstone.launchers.engine import Engine, Place, engine_argv, find_engine
 from deepstone.measure.effort import Effort
@@ -192,6 +192,16 @@ def test_a_job_on_hosts_tells_them_in_its_command(monkeypatch: pytest.MonkeyPatc
         assert job.hosts == tuple(words[1].split(",") if words else ())
 
 
+def test_hosts_are_as_many_as_nodes(monkeypatch: pytest.MonkeyPatch):
+    """Of more, the first ones: `scale nodes=2,4 --hosts a,b,c,d` names them once."""
+    monkeypatch.setenv("DEEPSTONE_HOSTS", "a,b,c")
+    job = fake_job()
+    request = complete({"framework": "fake", "processes": 2, "nodes": 2, "batch": 8})
+    assert make_job(job.model, request, job.machine, ("deepstone", "run", "small")).hosts == ("a", "b")
+    with pytest.raises(UsageError, match="names 3, and nodes=4 needs 4"):
+        make_job(job.model, complete({**request, "processes": 4, "nodes": 4}), job.machine, ())
+
+
 class TestMuster:
     def test_a_launcher_that_fails_at_once_is_told_with_its_own_words(self, run: Any, own_launcher: Any):
         own_launcher("echo 'it: no such partition' >&2; exit 3")
@@ -201,6 +211,7 @@ class TestMuster:
         assert record["outcome"] == "crashed"
         assert "0 of 2 ranks" in record["failure"]["reason"]
         assert "no such partition" in record["failure"]["reason"]
+        assert "doctor --launchers" in record["failure"]["reason"]
 
     def test_too_few_ranks(self, run: Any, own_launcher: Any, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(muster, "MUSTER_S", 3.0)

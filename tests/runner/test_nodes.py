@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -149,6 +150,20 @@ def test_a_killed_controller_leaves_no_process_on_any_node(nodes: TwoNodes, tmp_
     assert seconds_until_gone("killed-with-srun", timeout_s=60.0) < SOON_S
     record: Any = run_job(fake_job(**ON_TWO_NODES), Effort(budget_s=0.3, timeout_s=120.0)).to_json()
     assert record["outcome"] == "ok", record["failure"]
+
+
+def test_two_copies_started_by_srun_measure_one_job(nodes: TwoNodes, tmp_path: Path):
+    """The first starts the job inside the step that they are in, and the other one leaves it to that."""
+    variables = {**os.environ, "DEEPSTONE_FAKE": '{"noise": 0.001}'}
+    words = ["cifarnet", "framework=fake", "batch=8", "processes=2", "nodes=2", "--budget", "0.3", "--json"]
+    argv = ["srun", "-N2", sys.executable, "-m", "deepstone", "run", *words, "--store", str(tmp_path / "store")]
+    done = subprocess.run(argv, env=variables, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    record = json.loads(done.stdout)
+    assert record["outcome"] == "ok", record["failure"]
+    assert [each["node"] for each in record["parallel"]["ranks"]] == [0, 1]
+    assert "copy 1 leaves the job to copy 0" in done.stderr
+    assert len(list((tmp_path / "store").rglob(f"*{record['id']}*"))) >= 1
 
 
 def wait_for_workers(mark: str) -> None:

@@ -1,0 +1,60 @@
+"""Several copies of Deepstone itself, as of `srun -N2 deepstone run …`: which of them measures a job.
+
+A job of several processes starts its launcher itself, and needs one Deepstone. If each copy started the job, they would
+wait for each other's nodes, or share the cores that they measure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from deepstone.errors import LeftToOtherError, UsageError
+from deepstone.setups.axes import Value
+from deepstone.setups.world import World
+
+# The variables that tell a copy its number and how many there are. mpirun may itself be started by srun, so it is
+# first; Slurm sets SLURM_NTASKS in an allocation too, where nothing is copied.
+_PLACES: Final = (
+    ("mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
+    ("mpirun", "PMI_RANK", "PMI_SIZE"),
+    ("torchrun", "RANK", "WORLD_SIZE"),
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Copy:
+    launcher: str
+    number: int
+    count: int
+
+
+def own_copy(variables: Mapping[str, str]) -> Copy | None:
+    """Which copy this process is; nothing if there is one only."""
+    for launcher, number, count in _PLACES:
+        if launcher == "torchrun" and "TORCHELASTIC_RUN_ID" not in variables:
+            continue  # others use these names too
+        if variables.get(number, "").isdecimal() and variables.get(count, "").isdecimal():
+            found = Copy(launcher=launcher, number=int(variables[number]), count=int(variables[count]))
+            return found if found.count > 1 else None
+    return None
+
+
+def check_copies(request: Mapping[str, Value], variables: Mapping[str, str]) -> None:
+    """UsageError where several copies would start the same job; LeftToOtherError in all but the first of srun, which
+    can start a job on the nodes of all. Copies of srun with jobs of one node each measure on their own."""
+    copy, world = own_copy(variables), World.of(request)
+    if copy is None or not world.is_parallel:
+        return
+    if copy.launcher != "srun":
+        raise UsageError(
+            f"{copy.launcher} started {copy.count} copies of Deepstone, and each would start the whole job; type the "
+            f"command without {copy.launcher}, and with launcher={copy.launcher}: Deepstone starts it itself"
+        )
+    if copy.number > 0 and (world.nodes > 1 or request["launcher"] == "srun"):
+        raise LeftToOtherError(
+            f"srun started {copy.count} copies of Deepstone; copy {copy.number} leaves the job to copy 0, which starts "
+            "its processes on all nodes"
+        )
