@@ -83,6 +83,7 @@ def test_an_error_in_the_exchange_is_noticed(error: str):
     [
         {"compression": "onebit"},
         pytest.param({"compression": "powersgd", "overlap": "off"}, marks=pytest.mark.deep),
+        pytest.param({"compression": "powersgd", "overlap": "on"}, marks=pytest.mark.deep),
     ],
     ids=str,
 )

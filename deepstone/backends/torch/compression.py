@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias, cast
 
 import torch
@@ -91,11 +92,36 @@ def compressing(compression: str, communicator: Communicator) -> ReducesBucket |
         return lambda bucket: default_hooks.fp16_compress_hook(cast(Any, None), bucket)
     if compression == "powersgd":
         state = powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=_FIRST_COMPRESSED_STEP)
-        return lambda bucket: powerSGD_hook.powerSGD_hook(state, bucket)
+        return InTurns(lambda bucket: powerSGD_hook.powerSGD_hook(state, bucket))
     if compression == "onebit":
         left_out = OneBit(communicator)
         return lambda bucket: _onebit(left_out, bucket)
     return None
+
+
+class InTurns:
+    """Reduces a bucket when those before it are done, beside backward.
+
+    Torch's PowerSGD sends three times for a bucket, each time when the last one arrived. With several buckets under
+    way, what is sent next would depend on what arrives first, which differs from rank to rank; gloo then takes the
+    parts of one bucket for those of another. DistributedDataParallel hands out buckets in the same order everywhere.
+    """
+
+    def __init__(self, reduce: ReducesBucket) -> None:
+        self._reduce = reduce
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="compression")
+
+    def __call__(self, bucket: Any) -> torch.futures.Future[Tensor]:
+        done: Any = torch.futures.Future()  # pyright: ignore[reportUnknownVariableType]
+        self._thread.submit(self._finish, bucket, done)
+        return done
+
+    def _finish(self, bucket: Any, done: Any) -> None:
+        try:
+            with torch.no_grad():  # of this thread, unlike that of backward
+                done.set_result(self._reduce(bucket).wait())
+        except Exception as error:  # noqa: BLE001 - backward raises it
+            done.set_exception(error)
 
 
 def _onebit(state: OneBit, bucket: Any) -> torch.futures.Future[Tensor]:
