@@ -98,7 +98,13 @@ def test_there_are_commands_for_all_that_users_do() -> None:
 
 
 @pytest.mark.parametrize(("page", "call"), COMMANDS, ids=[f"{page}: {call}" for page, call in COMMANDS])
-def test_commands_can_be_typed(page: str, call: str) -> None:
+def test_commands_can_be_typed(page: str, call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "best.toml").write_text('[setup]\nlayout = "nhwc"\n')  # as a search writes it
+    monkeypatch.chdir(tmp_path)
+    check_command(call)
+
+
+def check_command(call: str) -> None:
     words = shlex.split(call)[1:]
     if words == ["--install-completion"]:
         return
@@ -128,7 +134,7 @@ def test_commands_can_be_typed(page: str, call: str) -> None:
 def test_the_check_of_commands_can_fail(call: str) -> None:
     wrong = (typer.BadParameter.__base__, UsageError)
     with pytest.raises(wrong):  # pyright: ignore[reportArgumentType]
-        test_commands_can_be_typed("", call)
+        check_command(call)
 
 
 def test_make_targets_exist() -> None:
