@@ -314,7 +314,7 @@ def _why_one_value(axis: Axis, tuning: Tuning, facts: Facts, level: SameLevel) -
     values = [value for value in tuning.values(facts) if value != axis.default]
     if values and not any(tuning.alters(value, facts) in _ALLOWED[level] for value in values):
         return f"its other values alter the training, which --same {level} does not allow"
-    return "it has no other value here"
+    return "no other value of it is worth a look here"
 
 
 def excluded_in_order(reasons: Mapping[str, int]) -> Iterable[tuple[str, int]]:

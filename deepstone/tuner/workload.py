@@ -97,7 +97,12 @@ class Workload:
         environments = _environments(named, opaque=bool(loaded.graph.opaque))
         facts = _facts(loaded, machine, environments, choices, saves_memory=saves_memory or limit_bytes is not None)
         refusal = _refusal(loaded, machine, facts, environments, limit_bytes)
+        if "processes" not in choices and any("/" in str(batch) for batch in choices.get("batch", [])):
+            raise UsageError("batch: tune searches over processes too, so give the batch of the whole job, as batch=32")
         space = make_space(choices, facts, level=level, refusal=refusal, seed=seed)
+        if not space.points:
+            reason = next(iter(space.excluded), "no framework that is installed runs it")
+            raise UsageError(f"no setup of this space can run: {reason}")
         return Workload(
             model=loaded,
             reference=reference,
