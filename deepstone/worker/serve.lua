@@ -65,12 +65,21 @@ local function as_observed(value)
    return {value = value, source = 'observed'}
 end
 
+local function as_set(value)
+   return {value = value, source = 'set'}
+end
+
 local function in_effect()
    local found = backend:observe()
    for axis, value in pairs(ALONE) do
       found[axis] = as_observed(value)
    end
    found.affinity = as_observed(system.affinity())
+   found.allocator = as_observed(system.allocator())
+   if found.wait.value == 'auto' then  -- only backends of engines with OpenMP know it
+      found.wait = as_set('not used')
+   end
+   found.power_limit = as_set("the board's own")
    return found
 end
 

@@ -15,6 +15,7 @@ deepstone_folder *opendir(const char *path);
 struct deepstone_entry *readdir(deepstone_folder *folder);
 int closedir(deepstone_folder *folder);
 char *strerror(int number);
+void *malloc(size_t size);
 ]]
 
 local system = {}
@@ -110,6 +111,19 @@ function system.names(path)
    end
    ffi.C.closedir(folder)
    return found
+end
+
+-- Which library serves malloc: the one that has its address. Named as the axis `allocator` does, else as its file.
+function system.allocator()
+   local address = tonumber(ffi.cast('uintptr_t', ffi.C.malloc))
+   for line in io.lines('/proc/self/maps') do
+      local first, last = line:match('^(%x+)%-(%x+)')
+      if tonumber(first, 16) <= address and address < tonumber(last, 16) then
+         local name = line:match('[^/%s]*$')
+         return name:match('jemalloc') or name:match('tcmalloc') or name:match('^libc[.-]') and 'glibc' or name
+      end
+   end
+   return 'unknown'
 end
 
 -- CPUs as the axis `affinity` writes them: 0-2+5.

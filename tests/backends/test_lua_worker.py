@@ -31,7 +31,7 @@ from deepstone.runner.conversation import Conversation, JobFailed, Prepared, tal
 from deepstone.runner.job import Job
 from deepstone.runner.replies import Hello
 from deepstone.setups.axes import AXES, Value
-from deepstone.worker.serve import ALONE
+from deepstone.worker.serve import ALONE, allocator_in_use
 
 LUAJIT = shutil.which("luajit")
 TIMEOUT_S = 300.0
@@ -93,6 +93,8 @@ def test_it_is_prepared_and_alone(met: tuple[Conversation, Hello, Prepared]) -> 
     assert {axis: prepared.effective[axis].value for axis in ALONE} == ALONE  # it repeats what the other worker says
     assert prepared.effective["affinity"].source == "observed"
     assert prepared.effective["affinity"].value
+    assert prepared.effective["allocator"].value == allocator_in_use()
+    assert {prepared.effective[axis].value for axis in ("wait", "power_limit")} == {"not used", "the board's own"}
 
 
 def test_every_step_that_is_asked_for_runs_once() -> None:
