@@ -19,6 +19,7 @@ import pytest
 from forked_workers import forked_workers
 from frameworks import FORWARD_ONLY, FURTHER, LEGACY
 from hypothesis import settings
+from unsynced_files import leave_files_unsynced
 
 for number in (signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
     if signal.getsignal(number) is signal.SIG_IGN:
@@ -31,6 +32,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Two processes of pytest share the cores: threads that spin while they wait would take most of them.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("DEEPSTONE_ENVIRONMENTS", str(Path(sys.prefix, "environments")))
+
+leave_files_unsynced()
 
 # Examples of a property; one that names a number of its own draws more or fewer in proportion (depth.py).
 settings.register_profile("quick", max_examples=30, deadline=None)

@@ -150,8 +150,10 @@ def _main(channel: int, forks: Path) -> None:
     """Of the server, and then of every child."""
     sys.path.insert(1, str(Path(__file__).resolve().parents[1]))
     from forked_workers import forked_workers
+    from unsynced_files import leave_files_unsynced
 
     del sys.path[1]
+    leave_files_unsynced()
     _import_everything()
     with forked_workers(forks):
         _serve(socket.socket(fileno=channel))
