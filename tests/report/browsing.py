@@ -38,15 +38,17 @@ class Visit:
             assert plot.query_selector_all(".ytick")
 
 
-def visit(browser: Any, path: Path, *, width: int = 1400, scheme: str = "light") -> Visit:
+def visit(browser: Any, path: Path, *, width: int = 1400, scheme: str = "light", fragment: str = "") -> Visit:
     """Until everything is drawn."""
-    page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    page = browser.new_page()
+    page.set_viewport_size({"width": width, "height": 900})
+    page.emulate_media(color_scheme=scheme)
     seen = Visit(page)
     page.on("console", lambda message: seen.complaints.append(f"{message.type}: {message.text}"))
     page.on("pageerror", lambda error: seen.complaints.append(str(error)))
     page.on("request", lambda request: seen.requests.append(request.url))
     page.on("dialog", lambda dialog: (seen.dialogs.append(dialog.message), dialog.dismiss()))
-    page.goto(path.as_uri())
+    page.goto(path.as_uri() + fragment)
     until(page, "document.documentElement.dataset.drawn === 'all'")
     return seen
 

@@ -173,10 +173,8 @@ def test_the_scheme_can_be_changed_and_paper_is_light(browser: Any, report: Path
 def test_many_runs_are_shown_when_asked_for(browser: Any, tmp_path: Path) -> None:
     records = runs(450)
     path = written(tmp_path / "many.html", sources_of(records=records))
-    page = browser.new_page(viewport={"width": 1400, "height": 900})
     last = records[-1]["id"]
-    page.goto(f"{path.as_uri()}#run-{last}")
-    until(page, "document.documentElement.dataset.drawn === 'all'")
+    page = visit(browser, path, fragment=f"#run-{last}").page
     visible = page.locator("tr.run:visible")
     assert visible.count() == 201  # the first 200, and the one that was asked for
     assert last in page.locator("tr.told").inner_text()
