@@ -27,7 +27,8 @@ from deepstone.setups.request import complete
 from deepstone.store.store import Store
 
 LONGEST_S = 900.0
-LIKE_VGG19 = ("vgg11", "vgg16")  # with fewer of the same layers
+# With more or fewer of the same layers as another: VGG-19, ResNet-50 and ResNet-1001 stand for them.
+LIKE_OTHERS = ("vgg11", "vgg16", "resnet101", "resnet152", "resnet5000")
 
 
 def job_of(name: str) -> Job:
@@ -57,7 +58,7 @@ def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.timeout(LONGEST_S)
 @pytest.mark.usefixtures("weights")
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.deep) if name in LIKE_VGG19 else name for name in ZOO]
+    "name", [pytest.param(name, marks=pytest.mark.deep) if name in LIKE_OTHERS else name for name in ZOO]
 )
 def test_it_trains_and_its_record_can_be_kept(worker: tuple[Conversation, Launched], store: Store, name: str) -> None:
     conversation, started = worker
