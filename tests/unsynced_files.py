@@ -1,4 +1,4 @@
-"""Files that no test waits for the disk to have: what is written is there for every process, and no test cuts the power.
+"""Files that no test waits for the disk to have: every process sees what is written, and no test cuts the power.
 
 Thousands of records, indexes and initial weights would wait for the disk, a tenth of all time. New processes, such as
 the controllers that tests kill, do wait. tests/test_durable.py tests what is synced, and when.
