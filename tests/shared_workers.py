@@ -17,7 +17,7 @@ from deepstone.checks import workers as workers_of_checks
 from deepstone.runner.conversation import Conversation, JobFailed, talking_to_worker, variables_of
 from deepstone.runner.job import Job
 
-MOST_IDLE = 3  # workers; each has a framework in memory
+MOST_IDLE = 4  # workers; each has a framework in memory
 LONGEST_S = 3600.0  # of a worker's life
 WHOLE_PROCESS = ("threads", "inter_threads", "affinity", "isa", "algorithm", "engine", "allocator", "wait")
 # A variable that keeps JAX off a GPU keeps it off nothing where there is none.

@@ -94,8 +94,8 @@ def test_a_team_is_killed_at_random_moments(killer: Killer, kills: int):
             done.result()
     assert sum(killer.killed.values()) == kills
     assert set(killer.killed) == {"controller", "other"}
-    for number in range(len(LAUNCHERS)):
-        afterwards = killer.start(number, options=TINY, script={"step_s": 0.001, "sleep": True})
+    script: dict[str, object] = {"step_s": 0.001, "sleep": True}
+    for afterwards in [killer.start(number, options=TINY, script=script) for number in range(len(LAUNCHERS))]:
         assert afterwards.finish() == 0, afterwards.stderr
         assert len(afterwards.acknowledged) == 1
         assert seconds_until_gone(afterwards.mark) < SOON_S

@@ -60,10 +60,12 @@ def cifarnet(framework: str = "torch", **axes: Value) -> Job:
     )
 
 
-def test_a_slower_line_takes_longer_and_carries_what_the_gradients_need(nodes: TwoNodes):
+# That a faster line takes less is also seen in test_communication_tells_both_lines_apart.
+@pytest.mark.parametrize("rates", [["100mbit"], pytest.param(["1gbit", "100mbit"], marks=pytest.mark.deep)], ids=str)
+def test_a_slower_line_takes_longer_and_carries_what_the_gradients_need(nodes: TwoNodes, rates: list[str]):
     gradient_bytes = 89_578 * 4  # float32; cifarnet has so many parameters
     alone_s: dict[str, float] = {}
-    for rate in ("1gbit", "100mbit"):
+    for rate in rates:
         nodes.set_speed(rate)
         record: Any = run_job(cifarnet(), Effort(budget_s=1.0, timeout_s=120.0)).to_json()
         assert record["outcome"] == "ok", record["failure"]
@@ -74,7 +76,7 @@ def test_a_slower_line_takes_longer_and_carries_what_the_gradients_need(nodes: T
         alone_s[rate] = record["parallel"]["communication"]["alone_s"]["median"]
     # With two ranks each sends as many bytes as the gradients have, and no line is faster than it is.
     assert alone_s["100mbit"] >= 0.8 * gradient_bytes * 8 / 100e6
-    assert alone_s["1gbit"] < alone_s["100mbit"]
+    assert alone_s.get("1gbit", 0) < alone_s["100mbit"]
     assert seconds_until_gone(f"nodes-{os.getpid()}") < LINK_DOWN_S
 
 

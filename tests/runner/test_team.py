@@ -456,6 +456,7 @@ class TestFaults:
         self, run, script: Script, monkeypatch: pytest.MonkeyPatch, number: int, outcome: str, told: str
     ):
         monkeypatch.setattr(team, "_BLOCK_GRACE_S", 1.0)
+        monkeypatch.setattr(team, "_BLOCK_PATIENCE", 3.0)
         mark = f"team-{os.getpid()}-{number}"
         monkeypatch.setenv(MARK_VARIABLE, mark)
         script(sleep=True, step_s=0.02)
