@@ -31,6 +31,7 @@ from deepstone.runner.replies import BlockTimes, Prepared
 from deepstone.runner.team import Team, talking_to_team
 from deepstone.setups.effective import contradiction
 
+pytestmark = pytest.mark.usefixtures("unoptimized_xla")
 PLANTED = Path(__file__).with_name("planted_in_group")
 ERRORS = ("sum", "dropped", "shard twice")
 PROGRAMS = ("train", "meet", "local", "exchange", "forward", "gradient")

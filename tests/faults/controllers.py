@@ -68,15 +68,16 @@ class Controller:
         """Whole lines only: one cut short by a kill has not told anybody anything."""
         return STORED.findall(self.stderr)
 
-    def wait_for(self, condition: Callable[[], bool], *, timeout_s: float = 60.0) -> None:
+    def wait_for_worker(self) -> None:
+        """Seldom looked for: to look through all processes takes a while, and others want the cores."""
+        self.wait_for(lambda: len(carrying(self.mark)) >= 3, pause_s=0.02)  # itself, the keeper, the worker
+
+    def wait_for(self, condition: Callable[[], bool], *, timeout_s: float = 60.0, pause_s: float = 0.001) -> None:
         end_s = time.monotonic() + timeout_s
         while not condition():
             assert self.process.poll() is None, f"it ended first: {self.stderr}"
             assert time.monotonic() < end_s, f"waited in vain: {self.stderr}"
-            time.sleep(0.001)
-
-    def has_worker(self) -> bool:
-        return len(carrying(self.mark)) >= 3  # itself, the keeper, the worker
+            time.sleep(pause_s)
 
     def finish(self, *, timeout_s: float = 120.0) -> int:
         return self.process.wait(timeout_s)

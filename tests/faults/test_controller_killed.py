@@ -113,7 +113,7 @@ class Killer:
             time.sleep(chance.uniform(0, 4.0))
             return
         controller.wait_for(lambda: len(controller.acknowledged) >= stored)
-        controller.wait_for(controller.has_worker)
+        controller.wait_for_worker()
         if moment == MEASURING:
             time.sleep(chance.uniform(0, 0.6))
         else:
@@ -164,7 +164,7 @@ class TestSignals:
         """In the middle of the third job, the first two being stored."""
         run = controller("batch=1,2,3,4", script=WITH_DAEMON, options=("--budget", "0.5", "--target", "0.01")).start()
         run.wait_for(lambda: len(run.acknowledged) == 2)
-        run.wait_for(run.has_worker)
+        run.wait_for_worker()
         time.sleep(0.3)
         run.process.send_signal(number)
         assert run.finish(timeout_s=20) == code
@@ -178,7 +178,7 @@ class TestSignals:
     def test_twice_in_a_row(self, controller):
         """Impatience must not leave anything behind."""
         run = controller("batch=1,2", script=WITH_DAEMON, options=("--budget", "5", "--target", "0.01")).start()
-        run.wait_for(run.has_worker)
+        run.wait_for_worker()
         for _ in range(3):
             run.process.send_signal(signal.SIGINT)
             time.sleep(0.05)
@@ -193,7 +193,7 @@ class TestDisk:
         options = ("--budget", "1", "--target", "0.01")
         run = controller("batch=1,2", store=store, script=WITH_DAEMON, options=options).start()
         run.wait_for(lambda: len(run.acknowledged) == 1)
-        run.wait_for(run.has_worker)
+        run.wait_for_worker()
         small_disk.fill()
         assert run.finish() == 3
         assert carrying(run.mark) == []

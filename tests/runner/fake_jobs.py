@@ -62,12 +62,13 @@ def set_script(patch: pytest.MonkeyPatch, **script: Any) -> None:
 
 def carrying(mark: str) -> list[int]:
     """The living processes that were started with the mark in their environment; zombies have none."""
-    wanted = f"{MARK_VARIABLE}={mark}".encode()
+    wanted = f"\0{MARK_VARIABLE}={mark}\0".encode()
     found: list[int] = []
-    for path in Path("/proc").glob("[0-9]*/environ"):
-        with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
-            if wanted in path.read_bytes().split(b"\0"):
-                found.append(int(path.parent.name))
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
+                if wanted in b"\0" + (folder / "environ").read_bytes():
+                    found.append(int(folder.name))
     return found
 
 
