@@ -1,12 +1,10 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kitchen import OWN_PYTHON, Kitchen
+from kitchen import OWN_PYTHON, Kitchen, make_copying_python
 
 from deepstone.environments import interpreters
 
@@ -23,14 +21,7 @@ def kitchen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Kitchen:
 
 @pytest.fixture(scope="session")
 def copying_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An interpreter whose `-m venv` copies a venv that was made once: to make one takes seconds, most for pip."""
-    folder = tmp_path_factory.mktemp("copied")
-    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
-    script = folder / "python"
-    copy = f'if [ "$1 $2" = "-m venv" ]; then exec cp -r {folder}/venv "$3"; fi'
-    script.write_text(f'#!/bin/sh\n{copy}\nexec {sys.executable} "$@"\n')
-    script.chmod(0o755)
-    return script
+    return make_copying_python(tmp_path_factory.mktemp("copied"))
 
 
 @pytest.fixture

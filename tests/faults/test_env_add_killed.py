@@ -19,11 +19,13 @@ from pathlib import Path
 
 import pytest
 from fake_jobs import MARK_VARIABLE, SOON_S, carrying, seconds_until_gone
-from kitchen import Kitchen, Stall, stalling_server
+from kitchen import Kitchen, Stall, make_copying_python, stalling_server
 from store_kit import mounted_small_disk
 
 pytestmark = pytest.mark.slow
 NAME = "torch@9.9.9"
+# As `python -m deepstone`, but for the interpreter that it makes venvs with.
+WITH_PYTHON = "import sys; sys.executable = sys.argv.pop(1); from deepstone.cli.main import main; main()"
 
 
 @dataclass
@@ -32,6 +34,7 @@ class Adding:
 
     kitchen: Kitchen
     words: tuple[str, ...]
+    python: Path = Path(sys.executable)  # makes the venv
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def start(self) -> Adding:
@@ -39,7 +42,7 @@ class Adding:
         variables = {**os.environ, **self.kitchen.variables, MARK_VARIABLE: self.mark}
         with self._stderr_path.open("wb") as stderr:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "deepstone", "env", *self.words],
+                [sys.executable, "-c", WITH_PYTHON, str(self.python), "env", *self.words],
                 env=variables,
                 cwd=self.kitchen.folder,
                 stdin=subprocess.DEVNULL,
@@ -84,12 +87,19 @@ def stall(kitchen: Kitchen) -> Iterator[Stall]:
         yield stall
 
 
+@pytest.fixture(scope="module")
+def copying_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_copying_python(tmp_path_factory.mktemp("copied"))
+
+
 @pytest.fixture
-def add(kitchen: Kitchen) -> Iterator[Callable[..., Adding]]:
+def add(kitchen: Kitchen, copying_python: Path) -> Iterator[Callable[..., Adding]]:
     made: list[Adding] = []
 
-    def start(*words: str) -> Adding:
-        made.append(Adding(kitchen, ("add", *words)).start())
+    def start(*words: str, copied: bool = True) -> Adding:
+        """With a copied venv, for tests of what comes after it."""
+        python = copying_python if copied else Path(sys.executable)
+        made.append(Adding(kitchen, ("add", *words), python).start())
         return made[-1]
 
     yield start
@@ -180,14 +190,14 @@ def test_killed_in_the_middle_of_a_download(kitchen: Kitchen, stall: Stall, add)
 def test_killed_at_any_moment(kitchen: Kitchen, add, delays_s: tuple[float, ...]):
     """From the first folder to the last file. A second one is then made beside what the killed left."""
     for delay_s in delays_s:
-        adding = add("torch")
+        adding = add("torch", copied=False)
         time.sleep(delay_s)
         adding.process.kill()
         adding.process.wait()
         assert seconds_until_gone(adding.mark) < SOON_S
         if (kitchen.root / NAME / "environment.json").exists():
             assert_works(kitchen)
-    last = add("torch")
+    last = add("torch", copied=False)
     assert last.finish() == 0, last.stderr
     assert_works(kitchen)
     assert kitchen.leftovers() == [NAME]
@@ -270,7 +280,7 @@ class TestDisk:
     @pytest.mark.parametrize("size", ["4m", "64m"], ids=["while the venv is made", "while pip unpacks"])
     def test_it_fills_up_on_the_way(self, kitchen: Kitchen, add, size: str):
         with mounted_small_disk(kitchen.root, size=size):
-            adding = add("torch")
+            adding = add("torch", copied=False)
             assert adding.finish() == 3, adding.stderr
             last = adding.stderr.splitlines()[-1]
             assert last == (
