@@ -1,7 +1,7 @@
 """For all tests: signals as a terminal would give them, though the tests may run under nohup or in the background; the
 frameworks that `make test` put into the tests' own environments; and who tests what, how deep.
 
-`make test` runs two processes of pytest. A file's tests stay together, as they share what it measured; those of one
+`make test` runs three processes of pytest. A file's tests stay together, as they share what it measured; those of one
 framework stay together over files, as they share its workers (shared_workers.py). What takes long comes first.
 """
 
@@ -29,7 +29,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Tests start a thousand interpreters: what one of them compiles, the next ones read.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-# Two processes of pytest share the cores: threads that spin while they wait would take most of them.
+# Processes of pytest share the cores: threads that spin while they wait would take most of them.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("DEEPSTONE_ENVIRONMENTS", str(Path(sys.prefix, "environments")))
 
@@ -42,7 +42,8 @@ settings.load_profile("quick")
 
 SHARE_WORKERS = ("tensorflow", "jax", "mxnet", "chainer")
 ALWAYS = ("fake", "torch", *SHARE_WORKERS)  # of the frameworks; `make test-all` has the others
-LONG = ("runner", "faults", "backends", "cli")  # folders
+# Folders with long files. Short ones come last, so that all processes end at about the same time.
+LONG = ("runner", "faults", "backends", "cli", "tuner", "studies", "report", "checks")
 
 
 @pytest.fixture(autouse=True, scope="module")

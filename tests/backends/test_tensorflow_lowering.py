@@ -51,12 +51,13 @@ WAYS: dict[str, dict[str, Value]] = {
     "xla-fp64-nchw": {"phase": "gradient", "engine": "xla", "precision": "fp64", "layout": "nchw"},
 }
 
-SLOW = {"xla-fp64-nchw"}  # every layer is compiled by itself
+# In the first XLA compiles every layer by itself. Of the second test_contract_sameness.py has every operation.
+DEEP = {"xla-fp64-nchw", "plain"}
 
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(name, marks=[pytest.mark.slow, pytest.mark.deep] * (name in SLOW)) for name in WAYS],
+    params=[pytest.param(name, marks=[pytest.mark.slow, pytest.mark.deep] * (name in DEEP)) for name in WAYS],
 )
 def way(request: pytest.FixtureRequest) -> Iterator[tuple[Conversation, dict[str, Value]]]:
     axes = WAYS[request.param]
