@@ -17,7 +17,6 @@ import importlib
 import importlib.util
 import json
 import os
-import random
 import sys
 import tempfile
 from collections.abc import Callable
@@ -31,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
 from bench.fidelity import ratio  # noqa: E402
-from bench.idiomatic_loops import request, timed  # noqa: E402
+from bench.idiomatic_loops import in_turns, request, whole_steps  # noqa: E402
 from deepstone.backends.base import Job  # noqa: E402
 from deepstone.backends.registry import BACKENDS  # noqa: E402
 from deepstone.graph.weights import initial_parameters, synthetic_batch  # noqa: E402
@@ -95,27 +94,11 @@ def measure(framework: str, model: str, asked: dict[str, Any], rounds: int, roun
     backend.first_step()
     step = backend.step("train")
 
-    def emitted(count: int) -> None:
-        wait()
-        for _ in range(count):
-            by_script()
-        wait()
-
     def deepstone(count: int) -> None:
         time_steps(backend, step, count, 1)
 
-    ways: dict[str, Callable[[int], None]] = {"deepstone": deepstone, "again": deepstone, "emitted": emitted}
-    for _ in range(2):
-        estimate_s = min(timed(way, 2)[0] for way in ways.values())
-    count = max(1, round(round_s / estimate_s))
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    cpu_times: dict[str, list[float]] = {name: [] for name in ways}
-    order = random.Random(0)
-    for _ in range(rounds):
-        for name in order.sample(list(ways), len(ways)):
-            wall_s, cpu_s = timed(ways[name], count)
-            times[name].append(wall_s)
-            cpu_times[name].append(cpu_s)
+    ways = {"deepstone": deepstone, "again": deepstone, "emitted": whole_steps(by_script, wait)}
+    count, times, cpu_times = in_turns(ways, rounds, round_s)
     return {
         "framework": framework,
         "model": model,

@@ -38,6 +38,8 @@ from deepstone.models.zoo import ZOO  # noqa: E402
 from deepstone.setups.axes import AXES  # noqa: E402
 from deepstone.worker.serve import time_steps  # noqa: E402
 
+Way = Callable[[int], None]  # runs so many steps
+Times = dict[str, list[float]]
 BATCH = {"cpu": {"alexnet-owt": 32, "resnet50": 8}, "gpu": {"alexnet-owt": 256, "resnet50": 64}}
 
 
@@ -82,6 +84,34 @@ def request(framework: str, batch: int, device: str, axes: dict[str, str]) -> di
     return defaults | {"framework": framework, "batch": batch, "device": place} | axes
 
 
+def whole_steps(step: Callable[[], None], wait: Callable[[], None]) -> Way:
+    """From a device that is idle to one that is idle again."""
+
+    def run(count: int) -> None:
+        wait()
+        for _ in range(count):
+            step()
+        wait()
+
+    return run
+
+
+def in_turns(ways: dict[str, Way], rounds: int, round_s: float) -> tuple[int, Times, Times]:
+    """Steps per round, and of each way and round the seconds of a step: on the clock, and of all threads."""
+    for _ in range(2):
+        estimate_s = min(timed(way, 2)[0] for way in ways.values())
+    count = max(1, round(round_s / estimate_s))
+    times: Times = {name: [] for name in ways}
+    cpu_times: Times = {name: [] for name in ways}
+    order = random.Random(0)
+    for _ in range(rounds):
+        for name in order.sample(list(ways), len(ways)):
+            wall_s, cpu_s = timed(ways[name], count)
+            times[name].append(wall_s)
+            cpu_times[name].append(cpu_s)
+    return count, times, cpu_times
+
+
 def measure(
     framework: str, model: str, device: str, rounds: int, round_s: float, axes: dict[str, str]
 ) -> dict[str, Any]:
@@ -98,27 +128,13 @@ def measure(
     step = backend.step("train")
     by_hand, wait = importlib.import_module(f"bench.idiomatic.{framework}").make(model, batch, images, labels)
 
-    def hand_written(count: int) -> None:
-        wait()
-        for _ in range(count):
-            by_hand()
-        wait()
+    hand_written = whole_steps(by_hand, wait)
 
     def deepstone(count: int) -> None:
         time_steps(backend, step, count, 1)
 
-    ways: dict[str, Callable[[int], None]] = {"by hand": hand_written, "again": hand_written, "deepstone": deepstone}
-    for _ in range(2):
-        estimate_s = min(timed(way, 2)[0] for way in ways.values())
-    count = max(1, round(round_s / estimate_s))
-    times: dict[str, list[float]] = {name: [] for name in ways}
-    cpu_times: dict[str, list[float]] = {name: [] for name in ways}
-    order = random.Random(0)
-    for _ in range(rounds):
-        for name in order.sample(list(ways), len(ways)):
-            wall_s, cpu_s = timed(ways[name], count)
-            times[name].append(wall_s)
-            cpu_times[name].append(cpu_s)
+    ways = {"by hand": hand_written, "again": hand_written, "deepstone": deepstone}
+    count, times, cpu_times = in_turns(ways, rounds, round_s)
     effective = {axis: entry["value"] for axis, entry in backend.observe().items()}
     return {
         "framework": effective["framework"],

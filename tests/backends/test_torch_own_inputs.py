@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tiny_jobs import machine, tiny_job
-from workbench import Bench
+from workbench import Bench, use_module
 
 from deepstone.backends.torch.own_inputs import read_spec, read_unit
 from deepstone.backends.torch.own_module import describe
@@ -232,18 +232,7 @@ def graph_of(path: Path, **told: Any) -> Graph:
 
 
 def use(bench: Bench, path: Path) -> None:
-    graph = graph_of(path, unit="token", units_per_sample=6, own_optimizer=True)
-
-    def make_job(**axes: Value) -> Job:
-        return Job(
-            model=LoadedModel(graph=graph, name=graph.name, source=str(path), file_sha256="0" * 64),
-            request=complete({"framework": "torch", "device": "cpu", "threads": 1, "batch": 4, **axes}),
-            environment=tiny_job("torch").environment,
-            machine=machine(),
-            command=("deepstone", "run", "net.py:make"),
-        )
-
-    bench._make_job = make_job
+    use_module(bench, path, graph_of(path, unit="token", units_per_sample=6, own_optimizer=True))
 
 
 class TestTrained:

@@ -14,20 +14,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tiny_jobs import machine, tiny_job
+from tiny_jobs import tiny_job
 from torch import nn
-from workbench import Bench
+from workbench import Bench, use_module
 
 from deepstone.backends.base import Unsupported
 from deepstone.backends.torch.own_module import describe, own_module
 from deepstone.errors import UsageError
 from deepstone.graph.graph import Graph, Layer
 from deepstone.graph.ops import Input, Module, SoftmaxCrossEntropy
-from deepstone.models.load import LoadedModel
 from deepstone.runner.conversation import JobFailed, talking_to_worker
-from deepstone.runner.job import Job
 from deepstone.setups.axes import Value
-from deepstone.setups.request import complete
 
 SHAPE = (3, 8, 8)
 CLASSES = 6
@@ -186,18 +183,7 @@ def bench() -> Iterator[Bench]:
 
 def use(bench: Bench, path: Path) -> None:
     """Have the bench make its jobs of this file from now on."""
-    graph = graph_of(op_of(path))
-
-    def make_job(**axes: Value) -> Job:
-        return Job(
-            model=LoadedModel(graph=graph, name=graph.name, source=str(path), file_sha256="0" * 64),
-            request=complete({"framework": "torch", "device": "cpu", "threads": 1, "batch": 4, **axes}),
-            environment=tiny_job("torch").environment,
-            machine=machine(),
-            command=("deepstone", "run", "net.py:make"),
-        )
-
-    bench._make_job = make_job
+    use_module(bench, path, graph_of(op_of(path)))
 
 
 class TestTrained:

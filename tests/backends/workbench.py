@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
+from tiny_jobs import machine
 
+from deepstone.environments.find import find_environment
+from deepstone.graph.graph import Graph
+from deepstone.models.load import LoadedModel
 from deepstone.runner.conversation import Conversation, Prepared
 from deepstone.runner.job import Job
 from deepstone.setups.axes import Value
 from deepstone.setups.effective import contradiction
+from deepstone.setups.request import complete
 
 
 class Bench:
@@ -32,6 +38,21 @@ class Bench:
 
     def arrays(self, kind: str) -> dict[str, np.ndarray]:
         return {name: np.load(path) for name, path in self.talk.dump(kind).items()}
+
+
+def use_module(bench: Bench, path: Path, graph: Graph) -> None:
+    """Have the bench make its jobs of a torch module in this file from now on."""
+
+    def make_job(**axes: Value) -> Job:
+        return Job(
+            model=LoadedModel(graph=graph, name=graph.name, source=str(path), file_sha256="0" * 64),
+            request=complete({"framework": "torch", "device": "cpu", "threads": 1, "batch": 4, **axes}),
+            environment=find_environment("torch"),
+            machine=machine(),
+            command=("deepstone", "run", "net.py:make"),
+        )
+
+    bench._make_job = make_job
 
 
 def observed(prepared: Prepared, axis: str) -> Value:

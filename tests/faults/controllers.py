@@ -1,4 +1,4 @@
-"""`deepstone run` as a process that tests kill, and what it leaves."""
+"""Processes that tests kill, `deepstone run` first of all, and what they leave."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Self
 
 from fake_jobs import MARK_VARIABLE, carrying
 
@@ -25,33 +26,22 @@ WITH_DAEMON = {"step_s": 0.002, "sleep": True, "warmup": [], "fault": {"at": "bu
 TINY = ("--budget", "0.05", "--target", "50")
 
 
-@dataclass
-class Controller:
-    """`deepstone run` as a process; all that it starts carries its mark."""
+@dataclass(kw_only=True)
+class MarkedProcess:
+    """Python with these words; all that it starts carries its mark."""
 
     folder: Path
-    store: Path
-    axes: tuple[str, ...]
-    options: tuple[str, ...] = TINY
-    script: dict[str, object] = field(default_factory=dict)
+    words: Sequence[str]
+    variables: Mapping[str, str] = field(default_factory=dict)
     mark: str = field(default_factory=lambda: uuid.uuid4().hex)
 
-    def start(self) -> Controller:
+    def start(self) -> Self:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._stderr_path = self.folder / f"stderr-{self.mark}"
-        environment = {
-            **os.environ,
-            MARK_VARIABLE: self.mark,
-            FAKE_SCRIPT: json.dumps(self.script),
-            "DEEPSTONE_CACHE": str(self.folder / "cache"),
-            "TMPDIR": str(self.folder),
-            "HOME": str(self.folder),
-        }
-        command = [sys.executable, "-m", "deepstone", "run", "cifarnet", "framework=fake", *self.axes, *self.options]
         with self._stderr_path.open("wb") as stderr:
             self.process = subprocess.Popen(
-                [*command, "--store", str(self.store)],
-                env=environment,
+                [sys.executable, *self.words],
+                env={**os.environ, **self.variables, MARK_VARIABLE: self.mark},
                 cwd=self.folder,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -62,15 +52,6 @@ class Controller:
     @property
     def stderr(self) -> str:
         return self._stderr_path.read_text(errors="replace")
-
-    @property
-    def acknowledged(self) -> list[str]:
-        """Whole lines only: one cut short by a kill has not told anybody anything."""
-        return STORED.findall(self.stderr)
-
-    def wait_for_worker(self) -> None:
-        """Seldom looked for: to look through all processes takes a while, and others want the cores."""
-        self.wait_for(lambda: len(carrying(self.mark)) >= 3, pause_s=0.02)  # itself, the keeper, the worker
 
     def wait_for(self, condition: Callable[[], bool], *, timeout_s: float = 60.0, pause_s: float = 0.001) -> None:
         end_s = time.monotonic() + timeout_s
@@ -87,3 +68,30 @@ class Controller:
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         self.process.wait()
+
+
+class Controller(MarkedProcess):
+    """`deepstone run`."""
+
+    def __init__(
+        self,
+        folder: Path,
+        store: Path,
+        axes: Sequence[str],
+        *,
+        options: Sequence[str] = TINY,
+        script: Mapping[str, object] | None = None,
+    ) -> None:
+        own = {"DEEPSTONE_CACHE": str(folder / "cache"), "TMPDIR": str(folder), "HOME": str(folder)}
+        words = ["-m", "deepstone", "run", "cifarnet", "framework=fake", *axes, *options, "--store", str(store)]
+        super().__init__(folder=folder, words=words, variables={**own, FAKE_SCRIPT: json.dumps(script or {})})
+        self.store = store
+
+    @property
+    def acknowledged(self) -> list[str]:
+        """Whole lines only: one cut short by a kill has not told anybody anything."""
+        return STORED.findall(self.stderr)
+
+    def wait_for_worker(self) -> None:
+        """Seldom looked for: to look through all processes takes a while, and others want the cores."""
+        self.wait_for(lambda: len(carrying(self.mark)) >= 3, pause_s=0.02)  # itself, the keeper, the worker

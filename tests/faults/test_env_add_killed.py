@@ -11,14 +11,12 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Callable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from fake_jobs import MARK_VARIABLE, SOON_S, carrying, seconds_until_gone
+from controllers import MarkedProcess
+from fake_jobs import SOON_S, carrying, seconds_until_gone
 from kitchen import Kitchen, Stall, make_copying_python, stalling_server
 from store_kit import mounted_small_disk
 
@@ -26,50 +24,6 @@ pytestmark = pytest.mark.slow
 NAME = "torch@9.9.9"
 # As `python -m deepstone`, but for the interpreter that it makes venvs with.
 WITH_PYTHON = "import sys; sys.executable = sys.argv.pop(1); from deepstone.cli.main import main; main()"
-
-
-@dataclass
-class Adding:
-    """`deepstone env` as a process; all that it starts carries its mark."""
-
-    kitchen: Kitchen
-    words: tuple[str, ...]
-    python: Path = Path(sys.executable)  # makes the venv
-    mark: str = field(default_factory=lambda: uuid.uuid4().hex)
-
-    def start(self) -> Adding:
-        self._stderr_path = self.kitchen.folder / f"stderr-{self.mark}"
-        variables = {**os.environ, **self.kitchen.variables, MARK_VARIABLE: self.mark}
-        with self._stderr_path.open("wb") as stderr:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", WITH_PYTHON, str(self.python), "env", *self.words],
-                env=variables,
-                cwd=self.kitchen.folder,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=stderr,
-            )
-        return self
-
-    @property
-    def stderr(self) -> str:
-        return self._stderr_path.read_text()
-
-    def wait_for(self, condition: Callable[[], bool], timeout_s: float = 120.0) -> None:
-        end_s = time.monotonic() + timeout_s
-        while not condition():
-            assert self.process.poll() is None, f"it ended first: {self.stderr}"
-            assert time.monotonic() < end_s, f"waited in vain: {self.stderr}"
-            time.sleep(0.01)
-
-    def finish(self, timeout_s: float = 120.0) -> int:
-        return self.process.wait(timeout_s)
-
-    def clean_up(self) -> None:
-        for pid in carrying(self.mark):
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self.process.wait()
 
 
 @pytest.fixture
@@ -93,13 +47,15 @@ def copying_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def add(kitchen: Kitchen, copying_python: Path) -> Iterator[Callable[..., Adding]]:
-    made: list[Adding] = []
+def add(kitchen: Kitchen, copying_python: Path) -> Iterator[Callable[..., MarkedProcess]]:
+    """Start `deepstone env add`."""
+    made: list[MarkedProcess] = []
 
-    def start(*words: str, copied: bool = True) -> Adding:
+    def start(name: str, *, copied: bool = True) -> MarkedProcess:
         """With a copied venv, for tests of what comes after it."""
-        python = copying_python if copied else Path(sys.executable)
-        made.append(Adding(kitchen, ("add", *words), python).start())
+        python = str(copying_python) if copied else sys.executable
+        words = ["-c", WITH_PYTHON, python, "env", "add", name]
+        made.append(MarkedProcess(folder=kitchen.folder, words=words, variables=kitchen.variables).start())
         return made[-1]
 
     yield start

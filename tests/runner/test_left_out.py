@@ -15,14 +15,14 @@ from deepstone.runner.job import Job, Machine
 from deepstone.runner.run import run_job
 from deepstone.setups.request import complete
 
-PLANTED = Path(__file__).with_name("planted_steps")
+PLANTED = Path(__file__).parents[1] / "checks" / "planted_training"
 QUICK = Effort(budget_s=0.4, timeout_s=200.0, phases=False)
 
 
-def job(left_out: str = "", **axes: str | int) -> Job:
+def job(fault: str = "", **axes: str | int) -> Job:
     environment = find_environment("torch")
-    if left_out:
-        variables = {"PYTHONPATH": str(PLANTED), "DEEPSTONE_TEST_PLANT_STEP": left_out}
+    if fault:
+        variables = {"PYTHONPATH": str(PLANTED), "DEEPSTONE_TEST_PLANT_TRAINING": fault}
         environment = replace(environment, variables=variables)
     request = complete({"framework": "torch", "device": "cpu", "batch": 4, "threads": 1, **axes})
     return Job(
@@ -35,18 +35,18 @@ def job(left_out: str = "", **axes: str | int) -> Job:
 
 
 @pytest.mark.parametrize(
-    ("left_out", "phase"),
-    [("update", "train"), ("backward", "train"), ("later updates", "train"), ("backward", "gradient")],
+    ("fault", "phase"),
+    [("no update", "train"), ("no backward", "train"), ("no later update", "train"), ("no backward", "gradient")],
 )
-def test_a_run_is_doubted(left_out: str, phase: str):
-    record = run_job(job(left_out, phase=phase), QUICK).to_json()
+def test_a_run_is_doubted(fault: str, phase: str):
+    record = run_job(job(fault, phase=phase), QUICK).to_json()
     assert record["outcome"] == "ok"
     assert "not_training" in {doubt["code"] for doubt in record["doubts"]}
 
 
 def test_casting_that_stops_after_some_steps_is_unsupported():
     """The first step is as asked; so what is watched is watched again at the end."""
-    record = run_job(job("later casting", precision="bf16-mixed"), QUICK).to_json()
+    record = run_job(job("no later casting", precision="bf16-mixed"), QUICK).to_json()
     assert record["outcome"] == "unsupported"
     assert "precision=bf16-mixed, but got fp32 by the end of the run" in str(record["failure"])
 

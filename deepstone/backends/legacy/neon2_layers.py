@@ -10,9 +10,23 @@ from neon.transforms import CrossEntropyMulti, Rectlin, Softmax
 from deepstone.backends.legacy.neon2_node import Node, OneLayer, Padded, Tensor
 
 
-class ConvNode(OneLayer):
+class WeightedNode(OneLayer):
     """Its gradients can be computed each by itself."""
 
+    def backward(self, error: Tensor) -> List[Tensor]:
+        self.error = error
+        found = self.backward_data(error)
+        self.backward_weight(error)
+        return [found]
+
+    def backward_data(self, error: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    def backward_weight(self, error: Tensor) -> None:
+        raise NotImplementedError
+
+
+class ConvNode(WeightedNode):
     _padded: Optional[Padded] = None
 
     def made(self) -> Any:
@@ -52,12 +66,6 @@ class ConvNode(OneLayer):
             image = self._padded.forward(self.plain(image))
         return self.neon.fprop(image)
 
-    def backward(self, error: Tensor) -> List[Tensor]:
-        self.error = error
-        found = self.backward_data(error)
-        self.backward_weight(error)
-        return [found]
-
     def backward_data(self, error: Tensor) -> Tensor:
         if not self.wanted[0]:
             return None
@@ -83,7 +91,7 @@ class ConvNode(OneLayer):
         return (array.T if name == "weight" else array).reshape(self.layer.parameters[name])
 
 
-class DenseNode(OneLayer):
+class DenseNode(WeightedNode):
     """Linear, and Bias if it has one."""
 
     _bias: Any = None
@@ -108,12 +116,6 @@ class DenseNode(OneLayer):
         self.inputs = inputs
         output = self.written(self.neon.fprop(self.plain(inputs[0])))
         return output if self._bias is None else self._bias.fprop(output)
-
-    def backward(self, error: Tensor) -> List[Tensor]:
-        self.error = error
-        found = self.backward_data(error)
-        self.backward_weight(error)
-        return [found]
 
     def backward_data(self, error: Tensor) -> Tensor:
         if not self.wanted[0]:

@@ -25,7 +25,7 @@ from deepstone.backends.base import Group, Job, Missing, Unsupported, as_set
 from deepstone.backends.ports import go_straight
 from deepstone.backends.torch.arrays import network_arrays
 from deepstone.backends.torch.communicator import Buffers, Communicator
-from deepstone.backends.torch.member import LocalComputing, Member, PlainCopy
+from deepstone.backends.torch.member import CopyingMember, LocalComputing, PlainCopy
 from deepstone.backends.torch.network import lowered
 from deepstone.backends.torch.settings import Settings
 from deepstone.backends.torch.training import batch_of, optimizer_of
@@ -84,7 +84,7 @@ class HorovodCommunicator:
         self.hvd.shutdown()
 
 
-class Horovod(Member):
+class Horovod(CopyingMember):
     def __init__(self, job: Job, graph: Graph, settings: Settings, communicator: Communicator) -> None:
         super().__init__(communicator, job.request, settings)
         assert isinstance(communicator, HorovodCommunicator)
@@ -101,14 +101,6 @@ class Horovod(Member):
         self._alone: PlainCopy | None = None
         self._zeros: list[Tensor] = []
 
-    def step(self, program: str) -> Callable[[], None]:
-        if program == "train":
-            return self._train
-        if program == "exchange":
-            self._zeros = self._zeros or [torch.zeros_like(each) for each in self.network.parameters()]
-            return self._exchange
-        return self._step_of_copy(self._plain_copy(), meets=program == "meet")
-
     def _train(self) -> None:
         self._optimizer.zero_grad()
         self.last_loss = self._computing.run()
@@ -116,12 +108,10 @@ class Horovod(Member):
 
     def _exchange(self) -> None:
         """Arrays of zeros stand for the gradients, which are there all at once."""
+        self._zeros = self._zeros or [torch.zeros_like(each) for each in self.network.parameters()]
         begin, numbered = self._hvd.allreduce_async_, enumerate(self._zeros)
         for handle in [begin(zeros, op=self._hvd.Average, name=f"exchange {number}") for number, zeros in numbered]:
             self._hvd.synchronize(handle)
-
-    def step_in_phases(self, set_timestamp: Callable[[int], None]) -> None:
-        self.last_loss = self._plain_copy().step_in_phases(set_timestamp)
 
     def _plain_copy(self) -> PlainCopy:
         if self._alone is None:

@@ -84,6 +84,42 @@ class Member(ABC):
         """Wait for all processes."""
         self.communicator.sum(self._met)
 
+    def _effective(self, scheme: str, **values: str | int) -> dict[str, dict[str, Any]]:
+        """Axes that mean nothing in a scheme are `none`."""
+        interface = "chosen by the transport" if self._request["interface"] == AUTO else self._request["interface"]
+        known = {"interface": interface, "library": "torch", **values}
+        found = {name: as_set(known.get(name, "none")) for name in BETWEEN_PROCESSES}
+        found["processes"] = as_observed(self.communicator.world)
+        found["transport"] = as_observed(self.communicator.transport)
+        found["scheme"] = as_set(scheme)
+        return found
+
+
+class CopyingMember(Member):
+    """A library exchanges what it wants when it wants: steps without the exchange run on a copy of the network."""
+
+    def step(self, program: str) -> Callable[[], None]:
+        if program == "exchange":
+            return self._exchange
+        if program == "train":
+            return self._train
+        return self._step_of_copy(self._plain_copy(), meets=program == "meet")
+
+    def step_in_phases(self, set_timestamp: Callable[[int], None]) -> None:
+        self.last_loss = self._plain_copy().step_in_phases(set_timestamp)
+
+    @abstractmethod
+    def _train(self) -> None:
+        """Run the real step."""
+
+    @abstractmethod
+    def _exchange(self) -> None:
+        """Run the exchange of a step alone."""
+
+    @abstractmethod
+    def _plain_copy(self) -> PlainCopy:
+        """Return the copy, made at the first call."""
+
     def _step_of_copy(self, copy: PlainCopy, *, meets: bool) -> Callable[[], None]:
         """A step on a copy of the network: without communication, or one in which processes only wait for each
         other."""
@@ -95,16 +131,6 @@ class Member(ABC):
             copy.update()
 
         return step
-
-    def _effective(self, scheme: str, **values: str | int) -> dict[str, dict[str, Any]]:
-        """Axes that mean nothing in a scheme are `none`."""
-        interface = "chosen by the transport" if self._request["interface"] == AUTO else self._request["interface"]
-        known = {"interface": interface, "library": "torch", **values}
-        found = {name: as_set(known.get(name, "none")) for name in BETWEEN_PROCESSES}
-        found["processes"] = as_observed(self.communicator.world)
-        found["transport"] = as_observed(self.communicator.transport)
-        found["scheme"] = as_set(scheme)
-        return found
 
 
 class UpdateAlone:

@@ -11,7 +11,7 @@ are first asked for; they update as many numbers as a shard has, and leave the r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final, cast
 
@@ -24,7 +24,7 @@ from deepstone.backends.base import Job, as_set
 from deepstone.backends.torch.arrays import load, network_arrays
 from deepstone.backends.torch.communicator import ALL_GATHER, REDUCE_SCATTER, Communicator
 from deepstone.backends.torch.lower import Lowering
-from deepstone.backends.torch.member import LocalComputing, Member, PlainCopy
+from deepstone.backends.torch.member import CopyingMember, LocalComputing, PlainCopy
 from deepstone.backends.torch.network import lowered
 from deepstone.backends.torch.settings import Settings
 from deepstone.backends.torch.training import batch_of, optimizer_of
@@ -53,7 +53,7 @@ class Segments(nn.Module):
         return self.segments[-1](x, labels)
 
 
-class Sharded(Member):
+class Sharded(CopyingMember):
     def __init__(self, job: Job, graph: Graph, settings: Settings, communicator: Communicator) -> None:
         super().__init__(communicator, job.request, settings)
         self._job, self._graph, self._settings = job, graph, settings
@@ -83,13 +83,6 @@ class Sharded(Member):
         segments = self.network.segments if isinstance(self.network, Segments) else [self.network]
         return [segment for segment in segments if any(True for _ in segment.parameters())]
 
-    def step(self, program: str) -> Callable[[], None]:
-        if program == "exchange":
-            return self._exchange
-        if program == "train":
-            return self._train
-        return self._step_of_copy(self._plain_copy(), meets=program == "meet")
-
     def _train(self) -> None:
         self._optimizer.zero_grad()
         self.last_loss = self._computing.run(self._before)
@@ -108,9 +101,6 @@ class Sharded(Member):
             for _ in range(self._gathers * self._settings.accumulate):
                 ALL_GATHER(whole, shard)
             REDUCE_SCATTER(shard, whole)
-
-    def step_in_phases(self, set_timestamp: Callable[[int], None]) -> None:
-        self.last_loss = self._plain_copy().step_in_phases(set_timestamp)
 
     def arrays(self, kind: str) -> dict[str, Any]:
         return network_arrays(self.network, self._graph, kind, _whole)

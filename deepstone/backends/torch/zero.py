@@ -11,7 +11,6 @@ import fcntl
 import hashlib
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,7 +20,7 @@ from torch import Tensor
 from deepstone.backends.base import Job, Missing, Unsupported, as_set
 from deepstone.backends.torch.arrays import named_tensors, network_arrays, to_numpy
 from deepstone.backends.torch.communicator import ALL_GATHER, REDUCE_SCATTER, Communicator
-from deepstone.backends.torch.member import LocalComputing, Member, PlainCopy
+from deepstone.backends.torch.member import CopyingMember, LocalComputing, PlainCopy
 from deepstone.backends.torch.network import lowered
 from deepstone.backends.torch.settings import Settings
 from deepstone.backends.torch.training import batch_of, optimizer_of
@@ -84,7 +83,7 @@ def _first_line(error: Exception) -> str:
     return str(error).partition("\n")[0]
 
 
-class Zero(Member):
+class Zero(CopyingMember):
     def __init__(self, job: Job, graph: Graph, settings: Settings, communicator: Communicator) -> None:
         super().__init__(communicator, job.request, settings)
         if settings.weights != torch.float32 or settings.autocast is not None:
@@ -126,13 +125,6 @@ class Zero(Member):
             self._gradients = {name: to_numpy(of_whole(parameter)) for name, parameter in named}
         self._engine.step()
 
-    def step(self, program: str) -> Callable[[], None]:
-        if program == "exchange":
-            return self._exchange
-        if program == "train":
-            return self._train
-        return self._step_of_copy(self._plain_copy(), meets=program == "meet")
-
     def _train(self) -> None:
         self.last_loss = self._computing.run()
 
@@ -149,9 +141,6 @@ class Zero(Member):
     def _values(self) -> int:
         shapes = [shape for layer in self._graph.layers for shape in self._graph.parameters(layer).values()]
         return sum(int(torch.Size(shape).numel()) for shape in shapes)
-
-    def step_in_phases(self, set_timestamp: Callable[[int], None]) -> None:
-        self.last_loss = self._plain_copy().step_in_phases(set_timestamp)
 
     def _plain_copy(self) -> PlainCopy:
         if self._alone is None:

@@ -1,4 +1,5 @@
-"""In a torch worker before anything else: spoils the training as DEEPSTONE_TEST_PLANT_TRAINING says.
+"""In a torch worker before anything else: spoils the training, or leaves out a part of its step, as
+DEEPSTONE_TEST_PLANT_TRAINING says.
 
 The step under test is the real one; only torch's own part in it does less, as a careless optimization would.
 """
@@ -11,6 +12,7 @@ from pathlib import Path
 
 FAULT = os.environ.get("DEEPSTONE_TEST_PLANT_TRAINING", "")
 SHARE_LOST = 0.15  # of the largest gradient of an array: what is smaller is dropped
+STEPS_BEFORE_IT_STOPS = 5
 
 
 def spoil() -> None:
@@ -20,6 +22,12 @@ def spoil() -> None:
         cross_entropy = torch.nn.functional.cross_entropy
         torch.nn.functional.cross_entropy = lambda *a, **k: cross_entropy(*a, **k) * growing_factor()
         return
+    if FAULT == "no backward":
+        torch.Tensor.backward = lambda *arguments, **options: None
+        return
+    if FAULT == "no later casting":
+        stop_casting(torch.autocast)
+        return
     update = torch.optim.SGD.step
     done = 0
 
@@ -27,7 +35,13 @@ def spoil() -> None:
         nonlocal done
         done += 1
         parameters = [each for group in self.param_groups for each in group["params"]]
-        if FAULT == "no update" or (FAULT == "every tenth update" and done % 10 == 0):
+        is_left_out = {
+            "no update": True,
+            "no later update": done > STEPS_BEFORE_IT_STOPS,
+            "every other update": done % 2 == 0,
+            "every tenth update": done % 10 == 0,
+        }
+        if is_left_out.get(FAULT):
             return None
         if FAULT == "first layer":
             parameters[0].grad = None
@@ -37,6 +51,20 @@ def spoil() -> None:
         return update(self, *arguments, **options)
 
     torch.optim.SGD.step = step
+
+
+def stop_casting(autocast) -> None:
+    enter, leave, entered = autocast.__enter__, autocast.__exit__, 0
+
+    def enter_at_first(self):
+        nonlocal entered
+        entered += 1
+        return enter(self) if entered <= STEPS_BEFORE_IT_STOPS else None
+
+    def leave_at_first(self, *error):
+        return leave(self, *error) if entered <= STEPS_BEFORE_IT_STOPS else None
+
+    autocast.__enter__, autocast.__exit__ = enter_at_first, leave_at_first
 
 
 def growing_factor() -> float:
