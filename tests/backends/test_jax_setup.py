@@ -9,19 +9,19 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
 from frameworks import environment_of
 from patience import shown
-from tiny_jobs import tiny, tiny_job
+from setup_suite import SetupSuite
+from tiny_jobs import tiny_job
 from workbench import Bench, fits_bf16, observed
 
-from deepstone.backends.base import ADAM_LEARNING_RATE
 from deepstone.backends.before_import import JAX_PREALLOCATE
 from deepstone.backends.before_import import jax as jax_variables
 from deepstone.errors import MissingError
-from deepstone.graph.weights import initial_parameters
 from deepstone.runner.conversation import JobFailed, talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.setups.axes import AXES, Value, format_cpus
@@ -59,7 +59,9 @@ def compilations(bench: Bench) -> int:
     return (bench.talk._scratch / "output.txt").read_text().count("Finished XLA compilation")
 
 
-class TestHonoured:
+class TestHonoured(SetupSuite):
+    CHECKPOINTED: ClassVar[str] = "parameters"
+
     def test_what_auto_means(self, bench: Bench):
         prepared = bench.prepare()
         axes = ("framework", "device", "layout", "precision", "engine")
@@ -108,39 +110,9 @@ class TestHonoured:
         # Whatever we asked for, XLA's libraries for the CPU take images with the channels last.
         assert set(bench.prepare(layout="nchw").details["xla"]["convolutions"]) == {"b01f_01io->b01f"}
 
-    def test_optimizers_differ_as_they_should(self, bench: Bench):
-        steps = 8
-        momentum = bench.losses(steps, optimizer="momentum")
-        sgd, adam = bench.losses(steps, optimizer="sgd"), bench.losses(steps, optimizer="adam")
-        assert sgd[:2] == pytest.approx(momentum[:2], rel=1e-5)  # the first update has nothing to remember
-        assert sgd[-1] > momentum[-1] * (1 + 1e-4)
-        assert adam[0] == pytest.approx(momentum[0], rel=1e-5)
-        assert abs(adam[1] - momentum[1]) > 1e-4 * momentum[1]
-
-    def test_adam_moves_every_weight_by_its_learning_rate(self, bench: Bench):
-        bench.prepare(optimizer="adam")
-        before = initial_parameters(tiny(), 0)["dense"]["weight"]
-        moved = np.abs(bench.arrays("parameters")["dense/weight"] - before)
-        assert np.median(moved) == pytest.approx(ADAM_LEARNING_RATE, rel=0.01)
-
-    def test_dropout_drops_and_its_seed_fixes_what(self, bench: Bench):
-        off, on = bench.losses(dropout="off"), bench.losses(dropout="on")
-        assert all(abs(a - b) > 1e-4 for a, b in zip(off, on, strict=True))
-        assert bench.losses(dropout="on") == pytest.approx(on, rel=1e-5)
-        assert abs(bench.losses(dropout="on", seed=1)[0] - on[0]) > 1e-4
-
     def test_dropout_drops_something_else_in_each_step(self, bench: Bench):
         losses = bench.losses(dropout="on", phase="gradient")
         assert len({round(loss, 5) for loss in losses}) == len(losses)
-
-    def test_checkpointing_changes_no_number(self, bench: Bench):
-        plain = bench.losses(checkpointing="off"), bench.arrays("parameters"), bench.arrays("buffers")
-        again = bench.losses(checkpointing="on"), bench.arrays("parameters"), bench.arrays("buffers")
-        assert again[0] == pytest.approx(plain[0], rel=1e-5)
-        for before, after in zip(plain[1:], again[1:], strict=True):
-            assert set(before) == set(after) != set()
-            for name in before:
-                np.testing.assert_allclose(after[name], before[name], rtol=1e-4, atol=1e-6, err_msg=name)
 
     def test_checkpointing_needs_less_memory(self, bench: Bench):
         """XLA would undo it unless it is told not to; see settings.py."""
@@ -148,18 +120,6 @@ class TestHonoured:
             on: bench.prepare(checkpointing=on, batch=64).details["program_temporary_bytes"] for on in ("on", "off")
         }
         assert need["on"] < 0.9 * need["off"]
-
-    def test_input_from_host_memory_changes_no_loss(self, bench: Bench):
-        assert bench.losses(input="host") == pytest.approx(bench.losses(), rel=1e-5)
-
-    def test_forward_is_evaluation(self, bench: Bench):
-        """Batch norm uses what it has learnt, which is nothing yet, and learns nothing."""
-        losses = bench.losses(phase="forward")
-        assert losses == pytest.approx([losses[0]] * len(losses), rel=1e-6)
-        assert abs(losses[0] - bench.losses()[0]) > 1e-4
-        bench.prepare(phase="forward")
-        assert np.all(bench.arrays("buffers")["norm/running_mean"] == 0)
-        assert bench.arrays("gradients") == {}
 
     def test_input_grad_is_more_work(self, bench: Bench):
         """Nothing of the protocol shows the image's gradient, but the program has one convolution more."""

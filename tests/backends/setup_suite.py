@@ -1,0 +1,64 @@
+"""What every framework of today shows of its axes. Each file of a framework's setup has it with a bench of its own."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import pytest
+from tiny_jobs import tiny
+from workbench import Bench
+
+from deepstone.backends.base import ADAM_LEARNING_RATE
+from deepstone.graph.weights import initial_parameters
+from deepstone.setups.axes import Value
+
+
+class SetupSuite:
+    CHECKPOINTED: ClassVar[str] = "gradients"  # which arrays are compared, beside buffers
+    CHECKPOINTED_AXES: ClassVar[dict[str, Value]] = {}
+
+    def test_optimizers_differ_as_they_should(self, bench: Bench):
+        steps = 8
+        momentum = bench.losses(steps, optimizer="momentum")
+        sgd, adam = bench.losses(steps, optimizer="sgd"), bench.losses(steps, optimizer="adam")
+        assert sgd[:2] == pytest.approx(momentum[:2], rel=1e-5)  # the first update has nothing to remember
+        assert sgd[-1] > momentum[-1] * (1 + 1e-4)
+        assert adam[0] == pytest.approx(momentum[0], rel=1e-5)
+        assert abs(adam[1] - momentum[1]) > 1e-4 * momentum[1]
+
+    def test_adam_moves_every_weight_by_its_learning_rate(self, bench: Bench):
+        bench.prepare(optimizer="adam")
+        before = initial_parameters(tiny(), 0)["dense"]["weight"]
+        moved = np.abs(bench.arrays("parameters")["dense/weight"] - before)
+        assert np.median(moved) == pytest.approx(ADAM_LEARNING_RATE, rel=0.01)
+
+    def test_dropout_drops_and_its_seed_fixes_what(self, bench: Bench):
+        off, on = bench.losses(dropout="off"), bench.losses(dropout="on")
+        assert all(abs(a - b) > 1e-4 for a, b in zip(off, on, strict=True))
+        assert bench.losses(dropout="on") == pytest.approx(on, rel=1e-5)
+        assert abs(bench.losses(dropout="on", seed=1)[0] - on[0]) > 1e-4
+
+    def test_checkpointing_changes_no_number(self, bench: Bench):
+        def trained(checkpointing: str) -> tuple[list[float], dict[str, np.ndarray], dict[str, np.ndarray]]:
+            losses = bench.losses(checkpointing=checkpointing, **self.CHECKPOINTED_AXES)
+            return losses, bench.arrays(self.CHECKPOINTED), bench.arrays("buffers")
+
+        plain, again = trained("off"), trained("on")
+        assert again[0] == pytest.approx(plain[0], rel=1e-5)
+        for before, after in zip(plain[1:], again[1:], strict=True):
+            assert set(before) == set(after) != set()
+            for name in before:
+                np.testing.assert_allclose(after[name], before[name], rtol=1e-4, atol=1e-6, err_msg=name)
+
+    def test_input_from_host_memory_changes_no_loss(self, bench: Bench):
+        assert bench.losses(input="host") == pytest.approx(bench.losses(), rel=1e-5)
+
+    def test_forward_is_evaluation(self, bench: Bench):
+        """Batch norm uses what it has learnt, which is nothing yet, and learns nothing."""
+        losses = bench.losses(phase="forward")
+        assert losses == pytest.approx([losses[0]] * len(losses), rel=1e-6)
+        assert abs(losses[0] - bench.losses()[0]) > 1e-4
+        bench.prepare(phase="forward")
+        assert np.all(bench.arrays("buffers")["norm/running_mean"] == 0)
+        assert bench.arrays("gradients") == {}
