@@ -3,6 +3,7 @@ left over."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
@@ -23,6 +24,12 @@ def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         patch.delenv(FAKE_SCRIPT, raising=False)
         yield
         end_shared_workers()
+
+
+@pytest.fixture(scope="session")
+def cpu() -> int:
+    """The one that workers with an affinity may run on."""
+    return max(os.sched_getaffinity(0))
 
 
 @pytest.fixture(scope="module")

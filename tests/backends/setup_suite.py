@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import pytest
 from tiny_jobs import tiny
-from workbench import Bench
+from workbench import Bench, observed
 
 from deepstone.backends.base import ADAM_LEARNING_RATE
 from deepstone.graph.weights import initial_parameters
+from deepstone.runner.conversation import Prepared
 from deepstone.setups.axes import Value
 
 
@@ -62,3 +65,19 @@ class SetupSuite:
         bench.prepare(phase="forward")
         assert np.all(bench.arrays("buffers")["norm/running_mean"] == 0)
         assert bench.arrays("gradients") == {}
+
+
+class WholeProcessSuite:
+    """One worker, `limited`, that is limited in every way at once."""
+
+    LIMITED: ClassVar[dict[str, Value]]
+
+    @pytest.mark.parametrize("axis", ["threads", "inter_threads", "algorithm"])
+    def test_it_is_as_asked(self, limited: tuple[Bench, Prepared], axis: str):
+        assert observed(limited[1], axis) == self.LIMITED[axis]
+
+    def test_it_may_run_on_one_cpu_only(self, limited: tuple[Bench, Prepared], cpu: int):
+        bench, prepared = limited
+        assert observed(prepared, "affinity") == str(cpu)
+        threads = [int(path.name) for path in Path(f"/proc/{bench.hello.pid}/task").iterdir()]
+        assert {frozenset(os.sched_getaffinity(thread)) for thread in threads} == {frozenset({cpu})}

@@ -5,6 +5,7 @@ Each layer is run alone by a real worker, on inputs and an upstream gradient dra
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
@@ -67,6 +68,8 @@ COMMON_POOLS: tuple[dict[str, Any], ...] = (
     {"kernel": (13, 10), "stride": 1},
 )
 DRAWN_POOLS = 8
+# By precision, the numbers that a layer gives, and how near they must be to the reference.
+TYPES = {"fp32": (np.float32, 1e-5), "fp64": (np.float64, 1e-12)}
 _PLUMBING = "end of "  # begins the names of layers that are there only because every output must be used
 
 
@@ -177,8 +180,10 @@ def _buffers(graph: Graph, layer: Layer) -> dict[str, Any]:
     return {name: np.full(shape, 1.0 if name == "running_var" else 0.0) for name, shape in graph.buffers(layer).items()}
 
 
-def assert_layer_agrees(talk: Conversation, name: str, *, training: bool, tolerance: float, dtype: Any) -> None:
-    """Every array the reference gives, and no other, is there, and is as near as `tolerance` allows."""
+def assert_layer_agrees(talk: Conversation, axes: Mapping[str, Value], name: str) -> None:
+    """Every array the reference gives, and no other, is there, and is as near as its precision allows."""
+    training, precision = axes["phase"] != "forward", str(axes.get("precision", "fp32"))
+    dtype, tolerance = TYPES[precision]
     inputs, upstream = _given(name)
     given = talk.layer(name, inputs, upstream if training else None)
     wanted = expected(name, training=training)

@@ -175,11 +175,6 @@ class TestPrograms:
         assert shown(timed_right)
 
 
-@pytest.fixture(scope="module")
-def cpu() -> int:
-    return max(os.sched_getaffinity(0))
-
-
 class TestWholeProcess:
     @pytest.mark.parametrize("threads", [1, 3])
     def test_threads_are_as_many_as_asked_for(self, threads: int):

@@ -26,9 +26,6 @@ from deepstone.setups.axes import Value
 pytestmark = pytest.mark.usefixtures("unoptimized_xla")
 TIMEOUT_S = 1800.0
 
-# How near one layer must be to the reference in each precision.
-TOLERANCE = {"fp32": 1e-5, "fp64": 1e-12}
-
 
 @contextmanager
 def worker(**axes: Value) -> Iterator[Conversation]:
@@ -68,15 +65,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[tuple[Conversation, dict[str
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_each_layer_agrees_with_the_reference(way: tuple[Conversation, dict[str, Value]], name: str) -> None:
-    talk, axes = way
-    precision = str(axes.get("precision", "fp32"))
-    assert_layer_agrees(
-        talk,
-        name,
-        training=axes["phase"] != "forward",
-        tolerance=TOLERANCE[precision],
-        dtype=np.float64 if precision == "fp64" else np.float32,
-    )
+    assert_layer_agrees(*way, name)
 
 
 @pytest.fixture(scope="module")

@@ -9,14 +9,13 @@ import itertools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import pytest
 from frameworks import environment_of
 from patience import shown
-from setup_suite import SetupSuite
+from setup_suite import SetupSuite, WholeProcessSuite
 from shared_workers import shared_worker
 from single_layers import graph_job
 from tiny_jobs import tiny_job
@@ -189,32 +188,17 @@ LIMITED: dict[str, Value] = {"threads": 3, "inter_threads": 4, "isa": "avx2", "a
 
 
 @pytest.fixture(scope="module")
-def cpu() -> int:
-    return max(os.sched_getaffinity(0))
-
-
-@pytest.fixture(scope="module")
 def limited(cpu: int) -> Iterator[tuple[Bench, Prepared]]:
     axes: dict[str, Value] = {**LIMITED, "affinity": str(cpu)}
     with worker(**axes) as bench:
         yield bench, bench.prepare(**axes)
 
 
-class TestWholeProcess:
-    """One worker that is limited in every way at once."""
-
-    @pytest.mark.parametrize("axis", ["threads", "inter_threads", "algorithm"])
-    def test_it_is_as_asked(self, limited: tuple[Bench, Prepared], axis: str):
-        assert observed(limited[1], axis) == LIMITED[axis]
+class TestWholeProcess(WholeProcessSuite):
+    LIMITED = LIMITED
 
     def test_the_limit_of_instructions_is_not_read_back(self, limited: tuple[Bench, Prepared]):
         assert limited[1].effective["isa"] == Effect(value=LIMITED["isa"], source="set")
-
-    def test_it_may_run_on_one_cpu_only(self, limited: tuple[Bench, Prepared], cpu: int):
-        bench, prepared = limited
-        assert observed(prepared, "affinity") == str(cpu)
-        threads = [int(path.name) for path in Path(f"/proc/{bench.hello.pid}/task").iterdir()]
-        assert {frozenset(os.sched_getaffinity(thread)) for thread in threads} == {frozenset({cpu})}
 
     def test_other_threads_are_refused_once_they_run(self, limited: tuple[Bench, Prepared]):
         with pytest.raises(JobFailed, match="this one has threads=3 inter_threads=4") as refusal:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from setup_suite import SetupSuite
+from setup_suite import SetupSuite, WholeProcessSuite
 from tiny_jobs import tiny, tiny_job
 from workbench import Bench, fits_bf16, observed
 
@@ -136,29 +136,14 @@ LIMITED = {"threads": 1, "inter_threads": 3, "isa": "avx2", "algorithm": "determ
 
 
 @pytest.fixture(scope="module")
-def cpu() -> int:
-    return max(os.sched_getaffinity(0))
-
-
-@pytest.fixture(scope="module")
 def limited(cpu: int) -> Iterator[tuple[Bench, Prepared]]:
     axes: dict[str, Value] = {**LIMITED, "affinity": str(cpu)}
     with worker(**axes) as bench:
         yield bench, bench.prepare(**axes)
 
 
-class TestWholeProcess:
-    """One worker that is limited in every way at once."""
-
-    @pytest.mark.parametrize("axis", ["threads", "inter_threads", "algorithm"])
-    def test_it_is_as_asked(self, limited: tuple[Bench, Prepared], axis: str):
-        assert observed(limited[1], axis) == LIMITED[axis]
-
-    def test_it_may_run_on_one_cpu_only(self, limited: tuple[Bench, Prepared], cpu: int):
-        bench, prepared = limited
-        assert observed(prepared, "affinity") == str(cpu)
-        threads = [int(path.name) for path in Path(f"/proc/{bench.hello.pid}/task").iterdir()]
-        assert {frozenset(os.sched_getaffinity(thread)) for thread in threads} == {frozenset({cpu})}
+class TestWholeProcess(WholeProcessSuite):
+    LIMITED = LIMITED
 
     def test_no_wider_instructions_were_seen(self, limited: tuple[Bench, Prepared]):
         _, prepared = limited
