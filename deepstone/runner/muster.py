@@ -27,6 +27,7 @@ import psutil
 from deepstone.errors import DeepstoneError, MissingError, RefusedInputError
 from deepstone.launchers.engine import Engine, Place, engine_argv, engine_variables, find_engine, fitting_mpi
 from deepstone.launchers.local import worker_argv
+from deepstone.launchers.nodes import check_nodes
 from deepstone.results import codec
 from deepstone.results.parallel import HostFacts
 from deepstone.results.parts import Count, Part, Positive, SomeText
@@ -50,7 +51,6 @@ _TAIL: Final = 2000
 _FAILURE: Final = re.compile(
     r"error|fatal|fail|cannot|can't|could ?n[o']t|unable|invalid|denied|refused|no such|not found", re.IGNORECASE
 )
-_ALLOCATIONS: Final = frozenset({"SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID", "PE_HOSTFILE"})  # mpirun reads these itself
 
 
 class Card(Part, frozen=True, kw_only=True, forbid_unknown_fields=False):
@@ -143,11 +143,7 @@ class _Arrival:
 def mustered(job: Job, rank_jobs: Sequence[Job], *, timeout_s: float) -> Generator[Mustered, None, None]:
     """Leaving the context ends all ranks and the launcher. JobFailed, or MissingError if a launcher is missing."""
     world = World.of(job.request)
-    python = str(job.environment.program)
-    engine = find_engine(launcher_of(job), python)
-    if world.nodes > 1 and not job.hosts and engine.name == "mpirun" and not _ALLOCATIONS & os.environ.keys():
-        raise MissingError(f"nodes={world.nodes}: say which with --hosts a,b, or use srun inside a Slurm allocation")
-    library = fitting_mpi(engine, python, world.started) or _UNKNOWN if job.request["transport"] == "mpi" else ""
+    engine, library = find_launcher(job)
     deadline_s = time.monotonic() + timeout_s
     place = Place(
         world=world,
@@ -183,6 +179,17 @@ def mustered(job: Job, rank_jobs: Sequence[Job], *, timeout_s: float) -> Generat
         cards = [arrival.card for arrival in arrived if arrival.card is not None]
         addresses = [_LOOPBACK if world.nodes == 1 else arrival.peer for arrival in arrived]
         yield Mustered(ranks=ranks, cards=cards, engine=engine, argv=argv, addresses=addresses, launcher=launcher)
+
+
+def find_launcher(job: Job) -> tuple[Engine, str]:
+    """The launcher, and the MPI by which its processes communicate, if they do. MissingError says how to get one, also
+    where it is known beforehand that it reaches fewer nodes than the job needs."""
+    world, python = World.of(job.request), str(job.environment.program)
+    engine = find_engine(launcher_of(job), python)
+    if world.nodes > 1 and not job.hosts:
+        check_nodes(engine, world.nodes, os.environ)
+    library = fitting_mpi(engine, python, world.started) or _UNKNOWN if job.request["transport"] == "mpi" else ""
+    return engine, library
 
 
 def launcher_of(job: Job) -> str:

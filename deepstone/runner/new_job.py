@@ -24,11 +24,12 @@ HOSTS: Final = "DEEPSTONE_HOSTS"
 
 def _hosts(nodes: int) -> tuple[str, ...]:
     """One for each node; nothing if none are named."""
-    named = tuple(host for host in os.environ.get(HOSTS, "").replace(" ", ",").split(",") if host)
+    words = os.environ.get(HOSTS, "").replace(" ", ",")
+    named = tuple(dict.fromkeys(host for host in words.split(",") if host))
     if nodes == 1 or not named:
         return ()
     if len(named) < nodes:
-        names = shown(",".join(named))
+        names = shown(words)
         raise UsageError(
             f"--hosts {names}: names {len(named)}, and nodes={nodes} needs {nodes}; name one for each node"
         )

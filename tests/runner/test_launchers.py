@@ -200,6 +200,9 @@ def test_hosts_are_as_many_as_nodes(monkeypatch: pytest.MonkeyPatch):
     assert make_job(job.model, request, job.machine, ("deepstone", "run", "small")).hosts == ("a", "b")
     with pytest.raises(UsageError, match="names 3, and nodes=4 needs 4"):
         make_job(job.model, complete({**request, "processes": 4, "nodes": 4}), job.machine, ())
+    monkeypatch.setenv("DEEPSTONE_HOSTS", "a,a")
+    with pytest.raises(UsageError, match="--hosts a,a: names 1, and nodes=2 needs 2"):
+        make_job(job.model, request, job.machine, ())
 
 
 class TestMuster:
