@@ -12,7 +12,7 @@ from deepstone.absent import Absent
 from deepstone.cli.completion import complete_axis
 from deepstone.cli.draw import FigureFile, check_figure, draw_figure
 from deepstone.cli.findings import FindingStore
-from deepstone.cli.jobs import noise_at_start, quiet_machine
+from deepstone.cli.jobs import answers_of, noise_at_start, quiet_machine
 from deepstone.cli.options import (
     DryRun,
     Hosts,
@@ -172,9 +172,9 @@ def _print_plan(plan: CommPlan, *, as_json: bool) -> None:
             "nodes": job.request["nodes"],
             "launcher": launcher_of(job),
             "framework": f"{job.environment.framework}@{job.environment.version}",
-            "can_run": job.broken_rule or "yes",
+            "can_run": answer,
         }
-        for job in plan.jobs
+        for job, answer in zip(plan.jobs, answers_of(plan.jobs), strict=True)
     ]
     if as_json:
         planned: dict[str, Data] = {"operations": list(plan.operations), "sizes": list(plan.sizes), "jobs": jobs}

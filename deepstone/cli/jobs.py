@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -89,10 +90,27 @@ def plan(loaded: LoadedModel, requests: Sequence[Request], command: Sequence[str
     return [make_job(loaded, request, machine, (*command, *as_words(request), *options)) for request in requests]
 
 
+def answers_of(jobs: Sequence[Job]) -> list[str]:
+    """Whether each can run here: `yes`, or `no` with the reason and the remedy, as far as that is known without
+    starting it."""
+    from deepstone.runner.lacking import why_not
+
+    known: dict[str, str] = {}  # by setup: the rounds of one need the same
+    answers: list[str] = []
+    for job in jobs:
+        setup = replace(job, repetition=1).id
+        if setup not in known:
+            reason = why_not(job)
+            known[setup] = "yes" if reason is None else f"no: {reason}"
+        answers.append(known[setup])
+    return answers
+
+
 def print_plan(jobs: Sequence[Job], *, as_json: bool) -> None:
     """Print the plan of a dry run."""
+    answers = answers_of(jobs)
     if as_json:
-        print_json(_described(jobs))
+        print_json(_described(jobs, answers))
         return
     rows = [
         (
@@ -100,9 +118,9 @@ def print_plan(jobs: Sequence[Job], *, as_json: bool) -> None:
             f"{job.environment.framework} {job.environment.version}",
             _need_words(job),
             "unknown" if isinstance(job.flops, Absent) else count(job.flops),
-            job.broken_rule or "yes",
+            answer,
         )
-        for job in jobs
+        for job, answer in zip(jobs, answers, strict=True)
     ]
     columns = [
         Column(heading="command", wraps=30),
@@ -131,11 +149,11 @@ def _needs(job: Job) -> Sequence[int | Absent]:
     return planned_bytes(job) if World.of(job.request).is_parallel else [job.need_bytes]
 
 
-def _described(jobs: Sequence[Job]) -> list[dict[str, Data]]:
-    return [_described_job(job, _needs(job)) for job in jobs]
+def _described(jobs: Sequence[Job], answers: Sequence[str]) -> list[dict[str, Data]]:
+    return [_described_job(job, _needs(job), answer) for job, answer in zip(jobs, answers, strict=True)]
 
 
-def _described_job(job: Job, needs: Sequence[int | Absent]) -> dict[str, Data]:
+def _described_job(job: Job, needs: Sequence[int | Absent], answer: str) -> dict[str, Data]:
     return {
         "command": shlex.join(job.command),
         "job": job.id,
@@ -145,7 +163,7 @@ def _described_job(job: Job, needs: Sequence[int | Absent]) -> dict[str, Data]:
         "analytic_bytes": max((need for need in needs if not isinstance(need, Absent)), default=job.need_bytes),
         "analytic_bytes_by_rank": list(needs),
         "flops": job.flops,
-        "can_run": job.broken_rule or "yes",
+        "can_run": answer,
     }
 
 

@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from deepstone.absent import Absent
+from deepstone.cli.jobs import answers_of
 from deepstone.cli.output import Column, Data, print_json, print_lines, print_table
+from deepstone.errors import MissingError
 from deepstone.units import bytes_, digits, percent, seconds
 
 if TYPE_CHECKING:
@@ -31,11 +33,12 @@ def show_plan(workload: Workload, wanted: Wanted, command: Sequence[str], *, as_
     plan, starts = described(space, Absent("nothing was measured")), starts_of(space, advised=workload.advised)
     timed_s = timed_s_on(space.facts.device)
     each_s = sum(workload.expected_s(point, timed_s) for point in starts) / len(starts)
+    can_run = _can_run(workload, wanted)
     looks = max(1, round(SEARCH_SHARE[space.facts.device] * wanted.budget_s / each_s))
     if as_json:
         shown_starts: list[Mapping[str, Value]] = [space.given(point) for point in starts]
         data: dict[str, Data] = {"command": shlex.join(command), "space": plan, "starts": shown_starts, "looks": looks}
-        print_json(data)
+        print_json({**data, "can_run": can_run})
         return
     columns = [Column(heading="axis"), Column(heading="searched over", wraps=30)]
     print_table(columns, [(axis.name, " ".join(map(str, axis.values))) for axis in plan.axes])
@@ -48,6 +51,18 @@ def show_plan(workload: Workload, wanted: Wanted, command: Sequence[str], *, as_
     for each in plan.fixed:
         fixed.setdefault(each.why, []).append(each.name)
     print_lines([f"not searched: {', '.join(names)}: {why}" for why, names in fixed.items()])
+    print_lines([f"can run: {can_run}"])
+
+
+def _can_run(workload: Workload, wanted: Wanted) -> str:
+    """The default must run, since all others are compared with it, and an objective of energy needs a meter."""
+    from deepstone.tuner.log import check_meter
+
+    try:
+        check_meter(workload, wanted)
+    except MissingError as error:
+        return f"no: {error}"
+    return answers_of([workload.job(workload.space.default)])[0]
 
 
 def show_tuned(answer: Tuned, workload: RecordedWorkload | None, *, files: Sequence[str] = ()) -> None:

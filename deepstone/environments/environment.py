@@ -110,6 +110,11 @@ class Environment:
         return base_version(label_of(self.name)) == base_version(self.version)
 
     @property
+    def can_use_gpu(self) -> bool:
+        """By what can be known without starting it: a build for CPUs alone says so in its version, as in 2.13.0+cpu."""
+        return "+cpu" not in self.version and "+cpu" not in self.lock.get(self.framework, "")
+
+    @property
     def newness(self) -> tuple[tuple[int, ...], bool]:
         """Return a sort key: the newest version is the greatest, and a version is greater than its variants."""
         return newness(self.version), self.is_plain

@@ -24,6 +24,7 @@ from deepstone.results.environment import Gpu
 # The driver's utilization covers up to a second, which may include our own last steps.
 _LONGEST_POLL_S: Final = 1.2
 _POLL_S: Final = 0.1
+_GPU_FILES: Final = ("nvidia[0-9]*", "nvhost-*", "nvgpu", "kfd", "dxg")
 
 
 def describe_gpus() -> list[Gpu] | Absent:
@@ -63,6 +64,11 @@ def _describe(nvml: Nvml, index: int) -> Gpu:
         mig=device.mig_is_on(),
         mps=mps_is_running(),
     )
+
+
+def may_have_gpu(devices: Path = Path("/dev")) -> bool:
+    """Whether there may be a GPU that NVML does not list: of another maker, of a board computer, under Windows."""
+    return any(next(devices.glob(pattern), None) is not None for pattern in _GPU_FILES)
 
 
 class GpuState:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from deepstone.absent import Absent
+from deepstone.environments.environment import Environment
 from deepstone.errors import MissingError, RefusedInputError
 from deepstone.graph.batch import perturbed
 from deepstone.graph.weights import cached_weights, parameter_slices, synthetic_batch
@@ -120,17 +121,9 @@ class Conversation:
         self.steps = 0  # requested so far of the network that was prepared last
 
     def hello(self) -> Hello:
-        affinity = str(self._job.request["affinity"])
-        cpus = None if affinity == AUTO else _usable(self._cpus(affinity), affinity)
-        hello = self._request("hello", Hello, protocol=PROTOCOL, affinity=cpus)
+        hello = self._request("hello", Hello, protocol=PROTOCOL, affinity=chosen_cpus(self._job.request))
         self._scripted_clock = hello.framework.get("clock") == "scripted"
         return hello
-
-    def _cpus(self, affinity: str) -> list[int]:
-        if affinity not in PLACEMENTS:
-            return cpu_list(affinity)
-        usable, asked = sorted(os.sched_getaffinity(0)), self._job.request["threads"]
-        return placed_on(affinity, usable, len(usable) if asked == AUTO else int(asked))
 
     @property
     def request(self) -> Request:
@@ -480,9 +473,7 @@ class Conversation:
         )
 
     def _environment_note(self) -> str:
-        """Name the environment, unless it is Deepstone's own, since it may be why the worker does not start."""
-        environment = self._job.environment
-        return "" if environment.kind == "own" else f" (environment {environment.name}: {environment.program})"
+        return environment_note(self._job.environment)
 
 
 @contextmanager
@@ -524,8 +515,20 @@ def cache_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "deepstone"
 
 
-def _usable(cpus: Sequence[int], text: str) -> list[int]:
-    usable = os.sched_getaffinity(0)
-    if not set(cpus) <= usable:
-        raise MissingError(f"affinity={text}: this process may use CPUs {sorted(usable)} only")
-    return list(cpus)
+def chosen_cpus(request: Request) -> list[int] | None:
+    """The CPUs that a process is bound to, None for all. MissingError where this process may not use one of them."""
+    affinity, usable = str(request["affinity"]), sorted(os.sched_getaffinity(0))
+    if affinity == AUTO:
+        return None
+    if affinity in PLACEMENTS:
+        asked = request["threads"]
+        return placed_on(affinity, usable, len(usable) if asked == AUTO else int(asked))
+    cpus = cpu_list(affinity)
+    if not set(cpus) <= set(usable):
+        raise MissingError(f"affinity={affinity}: this process may use CPUs {usable} only")
+    return cpus
+
+
+def environment_note(environment: Environment) -> str:
+    """Name the environment, unless it is Deepstone's own, since it may be why the worker does not start."""
+    return "" if environment.kind == "own" else f" (environment {environment.name}: {environment.program})"

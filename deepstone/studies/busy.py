@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
-from deepstone.environments.environment import Environment
 from deepstone.graph.cost import step_bytes, step_flops
 from deepstone.graph.graph import Graph
 from deepstone.graph.memory import step_memory
@@ -57,11 +56,6 @@ class Device:
             flops_per_s = cores * clock_mhz * 1e6 * _FLOPS_PER_CLOCK
         memory_bytes = gpu.memory_bytes if isinstance(gpu.memory_bytes, int) else None
         return Device(kind="gpu", flops_per_s=flops_per_s, memory_bytes=memory_bytes)
-
-
-def can_use_gpu(environment: Environment) -> bool:
-    """By what can be known without starting it: a build for CPUs alone says so in its version, as in 2.13.0+cpu."""
-    return "+cpu" not in environment.version and "+cpu" not in environment.lock.get(environment.framework, "")
 
 
 def busy_batch(graph: Graph, device: Device) -> int:

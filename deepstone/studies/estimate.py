@@ -18,7 +18,6 @@ from deepstone.setups.axes import AUTO, JAX
 from deepstone.setups.request import Request
 from deepstone.store.rows import Row
 from deepstone.store.store import Store
-from deepstone.studies.busy import can_use_gpu
 from deepstone.studies.state import Task
 
 THIS_STUDY: Final = "this study"
@@ -144,7 +143,7 @@ def _on_gpu(task: Task) -> bool:
     """As far as one can tell before it runs."""
     device = task.job.request["device"]
     if device == AUTO:
-        return bool(task.job.machine.gpus) and can_use_gpu(task.job.environment)
+        return bool(task.job.machine.gpus) and task.job.environment.can_use_gpu
     return str(device).startswith("gpu")
 
 

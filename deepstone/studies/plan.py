@@ -23,7 +23,7 @@ from deepstone.runner.job import Job, Machine
 from deepstone.runner.new_job import make_job
 from deepstone.setups.axes import AUTO, AXES, Value
 from deepstone.setups.request import as_words, changed, complete
-from deepstone.studies.busy import Device, busy_batch, can_use_gpu
+from deepstone.studies.busy import Device, busy_batch
 from deepstone.studies.state import Task, names_of
 from deepstone.studies.study import Measure, Study, Sweep
 from deepstone.studies.values import EVERY_VERSION, FRAMEWORK_WORDS, INSTALLED, Here, Listed, count, names_busy, resolve
@@ -133,7 +133,7 @@ class _Planner:
     def _gpu(self) -> Gpu | None:
         """The one that device=auto takes in the framework that framework=auto takes."""
         environment, _ = self._environment(AUTO)
-        return next(iter(self._machine.gpus), None) if can_use_gpu(environment) else None
+        return next(iter(self._machine.gpus), None) if environment.can_use_gpu else None
 
     def _here_for(self, sweep: Sweep, model: str) -> Here:
         """With the batch that keeps the device busy with this network, where the study asks for it."""

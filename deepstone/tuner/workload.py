@@ -32,7 +32,6 @@ from deepstone.setups.axes import AUTO, AXES, FAKE, FORWARD_ONLY, ISA_ORDER, Val
 from deepstone.setups.request import Choices, Request, as_words, complete, parse_words
 from deepstone.setups.tuning import DeviceKind, Facts, Tuning
 from deepstone.setups.world import Parts, World
-from deepstone.studies.busy import can_use_gpu
 from deepstone.tuner.advice import Setup, starts
 from deepstone.tuner.facts import facts_of, units_of_cpu, units_of_gpu
 from deepstone.tuner.space import Point, Space, make_space
@@ -254,7 +253,7 @@ def _device(machine: Machine, environment: Environment, choices: Choices) -> Dev
     if len(asked) > 1:
         raise UsageError("device: tune takes one device; call it once for each")
     if asked[0] == AUTO:
-        uses_gpu = bool(machine.gpus) and can_use_gpu(environment) and environment.framework != FAKE
+        uses_gpu = bool(machine.gpus) and environment.can_use_gpu and environment.framework != FAKE
         return "gpu" if uses_gpu else "cpu"
     return "cpu" if asked[0] == "cpu" else "gpu"
 

@@ -86,3 +86,14 @@ def test_a_file_of_ones_own_is_a_model_with_its_hash(cli: Cli) -> None:
     assert len(record["workload"]["file_sha256"]) == 64
     (again,) = cli(*record["command"][1:], "--dry-run", "--json").assert_ok().json
     assert again["job"] == record["job"]
+
+
+def test_a_plan_tells_what_this_machine_lacks(cli: Cli) -> None:
+    words = ("run", "cifarnet", "framework=fake", "affinity=9998", "--dry-run")
+    (job,) = cli(*words, "--json").assert_ok().json
+    assert job["can_run"].startswith("no: affinity=9998: this process may use CPUs")
+    assert job["can_run"] in cli(*words).assert_ok().out
+    plan = cli("comm", "framework=fake", "affinity=9998", "--dry-run", "--json").assert_ok().json
+    assert {each["can_run"] for each in plan["jobs"]} == {job["can_run"]}
+    tuned = cli("tune", "cifarnet", "framework=fake", "affinity=9998", "--dry-run", "--json").assert_ok().json
+    assert tuned["can_run"] == job["can_run"]

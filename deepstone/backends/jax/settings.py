@@ -13,6 +13,7 @@ from jax.lax import Precision
 
 from deepstone.backends.base import Missing, Unsupported
 from deepstone.backends.layouts import channels_first, channels_last, kernel_first, kernel_last
+from deepstone.backends.missing import no_gpu
 from deepstone.backends.settings import StepSettings, refuse_broken_rules, step_settings
 from deepstone.setups.axes import AUTO, JAX
 
@@ -151,9 +152,7 @@ def _device(name: str) -> Any:
     try:
         devices = jax.local_devices(backend="gpu")
     except RuntimeError as error:
-        raise Missing(
-            f"device {name}: JAX finds no usable GPU; install jax[cuda13] on a machine with one, or use device=cpu"
-        ) from error
+        raise Missing(no_gpu(name, JAX, has_build=True)) from error
     index = int(name.partition(":")[2])
     if index >= len(devices):
         raise Missing(f"device {name}: JAX sees {len(devices)} GPU(s); use gpu:0 to the last of them")

