@@ -12,7 +12,7 @@ from deepstone.absent import Absent
 from deepstone.cli.completion import complete_axis
 from deepstone.cli.draw import FigureFile, check_figure, draw_figure
 from deepstone.cli.findings import FindingStore
-from deepstone.cli.jobs import answers_of, noise_at_start, quiet_machine
+from deepstone.cli.jobs import noise_at_start, quiet_machine
 from deepstone.cli.options import (
     DryRun,
     Hosts,
@@ -27,6 +27,7 @@ from deepstone.cli.options import (
     seconds,
 )
 from deepstone.cli.output import Column, Data, print_json, print_lines, print_table
+from deepstone.cli.plans import answers_of
 from deepstone.cli.progress import progress_bar
 from deepstone.cli.stopped import Stopped
 from deepstone.errors import MissingError

@@ -12,7 +12,7 @@ import typer
 
 from deepstone.absent import Absent, as_json
 from deepstone.cli.help import HelpfulCommand
-from deepstone.cli.jobs import noise_at_start, print_plan, quiet_machine, refuse_opaque
+from deepstone.cli.jobs import noise_at_start, quiet_machine, refuse_opaque
 from deepstone.cli.options import (
     Axes,
     DryRun,
@@ -32,6 +32,7 @@ from deepstone.cli.options import (
     store_folder,
 )
 from deepstone.cli.output import note, print_json, print_lines
+from deepstone.cli.plans import Planned, expected_s, print_setups
 from deepstone.cli.progress import progress_bar
 from deepstone.errors import InternalError, UsageError
 from deepstone.setups.request import expand_files
@@ -133,12 +134,13 @@ def compare(
     options = ["--pairs", str(pairs)] if pairs is not None else []
     options += changed(("--target", target, 2.0), ("--budget", budget, 20.0), ("--timeout", timeout, 900.0))
     jobs = _jobs(model, list(axes or []), others, [*image_words(image), *options], timeout, image_size(image))
-    if dry_run:
-        print_plan(jobs, as_json=json)
-        return
     from deepstone.measure.effort import Effort
 
     effort = Effort(target_share=target / 100, budget_s=budget, timeout_s=timeout)
+    if dry_run:
+        sides = [Planned(name=name, jobs=[job]) for name, job in zip(_NAMES, jobs, strict=False)]
+        print_setups(sides, "side", _expected(jobs, effort, pairs), as_json=json)
+        return
     quiet = quiet_machine(begin, wait_until_quiet)
     answer = _measured(jobs, effort, pairs, store_folder(store), quiet)
     if json:
@@ -261,7 +263,7 @@ def _measured(jobs: Sequence[Job], effort: Effort, pairs: int | None, store_path
         wrong |= _wrong_in_parallel(jobs, effort, bar.advance)
         if wrong:
             return _refused(len(jobs), wrong, checks)
-        bar.say(_expected(len(jobs), effort, pairs))
+        bar.say(_expected(jobs, effort, pairs))
         comparison = compare_jobs(
             jobs,
             effort,
@@ -284,16 +286,19 @@ def _measured(jobs: Sequence[Job], effort: Effort, pairs: int | None, store_path
     )
 
 
-def _expected(sides: int, effort: Effort, pairs: int | None) -> str:
+def _expected(jobs: Sequence[Job], effort: Effort, pairs: int | None) -> str:
     """Told before anything starts: how long it takes at most, as far as one can know."""
     from deepstone.measure.sequential import LOOKS, MOST_GROUPS
+    from deepstone.studies.durations import duration
 
+    sides = len(jobs)
     count, most = (f"{LOOKS[0]} to {MOST_GROUPS}", MOST_GROUPS) if pairs is None else (f"{pairs}", pairs)
     groups = "pairs of processes" if sides == 2 else f"groups of {sides} processes"
     timed = in_seconds(sides * effort.budget_s)
+    most_s = sum(effort.budget_s + most * expected_s(job, effort.budget_s / most) for job in jobs)
     return (
-        f"compares in {count} fresh {groups}: at most {timed} of timed steps, as much for warm-up, and the "
-        f"start of {sides * most} processes"
+        f"compares in {count} fresh {groups}: at most {sides * most} launches, {timed} of timed steps and as much for "
+        f"warm-up, in all about {duration(most_s)}"
     )
 
 

@@ -5,20 +5,18 @@ Every command imports this module, so it imports slow modules only in functions.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
 
-from deepstone.absent import Absent
 from deepstone.cli.draw import draw_figure
-from deepstone.cli.output import Column, Data, note, print_json, print_table
+from deepstone.cli.output import note, print_json
+from deepstone.cli.plans import differing, expected_s
 from deepstone.cli.progress import Bar, progress_bar
 from deepstone.errors import BusyMachineError, InternalError, MissingError, UsageError
-from deepstone.units import bytes_, count, digits
+from deepstone.units import digits
 
 if TYPE_CHECKING:
     from deepstone.cli.findings import FindingStore
@@ -90,83 +88,6 @@ def plan(loaded: LoadedModel, requests: Sequence[Request], command: Sequence[str
     return [make_job(loaded, request, machine, (*command, *as_words(request), *options)) for request in requests]
 
 
-def answers_of(jobs: Sequence[Job]) -> list[str]:
-    """Whether each can run here: `yes`, or `no` with the reason and the remedy, as far as that is known without
-    starting it."""
-    from deepstone.runner.lacking import why_not
-
-    known: dict[str, str] = {}  # by setup: the rounds of one need the same
-    answers: list[str] = []
-    for job in jobs:
-        setup = replace(job, repetition=1).id
-        if setup not in known:
-            reason = why_not(job)
-            known[setup] = "yes" if reason is None else f"no: {reason}"
-        answers.append(known[setup])
-    return answers
-
-
-def print_plan(jobs: Sequence[Job], *, as_json: bool) -> None:
-    """Print the plan of a dry run."""
-    answers = answers_of(jobs)
-    if as_json:
-        print_json(_described(jobs, answers))
-        return
-    rows = [
-        (
-            shlex.join(job.command),
-            f"{job.environment.framework} {job.environment.version}",
-            _need_words(job),
-            "unknown" if isinstance(job.flops, Absent) else count(job.flops),
-            answer,
-        )
-        for job, answer in zip(jobs, answers, strict=True)
-    ]
-    columns = [
-        Column(heading="command", wraps=30),
-        Column(heading="framework", rank=2),
-        Column(heading="analytic\nneed", right=True, rank=1),
-        Column(heading="FLOPs\nper step", right=True, rank=1),
-        Column(heading="can run", wraps=20),
-    ]
-    print_table(columns, rows)
-
-
-def _need_words(job: Job) -> str:
-    """Of each process, from the least to the most."""
-    known = [need for need in _needs(job) if not isinstance(need, Absent)]
-    if not known:
-        return "unknown"
-    least, most = min(known), max(known)
-    return bytes_(most) if least == most else f"{bytes_(least)} – {bytes_(most)}"
-
-
-def _needs(job: Job) -> Sequence[int | Absent]:
-    """By rank."""
-    from deepstone.runner.rank_memory import planned_bytes
-    from deepstone.setups.world import World
-
-    return planned_bytes(job) if World.of(job.request).is_parallel else [job.need_bytes]
-
-
-def _described(jobs: Sequence[Job], answers: Sequence[str]) -> list[dict[str, Data]]:
-    return [_described_job(job, _needs(job), answer) for job, answer in zip(jobs, answers, strict=True)]
-
-
-def _described_job(job: Job, needs: Sequence[int | Absent], answer: str) -> dict[str, Data]:
-    return {
-        "command": shlex.join(job.command),
-        "job": job.id,
-        "model": job.model.name,
-        "requested": dict(job.request),
-        "framework": f"{job.environment.framework}@{job.environment.version}",
-        "analytic_bytes": max((need for need in needs if not isinstance(need, Absent)), default=job.need_bytes),
-        "analytic_bytes_by_rank": list(needs),
-        "flops": job.flops,
-        "can_run": answer,
-    }
-
-
 def measure_all(
     jobs: Sequence[Job],
     effort: Effort,
@@ -211,13 +132,11 @@ def measure_all(
 
 def _time_needed(jobs: Sequence[Job], effort: Effort) -> str:
     """Estimate the time of all jobs. A run takes less if its interval is narrow before its budget is spent."""
-    from deepstone.backends.registry import backend_of
     from deepstone.results.view import counted
     from deepstone.studies.durations import duration
 
-    startup_s = sum(backend_of(job.environment.framework, job.environment.version).startup_s for job in jobs)
     launches = len(jobs) * effort.launches
-    total_s = launches * effort.budget_s + effort.launches * startup_s
+    total_s = effort.launches * sum(expected_s(job, effort.budget_s) for job in jobs)
     each = counted(effort.launches, "launch", "launches")
     return (
         f"{counted(len(jobs), 'job')}, {each} each: about {duration(total_s)} on a quiet machine if all budgets are "
@@ -229,8 +148,7 @@ def _result(job: Job, jobs: Sequence[Job], record: Record) -> str:
     """Summarize one of several jobs, by the axes in which they differ."""
     from deepstone.results.view import rate, words
 
-    varying = [axis for axis in job.request if len({str(each.request[axis]) for each in jobs}) > 1]
-    setup = " ".join(f"{axis}={job.request[axis]}" for axis in varying)
+    setup = differing(job, jobs)
     speed = rate(record)
     result = words(record, "failure") or record.outcome
     if speed is not None:

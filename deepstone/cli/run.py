@@ -10,7 +10,7 @@ import typer
 
 from deepstone.absent import Absent
 from deepstone.cli.draw import check_folder
-from deepstone.cli.jobs import measure_all, noise_at_start, plan, print_plan, quiet_machine
+from deepstone.cli.jobs import measure_all, noise_at_start, plan, quiet_machine
 from deepstone.cli.options import (
     Axes,
     DryRun,
@@ -32,6 +32,7 @@ from deepstone.cli.options import (
     store_folder,
 )
 from deepstone.cli.output import note, print_json
+from deepstone.cli.plans import print_plan
 from deepstone.cli.stopped import Stopped
 from deepstone.errors import UsageError, reason, remedy
 

@@ -12,7 +12,7 @@ import typer
 
 from deepstone.absent import Absent
 from deepstone.cli.draw import check_figure, draw_figure
-from deepstone.cli.jobs import noise_at_start, print_plan, quiet_machine
+from deepstone.cli.jobs import noise_at_start, quiet_machine
 from deepstone.cli.options import (
     Axes,
     DryRun,
@@ -33,6 +33,7 @@ from deepstone.cli.options import (
     store_folder,
 )
 from deepstone.cli.output import Column, print_json, print_lines, print_table
+from deepstone.cli.plans import Planned, expected_s, print_setups
 from deepstone.cli.progress import Bar, progress_bar
 from deepstone.errors import UsageError, nearest, shown
 from deepstone.units import digits
@@ -99,7 +100,7 @@ def scale(
     published = [] if source is None else _read(source)
     plan = _planned(model, list(axes or []), image, rounds, options, timeout, cores=_cores(published))
     if dry_run:
-        print_plan(plan.all_jobs, as_json=json)
+        print_setups(plan.setups, "what", plan.expected(budget), named=("processes", "threads"), as_json=json)
         return
     from deepstone.measure.effort import Effort
 
@@ -131,13 +132,40 @@ class _Plan:
     bases: Mapping[str, Sequence[Job]]
 
     @property
+    def setups(self) -> list[Planned]:
+        """At most, each job once: one process may be a point and a candidate for the base."""
+        found = [Planned(name=f"base, {name}", jobs=jobs) for name, jobs in self.bases.items()]
+        known = {job.id for each in found for job in each.jobs}
+        points = {count: jobs for count, jobs in self.points.items() if jobs[0].id not in known}
+        return [*found, *(Planned(name=_processes(count), jobs=jobs) for count, jobs in points.items())]
+
+    @property
     def all_jobs(self) -> list[Job]:
-        """At most, each job once."""
-        return list({job.id: job for jobs in (*self.points.values(), *self.bases.values()) for job in jobs}.values())
+        return [job for each in self.setups for job in each.jobs]
+
+    def expected(self, budget_s: float) -> str:
+        """How many launches, and how long they take, as far as one can know."""
+        from deepstone.studies.durations import duration
+
+        jobs = self.all_jobs
+        about = duration(sum(expected_s(job, budget_s) for job in jobs))
+        fewer = "; candidates for the base that are slower in the first round are left out" * (len(self.bases) > 1)
+        return (
+            f"at most {len(jobs)} launches in {_rounds(self.rounds)}: about {about} if all budgets are spent "
+            f"({len(jobs)} × {budget_s:g} s), start-up included{fewer}"
+        )
 
     @property
     def rounds(self) -> int:
         return len(next(iter(self.points.values())))
+
+
+def _processes(count: int) -> str:
+    return "1 process" if count == 1 else f"{count} processes"
+
+
+def _rounds(count: int) -> str:
+    return "1 round" if count == 1 else f"{count} rounds"
 
 
 def _read(path: Path) -> list[Record]:
@@ -468,7 +496,7 @@ def _show(answer: _Answer) -> None:
         for point in answer.points
     ]
     plan = answer.plan
-    rounds = "1 round" if plan.rounds == 1 else f"{plan.rounds} rounds"
+    rounds = _rounds(plan.rounds)
     print_lines([f"{plan.title}, {plan.mode} scaling over one process with {answer.base}, {rounds}", ""])
     print_table(columns, rows)
     print_lines([f"{count} processes failed: {reason}" for count, reason in answer.failed.items()])

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from deepstone.absent import Absent
-from deepstone.cli.jobs import answers_of
 from deepstone.cli.output import Column, Data, print_json, print_lines, print_table
+from deepstone.cli.plans import answers_of
 from deepstone.errors import MissingError
 from deepstone.units import bytes_, digits, percent, seconds
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from cli_kit import Cli, Result
 
@@ -97,3 +99,30 @@ def test_a_plan_tells_what_this_machine_lacks(cli: Cli) -> None:
     assert {each["can_run"] for each in plan["jobs"]} == {job["can_run"]}
     tuned = cli("tune", "cifarnet", "framework=fake", "affinity=9998", "--dry-run", "--json").assert_ok().json
     assert tuned["can_run"] == job["can_run"]
+
+
+def test_a_plan_of_scaling_shows_what_differs(cli: Cli) -> None:
+    words = ("scale", "cifarnet", "framework=fake", "processes=1,2", "mode=weak", "batch=8/process", "base=all")
+    shown = cli(*words, "--dry-run").assert_ok().out
+    rows = [line.split() for line in shown.splitlines() if " × " in line and "fake" in line]
+    each = max(1, len(os.sched_getaffinity(0)) // 2)
+    assert [" ".join(row[:6]) for row in rows] == [
+        "base, threads=auto batch=8 1 × auto",
+        f"2 processes batch=16 2 × {each}",
+    ]
+    assert "at most 6 launches in 3 rounds: about " in shown
+    plan = cli(*words, "--dry-run", "--json").assert_ok().json
+    assert [(job["name"], job["round"]) for job in plan] == [
+        (name, number) for name in ("base, threads=auto", "2 processes") for number in (1, 2, 3)
+    ]
+    assert not cli.store.exists()
+
+
+def test_a_plan_of_a_comparison_shows_its_sides(cli: Cli) -> None:
+    words = ("compare", "cifarnet", "framework=fake", "batch=8", "--dry-run")
+    shown = cli(*words, "--", "layout=nhwc").assert_ok().out
+    rows = [line.split()[:2] for line in shown.splitlines() if " × " in line and "fake" in line]
+    assert rows == [["A", "layout=auto"], ["B", "layout=nhwc"]]
+    assert "at most 24 launches" in shown
+    plan = cli(*words, "--json", "--", "layout=nhwc").assert_ok().json
+    assert [side["name"] for side in plan] == ["A", "B"]
