@@ -15,6 +15,7 @@ from deepstone.report.figures.chart import chart
 from deepstone.report.machines import MachineFacts, machines_of
 from deepstone.report.runs import RunRow, run_row
 from deepstone.report.scaling import scaling_figures
+from deepstone.report.search import Search, search_of
 from deepstone.report.wording import cut, made_harmless
 from deepstone.results.chart import Chart
 from deepstone.results.claim import JudgedPaper
@@ -26,6 +27,7 @@ from deepstone.results.record import Record
 from deepstone.results.scaling import Scaling
 from deepstone.results.statement import Statement
 from deepstone.results.study import StudyState, StudyTask
+from deepstone.results.tune import Tuned
 from deepstone.results.view import headline
 
 _LEAD_ROOM: Final = 600
@@ -33,6 +35,11 @@ _TASKS_LISTED: Final = 200
 _DONE: Final = "done"
 _TIMELINES_AT_MOST: Final = 4
 _FINDINGS_AT_MOST: Final = 12  # of one kind; nobody reads a page with hundreds of layer tables
+_FIGURES_OF_A_SEARCH: Final = 2  # the gain and its parts, and the search as it went
+_ABOUT_SEARCHES: Final = (
+    "The gain is that of the finals: fresh processes of the default and of the best setups, in turns. Same training: "
+    "whether the best setup is shown to compute what the default does, within what was asked for."
+)
 _KINDS: Final = {
     "peaks": ("ceilings", "Ceilings", "What the machine can do at most"),
     "layers": ("layers", "Time", "Where the time goes"),
@@ -72,6 +79,7 @@ class Chapter:
     lead: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
     paper: JudgedPaper | None = None
+    searches: tuple[Search, ...] = ()
 
 
 class Failure(Part, frozen=True, kw_only=True):
@@ -158,9 +166,10 @@ def _chapters(sources: Sources, setups: Mapping[str, str]) -> list[Chapter]:
     found.append(
         Chapter(anchor="results", short="Results", title="Results", figures=tuple(figures), missing=tuple(missing))
     )
+    found.append(_searches(sources.findings))
     found += [_findings(kind, sources.findings) for kind in _KINDS]
     found[-1] = _with_processes(found[-1], sources)
-    return [chapter for chapter in found if chapter.figures or chapter.missing or chapter.paper]
+    return [chapter for chapter in found if chapter.figures or chapter.missing or chapter.paper or chapter.searches]
 
 
 def _paper(paper: JudgedPaper, setups: Mapping[str, str]) -> Chapter:
@@ -213,11 +222,42 @@ def _has_timeline(record: Record) -> bool:
     return isinstance(record.parallel, Parallel) and not isinstance(record.parallel.timeline, Absent)
 
 
+def _newest(kind: str, findings: Sequence[Finding]) -> list[Finding]:
+    """Return the newest finding of each task."""
+    own = [finding for finding in findings if finding.kind == kind]
+    return list({finding.task or f"of no task, {at}": finding for at, finding in enumerate(own)}.values())
+
+
+def _searches(findings: Sequence[Finding]) -> Chapter:
+    """Return the answers of `tune`, the newest of each task, with the first figures of the page about it."""
+    newest = [finding for finding in _newest(Tuned.KIND, findings) if finding.outcome in (None, "ok")]
+    figures: list[Figure] = []
+    missing: list[str] = []
+    for finding in newest[-_FINDINGS_AT_MOST:]:
+        name = finding.model or Tuned.KIND
+        try:
+            drawable = make_figures(finding, None)
+        except UsageError as error:
+            missing.append(f"{name}: {error}")
+            continue
+        figures += drawable.figures[:_FIGURES_OF_A_SEARCH]
+        if len(drawable.figures) > _FIGURES_OF_A_SEARCH and finding.id:
+            missing.append(f"{name}: further figures of this search; `deepstone draw {finding.id} -o tune.html`")
+    return Chapter(
+        anchor="searches",
+        short="Searches",
+        title="Searches for the best setup",
+        lead=(_ABOUT_SEARCHES,) if newest else (),
+        figures=tuple(figures),
+        missing=tuple(missing),
+        searches=tuple(map(search_of, newest)),
+    )
+
+
 def _findings(kind: str, findings: Sequence[Finding]) -> Chapter:
     """Return the newest finding of each task, and of those the newest few."""
     anchor, short, title = _KINDS[kind]
-    own = [finding for finding in findings if finding.kind == kind]
-    newest = list({finding.task or f"of no task, {at}": finding for at, finding in enumerate(own)}.values())
+    newest = _newest(kind, findings)
     figures: list[Figure] = []
     missing: list[str] = []
     for finding in newest[:-_FINDINGS_AT_MOST]:

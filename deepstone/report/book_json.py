@@ -10,6 +10,7 @@ from deepstone.report.claims import how_judged, other_verdicts, published_words
 from deepstone.report.figure import Figure, IntervalOf, TableCell, Value
 from deepstone.report.machines import MachineFacts
 from deepstone.report.runs import RunRow
+from deepstone.report.search import Search
 from deepstone.results.claim import JudgedClaim, Verdict
 from deepstone.results.parts import Json
 from deepstone.results.quantity import Quantity
@@ -63,6 +64,25 @@ def _chapter(chapter: Chapter) -> JsonObject:
         "figures": [_figure(figure) for figure in chapter.figures],
         "missing": list(chapter.missing),
         "claims": [_claim(claim) for claim in paper.claims] if paper else [],
+        **({"searches": [_search(each) for each in chapter.searches]} if chapter.searches else {}),
+    }
+
+
+def _search(search: Search) -> JsonObject:
+    return {
+        "finding": search.finding,
+        "model": search.model,
+        "batch": {"absent": "not told"} if search.batch is None else search.batch,
+        "machine": search.machine,
+        "objective": search.objective,
+        "default": search.default,
+        "best": search.best,
+        "ratio": search.ratio.to_json(),
+        "given_up": search.given_up,
+        "same": search.verdict,
+        "answer": search.answer,
+        "rest": {"default": search.advice, "same": search.same},
+        "commands": list(search.commands),
     }
 
 

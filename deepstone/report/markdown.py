@@ -9,6 +9,7 @@ import deepstone
 from deepstone.report.book import Book, Chapter
 from deepstone.report.claims import measured_words, published_words
 from deepstone.report.figure import Column, Figure, Table, name_columns
+from deepstone.report.search import Search
 from deepstone.report.wording import table_text
 from deepstone.results.claim import JudgedPaper
 from deepstone.results.statement import Statement
@@ -61,6 +62,7 @@ def _chapter(chapter: Chapter, pictures: Mapping[str, str]) -> list[str]:
     lines = [f"## {plain(chapter.title)}", ""]
     lines += [line for words in chapter.lead for line in (plain(words), "")]
     lines += _claims(chapter.paper) if chapter.paper else []
+    lines += _searches(chapter.searches) if chapter.searches else []
     for figure in chapter.figures:
         lines += _figure(figure, pictures.get(f"{chapter.anchor}/{figure.name}"))
     lines += [f"- Not drawn: {plain(line)}" for line in chapter.missing]
@@ -80,6 +82,22 @@ def _claims(paper: JudgedPaper) -> list[str]:
         for claim in paper.claims
     ]
     return [*_table(name_columns("id", "claim", "published", "verdict", "measured", "why"), rows), ""]
+
+
+def _searches(searches: Sequence[Search]) -> list[str]:
+    columns = name_columns("model", "default", "best", "gain", "given up", "same training")
+    rows = [
+        (
+            search.model if search.batch is None else f"{search.model}, batch {search.batch}",
+            f"{search.default}: {search.default_rates}",
+            f"{search.best}: {search.best_rates}" if search.best_rates else search.best,
+            search.gain,
+            search.given_up,
+            search.verdict,
+        )
+        for search in searches
+    ]
+    return [*_table(columns, rows), ""]
 
 
 def _figure(figure: Figure, picture: str | None) -> list[str]:

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from made_up import conv_result, layers_result
 from made_up_book import elsewhere, paper, peaks_finding, runs, sources, sources_of, statement, study
 from made_up_charts import bars_chart
+from msgspec.structs import replace as changed
+from tune_example import tune_finding, tuned
 
 from deepstone.errors import UsageError
 from deepstone.report.book import Book, make_book
 from deepstone.report.book_json import book_json
 from deepstone.report.claims import measured_words, other_verdicts, published_words, verdict_counts
 from deepstone.report.figure import BarChart
+from deepstone.report.files import write_page
+from deepstone.report.markdown import render_markdown
+from deepstone.report.tune_page import tune_page
 from deepstone.results.quantity import Quantity
 
 
@@ -172,3 +179,37 @@ def test_json_holds_what_the_page_shows(book: Book) -> None:
 def test_a_malformed_statement_is_refused() -> None:
     with pytest.raises(UsageError, match="text: is missing"):
         make_book(sources_of(statements=[{key: value for key, value in statement().items() if key != "text"}]))
+
+
+class TestSearches:
+    def test_they_have_a_chapter(self, tmp_path: Path) -> None:
+        """What the page about one search says, the report says too, as a page, as Markdown and as JSON."""
+        book = make_book(replace(sources_of(records=runs(2)), findings=[tune_finding()]))
+        chapter = next(each for each in book.chapters if each.searches)
+        (search,) = chapter.searches
+        assert (search.model, search.given_up, search.verdict) == ("resnet50", "products in bf16", "same")
+        assert search.answer == tune_page(tune_finding()).answer
+        assert [figure.name for figure in chapter.figures] == ["waterfall", "search"]
+        write_page(book, tmp_path / "report.html")
+        texts = ((tmp_path / "report.html").read_text(), render_markdown(book, {}).replace("\\", ""))
+        for text in texts:
+            for words in (search.default, search.best, search.gain, search.given_up):
+                assert words in text
+        (told,) = next(
+            each["searches"] for each in json.loads(json.dumps(book_json(book)))["chapters"] if "searches" in each
+        )
+        assert told["best"] == "framework=jax precision=bf16-mixed"
+        assert told["ratio"]["low"] < told["ratio"]["median"] < told["ratio"]["high"]
+        assert told["same"] == "same"
+
+    def test_where_the_default_stays(self) -> None:
+        found = changed(tuned(), answer="not separable", best=tuned().default)
+        book = make_book(replace(sources_of(), findings=[changed(tune_finding(), content=found)]))
+        ((search,),) = (each.searches for each in book.chapters if each.searches)
+        assert search.best == "the default"
+        assert search.times == ""
+        assert search.gain == "not decided by these finals"
+
+    def test_none(self, book: Book) -> None:
+        assert not any(chapter.searches for chapter in book.chapters)
+        assert "searches" not in json.dumps(book_json(book))

@@ -1,0 +1,143 @@
+"""The answer of a search in a few words: what a report and the page about one search both show."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from deepstone.absent import Absent
+from deepstone.report.figures.captions import commands
+from deepstone.report.figures.tune import content, setup_words
+from deepstone.report.machines import machines_of
+from deepstone.results.findings import Finding
+from deepstone.results.quantity import Quantity
+from deepstone.results.tune import Tuned, TunedSetup
+from deepstone.units import bytes_, digits
+
+_MEANS: Final = {
+    "exact": "only the order of operations may change",
+    "close": "rounding may change too, by no more than a tenth of what other data change",
+    "any": "anything may change; what was given up is told",
+}
+WHAT: Final = {"throughput": "speed", "energy": "samples per joule", "memory": "memory saved"}
+_STAY: Final = "the default"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Search:
+    """`ratio`: of the objective of the best setup over that of the default. `times`: the gain in a few signs, empty
+    where there is none. `answer`: one sentence. `same`: whether it is the same training. `verdict`: that in a word."""
+
+    finding: str
+    model: str
+    batch: int | None
+    machine: str
+    objective: str
+    default: str
+    default_rates: str
+    best: str
+    best_rates: str
+    ratio: Quantity | Absent
+    times: str
+    gain: str
+    given_up: str
+    verdict: str
+    answer: str
+    advice: str
+    same: str
+    commands: tuple[str, ...]
+
+
+def search_of(finding: Finding) -> Search:
+    found, samples = content(finding), samples_of(finding)
+    machines = machines_of((), {}, [finding])
+    return Search(
+        finding=finding.id or "",
+        model=finding.model or "",
+        batch=None if finding.workload is None else finding.workload.batch,
+        machine=machines[0].name if machines else "",
+        objective=found.objective.name,
+        default=setup_words(found.default.setup),
+        default_rates=rates(found.default, samples),
+        best=setup_words(found.best.setup) if found.is_better else _STAY,
+        best_rates=rates(found.best, samples) if found.is_better else "",
+        ratio=found.ratio if found.is_better else Absent(_why_none(found)),
+        times=_gain(found),
+        gain=times(found.ratio) if found.is_better and isinstance(found.ratio, Quantity) else _why_none(found),
+        given_up=(found.given_up or "nothing") if found.is_better else "nothing",
+        verdict=_verdict(found),
+        answer=_answer(found, samples),
+        advice=_advice(found, samples),
+        same=_same(found),
+        commands=commands(finding),
+    )
+
+
+def samples_of(finding: Finding) -> str:
+    return finding.workload.samples if finding.workload is not None else "images"
+
+
+def _why_none(found: Tuned) -> str:
+    return "not decided by these finals" if found.answer == "not separable" else "nothing better was shown"
+
+
+def _verdict(found: Tuned) -> str:
+    if not found.is_better:
+        return "it is the default"
+    if isinstance(found.same, Absent):
+        return "not proven"
+    best = next((each for each in found.same.setups if each.setup == found.best.setup), None)
+    return "not proven" if best is None else best.verdict
+
+
+def _gain(found: Tuned) -> str:
+    if not found.is_better or isinstance(found.ratio, Absent):
+        return ""
+    ratio = found.ratio.median
+    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
+
+
+def times(ratio: Quantity) -> str:
+    return f"{digits(ratio.median)}x ({ratio.span_in_words(digits)})"
+
+
+def rates(setup: TunedSetup, samples: str) -> str:
+    """Format what the finals measured of a setup."""
+    speed, energy, peak = setup.samples_per_s, setup.samples_per_j, setup.peak_bytes
+    parts = [speed.reason] if isinstance(speed, Absent) else [f"{digits(speed.median)} {samples}/s"]
+    parts[0] += "" if isinstance(speed, Absent) else f" ({speed.span_in_words(digits)})"
+    parts += [] if isinstance(energy, Absent) else [f"{digits(energy.median)} {samples}/J"]
+    parts += [] if isinstance(peak, Absent) else [f"{bytes_(peak)} at most"]
+    return ", ".join(parts)
+
+
+def _answer(found: Tuned, samples: str) -> str:
+    """The one sentence with which the page opens."""
+    if not found.is_better or isinstance(found.ratio, Absent):
+        stay = f"Stay with the default, {setup_words(found.default.setup)}: {rates(found.default, samples)}."
+        if found.answer == "not separable":
+            return f"{stay} Other setups may be better, but these finals do not show it."
+        return f"{stay} Nothing better was shown."
+    what = "" if found.objective.name == "throughput" else f" in {WHAT[found.objective.name]}"
+    gain = f"{times(found.ratio)} the default{what}"
+    given_up = f" Given up: {found.given_up}." if found.given_up else " Nothing was given up."
+    return f"Use {setup_words(found.best.setup)}: {rates(found.best, samples)}, {gain}.{given_up}"
+
+
+def _advice(found: Tuned, samples: str) -> str:
+    if not found.is_better:
+        return "More time or a quieter machine may decide it." if found.answer == "not separable" else ""
+    within = [setup_words(setup) for setup in found.also_within]
+    also = f" Within 2 % of it: {'; '.join(within)}." if within else ""
+    return f"The default, {setup_words(found.default.setup)}, gives {rates(found.default, samples)}.{also}"
+
+
+def _same(found: Tuned) -> str:
+    same = found.same
+    if isinstance(same, Absent):
+        return same.reason[0].upper() + same.reason[1:] + "."
+    best = next((each for each in same.setups if each.setup == found.best.setup), None)
+    level = f"Level {same.level}: {_MEANS[same.level]}."
+    if best is None:
+        return f"{level} The best setup was not compared with the default."
+    return f"{level} The best setup: {best.in_words()}."
