@@ -67,6 +67,8 @@ def _can_run(workload: Workload, wanted: Wanted) -> str:
 
 def show_tuned(answer: Tuned, workload: RecordedWorkload | None, *, files: Sequence[str] = ()) -> None:
     samples = workload.samples if workload is not None else "samples"
+    if workload is not None:
+        print_lines([f"model  {workload.model} · batch {workload.batch} · {workload.phase}"])
     print_lines(_lines(answer, samples), hang=7)
     print_lines([f"doubt  {doubt}" for doubt in answer.doubts], hang=7)
     if files:

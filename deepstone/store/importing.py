@@ -21,6 +21,7 @@ from deepstone.results.findings import Finding
 from deepstone.results.identity import attempt_of, canonical_sha256, run_id
 from deepstone.results.plain import is_list, parse_json
 from deepstone.results.record import Record
+from deepstone.store.answers import answer_of_command
 from deepstone.store.files import open_regular
 from deepstone.store.layout import remedy
 from deepstone.store.rescue import next_attempt
@@ -241,6 +242,9 @@ def entries(path: Path, file: BinaryIO) -> Iterator[Entry]:
     file.seek(0)
     contents = _lines(path, file) if _is_jsonl(first) else _document(path, file)
     for place, content in contents:
+        other = answer_of_command(content)
+        if other:
+            raise refused(path, place, other)
         try:
             yield Entry(place=place, result=unsealed(content))
         except RefusedInputError as error:

@@ -47,6 +47,7 @@ def test_it_finds_writes_and_stores_the_best(cli: Cli) -> None:
     assert {look["run"] for look in answer["looks"]} == {path.stem for path in cli.runs()}
     (finding,) = (cli.store / "findings").glob("*.json")
     shown = cli("results", "show", finding.stem).assert_ok().out
+    assert shown.startswith("model  cifarnet · batch 8 · train\n")
     assert "layout=nhwc" in shown
     # The setup is used again under its name, in records as words.
     record = cli("run", "cifarnet", "@best.toml", "threads=1", "--budget", "0.1", "--json").assert_ok().json

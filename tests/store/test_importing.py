@@ -295,3 +295,19 @@ def test_attempts_go_on_after_an_import(store: Store, tmp_path: Path):
     import_records(store, file)
     draft = typed_draft()
     assert store.add(draft).id == run_id(draft.job, 8)
+
+
+@pytest.mark.parametrize(
+    ("answer", "command"),
+    [
+        ({"schema": 1, "kind": "scale", "model": "cifarnet", "points": []}, "deepstone scale --json"),
+        ({"schema": 1, "kind": "layers", "id": "3f2a", "layers": {}}, "deepstone layers --json"),
+        ({"a": {}, "b": {}, "pairing": "interleaved", "verdict": "no difference shown"}, "deepstone compare --json"),
+        ([{"command": "deepstone run cifarnet", "job": "3f2a", "can_run": "yes"}], "--dry-run --json"),
+    ],
+)
+def test_the_answer_of_a_command_is_told_from_a_run(store: Store, tmp_path: Path, answer: object, command: str):
+    file = tmp_path / "answer.json"
+    file.write_text(json.dumps(answer))
+    with pytest.raises(RefusedInputError, match=f"is what `{command}` printed.*results export.*nothing was imported"):
+        import_records(store, file)
