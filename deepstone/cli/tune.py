@@ -118,8 +118,9 @@ def tune(
 
     An axis with one value is fixed, one with several (precision=auto,bf16-mixed or threads=1..8) is searched over
     these, and every other one over what this machine has. The batch stays as it is unless you give it a range: another
-    batch is other training. Every launch is stored, and the same command goes on after a kill. The best setup goes to
-    best.toml, in the folder of -o or else in this one; wherever AXIS=VALUE stands, @best.toml stands for it.
+    batch is other training. Every launch is stored, and the same command goes on after a kill. A setup that is better
+    than the default goes to best.toml, in the folder of -o or else in this one; wherever AXIS=VALUE stands, @best.toml
+    stands for it.
     """
     from deepstone.studies.durations import parse_duration
     from deepstone.tuner.log import check_meter
@@ -160,12 +161,12 @@ def tune(
     answer = _content(finding)
     if isinstance(answer.best.samples_per_s, Absent):
         raise DeepstoneError(f"no setup could be measured; the default: {answer.best.samples_per_s.reason}")
-    _write_best(best, answer, model, command)
+    files = _write_best(best, answer, model, command)
     if json:
         print_json(finding)
     else:
         with nullcontext() if emitted is None else redirect_stdout(sys.stderr):
-            show_tuned(answer, workload.job(workload.space.default).workload, files=[str(best)])
+            show_tuned(answer, workload.job(workload.space.default).workload, files=files)
     draw_figure(_as_stored(finding, finding_store), output)
     if emitted is not None:
         _print_code(answer, workload, emitted)
@@ -314,11 +315,13 @@ def _content(finding: Finding) -> Tuned:
     return finding.content
 
 
-def _write_best(path: Path, answer: Tuned, model: str, command: Sequence[str]) -> None:
-    """As `@FILE` reads it."""
-    said = "It is the default: nothing was shown to be better."
-    if answer.is_better:
-        said = f"{in_words(answer.ratio)} the default." if not isinstance(answer.ratio, Absent) else answer.ratio.reason
+def _write_best(path: Path, answer: Tuned, model: str, command: Sequence[str]) -> list[str]:
+    """Write the best setup as `@FILE` reads it; return what was written. The default needs no file."""
+    if not answer.is_better:
+        if path.exists():
+            note(f"{path} is of an earlier search and stays as it is: the default is the best here")
+        return []
+    said = f"{in_words(answer.ratio)} the default."
     lines = [_WRITTEN, f"# {shlex.join(command)}", f"# {said}", f"# Use it: deepstone run {shlex.quote(model)} @{BEST}"]
     lines += ["", "[setup]"]
     for name, value in answer.best.setup.items():
@@ -327,6 +330,8 @@ def _write_best(path: Path, answer: Tuned, model: str, command: Sequence[str]) -
         path.write_text("\n".join([*lines, ""]), encoding="utf-8")
     except OSError as error:
         note(f"deepstone: {path}: cannot be written: {error.strerror}")
+        return []
+    return [str(path)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,8 @@ class SameRow:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TunePage:
     """`ratio`: the gain in a few signs, empty where there is none. `facts`: what stands under the answer, with labels.
-    `best_file`: its lines, as `@FILE` reads it."""
+    `best_file`: its lines, as `@FILE` reads it; none where
+    the default stays."""
 
     title: str
     model: str
@@ -79,7 +80,7 @@ def tune_page(finding: Finding) -> TunePage:
         machines=machines_of((), {}, [finding]),
         doubts=tuple(found.doubts),
         commands=commands(finding),
-        best_file=_best_file(found.best.setup),
+        best_file=_best_file(found.best.setup) if found.is_better else (),
     )
 
 

@@ -11,6 +11,7 @@ proven, it is not the best setup.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -47,6 +48,8 @@ FINALS_SHARE: Final = 0.25
 _OVER: Final = 1.1  # a launch that is under way may end so much later than asked for
 _LONGEST_LOOK: Final = 0.2  # of the budget; the first look at the default may take more
 _LEAST_TIMEOUT_S: Final = 5.0
+_LAUNCHES: Final = 20  # with time for so many launches like the longest so far, a search and its finals have a sense
+_NICE_S: Final = 30
 _CHECKED: Final = 4  # finalists that are checked, at most
 _TIMED_S: Final = {"cpu": 1.5, "gpu": 3.0}
 _NOISE_SD: Final = {"cpu": 0.05, "gpu": 0.004}  # as expected before the first look
@@ -207,19 +210,31 @@ class Tuner:
         self.progress.begin(f"{kind}: {title}")
         began_s = self.spent_s
         energy_s = _ENERGY_S["final" if kind == "final" else "search"] if self.wanted.needs_energy else 0.0
+        timeout_s = self._timeout_s()
         found = self.workload.look(
             point,
             timed_s=self.timed_s,
-            timeout_s=self._timeout_s(),
+            timeout_s=timeout_s,
             energy_s=energy_s,
             repetition=1 + sum(space.point_of(look.setup) == point for look in self.log.looks),
             on_progress=self.progress.advance,
         )
+        if found.outcome == "timeout" and timeout_s < self.wanted.timeout_s:
+            found = dataclasses.replace(found, reason=self._over_budget(point, timeout_s))
         with signals_blocked():  # a run that is stored is also in the log
             record = self.store.add(found.draft)
             look = self._as_look(kind, point, found, began_s, str(record.id), round)
             self._write(replace(self.log, looks=[*self.log.looks, look], spent_s=self.spent_s))
         return look
+
+    def _over_budget(self, point: Point, timeout_s: float) -> str:
+        """Why a launch was ended though --timeout allows more, and which budget would do."""
+        took_s = max(timeout_s, self.workload.expected_s(point, self.timed_s))
+        enough_s = _NICE_S * math.ceil(_LAUNCHES * took_s / _NICE_S)
+        return (
+            f"a launch may take {timeout_s:.3g} s of this budget, and this one takes longer; give a larger budget, as "
+            f"--budget {enough_s:.0f}s"
+        )
 
     def _as_look(
         self, kind: LookKind, point: Point, found: Looked, began_s: float, run: str, round: int | None
