@@ -115,7 +115,13 @@ def _baseline(path: Path, wanted: Filters) -> list[Record]:
 
 def _show(found: Gate) -> None:
     columns = [
-        Column(heading=heading, right=number in (2, 3), rank=(0, 0, 3, 4, 0, 1, 2)[number], wraps=wraps)
+        Column(
+            heading=heading,
+            right=number in (2, 3),
+            rank=(0, 0, 3, 4, 0, 1, 2)[number],
+            wraps=wraps,
+            below=heading == "doubts",
+        )
         for number, (heading, wraps) in enumerate(zip(_headings(found), (0, 24, 0, 0, 0, 24, 16), strict=True))
     ]
     if found.jobs:

@@ -11,8 +11,9 @@ import shutil
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from deepstone.absent import as_json
@@ -30,13 +31,15 @@ _ALWAYS = 0
 class Column:
     """A column of a table. Rank 0 is always shown; others are shown by rank while they fit. Empty columns are omitted.
 
-    `wraps` is the least width of a column with prose or a list of words; 0 means that the column never wraps.
+    `wraps` is the least width of a column with prose or a list of words; 0 means that the column never wraps. `below`:
+    where the column does not fit, its cells follow as lines below the table, because nobody may miss them.
     """
 
     heading: str
     right: bool = False
     rank: int = _ALWAYS
     wraps: int = 0
+    below: bool = False
 
 
 class _Result(Protocol):
@@ -139,11 +142,31 @@ def table_lines(columns: Sequence[Column], rows: Sequence[Sequence[str]], width:
     lines.append(_GAP.join("─" * size for size in widths))
     for number in range(len(rows)):
         lines += _row([entry.cells[number] for entry in shown], shown, widths)
-    left_out = [entry.column.heading.replace("\n", " ") for entry in filled if entry not in shown]
-    if left_out:
-        note = f"Not shown in a window this narrow: {', '.join(left_out)}. --json has everything."
+    left_out = [entry for entry in filled if entry not in shown]
+    below = [line for entry in left_out if entry.column.below for line in _below(entry, shown)]
+    if below:
+        lines += [
+            "",
+            *(part for line in below for part in textwrap.wrap(line, width or len(line), subsequent_indent="  ")),
+        ]
+    names = [_one_line(entry.column.heading) for entry in left_out if not entry.column.below]
+    if names:
+        note = f"Not shown in a window this narrow: {', '.join(names)}. --json has everything."
         lines += ["", *textwrap.wrap(note, width or len(note))]
     return lines
+
+
+def _below(left_out: _Sized, shown: Sequence[_Sized]) -> Iterator[str]:
+    """The cells of a column, each with the words that its row begins with: those before the numbers, or the first."""
+    named = list(takewhile(lambda entry: not entry.column.right, shown)) or shown[:1]
+    for number, cell in enumerate(left_out.cells):
+        if cell:
+            row = " ".join(f"{_one_line(entry.column.heading)} {entry.cells[number]}" for entry in named)
+            yield f"{_one_line(left_out.column.heading)} of {row}: {cell}"
+
+
+def _one_line(heading: str) -> str:
+    return heading.replace("\n", " ")
 
 
 def _sized(column: Column, cells: Sequence[str]) -> _Sized:

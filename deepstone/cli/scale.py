@@ -481,7 +481,7 @@ def _show(answer: _Answer) -> None:
         Column(heading="speed-up", right=True),
         Column(heading="efficiency", right=True),
         Column(heading="exposed\ncommunication", right=True, rank=1),
-        Column(heading="doubts", rank=2, wraps=20),
+        Column(heading="doubts", rank=2, wraps=20, below=True),
     ]
     rows = [
         (

@@ -75,8 +75,8 @@ def _failure_lines(record: Record) -> list[str]:
     return [words(record, "failure"), *(f"| {line}" for line in tail)]
 
 
-def field_column(name: str, *, right: bool = False, rank: int = 0, wraps: int = 0) -> Column:
-    return Column(heading=label(name), right=right, rank=rank, wraps=wraps)
+def field_column(name: str, *, right: bool = False, rank: int = 0, wraps: int = 0, below: bool = False) -> Column:
+    return Column(heading=label(name), right=right, rank=rank, wraps=wraps, below=below)
 
 
 def show_table(
@@ -97,7 +97,7 @@ def show_table(
         field_column("span", right=True),
         *([Column(heading=extra[0], right=True)] if extra else []),
         field_column("outcome", rank=1),
-        field_column("doubts", rank=2, wraps=20),
+        field_column("doubts", rank=2, wraps=20, below=True),
         field_column("step_s", right=True, rank=3),
         *(field_column(name, right=True, rank=5) for name in _PHASES),
         Column(heading=label("peak").replace(" ", "\n"), right=True, rank=4),

@@ -175,5 +175,34 @@ class TestTables:
         assert {display_width(line) for line in lines} == {12}
 
 
+def test_doubts_follow_a_table_that_has_no_room_for_them() -> None:
+    columns = [
+        Column(heading="batch"),
+        Column(heading="layout"),
+        Column(heading="images/s", right=True),
+        Column(heading="doubts", rank=1, wraps=20, below=True),
+        Column(heading="run", rank=2),
+    ]
+    rows = [("8", "nchw", "1,234", "", "3f2a"), ("16", "nhwc", "2,345", "few_samples other_load", "4b5c")]
+    wide = "\n".join(table_lines(columns, rows, 80))
+    assert wide.count("few_samples") == 1
+    assert "doubts of" not in wide
+    narrow = table_lines(columns, rows, 26)
+    told = narrow.index("doubts of batch 16 layout")
+    assert narrow[told : told + 3] == ["doubts of batch 16 layout", "  nhwc: few_samples", "  other_load"]
+    assert "doubts" not in " ".join(narrow[told + 3 :])
+    assert "run" in " ".join(narrow[told + 3 :])
+    counted = [Column(heading="processes", right=True), *columns[2:]]
+    assert "doubts of processes 2:" in table_lines(counted, [("2", "1,234", "few_samples", "3f2a")], 24)
+
+
+def test_doubts_of_runs_are_told_in_any_window(cli: Cli) -> None:
+    words = ("run", "cifarnet", "framework=fake", "batch=2048,4096", "layout=nchw,nhwc", "--budget", "0.1")
+    shown = cli.on_terminal(*words, columns=50).out
+    assert len(re.findall(r"^doubts of batch \d+ layout nh?[cw]+", shown, re.MULTILINE)) == 4
+    assert shown.count("above_peak") == 4
+    assert "doubts" not in shown.partition("Not shown in a window this narrow")[2]
+
+
 def widest(text: str) -> int:
     return max(display_width(line) for line in text.splitlines())
