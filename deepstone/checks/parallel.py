@@ -65,13 +65,12 @@ def check_scheme(job: Job, *, timeout_s: float, beside: bool = True) -> SchemeSa
     """The job in float64, against one process that does the same. `beside`: also in fp32, and against one process that
     has the whole batch at once."""
     equivalent = is_equivalent(job)
-    wide = check_job(job, batch=job.batch, phase="train", precision="fp64")
-    reason = wide.broken_rule
-    narrow = check_job(job, batch=job.batch, phase="train", precision="fp32")
-    if reason and narrow.broken_rule is None:
-        return _in_fp32_alone(wide, narrow, timeout_s)
+    wide, narrow = _in_float64(job), _in_fp32(job)
+    reason = why_unsupported(job)
     if reason:
         return SchemeSameness.failed(f"unsupported: {reason}", equivalent=equivalent, is_unsupported=True)
+    if wide.broken_rule:
+        return _in_fp32_alone(wide, narrow, timeout_s)
     whole = beside and any(isinstance(layer.op, BatchNorm) for layer in job.model.graph.layers)
     try:
         alone, *at_once = trained_alone(wide, timeout_s, also_whole=whole)
@@ -85,6 +84,20 @@ def check_scheme(job: Job, *, timeout_s: float, beside: bool = True) -> SchemeSa
         return with_fp32(found, trained_alone(narrow, timeout_s)[0], trained_together(narrow, timeout_s))
     except JobFailed as failure:
         return change(found, ok=False, failure=f"in fp32: {failure.outcome}: {failure.reason}")
+
+
+def why_unsupported(job: Job) -> str | None:
+    """Why the rules allow the job neither in float64 nor in fp32, if they do not. It computes nothing."""
+    reason = _in_float64(job).broken_rule
+    return None if reason is None or _in_fp32(job).broken_rule is None else reason
+
+
+def _in_float64(job: Job) -> Job:
+    return check_job(job, batch=job.batch, phase="train", precision="fp64")
+
+
+def _in_fp32(job: Job) -> Job:
+    return check_job(job, batch=job.batch, phase="train", precision="fp32")
 
 
 def _failed(error: JobFailed | MissingError, *, equivalent: bool) -> SchemeSameness:

@@ -7,11 +7,21 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from deepstone.absent import Absent
 from deepstone.cli.jobs import refuse_lists, refuse_opaque
 from deepstone.cli.options import Axes, Hosts, Image, Json, Model, Timeout, examples, image_size, image_words
 from deepstone.cli.output import Column, Data, note, print_json, print_lines, print_table
 from deepstone.cli.progress import progress_bar
-from deepstone.cli.verify_schemes import Schemes, check_schemes, exit_code, of_one_process, scheme_lines, schemes_json
+from deepstone.cli.verify_schemes import (
+    Schemes,
+    check_schemes,
+    exit_code,
+    of_one_process,
+    plan_schemes,
+    refused_schemes,
+    scheme_lines,
+    schemes_json,
+)
 from deepstone.errors import MissingError, UsageError
 
 if TYPE_CHECKING:
@@ -65,10 +75,15 @@ def verify(
     jobs = {name: make({**given, "framework": name}) for name in names}
     if "framework" not in choices:
         jobs = _able(jobs)
+    planned = plan_schemes(choices, jobs, make) if asked != given else {}
+    refused = refused_schemes(planned)
+    if refused:  # before anything is computed
+        _show_refused(refused, jobs, asked, as_json=json)
+        raise typer.Exit(exit_code(refused))
     with progress_bar(1) as bar:
         bar.begin(f"{loaded.graph.name} {', '.join(jobs)}")
         sameness = check(jobs, yardstick=_yardstick(loaded, given, command), timeout_s=timeout, on_progress=bar.advance)
-        schemes: Schemes = check_schemes(choices, jobs, make, timeout, bar.advance) if asked != given else {}
+        schemes: Schemes = check_schemes(planned, timeout, bar.advance)
         bar.end()
     code = exit_code(schemes)
     if json:
@@ -79,6 +94,25 @@ def verify(
         print_lines(scheme_lines(schemes, asked), hang=4)
     if code or not sameness.ok:
         raise typer.Exit(code or 1)
+
+
+def _show_refused(refused: Schemes, jobs: Mapping[str, Job], asked: Mapping[str, Value], *, as_json: bool) -> None:
+    if not as_json:
+        print_lines(scheme_lines(refused, asked), hang=4)
+        return
+    why = Absent("not computed: no framework has what was asked for")
+    frameworks = {
+        name: {"version": job.environment.version, "ok": False, "failure": why.reason} for name, job in jobs.items()
+    }
+    print_json(
+        {
+            "ok": False,
+            **_of_model(next(iter(jobs.values()))),
+            "reference": why,
+            "frameworks": frameworks,
+            "parallel": schemes_json(refused),
+        }
+    )
 
 
 def _refuse_what_is_not_checked(choices: Choices) -> None:
@@ -136,13 +170,9 @@ def _yardstick(loaded: LoadedModel, given: Mapping[str, Value], command: tuple[s
 
 
 def _as_json(sameness: Sameness, jobs: Mapping[str, Job]) -> dict[str, Data]:
-    job = next(iter(jobs.values()))
     return {
         "ok": sameness.ok,
-        "model": job.model.name,
-        "graph_sha": job.model.graph.sha,
-        "batch": job.batch,
-        "phase": job.phase,
+        **_of_model(next(iter(jobs.values()))),
         "reference": {
             "what": "float64 NumPy, op by op (docs/graph.md)",
             "loss": sameness.reference.losses,
@@ -153,6 +183,10 @@ def _as_json(sameness: Sameness, jobs: Mapping[str, Job]) -> dict[str, Data]:
             for name, found in sameness.frameworks.items()
         },
     }
+
+
+def _of_model(job: Job) -> dict[str, Data]:
+    return {"model": job.model.name, "graph_sha": job.model.graph.sha, "batch": job.batch, "phase": job.phase}
 
 
 def _show(sameness: Sameness, jobs: Mapping[str, Job]) -> None:
@@ -174,8 +208,6 @@ def _show(sameness: Sameness, jobs: Mapping[str, Job]) -> None:
 
 
 def _cells(found: FrameworkSameness) -> tuple[str, ...]:
-    from deepstone.absent import Absent
-
     worst = None if found.layers is None else found.layers.worst
     sharp = None if isinstance(found.float64, Absent) else max(found.float64, key=lambda d: d.badness, default=None)
     return (
@@ -195,8 +227,6 @@ def _error(distance: Distance | None) -> str:
 
 
 def _remarks(sameness: Sameness, jobs: Mapping[str, Job]) -> Iterator[str]:
-    from deepstone.absent import Absent
-
     for name, found in sameness.frameworks.items():
         if not found.ok:
             verdict = "could not be checked" if found.failure else "does not compute the same"

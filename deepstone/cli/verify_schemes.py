@@ -20,6 +20,7 @@ NOT_OURS = "no framework that was checked has this scheme"
 
 # By scheme and framework; as text, why a framework does not have it.
 Schemes: TypeAlias = "dict[str, dict[str, SchemeSameness | str]]"
+PlannedSchemes: TypeAlias = "dict[str, dict[str, Job | str]]"
 
 
 def of_one_process(asked: Mapping[str, Value]) -> dict[str, Value]:
@@ -32,37 +33,55 @@ def of_one_process(asked: Mapping[str, Value]) -> dict[str, Value]:
     return {name: value for name, value in asked.items() if name not in OF_SEVERAL}
 
 
-def check_schemes(
-    choices: Choices,
-    jobs: Mapping[str, Job],
-    make_job: Callable[[Mapping[str, Value]], Job],
-    timeout_s: float,
-    on_progress: OnProgress,
-) -> Schemes:
-    """Those of the axis `scheme`, in the frameworks of the jobs."""
+def plan_schemes(
+    choices: Choices, jobs: Mapping[str, Job], make_job: Callable[[Mapping[str, Value]], Job]
+) -> PlannedSchemes:
+    """Those of the axis `scheme`, in the frameworks of the jobs, as far as the rules tell without computing."""
     asked = {name: values[0] for name, values in choices.items() if name not in ("framework", "scheme")}
-    found: Schemes = {}
+    planned: PlannedSchemes = {}
     for scheme in map(str, choices.get("scheme", (DEFAULT_SCHEME,))):
         given = asked if "scheme" not in choices else {**asked, "scheme": scheme}
-        of_scheme = found.setdefault(DEFAULT_SCHEME if scheme == "auto" else scheme, {})
+        of_scheme = planned.setdefault(DEFAULT_SCHEME if scheme == "auto" else scheme, {})
         for name, job in jobs.items():
-            on_progress(f"{name}: scheme={scheme}", 0.0)
-            of_scheme[name] = _checked({**given, "framework": name}, job.environment.framework, make_job, timeout_s)
-    return found
+            of_scheme[name] = _planned({**given, "framework": name}, job.environment.framework, make_job)
+    return planned
 
 
-def _checked(
-    given: Mapping[str, Value], framework: str, make_job: Callable[[Mapping[str, Value]], Job], timeout_s: float
-) -> SchemeSameness | str:
-    from deepstone.checks.parallel import check_scheme, least_batch
+def _planned(given: Mapping[str, Value], framework: str, make_job: Callable[[Mapping[str, Value]], Job]) -> Job | str:
+    from deepstone.checks.parallel import least_batch, why_unsupported
     from deepstone.setups.axes import AXES, FRAMEWORKS
     from deepstone.setups.request import complete
 
     if framework in FRAMEWORKS and framework not in AXES["processes"].honoured_by:
         return f"unsupported: {framework} trains in one process only"
-    request = complete(given)
-    found = check_scheme(make_job({"batch": least_batch(request), **given}), timeout_s=timeout_s)
-    return str(found.failure) if found.is_unsupported else found
+    job = make_job({"batch": least_batch(complete(given)), **given})
+    reason = why_unsupported(job)
+    return job if reason is None else f"unsupported: {reason}"
+
+
+def refused_schemes(planned: PlannedSchemes) -> Schemes:
+    """All of them, if the rules leave none to be checked; else nothing."""
+    refused: Schemes = {
+        scheme: {name: each for name, each in frameworks.items() if isinstance(each, str)}
+        for scheme, frameworks in planned.items()
+    }
+    return refused if all(len(refused[scheme]) == len(frameworks) for scheme, frameworks in planned.items()) else {}
+
+
+def check_schemes(planned: PlannedSchemes, timeout_s: float, on_progress: OnProgress) -> Schemes:
+    from deepstone.checks.parallel import check_scheme
+
+    found: Schemes = {}
+    for scheme, frameworks in planned.items():
+        of_scheme = found.setdefault(scheme, {})
+        for name, job in frameworks.items():
+            if isinstance(job, str):
+                of_scheme[name] = job
+                continue
+            on_progress(f"{name}: scheme={scheme}", 0.0)
+            checked = check_scheme(job, timeout_s=timeout_s)
+            of_scheme[name] = str(checked.failure) if checked.is_unsupported else checked
+    return found
 
 
 def schemes_json(schemes: Schemes) -> dict[str, Data]:

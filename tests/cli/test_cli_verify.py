@@ -121,6 +121,19 @@ def test_what_cannot_be_done_is_told_of_each(with_a_wrong_torch: Cli) -> None:
     assert done.json["frameworks"]["torch"]["ok"] is False
 
 
+def test_what_no_framework_can_do_is_told_before_anything_is_computed(reader: Cli) -> None:
+    words = ("verify", "cifarnet", "framework=torch", "processes=2", "collective=ring")
+    answer = reader(*words, "--json")
+    assert answer.code == 1
+    assert answer.json["ok"] is False
+    assert "absent" in answer.json["reference"]
+    assert answer.json["parallel"]["data"]["ok"] is False
+    told = answer.json["parallel"]["data"]["frameworks"]["torch"]["unsupported"]
+    assert told.startswith("unsupported: ")
+    done = reader(*words)
+    assert (done.code, done.out) == (1, f"torch: {told}\n")
+
+
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
