@@ -28,7 +28,7 @@ from deepstone.cli.options import (
     warn,
     with_files,
 )
-from deepstone.cli.output import Column, note, print_json, print_lines, print_table
+from deepstone.cli.output import Column, note, print_json, print_lines, print_table, write
 from deepstone.cli.studying import (
     exit_as,
     given_words,
@@ -123,7 +123,11 @@ def study(
     from deepstone.studies.study_run import Call
 
     if submit is not None:
-        _submit(submit, reference, changes, part, store_folder(store))
+        script = _submitted(submit, reference, changes, part, store_folder(store))
+        if dry_run:
+            _show_script(script, as_json=json)
+        else:
+            script.write()
         return
     plan = make_plan(chosen)
     if part is not None:
@@ -207,24 +211,41 @@ def _policy(word: str) -> Rerun:
     raise UsageError(f"--rerun {word}: {nearest(word, RERUNS)}")
 
 
-def _submit(scheduler: str, reference: str, changes: _Changes, part: str | None, store: Path) -> None:
-    """Write the script beside us; who submits it may change it first."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Script:
+    """For a scheduler. It is written beside us; who submits it may change it first."""
+
+    path: Path
+    text: str
+
+    def write(self) -> None:
+        try:
+            with self.path.open("x", encoding="utf-8") as out:
+                out.write(self.text)
+        except FileExistsError:
+            raise UsageError(f"{self.path} is there already; remove it first") from None
+        except OSError as error:
+            raise UsageError(f"{self.path}: cannot be written: {error.strerror}") from None
+        note(f"Wrote {self.path}. Submit it with: sbatch {self.path}")
+
+
+def _submitted(scheduler: str, reference: str, changes: _Changes, part: str | None, store: Path) -> _Script:
     from deepstone.studies.find import find_study
     from deepstone.studies.parts import parts_to_submit, slurm_script
 
     if scheduler != "slurm":
         raise UsageError(f"--submit {scheduler}: {nearest(scheduler, ('slurm',))}")
     name = find_study(reference).name
-    path = Path(f"{name}.sbatch")
     command = _command(reference, changes, None, None, None)
-    try:
-        with path.open("x", encoding="utf-8") as out:
-            out.write(slurm_script(name, command, parts_to_submit(part), store))
-    except FileExistsError:
-        raise UsageError(f"{path} is there already; remove it first") from None
-    except OSError as error:
-        raise UsageError(f"{path}: cannot be written: {error.strerror}") from None
-    note(f"Wrote {path}. Submit it with: sbatch {path}")
+    return _Script(path=Path(f"{name}.sbatch"), text=slurm_script(name, command, parts_to_submit(part), store))
+
+
+def _show_script(script: _Script, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"file": str(script.path), "script": script.text})
+        return
+    write(script.text)
+    note(f"Without --dry-run this goes to {script.path}.")
 
 
 def _command(

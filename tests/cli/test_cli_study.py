@@ -221,3 +221,14 @@ def test_a_mistake_is_told_before_anything_heavy_is_imported(cli: Cli, file: Pat
         check=False,
     )
     assert done.stdout == "2\n"
+
+
+def test_a_dry_run_of_a_script_writes_nothing(cli: Cli, file: Path) -> None:
+    words = ("study", str(file), "--submit", "slurm", "--part", "3")
+    shown = cli(*words, "--dry-run").assert_ok().out
+    assert "#SBATCH --array=1-3\n" in shown
+    assert cli(*words, "--dry-run", "--json").assert_ok().json["script"] == shown
+    assert not list(cli.home.glob("*.sbatch"))
+    cli(*words).assert_ok()
+    (written,) = cli.home.glob("*.sbatch")
+    assert written.read_text() == shown
