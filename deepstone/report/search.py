@@ -19,7 +19,7 @@ _MEANS: Final = {
     "close": "rounding may change too, by no more than a tenth of what other data change",
     "any": "anything may change; what was given up is told",
 }
-WHAT: Final = {"throughput": "speed", "energy": "samples per joule", "memory": "memory saved"}
+_WHAT: Final = {"throughput": "speed", "energy": "samples per joule", "memory": "memory saved"}
 _STAY: Final = "the default"
 
 
@@ -118,7 +118,7 @@ def _answer(found: Tuned, samples: str) -> str:
         if found.answer == "not separable":
             return f"{stay} Other setups may be better, but these finals do not show it."
         return f"{stay} Nothing better was shown."
-    what = "" if found.objective.name == "throughput" else f" in {WHAT[found.objective.name]}"
+    what = "" if found.objective.name == "throughput" else f" in {_WHAT[found.objective.name]}"
     gain = f"{times(found.ratio)} the default{what}"
     given_up = f" Given up: {found.given_up}." if found.given_up else " Nothing was given up."
     return f"Use {setup_words(found.best.setup)}: {rates(found.best, samples)}, {gain}.{given_up}"

@@ -13,7 +13,7 @@ from deepstone.report.figures import Drawable, make_figures
 from deepstone.report.figures.captions import commands
 from deepstone.report.figures.tune import content, setup_words
 from deepstone.report.machines import MachineFacts, machines_of
-from deepstone.report.search import WHAT, rates, samples_of, search_of, times
+from deepstone.report.search import rates, samples_of, search_of, times
 from deepstone.results.findings import Finding
 from deepstone.results.parts import Value
 from deepstone.results.quantity import Quantity
@@ -75,7 +75,7 @@ def tune_page(finding: Finding) -> TunePage:
         not_decided=tuple(found.not_decided),
         bound=tuple(_bound(found)),
         batch_free=_batch_free(found, samples),
-        facts=tuple(_facts(found)),
+        facts=tuple(_facts(found, samples)),
         drawable=make_figures(finding, None),
         machines=machines_of((), {}, [finding]),
         doubts=tuple(found.doubts),
@@ -134,16 +134,16 @@ def _bound(found: Tuned) -> Iterator[tuple[str, str]]:
     bound = found.bound
     if isinstance(bound, Absent):
         return
-    for label, share in (
-        ("share of the roofline", bound.roofline_share),
-        ("share of the power limit", bound.power_limit_share),
+    for label, share, of in (
+        ("speed reached", bound.roofline_share, "of what its layers allow at most (roofline)"),
+        ("held back by power", bound.power_limit_share, "of the time, since the GPU was at its power limit"),
     ):
-        yield label, share.reason if isinstance(share, Absent) else percent(share)
-    lost = bound.most_lost
+        yield label, share.reason if isinstance(share, Absent) else f"{percent(share)} {of}"
+    lost, label = bound.most_lost, "most time lost in"
     if isinstance(lost, Absent):
-        yield "lost beyond the bound", lost.reason
+        yield label, lost.reason
     elif lost:
-        yield "lost beyond the bound", ", ".join(f"{each.what} {seconds(each.lost_s)}" for each in lost)
+        yield label, ", ".join(f"{each.what} ({seconds(each.lost_s)} more than its bound)" for each in lost)
 
 
 def _batch_free(found: Tuned, samples: str) -> str:
@@ -158,25 +158,32 @@ def _batch_free(found: Tuned, samples: str) -> str:
     )
 
 
-def _facts(found: Tuned) -> Iterator[tuple[str, str]]:
+def _facts(found: Tuned, samples: str) -> Iterator[tuple[str, str]]:
     space, budget = found.space, found.budget
     about = "about " if space.is_estimate else ""
+    yield "looked for", _sought(found, samples)
     yield (
-        "space",
+        "searched",
         f"{about}{space.setups:,} setups of {len(space.axes)} axes: {', '.join(axis.name for axis in space.axes)}",
     )
     if space.excluded:
         most = sorted(space.excluded, key=lambda each: -each.setups)[:3]
-        yield "excluded", "; ".join(f"{each.setups:,}: {each.reason}" for each in most)
+        yield "left out", "; ".join(f"{each.setups:,}: {each.reason}" for each in most)
     calls = f" in {budget.calls} calls" if budget.calls > 1 else ""
     yield "time", f"{seconds(budget.spent_s)} of {seconds(budget.asked_s)} asked for{calls}, {budget.launches} launches"
-    yield "objective", WHAT[found.objective.name] if found.objective.slowdown is None else _limited(found)
     for limit in found.limits:
-        yield f"limit of {limit.name}", bytes_(int(limit.most)) if limit.name == "memory" else f"{limit.most:g} W"
+        most = bytes_(int(limit.most)) if limit.name == "memory" else f"{limit.most:g} W"
+        yield f"{limit.name} allowed", f"{most} at most"
 
 
-def _limited(found: Tuned) -> str:
-    return f"{WHAT[found.objective.name]}, at most {found.objective.slowdown:g} times slower than the fastest"
+def _sought(found: Tuned, samples: str) -> str:
+    what = {
+        "throughput": f"the most {samples} per second",
+        "energy": f"the most {samples} per joule",
+        "memory": "the least memory",
+    }[found.objective.name]
+    slowdown = found.objective.slowdown
+    return what if slowdown is None else f"{what}, at most {slowdown:g} times slower than the fastest"
 
 
 def _best_file(setup: Mapping[str, Value]) -> tuple[str, ...]:

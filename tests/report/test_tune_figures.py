@@ -207,8 +207,10 @@ def test_bounds_and_doubts_are_told() -> None:
         roofline_share=0.71, power_limit_share=Absent("no meter"), most_lost=[LostTime(what="norm", lost_s=7e-3)]
     )
     page = tune_page(finding(bound=bound, doubts=["other_load (2 of 6 runs): other processes ran"]))
-    assert dict(page.bound)["share of the roofline"] == "71 %"
-    assert dict(page.bound)["share of the power limit"] == "no meter"
+    told = [words for _, words in page.bound]
+    assert [text.partition(" of ")[0] for text in told] == ["71 %", "no meter", "norm (7.00 ms more than its bound)"]
+    assert "the most images per second" in dict(page.facts).values()
+    assert not {"objective", "space"} & {label for label, _ in page.facts}
     assert page.doubts == ("other_load (2 of 6 runs): other processes ran",)
 
 
