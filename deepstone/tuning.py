@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, get_args
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast, get_args
 
 from deepstone.absent import Absent
 from deepstone.errors import MissingError, UsageError, nearest
@@ -24,7 +25,7 @@ from deepstone.studies.durations import parse_duration
 from deepstone.tuner.emit import check_emitted, chosen_setup, emit
 from deepstone.tuner.log import check_meter, open_log
 from deepstone.tuner.tune import Tuner
-from deepstone.tuner.wanted import Wanted
+from deepstone.tuner.wanted import BUDGET_S, LEAST_BUDGET_S, Wanted
 from deepstone.tuner.words import parse_limits, parse_objective
 from deepstone.tuner.workload import Workload
 
@@ -104,24 +105,20 @@ class Tuning:
 def tune(
     model: str,
     *,
-    budget: str | float = "10m",
+    budget: str | float | None = None,
     same: str = "close",
     objective: str = "throughput",
-    limits: Iterable[str] = (),
+    limits: str | Iterable[str] = (),
     store: str | os.PathLike[str] | None = None,
     on_look: OnLook | None = None,
     **axes: Values,
 ) -> Tuning:
-    """Search for the best setup of a model here, as `deepstone tune` does; it goes on with a search that was killed.
-
-    Axes are keywords: one value fixes an axis, a list is searched over. `budget`: seconds, or a text such as "5m".
-    `on_look` is called after every launch. Raises UsageError, MissingError or StoreError.
-    """
+    """As `deepstone.tune`, which says what the arguments mean."""
     wanted = Wanted(
-        objective=parse_objective(objective),
-        limits=tuple(parse_limits(limits)),
-        budget_s=parse_duration(budget) if isinstance(budget, str) else float(budget),
-        level=_level(same),
+        objective=parse_objective(_text("objective", objective)),
+        limits=tuple(parse_limits([limits] if isinstance(limits, str) else limits or ())),
+        budget_s=_budget_s(budget),
+        level=_level(_text("same", same)),
     )
     memory = next((limit.most for limit in wanted.limits if limit.name == "memory"), None)
     workload = Workload.of(
@@ -148,6 +145,29 @@ def tune(
     return Tuning(found=answer, finding=stored, _workload=workload)
 
 
+def _budget_s(budget: object) -> float:
+    """Seconds. Whoever calls us from Python may give anything."""
+    if budget is None:
+        return BUDGET_S
+    if isinstance(budget, str):
+        seconds = parse_duration(budget)
+    elif isinstance(budget, int | float) and not isinstance(budget, bool) and math.isfinite(budget):
+        seconds = float(budget)
+    else:
+        raise UsageError(f"budget={budget!r}: give seconds, or a text such as '5m'; None: ten minutes")
+    if seconds < LEAST_BUDGET_S:
+        raise UsageError(
+            f"budget={budget!r}: a search takes at least {LEAST_BUDGET_S:g} s; some minutes are usual, as in '5m'"
+        )
+    return seconds
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise UsageError(f"{name}={value!r}: must be a text")
+    return value
+
+
 def _level(text: str) -> SameLevel:
     for level in _LEVELS:
         if text == level:
@@ -155,9 +175,11 @@ def _level(text: str) -> SameLevel:
     raise UsageError(f"same={text!r}: {nearest(text, _LEVELS)}")
 
 
-def _word(name: str, values: Values) -> str:
-    several = [values] if isinstance(values, str | int) else list(values)
-    return f"{name}={','.join(map(str, several))}"
+def _word(name: str, values: object) -> str:
+    several = [values] if isinstance(values, str | int) else values
+    if not isinstance(several, Iterable):
+        raise UsageError(f"{name}={values!r}: give a value, or a list of values to search over")
+    return f"{name}={','.join(map(str, cast(Iterable[object], several)))}"
 
 
 def _row(look: Look) -> dict[str, object]:

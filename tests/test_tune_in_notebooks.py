@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import json
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 import pytest
 
 import deepstone
+from deepstone import tuning
 from deepstone.errors import MissingError, UsageError
 from deepstone.results.quantity import Quantity
 from deepstone.results.tune import Look
 from deepstone.store.store import Store
+from deepstone.tuner.wanted import Wanted
 from deepstone.tuning import Tuning
 
 FIXED = dict.fromkeys(
@@ -87,11 +90,36 @@ def test_code_of_a_framework_that_has_none_is_refused(tuned: tuple[Tuning, list[
         ({"objective": "speed"}, "throughput"),
         ({"layuot": "nhwc"}, "layout"),
         ({"budget": "soon"}, "soon"),
+        ({"budget": ["5m"]}, "give seconds, or a text such as '5m'"),
+        ({"budget": float("nan")}, "budget=nan"),
+        ({"budget": 1}, "at least 5 s"),
+        ({"same": None}, "same=None"),
+        ({"objective": 3}, "objective=3"),
+        ({"batch": None}, "batch=None"),
     ],
 )
 def test_mistakes_are_refused_before_anything_is_measured(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
         deepstone.tune("cifarnet", framework="fake", **options)
+
+
+def test_help_tells_the_options_and_no_budget_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = list(inspect.signature(deepstone.tune).parameters)
+    assert names == list(inspect.signature(tuning.tune).parameters)
+    assert names == ["model", "budget", "same", "objective", "limits", "store", "on_look", "axes"]
+    text = str(deepstone.tune.__doc__)
+    assert all(f"    {name} " in text for name in names)
+    asked: list[Wanted] = []
+
+    def stop(_workload: object, wanted: Wanted) -> None:
+        asked.append(wanted)
+        raise MissingError("stopped before anything is measured")
+
+    monkeypatch.setattr(tuning, "check_meter", stop)
+    with pytest.raises(MissingError, match="stopped"):
+        deepstone.tune("cifarnet", framework="fake", budget=None, limits="memory=40G")
+    assert asked[0].budget_s == 600.0
+    assert [limit.name for limit in asked[0].limits] == ["memory"]
 
 
 def test_energy_needs_a_meter() -> None:

@@ -59,7 +59,6 @@ EXAMPLES = examples(
 BEST: Final = "best.toml"
 _WRITTEN: Final = "# Written by `deepstone tune`."
 _LEVELS: Final = ("exact", "close", "any")
-_LEAST_BUDGET_S: Final = 5.0
 
 
 def tune(
@@ -124,14 +123,14 @@ def tune(
     """
     from deepstone.studies.durations import parse_duration
     from deepstone.tuner.log import check_meter
-    from deepstone.tuner.wanted import Wanted
+    from deepstone.tuner.wanted import LEAST_BUDGET_S, Wanted
     from deepstone.tuner.words import parse_limits, parse_objective
 
     begin = noise_at_start()
     budget_s = parse_duration(budget)
-    if budget_s < _LEAST_BUDGET_S:
+    if budget_s < LEAST_BUDGET_S:
         raise UsageError(
-            f"--budget {shown(budget)}: a search takes at least {_LEAST_BUDGET_S:g} s; some minutes are usual"
+            f"--budget {shown(budget)}: a search takes at least {LEAST_BUDGET_S:g} s; some minutes are usual"
         )
     limits = [*(limit or ()), *(word for word in axes or () if _is_limit(word))]
     wanted = Wanted(

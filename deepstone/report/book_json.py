@@ -69,10 +69,12 @@ def _chapter(chapter: Chapter) -> JsonObject:
 
 
 def _search(search: Search) -> JsonObject:
+    batch: Json = {"absent": "not told"} if search.batch is None else search.batch
+    rest: JsonObject = {"default": search.advice, "same": search.same}
     return {
         "finding": search.finding,
         "model": search.model,
-        "batch": {"absent": "not told"} if search.batch is None else search.batch,
+        "batch": batch,
         "machine": search.machine,
         "objective": search.objective,
         "default": search.default,
@@ -81,7 +83,7 @@ def _search(search: Search) -> JsonObject:
         "given_up": search.given_up,
         "same": search.verdict,
         "answer": search.answer,
-        "rest": {"default": search.advice, "same": search.same},
+        "rest": rest,
         "commands": list(search.commands),
     }
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 from deepstone.absent import Absent
 from deepstone.results.tune import Look, SameLevel, TuneLimit, TuneObjective
+
+BUDGET_S: Final = 600.0
+LEAST_BUDGET_S: Final = 5.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -15,7 +19,7 @@ class Wanted:
 
     objective: TuneObjective
     limits: tuple[TuneLimit, ...] = ()
-    budget_s: float = 600.0
+    budget_s: float = BUDGET_S
     level: SameLevel = "close"
     timeout_s: float = 900.0
     timed_s: float | None = None
