@@ -70,6 +70,7 @@ def _chapter(chapter: Chapter) -> JsonObject:
 
 def _search(search: Search) -> JsonObject:
     batch: Json = {"absent": "not told"} if search.batch is None else search.batch
+    ratio: Json = {"absent": search.ratio.reason} if isinstance(search.ratio, Absent) else search.ratio.to_json()
     rest: JsonObject = {"default": search.advice, "same": search.same}
     return {
         "finding": search.finding,
@@ -79,7 +80,7 @@ def _search(search: Search) -> JsonObject:
         "objective": search.objective,
         "default": search.default,
         "best": search.best,
-        "ratio": search.ratio.to_json(),
+        "ratio": ratio,
         "given_up": search.given_up,
         "same": search.verdict,
         "answer": search.answer,

@@ -24,7 +24,9 @@ from deepstone.papers.gather import read_elsewhere
 from deepstone.results.doubt import DOUBT_CODES
 from deepstone.results.record import OUTCOMES, Record
 from deepstone.scaling.comm_words import read_words
+from deepstone.setups.axes import AXES, FAKE
 from deepstone.setups.request import parse_words
+from deepstone.setups.schemes import SCHEMES
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
@@ -206,3 +208,27 @@ def test_what_is_said_of_nchw_in_tensorflow_is_what_was_recorded() -> None:
     for version in trained:
         [row] = [row for row in rows if f"TensorFlow {version.removesuffix('.0')} " in row]
         assert "| trains with " in row
+
+
+def test_lists_of_values_are_complete() -> None:
+    """Of tables with a row for each axis: every value of an axis that has a choice of them."""
+    checked: set[str] = set()
+    for page in PAGES:
+        for table in re.findall(r"^\| (?:axis|word) \| values \|.*\n(?:\|.*\n)+", prose(page), re.MULTILINE):
+            for name, cell in re.findall(r"^\| `(\w+)` \| (.*?) \|", table, re.MULTILINE):
+                axis = AXES.get(name)
+                if axis is not None and axis.type == "choice":
+                    missing = [str(value) for value in axis.values if str(value) not in re.split(r"[^\w-]+", cell)]
+                    assert not missing, f"{page_name(page)}: {name}"
+                    checked.add(name)
+    assert {"scheme", "transport", "collective", "compression", "launcher", "library"} <= checked
+
+
+def test_verify_says_which_framework_has_which_scheme() -> None:
+    text = (ROOT / "docs/verify.md").read_text(encoding="utf-8")
+    told: dict[str, set[str]] = {}
+    for names, frameworks in re.findall(r"^\| (`[^|]+) \| ([^|]+) \|", text.partition("| scheme |")[2], re.MULTILINE):
+        for name in re.findall(r"`([\w-]+)`", names):
+            told[name] = {word.strip().lower() for word in frameworks.split(",")}
+    parallel = set(AXES["processes"].honoured_by) - {FAKE}
+    assert told == {name: set(scheme.frameworks) & parallel for name, scheme in SCHEMES.items()}
