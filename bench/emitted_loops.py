@@ -4,8 +4,8 @@
     python bench/emitted_loops.py jax --rounds 40 -o result.json
     python bench/emitted_loops.py torch --device gpu --model resnet50 --batch 256 --axes precision=bf16-mixed
 
-The script is written by Deepstone and loaded as a module. Its stand-in is replaced by the network of `bench/idiomatic`
-or `bench/hand_written.py`, which have no code of Deepstone. Each way runs the same number of steps in each round, in
+The script is written by Deepstone and loaded as a module: the network is the one that it prints, which has no code of
+Deepstone. Its weights are its own random ones. Each way runs the same number of steps in each round, in
 random order; the ratio is taken within a round, with a bootstrap interval over rounds. `again` is Deepstone's step a
 second time: the method's own noise. CPU time is compared as well: where others use the machine, it says more.
 """
@@ -85,7 +85,7 @@ def measure(framework: str, model: str, asked: dict[str, Any], rounds: int, roun
     script = loaded(Path(os.environ[INSIDE]))
     graph = ZOO[model].make()
     images, labels = synthetic_batch(graph, asked["batch"], 0)
-    by_script, wait = EMITTED[framework](script, model, images, labels, asked)
+    by_script, wait = EMITTED[framework](script, images, labels, asked)
     backend = importlib.import_module(BACKENDS[framework].module).make_backend()
     weights = initial_parameters(graph, 0)
     backend.build(
@@ -126,69 +126,34 @@ def loaded(path: Path) -> ModuleType:
 Step = tuple[Callable[[], Any], Callable[[], Any]]  # a step that does not wait, and the wait
 
 
-def in_torch(script: Any, model: str, images: Any, labels: Any, asked: dict[str, Any]) -> Step:
+def in_torch(script: Any, images: Any, labels: Any, asked: dict[str, Any]) -> Step:
     import torch
 
-    from bench.hand_written import MODELS
-
-    step = script.make_step(MODELS[model][0]())
+    step = script.make_step(script.make_model())
     batch = script.place(torch.from_numpy(images), torch.from_numpy(labels))
     return lambda: step(*batch), torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
 
 
-def in_jax(script: Any, model: str, images: Any, labels: Any, asked: dict[str, Any]) -> Step:
+def in_jax(script: Any, images: Any, labels: Any, asked: dict[str, Any]) -> Step:
     import jax
 
-    from bench.idiomatic import jax as by_hand
-
-    assert model == "alexnet-owt", "the emitted step keeps no running statistics"
-    assert asked["layout"] != "nchw", "the network by hand is NHWC"
-    params, _ = by_hand.alexnet_owt_start(np.random.default_rng(0))
-    step = script.make_step(params, alexnet_scores)
-    batch = script.place(images.transpose(0, 2, 3, 1), labels)
+    step = script.make_step(script.init_network(np.random.default_rng(0)))
+    batch = script.place(_in_order(images, asked), labels)
     return lambda: step(*batch), lambda: jax.block_until_ready(step.state)
 
 
-def alexnet_scores(params: Any, x: Any) -> Any:
-    """As bench/idiomatic/jax.py has it, without the loss."""
-    import jax
-
-    from bench.idiomatic import jax as by_hand
-
-    for p, (_, _, stride, pad, pooled) in zip(params["convs"], by_hand.ALEXNET, strict=True):
-        x = jax.nn.relu(by_hand.conv(x, p["w"], stride, pad) + p["b"])
-        if pooled:
-            x = by_hand.max_pool_3_2(x)
-    x = x.reshape(len(x), -1)
-    *hidden, last = params["dense"]
-    for p in hidden:
-        x = jax.nn.relu(x @ p["w"] + p["b"])
-    return x @ last["w"] + last["b"]
-
-
-def in_tensorflow(script: Any, model: str, images: Any, labels: Any, asked: dict[str, Any]) -> Step:
-    from bench.idiomatic import tensorflow as by_hand
-
-    assert asked["layout"] != "nchw", "the network by hand is NHWC"
-
-    class Model:
-        def __init__(self) -> None:
-            self._net = by_hand.Net()
-
-        def __call__(self, x: Any, training: bool = True) -> Any:
-            return by_hand.MODELS[model](self._net, x)
-
-        @property
-        def trainable_variables(self) -> list[Any]:
-            return list(self._net.variables.trained.values())
-
-    batch = script.place(np.ascontiguousarray(images.transpose(0, 2, 3, 1)), labels)
-    step, last = script.make_step(Model(), batch), []
+def in_tensorflow(script: Any, images: Any, labels: Any, asked: dict[str, Any]) -> Step:
+    batch = script.place(_in_order(images, asked), labels)
+    step, last = script.make_step(script.Network()), []
 
     def one() -> None:
         last[:] = [step(*batch)]
 
     return one, lambda: [loss.numpy() for loss in last]
+
+
+def _in_order(images: Any, asked: dict[str, Any]) -> Any:
+    return images if asked["layout"] == "nchw" else np.ascontiguousarray(images.transpose(0, 2, 3, 1))
 
 
 EMITTED: dict[str, Callable[..., Step]] = {"torch": in_torch, "jax": in_jax, "tensorflow": in_tensorflow}

@@ -55,6 +55,7 @@ EXAMPLES = examples(
     "deepstone tune cifarnet batch=32..256 --objective energy",
     "deepstone tune my_model.py:make --budget 3m --same exact",
     "deepstone tune alexnet-owt --emit torch > train.py",
+    "deepstone tune alexnet-owt @best.toml --emit torch --dry-run > train.py",
 )
 BEST: Final = "best.toml"
 _WRITTEN: Final = "# Written by `deepstone tune`."
@@ -102,8 +103,8 @@ def tune(
         str | None,
         typer.Option(
             "--emit",
-            help="Print a training script of the best setup in this framework, torch, jax or tensorflow, instead of "
-            "the answer, which goes to standard error.",
+            help="Print a training program of the best setup in this framework, torch, jax or tensorflow: the network "
+            "itself, as plain code. The answer goes to standard error. With --dry-run, of the setup that you give.",
             metavar="FRAMEWORK",
         ),
     ] = None,
@@ -142,13 +143,16 @@ def tune(
     )
     wait_limit_s(wait_until_quiet)
     check_figure(output)
-    best = _best_file(output)
     given = [word for word in axes or () if not _is_limit(word)]
     options = [*image_words(image), *changed(("--timeout", timeout, 900.0))]
     workload = _workload(model, given, wanted, image_size(image), options)
     emitted = None if emit is None else _emitted_framework(emit, workload, as_json=json)
     words = _command_words(budget, limits, objective, same, output)
     command = ("deepstone", "tune", model, *given, *options, *words)
+    if dry_run and emitted is not None:
+        _print_given(workload, given, emitted, command)
+        return
+    best = _best_file(output)
     if dry_run:
         show_plan(workload, wanted, command, as_json=json)
         return
@@ -198,6 +202,27 @@ def _print_code(answer: Tuned, workload: Workload, framework: str) -> None:
     samples = workload.job(space.default).workload.samples
     chosen = chosen_setup(answer, framework, lambda setup: job_of(setup).environment.framework, samples)
     write(emit(job_of(chosen.setup), chosen.found))
+
+
+def _print_given(workload: Workload, words: Sequence[str], framework: str, command: Sequence[str]) -> None:
+    """The code of the setup that the user gave, of which nothing was measured."""
+    from deepstone.runner.new_job import make_job
+    from deepstone.setups.request import expand, parse_words
+    from deepstone.tuner.emit import emit
+    from deepstone.tuner.words import expand_ranges
+
+    choices = parse_words(expand_ranges(words))
+    several = next((name for name, values in choices.items() if len(values) > 1 and name != "framework"), None)
+    if several is not None:
+        raise UsageError(
+            f"--emit with --dry-run prints the code of one setup: give {several} one value, or leave out --dry-run"
+        )
+    name = next(name for name, each in workload.environments.items() if each.framework == framework)
+    request = expand({**choices, "framework": [name]})[0]
+    job = make_job(workload.model, request, workload.machine, command, environment=workload.environments[name])
+    if job.broken_rule is not None:
+        raise UsageError(f"--emit {framework}: {job.broken_rule}")
+    write(emit(job, "It was not measured."))
 
 
 def _is_limit(word: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import os
 import signal
@@ -178,6 +179,19 @@ def _looks(cli: Cli) -> int:
     for path in (cli.store / "tunes").glob("*.json"):
         return len(json.loads(path.read_text())["looks"])
     return 0
+
+
+def test_the_code_of_a_given_setup_needs_no_search(cli: Cli) -> None:
+    (cli.home / "best.toml").write_text('[setup]\nlayout = "nhwc"\nbatch = 4\n')
+    given = ("tune", "cifarnet", "framework=torch", "@best.toml", "--emit", "torch", "--dry-run")
+    code = cli(*given).assert_ok().out
+    ast.parse(code)
+    assert "class Network(nn.Module):" in code
+    assert "BATCH = 4" in code
+    assert "memory_format=torch.channels_last" in code
+    cli(*given, "precision=fp32,bf16-mixed").assert_error(2, "give precision one value")
+    cli(*given, "checkpointing=on").assert_error(2, "checkpointing=on")
+    assert not cli.runs()
 
 
 @pytest.mark.parametrize(

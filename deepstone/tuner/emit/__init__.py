@@ -1,7 +1,8 @@
 """Writes the code of a setup: a short training script that does what Deepstone did, in the framework's own idiom.
 
-The script stands alone: no code of Deepstone. It runs as it is, on a small network and random data, and prints its
-rate; a user puts in a network and data. What a script cannot do as measured is refused, never left out.
+The script stands alone: no code of Deepstone. It has the network as plain code (plan.py finds its blocks, body.py
+writes what they compute), runs on random data, and prints its losses and its rate. What it cannot do as measured is
+refused, never left out.
 """
 
 from __future__ import annotations

@@ -6,9 +6,11 @@ from typing import Final
 
 from deepstone.errors import UsageError
 from deepstone.runner.job import Job
-from deepstone.setups.axes import AUTO
+from deepstone.setups.axes import AUTO, JAX
+from deepstone.setups.refusals import MOST_LAYERS_IN_PARTS
 from deepstone.setups.world import World
-from deepstone.tuner.emit.script import Facts, before_import, facts_of, header, indented, refuse_others, refuse_values
+from deepstone.tuner.emit.jax_network import JaxNetwork
+from deepstone.tuner.emit.script import Facts, before_import, facts_of, header, refuse_others, refuse_values
 
 _SEVERAL: Final = "processes: a JAX script for several processes depends on how you start them; use processes=1"
 _NO_SCRIPT: Final = (
@@ -27,6 +29,7 @@ _WRITTEN: Final = (
     "affinity",
     "optimizer",
     "accumulate",
+    "space_to_depth",
 )
 _COMPILER: Final = {
     "heuristic": '{"xla_gpu_autotune_level": 0}',
@@ -40,22 +43,25 @@ def jax_script(job: Job, found: str) -> str:
         raise UsageError(f"--emit: {_SEVERAL}")
     refuse_others(job, _WRITTEN)
     facts = facts_of(job)
+    network = _network_of(job, facts)
     before = before_import("JAX", facts)
-    imports = "import time\nfrom functools import partial\n\nimport jax\nimport jax.numpy as jnp\nfrom jax import lax\n"
+    imports = "import time\nfrom functools import partial\n\nimport jax\nimport jax.numpy as jnp\n"
+    imports += "import numpy as np\nfrom jax import lax\n"
     parts = [
         header(job, facts, found, "python train.py"),
         (f"{before}\n" if before else "") + imports,
         _settings(job, facts),
-        _network(job, facts),
+        f"{network.code()}\n",
         _data(job, facts),
-        _step(job),
+        _step(job, network),
         _MAIN,
     ]
     return "\n".join(parts)
 
 
 def _settings(job: Job, facts: Facts) -> str:
-    lines = [f"BATCH = {facts.batch}", "STEPS = 30"]
+    device = _gpu(job) if facts.on_gpu else 'jax.local_devices(backend="cpu")[0]'
+    lines = [f"BATCH = {facts.batch}", "STEPS = 30", f"DEVICE = {device}"]
     precision = str(job.request["precision"])
     if facts.on_gpu and precision in ("fp32", "tf32"):
         name = "highest" if precision == "fp32" else "high"
@@ -67,47 +73,33 @@ def _is_nchw(job: Job) -> bool:
     return job.request["layout"] == "nchw"  # auto is NHWC, the order of Flax
 
 
-def _network(job: Job, facts: Facts) -> str:
-    channels, _, _ = facts.shape
-    numbers = '("NCHW", "OIHW", "NCHW")' if _is_nchw(job) else '("NHWC", "HWIO", "NHWC")'
-    shape = "(32, {0}, 3, 3)" if _is_nchw(job) else "(3, 3, {0}, 32)"
-    image_axes = "(2, 3)" if _is_nchw(job) else "(1, 2)"
-    return f'''def init_model(key):
-    """Your parameters come here. These are of a small network that stands in for {job.model.name}."""
-    first, second = jax.random.split(key)
-    return {{
-        "conv": 0.2 * jax.random.normal(first, {shape.format(channels)}),
-        "dense": 0.1 * jax.random.normal(second, (32, {facts.classes})),
-        "bias": jnp.zeros({facts.classes}),
-    }}
-
-
-def apply_model(params, images):
-    """Your network comes here: it maps images to scores."""
-    order = {numbers}
-    x = lax.conv_general_dilated(images, params["conv"], (2, 2), "SAME", dimension_numbers=order)
-    x = jax.nn.relu(x).mean({image_axes})
-    return x @ params["dense"] + params["bias"]
-
-'''
+def _network_of(job: Job, facts: Facts) -> JaxNetwork:
+    request, graph = job.request, job.model.graph
+    return JaxNetwork(
+        graph,
+        dropout=request["dropout"] == "on",
+        space_to_depth=request["space_to_depth"] == "on",
+        nchw=_is_nchw(job),
+        narrow=str(request["precision"]).startswith("bf16"),
+        on_cpu=not facts.on_gpu,
+        scans=len(graph) > MOST_LAYERS_IN_PARTS[JAX],
+    )
 
 
 def _data(job: Job, facts: Facts) -> str:
     channels, height, width = facts.shape
     shape = f"{channels}, {height}, {width}" if _is_nchw(job) else f"{height}, {width}, {channels}"
     kind = ", jnp.bfloat16" if job.request["precision"] == "bf16" else ""
-    device = 'jax.local_devices(backend="cpu")[0]' if not facts.on_gpu else _gpu(job)
     return f'''def place(images, labels):
     """Where, and how, a step expects its batch."""
     batch = jnp.asarray(images{kind}), jnp.asarray(labels, jnp.int32)
-    return jax.device_put(batch, {device})
+    return jax.device_put(batch, DEVICE)
 
 
 def batches():
     """Your images and labels come here, BATCH at a time. These are random, and always the same."""
-    images, labels = jax.random.split(jax.random.key(0))
-    shape = (BATCH, {shape})
-    batch = place(jax.random.normal(images, shape), jax.random.randint(labels, (BATCH,), 0, {facts.classes}))
+    rng = np.random.default_rng(0)
+    batch = place(rng.standard_normal((BATCH, {shape}), np.float32), rng.integers(0, {facts.classes}, BATCH))
     while True:
         yield batch
 
@@ -119,66 +111,86 @@ def _gpu(job: Job) -> str:
     return f'jax.local_devices(backend="gpu")[{0 if device == AUTO else device.partition(":")[2] or 0}]'
 
 
-def _step(job: Job) -> str:
+def _step(job: Job, network: JaxNetwork) -> str:
     precision, parts = str(job.request["precision"]), int(job.request["accumulate"])
     options = _COMPILER.get(str(job.request["algorithm"]), "")
     compiled = f", compiler_options={options}" if options else ""
-    loss = ["def loss_of(params, images, labels):"]
-    if precision == "bf16-mixed":
-        loss += ["    params, images = jax.tree.map(lambda x: x.astype(jnp.bfloat16), (params, images))"]
-    wide = ".astype(jnp.float32)" if precision.startswith("bf16") else ""
-    loss += [
-        f"    scores = jax.nn.log_softmax(apply(params, images){wide})",
-        "    return -jnp.take_along_axis(scores, labels[:, None], axis=1).mean()",
-    ]
-    update = ["params = jax.tree.map(lambda p, v: p - jnp.asarray(1e-4, p.dtype) * v, params, velocity)"]
-    momentum = str(job.request["optimizer"]) == "momentum"
-    velocity = "0.9 * v + g" if momentum else "g"
+    stats = "stats, " if network.has_norms else ""
+    key = ", key" if network.drops else ""
+    velocity = "0.9 * v + g" if str(job.request["optimizer"]) == "momentum" else "g"
     body = [
-        *_gradients(parts),
+        *(["key, own = jax.random.split(key)"] if key else []),
+        *_gradients(parts, network),
         f"velocity = jax.tree.map(lambda v, g: {velocity}, velocity, gradients)",
-        *update,
-        "return params, velocity, loss",
+        "params = jax.tree.map(lambda p, v: p - jnp.asarray(1e-4, p.dtype) * v, params, velocity)",
+        f"return params, velocity, {stats}{'key, ' if key else ''}loss",
     ]
-    kind = ["params = jax.tree.map(lambda p: p.astype(jnp.bfloat16), params)"] if precision == "bf16" else []
+    kind = ["params = jax.tree.map(lambda p: jnp.asarray(p, jnp.bfloat16), params)"] if precision == "bf16" else []
+    state = ["params", "jax.tree.map(jnp.zeros_like, params)"]
+    state += ["initial_statistics(params)"] if stats else []
+    state += ["jax.random.key(0)"] if key else []
+    given = f"{stats}{'key, ' if key else ''}images, labels"
+    donated = "(0, 1, 2)" if stats else "(0, 1)"
     lines = [
-        "def make_step(params, apply):",
+        "def make_step(params):",
         '    """One training step of a network: step(images, labels) gives the loss; step.state is what it trains."""',
         *("    " + line for line in kind),
         "",
-        *("    " + line for line in loss),
+        *("    " + line for line in _loss(network, precision)),
         "",
-        f"    @partial(jax.jit, donate_argnums=(0, 1){compiled})",
-        "    def train(params, velocity, images, labels):",
+        f"    @partial(jax.jit, donate_argnums={donated}{compiled})",
+        f"    def train(params, velocity, {given}):",
         *("        " + line for line in body),
         "",
         "    def step(images, labels):",
-        "        params, velocity, loss = train(*step.state, images, labels)",
-        "        step.state = params, velocity",
+        "        *step.state, loss = train(*step.state, images, labels)",
         "        return loss",
         "",
-        "    step.state = params, jax.tree.map(jnp.zeros_like, params)",
+        f"    step.state = jax.device_put([{', '.join(state)}], DEVICE)",
         "    return step",
     ]
     return "\n".join([*lines, "", ""])
 
 
-def _gradients(parts: int) -> list[str]:
+def _loss(network: JaxNetwork, precision: str) -> list[str]:
+    """A function of the loss; with running statistics, of these as well."""
+    stats, key = "stats, " if network.has_norms else "", ", key" if network.drops else ""
+    images = "images.astype(jnp.bfloat16)" if precision == "bf16-mixed" else "images"
+    call = f"network(params, {stats}{images}{key})"
+    head = f"def loss_of(params, {stats}images, labels{key}):"
+    if not stats:
+        return [head, *(f"    {line}" for line in network.loss(call))]
+    *before, last = network.loss("scores")
+    lines = [f"scores, stats = {call}", *before, f"{last}, stats"]
+    return [head, *(f"    {line}" for line in lines)]
+
+
+def _gradients(parts: int, network: JaxNetwork) -> list[str]:
+    stats, own = "stats, " if network.has_norms else "", ", own" if network.drops else ""
+    both = ", has_aux=True" if stats else ""
     if parts == 1:
-        return ["loss, gradients = jax.value_and_grad(loss_of)(params, images, labels)"]
+        found = "(loss, stats), gradients" if stats else "loss, gradients"
+        return [f"{found} = jax.value_and_grad(loss_of{both})(params, {stats}images, labels{own})"]
+    key = ", jax.random.fold_in(own, number)" if own else ""
+    loss = "(loss, stats), gradients" if stats else "loss, gradients"
     return [
         "def add(so_far, part):",
-        "    return jax.tree.map(jnp.add, so_far, jax.value_and_grad(loss_of)(params, *part)), None",
+        f"    total, sums{', stats' if stats else ''} = so_far",
+        "    number, images, labels = part",
+        f"    {loss} = jax.value_and_grad(loss_of{both})(params, {stats}images, labels{key})",
+        f"    return (total + loss, jax.tree.map(jnp.add, sums, gradients){', stats' if stats else ''}), None",
         "",
-        f"parts = [array.reshape({parts}, -1, *array.shape[1:]) for array in (images, labels)]",
-        "start = jnp.zeros(()), jax.tree.map(jnp.zeros_like, params)",
-        f"loss, gradients = jax.tree.map(lambda x: x / {parts}, lax.scan(add, start, parts)[0])",
+        f"parts = [jnp.arange({parts}), *(array.reshape({parts}, -1, *array.shape[1:]) for array in (images, labels))]",
+        f"start = jnp.zeros(()), jax.tree.map(jnp.zeros_like, params){', stats' if stats else ''}",
+        f"(loss, gradients{', stats' if stats else ''}), _ = lax.scan(add, start, parts)",
+        f"loss, gradients = jax.tree.map(lambda x: x / {parts}, (loss, gradients))",
     ]
 
 
-_MAIN: Final = f"""def main():
-{indented(["step, data = make_step(init_model(jax.random.key(0)), apply_model), batches()"])}
-    for _ in range(10):  # warms up, and compiles
+_MAIN: Final = """def main():
+    step, data = make_step(init_network(np.random.default_rng(0))), batches()
+    first = float(step(*next(data)))
+    for _ in range(9):  # warms up, and compiles
         step(*next(data))
     jax.block_until_ready(step.state)
     begin = time.perf_counter()
@@ -186,7 +198,7 @@ _MAIN: Final = f"""def main():
         loss = step(*next(data))
     jax.block_until_ready((step.state, loss))
     took = time.perf_counter() - begin
-    print(f"loss {{float(loss):.4f}}, {{BATCH * STEPS / took:.1f}} images/s")
+    print(f"loss {first:.4f} to {float(loss):.4f}, {BATCH * STEPS / took:.1f} images/s")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from deepstone.runner.job import Job
 from deepstone.setups.axes import AUTO
 from deepstone.setups.world import World
 from deepstone.tuner.emit.script import Facts, before_import, facts_of, header, refuse_others, refuse_values
+from deepstone.tuner.emit.tensorflow_network import TensorflowNetwork
 
 _NO_SCRIPT: Final = (
     ("checkpointing", ("on",), "where to cut depends on your network; see tf.recompute_grad"),
@@ -20,7 +21,6 @@ _WRITTEN: Final = (
     *("precision", "layout", "engine", "algorithm", "compile", "threads", "inter_threads", "affinity", "optimizer"),
     "accumulate",
 )
-_POLICIES: Final = {"bf16-mixed": "mixed_bfloat16", "bf16": "bfloat16"}
 
 
 def tensorflow_script(job: Job, found: str) -> str:
@@ -29,14 +29,17 @@ def tensorflow_script(job: Job, found: str) -> str:
         raise UsageError("--emit: processes: a script depends on how you start TensorFlow's workers; use processes=1")
     refuse_others(job, _WRITTEN)
     facts = facts_of(job)
+    network = _network_of(job, facts)
+    code = network.code()
     before = before_import("TensorFlow", facts)
+    numpy = "import numpy as np\n" if "np." in code else ""
     parts = [
         header(job, facts, found, "python train.py"),
-        (f"{before}\n" if before else "") + "import time\n\nimport tensorflow as tf\n",
+        (f"{before}\n" if before else "") + f"import time\n\n{numpy}import tensorflow as tf\n",
         _settings(job, facts),
-        _network(job, facts),
+        f"{code}\n",
         _data(job, facts),
-        _step(job),
+        _step(job, network),
         _MAIN,
     ]
     return "\n".join(parts)
@@ -46,6 +49,8 @@ def _settings(job: Job, facts: Facts) -> str:
     request, lines = job.request, [f"BATCH = {facts.batch}", "STEPS = 30"]
     if not facts.on_gpu:
         lines.append('tf.config.set_visible_devices([], "GPU")')
+    elif index := int(str(request["device"]).partition(":")[2] or 0):
+        lines.append(f'tf.config.set_visible_devices(tf.config.list_physical_devices("GPU")[{index}], "GPU")')
     if request["threads"] != AUTO:
         lines.append(f"tf.config.threading.set_intra_op_parallelism_threads({request['threads']})")
     if request["inter_threads"] != AUTO:
@@ -55,26 +60,20 @@ def _settings(job: Job, facts: Facts) -> str:
         lines.append(f"tf.config.experimental.enable_tensor_float_32_execution({precision == 'tf32'})")
     if request["algorithm"] == "deterministic":
         lines.append("tf.config.experimental.enable_op_determinism()")
-    if precision in _POLICIES:
-        lines.append(f'tf.keras.mixed_precision.set_global_policy("{_POLICIES[precision]}")')
-    if request["layout"] == "nchw":
-        lines.append('tf.keras.backend.set_image_data_format("channels_first")')
     return "\n".join([*lines, "", ""])
 
 
-def _network(job: Job, facts: Facts) -> str:
-    return f'''def make_model():
-    """Your network comes here. This small one stands in for {job.model.name}."""
-    return tf.keras.Sequential(
-        [
-            tf.keras.layers.Conv2D(32, 3, strides=2, padding="same", activation="relu"),
-            tf.keras.layers.Conv2D(64, 3, strides=2, padding="same", activation="relu"),
-            tf.keras.layers.GlobalAveragePooling2D(),
-            tf.keras.layers.Dense({facts.classes}),
-        ]
+def _network_of(job: Job, facts: Facts) -> TensorflowNetwork:
+    request = job.request
+    xla = _compile_mode(job) == "default"
+    return TensorflowNetwork(
+        job.model.graph,
+        dropout=request["dropout"] == "on",
+        nchw=request["layout"] == "nchw",
+        precision=str(request["precision"]),
+        limited=not facts.on_gpu and not xla,
+        xla=xla,
     )
-
-'''
 
 
 def _data(job: Job, facts: Facts) -> str:
@@ -97,21 +96,20 @@ def batches():
 '''
 
 
-def _step(job: Job) -> str:
+def _step(job: Job, network: TensorflowNetwork) -> str:
     parts, compile_mode = int(job.request["accumulate"]), _compile_mode(job)
     lines = [
-        "def make_step(model, example):",
-        '    """One training step of a network: step(images, labels) gives the loss. `example`: a batch."""',
-        "    model(example[0])  # makes the variables",
-        "    trained = model.trainable_variables",
-        "    variables = [each.value if isinstance(each, tf.keras.Variable) else each for each in trained]",
+        "def make_step(model):",
+        '    """One training step of a network: step(images, labels) gives the loss."""',
+        "    variables = model.trainable_variables",
         *_velocities(job),
+        "",
+        "    def loss_of(images, labels):",
+        *(f"        {line}" for line in network.loss(f"model({_images(job)})")),
         "",
         "    def loss_and_gradients(images, labels):",
         "        with tf.GradientTape() as tape:",
-        "            scores = tf.cast(model(images, training=True), tf.float32)",
-        "            losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, scores)",
-        "            loss = tf.reduce_mean(losses)",
+        "            loss = loss_of(images, labels)",
         "        return loss, tape.gradient(loss, variables)",
         "",
         "    def step(images, labels):",
@@ -122,6 +120,10 @@ def _step(job: Job) -> str:
         f"    return {_recorded(compile_mode)}",
     ]
     return "\n".join([*lines, "", ""])
+
+
+def _images(job: Job) -> str:
+    return "tf.cast(images, tf.bfloat16)" if job.request["precision"] == "bf16-mixed" else "images"
 
 
 def _compile_mode(job: Job) -> str:
@@ -167,7 +169,7 @@ def _update(job: Job) -> list[str]:
         ]
     return [
         "        for variable, velocity, gradient in zip(variables, velocities, gradients):",
-        "            # One kernel; tf.keras.optimizers.SGD(1e-4, momentum=0.9) does the same in several.",
+        "            # One kernel for both lines: velocity = 0.9 * velocity + gradient; variable -= 1e-4 * velocity.",
         "            tf.raw_ops.ResourceApplyMomentum(",
         "                var=variable.handle,",
         "                accum=velocity.handle,",
@@ -179,10 +181,10 @@ def _update(job: Job) -> list[str]:
 
 
 _MAIN: Final = """def main():
-    tf.keras.utils.set_random_seed(0)
-    data = batches()
-    step = make_step(make_model(), next(data))
-    for _ in range(10):  # warms up, and compiles
+    tf.random.set_seed(0)
+    step, data = make_step(Network()), batches()
+    first = float(step(*next(data)))
+    for _ in range(9):  # warms up, and compiles
         loss = step(*next(data))
     loss.numpy()
     begin = time.perf_counter()
@@ -190,7 +192,7 @@ _MAIN: Final = """def main():
         loss = step(*next(data))
     loss.numpy()
     took = time.perf_counter() - begin
-    print(f"loss {float(loss):.4f}, {BATCH * STEPS / took:.1f} images/s")
+    print(f"loss {first:.4f} to {float(loss):.4f}, {BATCH * STEPS / took:.1f} images/s")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from deepstone.runner.team import rank_jobs
 from deepstone.setups.axes import AUTO
 from deepstone.setups.world import World
 from deepstone.tuner.emit.script import Facts, before_import, facts_of, header, indented, refuse_others, refuse_values
+from deepstone.tuner.emit.torch_network import TorchNetwork
 
 _AUTOCAST: Final = {"bf16-mixed": "torch.bfloat16", "fp16-mixed": "torch.float16"}
 _NO_SCRIPT: Final = (
@@ -27,6 +28,7 @@ _NO_SCRIPT_OF_SEVERAL: Final = (
 _WRITTEN: Final = (
     *("precision", "layout", "engine", "algorithm", "compile", "threads", "inter_threads", "affinity", "optimizer"),
     *("accumulate", "processes", "launcher", "scheme", "transport", "overlap", "collective", "bucket", "compression"),
+    "space_to_depth",
 )
 _COMPILED: Final = {"coordinate-descent": 'options={"coordinate_descent_tuning": True}'}
 _OPTIMIZERS: Final = {
@@ -45,7 +47,7 @@ def torch_script(job: Job, found: str) -> str:
     if world.is_parallel:
         refuse_values(job, *_NO_SCRIPT_OF_SEVERAL)
     refuse_others(job, _WRITTEN)
-    facts = facts_of(job)
+    facts, network = facts_of(job), None if _own(job) else _network_of(job)
     run = (
         f"torchrun --standalone --nproc-per-node {world.processes} train.py" if world.is_parallel else "python train.py"
     )
@@ -53,9 +55,9 @@ def torch_script(job: Job, found: str) -> str:
         header(job, facts, found, run),
         _imports(job, facts),
         _settings(job, facts),
-        _network(job, facts),
+        _network(job, network),
         _data(job, facts),
-        _step(job),
+        _step(job, network),
         _main(job),
     ]
     return "\n".join(parts)
@@ -93,22 +95,33 @@ def _own(job: Job) -> Module | ModuleLoss | None:
     return next((each.op for each in job.model.graph.layers if isinstance(each.op, Module | ModuleLoss)), None)
 
 
-def _network(job: Job, facts: Facts) -> str:
+def _network_of(job: Job) -> TorchNetwork:
+    request = job.request
+    return TorchNetwork(
+        job.model.graph,
+        dropout=request["dropout"] == "on",
+        space_to_depth=request["space_to_depth"] == "on",
+        double=request["precision"] == "fp64",
+    )
+
+
+def _network(job: Job, network: TorchNetwork | None) -> str:
     own = _own(job)
     if own is not None:
         return f"def make_model():\n    return own.{own.function}()\n\n"
-    channels, _, _ = facts.shape
-    return f'''def make_model() -> nn.Module:
-    """Your network comes here. This small one stands in for {job.model.name}."""
-    return nn.Sequential(
-        nn.Conv2d({channels}, 32, 3, stride=2, padding=1),
-        nn.ReLU(inplace=True),
-        nn.Conv2d(32, 64, 3, stride=2, padding=1),
-        nn.ReLU(inplace=True),
-        nn.AdaptiveAvgPool2d(1),
-        nn.Flatten(),
-        nn.Linear(64, {facts.classes}),
-    )
+    assert network is not None
+    return f"{network.code()}\n\n{_INITIAL}"
+
+
+_INITIAL: Final = '''def make_model():
+    """The network with its first weights: normally distributed, as He et al. 2015 have it; biases are 0."""
+    model = Network()
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            nn.init.kaiming_normal_(module.weight)
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)
+    return model
 
 '''
 
@@ -116,8 +129,8 @@ def _network(job: Job, facts: Facts) -> str:
 def _data(job: Job, facts: Facts) -> str:
     if job.model.graph.own_step:
         return _OWN_DATA
-    channels, height, width = _image(job, facts)
-    kind = ", torch.bfloat16" if job.request["precision"] == "bf16" else ""
+    channels, height, width = facts.shape
+    kind = _weights(job)
     order = ", memory_format=torch.channels_last" if job.request["layout"] == "nhwc" else ""
     return f'''def place(images, labels):
     """Where, and how, a step expects its batch."""
@@ -131,11 +144,6 @@ def batches():
         yield batch
 
 '''
-
-
-def _image(job: Job, facts: Facts) -> tuple[int, ...]:
-    graph = job.model.graph
-    return graph.shapes[graph.input.name] if graph.opaque else facts.shape
 
 
 _OWN_DATA: Final = '''def place(batch):
@@ -210,7 +218,7 @@ def _fp32_precision(precision: str) -> list[str]:
     ]
 
 
-def _step(job: Job) -> str:
+def _step(job: Job, network: TorchNetwork | None) -> str:
     request, own = job.request, job.model.graph.own_step
     given = "batch" if own else "images, labels"
     lines = ["def make_step(model):", f'    """One training step of a network: step({given}) gives the loss."""']
@@ -219,7 +227,7 @@ def _step(job: Job) -> str:
     body += _replicas(job)
     body += [f"optimizer = {_OPTIMIZERS[str(request['optimizer'])]}  # yours may be another one"]
     body += ["scaler = torch.amp.GradScaler(DEVICE.type)"] if request["precision"] == "fp16-mixed" else []
-    body += ["", *_loss(job), ""]
+    body += ["", *_loss(job, network), ""]
     return "\n".join(lines) + "\n" + indented([*body, *_training(job), "", "return step"]) + "\n\n"
 
 
@@ -246,9 +254,13 @@ def _replicas(job: Job) -> list[str]:
     return lines
 
 
-def _loss(job: Job) -> list[str]:
+def _loss(job: Job, network: TorchNetwork | None) -> list[str]:
     """The loss of a batch, compiled if the setup says so."""
-    lines = ["def loss_of(images, labels):", "    return F.cross_entropy(model(images), labels)"]
+    narrow = job.request["precision"] == "bf16"
+    wide = ".float()" if narrow else ""
+    lines = ["def loss_of(images, labels):", f"    return F.cross_entropy(model(images){wide}, labels)"]
+    if network is not None:
+        lines[1:] = [f"    {line}" for line in network.loss("model(images)", narrow)]
     if job.model.graph.own_step:
         lines = [
             "names = inspect.signature(model.forward).parameters",
@@ -308,13 +320,14 @@ def _main(job: Job) -> str:
     things = "samples" if job.model.graph.own_step else "images"
     wait = ["torch.cuda.synchronize()"] if "cuda" in _device(job) else []
     lines = ["def main():", "    torch.manual_seed(0)", "    step, data = make_step(make_model()), batches()"]
-    lines += ["    for _ in range(10):  # warms up, and compiles", "        step(*next(data))"]
+    lines += ["    first = float(step(*next(data)))"]
+    lines += ["    for _ in range(9):  # warms up, and compiles", "        step(*next(data))"]
     lines += [f"    {line}" for line in wait]
     lines += ["    begin = time.perf_counter()", "    for _ in range(STEPS):", "        loss = step(*next(data))"]
     lines += [f"    {line}" for line in wait]
     lines += ["    took = time.perf_counter() - begin"]
     rate = f"{{BATCH * STEPS{' * dist.get_world_size()' if is_parallel else ''} / took:.1f}} {things}/s"
-    said = f'print(f"loss {{float(loss):.4f}}, {rate}")'
+    said = f'print(f"loss {{first:.4f}} to {{float(loss):.4f}}, {rate}")'
     if is_parallel:
         lines += ["    if dist.get_rank() == 0:", f"        {said}", "    dist.destroy_process_group()"]
     else:

@@ -1,4 +1,4 @@
-"""What scripts of all frameworks share: what is set before the import, the network that stands in, the words on top."""
+"""What scripts of all frameworks share: what is set before the import, the facts of a job, the words on top."""
 
 from __future__ import annotations
 
@@ -22,7 +22,6 @@ _OUR_OWN: Final = ("TF_CPP_MIN_LOG_LEVEL", "XLA_PYTHON_CLIENT_PREALLOCATE")
 _BEFORE_PYTHON: Final = ("LD_PRELOAD", "LD_LIBRARY_PATH")
 # The workload, which is the user's own in a script.
 _OF_THE_USER: Final = ("framework", "device", "batch", "phase", "seed", "dropout", "input", "nodes")
-_MOST_STAND_IN: Final = 64  # pixels of an image of the network that stands in
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,14 +47,14 @@ def facts_of(job: Job) -> Facts:
         variables["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"
     own = {name: value for name, value in variables.items() if name not in _OUR_OWN and os.environ.get(name) != value}
     graph = job.model.graph
-    image = (3, 32, 32)
+    image = (0, 0, 0)  # of a user's own step, whose file has its inputs
     if not graph.own_step:
         channels, height, width = graph.shapes[graph.input.name]
-        image = (channels, min(height, _MOST_STAND_IN), min(width, _MOST_STAND_IN))
+        image = (channels, height, width)
     return Facts(
         batch=job.batch,
         shape=image,
-        classes=10 if graph.own_step else graph.classes,
+        classes=0 if graph.own_step else graph.classes,
         on_gpu=_on_gpu(job),
         variables={name: value for name, value in own.items() if name not in _BEFORE_PYTHON},
         before_python={name: value for name, value in own.items() if name in _BEFORE_PYTHON},
@@ -105,12 +104,9 @@ def header(job: Job, facts: Facts, found: str, run: str) -> str:
     """The docstring: what the script does, what was measured, how to start it."""
     words = " ".join(as_words({**job.request, "batch": AXES["batch"].default}))
     before = "".join(f"{name}={value} " for name, value in facts.before_python.items())
-    title = f"Trains in the setup that Deepstone chose: {words or 'with all defaults'}."
+    title = f"Trains {job.model.name} in this setup: {words or 'with all defaults'}."
     told = [textwrap.fill(each, 116, break_on_hyphens=False) for each in (title, found)]
-    put_in = (
-        f"A small network stands in for {job.model.name}, so the rate that this prints is not that one. Put in your\n"
-        "network and your data where a comment says so."
-    )
+    put_in = "Written by Deepstone. The data are random: put in yours where a comment says so."
     return "\n".join([f'"""{told[0]}', "", told[1], put_in, "", f"    {before}{run}", '"""', ""])
 
 

@@ -1,0 +1,74 @@
+"""What the code of a network shares in all frameworks: its first words, its loss, how numbers are written."""
+
+from __future__ import annotations
+
+import math
+import re
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from deepstone.graph import ops
+from deepstone.graph.graph import Graph
+from deepstone.graph.ops import Op, Pair
+from deepstone.tuner.emit.plan import Plan, Slot
+
+# What can be written: all operations that have a reference. A user's own module is imported instead.
+WRITABLE: Final[tuple[type[Op], ...]] = tuple(
+    op for op in ops.OPS.values() if op not in (ops.Module, ops.ModuleLoss, ops.Tensors)
+)
+
+
+def side(pair: Pair) -> Slot:
+    """Equal sides are one number."""
+    return pair[0] if pair[0] == pair[1] else pair
+
+
+def sides(pair: Pair) -> str:
+    return str(side(pair))
+
+
+def words_about(graph: Graph, plan: Plan) -> list[str]:
+    """The docstring of a network: its name, its size, what of it is left out."""
+    parameters = sum(math.prod(shape) for layer in graph.layers for shape in graph.parameters(layer).values())
+    told = f"{graph.name}: {parameters:,} parameters."
+    if plan.dropped:
+        several = len(plan.dropped) > 1
+        told += f" Dropout was off when it was measured: {_listed(plan.dropped)} {'are' if several else 'is'} left out."
+    return textwrap.wrap(told.replace("\\", "/").replace('"', "'"), 108, break_on_hyphens=False)
+
+
+def _listed(names: Sequence[str]) -> str:
+    few = ", ".join(names[:4])
+    return few if len(names) <= 4 else f"{few} and {len(names) - 4} more"
+
+
+def described_network(graph: Graph, plan: Plan, indent: str = "    ") -> list[str]:
+    lines = words_about(graph, plan)
+    if len(lines) == 1:
+        return [f'{indent}"""{lines[0]}"""', ""]
+    return [f'{indent}"""{lines[0]}', *(f"{indent}{line}" for line in lines[1:]), f'{indent}"""', ""]
+
+
+def losses(plan: Plan, network: str, cross_entropy: Callable[[str], str]) -> list[str]:
+    """Lines that return the loss of what a network gives: a score for each class, or several of them with weights."""
+    weights = [weight for _, weight in plan.scores]
+    if len(weights) == 1:
+        weight = "" if weights[0] == 1.0 else f"{weights[0]} * "
+        return [f"return {weight}{cross_entropy(network)}"]
+    return [
+        f"weights = {weights}",
+        f"losses = [{cross_entropy('scores')} for scores in {network}]",
+        "return sum(weight * loss for weight, loss in zip(weights, losses))",
+    ]
+
+
+def chosen_lines(code: str, chosen: set[str], *, narrow: bool) -> str:
+    """The lines of a helper whose tags (`#! NHWC CPU`) are all chosen; what stands in ⟨ ⟩ is for narrow activations."""
+    code = re.sub(r"⟨([^⟩]*)⟩", r"\1" if narrow else "", code)
+    lines: list[str] = []
+    for line in code.split("\n"):
+        text, _, tags = line.partition("  #! ")
+        if chosen.issuperset(tags.split()):
+            lines.append(re.sub(r"return \(([^(),]*)\)$", r"return \1", text))
+    return "\n".join(lines)

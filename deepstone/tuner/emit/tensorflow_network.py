@@ -1,0 +1,295 @@
+"""A network as TensorFlow code: classes derived from tf.Module, with their layers by name, and functions of tf.nn.
+
+What TensorFlow's kernels lack, the helpers do as the measured step does: gradients of groups, dilation and explicit
+padding on a CPU, and sums of gradients in bf16.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Final
+
+from deepstone.errors import UsageError
+from deepstone.graph import ops
+from deepstone.graph.graph import Graph, Layer
+from deepstone.graph.ops import Pad, Shape
+from deepstone.tuner.emit.body import Body, Style, Texts, Use, arguments, folded, signature
+from deepstone.tuner.emit.network import WRITABLE, chosen_lines, described_network, losses, side, sides
+from deepstone.tuner.emit.plan import Block, Described, Node, Plan, Slot, plan_of
+from deepstone.tuner.emit.tensorflow_helpers import HELPERS, NEEDS
+
+_FUNCTIONS: Final[Mapping[type[ops.Op], str]] = {
+    ops.Relu: "tf.nn.relu",
+    ops.Sigmoid: "tf.sigmoid",
+    ops.Tanh: "tf.tanh",
+    ops.Silu: "tf.nn.silu",
+}
+_USUAL: Final[Mapping[str, Slot]] = {"stride": 1, "padding": "VALID", "dilation": 1, "groups": 1}
+
+
+class TensorflowNetwork:
+    """`precision`: fp32, bf16-mixed or bf16. `limited`: TensorFlow's own CPU kernels compute it, not XLA, nor a GPU."""
+
+    def __init__(self, graph: Graph, *, dropout: bool, nchw: bool, precision: str, limited: bool, xla: bool) -> None:
+        self._graph = graph
+        self._nchw = nchw
+        self._narrow = precision.startswith("bf16")
+        self._precision = precision
+        self._limited = limited
+        self._xla = xla
+        self._helpers: set[str] = set()
+        self._plan = plan_of(graph, self._described, dropout=dropout)
+
+    def code(self) -> str:
+        plan = self._plan
+        classes = [*(self._block(block) for block in plan.blocks), self._network(plan)]
+        return folded("\n\n".join([*self._used_helpers(), *classes]))
+
+    def loss(self, network: str) -> list[str]:
+        return losses(self._plan, network, lambda scores: f"cross_entropy({scores}, labels)")
+
+    def _used_helpers(self) -> list[str]:
+        wanted: dict[str, None] = {}
+
+        def want(name: str) -> None:
+            for needed in NEEDS.get(name, ()):
+                want(needed)
+            wanted[name] = None
+
+        for name in HELPERS:
+            if name in {*self._helpers, "cross_entropy"}:
+                want(name)
+        chosen = {"NCHW" if self._nchw else "NHWC", "LIMITED" if self._limited else "FREE"}
+        chosen |= {"NARROW" if self._narrow else "WIDE", "BF16" if self._precision == "bf16" else "FP32"}
+        if self._limited:
+            convs = [layer.op for layer in self._graph.layers if isinstance(layer.op, ops.Conv)]
+            chosen |= {"APART"} if any(op.groups > 1 or op.dilation != (1, 1) for op in convs) else {"PLAIN"}
+            chosen |= {"DILATED"} if any(op.dilation != (1, 1) for op in convs) else set()
+        return [chosen_lines(HELPERS[name], chosen, narrow=self._precision == "bf16-mixed") for name in wanted]
+
+    def _network(self, plan: Plan) -> str:
+        body = Body(nodes=plan.nodes, source=plan.source, results=[name for name, _ in plan.scores], parameters={})
+        return self._class(["class Network(tf.Module):", *described_network(self._graph, plan)], "", body)
+
+    def _block(self, block: Block) -> str:
+        body = Body(nodes=block.nodes, source=block.source, results=[block.nodes[-1].value], parameters=block.texts)
+        return self._class([f"class {block.name}(tf.Module):"], _signature(block), body)
+
+    def _class(self, head: list[str], parameters: str, body: Body) -> str:
+        made = [
+            f"        self.{name} = {code}"
+            for place, name in enumerate(body.names)
+            if (code := self._layer(body.nodes[place], body.texts(place))) is not None
+        ]
+        style = Style(expression=self._computed, is_whole=lambda node: node.count > 1, whole=_repeated)
+        lines, results = body.lines(style)
+        given = f", {parameters}" if parameters else ""
+        init = [f"    def __init__(self{given}):", "        super().__init__()", *made, ""]
+        parts = [*head, *init, "    def __call__(self, x):", *(f"        {line}" for line in lines)]
+        return "\n".join([*parts, f"        return {', '.join(results)}", ""])
+
+    def _layer(self, node: Node, texts: Texts) -> str | None:
+        if node.block is not None:
+            call = f"{node.block.name}({_arguments(texts, node.block)})"
+            return call if node.count == 1 else f"[{call} for _ in range({node.count})]"
+        op = node.op
+        match op:
+            case ops.Conv():
+                name = "DepthwiseConv" if "outputs" in node.slots else "Conv"
+                self._helpers.add(name)
+                firsts = (
+                    ("inputs", "outputs", "kernel") if "outputs" in node.slots else ("inputs", "channels", "kernel")
+                )
+                given = [str(texts[each]) for each in firsts]
+                given += [f"{each}={texts[each]}" for each, usual in _USUAL.items() if _differs(texts, each, usual)]
+                return f"{name}({', '.join([*given, *([] if op.bias else ['bias=False'])])})"
+            case ops.Dense():
+                self._helpers.add("Dense")
+                return f"Dense({texts['inputs']}, {texts['features']}{'' if op.bias else ', bias=False'})"
+            case ops.BatchNorm():
+                self._helpers.add("BatchNorm")
+                given = [str(texts["channels"])]
+                given += [f"epsilon={texts['epsilon']}"] if texts["epsilon"].value != 1e-5 else []
+                given += [f"momentum={texts['momentum']}"] if texts["momentum"].value != 0.1 else []
+                return f"BatchNorm({', '.join(given)})"
+            case _:
+                return None
+
+    def _described(self, layer: Layer) -> Described:
+        op = layer.op
+        if not isinstance(op, WRITABLE):
+            raise UsageError(f"--emit tensorflow: layer {layer.name!r}: {op.kind} cannot be written as code")
+        sources = self._graph.input_shapes(layer)
+        structure: tuple[Hashable, ...] = (op,)
+        slots: dict[str, Slot] = {}
+        match op:
+            case ops.Conv():
+                return self._described_conv(op, sources[0])
+            case ops.Dense():
+                structure, slots = (op.kind, op.bias), {"inputs": sources[0][0], "features": op.features}
+            case ops.BatchNorm():
+                structure = (op.kind,)
+                slots = {"channels": sources[0][0], "epsilon": op.epsilon, "momentum": op.momentum}
+            case ops.MaxPool() | ops.AveragePool():
+                structure = (op, _reached(op, sources[0]), _same(op, sources[0]))
+            case ops.Multiply():
+                structure = (op.kind, tuple(sources))
+            case ops.Flatten():
+                structure = (op.kind, self._moves(layer))
+            case _:
+                pass
+        return Described(structure=structure, slots=slots)
+
+    def _described_conv(self, op: ops.Conv, source: Shape) -> Described:
+        padding: Slot = "VALID"
+        if any(op.pad):
+            fits = op.dilation == (1, 1) and op.pad == _same(op, source) and self._limited
+            padding = "SAME" if fits else op.pad
+        slots: dict[str, Slot] = {"inputs": source[0], "kernel": side(op.kernel), "stride": side(op.stride)}
+        slots |= {"padding": padding, "dilation": side(op.dilation)}
+        equal = op.stride == (1, 1) or (op.stride[0] == op.stride[1] and op.dilation == (1, 1))
+        if op.groups > 1 and op.groups == source[0] and equal:
+            return Described(
+                structure=(op.kind, op.bias, "depthwise"), slots={**slots, "outputs": op.channels // op.groups}
+            )
+        return Described(structure=(op.kind, op.bias), slots={**slots, "channels": op.channels, "groups": op.groups})
+
+    def _computed(self, use: Use) -> str:
+        op, x, node = use.node.op, use.arguments[0], use.node
+        if node.block is not None:
+            return f"self.{use.name}({x})"
+        match op:
+            case ops.Conv() | ops.Dense() | ops.BatchNorm():
+                return f"self.{use.name}({x})"
+            case ops.Clip() if (op.low, op.high) == (0.0, 6.0):
+                return f"tf.nn.relu6({x})"
+            case ops.Clip():
+                self._helpers.add("clip")
+                return f"clip({x}, {op.low}, {op.high})"
+            case ops.HardSigmoid() | ops.HardSwish():
+                self._helpers.add(op.kind)
+                return f"{op.kind}({x})"
+            case ops.Activation():
+                return f"{_FUNCTIONS[type(op)]}({x})"
+            case ops.MaxPool() | ops.AveragePool():
+                return self._pool(use, op)
+            case ops.GlobalPool():
+                return f"tf.reduce_mean({x}, {[2, 3] if self._nchw else [1, 2]}, keepdims=True)"
+            case ops.Lrn():
+                return self._lrn(x, op)
+            case ops.Dropout():
+                return f"tf.nn.dropout({x}, {op.rate})"
+            case ops.Add():
+                return " + ".join(use.arguments)
+            case ops.Multiply():
+                return self._multiply(use)
+            case ops.Concat():
+                return f"tf.concat([{', '.join(use.arguments)}], {1 if self._nchw else 3})"
+            case ops.Slice():
+                taken = f"{op.first}:{op.first + op.channels}"
+                return f"{x}[:, {taken}]" if self._nchw else f"{x}[..., {taken}]"
+            case ops.Shuffle():
+                self._helpers.add("shuffle")
+                return f"shuffle({x}, {op.groups})"
+            case ops.Flatten():
+                features = self._graph.shapes[node.value][0]
+                moved = f"tf.transpose({x}, [0, 3, 1, 2])" if self._moves(self._graph.layer(node.value)) else x
+                return f"tf.reshape({moved}, [-1, {features}])"
+            case _:
+                raise UsageError(f"--emit tensorflow: layer {node.value!r}: {op.kind} cannot be written as code")
+
+    def _pool(self, use: Use, op: ops.MaxPool | ops.AveragePool) -> str:
+        """TensorFlow's SAME or VALID where one of them fits; else the image is padded first."""
+        source = self._graph.shapes[use.node.inputs[0]]
+        x, pad, same = use.arguments[0], _reached(op, source), _same(op, source)
+        is_max = isinstance(op, ops.MaxPool)
+        order = ', "NCHW"' if self._nchw else ""
+        name = "tf.nn.max_pool2d" if is_max else "tf.nn.avg_pool2d"
+        if not any(pad):
+            return f'{name}({x}, {sides(op.kernel)}, {sides(op.stride)}, "VALID"{order})'
+        if pad == same and (not self._xla if isinstance(op, ops.MaxPool) else not op.count_pad):
+            return f'{name}({x}, {sides(op.kernel)}, {sides(op.stride)}, "SAME"{order})'
+        if is_max:
+            fill = f'tf.pad({x}, {self._around(pad)}, constant_values=float("-inf"))'
+            return f'{name}({fill}, {sides(op.kernel)}, {sides(op.stride)}, "VALID"{order})'
+        self._helpers.add("padded_average_pool")
+        given = [x, str(op.kernel), str(op.stride), f"pad={op.pad}", f"reached={pad}", f"count_pad={op.count_pad}"]
+        return f"padded_average_pool({', '.join(given)})"
+
+    def _around(self, pad: Pad) -> str:
+        top, bottom, left, right = pad
+        rows = [[top, bottom], [left, right]]
+        return str([[0, 0], [0, 0], *rows] if self._nchw else [[0, 0], *rows, [0, 0]])
+
+    def _lrn(self, x: str, op: ops.Lrn) -> str:
+        if op.within_channel:
+            self._helpers.add("pixel_response_norm")
+            return f"pixel_response_norm({x}, {op.size}, {op.alpha}, {op.beta}, {op.k})"
+        if not self._narrow and not self._nchw:
+            given = f"{op.size // 2}, bias={op.k}, alpha={op.alpha} / {op.size}, beta={op.beta}"
+            return f"tf.nn.local_response_normalization({x}, {given})"
+        self._helpers.add("local_response_norm")
+        return f"local_response_norm({x}, {op.size}, {op.alpha}, {op.beta}, {op.k})"
+
+    def _multiply(self, use: Use) -> str:
+        """A flat gate gets a height and a width of 1."""
+        shapes = [self._graph.shapes[name] for name in use.node.inputs]
+        images = len(self._graph.shapes[use.node.value]) == 3
+        flat = "[:, :, None, None]" if self._nchw else "[:, None, None, :]"
+        factors = zip(use.arguments, shapes, strict=True)
+        return " * ".join(f"{code}{flat}" if images and len(shape) == 1 else code for code, shape in factors)
+
+    def _moves(self, layer: Layer) -> bool:
+        """Whether a flatten layer must move the channels to the front: not if only dense layers read it, whose weights
+        are in another order instead."""
+        channels, height, width = self._graph.input_shapes(layer)[0]
+        return not self._nchw and channels > 1 and height * width > 1 and not self._only_dense_layers_read(layer.name)
+
+    def _only_dense_layers_read(self, name: str) -> bool:
+        return all(
+            isinstance(reader.op, ops.Dense)
+            or (isinstance(reader.op, ops.Activation | ops.Dropout) and self._only_dense_layers_read(reader.name))
+            for reader in self._graph.consumers[name]
+        )
+
+
+def _repeated(use: Use, variable: str) -> list[str]:
+    x = use.arguments[0]
+    begin = [] if variable == x else [f"{variable} = {x}"]
+    return [*begin, f"for block in self.{use.name}:", f"    {variable} = block({variable})"]
+
+
+def _differs(texts: Texts, name: str, usual: Slot) -> bool:
+    return name in texts and texts[name].value != usual
+
+
+def _signature(block: Block) -> str:
+    return signature(block.parameters).replace("padding=0", 'padding="VALID"')
+
+
+def _arguments(texts: Texts, block: Block) -> str:
+    names = [name for name in block.parameters if name != "padding" or texts[name].value != "VALID"]
+    return arguments(texts, names)
+
+
+def _reached(op: ops.MaxPool | ops.AveragePool, image: Shape) -> Pad:
+    """The padding that windows reach: less than declared if they stop before its end, more if a pool rounds up."""
+    _, rows, columns = op.output([image])
+    top, _, left, _ = op.pad
+    below = _beyond(rows, op.stride[0], op.kernel[0], image[1] + top)
+    return top, below, left, _beyond(columns, op.stride[1], op.kernel[1], image[2] + left)
+
+
+def _same(op: ops.Conv | ops.MaxPool | ops.AveragePool, image: Shape) -> Pad | None:
+    """The padding of TensorFlow's SAME, or None if that gives another number of windows."""
+    _, *counts = op.output([image])
+    if counts != [-(-size // stride) for size, stride in zip(image[1:], op.stride, strict=True)]:
+        return None
+    rows = _beyond(counts[0], op.stride[0], op.kernel[0], image[1])
+    columns = _beyond(counts[1], op.stride[1], op.kernel[1], image[2])
+    return rows // 2, rows - rows // 2, columns // 2, columns - columns // 2
+
+
+def _beyond(count: int, stride: int, kernel: int, size: int) -> int:
+    """How far the last window reaches past the end."""
+    return max(0, (count - 1) * stride + kernel - size)
