@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
@@ -48,6 +49,7 @@ def start_all(
     workers: dict[str, Conversation] = {}
     for name, job in jobs.items():
         on_progress(f"starting {name}", 0.0)
+        begin_s, earlier = time.monotonic(), list(workers.values())
         with failing_into(found[name]):
             launched, worker = begin(stack, without_update(job), timeout_s)
             assert launched.prepared is not None
@@ -55,6 +57,8 @@ def start_all(
             found[name].layers = LayerCheck(precision=precision, on_gpu=launched.on_gpu)
             found[name].losses = worker.losses(0)
             workers[name] = worker
+        for other in earlier:
+            other.excuse(time.monotonic() - begin_s)
     return workers
 
 

@@ -125,6 +125,10 @@ class Conversation:
         self._scripted_clock = hello.framework.get("clock") == "scripted"
         return hello
 
+    def excuse(self, waited_s: float) -> None:
+        """Do not count time against its limit in which nothing was asked of it, since another worker was awaited."""
+        self._deadline_s += waited_s
+
     @property
     def request(self) -> Request:
         return self._job.request

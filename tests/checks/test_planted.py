@@ -107,3 +107,13 @@ def test_what_every_seed_shows_is_an_error():
     assert not found.ok
     assert len(found.seeds) == SEEDS
     assert "off by" in found.why_not
+
+
+@pytest.mark.deep
+def test_one_that_never_answers_does_not_use_up_the_time_of_others(tmp_path: Path):
+    (tmp_path / "sitecustomize.py").write_text("import time\ntime.sleep(3600)\n")
+    stuck = replace(find_environment("torch"), variables={"PYTHONPATH": str(tmp_path)})
+    jobs = {"right": check_job("torch"), "stuck": check_job("torch", environment=stuck)}
+    found = verify(jobs, yardstick=None, timeout_s=15.0).frameworks
+    assert found["stuck"].failure.startswith("timeout")
+    assert not found["right"].failure
