@@ -15,7 +15,7 @@ from deepstone.exchange.load import load_model
 from deepstone.results.environment import Cpu, Gpu
 from deepstone.runner.job import Machine
 from deepstone.studies import plan as planning
-from deepstone.studies.busy import Device, busy_batch, can_use_gpu
+from deepstone.studies.busy import Device, busy_batch
 from deepstone.studies.find import find_study
 from deepstone.studies.plan import Plan, make_plan
 from deepstone.studies.read import Source, read_table
@@ -159,6 +159,6 @@ def test_a_build_for_cpus_says_so() -> None:
     def build(version: str) -> Environment:
         return Environment(framework="torch", version=version, program=Path(), lock={"python": "3.12"})
 
-    assert not can_use_gpu(build("2.13.0+cpu"))
-    assert can_use_gpu(build("2.11.0+cu130"))
-    assert can_use_gpu(build("2.11.0"))
+    assert not build("2.13.0+cpu").can_use_gpu
+    assert build("2.11.0+cu130").can_use_gpu
+    assert build("2.11.0").can_use_gpu
