@@ -98,9 +98,17 @@ def communication_words(record: Record) -> str:
 
 
 def _hidden(share: Quantity | float) -> str:
-    """An interval that holds both nothing and all of it says nothing."""
-    if isinstance(share, Quantity) and (not share.has_interval or (share.low <= 0 and share.high >= 1)):
+    """An interval that holds both nothing and all of it says nothing. Below nothing: an exchange is slower in a step
+    than alone, since both compute."""
+    if not isinstance(share, Quantity):
+        return f"{_share(share)} of it hidden"
+    if not share.has_interval or (share.low <= 0 and share.high >= 1):
         return "how much of it is hidden is not resolved"
+    if share.high <= 0:
+        longer = f"{percent(-share.median)} ({percent(-share.high)} – {percent(-share.low)})"
+        return f"none of it hidden: in a step it takes {longer} longer"
+    if share.low <= 0:
+        return f"at most {percent(share.high)} of it hidden"
     return f"{_share(share)} of it hidden"
 
 

@@ -54,6 +54,21 @@ def parallel(**changed: Any) -> dict[str, Any]:
     return {**whole, **changed}
 
 
+@pytest.mark.parametrize(
+    ("low", "median", "high", "told"),
+    [
+        (0.2, 0.4, 0.6, "40 % (20 % – 60 %) of it hidden"),
+        (-0.2, 0.1, 0.3, "at most 30 % of it hidden"),
+        (-0.9, -0.8, -0.7, "none of it hidden: in a step it takes 80 % (70 % – 90 %) longer"),
+        (-0.5, 0.4, 1.5, "how much of it is hidden is not resolved"),
+    ],
+)
+def test_a_hidden_share_is_never_negative_in_words(low: float, median: float, high: float, told: str):
+    whole = parallel()
+    whole["communication"]["hidden_share"] = {"low": low, "median": median, "high": high, "n": 5}
+    assert told in "\n".join(record_lines(typed_record(parallel=whole)))
+
+
 def test_it_is_shown_and_tabled():
     record = typed_record(parallel=parallel())
     told = "\n".join(record_lines(record))
