@@ -141,7 +141,8 @@ def pipeline_words(record: Record) -> str:
         words.append(f"wait {_share(bubbles.share)} of a step")
         words.append(f"{percent(bubbles.ideal_share)} with equal stages and no communication")
         words.append(f"{percent(bubbles.replayed_share.median)} with these and none")
-        words.append(f"communication adds {_time(bubbles.exposed_s)}")
+        added = bubbles.exposed_s  # below zero where the replay of its passes is slower than the step itself
+        words.append(f"communication adds {_time(added) if added.high > 0 else 'nothing that can be told'}")
     elif isinstance(bubbles, Absent):
         words.append(bubbles.reason)
     return " · ".join(words)
