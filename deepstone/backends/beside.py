@@ -25,8 +25,12 @@ def run_beside(
     steps: int,
     wait: Callable[[], object],
     in_thread: AbstractContextManager[Any],
+    *,
+    transfer_waits: bool = False,
 ) -> dict[str, Any]:
-    """`wait`: for what the calling thread has asked of the device. `in_thread`: around all that the thread does."""
+    """`wait`: for what the calling thread has asked of the device. `in_thread`: around all that the thread does.
+    `transfer_waits`: a transfer returns when it is done, so that the thread need not wait, where that would mean to
+    wait for a step."""
     ends: list[float] = []
     failed: list[BaseException] = []
     begun, done = threading.Event(), threading.Event()
@@ -38,7 +42,8 @@ def run_beside(
                 begun.set()
                 for _ in range(transfers):
                     transfer()
-                    wait()
+                    if not transfer_waits:
+                        wait()
                     ends.append(time.perf_counter())
         except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
             failed.append(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -105,6 +106,19 @@ class TestBeside:
         )
         assert len(found["transfer_s"]) == 5
         assert sum(found["step_s"]) <= sum(found["transfer_s"]) + 1e-3
+
+    def test_a_transfer_that_waits_by_itself_waits_for_no_step(self) -> None:
+        waited_in: list[str] = []
+        run_beside(
+            lambda: None,
+            3,
+            lambda: None,
+            3,
+            lambda: waited_in.append(threading.current_thread().name),
+            nullcontext(),
+            transfer_waits=True,
+        )
+        assert waited_in == [threading.current_thread().name] * 3
 
     def test_either_can_run_by_itself(self) -> None:
         def never() -> None:

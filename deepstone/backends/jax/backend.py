@@ -102,7 +102,10 @@ class JaxBackend(TracedBackend):
         step()
         self._state.wait()
         self.barrier()
-        return run_beside(self.step(transfer), transfers, step, steps, wait=self._state.wait, in_thread=nullcontext())
+        # To wait for the state in the thread would be to wait for the step beside it, which may have donated arrays.
+        return run_beside(
+            self.step(transfer), transfers, step, steps, self._state.wait, nullcontext(), transfer_waits=True
+        )
 
     def restore(self) -> None:
         self._whole_steps().restore()
