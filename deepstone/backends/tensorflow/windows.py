@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from deepstone.backends.tensorflow.settings import Settings
 from deepstone.graph.ops import AveragePool, Conv, MaxPool, Pad, Shape
+from deepstone.graph.padding import reached_pad, same_pad
 
 Tensor: TypeAlias = Any
 Convolve: TypeAlias = Callable[[Tensor, Tensor], Tensor]  # image, weight
@@ -49,7 +50,7 @@ def _padded(op: Conv, image: Shape, settings: Settings, convolve: Callable[[Tens
         return lambda x, weight: convolve(x, weight, "VALID")
     if not settings.limited_kernels:
         return lambda x, weight: convolve(x, weight, padding)
-    if op.dilation == (1, 1) and op.pad == _same_pad(op, image):
+    if op.dilation == (1, 1) and op.pad == same_pad(op, image):
         return lambda x, weight: convolve(x, weight, "SAME")
     return lambda x, weight: convolve(tf.pad(x, padding), weight, "VALID")
 
@@ -104,11 +105,11 @@ def max_pool(op: MaxPool, image: Shape, settings: Settings) -> Pool:
 
     SAME does not fit in XLA either: among equal maxima it does not always take the first.
     """
-    pad = _reached_pad(op, image)
+    pad = reached_pad(op, image)
     kernel, stride, data_format = list(op.kernel), list(op.stride), settings.data_format
     if not any(pad):
         return lambda xs, _arrays, _pass: tf.nn.max_pool2d(xs[0], kernel, stride, "VALID", data_format)
-    if pad == _same_pad(op, image) and not settings.xla:
+    if pad == same_pad(op, image) and not settings.xla:
         return lambda xs, _arrays, _pass: tf.nn.max_pool2d(xs[0], kernel, stride, "SAME", data_format)
     padding = _explicit_padding(pad, settings)
     return lambda xs, _arrays, _pass: tf.nn.max_pool2d(
@@ -117,12 +118,12 @@ def max_pool(op: MaxPool, image: Shape, settings: Settings) -> Pool:
 
 
 def average_pool(op: AveragePool, image: Shape, settings: Settings) -> Pool:
-    pad = _reached_pad(op, image)
+    pad = reached_pad(op, image)
     kernel, stride, data_format = list(op.kernel), list(op.stride), settings.data_format
     if not any(pad):
         return lambda xs, _arrays, _pass: tf.nn.avg_pool2d(xs[0], kernel, stride, "VALID", data_format)
     divisor = _divisors(op, image)
-    if not op.count_pad and pad == _same_pad(op, image):
+    if not op.count_pad and pad == same_pad(op, image):
         return lambda xs, _arrays, _pass: tf.nn.avg_pool2d(xs[0], kernel, stride, "SAME", data_format)
     padding = _explicit_padding(pad, settings)
 
@@ -159,28 +160,3 @@ def _explicit_padding(pad: Pad, settings: Settings) -> list[list[int]]:
     top, bottom, left, right = pad
     sides = [[top, bottom], [left, right]]
     return [[0, 0], *sides, [0, 0]] if settings.channels_last else [[0, 0], [0, 0], *sides]
-
-
-def _reached_pad(op: Conv | MaxPool | AveragePool, image: Shape) -> Pad:
-    """Return the padding that windows reach: less than declared if they stop before its end, more if a pool rounds
-    up."""
-    _, rows, columns = op.output([image])
-    top, _, left, _ = op.pad
-    below = _beyond(rows, op.stride[0], op.kernel[0], image[1] + top)
-    beside = _beyond(columns, op.stride[1], op.kernel[1], image[2] + left)
-    return top, below, left, beside
-
-
-def _same_pad(op: Conv | MaxPool | AveragePool, image: Shape) -> Pad | None:
-    """Return the padding of TensorFlow's SAME, or None if that gives another number of windows."""
-    _, *counts = op.output([image])
-    if counts != [-(-size // stride) for size, stride in zip(image[1:], op.stride, strict=True)]:
-        return None
-    rows = _beyond(counts[0], op.stride[0], op.kernel[0], image[1])
-    columns = _beyond(counts[1], op.stride[1], op.kernel[1], image[2])
-    return rows // 2, rows - rows // 2, columns // 2, columns - columns // 2
-
-
-def _beyond(count: int, stride: int, kernel: int, size: int) -> int:
-    """Return how far the last window reaches past the end."""
-    return max(0, (count - 1) * stride + kernel - size)

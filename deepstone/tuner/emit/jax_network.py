@@ -7,7 +7,7 @@ times slower on a CPU. A network has only the helpers that it uses.
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from deepstone.errors import UsageError
@@ -17,7 +17,15 @@ from deepstone.graph.ops import Pad
 from deepstone.graph.space_to_depth import blocks_of
 from deepstone.tuner.emit.body import Body, Style, Texts, Use, arguments, folded, options, signature
 from deepstone.tuner.emit.jax_helpers import HELPERS, NEEDS
-from deepstone.tuner.emit.network import WRITABLE, chosen_lines, losses, side, words_about
+from deepstone.tuner.emit.network import (
+    chosen_lines,
+    described,
+    losses,
+    refuse_unwritable,
+    side,
+    with_needed,
+    words_about,
+)
 from deepstone.tuner.emit.plan import Block, Described, Node, Plan, Slot, plan_of
 
 _FUNCTIONS: Final[Mapping[type[ops.Op], str]] = {
@@ -61,17 +69,7 @@ class JaxNetwork:
         return losses(self._plan, network, lambda scores: f"cross_entropy({scores}, labels)")
 
     def _used_helpers(self) -> list[str]:
-        """Those that others need come first."""
-        wanted: dict[str, None] = {}
-
-        def want(name: str) -> None:
-            for needed in NEEDS.get(name, ()):
-                want(needed)
-            wanted[name] = None
-
-        for name in HELPERS:
-            if name in self._helpers:
-                want(name)
+        wanted = with_needed(self._helpers, HELPERS, NEEDS)
         return [self._in_layout(HELPERS[name]) for name in wanted if self._nchw or name != "channels"]
 
     def _in_layout(self, code: str) -> str:
@@ -198,25 +196,9 @@ class JaxNetwork:
         return f"batch_norm({', '.join(given)})"
 
     def _described(self, layer: Layer) -> Described:
-        op = layer.op
-        if not isinstance(op, WRITABLE):
-            raise UsageError(f"--emit jax: layer {layer.name!r}: {op.kind} cannot be written as code")
-        sources = self._graph.input_shapes(layer)
-        structure: tuple[Hashable, ...] = (op,)
-        slots: dict[str, Slot] = {}
-        match op:
-            case ops.Conv():
-                return self._described_conv(op, sources[0])
-            case ops.Dense():
-                structure, slots = (op.kind, op.bias), {"inputs": sources[0][0], "features": op.features}
-            case ops.BatchNorm():
-                structure = (op.kind,)
-                slots = {"channels": sources[0][0], "epsilon": op.epsilon, "momentum": op.momentum}
-            case ops.Multiply():
-                structure = (op.kind, tuple(len(source) for source in sources))
-            case _:
-                pass
-        return Described(structure=structure, slots=slots)
+        op, sources = layer.op, self._graph.input_shapes(layer)
+        refuse_unwritable(layer, "jax")
+        return self._described_conv(op, sources[0]) if isinstance(op, ops.Conv) else described(op, sources)
 
     def _described_conv(self, op: ops.Conv, source: tuple[int, ...]) -> Described:
         slots: dict[str, Slot] = {"inputs": source[0], "channels": op.channels, "kernel": side(op.kernel)}

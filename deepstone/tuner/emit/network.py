@@ -5,18 +5,57 @@ from __future__ import annotations
 import math
 import re
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Final
 
+from deepstone.errors import UsageError
 from deepstone.graph import ops
-from deepstone.graph.graph import Graph
-from deepstone.graph.ops import Op, Pair
-from deepstone.tuner.emit.plan import Plan, Slot
+from deepstone.graph.graph import Graph, Layer
+from deepstone.graph.ops import Op, Pair, Shape
+from deepstone.tuner.emit.plan import Described, Plan, Slot
 
 # What can be written: all operations that have a reference. A user's own module is imported instead.
 WRITABLE: Final[tuple[type[Op], ...]] = tuple(
     op for op in ops.OPS.values() if op not in (ops.Module, ops.ModuleLoss, ops.Tensors)
 )
+
+
+def refuse_unwritable(layer: Layer, framework: str) -> None:
+    if not isinstance(layer.op, WRITABLE):
+        raise UsageError(f"--emit {framework}: layer {layer.name!r}: {layer.op.kind} cannot be written as code")
+
+
+def described(op: Op, sources: Sequence[Shape]) -> Described:
+    """An operation as every framework has it; its own special cases come before."""
+    structure: tuple[Hashable, ...] = (op,)
+    slots: dict[str, Slot] = {}
+    match op:
+        case ops.Dense():
+            structure, slots = (op.kind, op.bias), {"inputs": sources[0][0], "features": op.features}
+        case ops.BatchNorm():
+            structure = (op.kind,)
+            slots = {"channels": sources[0][0], "epsilon": op.epsilon, "momentum": op.momentum}
+        case ops.Multiply():
+            structure = (op.kind, tuple(len(source) for source in sources))
+        case _:
+            pass
+    return Described(structure=structure, slots=slots)
+
+
+def with_needed(wanted: Iterable[str], helpers: Iterable[str], needs: Mapping[str, Sequence[str]]) -> list[str]:
+    """The helpers that are wanted, in their order; those that another one needs come before it."""
+    found: dict[str, None] = {}
+
+    def want(name: str) -> None:
+        for needed in needs.get(name, ()):
+            want(needed)
+        found[name] = None
+
+    asked = set(wanted)
+    for name in helpers:
+        if name in asked:
+            want(name)
+    return list(found)
 
 
 def side(pair: Pair) -> Slot:

@@ -6,15 +6,25 @@ padding on a CPU, and sums of gradients in bf16.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from deepstone.errors import UsageError
 from deepstone.graph import ops
 from deepstone.graph.graph import Graph, Layer
 from deepstone.graph.ops import Pad, Shape
+from deepstone.graph.padding import reached_pad, same_pad
 from deepstone.tuner.emit.body import Body, Style, Texts, Use, arguments, folded, signature
-from deepstone.tuner.emit.network import WRITABLE, chosen_lines, described_network, losses, side, sides
+from deepstone.tuner.emit.network import (
+    chosen_lines,
+    described,
+    described_network,
+    losses,
+    refuse_unwritable,
+    side,
+    sides,
+    with_needed,
+)
 from deepstone.tuner.emit.plan import Block, Described, Node, Plan, Slot, plan_of
 from deepstone.tuner.emit.tensorflow_helpers import HELPERS, NEEDS
 
@@ -49,16 +59,7 @@ class TensorflowNetwork:
         return losses(self._plan, network, lambda scores: f"cross_entropy({scores}, labels)")
 
     def _used_helpers(self) -> list[str]:
-        wanted: dict[str, None] = {}
-
-        def want(name: str) -> None:
-            for needed in NEEDS.get(name, ()):
-                want(needed)
-            wanted[name] = None
-
-        for name in HELPERS:
-            if name in {*self._helpers, "cross_entropy"}:
-                want(name)
+        wanted = with_needed({*self._helpers, "cross_entropy"}, HELPERS, NEEDS)
         chosen = {"NCHW" if self._nchw else "NHWC", "LIMITED" if self._limited else "FREE"}
         chosen |= {"NARROW" if self._narrow else "WIDE", "BF16" if self._precision == "bf16" else "FP32"}
         if self._limited:
@@ -116,34 +117,25 @@ class TensorflowNetwork:
                 return None
 
     def _described(self, layer: Layer) -> Described:
-        op = layer.op
-        if not isinstance(op, WRITABLE):
-            raise UsageError(f"--emit tensorflow: layer {layer.name!r}: {op.kind} cannot be written as code")
-        sources = self._graph.input_shapes(layer)
-        structure: tuple[Hashable, ...] = (op,)
-        slots: dict[str, Slot] = {}
+        op, sources = layer.op, self._graph.input_shapes(layer)
+        refuse_unwritable(layer, "tensorflow")
         match op:
             case ops.Conv():
                 return self._described_conv(op, sources[0])
-            case ops.Dense():
-                structure, slots = (op.kind, op.bias), {"inputs": sources[0][0], "features": op.features}
-            case ops.BatchNorm():
-                structure = (op.kind,)
-                slots = {"channels": sources[0][0], "epsilon": op.epsilon, "momentum": op.momentum}
             case ops.MaxPool() | ops.AveragePool():
-                structure = (op, _reached(op, sources[0]), _same(op, sources[0]))
+                structure = (op, reached_pad(op, sources[0]), same_pad(op, sources[0]))
+                return Described(structure=structure, slots={})
             case ops.Multiply():
-                structure = (op.kind, tuple(sources))
+                return Described(structure=(op.kind, tuple(sources)), slots={})
             case ops.Flatten():
-                structure = (op.kind, self._moves(layer))
+                return Described(structure=(op.kind, self._moves(layer)), slots={})
             case _:
-                pass
-        return Described(structure=structure, slots=slots)
+                return described(op, sources)
 
     def _described_conv(self, op: ops.Conv, source: Shape) -> Described:
         padding: Slot = "VALID"
         if any(op.pad):
-            fits = op.dilation == (1, 1) and op.pad == _same(op, source) and self._limited
+            fits = op.dilation == (1, 1) and op.pad == same_pad(op, source) and self._limited
             padding = "SAME" if fits else op.pad
         slots: dict[str, Slot] = {"inputs": source[0], "kernel": side(op.kernel), "stride": side(op.stride)}
         slots |= {"padding": padding, "dilation": side(op.dilation)}
@@ -201,7 +193,7 @@ class TensorflowNetwork:
     def _pool(self, use: Use, op: ops.MaxPool | ops.AveragePool) -> str:
         """TensorFlow's SAME or VALID where one of them fits; else the image is padded first."""
         source = self._graph.shapes[use.node.inputs[0]]
-        x, pad, same = use.arguments[0], _reached(op, source), _same(op, source)
+        x, pad, same = use.arguments[0], reached_pad(op, source), same_pad(op, source)
         is_max = isinstance(op, ops.MaxPool)
         order = ', "NCHW"' if self._nchw else ""
         name = "tf.nn.max_pool2d" if is_max else "tf.nn.avg_pool2d"
@@ -270,26 +262,3 @@ def _signature(block: Block) -> str:
 def _arguments(texts: Texts, block: Block) -> str:
     names = [name for name in block.parameters if name != "padding" or texts[name].value != "VALID"]
     return arguments(texts, names)
-
-
-def _reached(op: ops.MaxPool | ops.AveragePool, image: Shape) -> Pad:
-    """The padding that windows reach: less than declared if they stop before its end, more if a pool rounds up."""
-    _, rows, columns = op.output([image])
-    top, _, left, _ = op.pad
-    below = _beyond(rows, op.stride[0], op.kernel[0], image[1] + top)
-    return top, below, left, _beyond(columns, op.stride[1], op.kernel[1], image[2] + left)
-
-
-def _same(op: ops.Conv | ops.MaxPool | ops.AveragePool, image: Shape) -> Pad | None:
-    """The padding of TensorFlow's SAME, or None if that gives another number of windows."""
-    _, *counts = op.output([image])
-    if counts != [-(-size // stride) for size, stride in zip(image[1:], op.stride, strict=True)]:
-        return None
-    rows = _beyond(counts[0], op.stride[0], op.kernel[0], image[1])
-    columns = _beyond(counts[1], op.stride[1], op.kernel[1], image[2])
-    return rows // 2, rows - rows // 2, columns // 2, columns - columns // 2
-
-
-def _beyond(count: int, stride: int, kernel: int, size: int) -> int:
-    """How far the last window reaches past the end."""
-    return max(0, (count - 1) * stride + kernel - size)

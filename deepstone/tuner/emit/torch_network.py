@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from deepstone.errors import UsageError
@@ -11,7 +11,7 @@ from deepstone.graph.graph import Graph, Layer
 from deepstone.graph.ops import Pad, Pair
 from deepstone.graph.space_to_depth import blocks_of
 from deepstone.tuner.emit.body import Body, Style, Use, arguments, folded, options, signature
-from deepstone.tuner.emit.network import WRITABLE, described_network, losses, side, sides
+from deepstone.tuner.emit.network import described, described_network, losses, refuse_unwritable, side, sides
 from deepstone.tuner.emit.plan import Block, Described, Plan, Slot, plan_of
 
 _FUNCTIONS: Final[Mapping[type[ops.Op], str]] = {
@@ -106,43 +106,35 @@ class TorchNetwork:
 
     def _described(self, layer: Layer) -> Described:
         """What a module takes are numbers that may differ; what is written in `forward` is not."""
-        op = layer.op
-        if not isinstance(op, WRITABLE):
-            raise UsageError(f"--emit torch: layer {layer.name!r}: {op.kind} cannot be written as code")
-        sources = self._graph.input_shapes(layer)
-        if isinstance(op, ops.Conv):
-            return self._described_conv(op, sources[0])
-        structure: tuple[Hashable, ...] = (op,)
-        slots: dict[str, Slot] = {}
+        op, sources = layer.op, self._graph.input_shapes(layer)
+        refuse_unwritable(layer, "torch")
         match op:
-            case ops.Dense():
-                structure, slots = (op.kind, op.bias), {"inputs": sources[0][0], "features": op.features}
-            case ops.BatchNorm():
-                structure = (op.kind,)
-                slots = {"channels": sources[0][0], "epsilon": op.epsilon, "momentum": op.momentum}
+            case ops.Conv():
+                return self._described_conv(op, sources[0])
             case ops.Dropout():
-                structure, slots = (op.kind,), {"rate": op.rate}
+                return Described(structure=(op.kind,), slots={"rate": op.rate})
             case ops.Lrn() if op.within_channel:
                 self._helpers["pixel_response_norm"] = None
             case ops.HardSigmoid() if self._double:
                 self._helpers["hard_sigmoid"] = None
             case ops.MaxPool() if not _torch_pads(op.pad, op.kernel):
                 self._helpers["padded_max_pool"] = None
-                structure = (op, self._graph.shapes[layer.name][1:])
+                return Described(structure=(op, self._graph.shapes[layer.name][1:]), slots={})
             case ops.AveragePool() if not _torch_pads(op.pad, op.kernel):
                 self._helpers["PaddedAveragePool"] = None
-                structure = (op.kind, "padded")
-                slots = {"kernel": op.kernel, "stride": op.stride, "pad": _outer(op.pad), "ceil_mode": op.ceil_mode}
-                slots |= {
+                slots = {
+                    "kernel": op.kernel,
+                    "stride": op.stride,
+                    "pad": _outer(op.pad),
+                    "ceil_mode": op.ceil_mode,
                     "count_pad": op.count_pad,
                     "image": sources[0][1:],
                     "output": self._graph.shapes[layer.name][1:],
                 }
-            case ops.Multiply():
-                structure = (op.kind, tuple(len(source) for source in sources))
+                return Described(structure=(op.kind, "padded"), slots=slots)
             case _:
                 pass
-        return Described(structure=structure, slots=slots)
+        return described(op, sources)
 
     def _described_conv(self, op: ops.Conv, source: tuple[int, ...]) -> Described:
         slots: dict[str, Slot] = {"inputs": source[0], "channels": op.channels, "kernel": side(op.kernel)}
