@@ -55,7 +55,7 @@ def test_the_answer_is_an_object(tuned: tuple[Tuning, list[Look], Path]) -> None
     assert found.is_better
     assert found.setup["layout"] == "nhwc"
     assert isinstance(found.ratio, Quantity)
-    assert found.ratio.low < 1.5 < found.ratio.high
+    assert found.ratio.median == pytest.approx(1.5, rel=0.02)
     assert [look.run for look in looks] == [look.run for look in found.found.looks]
     stored = Store.open(folder / "store", create=False).findings.get(str(found.id))
     assert stored.content == found.found

@@ -15,7 +15,7 @@ import pytest
 from cli_kit import Cli
 
 SPEEDS = {
-    "launch_noise": 0.003,
+    "launch_noise": 0.003,  # drawn anew in every launch: nothing below may depend on luck
     "by": {
         "layout=nhwc": {"faster": 1.3},
         "precision=bf16-mixed": {"faster": 1.2},
@@ -44,7 +44,7 @@ def test_it_finds_writes_and_stores_the_best(cli: Cli) -> None:
         "layout": "nhwc",
         "precision": "bf16-mixed",
     }
-    assert answer["ratio"]["low"] < 1.56 < answer["ratio"]["high"]
+    assert answer["ratio"]["median"] == pytest.approx(1.56, rel=0.02)
     assert {look["run"] for look in answer["looks"]} == {path.stem for path in cli.runs()}
     (finding,) = (cli.store / "findings").glob("*.json")
     shown = cli("results", "show", finding.stem).assert_ok().out

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from fake_jobs import MARK_VARIABLE, Script, end_all, set_script
@@ -23,9 +23,14 @@ def weights_of_our_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 
 
 @pytest.fixture
-def script(monkeypatch: pytest.MonkeyPatch) -> Script:
-    """Sets what the fake backend of the next workers plays."""
-    return functools.partial(set_script, monkeypatch)
+def script(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Script:
+    """Sets what the fake backend of the next workers plays; launches that are to differ do so by their order."""
+
+    def play(**script: Any) -> None:
+        counted = {"launches": str(tmp_path / "launches")} if "launch_noise" in script else {}
+        set_script(monkeypatch, **counted, **script)
+
+    return play
 
 
 @pytest.fixture

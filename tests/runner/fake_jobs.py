@@ -54,10 +54,8 @@ def fake_job(**axes: Value) -> Job:
 
 
 def set_script(patch: pytest.MonkeyPatch, **script: Any) -> None:
-    """The same noise in every run of a test; launches that are to differ draw from their pid."""
-    if "launch_noise" not in script:
-        script = {"seed": 1, **script}
-    patch.setenv(FAKE_SCRIPT, json.dumps(script))
+    """The same noise in every run of a test."""
+    patch.setenv(FAKE_SCRIPT, json.dumps({"seed": 1, **script}))
 
 
 def carrying(mark: str) -> list[int]:

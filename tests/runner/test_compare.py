@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from factory import is_absent
 from fake_jobs import SOON_S, Script, carrying, fake_job, seconds_until_gone
-from patience import shown
 
 from deepstone.absent import Absent
 from deepstone.errors import MissingError
@@ -123,16 +122,11 @@ class TestVerdict:
         assert found.verdict == NO_DIFFERENCE
 
     def test_pairs_that_disagree_are_many(self, script: Script):
-        """Launches are drawn at random; now and then the first few agree by chance."""
         script(noise=0.01, launch_noise=0.06)
-
-        def many_were_taken() -> bool:
-            found = compared({}, {}, pairs=None)
-            assert found.time_ratio is not None
-            assert str(found.time_ratio.n) in found.stopped
-            return found.time_ratio.n > 4
-
-        assert shown(many_were_taken)
+        found = compared({}, {}, pairs=None)
+        assert found.time_ratio is not None
+        assert str(found.time_ratio.n) in found.stopped
+        assert found.time_ratio.n > 4
 
     def test_three_sides_are_judged_pair_by_pair_and_ranked(self, script: Script):
         script(noise=0.002, launch_noise=0.0003, by={"layout=nhwc": {"step_s": 0.008}})

@@ -7,6 +7,8 @@ The script is JSON in DEEPSTONE_FAKE; every key is optional:
     clock         with sleep: {"offset_s": 0, "drift": 0}: real time as the clock of another machine shows it
     warmup        factors of the first steps ([5, 2])      drift     relative change per step (0)
     noise         relative standard deviation (0.01)       launch_noise   the same, drawn once per process (0)
+    seed          of all noise (the process's number)      launches  a file in which the processes count themselves, so
+                  that each has noise of its own and a run of all of them can be repeated
     phases        factor of step_s for steps with a timestamp after each phase (1.0)
     one_program   true: phases only by difference          programs  factor of step_s for forward, gradient, train
     effective     overrides of what is observed            loss      the first (1.0), then falling; "nan" diverges
@@ -48,6 +50,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -101,6 +104,15 @@ _EFFECTIVE_FOR_AUTO: dict[str, Any] = {
     "overlap": "on",
     "bucket": 25,
 }
+
+
+def _seed(script: dict[str, Any]) -> int:
+    if "launches" not in script:
+        return int(script.get("seed", os.getpid()))
+    with Path(script["launches"]).open("ab") as counted:  # one byte for each process; what is appended is never torn
+        counted.write(b".")
+        counted.flush()
+        return int(script.get("seed", 1)) * 1000 + counted.tell()
 
 
 class FakeBackend(Backend):
@@ -166,7 +178,7 @@ class FakeBackend(Backend):
                 faster *= keys.get("faster", 1.0)
                 self._script = {**self._script, **keys}
         self._job = job
-        self._random = random.Random(self._script.get("seed", os.getpid()))
+        self._random = random.Random(_seed(self._script))
         launch_noise = self._script.get("launch_noise", 0.0)
         self._steady_s = self._script.get("step_s", 0.01) * (1 + self._random.gauss(0, 1) * launch_noise) / faster
         self._maybe_fail("build")
