@@ -197,7 +197,7 @@ def ours(replay: Replay) -> Result:
         search.tell(_seen(replay, ask.kind, ask.point))
     contest = plan_finals(
         table.default,
-        search.finalists(3, lambda point: _simpler(replay, point)),
+        search.finalists(3, lambda point: _simpler(replay, point), lambda _point: False),
         noise=search.noise,
         time_s=replay.budget_s - replay.spent_s,
         cost_s=search.cost_s,

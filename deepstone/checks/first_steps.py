@@ -56,7 +56,13 @@ class Start:
     steps: int = STEPS
 
     def build(self, talk: Talk) -> None:
-        talk.build(self.changed, keep_gradients=True, data_seed=self.data_seed, perturbation=self.perturbation)
+        talk.build(
+            self.changed,
+            keep_gradients=True,
+            data_seed=self.data_seed,
+            perturbation=self.perturbation,
+            like_photographs=True,
+        )
 
 
 def run_first_steps(talk: Talk, start: Start, *, may_skip: bool = False) -> FirstSteps:

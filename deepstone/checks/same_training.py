@@ -335,8 +335,10 @@ class _Check:
         """Where rounding hides it, a wrong lowering shows in the default's precision."""
         as_default = replace(job, request={**job.request, "precision": default_precision})
         rounded = self._rounded_default(baseline, _ORDER_ROUNDS_BY)
+        if reason := as_default.broken_rule:
+            raise JobFailed("unsupported", reason, stage="plan")
         with talking_to(as_default, timeout_s=self._left_s()) as talk:
-            self._start(talk, as_default)
+            talk.hello()  # no `prepare`: this setup is not measured, and compiling its step twice takes long
             found = gradient_alone(baseline, run_first_gradient(talk, self._start_of(as_default)), rounded)
         if found.ok:
             return answer

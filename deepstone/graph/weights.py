@@ -84,9 +84,12 @@ def initial_buffers(graph: Graph) -> dict[str, dict[str, Float32s]]:
     return buffers
 
 
-def synthetic_batch(graph: Graph, batch: int, seed: int) -> tuple[Float32s, NDArray[np.int64]]:
+def synthetic_batch(
+    graph: Graph, batch: int, seed: int, *, like_photographs: bool = False
+) -> tuple[Float32s, NDArray[np.int64]]:
     """Return N(0, 1) samples (batch, channels, height, width) and uniform labels, as the workers make them."""
-    return make_batch(graph.shapes[graph.input.name], graph.classes, batch, seed)
+    shape = graph.shapes[graph.input.name]
+    return make_batch(shape, graph.classes, batch, seed, like_photographs=like_photographs)
 
 
 def cached_weights(graph: Graph, seed: int, folder: Path, *, generic: bool = False) -> Path:

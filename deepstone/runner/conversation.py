@@ -247,15 +247,24 @@ class Conversation:
         keep_gradients: bool = False,
         data_seed: int | None = None,
         perturbation: float = 0.0,
+        like_photographs: bool = False,
     ) -> None:
         """Build without a first step, for callers that need single layers, or the gradients of every step.
 
         `changed`: axes that differ from those of the job. `data_seed`: that of the batch, if it is another than that of
-        the weights. `perturbation`: change every weight by this share of itself.
+        the weights. `perturbation`: change every weight by this share of itself. `like_photographs`: samples with the
+        structure of images instead of noise.
         """
         job = replace(self._job, request={**self._job.request, **changed})
-        checked = {"data_seed": int(job.request["seed"]) if data_seed is None else data_seed}
-        self._build(job, Reply, first_step=False, keep_gradients=keep_gradients, perturbation=perturbation, **checked)
+        self._build(
+            job,
+            Reply,
+            first_step=False,
+            keep_gradients=keep_gradients,
+            perturbation=perturbation,
+            data_seed=int(job.request["seed"]) if data_seed is None else data_seed,
+            like_photographs=like_photographs,
+        )
 
     def _build(self, job: Job, kind: type[R], *, first_step: bool, **further: bool | float) -> R:
         graph, seed = job.model.graph, int(job.request["seed"])
@@ -273,15 +282,16 @@ class Conversation:
             scratch=str(self._scratch),
             first_step=first_step,
             **further,
-            **self._batch(job, int(further.get("data_seed", seed))),
+            **self._batch(job, int(further.get("data_seed", seed)), bool(further.get("like_photographs", False))),
         )
 
-    def _batch(self, job: Job, seed: int) -> dict[str, object]:
+    def _batch(self, job: Job, seed: int, like_photographs: bool) -> dict[str, object]:
         """Write the batch as files for a worker that is no Python: it has no NumPy to make it with."""
         graph = job.model.graph
         if job.environment.language == "python" or graph.own_step:
             return {}
-        samples, labels = synthetic_batch(graph, int(job.request["batch"]), seed)
+        batch = int(job.request["batch"])
+        samples, labels = synthetic_batch(graph, batch, seed, like_photographs=like_photographs)
         return {"batch": {"samples": self._saved("samples", samples), "labels": self._saved("labels", labels)}}
 
     def _weights(self, job: Job, perturbation: float) -> Path:

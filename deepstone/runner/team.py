@@ -87,6 +87,7 @@ class Talk(Protocol):
         keep_gradients: bool = ...,
         data_seed: int | None = None,
         perturbation: float = 0.0,
+        like_photographs: bool = False,
     ) -> None: ...
 
     def block(self, *, samples: int, steps_per_sample: int = 1, lead: int = 0, program: str = "") -> BlockTimes: ...
@@ -334,6 +335,7 @@ class Team:
         keep_gradients: bool = True,
         data_seed: int | None = None,
         perturbation: float = 0.0,
+        like_photographs: bool = False,
     ) -> None:
         """Prepare without a first step; see Conversation.build."""
         wanted = partial(
@@ -342,6 +344,7 @@ class Team:
             keep_gradients=keep_gradients,
             data_seed=data_seed,
             perturbation=perturbation,
+            like_photographs=like_photographs,
         )
         self._all(wanted)
 

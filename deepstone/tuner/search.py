@@ -153,15 +153,22 @@ class Search:
                 return simple
             simple = simplest
 
-    def finalists(self, count: int, revert: Callable[[Point], Iterable[Point]]) -> list[Point]:
-        """The best point in its simplest form, then as it is, then others that may be as good."""
+    def finalists(
+        self, count: int, revert: Callable[[Point], Iterable[Point]], is_refused: Callable[[Point], bool]
+    ) -> list[Point]:
+        """The best point in its simplest form, then as it is, then others that may be as good; without those that are
+        refused."""
         if not self.good:
             return []
         self.fit()
-        best = self.best(count)
+        best = [point for point in self.best(len(self.seen)) if not is_refused(point)][:count]
         failed = {seen.point for seen in self.seen if seen.value is None}
         simple = [self.simplified(point, revert) for point in best[:1]]
-        usable = [point for point in simple if point != self.landscape.default and point not in failed]
+        usable = [
+            point
+            for point in simple
+            if point != self.landscape.default and point not in failed and not is_refused(point)
+        ]
         return list(
             dict.fromkeys([*usable, *best[:1], *(point for point in best[1:] if self._rivals(best[0], point))])
         )[:count]

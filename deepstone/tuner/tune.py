@@ -295,7 +295,7 @@ class Tuner:
         if self.log.order:
             points = tuple(point for setup in self.log.finalists if (point := space.point_of(setup)) is not None)
             return Contest(points=points, order=tuple(tuple(points[n] for n in each) for each in self.log.order))
-        finalists = self._same(self._candidates())
+        finalists = self._proven_or_open()
         time_s = min(self.left_s, max(FINALS_SHARE * self.wanted.budget_s, self.left_s - 0.15 * self.wanted.budget_s))
         return plan_finals(
             space.default,
@@ -306,17 +306,47 @@ class Tuner:
             seed=len(self.log.looks),
         )
 
+    def _proven_or_open(self) -> list[Point]:
+        """The best points that are not shown to be other training. If all of them are, the next best, as long as the
+        time suffices for a check and short finals."""
+        while True:
+            candidates = self._candidates()
+            finalists = self._same(candidates)
+            enough_s = self.search.least_finals_s() + self._same_share * self.wanted.budget_s
+            if finalists or not candidates or self.left_s < enough_s:
+                return finalists
+            self._look_without_a_change(candidates[0], self.left_s - enough_s)
+
+    def _look_without_a_change(self, point: Point, time_s: float) -> None:
+        """One change of a point makes it other training; the search may not have looked at what is left without it."""
+        end_s, seen = self.spent_s + time_s, {each.point for each in self.search.seen}
+        for simpler in self._space.simpler(point):
+            is_new = simpler not in seen and not self._is_refused(simpler)
+            if is_new and self.spent_s + self.search.cost_s(simpler) <= end_s:
+                look = self._look("search", simpler)
+                self.search.tell(self._seen(look, simpler))
+                self.progress.looked(look, self)
+
     def _candidates(self) -> list[Point]:
         """The best points. Where the batch is free, the best at any, and the same and the best at the one asked for."""
         space = self._space
-        best = self.search.finalists(_CHECKED, space.simpler)
+        best = self.search.finalists(_CHECKED, space.simpler, self._is_refused)
         if not best or not any(axis.name == "batch" for axis in space.axes):
             return best
         batch = space.value(space.default, "batch")
-        at_batch = [point for point in self.search.best(len(space.points)) if space.value(point, "batch") == batch]
+        at_batch = [
+            point
+            for point in self.search.best(len(self.search.seen))
+            if space.value(point, "batch") == batch and not self._is_refused(point)
+        ]
         there = space.with_value(best[0], "batch", batch)
         wanted = [best[0], *([there] if space.why_not(there) is None else []), *at_batch[:1], *best[1:]]
         return [point for point in dict.fromkeys(wanted) if point != space.default][:_CHECKED]
+
+    def _is_refused(self, point: Point) -> bool:
+        """Whether it is shown to be other training, and that counts."""
+        same = self._checked.get(self._at_asked_batch(point))
+        return same is not None and same.is_refuted and self.wanted.level != "any"
 
     def _same(self, candidates: Sequence[Point]) -> list[Point]:
         """Those that are not shown to be other training."""
@@ -377,7 +407,7 @@ class Tuner:
             for point in contest.points
             if point not in slow
             and (any_batch or self._space.value(point, "batch") == batch)
-            and not (self._lacks_proof(point) and (all_checked or self._is_refuted(point)))
+            and not (self._lacks_proof(point) and (all_checked or self._is_refused(point)))
         ]
         self._fit(also_explained=False)
         return judge(
@@ -386,9 +416,6 @@ class Tuner:
             changes=lambda point: len(self._space.changed(point)),
             expected=lambda point: float(self.search.model.predict([point]).mean[0]),
         )
-
-    def _is_refuted(self, point: Point) -> bool:
-        return self._checked[self._at_asked_batch(point)].is_refuted
 
     def _too_slow(self, points: Sequence[Point]) -> set[Point]:
         """Those that are slower than the objective allows, by the means of all looks."""
@@ -500,12 +527,17 @@ class Tuner:
         return []
 
     def _unproven(self, contest: Contest) -> list[str]:
-        """The finalists that may not win for want of a proof."""
+        """What may not win: setups that are shown to be other training, and finalists for want of a proof."""
+        refused = [same for point, same in self._checked.items() if self._is_refused(point)]
+        others = f" ({len(refused) - 1} more)" if len(refused) > 1 else ""
+        unproven = [point for point in contest.points if self._lacks_proof(point) and not self._is_refused(point)]
         return [
-            f"not proven to be the same training, so not chosen: {words_of(self._space.given(point))}: "
-            f"{self._checked[self._at_asked_batch(point)].why_not}"
-            for point in contest.points
-            if self._lacks_proof(point) and not self._is_refuted(point)
+            *(f"other training, so not chosen{others}: {words_of(x.setup)}: {x.why_not}" for x in refused[:1]),
+            *(
+                f"not proven to be the same training, so not chosen: {words_of(self._space.given(point))}: "
+                f"{self._checked[self._at_asked_batch(point)].why_not}"
+                for point in unproven
+            ),
         ]
 
     def _doubts(self, runs: Sequence[str]) -> list[str]:

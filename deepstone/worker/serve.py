@@ -275,7 +275,10 @@ class Worker:
             axes = dict(axes, batch=axes["batch"] // self._group.shares)
         if request["input_shape"]:  # else the model's own file says what its inputs are, and the backend makes them
             shape, classes = request["input_shape"], request["classes"]
-            samples, labels = synthetic_batch(shape, classes, self._whole_batch, data_seed)
+            like_photographs = bool(request.get("like_photographs", False))
+            samples, labels = synthetic_batch(
+                shape, classes, self._whole_batch, data_seed, like_photographs=like_photographs
+            )
             if self._group is not None:
                 first = self._group.share * axes["batch"]
                 own = slice(first, first + axes["batch"])

@@ -19,6 +19,7 @@ from hypothesis import given
 
 from deepstone.errors import StoreError
 from deepstone.graph import weights
+from deepstone.graph.batch import synthetic_batch as make_batch
 from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph, Layer
 from deepstone.graph.ops import Dense, Flatten, Input, SoftmaxCrossEntropy
@@ -291,3 +292,22 @@ def test_memory_stays_near_the_file(tmp_path):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < path.stat().st_size
+
+
+@pytest.mark.parametrize("shape", [(3, 224, 224), (1, 32, 20), (3, 1, 1)])
+def test_samples_like_photographs_have_a_tint_each_and_contrast_at_every_scale(shape: tuple[int, int, int]):
+    samples, labels = make_batch(shape, 10, 6, 0, like_photographs=True)
+    again, _ = make_batch(shape, 10, 3, 0, like_photographs=True)
+    np.testing.assert_array_equal(samples[:3], again)
+    assert samples.shape == (6, *shape)
+    assert samples.dtype == np.float32
+    assert labels.shape == (6,)
+    tints = samples.mean(axis=(2, 3))
+    assert tints.std() > 0.5
+    if shape[1] > 100:
+        fine = samples - samples.reshape(6, 3, 28, 8, 28, 8).mean(axis=(3, 5)).repeat(8, axis=2).repeat(8, axis=3)
+        assert 0.2 < fine.std() < 0.5 < samples.std() < 2
+
+
+def test_vectors_cannot_be_like_photographs():
+    np.testing.assert_array_equal(make_batch((7,), 10, 2, 0, like_photographs=True)[0], make_batch((7,), 10, 2, 0)[0])

@@ -198,6 +198,19 @@ def test_a_setup_that_trains_something_else_is_out(tmp_path: Path) -> None:
     assert (answer.answer, answer.best.setup) == ("nothing better", {"framework": "fake"})
     assert isinstance(tuner.progress, Told)
     assert any("other losses" in line for line in tuner.progress.said)
+    assert any("other losses" in doubt for doubt in answer.doubts)
+
+
+def test_if_the_best_trains_something_else_the_next_best_may_win(tmp_path: Path) -> None:
+    def differs(default: Any, candidates: Any, level: Any, *, deadline_s: float, on_progress: Any = None) -> Any:
+        found = all_the_same(default, candidates, level, deadline_s=deadline_s)
+        narrow = {name for name, job in candidates.items() if job.request["precision"] == "bf16-mixed"}
+        other = {name: replace(found[name], ok=False, is_refuted=True, why_not="other losses") for name in narrow}
+        return {**found, **other}
+
+    answer = a_tuner(Scripted(space=a_space(), speed=speed), tmp_path, THROUGHPUT, check=differs).tune()
+    assert (answer.answer, answer.best.setup) == ("better", {"framework": "fake", "layout": "nhwc"})
+    assert any("other losses" in doubt and "bf16-mixed" in doubt for doubt in answer.doubts)
 
 
 @pytest.mark.parametrize("rounds", [False, True])

@@ -135,18 +135,18 @@ class Effects:
         asked, seen = self.settings.autocast or self.settings.weights, self._dtypes()
         if self.opaque and asked in seen:  # it may exclude some of its layers from automatic casting
             seen = {asked}
-        if not seen and self._casts_as_set() and weights <= {self.settings.weights}:
-            return as_set(precision_seen(_names({self.settings.weights}), _names({asked})))
-        found = precision_seen(_names(weights), _names(seen or weights))
+        is_set = not seen and self._casts_as_set() and weights <= {self.settings.weights}
+        found = precision_seen(_names(weights), _names(seen or ({asked} if is_set else weights)))
+        told = as_set if is_set else as_observed
         if found != "fp32":
-            return as_observed(found)
+            return told(found)
         if self._on_cpu:
             narrowed = narrowed_products(self.seen.onednn_log)
-            return as_observed(f"fp32 with products allowed in {listed(narrowed)}" if narrowed else "fp32")
+            return told(f"fp32 with products allowed in {listed(narrowed)}" if narrowed else "fp32")
         convolution = torch.backends.cudnn.conv.fp32_precision == "tf32"  # pyright: ignore[reportAttributeAccessIssue]
         product = torch.backends.cuda.matmul.fp32_precision == "tf32"
         switches = {(True, True): "tf32", (True, False): "tf32-conv", (False, False): "fp32"}
-        return as_observed(switches.get((convolution, product), "tf32 in products alone"))
+        return told(switches.get((convolution, product), "tf32 in products alone"))
 
     def _dtypes(self) -> set[torch.dtype]:
         """Return the number types of activations or, in compiled code, of oneDNN's inputs."""
