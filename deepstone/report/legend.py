@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from deepstone.report.figure import BarChart, HeatMap, LaneChart, LineChart, Marker, Panel, ParallelPlot, Series
 from deepstone.report.palette import FRAME, HEAT_KEY, NOTHING, heat
+from deepstone.report.panels import BarChart, HeatMap, LaneChart, LineChart, Marker, Panel, ParallelPlot, Series
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

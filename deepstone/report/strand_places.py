@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deepstone.report.figure import Strand
+from deepstone.report.panels import Strand
 
 
 def pieces(strand: Strand) -> list[tuple[tuple[float, float], ...]]:

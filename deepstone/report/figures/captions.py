@@ -9,20 +9,10 @@ from typing import Final, TypeVar
 
 from deepstone.absent import Absent
 from deepstone.errors import RefusedInputError
-from deepstone.report.figure import (
-    BarChart,
-    Column,
-    Figure,
-    LineChart,
-    NothingToDrawError,
-    Panel,
-    ScatterPlot,
-    Table,
-    TableCell,
-    Value,
-    name_columns,
-)
+from deepstone.report.figure import Figure, NothingToDrawError
+from deepstone.report.panels import BarChart, LineChart, Panel, ScatterPlot
 from deepstone.report.scales import farthest
+from deepstone.report.table import Column, Table, TableCell, Value, name_columns
 from deepstone.report.wording import shortened
 from deepstone.results.convolutions import ConvolutionLab
 from deepstone.results.doubt import Doubt

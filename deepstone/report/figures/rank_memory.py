@@ -7,22 +7,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from deepstone.report import palette
-from deepstone.report.figure import (
-    Axis,
-    BarChart,
-    BarLabel,
-    BarRow,
-    Figure,
-    NothingToDrawError,
-    Segment,
-    Series,
-    Table,
-    Unit,
-    Value,
-    name_columns,
-    number_columns,
-)
+from deepstone.report.figure import Figure, NothingToDrawError
 from deepstone.report.figures.captions import doubt_words
+from deepstone.report.panels import Axis, BarChart, BarLabel, BarRow, Segment, Series
+from deepstone.report.table import Table, Unit, Value, name_columns, number_columns
 from deepstone.results.parallel import Parallel, RankFacts
 from deepstone.results.record import Record
 from deepstone.results.view import headline

@@ -8,25 +8,10 @@ from typing import Final
 
 from deepstone.absent import Absent
 from deepstone.report import palette
-from deepstone.report.figure import (
-    Axis,
-    BarChart,
-    BarLabel,
-    BarRow,
-    Figure,
-    Lane,
-    LaneChart,
-    NothingToDrawError,
-    Segment,
-    Series,
-    Table,
-    TimeSpan,
-    Unit,
-    name_columns,
-    number_columns,
-    value_of,
-)
+from deepstone.report.figure import Figure, NothingToDrawError
 from deepstone.report.figures.captions import doubt_words
+from deepstone.report.panels import Axis, BarChart, BarLabel, BarRow, Lane, LaneChart, Segment, Series, TimeSpan
+from deepstone.report.table import Table, Unit, name_columns, number_columns, value_of
 from deepstone.report.wording import SHOWN
 from deepstone.results.parallel import Account, Bubbles, Parallel, Span, Timeline
 from deepstone.results.parallel import Lane as RankLane

@@ -7,7 +7,6 @@ from typing import Final
 
 from deepstone.report.bar_places import Piece, bars_per_row, bars_scale, pieces, whiskers, words_behind
 from deepstone.report.bar_places import Words as BehindWords
-from deepstone.report.figure import BarChart, Series
 from deepstone.report.html.plot import (
     FAINT,
     LABEL_ROOM,
@@ -26,6 +25,7 @@ from deepstone.report.html.plot import (
     ruler,
 )
 from deepstone.report.legend import legend
+from deepstone.report.panels import BarChart, Series
 from deepstone.report.scales import Scale
 from deepstone.report.wording import SHOWN, cut, value_words, wrapped_name
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from deepstone.report.figure import LaneChart
 from deepstone.report.html.plot import (
     LABEL_ROOM,
     NARROW_LABEL_ROOM,
@@ -29,6 +28,7 @@ from deepstone.report.lane_places import (
     placed_spans,
 )
 from deepstone.report.legend import legend
+from deepstone.report.panels import LaneChart
 
 _TRACK_PX: Final = 20
 _AXIS_PX: Final = 44

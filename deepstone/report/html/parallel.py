@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from deepstone.report.figure import ParallelPlot, Series, Strand
 from deepstone.report.html.plot import FAINT, INK, Dot, Margin, Mark, Path, Plot, Ruler, Words, keys, lines
 from deepstone.report.legend import legend
+from deepstone.report.panels import ParallelPlot, Series, Strand
 from deepstone.report.strand_places import pieces
 from deepstone.report.wording import shortened
 

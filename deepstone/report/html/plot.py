@@ -13,9 +13,9 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from deepstone.report.figure import Panel
 from deepstone.report.labels import PointName
 from deepstone.report.legend import Entry, legend
+from deepstone.report.panels import Panel
 from deepstone.report.scales import Scale
 from deepstone.report.wording import shortened
 

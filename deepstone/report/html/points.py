@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Final
 
-from deepstone.report.figure import Line, LineChart, Point, PointGroup, ScatterPlot, Unit
 from deepstone.report.html.plot import (
     FAINT,
     INK,
@@ -25,7 +24,9 @@ from deepstone.report.html.plot import (
     ruler,
 )
 from deepstone.report.labels import PointName, Sizes, line_names, point_names, scatter_names
+from deepstone.report.panels import Line, LineChart, Point, PointGroup, ScatterPlot
 from deepstone.report.scales import Scale, has_band, line_scales, scatter_scales
+from deepstone.report.table import Unit
 from deepstone.report.wording import SHOWN, cut, value_words
 
 _LINES_PX: Final = 360

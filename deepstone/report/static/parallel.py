@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from deepstone.report.figure import ParallelPlot
+from deepstone.report.panels import ParallelPlot
 from deepstone.report.static.sheet import FAINT_INK, INK, LETTER, LINES, MARKERS, SIZE, Sheet
 from deepstone.report.strand_places import pieces
 from deepstone.report.wording import shortened
