@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar, Literal
 
+from deepstone.absent import Absent
 from deepstone.results.doubt import Doubt
 from deepstone.results.parts import Number, OrAbsent, Part, Table
 from deepstone.results.quantity import Quantity
@@ -64,6 +66,22 @@ class LayerGroup(Part, frozen=True, kw_only=True):
     backward_s: Number
     share: Number
     flops: OrAbsent[Passes] | None = None
+
+    @staticmethod
+    def of(name: str, rows: Sequence[LayerRow], flops: Passes | Absent | None = None) -> LayerGroup:
+        return LayerGroup(
+            name=name,
+            layers=len(rows),
+            forward_s=sum(known_s(row.forward_s) for row in rows),
+            backward_s=sum(known_s(row.backward_s) for row in rows),
+            share=sum(row.share for row in rows),
+            flops=flops,
+        )
+
+
+def known_s(time: Quantity | Absent) -> float:
+    """Return the median; what was not timed adds nothing to a sum."""
+    return 0.0 if isinstance(time, Absent) else time.median
 
 
 class OtherPart(Part, frozen=True, kw_only=True):

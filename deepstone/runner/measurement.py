@@ -35,9 +35,8 @@ from deepstone.results.parallel import Bubbles, Communication, HostFacts, Launch
 from deepstone.results.record import Energy
 from deepstone.results.together import ends_of
 from deepstone.runner.bubbles import trace_pipeline
-from deepstone.runner.communication import measure_communication
+from deepstone.runner.communication import measure_communication, measure_driven_communication
 from deepstone.runner.conversation import JobFailed
-from deepstone.runner.driven import measure_driven_communication
 from deepstone.runner.gpu_around import GpuAround
 from deepstone.runner.job import Job
 from deepstone.runner.rank_memory import predicted_bytes
