@@ -24,6 +24,11 @@ class Entry:
     series: int | None = None
 
 
+def used_series(panel: Panel) -> list[int]:
+    """Return the places, in the panel's list, of the series that its legend names."""
+    return [entry.series for entry in legend(panel) if entry.series is not None]
+
+
 def legend(panel: Panel) -> list[Entry]:
     """Return the legend; for bars, only the series that some bar has."""
     if isinstance(panel, HeatMap):

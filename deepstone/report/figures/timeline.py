@@ -9,7 +9,7 @@ from typing import Final
 from deepstone.absent import Absent
 from deepstone.report import palette
 from deepstone.report.figure import Figure, NothingToDrawError
-from deepstone.report.figures.captions import doubt_words
+from deepstone.report.figures.captions import doubt_words, parallel_part
 from deepstone.report.panels import Axis, BarChart, BarLabel, BarRow, Lane, LaneChart, Segment, Series, TimeSpan
 from deepstone.report.table import Table, Unit, name_columns, number_columns, value_of
 from deepstone.report.wording import SHOWN
@@ -54,9 +54,7 @@ _PARTS: Final = (
 
 def timeline(record: Record) -> Figure:
     """Make the figure. Raises NothingToDrawError if no step of the run was traced."""
-    parallel = record.parallel
-    if not isinstance(parallel, Parallel):
-        raise NothingToDrawError("one process has no timeline; `deepstone run MODEL processes=2` measures two")
+    parallel = parallel_part(record, "timeline")
     if isinstance(parallel.timeline, Absent):
         raise NothingToDrawError(f"no step was traced: {parallel.timeline.reason}")
     found, account = parallel.timeline, _account(parallel)
