@@ -294,7 +294,7 @@ class _Measuring:
 
     def is_surely_slower(self, job: Job, than_per_s: float) -> bool:
         """Where steps are long, a look at a few of them spares a run that cannot be the base."""
-        from deepstone.runner.glance import steps_at_a_glance
+        from deepstone.runner.run import steps_at_a_glance
 
         if job.id in self.records or _stored(self._store, job) is not None or not self._has_long_steps:
             return False

@@ -199,6 +199,17 @@ class Strand:
     places: tuple[float | None, ...]
     details: tuple[str, ...] = ()
 
+    @property
+    def pieces(self) -> list[tuple[tuple[float, float], ...]]:
+        """The points of the line, in a piece for each stretch of axes on which it has a place."""
+        found: list[list[tuple[float, float]]] = [[]]
+        for at, place in enumerate(self.places):
+            if place is None:
+                found.append([])
+            else:
+                found[-1].append((float(at), place))
+        return [tuple(piece) for piece in found if piece]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ParallelPlot:

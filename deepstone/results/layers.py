@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final, Literal
 
 from deepstone.absent import Absent
 from deepstone.results.doubt import Doubt
@@ -55,6 +55,20 @@ class LayerRow(Part, frozen=True, kw_only=True):
     bound: OrAbsent[LayerBound]
     primitives: list[str]
     share: Number
+
+
+# Groups of operations for readers, "convolutions take x %", in the order of tables.
+GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+    "convolutions": ("conv",),
+    "dense layers": ("dense",),
+    "batch norms": ("batch_norm",),
+    "response norms": ("lrn",),
+    "activations": ("relu", "clip", "sigmoid", "tanh", "silu", "hard_sigmoid", "hard_swish", "dropout"),
+    "pools": ("max_pool", "average_pool", "global_pool"),
+    "sums and joins": ("add", "multiply", "concat", "slice", "shuffle", "flatten"),
+    "loss": ("softmax_cross_entropy",),
+    "modules": ("module",),
+}
 
 
 class LayerGroup(Part, frozen=True, kw_only=True):

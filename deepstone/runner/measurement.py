@@ -235,15 +235,7 @@ def _processes(team: Team, job: Job, launched: Launched) -> None:
     team.read_step_memory(steps=1)
     assignments, launched.bucket_bytes = team.assignments(), team.buckets()
     launched.stages = [
-        StageFacts(
-            rank=rank,
-            stage=stage.stage,
-            layers=stage.layers,
-            first=stage.first,
-            last=stage.last,
-            share=stage.share,
-            method=stage.method,
-        )
+        StageFacts(rank=rank, **msgspec.structs.asdict(stage))
         for rank, assignment in enumerate(assignments)
         for stage in assignment.stages
     ]

@@ -8,7 +8,6 @@ from typing import Final
 from deepstone.report.html.plot import FAINT, INK, Dot, Margin, Mark, Path, Plot, Ruler, Words, keys, lines
 from deepstone.report.legend import used_series
 from deepstone.report.panels import Marker, ParallelPlot, Series, Strand
-from deepstone.report.strand_places import pieces
 from deepstone.report.wording import shortened
 
 _HEIGHT_PX: Final = 380
@@ -64,9 +63,9 @@ def _marks(series: Series, strand: Strand) -> tuple[Mark, ...]:
     width = _WIDTHS_PX[series.marker]
     paths = tuple(
         Path(points=piece, colour=series.colour, width_px=width, dashed=series.published)
-        for piece in pieces(strand)
+        for piece in strand.pieces
         if len(piece) > 1
     )
     told = lines(series.name, *strand.details)
-    dots = tuple(Dot.of(series, x, y, told, size_px=6) for piece in pieces(strand) for x, y in piece)
+    dots = tuple(Dot.of(series, x, y, told, size_px=6) for piece in strand.pieces for x, y in piece)
     return (*paths, *dots)

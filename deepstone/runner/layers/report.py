@@ -11,7 +11,6 @@ import msgspec
 from deepstone.absent import Absent
 from deepstone.graph.cost import LayerWork, Work, layer_work
 from deepstone.graph.graph import Graph
-from deepstone.graph.groups import GROUPS
 from deepstone.measure import doubts
 from deepstone.measure.roofline import bound
 from deepstone.measure.statistics import (
@@ -24,6 +23,7 @@ from deepstone.measure.statistics import (
 from deepstone.results.doubt import Doubt
 from deepstone.results.findings import Finding
 from deepstone.results.layers import (
+    GROUPS,
     IsolatedLayer,
     LayerGroup,
     LayerPeaks,
