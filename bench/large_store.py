@@ -17,7 +17,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import islice, product
 from pathlib import Path
@@ -39,16 +40,22 @@ SAMPLES = 400
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    with store_of_many_runs(__doc__) as (store, _, _):
+        print(json.dumps(measured(store), indent=1))
+
+
+@contextmanager
+def store_of_many_runs(description: str | None) -> Generator[tuple[Store, Path, int]]:
+    """The store that the command line asks for, an empty folder beside it, and how many runs it has."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--keep", type=Path, help="build the store here and leave it, or use the one that is there")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        root = options.keep or Path(folder) / "store"
-        print(json.dumps(measured(built(root, options.runs)), indent=1))
+        yield _built(options.keep or Path(folder) / "store", options.runs), Path(folder), options.runs
 
 
-def built(root: Path, runs: int) -> Store:
+def _built(root: Path, runs: int) -> Store:
     store = Store.open(root)
     if sum(1 for _ in root.glob("runs/*/*.json")) >= runs:
         return store

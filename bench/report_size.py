@@ -7,32 +7,25 @@ Exits with 1 where it is beyond what is promised for 10,000 runs: 10 s and 15 MB
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any, Final
 
-from large_store import built, timed
+from large_store import store_of_many_runs, timed
 
 LIMIT_S: Final = 10.0
 LIMIT_BYTES: Final = 15e6
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--runs", type=int, default=10_000)
-    parser.add_argument("--keep", type=Path, help="build the store here and leave it, or use the one that is there")
-    options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as folder:
-        store = built(options.keep or Path(folder) / "store", options.runs)
+    with store_of_many_runs(__doc__) as (store, folder, runs):
         timed("results", "list", store=store, repeats=1)  # makes the index, as any command before this one has done
-        page = Path(folder) / "report.html"
+        page = folder / "report.html"
         report_s = timed("report", "-o", str(page), store=store, repeats=3)
-        found: dict[str, Any] = {"runs": options.runs, "report_s": report_s, "bytes": page.stat().st_size}
+        found: dict[str, Any] = {"runs": runs, "report_s": report_s, "bytes": page.stat().st_size}
         found["within_limits"] = report_s["median"] < LIMIT_S and found["bytes"] < LIMIT_BYTES
         found["opened_s"] = opened_s(page)
         print(json.dumps(found, indent=1))

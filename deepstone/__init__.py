@@ -51,12 +51,5 @@ def tune(
     from deepstone.tuning import tune as search  # imported when it is called, as in `open`
 
     return search(
-        model,
-        budget=budget,
-        same=same,
-        objective=objective,
-        limits=limits,
-        store=store,
-        on_look=on_look,
-        **axes,
+        model, budget=budget, same=same, objective=objective, limits=limits, store=store, on_look=on_look, **axes
     )

@@ -21,15 +21,11 @@ from deepstone.results.quantity import Quantity
 from deepstone.results.record import Record
 from deepstone.setups.axes import AXES
 
-REGRESSION: Final = "regression"
-FASTER: Final = "faster"
-NO_CHANGE: Final = "no change shown"
-WORKS_AGAIN: Final = "works again"
-FAILS_AS_BEFORE: Final = "fails as before"
-NOT_COMPARABLE: Final = "not comparable"
-NEW: Final = "new"
-VANISHED: Final = "vanished"
-VERDICTS: Final = (REGRESSION, FASTER, NO_CHANGE, WORKS_AGAIN, FAILS_AS_BEFORE, NOT_COMPARABLE, NEW, VANISHED)
+VERDICTS: Final = (
+    *("regression", "faster", "no change shown", "works again"),
+    *("fails as before", "not comparable", "new", "vanished"),
+)
+REGRESSION, FASTER, NO_CHANGE, WORKS_AGAIN, FAILS_AS_BEFORE, NOT_COMPARABLE, NEW, VANISHED = VERDICTS
 
 TOLERANCE: Final = 0.05
 

@@ -11,12 +11,11 @@ from deepstone.analysis.cases import joules_per_sample, measure_named
 from deepstone.analysis.facts import value_of
 from deepstone.analysis.one_factor import Star
 from deepstone.analysis.wording import base_words, capital, counted, doing, listed, share, span, statement
-from deepstone.graph.groups import GROUPS
 from deepstone.measure.roofline import product_precision
 from deepstone.measure.statistics import ratio_of_bounds, why_no_interval
 from deepstone.results.ceilings import Ceiling, Ceilings
 from deepstone.results.findings import Finding
-from deepstone.results.layers import LayerTable
+from deepstone.results.layers import GROUPS, LayerTable
 from deepstone.results.quantity import Quantity
 from deepstone.results.record import Record
 from deepstone.results.statement import Statement

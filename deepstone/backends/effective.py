@@ -3,8 +3,12 @@
 In the syntax of Python 3.6, like all that runs in old Pythons.
 """
 
+import ctypes
+import glob
 import os
 from typing import AbstractSet, Any, Dict, Iterable, List, Mapping, Optional, Sequence, Set
+
+import numpy as np
 
 from deepstone.backends.base import Unsupported, as_observed, as_set
 
@@ -78,3 +82,17 @@ def format_cpus(cpus: Sequence[int]) -> str:
         else:
             runs.append([cpu])
     return "+".join(str(run[0]) if len(run) == 1 else "%d-%d" % (run[0], run[-1]) for run in runs)
+
+
+def openblas_threads() -> Optional[int]:
+    """Return the threads of the OpenBLAS in NumPy's wheel, which computes matrix products; None for another library."""
+    folder = os.path.dirname(np.__file__)
+    found: List[str] = glob.glob(os.path.join(folder, ".libs", "libopenblas*"))
+    found += glob.glob(os.path.join(os.path.dirname(folder), "numpy.libs", "libopenblas*"))
+    for path in found:
+        library = ctypes.CDLL(path)
+        for name in ("openblas_get_num_threads64_", "openblas_get_num_threads"):
+            count = getattr(library, name, None)
+            if count is not None:
+                return int(count())
+    return None

@@ -5,8 +5,11 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from deepstone.cli.options import Axes, Image, Json, Model, StorePath, examples, image_size, store_folder
+from deepstone.cli.declare import examples
+from deepstone.cli.jobs import image_size
+from deepstone.cli.options import Axes, Image, Json, Model, StorePath
 from deepstone.cli.output import Data, print_json, print_lines
+from deepstone.cli.stores import store_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from deepstone.absent import Absent
-from deepstone.cli.options import Json, examples
+from deepstone.cli.declare import examples
+from deepstone.cli.options import Json
 from deepstone.cli.output import Column, Data, print_json, print_table
 from deepstone.setups.axes import AXES, FAKE, Axis
 from deepstone.setups.tuning import NotTuned

@@ -9,24 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from deepstone.absent import Absent
+from deepstone.cli.declare import examples
 from deepstone.cli.findings import FindingStore
 from deepstone.cli.help import Commands, HelpfulCommand
-from deepstone.cli.jobs import noise_at_start, quiet_machine, refuse_several_processes
-from deepstone.cli.options import (
-    Axes,
-    Image,
-    Json,
-    StorePath,
-    Timeout,
-    WaitUntilQuiet,
-    changed,
-    examples,
-    image_size,
-    image_words,
-)
+from deepstone.cli.jobs import image_size, image_words, noise_at_start, quiet_machine, refuse_several_processes
+from deepstone.cli.options import Axes, Image, Json, StorePath, Timeout, WaitUntilQuiet
 from deepstone.cli.output import note, print_json, write
 from deepstone.cli.progress import progress_bar
 from deepstone.errors import UsageError, nearest
+from deepstone.setups.request import changed
 
 if TYPE_CHECKING:
     from deepstone.models.caffe.layer import Phase

@@ -10,27 +10,17 @@ import typer
 
 from deepstone.absent import Absent
 from deepstone.cli.completion import complete_axis
+from deepstone.cli.declare import argument, examples, flag, seconds
 from deepstone.cli.draw import FigureFile, check_figure, draw_figure
 from deepstone.cli.findings import FindingStore
 from deepstone.cli.jobs import noise_at_start, quiet_machine
-from deepstone.cli.options import (
-    DryRun,
-    Hosts,
-    Json,
-    StorePath,
-    Timeout,
-    WaitUntilQuiet,
-    argument,
-    changed,
-    examples,
-    flag,
-    seconds,
-)
+from deepstone.cli.options import DryRun, Hosts, Json, StorePath, Timeout, WaitUntilQuiet
 from deepstone.cli.output import Column, Data, print_json, print_lines, print_table
 from deepstone.cli.plans import answers_of
 from deepstone.cli.progress import progress_bar
 from deepstone.cli.stopped import Stopped
 from deepstone.errors import MissingError
+from deepstone.setups.request import changed
 from deepstone.setups.transfers import TRANSFERS
 from deepstone.units import bytes_, count, digits
 from deepstone.units import seconds as in_seconds

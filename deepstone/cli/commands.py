@@ -16,8 +16,8 @@ import typer
 
 import deepstone
 from deepstone.cli import completion
+from deepstone.cli.declare import examples
 from deepstone.cli.help import Commands, HelpfulGroup
-from deepstone.cli.options import examples
 from deepstone.cli.output import note, write
 from deepstone.cli.stopped import Stopped, on_signal, raise_stopped, raise_swallowed
 from deepstone.errors import DeepstoneError, UsageError, close_names, out_of_descriptors

@@ -11,31 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from deepstone.absent import Absent, as_json
+from deepstone.cli.declare import examples, percent, seconds
 from deepstone.cli.help import HelpfulCommand
-from deepstone.cli.jobs import noise_at_start, quiet_machine, refuse_opaque
-from deepstone.cli.options import (
-    Axes,
-    DryRun,
-    Hosts,
-    Image,
-    Json,
-    Model,
-    StorePath,
-    Timeout,
-    WaitUntilQuiet,
-    changed,
-    examples,
-    image_size,
-    image_words,
-    percent,
-    seconds,
-    store_folder,
-)
+from deepstone.cli.jobs import image_size, image_words, noise_at_start, quiet_machine, refuse_opaque
+from deepstone.cli.options import Axes, DryRun, Hosts, Image, Json, Model, StorePath, Timeout, WaitUntilQuiet
 from deepstone.cli.output import note, print_json, print_lines
 from deepstone.cli.plans import Planned, expected_s, print_setups
 from deepstone.cli.progress import progress_bar
+from deepstone.cli.stores import store_folder
 from deepstone.errors import InternalError, UsageError
-from deepstone.setups.request import expand_files
+from deepstone.setups.request import changed, expand_files
 from deepstone.units import digits
 from deepstone.units import seconds as in_seconds
 

@@ -9,8 +9,10 @@ import typer
 
 from deepstone.absent import Absent
 from deepstone.cli.compare import OTHER_SIDES
-from deepstone.cli.options import Json, StorePath, examples, filters_in, open_store, records_in
+from deepstone.cli.declare import examples
+from deepstone.cli.options import Json, StorePath
 from deepstone.cli.output import Data, print_json, print_lines
+from deepstone.cli.stores import filters_in, open_store, records_in
 from deepstone.errors import UsageError
 from deepstone.units import digits
 

@@ -10,27 +10,26 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepstone.absent import Absent
-from deepstone.cli import options
+from deepstone.cli import declare
 from deepstone.cli.completion import complete_axis, complete_model
+from deepstone.cli.declare import argument, examples
 from deepstone.cli.draw import FigureFile, check_figure, draw_figure
 from deepstone.cli.findings import FindingStore
-from deepstone.cli.jobs import noise_at_start, plan, quiet_machine, refuse_opaque, refuse_several_processes
-from deepstone.cli.options import (
-    Image,
-    Json,
-    StorePath,
-    Timeout,
-    WaitUntilQuiet,
-    argument,
-    changed,
-    examples,
+from deepstone.cli.jobs import (
     image_size,
     image_words,
+    noise_at_start,
+    plan,
+    quiet_machine,
+    refuse_opaque,
+    refuse_several_processes,
 )
+from deepstone.cli.options import Image, Json, StorePath, Timeout, WaitUntilQuiet
 from deepstone.cli.output import Column, print_json, print_lines, print_table
 from deepstone.cli.progress import Bar, progress_bar
 from deepstone.cli.stopped import Stopped
 from deepstone.errors import BusyMachineError, DeepstoneError, UsageError, shown
+from deepstone.setups.request import changed
 from deepstone.units import bytes_, count, percent, seconds
 
 if TYPE_CHECKING:
@@ -87,7 +86,7 @@ def conv(
     image: Image = None,
     budget: Annotated[
         float,
-        options.seconds("--budget", "Seconds of timing for one algorithm on one pass of one convolution.", most=3600),
+        declare.seconds("--budget", "Seconds of timing for one algorithm on one pass of one convolution.", most=3600),
     ] = 0.5,
     timeout: Timeout = 1800.0,
     wait_until_quiet: WaitUntilQuiet = None,

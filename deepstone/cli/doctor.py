@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepstone.absent import Absent
+from deepstone.cli.declare import examples
 from deepstone.cli.findings import FindingStore
 from deepstone.cli.jobs import noise_at_start, quiet_machine
-from deepstone.cli.options import Json, StorePath, WaitUntilQuiet, examples
+from deepstone.cli.options import Json, StorePath, WaitUntilQuiet
 from deepstone.cli.output import Column, print_json, print_lines, print_table
 from deepstone.cli.progress import Bar, progress_bar
 from deepstone.errors import UsageError

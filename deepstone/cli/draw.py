@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepstone.cli.completion import complete_run
-from deepstone.cli.options import Json, StorePath, examples, file, open_store
+from deepstone.cli.declare import examples, file
+from deepstone.cli.options import Json, StorePath
 from deepstone.cli.output import note, print_json
+from deepstone.cli.stores import open_store
 from deepstone.errors import UsageError
 
 if TYPE_CHECKING:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 from deepstone.cli.completion import complete_addable, complete_environment
+from deepstone.cli.declare import examples
 from deepstone.cli.help import Commands
-from deepstone.cli.options import Json, examples
+from deepstone.cli.options import Json
 from deepstone.cli.output import Column, Data, note, print_json, print_lines, print_table
 from deepstone.cli.progress import progress_bar
 from deepstone.cli.stopped import Stopped

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deepstone.cli.options import Filter, Json, StorePath, examples, file, filters_in, flag, open_store, report_skipped
+from deepstone.cli.declare import examples, file, flag
+from deepstone.cli.options import Filter, Json, StorePath
 from deepstone.cli.output import write
+from deepstone.cli.stores import filters_in, open_store, report_skipped
 from deepstone.errors import UsageError
 
 if TYPE_CHECKING:

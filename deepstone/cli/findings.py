@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import typer
 
 from deepstone.absent import Absent
-from deepstone.cli.options import store_folder
 from deepstone.cli.output import Column, Data, print_lines, print_table
+from deepstone.cli.stores import store_folder
 from deepstone.errors import DeepstoneError, InternalError, StoreError
 
 if TYPE_CHECKING:

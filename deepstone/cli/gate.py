@@ -10,19 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from deepstone.absent import Absent
-from deepstone.cli.options import (
-    Filter,
-    Json,
-    StorePath,
-    examples,
-    file,
-    filters_in,
-    flag,
-    open_store,
-    percent,
-    records_in,
-)
+from deepstone.cli.declare import examples, file, flag, percent
+from deepstone.cli.options import Filter, Json, StorePath
 from deepstone.cli.output import Column, note, print_json, print_lines, print_table
+from deepstone.cli.stores import filters_in, open_store, records_in
 from deepstone.errors import UsageError
 from deepstone.units import digits
 

@@ -5,6 +5,7 @@ Every command imports this module, so it imports slow modules only in functions.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +16,7 @@ from deepstone.cli.draw import draw_figure
 from deepstone.cli.output import note, print_json
 from deepstone.cli.plans import differing, expected_s
 from deepstone.cli.progress import Bar, progress_bar
-from deepstone.errors import BusyMachineError, InternalError, MissingError, UsageError
+from deepstone.errors import BusyMachineError, InternalError, MissingError, UsageError, shown
 from deepstone.units import digits
 
 if TYPE_CHECKING:
@@ -32,6 +33,21 @@ if TYPE_CHECKING:
     from deepstone.trace.events import Event
 
 _RESULT_SCHEMA = 1
+
+
+def image_size(text: str | None) -> tuple[int, int, int] | None:
+    """Parse --input: channels, height, width."""
+    if text is None:
+        return None
+    if not re.fullmatch(r"[1-9][0-9]{0,5}(x[1-9][0-9]{0,5}){2}", text):
+        raise UsageError(f"--input {shown(text)}: must be channels, height and width, as in 3x224x224")
+    channels, height, width = map(int, text.split("x"))
+    return channels, height, width
+
+
+def image_words(text: str | None) -> list[str]:
+    """Return the option for the command in a record."""
+    return [] if text is None else ["--input", text]
 
 
 def refuse_lists(choices: Choices, command: str) -> None:

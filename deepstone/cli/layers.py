@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepstone.absent import Absent
+from deepstone.cli import declare
+from deepstone.cli.declare import examples, file, flag
 from deepstone.cli.draw import FigureFile, check_figure, check_folder
 from deepstone.cli.findings import FindingStore
 from deepstone.cli.jobs import (
     findings_of,
+    image_size,
+    image_words,
     noise_at_start,
     plan,
     present,
@@ -21,24 +25,10 @@ from deepstone.cli.jobs import (
     refuse_several_processes,
 )
 from deepstone.cli.layer_groups import show_groups
-from deepstone.cli.options import (
-    Axes,
-    Budget,
-    Image,
-    Json,
-    Model,
-    StorePath,
-    Timeout,
-    WaitUntilQuiet,
-    changed,
-    examples,
-    file,
-    flag,
-    image_size,
-    image_words,
-)
+from deepstone.cli.options import Axes, Image, Json, Model, StorePath, Timeout, WaitUntilQuiet
 from deepstone.cli.output import Column, print_lines, print_table
 from deepstone.errors import UsageError
+from deepstone.setups.request import changed
 from deepstone.units import count, digits, percent, seconds
 
 if TYPE_CHECKING:
@@ -74,7 +64,7 @@ def layers(
     trace: Annotated[Path | None, file("--trace", help="Write a trace for Chrome or Perfetto.")] = None,
     output: FigureFile = None,
     everything: Annotated[bool, flag("--all", "Every layer, not only the costly ones.")] = False,
-    budget: Budget = 20.0,
+    budget: Annotated[float, declare.seconds("--budget", "Stop after so many seconds of timed steps.")] = 20.0,
     timeout: Timeout = 1800.0,
     wait_until_quiet: WaitUntilQuiet = None,
     store: StorePath = None,

@@ -9,24 +9,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepstone.absent import Absent
+from deepstone.cli.declare import examples, flag
 from deepstone.cli.draw import FigureFile, check_figure
 from deepstone.cli.findings import FindingStore
-from deepstone.cli.jobs import findings_of, plan, present, refuse_lists, refuse_several_processes
-from deepstone.cli.options import (
-    Axes,
-    Image,
-    Json,
-    Model,
-    StorePath,
-    Timeout,
-    changed,
-    examples,
-    flag,
+from deepstone.cli.jobs import (
+    findings_of,
     image_size,
     image_words,
+    plan,
+    present,
+    refuse_lists,
+    refuse_several_processes,
 )
+from deepstone.cli.options import Axes, Image, Json, Model, StorePath, Timeout
 from deepstone.cli.output import Column, print_lines, print_table
 from deepstone.errors import UsageError, shown
+from deepstone.setups.request import changed
 from deepstone.units import bytes_, percent
 
 if TYPE_CHECKING:

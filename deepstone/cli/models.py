@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 from deepstone.cli.completion import complete_model
-from deepstone.cli.options import MODEL_HELP, Image, Json, Timeout, argument, examples, file, flag, image_size
+from deepstone.cli.declare import argument, examples, file, flag
+from deepstone.cli.jobs import image_size
+from deepstone.cli.options import MODEL_HELP, Image, Json, Timeout
 from deepstone.cli.output import Column, Data, note, print_json, print_lines, print_table
 from deepstone.errors import UsageError
 from deepstone.graph.cost import COST_UNKNOWN, FP32_BYTES, graph_cost, layer_cost

@@ -12,23 +12,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepstone.absent import Absent
+from deepstone.cli.declare import argument, examples, file, flag
 from deepstone.cli.draw import check_folder
 from deepstone.cli.jobs import wait_limit_s
-from deepstone.cli.options import (
-    Also,
-    DryRun,
-    Json,
-    StorePath,
-    TimeLimit,
-    WaitUntilQuiet,
-    argument,
-    examples,
-    file,
-    flag,
-    store_folder,
-    warn,
-)
+from deepstone.cli.options import Also, DryRun, Json, StorePath, TimeLimit, WaitUntilQuiet
 from deepstone.cli.output import Column, Data, note, print_json, print_lines, print_table
+from deepstone.cli.stores import store_folder, warn
 from deepstone.cli.studying import exit_as, given_words, measured, opened_for, show_planned
 from deepstone.errors import DeepstoneError, UsageError, nearest
 from deepstone.units import digits

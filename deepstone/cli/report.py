@@ -7,19 +7,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from deepstone.cli.declare import examples, file
 from deepstone.cli.draw import check_folder, check_page
-from deepstone.cli.options import (
-    Also,
-    Filter,
-    Json,
-    StorePath,
-    examples,
-    file,
-    filters_in,
-    report_skipped,
-    store_folder,
-)
+from deepstone.cli.options import Also, Filter, Json, StorePath
 from deepstone.cli.output import note, print_json
+from deepstone.cli.stores import filters_in, report_skipped, store_folder
 from deepstone.errors import UsageError
 
 if TYPE_CHECKING:

@@ -10,18 +10,11 @@ import typer
 from deepstone.cli import compare_stored, export, gate
 from deepstone.cli.compare import SidesCommand
 from deepstone.cli.completion import complete_run
+from deepstone.cli.declare import examples
 from deepstone.cli.help import Commands
-from deepstone.cli.options import (
-    Filter,
-    Json,
-    StorePath,
-    examples,
-    filters_in,
-    open_store,
-    store_folder,
-    warn,
-)
+from deepstone.cli.options import Filter, Json, StorePath
 from deepstone.cli.output import Column, Data, note, print_json, print_json_items, print_lines, print_table
+from deepstone.cli.stores import filters_in, open_store, store_folder, warn
 from deepstone.errors import StoreError
 
 if TYPE_CHECKING:

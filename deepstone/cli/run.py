@@ -9,32 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deepstone.absent import Absent
+from deepstone.cli.declare import examples, file, percent, seconds
 from deepstone.cli.draw import check_folder
-from deepstone.cli.jobs import measure_all, noise_at_start, plan, quiet_machine
-from deepstone.cli.options import (
-    Axes,
-    DryRun,
-    Hosts,
-    Image,
-    Json,
-    Model,
-    NoPhases,
-    StorePath,
-    Target,
-    Timeout,
-    WaitUntilQuiet,
-    changed,
-    examples,
-    file,
-    image_size,
-    image_words,
-    seconds,
-    store_folder,
-)
+from deepstone.cli.jobs import image_size, image_words, measure_all, noise_at_start, plan, quiet_machine
+from deepstone.cli.options import Axes, DryRun, Hosts, Image, Json, Model, NoPhases, StorePath, Timeout, WaitUntilQuiet
 from deepstone.cli.output import note, print_json
 from deepstone.cli.plans import print_plan
 from deepstone.cli.stopped import Stopped
+from deepstone.cli.stores import store_folder
 from deepstone.errors import UsageError, reason, remedy
+from deepstone.setups.request import changed
 
 if TYPE_CHECKING:
     from deepstone.results.record import Record
@@ -53,7 +37,7 @@ def run(
     model: Model,
     axes: Axes = None,
     image: Image = None,
-    target: Target = 2.0,
+    target: Annotated[float, percent("--target", "Stop when the interval is within ± this many percent.")] = 2.0,
     budget: Annotated[
         float,
         seconds(

@@ -11,31 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 import typer
 
 from deepstone.absent import Absent
+from deepstone.cli.declare import examples, file, seconds
 from deepstone.cli.draw import check_figure, draw_figure
-from deepstone.cli.jobs import noise_at_start, quiet_machine
-from deepstone.cli.options import (
-    Axes,
-    DryRun,
-    Hosts,
-    Image,
-    Json,
-    Model,
-    NoPhases,
-    StorePath,
-    Timeout,
-    WaitUntilQuiet,
-    changed,
-    examples,
-    file,
-    image_size,
-    image_words,
-    seconds,
-    store_folder,
-)
+from deepstone.cli.jobs import image_size, image_words, noise_at_start, quiet_machine
+from deepstone.cli.options import Axes, DryRun, Hosts, Image, Json, Model, NoPhases, StorePath, Timeout, WaitUntilQuiet
 from deepstone.cli.output import Column, print_json, print_lines, print_table
 from deepstone.cli.plans import Planned, expected_s, print_setups
 from deepstone.cli.progress import Bar, progress_bar
+from deepstone.cli.stores import store_folder
 from deepstone.errors import UsageError, nearest, shown
+from deepstone.setups.request import changed
 from deepstone.units import digits
 from deepstone.units import seconds as in_seconds
 
@@ -309,7 +294,7 @@ class _Measuring:
 
     def is_surely_slower(self, job: Job, than_per_s: float) -> bool:
         """Where steps are long, a look at a few of them spares a run that cannot be the base."""
-        from deepstone.runner.glance import steps_at_a_glance
+        from deepstone.runner.run import steps_at_a_glance
 
         if job.id in self.records or _stored(self._store, job) is not None or not self._has_long_steps:
             return False

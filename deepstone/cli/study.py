@@ -11,24 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from deepstone.cli.completion import complete_axis, complete_study
+from deepstone.cli.declare import argument, examples, file, flag, seconds
 from deepstone.cli.draw import check_page
 from deepstone.cli.jobs import wait_limit_s
-from deepstone.cli.options import (
-    DryRun,
-    Json,
-    StorePath,
-    TimeLimit,
-    WaitUntilQuiet,
-    argument,
-    examples,
-    file,
-    flag,
-    seconds,
-    store_folder,
-    warn,
-    with_files,
-)
+from deepstone.cli.options import DryRun, Json, StorePath, TimeLimit, WaitUntilQuiet, with_files
 from deepstone.cli.output import Column, note, print_json, print_lines, print_table, write
+from deepstone.cli.stores import store_folder, warn
 from deepstone.cli.studying import (
     exit_as,
     given_words,

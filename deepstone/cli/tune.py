@@ -13,29 +13,17 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 
 from deepstone.absent import Absent
+from deepstone.cli.declare import examples, file
 from deepstone.cli.draw import check_figure, check_folder, draw_figure
 from deepstone.cli.findings import FindingStore
-from deepstone.cli.jobs import noise_at_start, quiet_machine, wait_limit_s
-from deepstone.cli.options import (
-    Axes,
-    DryRun,
-    Image,
-    Json,
-    Model,
-    StorePath,
-    Timeout,
-    WaitUntilQuiet,
-    changed,
-    examples,
-    file,
-    image_size,
-    image_words,
-)
+from deepstone.cli.jobs import image_size, image_words, noise_at_start, quiet_machine, wait_limit_s
+from deepstone.cli.options import Axes, DryRun, Image, Json, Model, StorePath, Timeout, WaitUntilQuiet
 from deepstone.cli.output import note, print_json, write
 from deepstone.cli.progress import Bar, progress_bar
 from deepstone.cli.show_tune import in_words, show_plan, show_tuned
 from deepstone.cli.stopped import Stopped
 from deepstone.errors import DeepstoneError, UsageError, nearest, shown
+from deepstone.setups.request import changed
 from deepstone.units import digits
 
 if TYPE_CHECKING:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from deepstone.absent import Absent
-from deepstone.cli.jobs import refuse_lists, refuse_opaque
-from deepstone.cli.options import Axes, Hosts, Image, Json, Model, Timeout, examples, image_size, image_words
+from deepstone.cli.declare import examples
+from deepstone.cli.jobs import image_size, image_words, refuse_lists, refuse_opaque
+from deepstone.cli.options import Axes, Hosts, Image, Json, Model, Timeout
 from deepstone.cli.output import Column, Data, note, print_json, print_lines, print_table
 from deepstone.cli.progress import progress_bar
 from deepstone.cli.verify_schemes import (

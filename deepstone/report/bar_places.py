@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from deepstone.report.figure import BarChart, BarRow, Segment
+from deepstone.report.panels import BarChart, BarRow, Segment
 from deepstone.report.scales import Scale, axis_scale
 
 _FILLED: Final = 0.78  # share of a row's height for its bars

@@ -7,10 +7,11 @@ from typing import Final, TypeAlias
 from deepstone.absent import Absent
 from deepstone.report.book import Book, Chapter
 from deepstone.report.claims import how_judged, other_verdicts, published_words
-from deepstone.report.figure import Figure, IntervalOf, TableCell, Value
+from deepstone.report.figure import Figure
 from deepstone.report.machines import MachineFacts
 from deepstone.report.runs import RunRow
 from deepstone.report.search import Search
+from deepstone.report.table import IntervalOf, TableCell, Value
 from deepstone.results.claim import JudgedClaim, Verdict
 from deepstone.results.parts import Json
 from deepstone.results.quantity import Quantity

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import get_args
 
 from deepstone.absent import Absent
-from deepstone.report.figure import value_of
 from deepstone.report.figures.chart_data import unit_named
+from deepstone.report.table import value_of
 from deepstone.report.wording import SHOWN, value_words
 from deepstone.results.claim import JudgedClaim, JudgedPaper, Verdict, VerdictWord
 

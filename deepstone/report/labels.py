@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias
 
-from deepstone.report.figure import Line, LineChart, Point, ScatterPlot, Series
+from deepstone.report.panels import Line, LineChart, Point, ScatterPlot, Series
 from deepstone.report.scales import Scale
 from deepstone.report.wording import shortened
 

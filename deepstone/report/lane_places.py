@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from deepstone.report.figure import LaneChart, TimeSpan
+from deepstone.report.panels import LaneChart, TimeSpan
 from deepstone.report.scales import Scale, axis_scale
 
 BETWEEN_LANES: Final = 0.5  # of a track

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from deepstone.report.figure import BarChart, HeatMap, LaneChart, LineChart, Marker, Panel, ParallelPlot, Series
 from deepstone.report.palette import FRAME, HEAT_KEY, NOTHING, heat
+from deepstone.report.panels import BarChart, HeatMap, LaneChart, LineChart, Marker, Panel, ParallelPlot, Series
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,6 +22,11 @@ class Entry:
     hollow: bool = False
     line: bool = False
     series: int | None = None
+
+
+def used_series(panel: Panel) -> list[int]:
+    """Return the places, in the panel's list, of the series that its legend names."""
+    return [entry.series for entry in legend(panel) if entry.series is not None]
 
 
 def legend(panel: Panel) -> list[Entry]:

@@ -8,8 +8,9 @@ from typing import Final
 import deepstone
 from deepstone.report.book import Book, Chapter
 from deepstone.report.claims import measured_words, published_words
-from deepstone.report.figure import Column, Figure, Table, name_columns
+from deepstone.report.figure import Figure
 from deepstone.report.search import Search
+from deepstone.report.table import Column, Table, name_columns
 from deepstone.report.wording import table_text
 from deepstone.results.claim import JudgedPaper
 from deepstone.results.statement import Statement

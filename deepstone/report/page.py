@@ -20,7 +20,7 @@ import deepstone
 from deepstone.absent import Absent
 from deepstone.report.book import Book, Chapter
 from deepstone.report.claims import how_judged, measured_words, other_verdicts, published_words, verdict_counts
-from deepstone.report.figure import BarChart, Figure, HeatMap, LaneChart, LineChart, Panel, ParallelPlot
+from deepstone.report.figure import Figure
 from deepstone.report.figures import Drawable
 from deepstone.report.html.bars import bars_plot
 from deepstone.report.html.heat import heat_plot
@@ -28,6 +28,7 @@ from deepstone.report.html.lanes import lanes_plot
 from deepstone.report.html.parallel import parallel_plot
 from deepstone.report.html.plot import Plot, encoded
 from deepstone.report.html.points import lines_plot, scatter_plot
+from deepstone.report.panels import BarChart, HeatMap, LaneChart, LineChart, Panel, ParallelPlot
 from deepstone.report.runs import RunRow, speed_heading
 from deepstone.report.tune_page import TunePage
 from deepstone.report.wording import distinct, file_name, table_text

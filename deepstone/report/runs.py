@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from deepstone.absent import Absent
-from deepstone.report.figure import Value, value_of
+from deepstone.report.table import Value, value_of
 from deepstone.report.wording import interval_words
 from deepstone.results.record import Record
 from deepstone.results.view import label, rate, words

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from deepstone.report.figure import Axis, LineChart, ScatterPlot, Unit, Value
+from deepstone.report.panels import Axis, LineChart, ScatterPlot
+from deepstone.report.table import Unit, Value
 from deepstone.units import count, digits
 
 _STEPS: Final = {

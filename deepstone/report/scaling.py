@@ -12,24 +12,11 @@ from typing import Final
 from deepstone.absent import Absent
 from deepstone.analysis.step_parts import middle_of
 from deepstone.measure.statistics import median_of_rounds
-from deepstone.report.figure import (
-    Axis,
-    Figure,
-    LineChart,
-    Panel,
-    Point,
-    PointGroup,
-    Series,
-    Table,
-    TableCell,
-    Unit,
-    Value,
-    name_columns,
-    number_columns,
-    value_of,
-)
+from deepstone.report.figure import Figure
 from deepstone.report.figures.scaling import STEPS_CAPTION, StepRow, steps_panel
 from deepstone.report.palette import hue
+from deepstone.report.panels import Axis, LineChart, Panel, Point, PointGroup, Series
+from deepstone.report.table import Table, TableCell, Unit, Value, name_columns, number_columns, value_of
 from deepstone.results.parallel import Communication
 from deepstone.results.quantity import Quantity
 from deepstone.results.record import Record

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from deepstone.absent import Absent
 from deepstone.errors import RefusedInputError, shown
-from deepstone.report.figure import IntervalOf, Table, TableCell, Unit, Value
+from deepstone.report.table import IntervalOf, Table, TableCell, Unit, Value
 from deepstone.results.parts import Part
 from deepstone.results.record import Record
 from deepstone.units import bytes_, count, digits, percent, seconds

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Final, Literal
 
+from deepstone.absent import Absent
 from deepstone.results.doubt import Doubt
 from deepstone.results.parts import Number, OrAbsent, Part, Table
 from deepstone.results.quantity import Quantity
@@ -55,6 +57,20 @@ class LayerRow(Part, frozen=True, kw_only=True):
     share: Number
 
 
+# Groups of operations for readers, "convolutions take x %", in the order of tables.
+GROUPS: Final[Mapping[str, tuple[str, ...]]] = {
+    "convolutions": ("conv",),
+    "dense layers": ("dense",),
+    "batch norms": ("batch_norm",),
+    "response norms": ("lrn",),
+    "activations": ("relu", "clip", "sigmoid", "tanh", "silu", "hard_sigmoid", "hard_swish", "dropout"),
+    "pools": ("max_pool", "average_pool", "global_pool"),
+    "sums and joins": ("add", "multiply", "concat", "slice", "shuffle", "flatten"),
+    "loss": ("softmax_cross_entropy",),
+    "modules": ("module",),
+}
+
+
 class LayerGroup(Part, frozen=True, kw_only=True):
     """Layers that a reader calls by one name. `flops`: of groups of a user's own module; absent where one has none."""
 
@@ -64,6 +80,22 @@ class LayerGroup(Part, frozen=True, kw_only=True):
     backward_s: Number
     share: Number
     flops: OrAbsent[Passes] | None = None
+
+    @staticmethod
+    def of(name: str, rows: Sequence[LayerRow], flops: Passes | Absent | None = None) -> LayerGroup:
+        return LayerGroup(
+            name=name,
+            layers=len(rows),
+            forward_s=sum(known_s(row.forward_s) for row in rows),
+            backward_s=sum(known_s(row.backward_s) for row in rows),
+            share=sum(row.share for row in rows),
+            flops=flops,
+        )
+
+
+def known_s(time: Quantity | Absent) -> float:
+    """Return the median; what was not timed adds nothing to a sum."""
+    return 0.0 if isinstance(time, Absent) else time.median
 
 
 class OtherPart(Part, frozen=True, kw_only=True):

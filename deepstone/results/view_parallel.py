@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, TypeAlias
 
 from deepstone.absent import Absent
@@ -68,14 +68,8 @@ def processes_words(record: Record) -> str:
     found = f"{parallel.world}{where}, started by {parallel.launcher.name}"
     if isinstance(parallel.rates, Absent):
         return found
-    node = f", {_rate(parallel.rates.per_node)} a node" if parallel.nodes > 1 else ""
-    return f"{found}; {_rate(parallel.rates.per_process)} {record.workload.samples}/s each{node}"
-
-
-def _rate(rate: Quantity | float) -> str:
-    if not isinstance(rate, Quantity):
-        return digits(rate)
-    return f"{digits(rate.median)} ({rate.span_in_words(digits)})"
+    node = f", {_with_span(parallel.rates.per_node, digits)} a node" if parallel.nodes > 1 else ""
+    return f"{found}; {_with_span(parallel.rates.per_process, digits)} {record.workload.samples}/s each{node}"
 
 
 def communication_words(record: Record) -> str:
@@ -101,7 +95,7 @@ def _hidden(share: Quantity | float) -> str:
     """An interval that holds both nothing and all of it says nothing. Below nothing: an exchange is slower in a step
     than alone, since both compute."""
     if not isinstance(share, Quantity):
-        return f"{_share(share)} of it hidden"
+        return f"{_with_span(share, percent)} of it hidden"
     if not share.has_interval or (share.low <= 0 and share.high >= 1):
         return "how much of it is hidden is not resolved"
     if share.high <= 0:
@@ -109,13 +103,13 @@ def _hidden(share: Quantity | float) -> str:
         return f"none of it hidden: in a step it takes {longer} longer"
     if share.low <= 0:
         return f"at most {percent(share.high)} of it hidden"
-    return f"{_share(share)} of it hidden"
+    return f"{_with_span(share, percent)} of it hidden"
 
 
-def _share(share: Quantity | float) -> str:
-    if not isinstance(share, Quantity):
-        return percent(share)
-    return f"{percent(share.median)} ({share.span_in_words(percent)})"
+def _with_span(number: Quantity | float, shown: Callable[[float], str]) -> str:
+    if not isinstance(number, Quantity):
+        return shown(number)
+    return f"{shown(number.median)} ({number.span_in_words(shown)})"
 
 
 def account_words(record: Record) -> str:
@@ -138,7 +132,7 @@ def pipeline_words(record: Record) -> str:
     shares = {stage.stage: percent(stage.share) for stage in parallel.stages}  # several pipelines have the same ones
     words = [f"stages of {' + '.join(shares[stage] for stage in sorted(shares))} of the cost"]
     if isinstance(bubbles := parallel.bubbles, Bubbles):
-        words.append(f"wait {_share(bubbles.share)} of a step")
+        words.append(f"wait {_with_span(bubbles.share, percent)} of a step")
         words.append(f"{percent(bubbles.ideal_share)} with equal stages and no communication")
         words.append(f"{percent(bubbles.replayed_share.median)} with these and none")
         added = bubbles.exposed_s  # below zero where the replay of its passes is slower than the step itself

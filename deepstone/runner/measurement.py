@@ -35,9 +35,8 @@ from deepstone.results.parallel import Bubbles, Communication, HostFacts, Launch
 from deepstone.results.record import Energy
 from deepstone.results.together import ends_of
 from deepstone.runner.bubbles import trace_pipeline
-from deepstone.runner.communication import measure_communication
+from deepstone.runner.communication import measure_communication, measure_driven_communication
 from deepstone.runner.conversation import JobFailed
-from deepstone.runner.driven import measure_driven_communication
 from deepstone.runner.gpu_around import GpuAround
 from deepstone.runner.job import Job
 from deepstone.runner.rank_memory import predicted_bytes
@@ -236,15 +235,7 @@ def _processes(team: Team, job: Job, launched: Launched) -> None:
     team.read_step_memory(steps=1)
     assignments, launched.bucket_bytes = team.assignments(), team.buckets()
     launched.stages = [
-        StageFacts(
-            rank=rank,
-            stage=stage.stage,
-            layers=stage.layers,
-            first=stage.first,
-            last=stage.last,
-            share=stage.share,
-            method=stage.method,
-        )
+        StageFacts(rank=rank, **msgspec.structs.asdict(stage))
         for rank, assignment in enumerate(assignments)
         for stage in assignment.stages
     ]

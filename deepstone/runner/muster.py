@@ -16,7 +16,7 @@ import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hmac import compare_digest
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -164,7 +164,8 @@ def mustered(job: Job, rank_jobs: Sequence[Job], *, timeout_s: float) -> Generat
         }
         launcher = stack.enter_context(_started(argv, variables))
         advice = _advice(engine, world, job.hosts)
-        muster = _Muster(port, launcher, engine, world, min(deadline_s, time.monotonic() + MUSTER_S), advice)
+        soon_s = min(deadline_s, time.monotonic() + MUSTER_S)
+        muster = _Muster(port=port, launcher=launcher, engine=engine, world=world, deadline_s=soon_s, advice=advice)
         arrived = muster.all_cards()
         within = None if world.nodes == 1 else cache_folder() / "scratch"
         folders = [stack.enter_context(scratch_folder(within)) for _ in arrived]
@@ -285,41 +286,39 @@ class _Port:
             join.send_line(arrival.connection, {**orders, "proof": join.proof(self.token, "controller", arrival.nonce)})
 
 
+@dataclass(kw_only=True)
 class _Muster:
     """Waits for all ranks, and watches the launcher meanwhile: one that fails at once must not cost two minutes."""
 
-    def __init__(
-        self, port: _Port, launcher: Supervised, engine: Engine, world: World, deadline_s: float, advice: str
-    ) -> None:
-        self._port = port
-        self._launcher = launcher
-        self._engine = engine
-        self._world = world
-        self._deadline_s = deadline_s
-        self._advice = advice
-        self._said = b""
-        self._sha = join.source_sha()
+    port: _Port
+    launcher: Supervised
+    engine: Engine
+    world: World
+    deadline_s: float
+    advice: str
+    said: bytes = b""
+    sha: str = field(default_factory=join.source_sha)
 
     def all_cards(self) -> list[_Arrival]:
         arrived: dict[int, _Arrival] = {}
         try:
-            while len(arrived) < self._world.started:
-                arrival = self._next(f"{len(arrived)} of {self._world.started} ranks")
+            while len(arrived) < self.world.started:
+                arrival = self._next(f"{len(arrived)} of {self.world.started} ranks")
                 if arrival.card is None or arrival.rank in arrived:
-                    raise MissingError(f"{self._engine.name} started rank {arrival.rank} twice")
+                    raise MissingError(f"{self.engine.name} started rank {arrival.rank} twice")
                 arrived[arrival.rank] = arrival
                 self._check(arrival.card)
             self._check_nodes([arrival.card for arrival in arrived.values() if arrival.card is not None])
         except MissingError as error:
             for arrival in arrived.values():
-                self._port.send_orders(arrival, {"refused": str(error)})
+                self.port.send_orders(arrival, {"refused": str(error)})
             raise
         return [arrived[rank] for rank in sorted(arrived)]
 
     def all_talks(self) -> list[_Arrival]:
         arrived: dict[int, _Arrival] = {}
-        while len(arrived) < self._world.started:
-            arrival = self._next(f"the workers of {len(arrived)} of {self._world.started} ranks")
+        while len(arrived) < self.world.started:
+            arrival = self._next(f"the workers of {len(arrived)} of {self.world.started} ranks")
             if arrival.card is None:
                 arrived[arrival.rank] = arrival
         return [arrived[rank] for rank in sorted(arrived)]
@@ -327,7 +326,7 @@ class _Muster:
     def adopted(self, control: _Arrival, talk: _Arrival, job: Job) -> Supervised:
         executable = job.environment.command[0]
         try:
-            return Supervised.adopt(control.connection, talk.connection, executable, deadline_s=self._deadline_s)
+            return Supervised.adopt(control.connection, talk.connection, executable, deadline_s=self.deadline_s)
         except OSError as error:
             raise MissingError(f"rank {control.rank}: cannot start {executable}: {error.strerror}") from error
         except (DeepstoneError, ProcessTimeout) as error:
@@ -336,39 +335,39 @@ class _Muster:
     def _next(self, so_far: str) -> _Arrival:
         while True:
             try:
-                return self._port.arrivals.get(timeout=_LOOK_S)
+                return self.port.arrivals.get(timeout=_LOOK_S)
             except Empty:
                 pass
             if not self._launcher_runs():
-                raise self._failed(f"{self._engine.name} ended when {so_far} were there")
-            if time.monotonic() >= self._deadline_s:
-                raise self._failed(f"only {so_far} were there in the time that {self._engine.name} had to start them")
+                raise self._failed(f"{self.engine.name} ended when {so_far} were there")
+            if time.monotonic() >= self.deadline_s:
+                raise self._failed(f"only {so_far} were there in the time that {self.engine.name} had to start them")
 
     def _launcher_runs(self) -> bool:
         try:
-            is_open = self._launcher.read(time.monotonic())
+            is_open = self.launcher.read(time.monotonic())
         except ProcessTimeout:
             return True
-        self._said += self._launcher.stream.take_all()
+        self.said += self.launcher.stream.take_all()
         return is_open
 
     def _failed(self, reason: str) -> JobFailed:
         with suppress(ProcessTimeout):
-            while self._launcher.read(time.monotonic() + _LOOK_S):
-                self._said += self._launcher.stream.take_all()
-        self._said += self._launcher.stream.take_all()
-        said = make_harmless(self._said.decode("utf-8", "replace")).strip()[-_TAIL:]
+            while self.launcher.read(time.monotonic() + _LOOK_S):
+                self.said += self.launcher.stream.take_all()
+        self.said += self.launcher.stream.take_all()
+        said = make_harmless(self.said.decode("utf-8", "replace")).strip()[-_TAIL:]
         words = telling_line(said)
-        told = f"{reason}{words and ': '}{words[:300]}; {self._advice}"
+        told = f"{reason}{words and ': '}{words[:300]}; {self.advice}"
         return JobFailed("crashed", told, stage="muster", stderr_tail=said)
 
     def _check(self, card: Card) -> None:
-        if card.world != self._world.started or card.rank >= card.world:
+        if card.world != self.world.started or card.rank >= card.world:
             raise MissingError(
-                f"{self._engine.name} {self._engine.version} made rank {card.rank} of a world of size {card.world}; "
-                f"asked for {self._world.started}; {self._advice}"
+                f"{self.engine.name} {self.engine.version} made rank {card.rank} of a world of size {card.world}; "
+                f"asked for {self.world.started}; {self.advice}"
             )
-        if card.sha != self._sha:
+        if card.sha != self.sha:
             raise MissingError(
                 f"rank {card.rank} on {card.host} has other files of Deepstone than this machine; install the same "
                 "version there"
@@ -376,10 +375,10 @@ class _Muster:
 
     def _check_nodes(self, cards: Sequence[Card]) -> None:
         found = {card.place for card in cards}
-        if len(found) != self._world.nodes:
+        if len(found) != self.world.nodes:
             names = ", ".join(sorted({card.node for card in cards}))
             raise MissingError(
-                f"{self._engine.name} put the processes on {len(found)} nodes ({names}), and {self._world.nodes} were "
+                f"{self.engine.name} put the processes on {len(found)} nodes ({names}), and {self.world.nodes} were "
                 "asked for; name other hosts with --hosts, or ask for as many nodes as there are with nodes="
             )
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from deepstone.measure.effort import Effort
 from deepstone.results.record import Draft
 from deepstone.runner.assemble import draft, now
 from deepstone.runner.conversation import JobFailed
 from deepstone.runner.gpu_around import gpu_use_around
 from deepstone.runner.job import Job
-from deepstone.runner.measurement import Launched, OnProgress, measure, no_progress
+from deepstone.runner.measurement import Launched, OnProgress, measure, no_progress, start
 from deepstone.runner.team import talking_to
 from deepstone.runner.timeline_trace import trace_events
 from deepstone.trace.events import Event
+
+_GLANCE_STEPS: Final = 2
 
 
 def run_job(
@@ -42,3 +46,20 @@ def run_job(
 def _within(on_progress: OnProgress, number: int, count: int) -> OnProgress:
     """Scale the progress of one launch to the whole run."""
     return lambda stage, share: on_progress(stage, (number + share) / count)
+
+
+def steps_at_a_glance(job: Job, *, timeout_s: float) -> float | None:
+    """Return the time of the fastest of a few steps after the first; None if the job fails, as its run will tell.
+
+    It serves to decide whether a whole run is worth its time. Nothing of it is stored.
+    """
+    if job.broken_rule:
+        return None
+    try:
+        with talking_to(job, timeout_s=timeout_s) as conversation:
+            start(conversation, job, Launched(), no_progress)
+            step_s = min(conversation.block(samples=_GLANCE_STEPS).step_s)
+            conversation.close()
+            return step_s
+    except JobFailed:
+        return None

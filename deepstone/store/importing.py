@@ -7,7 +7,7 @@ read and checked before anything is written.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +19,8 @@ from deepstone.errors import RefusedInputError, StoreError, UsageError, reason
 from deepstone.results import codec
 from deepstone.results.findings import Finding
 from deepstone.results.identity import attempt_of, canonical_sha256, run_id
-from deepstone.results.plain import is_list, parse_json
+from deepstone.results.plain import is_list, is_object, parse_json, shown
 from deepstone.results.record import Record
-from deepstone.store.answers import answer_of_command
 from deepstone.store.files import open_regular
 from deepstone.store.layout import remedy
 from deepstone.store.rescue import next_attempt
@@ -29,6 +28,27 @@ from deepstone.store.sealed import MAX_FILE_BYTES, unsealed
 from deepstone.store.store import Store
 
 MAX_JSONL_BYTES: Final = 2**30
+
+# What a command printed with --json is no run and no finding; the error says what it is.
+_EXPORT: Final = "import what `deepstone results export -o runs.jsonl` writes where it was measured"
+# By `kind`: what printed it.
+_PRINTED_KINDS: Final[Mapping[str, str]] = {
+    **{kind: f"deepstone {kind} --json" for kind in ("layers", "conv", "memory", "comm", "tune", "scale", "report")},
+    "peaks": "deepstone doctor --peaks --json",
+    "paper": "deepstone papers --json",
+    "study": "deepstone study --json",
+}
+# By keys that only it has.
+_PRINTED_KEYS: Final[Mapping[frozenset[str], str]] = {
+    frozenset({"pairing", "verdict"}): "deepstone compare --json",
+    frozenset({"pairing", "ranks"}): "deepstone compare --json",
+    frozenset({"reference", "frameworks"}): "deepstone verify --json",
+    frozenset({"advice", "facts"}): "deepstone advise --json",
+    frozenset({"can_run"}): "--dry-run --json",
+    frozenset({"starts", "looks"}): "deepstone tune --dry-run --json",
+    frozenset({"requested", "started_at", "outcome"}): "deepstone results list --json",
+}
+_OF_RESULTS: Final = ("identity", "samples", "task", "record", "finding")  # a run or a finding has one of them
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -242,7 +262,7 @@ def entries(path: Path, file: BinaryIO) -> Iterator[Entry]:
     file.seek(0)
     contents = _lines(path, file) if _is_jsonl(first) else _document(path, file)
     for place, content in contents:
-        other = answer_of_command(content)
+        other = _answer_of_command(content)
         if other:
             raise refused(path, place, other)
         try:
@@ -295,3 +315,16 @@ def opened(path: Path) -> BinaryIO:
 def refused(path: Path, place: str, why: str) -> RefusedInputError:
     where = f"{path}: {place}" if place else str(path)
     return RefusedInputError(f"{where}: {why}")
+
+
+def _answer_of_command(content: object) -> str:
+    """Say what this is if it is the answer of a command, and what to import instead; nothing if it may be a result."""
+    if not is_object(content) or any(key in content for key in _OF_RESULTS):
+        return ""
+    kind, id = content.get("kind"), content.get("id")
+    printed = _PRINTED_KINDS.get(kind, "") if isinstance(kind, str) else ""
+    printed = printed or next((command for keys, command in _PRINTED_KEYS.items() if keys <= content.keys()), "")
+    if not printed:
+        return ""
+    stored = f"; the store there has it as {shown(id)}" if isinstance(id, str) and kind in _PRINTED_KINDS else ""
+    return f"is what `{printed}` printed, an answer and not a stored run or finding{stored}; {_EXPORT}"

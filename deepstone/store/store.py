@@ -201,11 +201,7 @@ class StudyStates:
 
     def write(self, state: StudyState) -> None:
         """Raises StoreError if writing fails."""
-        data = json.dumps(state.to_json(), ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
-        with as_store_error("write to", self.layout.root):
-            make_folder(self.layout.tmp)
-            make_folder(self.layout.studies)
-            replace_file(data, self._file(state.name), tmp=self.layout.tmp)
+        _replace_json(self.layout, self._file(state.name), state.to_json())
 
     def get(self, name: str) -> StudyState | None:
         """Return None if there is no readable state."""
@@ -235,6 +231,15 @@ def _read_state(path: Path) -> StudyState | None:
         return None
 
 
+def _replace_json(layout: Layout, path: Path, content: object) -> None:
+    """Raises StoreError if writing fails."""
+    data = json.dumps(content, ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
+    with as_store_error("write to", layout.root):
+        make_folder(layout.tmp)
+        make_folder(path.parent)
+        replace_file(data, path, tmp=layout.tmp)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TuneLogs:
     """The searches that this store knows. A damaged log counts as missing: its runs are still there."""
@@ -243,11 +248,7 @@ class TuneLogs:
 
     def write(self, log: TuneLog) -> None:
         """Raises StoreError if writing fails."""
-        data = json.dumps(log.to_json(), ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
-        with as_store_error("write to", self.layout.root):
-            make_folder(self.layout.tmp)
-            make_folder(self.layout.tunes)
-            replace_file(data, self._file(log.name), tmp=self.layout.tmp)
+        _replace_json(self.layout, self._file(log.name), log.to_json())
 
     def get(self, name: str) -> TuneLog | None:
         """Return None if there is no readable log."""

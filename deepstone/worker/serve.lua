@@ -302,19 +302,19 @@ function known.layers(request)
          reply[part][number] = step[part]
       end
    end
-   for place, first in ipairs(found.steps[1].layers) do
+   -- What the entry in this place of `layers` or `other` took in each step, which is the last thing in it.
+   local function times_of(part, place, last)
       local times = json.array()
       for number, step in ipairs(found.steps) do
-         times[number] = step.layers[place][3]
+         times[number] = step[part][place][last]
       end
-      reply.layers[place] = json.array {first[1], first[2], times}
+      return times
+   end
+   for place, first in ipairs(found.steps[1].layers) do
+      reply.layers[place] = json.array {first[1], first[2], times_of('layers', place, 3)}
    end
    for place, first in ipairs(found.steps[1].other) do
-      local times = json.array()
-      for number, step in ipairs(found.steps) do
-         times[number] = step.other[place][2]
-      end
-      reply.other[place] = {first[1], times}
+      reply.other[place] = {first[1], times_of('other', place, 2)}
    end
    return reply
 end

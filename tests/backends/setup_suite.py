@@ -9,17 +9,54 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from tiny_jobs import tiny
-from workbench import Bench, observed
+from workbench import Bench, fits_bf16, observed
 
 from deepstone.backends.base import ADAM_LEARNING_RATE
 from deepstone.graph.weights import initial_parameters
-from deepstone.runner.conversation import Prepared
-from deepstone.setups.axes import Value
+from deepstone.runner.conversation import JobFailed, Prepared
+from deepstone.setups.axes import AXES, Value
+from deepstone.setups.world import BETWEEN_PROCESSES
+
+Refusals = list[tuple[dict[str, Value], str]]  # what no worker prepares, and a part of the reason
+CANNOT_ON_A_CPU: Refusals = [
+    ({"precision": "tf32"}, "TF32 is a format of GPU matrix units"),
+    ({"precision": "tf32-conv"}, "TF32 is a format of GPU matrix units"),
+    ({"engine": "cudnn"}, "engine cudnn runs on a GPU only"),
+    ({"engine": "mkl"}, "engine mkl is Neon's"),
+    ({"algorithm": "benchmark"}, "a CPU engine has no such mode"),
+    ({"algorithm": "benchmark-all"}, "a CPU engine has no such mode"),
+    ({"input": "pinned"}, "page-locked memory serves copies to a GPU"),
+    ({"phase": "forward", "checkpointing": "on"}, "checkpointing saves memory in backward"),
+    ({"phase": "forward", "input_grad": "on"}, "input_grad needs a backward pass"),
+    ({"compile": "default", "checkpointing": "on"}, "choose one"),
+]
 
 
 class SetupSuite:
     CHECKPOINTED: ClassVar[str] = "gradients"  # which arrays are compared, beside buffers
     CHECKPOINTED_AXES: ClassVar[dict[str, Value]] = {}
+    WIDE: ClassVar[str] = "fp32"
+    NARROW: ClassVar[dict[str, float]] = {"bf16-mixed": 0.02, "bf16": 0.02}  # how near they stay to the wide one
+
+    @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
+    def test_layout(self, bench: Bench, layout: str):
+        assert observed(bench.prepare(layout=layout), "layout") == layout
+
+    def test_layout_changes_no_loss(self, bench: Bench):
+        assert bench.losses(layout="nhwc") == pytest.approx(bench.losses(layout="nchw"), rel=1e-4)
+
+    def test_narrow_numbers_stay_near_the_wide_ones(self, bench: Bench):
+        wide = bench.losses(precision=self.WIDE)
+        for precision, tolerance in self.NARROW.items():
+            narrow = bench.losses(precision=precision)
+            assert narrow == pytest.approx(wide, rel=tolerance), precision
+            assert narrow != wide, precision
+
+    def test_bf16_narrows_the_weights_and_mixed_does_not(self, bench: Bench):
+        bench.prepare(precision="bf16")
+        assert fits_bf16(bench.arrays("parameters")["conv1/weight"])
+        bench.prepare(precision="bf16-mixed")
+        assert not fits_bf16(bench.arrays("parameters")["conv1/weight"])
 
     def test_optimizers_differ_as_they_should(self, bench: Bench):
         steps = 8
@@ -67,6 +104,25 @@ class SetupSuite:
         assert bench.arrays("gradients") == {}
 
 
+class LegacySetupSuite:
+    """What a framework shows of its axes where its own tests are few."""
+
+    def test_input_from_host_memory_changes_no_loss(self, bench: Bench):
+        assert bench.losses(input="host") == pytest.approx(bench.losses(), rel=1e-5)
+
+    def test_a_gradient_of_the_input_changes_no_loss(self, bench: Bench):
+        assert bench.losses(input_grad="on") == pytest.approx(bench.losses(), rel=1e-5)
+
+    def test_dropout_drops_and_its_seed_fixes_what(self, bench: Bench):
+        off, on = bench.losses(dropout="off"), bench.losses(dropout="on")
+        assert abs(off[0] - on[0]) > 1e-4
+        assert bench.losses(dropout="on") == pytest.approx(on, rel=1e-5)
+        assert abs(bench.losses(dropout="on", seed=1)[0] - on[0]) > 1e-4
+
+    def test_dropout_drops_something_else_in_each_step(self, bench: Bench):
+        assert len({round(loss, 4) for loss in bench.losses(dropout="on", phase="gradient")}) == 4
+
+
 class WholeProcessSuite:
     """One worker, `limited`, that is limited in every way at once."""
 
@@ -81,3 +137,35 @@ class WholeProcessSuite:
         assert observed(prepared, "affinity") == str(cpu)
         threads = [int(path.name) for path in Path(f"/proc/{bench.hello.pid}/task").iterdir()]
         assert {frozenset(os.sched_getaffinity(thread)) for thread in threads} == {frozenset({cpu})}
+
+
+class RefusedSuite:
+    """Every value of the closed axes is refused, by `CANNOT`, or honoured, by another test."""
+
+    FRAMEWORK: ClassVar[str]
+    CANNOT: ClassVar[Refusals]
+    HONOURED: ClassVar[dict[str, set[Value]]] = {
+        "phase": {"forward", "gradient", "train"},
+        "layout": {"auto", "nchw", "nhwc"},
+        "input_grad": {"off", "on"},
+        "dropout": {"off", "on"},
+        "checkpointing": {"off", "on"},
+        "input": {"resident", "host"},
+    }
+    ELSEWHERE: ClassVar[tuple[str, ...]] = ("isa", "allocator", "launcher", *BETWEEN_PROCESSES)
+
+    def test_after_all_that_the_worker_still_works(self, bench: Bench):
+        with pytest.raises(JobFailed):
+            bench.prepare(engine="cudnn")
+        assert len(bench.losses()) == 4
+
+    def test_every_value_of_the_closed_axes_was_tried(self):
+        """An axis that gets a new value must get a test, or be added to these lists on purpose."""
+        tried = {axis: set(values) for axis, values in self.HONOURED.items()}
+        for axes, _ in self.CANNOT:
+            if len(axes) == 1:
+                for axis in axes.keys() & tried.keys():
+                    tried[axis].add(axes[axis])
+        asked = {name: axis for name, axis in AXES.items() if self.FRAMEWORK in axis.honoured_by}
+        closed = {name: axis for name, axis in asked.items() if axis.type == "choice" and name not in self.ELSEWHERE}
+        assert tried == {name: set(axis.values) for name, axis in closed.items()}

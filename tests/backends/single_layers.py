@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+import pytest
 from frameworks import environment_of
 from tiny_jobs import machine
 
@@ -193,3 +194,11 @@ def assert_layer_agrees(talk: Conversation, axes: Mapping[str, Value], name: str
         assert given[key].shape == array.shape, key
         distance = float(np.linalg.norm(given[key] - array))
         assert distance <= tolerance * max(float(np.linalg.norm(array)), 1e-6), f"{key}: {distance}"
+
+
+class LayerSuite:
+    """Every layer in isolation. The fixture `way` gives a worker and the axes of its job."""
+
+    @pytest.mark.parametrize("name", LAYERS)
+    def test_each_agrees_with_the_reference(self, way: tuple[Conversation, dict[str, Value]], name: str) -> None:
+        assert_layer_agrees(*way, name)

@@ -6,12 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from shared_workers import shared_worker
 from single_layers import BATCH, graph_job
 
 from deepstone.graph import reference
 from deepstone.graph.graph import Graph
 from deepstone.graph.weights import initial_parameters, synthetic_batch
 from deepstone.runner.conversation import Conversation
+from deepstone.runner.job import Job
 from deepstone.setups.axes import Value
 
 
@@ -44,6 +46,31 @@ def assert_updates_agree(talk: Conversation, framework: str, graph: Graph, updat
         buffers = done.buffers
     assert_all_near(dumped(talk, "parameters"), parameters, 1e-12)
     assert_all_near(dumped(talk, "buffers"), buffers, 1e-9)
+
+
+def assert_step_is_near(talk: Conversation, framework: str, graph: Graph) -> None:
+    """Loss and gradients of a first step in single precision."""
+    talk._job = graph_job(framework, graph, phase="gradient")
+    talk.prepare()
+    samples, labels = synthetic_batch(graph, BATCH, 0)
+    expected = reference.step(graph, initial_parameters(graph, 0), samples, labels)
+    assert talk.losses(0)[0] == pytest.approx(expected.loss, rel=1e-5)
+    for name, gradient in dumped(talk, "gradients").items():
+        layer, _, parameter = name.rpartition("/")
+        wanted = expected.parameter_gradients[layer][parameter]
+        assert gradient.dtype == np.float32
+        assert np.linalg.norm(gradient - wanted) < 1e-4 * np.linalg.norm(wanted), name
+
+
+def assert_dropout_scales_what_it_keeps(job: Job, timeout_s: float) -> None:
+    """Of the tiny network with dropout=on."""
+    with shared_worker(job, timeout_s=timeout_s) as talk:
+        talk.hello()
+        talk.prepare(job)
+        ones = np.ones((8, 32), np.float32)
+        dropped = talk.layer("drop", {"flatten": ones}, ones)
+    assert set(np.unique(dropped["output", ""])) == {0.0, 2.0}
+    np.testing.assert_array_equal(dropped["output", ""], dropped["input", "flatten"])
 
 
 def dumped(talk: Conversation, kind: str) -> dict[str, Any]:

@@ -6,20 +6,18 @@ MXNet's local response norm, for one, is right by itself and has a wrong gradien
 from __future__ import annotations
 
 import functools
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from frameworks import FURTHER, LEGACY, environment_of
+from frameworks import FURTHER, LEGACY
 from shared_workers import shared_worker
-from tiny_jobs import machine
+from single_layers import graph_job
 
 from deepstone.graph import reference
 from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph
 from deepstone.graph.weights import initial_parameters, synthetic_batch
-from deepstone.models.load import LoadedModel
-from deepstone.runner.job import Job
-from deepstone.setups.request import complete
 
 TIMEOUT_S = 1800.0
 BATCH = 2
@@ -84,14 +82,8 @@ def expected() -> dict[str, np.ndarray]:
 
 @functools.cache
 def gradients(framework: str) -> dict[str, np.ndarray]:
-    job = Job(
-        model=LoadedModel(graph=between(), name="between", source="zoo", file_sha256=""),
-        request=complete({"framework": framework, "batch": BATCH, "threads": 1, "phase": "gradient"}),
-        environment=environment_of(framework),
-        machine=machine(),
-        command=("deepstone", "run", "between"),
-        generic_weights=True,
-    )
+    job = graph_job(framework, between(), device="auto", batch=BATCH, phase="gradient")
+    job = replace(job, generic_weights=True)
     with shared_worker(job, timeout_s=TIMEOUT_S) as talk:
         talk.hello()
         talk.prepare()

@@ -11,20 +11,18 @@ from dataclasses import dataclass, field
 from statistics import fmean
 
 import pytest
-from frameworks import FURTHER, LEGACY, WITHOUT_GROUPS, environment_of
+from frameworks import FURTHER, LEGACY, WITHOUT_GROUPS
 from patience import shown
 from shared_workers import shared_worker
-from tiny_jobs import machine
+from single_layers import graph_job
 from workbench import Bench
 
 from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph, Layer
 from deepstone.graph.ops import Conv, Dense, Dropout, Flatten, Input
-from deepstone.models.load import LoadedModel
 from deepstone.runner.conversation import Conversation
 from deepstone.runner.job import Job
 from deepstone.setups.axes import Value
-from deepstone.setups.request import complete
 
 TIMEOUT_S = 1800.0
 SUBJECTS = ("torch", "tensorflow", "jax", *FURTHER, *LEGACY)
@@ -129,13 +127,7 @@ def varied_job(name: str, **axes: Value) -> Job:
 
 
 def job_of(name: str, graph: Graph, **axes: Value) -> Job:
-    return Job(
-        model=LoadedModel(graph=graph, name=graph.name, source="zoo", file_sha256=""),
-        request=complete({"framework": name, "batch": 8, "threads": 1, **axes}),
-        environment=environment_of(name),
-        machine=machine(),
-        command=("deepstone", "layers", graph.name),
-    )
+    return graph_job(name, graph, **{"device": "auto", "batch": 8, **axes})
 
 
 @every_backend

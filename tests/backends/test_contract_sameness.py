@@ -7,11 +7,11 @@ from contextlib import ExitStack
 
 import pytest
 from awkward_ops import LATER_OPS, OPS, awkward, gated
-from frameworks import FORWARD_ONLY, WITHOUT_GROUPS, environment_of
+from frameworks import FORWARD_ONLY, WITHOUT_GROUPS
 from graph_examples import branching
 from shared_workers import checks_sharing_workers
+from single_layers import graph_job
 from test_contract import SUBJECTS, Subject
-from tiny_jobs import machine
 
 from deepstone.absent import Absent
 from deepstone.checks.layers import LayerCheck
@@ -19,11 +19,9 @@ from deepstone.checks.sameness import FrameworkSameness
 from deepstone.checks.verify import verify
 from deepstone.checks.workers import check_every_layer, start_all
 from deepstone.graph.graph import Graph
-from deepstone.models.load import LoadedModel
 from deepstone.runner.job import Job
 from deepstone.runner.measurement import no_progress
 from deepstone.setups.axes import Value
-from deepstone.setups.request import complete
 
 pytestmark = pytest.mark.usefixtures("unoptimized_xla")
 TIMEOUT_S = 1800.0
@@ -130,13 +128,7 @@ whole_steps = pytest.mark.parametrize(
 
 
 def job(framework: str, graph: Graph, **axes: Value) -> Job:
-    return Job(
-        model=LoadedModel(graph=graph, name=graph.name, source="zoo", file_sha256=""),
-        request=complete({"framework": framework, "batch": 3, "threads": 1, **axes}),
-        environment=environment_of(framework),
-        machine=machine(),
-        command=("deepstone", "verify", graph.name),
-    )
+    return graph_job(framework, graph, **{"device": "auto", **axes})
 
 
 def able(framework: str) -> dict[str, Value]:

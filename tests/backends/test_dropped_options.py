@@ -62,14 +62,11 @@ class TestTorch:
     @pytest.mark.parametrize(
         ("axis", "asked", "got"),
         [
-            ("precision", "fp16-mixed", "fp32"),
-            ("precision", "bf16", "fp32"),
-            ("precision", "fp64", "fp32"),
+            *(("precision", asked, "fp32") for asked in ("fp16-mixed", "bf16", "fp64")),
             ("layout", "nhwc", "nchw"),
             ("engine", "native", "onednn"),
             ("algorithm", "deterministic", "heuristic"),
-            ("compile", "default", "off"),
-            ("compile", "max-autotune", "off"),
+            *(("compile", asked, "off") for asked in ("default", "max-autotune")),
         ],
     )
     def test_an_option_without_effect(self, torch_worker: Conversation, axis: str, asked: str, got: str):
@@ -130,8 +127,7 @@ class TestTensorFlow:
     @pytest.mark.parametrize(
         ("axis", "asked", "got"),
         [
-            ("precision", "bf16-mixed", "fp32"),
-            ("precision", "bf16", "fp32"),
+            *(("precision", asked, "fp32") for asked in ("bf16-mixed", "bf16")),
             ("algorithm", "deterministic", "heuristic"),
             ("compile", "graph", "off"),
             ("compile", "default", "graph"),
@@ -178,9 +174,7 @@ class TestJax:
     @pytest.mark.parametrize(
         ("axis", "asked", "got"),
         [
-            ("precision", "bf16-mixed", "fp32"),
-            ("precision", "bf16", "fp32"),
-            ("precision", "fp64", "fp32"),
+            *(("precision", asked, "fp32") for asked in ("bf16-mixed", "bf16", "fp64")),
             ("layout", "nchw", "nhwc"),
             ("compile", "default", "off"),
             ("threads", MANY, len(CPUS)),

@@ -11,20 +11,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import pytest
 from graph_examples import branching
 from shared_workers import shared_worker
-from single_layers import BATCH, LAYERS, assert_layer_agrees, awkward, graph_job
-from step_checks import assert_step_agrees, assert_updates_agree, dumped
+from single_layers import LayerSuite, awkward, graph_job
+from step_checks import assert_step_agrees, assert_step_is_near, assert_updates_agree
 
 import deepstone
 from deepstone.environments.find import find_environment
-from deepstone.graph import reference
 from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph
 from deepstone.graph.segments import chain, possible_cuts
-from deepstone.graph.weights import initial_parameters, synthetic_batch
 from deepstone.models.zoo import ZOO
 from deepstone.runner.conversation import Conversation
 from deepstone.setups.axes import Value
@@ -52,6 +49,13 @@ def prepare(talk: Conversation, graph: Graph, **axes: Value) -> None:
     talk.prepare()
 
 
+@pytest.fixture(scope="module")
+def talk() -> Iterator[Conversation]:
+    """One worker that is given graph after graph."""
+    with worker() as talk:
+        yield talk
+
+
 @pytest.fixture(scope="module", params=WAYS)
 def way(request: pytest.FixtureRequest) -> Iterator[tuple[Conversation, dict[str, Value]]]:
     """A worker whose job is the graph of awkward layers; its own step is not run: that takes long to compile."""
@@ -64,16 +68,8 @@ def way(request: pytest.FixtureRequest) -> Iterator[tuple[Conversation, dict[str
 
 @pytest.mark.deep  # test_contract_sameness.py has every operation
 @pytest.mark.slow
-@pytest.mark.parametrize("name", LAYERS)
-def test_each_layer_agrees_with_the_reference(way: tuple[Conversation, dict[str, Value]], name: str) -> None:
-    assert_layer_agrees(*way, name)
-
-
-@pytest.fixture(scope="module")
-def talk() -> Iterator[Conversation]:
-    """One worker that is given graph after graph."""
-    with worker() as talk:
-        yield talk
+class TestLayers(LayerSuite):
+    pass
 
 
 class TestWholeSteps:
@@ -99,16 +95,7 @@ class TestWholeSteps:
         assert_updates_agree(talk, "jax", branching(), 3)
 
     def test_in_single_precision_it_stays_near(self, talk: Conversation) -> None:
-        graph = branching()
-        prepare(talk, graph, phase="gradient")
-        samples, labels = synthetic_batch(graph, BATCH, 0)
-        expected = reference.step(graph, initial_parameters(graph, 0), samples, labels)
-        assert talk.losses(0)[0] == pytest.approx(expected.loss, rel=1e-5)
-        for name, gradient in dumped(talk, "gradients").items():
-            layer, _, parameter = name.rpartition("/")
-            wanted = expected.parameter_gradients[layer][parameter]
-            assert gradient.dtype == np.float32
-            assert np.linalg.norm(gradient - wanted) < 1e-4 * np.linalg.norm(wanted), name
+        assert_step_is_near(talk, "jax", branching())
 
 
 STATISTICS = """

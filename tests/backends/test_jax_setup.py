@@ -15,19 +15,18 @@ import numpy as np
 import pytest
 from frameworks import environment_of
 from patience import shown
-from setup_suite import SetupSuite
+from setup_suite import CANNOT_ON_A_CPU, Refusals, RefusedSuite, SetupSuite
 from tiny_jobs import tiny_job
-from workbench import Bench, fits_bf16, observed
+from workbench import Bench, observed
 
 from deepstone.backends.before_import import JAX_PREALLOCATE
 from deepstone.backends.before_import import jax as jax_variables
 from deepstone.errors import MissingError
 from deepstone.runner.conversation import JobFailed, talking_to_worker
 from deepstone.runner.job import Job
-from deepstone.setups.axes import AXES, Value, format_cpus
+from deepstone.setups.axes import Value, format_cpus
 from deepstone.setups.effective import contradiction
 from deepstone.setups.request import complete
-from deepstone.setups.world import BETWEEN_PROCESSES
 
 TIMEOUT_S = 1800.0
 
@@ -61,6 +60,8 @@ def compilations(bench: Bench) -> int:
 
 class TestHonoured(SetupSuite):
     CHECKPOINTED: ClassVar[str] = "parameters"
+    WIDE: ClassVar[str] = "fp64"
+    NARROW: ClassVar[dict[str, float]] = {"fp32": 1e-5, "bf16-mixed": 0.02, "bf16": 0.02}
 
     def test_what_auto_means(self, bench: Bench):
         prepared = bench.prepare()
@@ -77,31 +78,11 @@ class TestHonoured(SetupSuite):
         assert observed(prepared, "threads") == len(os.sched_getaffinity(0))
         assert observed(prepared, "affinity") == format_cpus(sorted(os.sched_getaffinity(0)))
 
-    @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
-    def test_layout(self, bench: Bench, layout: str):
-        assert observed(bench.prepare(layout=layout), "layout") == layout
-
-    def test_layout_changes_no_loss(self, bench: Bench):
-        assert bench.losses(layout="nhwc") == pytest.approx(bench.losses(layout="nchw"), rel=1e-4)
-
     @pytest.mark.parametrize("precision", ["fp32", "bf16-mixed", "bf16", "fp64"])
     def test_precision(self, bench: Bench, precision: str):
         assert observed(bench.prepare(precision=precision), "precision") == precision
         wide = np.float64 if precision == "fp64" else np.float32
         assert all(array.dtype == wide for array in bench.arrays("parameters").values())
-
-    def test_narrow_numbers_stay_near_the_wide_ones(self, bench: Bench):
-        wide = bench.losses(precision="fp64")
-        for precision, tolerance in (("fp32", 1e-5), ("bf16-mixed", 0.02), ("bf16", 0.02)):
-            narrow = bench.losses(precision=precision)
-            assert narrow == pytest.approx(wide, rel=tolerance), precision
-            assert narrow != wide, precision
-
-    def test_bf16_narrows_the_weights_and_mixed_does_not(self, bench: Bench):
-        bench.prepare(precision="bf16")
-        assert fits_bf16(bench.arrays("parameters")["conv1/weight"])
-        bench.prepare(precision="bf16-mixed")
-        assert not fits_bf16(bench.arrays("parameters")["conv1/weight"])
 
     def test_what_xla_made_of_it_is_told(self, bench: Bench):
         details = bench.prepare(engine="xla", compile="default").details
@@ -209,12 +190,9 @@ class TestWholeProcess:
         assert jax_variables(complete({})) == {}
 
 
-CANNOT = [
-    ({"precision": "tf32"}, "TF32 is a format of GPU matrix units"),
-    ({"precision": "tf32-conv"}, "TF32 is a format of GPU matrix units"),
+CANNOT: Refusals = [
+    *CANNOT_ON_A_CPU,
     ({"precision": "fp16-mixed"}, "JAX has no loss scaling of its own"),
-    ({"engine": "cudnn"}, "engine cudnn runs on a GPU only"),
-    ({"engine": "mkl"}, "engine mkl is Neon's"),
     ({"engine": "onednn"}, "JAX has no choice of engine"),
     ({"engine": "native"}, "JAX has no choice of engine"),
     ({"compile": "off"}, "JAX compiles every operation"),
@@ -223,8 +201,6 @@ CANNOT = [
     ({"compile": "max-autotune"}, "jit in one mode"),
     ({"compile": "coordinate-descent"}, "on a CPU it would be the same as default"),
     ({"compile": "max-autotune-no-cudagraphs"}, "on a CPU it would be the same as max-autotune"),
-    ({"algorithm": "benchmark"}, "a CPU engine has no such mode"),
-    ({"algorithm": "benchmark-all"}, "a CPU engine has no such mode"),
     ({"wait": "active"}, "jax does not honour the axis wait"),
     ({"wait": "passive"}, "jax does not honour the axis wait"),
     ({"algorithm": "deterministic"}, "one of its GPU compiler"),
@@ -232,10 +208,6 @@ CANNOT = [
     ({"optimizer": "own"}, "one of torch's"),
     ({"isa": "avx2"}, "it would be one in name only"),
     ({"inter_threads": 2}, "XLA runs independent operations on the threads that share the work of one"),
-    ({"input": "pinned"}, "page-locked memory serves copies to a GPU"),
-    ({"phase": "forward", "checkpointing": "on"}, "checkpointing saves memory in backward"),
-    ({"phase": "forward", "input_grad": "on"}, "input_grad needs a backward pass"),
-    ({"compile": "default", "checkpointing": "on"}, "choose one"),
 ]
 
 
@@ -252,33 +224,16 @@ class TestRefused:
         with pytest.raises(MissingError, match=r"device gpu:0: JAX finds no usable GPU; .* or use device=cpu"):
             bench.prepare(device="gpu:0")
 
-    def test_after_all_that_the_worker_still_works(self, bench: Bench):
-        with pytest.raises(JobFailed):
-            bench.prepare(engine="native")
-        assert len(bench.losses()) == 4
 
-    def test_every_value_of_the_closed_axes_was_tried(self):
-        """An axis that gets a new value must get a test here, or be added to this list on purpose."""
-        refused: dict[str, set[Value]] = {}
-        for axes, _ in CANNOT:
-            if len(axes) == 1:
-                for axis, value in axes.items():
-                    refused.setdefault(axis, set()).add(value)
-        honoured = {
-            "phase": {"forward", "gradient", "train"},
-            "precision": {"auto", "fp32", "bf16-mixed", "bf16", "fp64"},
-            "layout": {"auto", "nchw", "nhwc"},
-            "engine": {"auto", "xla"},
-            "algorithm": {"auto", "heuristic"},
-            "compile": {"auto", "default"},
-            "input_grad": {"off", "on"},
-            "dropout": {"off", "on"},
-            "optimizer": {"momentum", "sgd", "adam", "adamw"},
-            "checkpointing": {"off", "on"},
-            "input": {"resident", "host"},
-            "space_to_depth": {"off", "on"},  # in test_jax_lowering.py
-        }
-        elsewhere = ("isa", "allocator", "launcher", *BETWEEN_PROCESSES)
-        asked_of_it = {n: axis for n, axis in AXES.items() if "jax" in axis.honoured_by and n not in elsewhere}
-        declared = {name: set(axis.values) for name, axis in asked_of_it.items() if axis.type == "choice"}
-        assert {axis: values | refused.get(axis, set()) for axis, values in honoured.items()} == declared
+class TestAfterRefusals(RefusedSuite):
+    FRAMEWORK: ClassVar[str] = "jax"
+    CANNOT: ClassVar[Refusals] = CANNOT
+    HONOURED: ClassVar[dict[str, set[Value]]] = {
+        **RefusedSuite.HONOURED,
+        "precision": {"auto", "fp32", "bf16-mixed", "bf16", "fp64"},
+        "engine": {"auto", "xla"},
+        "algorithm": {"auto", "heuristic"},
+        "compile": {"auto", "default"},
+        "optimizer": {"momentum", "sgd", "adam", "adamw"},
+        "space_to_depth": {"off", "on"},  # in test_jax_lowering.py
+    }

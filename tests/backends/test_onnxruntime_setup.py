@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from frameworks import environment_of
+from single_layers import graph_job
 from test_between_convolutions import between
-from tiny_jobs import machine, tiny_job
+from tiny_jobs import tiny_job
 from workbench import Bench, observed
 
 from deepstone.graph import reference
 from deepstone.graph.weights import initial_parameters, synthetic_batch
-from deepstone.models.load import LoadedModel
 from deepstone.runner.conversation import JobFailed, talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.setups.axes import Value
-from deepstone.setups.request import complete
 
 TIMEOUT_S = 1800.0
 BATCH = 2
@@ -99,14 +99,8 @@ def test_between_convolutions_too_it_computes_the_same():
     graph = between()
     samples, labels = synthetic_batch(graph, BATCH, 0)
     outputs = reference.forward_all(graph, initial_parameters(graph, 0, generic=True), samples, labels, training=False)
-    job = Job(
-        model=LoadedModel(graph=graph, name="between", source="zoo", file_sha256=""),
-        request=complete({"framework": "onnxruntime", "batch": BATCH, "threads": 1, "phase": "forward"}),
-        environment=environment_of("onnxruntime"),
-        machine=machine(),
-        command=("deepstone", "run", "between"),
-        generic_weights=True,
-    )
+    job = graph_job("onnxruntime", graph, device="auto", batch=BATCH, phase="forward")
+    job = replace(job, generic_weights=True)
     with talking_to_worker(job, timeout_s=TIMEOUT_S) as talk:
         talk.hello()
         talk.prepare()

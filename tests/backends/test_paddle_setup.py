@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 from frameworks import environment_of
+from setup_suite import LegacySetupSuite
 from tiny_jobs import tiny, tiny_job
 from workbench import Bench, observed
 
@@ -53,23 +54,8 @@ def test_precision_is_read_back(bench: Bench):
     assert bench.arrays("gradients")["conv1/weight"].dtype == np.float32
 
 
-def test_input_from_host_memory_changes_no_loss(bench: Bench):
-    assert bench.losses(input="host") == pytest.approx(bench.losses(), rel=1e-5)
-
-
-def test_a_gradient_of_the_input_changes_no_loss(bench: Bench):
-    assert bench.losses(input_grad="on") == pytest.approx(bench.losses(), rel=1e-5)
-
-
-def test_dropout_drops_and_its_seed_fixes_what(bench: Bench):
-    off, on = bench.losses(dropout="off"), bench.losses(dropout="on")
-    assert abs(off[0] - on[0]) > 1e-4
-    assert bench.losses(dropout="on") == pytest.approx(on, rel=1e-5)
-    assert abs(bench.losses(dropout="on", seed=1)[0] - on[0]) > 1e-4
-
-
-def test_dropout_drops_something_else_in_each_step(bench: Bench):
-    assert len({round(loss, 4) for loss in bench.losses(dropout="on", phase="gradient")}) == 4
+class TestHonoured(LegacySetupSuite):
+    pass
 
 
 @pytest.mark.parametrize("precision", ["fp32", "fp64"])

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 from graph_examples import branching
 from shared_workers import shared_worker
-from single_layers import BATCH, LAYERS, assert_layer_agrees, awkward, graph_job
-from step_checks import assert_all_near, assert_step_agrees, assert_updates_agree, dumped
+from single_layers import BATCH, LayerSuite, awkward, graph_job
+from step_checks import assert_all_near, assert_step_agrees, assert_step_is_near, assert_updates_agree, dumped
 
 from deepstone.graph import reference
 from deepstone.graph.builder import Builder
@@ -52,6 +52,13 @@ WAYS: dict[str, dict[str, Value]] = {
 DEEP = {"xla-fp64-nchw", "plain"}
 
 
+@pytest.fixture(scope="module")
+def talk() -> Iterator[Conversation]:
+    """One worker that is given graph after graph."""
+    with worker() as talk:
+        yield talk
+
+
 @pytest.fixture(
     scope="module",
     params=[pytest.param(name, marks=[pytest.mark.slow, pytest.mark.deep] * (name in DEEP)) for name in WAYS],
@@ -63,16 +70,8 @@ def way(request: pytest.FixtureRequest) -> Iterator[tuple[Conversation, dict[str
         yield talk, axes
 
 
-@pytest.mark.parametrize("name", LAYERS)
-def test_each_layer_agrees_with_the_reference(way: tuple[Conversation, dict[str, Value]], name: str) -> None:
-    assert_layer_agrees(*way, name)
-
-
-@pytest.fixture(scope="module")
-def talk() -> Iterator[Conversation]:
-    """One worker that is given graph after graph."""
-    with worker() as talk:
-        yield talk
+class TestLayers(LayerSuite):
+    pass
 
 
 class TestWholeSteps:
@@ -122,16 +121,7 @@ class TestWholeSteps:
         assert_all_near(dumped(talk, "parameters"), parameters, 1e-9)
 
     def test_the_step_as_it_is_stays_near(self, talk: Conversation) -> None:
-        graph = branching()
-        prepare(talk, graph, phase="gradient")
-        samples, labels = synthetic_batch(graph, BATCH, 0)
-        expected = reference.step(graph, initial_parameters(graph, 0), samples, labels)
-        assert talk.losses(0)[0] == pytest.approx(expected.loss, rel=1e-5)
-        for name, gradient in dumped(talk, "gradients").items():
-            layer, _, parameter = name.rpartition("/")
-            wanted = expected.parameter_gradients[layer][parameter]
-            assert gradient.dtype == np.float32
-            assert np.linalg.norm(gradient - wanted) < 1e-4 * np.linalg.norm(wanted), name
+        assert_step_is_near(talk, "tensorflow", branching())
 
 
 def chain() -> Graph:

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 from frameworks import environment_of
 from patience import shown
-from setup_suite import SetupSuite, WholeProcessSuite
+from setup_suite import CANNOT_ON_A_CPU, Refusals, RefusedSuite, SetupSuite, WholeProcessSuite
 from shared_workers import shared_worker
 from single_layers import graph_job
 from tiny_jobs import tiny_job
-from workbench import Bench, fits_bf16, observed
+from workbench import Bench, observed
 
 from deepstone.backends.before_import import tensorflow as tensorflow_environment
 from deepstone.backends.tensorflow.isa import widest_of
@@ -28,9 +28,8 @@ from deepstone.graph.builder import Builder
 from deepstone.results.record import Effect
 from deepstone.runner.conversation import JobFailed, Prepared
 from deepstone.runner.job import Job
-from deepstone.setups.axes import AXES, ISA_ORDER, Value, format_cpus
+from deepstone.setups.axes import ISA_ORDER, Value, format_cpus
 from deepstone.setups.request import complete
-from deepstone.setups.world import BETWEEN_PROCESSES
 
 TIMEOUT_S = 1800.0
 
@@ -80,29 +79,9 @@ class TestHonoured(SetupSuite):
         assert operations["ResourceApplyMomentum"] == 7
         assert any(name.startswith("_Mkl") and "Conv2D" in name for name in operations)
 
-    @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
-    def test_layout(self, bench: Bench, layout: str):
-        assert observed(bench.prepare(layout=layout), "layout") == layout
-
-    def test_layout_changes_no_loss(self, bench: Bench):
-        assert bench.losses(layout="nchw") == pytest.approx(bench.losses(layout="nhwc"), rel=1e-4)
-
     @pytest.mark.parametrize("precision", ["fp32", "bf16-mixed", "bf16", "fp64"])
     def test_precision(self, bench: Bench, precision: str):
         assert observed(bench.prepare(precision=precision), "precision") == precision
-
-    def test_narrow_numbers_stay_near_the_wide_ones(self, bench: Bench):
-        wide = bench.losses(precision="fp32")
-        for precision in ("bf16-mixed", "bf16"):
-            narrow = bench.losses(precision=precision)
-            assert narrow == pytest.approx(wide, rel=0.02), precision
-            assert narrow != wide, precision
-
-    def test_bf16_narrows_the_weights_and_mixed_does_not(self, bench: Bench):
-        bench.prepare(precision="bf16")
-        assert fits_bf16(bench.arrays("parameters")["conv1/weight"])
-        bench.prepare(precision="bf16-mixed")
-        assert not fits_bf16(bench.arrays("parameters")["conv1/weight"])
 
     def test_fp64_widens_everything(self, bench: Bench):
         bench.prepare(precision="fp64", phase="gradient")
@@ -233,12 +212,9 @@ class TestNativeEngine:
             native.prepare(engine="native", layout="nchw")
 
 
-CANNOT: list[tuple[dict[str, Value], str]] = [
-    ({"precision": "tf32"}, "TF32 is a format of GPU matrix units"),
-    ({"precision": "tf32-conv"}, "TF32 is a format of GPU matrix units"),
+CANNOT: Refusals = [
+    *CANNOT_ON_A_CPU,
     ({"precision": "fp16-mixed"}, "needs loss scaling"),
-    ({"engine": "cudnn"}, "engine cudnn runs on a GPU only"),
-    ({"engine": "mkl"}, "engine mkl is Neon's"),
     ({"engine": "native"}, "this process has engine=onednn"),
     ({"engine": "xla", "compile": "graph"}, "compile=off and graph ask for none"),
     ({"engine": "xla", "compile": "off"}, "compile=off and graph ask for none"),
@@ -253,14 +229,8 @@ CANNOT: list[tuple[dict[str, Value], str]] = [
     ({"optimizer": "momentum-fused"}, "one kernel already"),
     ({"optimizer": "own"}, "one of torch's"),
     ({"isa": "sse41"}, "compiled for AVX"),
-    ({"algorithm": "benchmark"}, "a CPU engine has no such mode"),
-    ({"algorithm": "benchmark-all"}, "a CPU engine has no such mode"),
     ({"wait": "active"}, "tensorflow does not honour the axis wait"),
     ({"wait": "passive"}, "tensorflow does not honour the axis wait"),
-    ({"input": "pinned"}, "page-locked memory serves copies to a GPU"),
-    ({"phase": "forward", "checkpointing": "on"}, "checkpointing saves memory in backward"),
-    ({"phase": "forward", "input_grad": "on"}, "input_grad needs a backward pass"),
-    ({"compile": "default", "checkpointing": "on"}, "choose one"),
 ]
 
 
@@ -286,33 +256,18 @@ class TestRefused:
             bench.talk.prepare()
         assert refusal.value.outcome == "unsupported"
 
-    def test_after_all_that_the_worker_still_works(self, bench: Bench):
-        with pytest.raises(JobFailed):
-            bench.prepare(engine="cudnn")
-        assert len(bench.losses()) == 4
 
-    def test_every_value_of_the_closed_axes_was_tried(self):
-        """An axis that gets a new value must get a test here, or be added to this list on purpose."""
-        tried = {
-            "phase": {"forward", "gradient", "train"},
-            "precision": {"auto", "fp32", "bf16-mixed", "bf16", "fp16-mixed", "tf32", "tf32-conv", "fp64"},
-            "layout": {"auto", "nchw", "nhwc"},
-            "engine": {"auto", "onednn", "native", "cudnn", "xla", "mkl"},
-            "algorithm": {"auto", "heuristic", "benchmark", "benchmark-all", "deterministic"},
-            "compile": {
-                *("auto", "off", "graph", "default", "reduce-overhead", "coordinate-descent"),
-                *("max-autotune-no-cudagraphs", "max-autotune"),
-            },
-            "input_grad": {"off", "on"},
-            "dropout": {"off", "on"},
-            "optimizer": {"momentum", "momentum-fused", "sgd", "adam", "adamw", "own"},
-            "checkpointing": {"off", "on"},
-            "input": {"resident", "host", "pinned"},
-        }
-        elsewhere = ("isa", "allocator", "launcher", *BETWEEN_PROCESSES)
-        asked_of_it = {n: axis for n, axis in AXES.items() if "tensorflow" in axis.honoured_by and n not in elsewhere}
-        declared = {name: set(axis.values) for name, axis in asked_of_it.items() if axis.type == "choice"}
-        assert tried == declared
+class TestAfterRefusals(RefusedSuite):
+    FRAMEWORK: ClassVar[str] = "tensorflow"
+    CANNOT: ClassVar[Refusals] = CANNOT
+    HONOURED: ClassVar[dict[str, set[Value]]] = {
+        **RefusedSuite.HONOURED,
+        "precision": {"auto", "fp32", "bf16-mixed", "bf16", "fp64"},
+        "engine": {"auto", "onednn", "native", "xla"},
+        "algorithm": {"auto", "heuristic", "deterministic"},
+        "compile": {"auto", "off", "graph", "default"},
+        "optimizer": {"momentum", "sgd", "adam", "adamw"},
+    }
 
 
 class TestVariables:

@@ -9,12 +9,13 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 import torch
-from setup_suite import SetupSuite, WholeProcessSuite
+from setup_suite import CANNOT_ON_A_CPU, Refusals, RefusedSuite, SetupSuite, WholeProcessSuite
 from tiny_jobs import tiny, tiny_job
-from workbench import Bench, fits_bf16, observed
+from workbench import Bench, observed
 
 from deepstone.backends.base import Group, Job, Missing
 from deepstone.backends.before_import import torch as torch_environment
@@ -25,9 +26,8 @@ from deepstone.errors import MissingError
 from deepstone.graph.weights import initial_parameters, synthetic_batch
 from deepstone.runner.conversation import JobFailed, Prepared, talking_to_worker
 from deepstone.runner.job import Job as RunnerJob
-from deepstone.setups.axes import AXES, ISA_ORDER, Value, format_cpus
+from deepstone.setups.axes import ISA_ORDER, Value, format_cpus
 from deepstone.setups.request import complete
-from deepstone.setups.world import BETWEEN_PROCESSES
 
 TIMEOUT_S = 1800.0
 
@@ -50,6 +50,8 @@ def bench() -> Iterator[Bench]:
 
 
 class TestHonoured(SetupSuite):
+    NARROW: ClassVar[dict[str, float]] = {"bf16-mixed": 0.02, "bf16": 0.02, "fp16-mixed": 0.02}
+
     def test_what_auto_means(self, bench: Bench):
         prepared = bench.prepare(threads="auto")
         version = torch.__version__.partition("+")[0]
@@ -66,29 +68,9 @@ class TestHonoured(SetupSuite):
         assert int(observed(prepared, "inter_threads")) >= 1
         assert observed(prepared, "affinity") == format_cpus(sorted(os.sched_getaffinity(0)))
 
-    @pytest.mark.parametrize("layout", ["nchw", "nhwc"])
-    def test_layout(self, bench: Bench, layout: str):
-        assert observed(bench.prepare(layout=layout), "layout") == layout
-
-    def test_layout_changes_no_loss(self, bench: Bench):
-        assert bench.losses(layout="nhwc") == pytest.approx(bench.losses(layout="nchw"), rel=1e-4)
-
     @pytest.mark.parametrize("precision", ["fp32", "bf16-mixed", "bf16", "fp16-mixed", "fp64"])
     def test_precision(self, bench: Bench, precision: str):
         assert observed(bench.prepare(precision=precision), "precision") == precision
-
-    def test_narrow_numbers_stay_near_the_wide_ones(self, bench: Bench):
-        wide = bench.losses(precision="fp32")
-        for precision in ("bf16-mixed", "bf16", "fp16-mixed"):
-            narrow = bench.losses(precision=precision)
-            assert narrow == pytest.approx(wide, rel=0.02), precision
-            assert narrow != wide, precision
-
-    def test_bf16_narrows_the_weights_and_mixed_does_not(self, bench: Bench):
-        bench.prepare(precision="bf16")
-        assert fits_bf16(bench.arrays("parameters")["conv1/weight"])
-        bench.prepare(precision="bf16-mixed")
-        assert not fits_bf16(bench.arrays("parameters")["conv1/weight"])
 
     def test_engine_onednn(self, bench: Bench):
         prepared = bench.prepare(engine="onednn")
@@ -194,19 +176,10 @@ def test_compiled_it_computes_the_same(bench: Bench):
     assert step_s / 4 < whole_s < step_s * 4
 
 
-CANNOT = [
-    ({"precision": "tf32"}, "TF32 is a format of GPU matrix units"),
-    ({"precision": "tf32-conv"}, "TF32 is a format of GPU matrix units"),
-    ({"engine": "cudnn"}, "engine cudnn runs on a GPU only"),
-    ({"engine": "mkl"}, "engine mkl is Neon's"),
+CANNOT: Refusals = [
+    *CANNOT_ON_A_CPU,
     ({"engine": "xla"}, "torch_xla only"),
     ({"compile": "graph"}, "no graph that is recorded and left uncompiled"),
-    ({"algorithm": "benchmark"}, "a CPU engine has no such mode"),
-    ({"algorithm": "benchmark-all"}, "a CPU engine has no such mode"),
-    ({"input": "pinned"}, "page-locked memory serves copies to a GPU"),
-    ({"phase": "forward", "checkpointing": "on"}, "checkpointing saves memory in backward"),
-    ({"phase": "forward", "input_grad": "on"}, "input_grad needs a backward pass"),
-    ({"compile": "default", "checkpointing": "on"}, "choose one"),
 ]
 
 
@@ -233,39 +206,23 @@ class TestRefused:
         with talking_to_worker(job, timeout_s=TIMEOUT_S) as talk, pytest.raises(MissingError, match="may use CPUs"):
             talk.hello()
 
-    def test_after_all_that_the_worker_still_works(self, bench: Bench):
-        with pytest.raises(JobFailed):
-            bench.prepare(engine="cudnn")
-        assert len(bench.losses()) == 4
 
-    def test_every_value_of_the_closed_axes_was_tried(self):
-        """An axis that gets a new value must get a test here, or be added to this list on purpose."""
-        tried = {
-            "phase": {"forward", "gradient", "train"},
-            "precision": {"auto", "fp32", "bf16-mixed", "bf16", "fp16-mixed", "tf32", "tf32-conv", "fp64"},
-            "layout": {"auto", "nchw", "nhwc"},
-            "engine": {"auto", "onednn", "native", "cudnn", "xla", "mkl"},
-            "algorithm": {"auto", "heuristic", "benchmark", "benchmark-all", "deterministic"},
-            "compile": {  # one mode is tried: each takes a minute
-                *("auto", "off", "graph", "default", "reduce-overhead", "coordinate-descent"),
-                *("max-autotune", "max-autotune-no-cudagraphs"),
-            },
-            "input_grad": {"off", "on"},
-            "dropout": {"off", "on"},
-            "optimizer": {"momentum", "momentum-fused", "sgd", "adam", "adamw", "own"},
-            "checkpointing": {"off", "on"},
-            "input": {"resident", "host", "pinned"},
-            "space_to_depth": {"off", "on"},  # in the tests of the lowering
-        }
-        elsewhere = (
-            "isa",
-            "allocator",
-            "wait",
-            "launcher",
-            *BETWEEN_PROCESSES,
-        )  # tests/checks/test_parallel_training.py
-        choices = {name: axis for name, axis in AXES.items() if axis.type == "choice" and name not in elsewhere}
-        assert tried == {name: set(axis.values) for name, axis in choices.items()}
+class TestAfterRefusals(RefusedSuite):
+    FRAMEWORK: ClassVar[str] = "torch"
+    CANNOT: ClassVar[Refusals] = CANNOT
+    HONOURED: ClassVar[dict[str, set[Value]]] = {
+        **RefusedSuite.HONOURED,
+        "precision": {"auto", "fp32", "bf16-mixed", "bf16", "fp16-mixed", "fp64"},
+        "engine": {"auto", "onednn", "native"},
+        "algorithm": {"auto", "heuristic", "deterministic"},
+        "compile": {  # one mode is tried: each takes a minute
+            *("auto", "off", "default", "reduce-overhead", "coordinate-descent"),
+            *("max-autotune", "max-autotune-no-cudagraphs"),
+        },
+        "optimizer": {"momentum", "momentum-fused", "sgd", "adam", "adamw", "own"},
+        "space_to_depth": {"off", "on"},  # in the tests of the lowering
+    }
+    ELSEWHERE: ClassVar[tuple[str, ...]] = (*RefusedSuite.ELSEWHERE, "wait")  # tests/checks/test_parallel_training.py
 
 
 # Lines of oneDNN 3.12 (torch 2.13 on a Xeon), 3.2 and 2.6, cut at the right.

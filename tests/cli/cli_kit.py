@@ -176,6 +176,23 @@ def _no_constant(name: str) -> None:
     raise AssertionError(f"{name} is not JSON")
 
 
+def code_and_imports(cli: Cli, *words: str) -> tuple[str, list[str]]:
+    """The exit code of a command in a process of its own, and the modules that it imported."""
+    program = (
+        "import sys\n"
+        "from deepstone.cli.main import main\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit as leaving:\n"
+        "    print(leaving.code, *sorted(sys.modules), file=sys.stderr)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, *words], env=cli.environment(), capture_output=True, text=True, timeout=60
+    )
+    code, *imported = done.stderr.splitlines()[-1].split()
+    return code, imported
+
+
 def without_torch(folder: Path) -> tuple[list[str], dict[str, str]]:
     """How to start deepstone in a Python that has all its packages but torch."""
     return without(folder, "torch", "functorch")

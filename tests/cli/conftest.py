@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -70,3 +72,24 @@ def measured(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> tuple[Cli
     )
     assert done.code == 1, done.err
     return cli, done
+
+
+@pytest.fixture(scope="session")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder with a driver library in which nothing is real."""
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        pytest.skip("needs gcc to compile the stand-in for NVML")
+    folder = tmp_path_factory.mktemp("driver")
+    subprocess.run(
+        [
+            gcc,
+            "-shared",
+            "-fPIC",
+            "-o",
+            folder / "libnvidia-ml.so.1",
+            Path(__file__).parents[1] / "measure" / "fake_nvml.c",
+        ],
+        check=True,
+    )
+    return str(folder)

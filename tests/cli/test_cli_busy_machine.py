@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,19 +12,7 @@ from cli_kit import Cli
 
 RUN = ("run", "cifarnet", "framework=fake", "batch=8", "--budget", 0.5, "--json")
 SPINNER = "import time\nprint(flush=True)\nend = time.monotonic() + 100\nwhile time.monotonic() < end: pass"
-FAKE_NVML = Path(__file__).parents[1] / "measure" / "fake_nvml.c"
 ON_GPU = ("run", "cifarnet", "framework=fake", "device=gpu", "batch=8", "--budget", 0.5, "--json")
-
-
-@pytest.fixture(scope="session")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A folder with a driver library in which nothing is real."""
-    gcc = shutil.which("gcc")
-    if gcc is None:
-        pytest.skip("needs gcc to compile the stand-in for NVML")
-    folder = tmp_path_factory.mktemp("driver")
-    subprocess.run([gcc, "-shared", "-fPIC", "-o", folder / "libnvidia-ml.so.1", FAKE_NVML], check=True)
-    return str(folder)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import sys
 from functools import cache
 
 import pytest
-from cli_kit import Cli
+from cli_kit import Cli, code_and_imports
 
 import deepstone
 
@@ -66,18 +66,7 @@ _HEAVY = frozenset({"torch", "numpy", "rich", "psutil", "pydantic"})
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_asking_imports_nothing_heavy(reader: Cli, words: list[str], heavy: set[str]) -> None:
-    program = (
-        "import sys\n"
-        "from deepstone.cli.main import main\n"
-        "try:\n"
-        "    main()\n"
-        "except SystemExit as leaving:\n"
-        "    print(leaving.code, *sorted(sys.modules), file=sys.stderr)\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, *words], env=reader.environment(), capture_output=True, text=True, timeout=60
-    )
-    code, *imported = done.stderr.split()
+    code, imported = code_and_imports(reader, *words)
     assert code == "0"
     assert "typer" in imported
     assert heavy & set(imported) <= _imported_by_typer()

@@ -6,7 +6,6 @@ fake_nvml.c has the limit of a board in a file, because one process sets it and 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 import time
@@ -18,19 +17,8 @@ from cli_kit import Cli, script
 
 from deepstone.runner.compare import fit_together
 
-FAKE_NVML = Path(__file__).parents[1] / "measure" / "fake_nvml.c"
 RUN = ("run", "cifarnet", "framework=fake", "device=gpu", "batch=8", "power_limit=300", "--budget", 0.5, "--json")
 PATIENCE_S = 120
-
-
-@pytest.fixture(scope="module")
-def driver(tmp_path_factory: pytest.TempPathFactory) -> str:
-    gcc = shutil.which("gcc")
-    if gcc is None:
-        pytest.skip("needs gcc to compile the stand-in for NVML")
-    folder = tmp_path_factory.mktemp("driver")
-    subprocess.run([gcc, "-shared", "-fPIC", "-o", folder / "libnvidia-ml.so.1", FAKE_NVML], check=True)
-    return str(folder)
 
 
 @pytest.fixture

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-from cli_kit import Cli, first_line, script
+from cli_kit import Cli, code_and_imports, first_line, script
 
 STUDY = """title = "A small study"
 [effort]
@@ -204,23 +203,9 @@ def test_help_and_completion(reader: Cli) -> None:
 
 def test_a_mistake_is_told_before_anything_heavy_is_imported(cli: Cli, file: Path) -> None:
     file.write_text(STUDY.replace("layout", "layuot"))
-    program = (
-        "import sys\n"
-        "from deepstone.cli.main import main\n"
-        "try:\n"
-        "    main()\n"
-        "except SystemExit as leaving:\n"
-        "    print(leaving.code, *sorted({'numpy', 'psutil', 'rich'} & set(sys.modules)))\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, "study", str(file)],
-        env=cli.environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.stdout == "2\n"
+    code, imported = code_and_imports(cli, "study", str(file))
+    assert code == "2"
+    assert not {"numpy", "psutil", "rich"} & set(imported)
 
 
 def test_a_dry_run_of_a_script_writes_nothing(cli: Cli, file: Path) -> None:

@@ -13,35 +13,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from onnx_kit import CLASSES, IMAGE, model, node, read_model, with_head
 
+from deepstone.graph import ops
 from deepstone.graph.graph import Graph
-from deepstone.graph.ops import (
-    AveragePool,
-    BatchNorm,
-    Clip,
-    Conv,
-    Dense,
-    Dropout,
-    HardSigmoid,
-    HardSwish,
-    Lrn,
-    MaxPool,
-    Multiply,
-    Op,
-    Relu,
-    Shuffle,
-    Sigmoid,
-    Silu,
-    Slice,
-    SoftmaxCrossEntropy,
-    Tanh,
-)
 
 
 def kinds(graph: Graph) -> list[str]:
     return [layer.op.kind for layer in graph.layers]
 
 
-def first_op(graph: Graph) -> Op:
+def first_op(graph: Graph) -> ops.Op:
     return graph.layers[1].op
 
 
@@ -49,7 +29,7 @@ def test_a_convolution_with_all_it_can_have() -> None:
     conv = node("Conv", "x k b", "c", name="/body/conv", strides=[2, 1], pads=[1, 0, 2, 3], dilations=[1, 2], group=2)
     graph = with_head(conv, source="c", features=6 * 5 * 9, arrays={"k": (6, 2, 3, 2), "b": (6,)})
     assert graph.layers[1].name == "body/conv"
-    assert first_op(graph) == Conv(
+    assert first_op(graph) == ops.Conv(
         channels=6, kernel=(3, 2), stride=(2, 1), pad=(1, 2, 0, 3), dilation=(1, 2), groups=2
     )
     assert kinds(graph) == ["input", "conv", "flatten", "dense", "softmax_cross_entropy"]
@@ -59,16 +39,16 @@ def test_a_convolution_with_all_it_can_have() -> None:
 def test_pools() -> None:
     size: dict[str, Any] = {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 0, 1]}
     highest = with_head(node("MaxPool", "x", "p", ceil_mode=1, **size), source="p", features=4 * 5 * 4)
-    assert first_op(highest) == MaxPool(kernel=(3, 2), stride=(2, 2), pad=(1, 0, 0, 1), ceil_mode=True)
+    assert first_op(highest) == ops.MaxPool(kernel=(3, 2), stride=(2, 2), pad=(1, 0, 0, 1), ceil_mode=True)
     mean = with_head(node("AveragePool", "x", "p", **size), source="p", features=4 * 4 * 4)
-    assert first_op(mean) == AveragePool(kernel=(3, 2), stride=(2, 2), pad=(1, 0, 0, 1), count_pad=False)
+    assert first_op(mean) == ops.AveragePool(kernel=(3, 2), stride=(2, 2), pad=(1, 0, 0, 1), count_pad=False)
     padded = with_head(node("AveragePool", "x", "p", count_include_pad=1, **size), source="p", features=4 * 4 * 4)
-    assert first_op(padded) == AveragePool(kernel=(3, 2), stride=(2, 2), pad=(1, 0, 0, 1), count_pad=True)
+    assert first_op(padded) == ops.AveragePool(kernel=(3, 2), stride=(2, 2), pad=(1, 0, 0, 1), count_pad=True)
 
 
 def test_strides_left_out_are_one() -> None:
     pool = with_head(node("MaxPool", "x", "p", kernel_shape=[2, 2]), source="p", features=4 * 8 * 7)
-    assert first_op(pool) == MaxPool(kernel=(2, 2), stride=(1, 1))
+    assert first_op(pool) == ops.MaxPool(kernel=(2, 2), stride=(1, 1))
 
 
 @examples(60)
@@ -112,10 +92,10 @@ def test_batch_norm_turns_momentum_round() -> None:
     """Theirs is the share of the old statistics, ours that of the new batch."""
     norm = node("BatchNormalization", "x s b m v", "n", epsilon=1e-3, momentum=0.7)
     graph = with_head(norm, source="n", features=math.prod(IMAGE), arrays=dict.fromkeys("sbmv", (4,)))
-    assert first_op(graph) == BatchNorm(epsilon=1e-3, momentum=0.3)
+    assert first_op(graph) == ops.BatchNorm(epsilon=1e-3, momentum=0.3)
     plain = node("BatchNormalization", "x s b m v", "n")
     graph = with_head(plain, source="n", features=math.prod(IMAGE), arrays=dict.fromkeys("sbmv", (4,)))
-    assert first_op(graph) == BatchNorm(epsilon=1e-5, momentum=0.1)
+    assert first_op(graph) == ops.BatchNorm(epsilon=1e-5, momentum=0.1)
 
 
 def test_lrn_and_dropout() -> None:
@@ -124,7 +104,10 @@ def test_lrn_and_dropout() -> None:
     graph = with_head(
         lrn, dropped, source="d", features=math.prod(IMAGE), arrays={"r": np.array(0.3, dtype=np.float32)}
     )
-    assert [layer.op for layer in graph.layers[1:3]] == [Lrn(size=3, alpha=2e-4, beta=0.6, k=2.0), Dropout(rate=0.3)]
+    assert [layer.op for layer in graph.layers[1:3]] == [
+        ops.Lrn(size=3, alpha=2e-4, beta=0.6, k=2.0),
+        ops.Dropout(rate=0.3),
+    ]
 
 
 def test_dropout_of_old_files_has_its_ratio_as_an_attribute() -> None:
@@ -135,7 +118,7 @@ def test_dropout_of_old_files_has_its_ratio_as_an_attribute() -> None:
         arrays={"w": (CLASSES, math.prod(IMAGE))},
         opset=10,
     )
-    assert first_op(graph) == Dropout(rate=0.25)
+    assert first_op(graph) == ops.Dropout(rate=0.25)
 
 
 def test_dense_layers_in_all_their_forms() -> None:
@@ -149,12 +132,12 @@ def test_dense_layers_in_all_their_forms() -> None:
         node("MatMul", "j w", "y", name="bare"),
         arrays={"a": (7, features), "b": (7,), "c": (7, 6), "d": (6, 6), "e": (6,), "w": (6, CLASSES)},
     )
-    dense = {layer.name: layer.op for layer in graph.layers if isinstance(layer.op, Dense)}
+    dense = {layer.name: layer.op for layer in graph.layers if isinstance(layer.op, ops.Dense)}
     assert dense == {
-        "across": Dense(features=7),
-        "along": Dense(features=6, bias=False),
-        "product": Dense(features=6, bias=True),
-        "bare": Dense(features=CLASSES, bias=False),
+        "across": ops.Dense(features=7),
+        "along": ops.Dense(features=6, bias=False),
+        "product": ops.Dense(features=6, bias=True),
+        "bare": ops.Dense(features=CLASSES, bias=False),
     }
 
 
@@ -166,7 +149,7 @@ def test_a_bias_may_stand_on_either_side_and_belong_to_a_convolution() -> None:
         features=2 * 9 * 8,
         arrays={"k": (2, 4, 1, 1), "b": (1, 2, 1, 1)},
     )
-    assert first_op(graph) == Conv(channels=2, kernel=(1, 1), bias=True)
+    assert first_op(graph) == ops.Conv(channels=2, kernel=(1, 1), bias=True)
 
 
 def test_branches_meet() -> None:
@@ -190,19 +173,19 @@ SIX = {"low": np.array(0, dtype=np.float32), "high": np.array(6, dtype=np.float3
 @pytest.mark.parametrize(
     ("nodes", "arrays", "op"),
     [
-        ([node("Sigmoid", "x", "a")], {}, Sigmoid()),
-        ([node("Tanh", "x", "a")], {}, Tanh()),
-        ([node("HardSwish", "x", "a")], {}, HardSwish()),
-        ([node("HardSigmoid", "x", "a", alpha=1 / 6)], {}, HardSigmoid()),
-        ([node("Clip", "x low high", "a")], SIX, Clip()),
-        ([node("Clip", "x low", "a")], SIX, Relu()),
-        ([node("Clip", "x", "a", min=-1.0, max=2.5)], {}, Clip(low=-1.0, high=2.5)),
-        ([node("Sigmoid", "x", "s"), node("Mul", "x s", "a")], {}, Silu()),
-        ([node("Sigmoid", "x", "s"), node("Mul", "s x", "a")], {}, Silu()),
-        ([node("HardSigmoid", "x", "s", alpha=1 / 6), node("Mul", "x s", "a")], {}, HardSwish()),
+        ([node("Sigmoid", "x", "a")], {}, ops.Sigmoid()),
+        ([node("Tanh", "x", "a")], {}, ops.Tanh()),
+        ([node("HardSwish", "x", "a")], {}, ops.HardSwish()),
+        ([node("HardSigmoid", "x", "a", alpha=1 / 6)], {}, ops.HardSigmoid()),
+        ([node("Clip", "x low high", "a")], SIX, ops.Clip()),
+        ([node("Clip", "x low", "a")], SIX, ops.Relu()),
+        ([node("Clip", "x", "a", min=-1.0, max=2.5)], {}, ops.Clip(low=-1.0, high=2.5)),
+        ([node("Sigmoid", "x", "s"), node("Mul", "x s", "a")], {}, ops.Silu()),
+        ([node("Sigmoid", "x", "s"), node("Mul", "s x", "a")], {}, ops.Silu()),
+        ([node("HardSigmoid", "x", "s", alpha=1 / 6), node("Mul", "x s", "a")], {}, ops.HardSwish()),
     ],
 )
-def test_activations(nodes: list[Any], arrays: dict[str, Any], op: Op) -> None:
+def test_activations(nodes: list[Any], arrays: dict[str, Any], op: ops.Op) -> None:
     graph = with_head(*nodes, source="a", features=FLAT, arrays=arrays)
     assert [layer.op for layer in graph.layers[1:-3]] == [op]
 
@@ -235,7 +218,7 @@ def test_every_way_to_a_gate_of_flat_numbers(spread: list[Any]) -> None:
         features=FLAT,
         arrays={**arrays, "axis3": np.array([3])},
     )
-    assert graph.layer("scaled").op == Multiply()
+    assert graph.layer("scaled").op == ops.Multiply()
     assert graph.shapes["scaled"] == IMAGE
     assert [graph.shapes[name] for name in graph.layer("scaled").inputs] == [IMAGE, (4,)]
 
@@ -274,8 +257,8 @@ def test_a_split_is_a_slice_for_each_output_that_is_used(
 ) -> None:
     features = sum(channels for _, channels in parts) * IMAGE[1] * IMAGE[2]
     graph = with_head(split, node("Concat", "q p", "a", axis=1), source="a", features=features, arrays=arrays)
-    slices = [layer.op for layer in graph.layers if isinstance(layer.op, Slice)]
-    assert slices == [Slice(first=first, channels=channels) for first, channels in parts]
+    slices = [layer.op for layer in graph.layers if isinstance(layer.op, ops.Slice)]
+    assert slices == [ops.Slice(first=first, channels=channels) for first, channels in parts]
 
 
 @pytest.mark.parametrize(
@@ -304,7 +287,7 @@ def test_a_slice_of_channels(nodes: list[Any], first: int, channels: int) -> Non
     numbers = {"zero": 0, "one": 1, "two": 2, "three": 3, "far": 2**62, "last": -1, "minus": -3}
     arrays = {name: np.array([number]) for name, number in numbers.items()}
     graph = with_head(*nodes, source="a", features=channels * IMAGE[1] * IMAGE[2], arrays=arrays)
-    assert [layer.op for layer in graph.layers][1] == Slice(first=first, channels=channels)
+    assert [layer.op for layer in graph.layers][1] == ops.Slice(first=first, channels=channels)
 
 
 @pytest.mark.parametrize(
@@ -323,7 +306,7 @@ def test_a_channel_shuffle_is_one_layer(apart: list[int], together: list[int]) -
         node("Reshape", "c together", "a", name="shuffled"),
     ]
     graph = with_head(*nodes, source="a", features=FLAT, arrays=arrays)
-    assert graph.layer("shuffled").op == Shuffle(groups=2)
+    assert graph.layer("shuffled").op == ops.Shuffle(groups=2)
     assert kinds(graph)[1:3] == ["shuffle", "flatten"]
 
 
@@ -400,7 +383,7 @@ def test_softmax_at_the_end_is_the_loss(op: str) -> None:
         node(op, "z", "y", axis=-1),
         arrays={"w": (CLASSES, FLAT)},
     )
-    assert graph.layers[-1].op == SoftmaxCrossEntropy()
+    assert graph.layers[-1].op == ops.SoftmaxCrossEntropy()
     assert graph.layers[-1].inputs == ("scores",)
     assert graph.classes == CLASSES
 

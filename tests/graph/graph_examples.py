@@ -4,32 +4,9 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
+from deepstone.graph import ops
 from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph, Layer
-from deepstone.graph.ops import (
-    Add,
-    AveragePool,
-    BatchNorm,
-    Clip,
-    Concat,
-    Conv,
-    Dense,
-    Dropout,
-    Flatten,
-    GlobalPool,
-    Input,
-    Lrn,
-    MaxPool,
-    Multiply,
-    Op,
-    OpError,
-    Relu,
-    Shape,
-    Shuffle,
-    Silu,
-    Slice,
-    SoftmaxCrossEntropy,
-)
 
 
 def branching(*, groups: int = 2) -> Graph:
@@ -57,9 +34,9 @@ def pairs(low: int, high: int) -> st.SearchStrategy[tuple[int, int]]:
 
 
 @st.composite
-def convs(draw: st.DrawFn) -> Conv:
+def convs(draw: st.DrawFn) -> ops.Conv:
     groups = draw(st.integers(1, 3))
-    return Conv(
+    return ops.Conv(
         channels=groups * draw(st.integers(1, 2)),
         kernel=draw(pairs(1, 3)),
         stride=draw(pairs(1, 3)),
@@ -82,29 +59,29 @@ def pool_attributes(draw: st.DrawFn) -> dict[str, object]:
     }
 
 
-max_pools = st.builds(lambda attributes: MaxPool(**attributes), pool_attributes())
+max_pools = st.builds(lambda attributes: ops.MaxPool(**attributes), pool_attributes())
 average_pools = st.builds(
-    lambda attributes, count_pad: AveragePool(**attributes, count_pad=count_pad), pool_attributes(), st.booleans()
+    lambda attributes, count_pad: ops.AveragePool(**attributes, count_pad=count_pad), pool_attributes(), st.booleans()
 )
-batch_norms = st.builds(BatchNorm, epsilon=st.floats(1e-5, 1.0), momentum=st.floats(0.0, 1.0))
+batch_norms = st.builds(ops.BatchNorm, epsilon=st.floats(1e-5, 1.0), momentum=st.floats(0.0, 1.0))
 lrns = st.builds(
-    Lrn,
+    ops.Lrn,
     size=st.sampled_from([1, 3, 5, 7]),
     alpha=st.floats(0.0, 2.0),
     beta=st.floats(0.0, 2.0),
     k=st.floats(0.5, 2.0),
     within_channel=st.booleans(),
 )
-dropouts = st.builds(Dropout, rate=st.floats(0.0, 0.9))
+dropouts = st.builds(ops.Dropout, rate=st.floats(0.0, 0.9))
 image_shapes = st.tuples(st.integers(1, 6), st.integers(1, 8), st.integers(1, 8))
 
 
 @st.composite
 def random_graphs(draw: st.DrawFn) -> Graph:
     """Images through random layers that fit; every branch left open ends in a dense layer and a weighted loss."""
-    data = Input(shape=draw(image_shapes))
+    data = ops.Input(shape=draw(image_shapes))
     layers = [Layer(name="data", op=data)]
-    shapes: dict[str, Shape] = {"data": data.shape}
+    shapes: dict[str, ops.Shape] = {"data": data.shape}
     steps = st.one_of(
         convs(),
         max_pools,
@@ -114,15 +91,15 @@ def random_graphs(draw: st.DrawFn) -> Graph:
         dropouts,
         st.sampled_from(
             [
-                GlobalPool(),
-                Relu(),
-                Silu(),
-                Clip(),
-                Add(),
-                Multiply(),
-                Concat(),
-                Slice(first=1, channels=1),
-                Shuffle(groups=2),
+                ops.GlobalPool(),
+                ops.Relu(),
+                ops.Silu(),
+                ops.Clip(),
+                ops.Add(),
+                ops.Multiply(),
+                ops.Concat(),
+                ops.Slice(first=1, channels=1),
+                ops.Shuffle(groups=2),
             ]
         ),
     )
@@ -134,17 +111,17 @@ def random_graphs(draw: st.DrawFn) -> Graph:
     for name in [name for name in shapes if name not in used]:
         weight = draw(st.floats(0.1, 2.0))
         layers += [
-            Layer(name=f"{name} flat", op=Flatten(), inputs=(name,)),
-            Layer(name=f"{name} scores", op=Dense(features=classes), inputs=(f"{name} flat",)),
-            Layer(name=f"{name} loss", op=SoftmaxCrossEntropy(weight=weight), inputs=(f"{name} scores",)),
+            Layer(name=f"{name} flat", op=ops.Flatten(), inputs=(name,)),
+            Layer(name=f"{name} scores", op=ops.Dense(features=classes), inputs=(f"{name} flat",)),
+            Layer(name=f"{name} loss", op=ops.SoftmaxCrossEntropy(weight=weight), inputs=(f"{name} scores",)),
         ]
     return Graph("random", layers)
 
 
-def _append_if_it_fits(layers: list[Layer], shapes: dict[str, Shape], op: Op, sources: tuple[str, ...]) -> None:
+def _append_if_it_fits(layers: list[Layer], shapes: dict[str, ops.Shape], op: ops.Op, sources: tuple[str, ...]) -> None:
     name = f"{op.kind}{len(layers)}"
     try:
         shapes[name] = op.output([shapes[source] for source in sources])
-    except OpError:
+    except ops.OpError:
         return
     layers.append(Layer(name=name, op=op, inputs=sources))

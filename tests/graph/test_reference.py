@@ -26,35 +26,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from deepstone.errors import GraphError
+from deepstone.graph import ops
 from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph
-from deepstone.graph.ops import (
-    Add,
-    AveragePool,
-    BatchNorm,
-    Clip,
-    Concat,
-    Conv,
-    Dense,
-    Dropout,
-    Flatten,
-    GlobalPool,
-    HardSigmoid,
-    HardSwish,
-    Input,
-    Lrn,
-    MaxPool,
-    Multiply,
-    Op,
-    OpError,
-    Relu,
-    Shuffle,
-    Sigmoid,
-    Silu,
-    Slice,
-    SoftmaxCrossEntropy,
-    Tanh,
-)
 from deepstone.graph.reference import Output, forward, forward_all, sgd_momentum_update, step
 from deepstone.graph.weights import initial_parameters, synthetic_batch
 
@@ -63,10 +37,10 @@ EXACT = {"rtol": 1e-11, "atol": 1e-12}  # rounding alone
 BATCH = 2
 
 
-def fits(op: Op, shapes: list[Shape]) -> None:
+def fits(op: ops.Op, shapes: list[Shape]) -> None:
     try:
         op.output(shapes)
-    except OpError:
+    except ops.OpError:
         assume(False)
 
 
@@ -99,7 +73,7 @@ def numeric_gradient(array: np.ndarray, function: Any, nudge: float = 1e-5) -> n
     return gradient
 
 
-def check_backward(op: Op, inputs: list[np.ndarray], **options: Any) -> None:
+def check_backward(op: ops.Op, inputs: list[np.ndarray], **options: Any) -> None:
     random = np.random.default_rng(1)
     shapes = [array.shape[1:] for array in inputs]
     parameters = arrays_of(random, op.parameters(shapes))
@@ -168,32 +142,37 @@ def test_dropout_backward(op, shape, seed):
     check_backward(op, [normal(random, (BATCH, *shape))])
 
 
+OTHER_OPS: list[tuple[ops.Op, list[tuple[int, ...]]]] = [  # each with the shapes of its inputs
+    (ops.GlobalPool(), [(3, 4, 2)]),
+    (ops.Dense(features=4), [(5,)]),
+    (ops.Relu(), [(3, 2, 2)]),
+    (ops.Clip(low=-0.4, high=0.3), [(3, 2, 2)]),
+    (ops.Sigmoid(), [(3, 2, 2)]),
+    (ops.Tanh(), [(3, 2, 2)]),
+    (ops.Silu(), [(3, 2, 2)]),
+    (ops.HardSigmoid(), [(3, 2, 2)]),
+    (ops.HardSwish(), [(3, 2, 2)]),
+    (ops.Multiply(), [(2, 3, 2), (2, 3, 2)]),
+    (ops.Multiply(), [(2, 3, 2), (2, 1, 1)]),
+    (ops.Multiply(), [(2,), (2, 3, 2)]),
+    (ops.Multiply(), [(5,), (5,)]),
+    (ops.Add(), [(2, 3, 2)] * 3),
+    (ops.Concat(), [(2, 3, 2), (1, 3, 2), (3, 3, 2)]),
+    (ops.Slice(first=1, channels=2), [(4, 3, 2)]),
+    (ops.Shuffle(groups=2), [(6, 3, 2)]),
+    (ops.Shuffle(groups=3), [(6, 3, 2)]),
+    (ops.Flatten(), [(2, 3, 2)]),
+    (ops.SoftmaxCrossEntropy(weight=0.3), [(4,)]),
+]
+
+
 @pytest.mark.parametrize(
     ("op", "shapes"),
     [
-        (GlobalPool(), [(3, 4, 2)]),
-        (Dense(features=4), [(5,)]),
-        (Dense(features=1, bias=False), [(3,)]),
-        (Relu(), [(3, 2, 2)]),
-        (Clip(low=-0.4, high=0.3), [(3, 2, 2)]),
-        (Sigmoid(), [(3, 2, 2)]),
-        (Tanh(), [(3, 2, 2)]),
-        (Silu(), [(3, 2, 2)]),
-        (HardSigmoid(), [(3, 2, 2)]),
-        (HardSwish(), [(3, 2, 2)]),
-        (Multiply(), [(2, 3, 2), (2, 3, 2)]),
-        (Multiply(), [(2, 3, 2), (2, 1, 1)]),
-        (Multiply(), [(2,), (2, 3, 2)]),
-        (Multiply(), [(5,), (5,)]),
-        (Add(), [(2, 3, 2)] * 3),
-        (Concat(), [(2, 3, 2), (1, 3, 2), (3, 3, 2)]),
-        (Slice(first=1, channels=2), [(4, 3, 2)]),
-        (Shuffle(groups=2), [(6, 3, 2)]),
-        (Shuffle(groups=3), [(6, 3, 2)]),
-        (Flatten(), [(2, 3, 2)]),
-        (SoftmaxCrossEntropy(weight=0.3), [(4,)]),
-        (SoftmaxCrossEntropy(), [(1,)]),
-        (Input(shape=(2, 3, 2)), [(2, 3, 2)]),
+        *OTHER_OPS,
+        (ops.Dense(features=1, bias=False), [(3,)]),
+        (ops.SoftmaxCrossEntropy(), [(1,)]),
+        (ops.Input(shape=(2, 3, 2)), [(2, 3, 2)]),
     ],
 )
 def test_other_backward(op, shapes):
@@ -204,55 +183,57 @@ def test_other_backward(op, shapes):
 # Torch in float64, an independent implementation of forward and backward.
 
 
-def torch_forward(op: Op, xs: list[Tensor], p: Mapping[str, Tensor], labels: Tensor, masks: Tensor | None) -> Tensor:
+def torch_forward(
+    op: ops.Op, xs: list[Tensor], p: Mapping[str, Tensor], labels: Tensor, masks: Tensor | None
+) -> Tensor:
     x = xs[0]
     match op:
-        case Conv():
+        case ops.Conv():
             return F.conv2d(pad(x, op.pad), p["weight"], p.get("bias"), op.stride, 0, op.dilation, op.groups)
-        case MaxPool() | AveragePool():
+        case ops.MaxPool() | ops.AveragePool():
             return torch_pool(op, x)
-        case GlobalPool():
+        case ops.GlobalPool():
             return F.adaptive_avg_pool2d(x, 1)
-        case Dense():
+        case ops.Dense():
             return F.linear(x, p["weight"], p.get("bias"))
-        case Relu():
+        case ops.Relu():
             return F.relu(x)
-        case Clip():
+        case ops.Clip():
             return F.hardtanh(x, op.low, op.high)
-        case Sigmoid():
+        case ops.Sigmoid():
             return F.sigmoid(x)
-        case Tanh():
+        case ops.Tanh():
             return F.tanh(x)
-        case Silu():
+        case ops.Silu():
             return F.silu(x)
-        case HardSigmoid():
+        case ops.HardSigmoid():
             return F.relu6(x + 3) / 6  # hardsigmoid's backward has the 1/6 of a float32
-        case HardSwish():
+        case ops.HardSwish():
             return F.hardswish(x)
-        case Multiply():
+        case ops.Multiply():
             sides = max(len(each.shape) for each in xs)
             first, second = (each.reshape(*each.shape, *[1] * (sides - len(each.shape))) for each in xs)
             return first * second
-        case BatchNorm():
+        case ops.BatchNorm():
             return F.batch_norm(x, None, None, p["weight"], p["bias"], training=True, eps=op.epsilon)
-        case Lrn(within_channel=True):
+        case ops.Lrn(within_channel=True):
             mean = F.avg_pool2d(x * x, op.size, stride=1, padding=op.size // 2, count_include_pad=True)
             return x / (op.k + op.alpha * mean) ** op.beta
-        case Lrn():
+        case ops.Lrn():
             return F.local_response_norm(x, op.size, op.alpha, op.beta, op.k)
-        case Dropout():
+        case ops.Dropout():
             return x if masks is None else x * masks / (1 - op.rate)
-        case Add():
+        case ops.Add():
             return torch.stack(xs).sum(0)
-        case Concat():
+        case ops.Concat():
             return torch.cat(xs, 1)
-        case Slice():
+        case ops.Slice():
             return x[:, op.first : op.first + op.channels]
-        case Shuffle():
+        case ops.Shuffle():
             return torch.cat([x[:, start :: x.shape[1] // op.groups] for start in range(x.shape[1] // op.groups)], 1)
-        case Flatten():
+        case ops.Flatten():
             return x.flatten(1)
-        case SoftmaxCrossEntropy():
+        case ops.SoftmaxCrossEntropy():
             return op.weight * F.cross_entropy(x, labels)
         case _:
             raise AssertionError(op.kind)
@@ -263,14 +244,14 @@ def pad(x: Tensor, pads: tuple[int, int, int, int], value: float = 0.0) -> Tenso
     return F.pad(x, (left, right, top, bottom), value=value)
 
 
-def torch_pool(op: MaxPool | AveragePool, x: Tensor) -> Tensor:
+def torch_pool(op: ops.MaxPool | ops.AveragePool, x: Tensor) -> Tensor:
     """Torch's own padding is symmetric and at most half the kernel, so padding is laid on by hand."""
     count = op.output([tuple(x.shape[1:])])[1:]
     top, bottom, left, right = op.pad
     reach = [(count[side] - 1) * op.stride[side] + op.kernel[side] for side in (0, 1)]
     height, width = x.shape[2:]
     beyond = (0, max(0, reach[0] - top - height - bottom), 0, max(0, reach[1] - left - width - right))
-    if isinstance(op, MaxPool):
+    if isinstance(op, ops.MaxPool):
         pooled = F.max_pool2d(pad(pad(x, op.pad, -torch.inf), beyond, -torch.inf), op.kernel, op.stride)
     else:
         total = F.avg_pool2d(pad(pad(x, op.pad), beyond), op.kernel, op.stride, divisor_override=1)
@@ -283,7 +264,7 @@ def tensors(arrays: Mapping[str, np.ndarray]) -> dict[str, Tensor]:
     return {name: torch.tensor(array, dtype=torch.float64, requires_grad=True) for name, array in arrays.items()}
 
 
-def check_against_torch(op: Op, inputs: list[np.ndarray], *, mask: np.ndarray | None = None) -> None:
+def check_against_torch(op: ops.Op, inputs: list[np.ndarray], *, mask: np.ndarray | None = None) -> None:
     random = np.random.default_rng(2)
     shapes = [array.shape[1:] for array in inputs]
     parameters = arrays_of(random, op.parameters(shapes))
@@ -324,36 +305,11 @@ def test_normalization_against_torch(op, shape, seed):
     check_against_torch(op, [normal(np.random.default_rng(seed), (BATCH, *shape))])
 
 
-@pytest.mark.parametrize(
-    ("op", "shapes"),
-    [
-        (GlobalPool(), [(3, 4, 2)]),
-        (Dense(features=4), [(5,)]),
-        (Relu(), [(3, 2, 2)]),
-        (Clip(low=-0.4, high=0.3), [(3, 2, 2)]),
-        (Sigmoid(), [(3, 2, 2)]),
-        (Tanh(), [(3, 2, 2)]),
-        (Silu(), [(3, 2, 2)]),
-        (HardSigmoid(), [(3, 2, 2)]),
-        (HardSwish(), [(3, 2, 2)]),
-        (Multiply(), [(2, 3, 2), (2, 3, 2)]),
-        (Multiply(), [(2, 3, 2), (2, 1, 1)]),
-        (Multiply(), [(2,), (2, 3, 2)]),
-        (Multiply(), [(5,), (5,)]),
-        (Add(), [(2, 3, 2)] * 3),
-        (Concat(), [(2, 3, 2), (1, 3, 2)]),
-        (Slice(first=1, channels=2), [(4, 3, 2)]),
-        (Shuffle(groups=2), [(6, 3, 2)]),
-        (Shuffle(groups=3), [(6, 3, 2)]),
-        (Flatten(), [(2, 3, 2)]),
-        (Dropout(rate=0.3), [(2, 3, 2)]),
-        (SoftmaxCrossEntropy(weight=0.3), [(4,)]),
-    ],
-)
+@pytest.mark.parametrize(("op", "shapes"), [*OTHER_OPS, (ops.Dropout(rate=0.3), [(2, 3, 2)])])
 def test_other_ops_against_torch(op, shapes):
     random = np.random.default_rng(0)
     check_against_torch(op, [normal(random, (3, *shape)) for shape in shapes])
-    if isinstance(op, Dropout):
+    if isinstance(op, ops.Dropout):
         check_against_torch(op, [normal(random, (3, *shapes[0]))], mask=random.random((3, *shapes[0])) < 0.5)
 
 
@@ -366,8 +322,8 @@ def test_pool_against_torchs_own_options(op, shape, seed):
     top, _, left, _ = op.pad
     assume(2 * top <= op.kernel[0] and 2 * left <= op.kernel[1])
     options: dict[str, Any] = {"kernel": op.kernel, "stride": op.stride, "ceil_mode": op.ceil_mode}
-    average = AveragePool(pad=(top, top, left, left), count_pad=op.count_pad, **options)
-    largest = MaxPool(pad=(top, top, left, left), **options)
+    average = ops.AveragePool(pad=(top, top, left, left), count_pad=op.count_pad, **options)
+    largest = ops.MaxPool(pad=(top, top, left, left), **options)
     fits(average, [shape])
     x = normal(np.random.default_rng(seed), (BATCH, *shape))
     arguments = (torch.tensor(x), op.kernel, op.stride, (top, left))
@@ -377,7 +333,7 @@ def test_pool_against_torchs_own_options(op, shape, seed):
     np.testing.assert_array_equal(forward(largest, [x]).value, theirs.numpy())
 
 
-def looped_pool(op: MaxPool | AveragePool, x: np.ndarray) -> np.ndarray:
+def looped_pool(op: ops.MaxPool | ops.AveragePool, x: np.ndarray) -> np.ndarray:
     """One window at a time, by the words of docs/graph.md."""
     height, width = x.shape[2:]
     top, bottom, left, right = op.pad
@@ -387,7 +343,7 @@ def looped_pool(op: MaxPool | AveragePool, x: np.ndarray) -> np.ndarray:
         rows = range(max(first_row, 0), min(first_row + op.kernel[0], height))
         columns = range(max(first_column, 0), min(first_column + op.kernel[1], width))
         window = x[:, :, rows.start : rows.stop, columns.start : columns.stop]
-        if isinstance(op, MaxPool):
+        if isinstance(op, ops.MaxPool):
             value[:, :, row, column] = window.max(axis=(2, 3))
             continue
         area = len(rows) * len(columns)
@@ -412,9 +368,9 @@ def test_average_pool_divisor_by_hand():
     ones = np.ones((1, 1, 4, 1))
     options: dict[str, Any] = {"kernel": (3, 1), "stride": (2, 1), "pad": (1, 1, 0, 0), "ceil_mode": True}
     # Rows -1..1, 1..3, 3..5; row 4 is padding, row 5 lies beyond it and counts for nobody.
-    with_pad = forward(AveragePool(**options, count_pad=True), [ones]).value.ravel()
+    with_pad = forward(ops.AveragePool(**options, count_pad=True), [ones]).value.ravel()
     np.testing.assert_allclose(with_pad, [2 / 3, 1.0, 1 / 2])
-    without = forward(AveragePool(**options, count_pad=False), [ones]).value.ravel()
+    without = forward(ops.AveragePool(**options, count_pad=False), [ones]).value.ravel()
     np.testing.assert_allclose(without, [1.0, 1.0, 1.0])
 
 
@@ -431,32 +387,32 @@ def test_ties_go_to_the_first(op, shape, seed):
 
 
 def test_tie_by_hand():
-    output = forward(MaxPool(kernel=(2, 2), stride=(2, 2)), [np.array([[[[1.0, 5.0], [5.0, 5.0]]]])])
+    output = forward(ops.MaxPool(kernel=(2, 2), stride=(2, 2)), [np.array([[[[1.0, 5.0], [5.0, 5.0]]]])])
     np.testing.assert_array_equal(output.backward(np.array([[[[3.0]]]])).inputs[0], [[[[0.0, 3.0], [0.0, 0.0]]]])
 
 
 def test_max_pool_pads_with_minus_infinity():
-    output = forward(MaxPool(kernel=(2, 2), stride=(2, 2), pad=(1, 1, 1, 1)), [np.full((1, 1, 2, 2), -7.0)])
+    output = forward(ops.MaxPool(kernel=(2, 2), stride=(2, 2), pad=(1, 1, 1, 1)), [np.full((1, 1, 2, 2), -7.0)])
     np.testing.assert_array_equal(output.value, np.full((1, 1, 2, 2), -7.0))
 
 
 def test_not_a_number_is_not_hidden():
     x = np.array([[[[np.nan, 1.0], [2.0, 3.0]]]])
-    assert np.isnan(forward(MaxPool(kernel=(2, 2), stride=(1, 1)), [x]).value).all()
-    assert np.isnan(forward(Relu(), [x]).value[0, 0, 0, 0])
+    assert np.isnan(forward(ops.MaxPool(kernel=(2, 2), stride=(1, 1)), [x]).value).all()
+    assert np.isnan(forward(ops.Relu(), [x]).value[0, 0, 0, 0])
 
 
 def test_relu_gradient_at_zero_is_zero():
-    output = forward(Relu(), [np.array([[-1.0, 0.0, 2.0]])])
+    output = forward(ops.Relu(), [np.array([[-1.0, 0.0, 2.0]])])
     np.testing.assert_array_equal(output.backward(np.ones((1, 3))).inputs[0], [[0.0, 0.0, 1.0]])
 
 
 @pytest.mark.parametrize(
     ("op", "slopes"),
     [
-        (Clip(low=-3, high=3), [0.0, 1.0, 0.0]),
-        (HardSigmoid(), [0.0, 1 / 6, 0.0]),
-        (HardSwish(), [0.0, 0.5, 1.0]),
+        (ops.Clip(low=-3, high=3), [0.0, 1.0, 0.0]),
+        (ops.HardSigmoid(), [0.0, 1 / 6, 0.0]),
+        (ops.HardSwish(), [0.0, 0.5, 1.0]),
     ],
 )
 def test_gradients_at_the_limits(op, slopes):
@@ -465,24 +421,24 @@ def test_gradients_at_the_limits(op, slopes):
 
 
 def test_sigmoid_of_large_numbers_does_not_overflow():
-    assert forward(Sigmoid(), [np.array([[-1e4, 1e4]])]).value.tolist() == [[0.0, 1.0]]
-    assert forward(Silu(), [np.array([[-1e4, 1e4]])]).value.tolist() == [[0.0, 1e4]]
+    assert forward(ops.Sigmoid(), [np.array([[-1e4, 1e4]])]).value.tolist() == [[0.0, 1.0]]
+    assert forward(ops.Silu(), [np.array([[-1e4, 1e4]])]).value.tolist() == [[0.0, 1e4]]
 
 
 def test_lrn_by_hand():
     x = np.array([1.0, 2.0, 3.0, 4.0]).reshape(1, 4, 1, 1)
-    op = Lrn(size=3, alpha=0.6, beta=0.5, k=2.0)
+    op = ops.Lrn(size=3, alpha=0.6, beta=0.5, k=2.0)
     squares = np.array([1 + 4, 1 + 4 + 9, 4 + 9 + 16, 9 + 16])
     np.testing.assert_allclose(forward(op, [x]).value.ravel(), x.ravel() / np.sqrt(2.0 + 0.2 * squares))
 
 
 def test_flatten_has_channels_slowest():
     x = np.arange(24.0).reshape(1, 2, 3, 4)
-    np.testing.assert_array_equal(forward(Flatten(), [x]).value, np.arange(24.0)[None])
+    np.testing.assert_array_equal(forward(ops.Flatten(), [x]).value, np.arange(24.0)[None])
 
 
 def test_loss_of_large_scores_does_not_overflow():
-    output = forward(SoftmaxCrossEntropy(), [np.array([[1e4, 0.0]])], labels=np.array([1]))
+    output = forward(ops.SoftmaxCrossEntropy(), [np.array([[1e4, 0.0]])], labels=np.array([1]))
     assert output.value == 1e4
     np.testing.assert_array_equal(output.backward(np.ones(())).inputs[0], [[1.0, -1.0]])
 
@@ -511,25 +467,30 @@ def test_running_statistics_against_torch(op, shape, seed):
 @pytest.mark.parametrize(
     ("op", "inputs", "options", "says"),
     [
-        (Dense(features=2), [np.ones((2, 3))], {"parameters": {}}, "parameters must have the shapes"),
+        (ops.Dense(features=2), [np.ones((2, 3))], {"parameters": {}}, "parameters must have the shapes"),
         (
-            Dense(features=2),
+            ops.Dense(features=2),
             [np.ones((2, 3))],
             {"parameters": {"weight": np.ones((2, 3)), "bias": np.ones(1)}},
             "parameters must have the shapes {'weight': (2, 3), 'bias': (2,)}, not",
         ),
-        (Relu(), [np.ones((2, 3))], {"parameters": {"weight": np.ones(3)}}, "parameters must have the shapes {}"),
-        (Dense(features=2), [np.ones((2, 3, 1, 1))], {}, "put a flatten layer before it"),
-        (Add(), [np.ones((2, 3)), np.ones((1, 3))], {}, "inputs differ in the batch"),
-        (Input(shape=(1, 2, 3)), [np.ones((5, 3, 2, 1))], {}, "images must have the shape [1, 2, 3]"),
-        (Dropout(), [np.ones((2, 3))], {"drop_mask": np.ones((1, 3))}, "the drop mask must have the shape (2, 3)"),
-        (SoftmaxCrossEntropy(), [np.ones((2, 3))], {}, "labels must be 2 whole numbers"),
-        (SoftmaxCrossEntropy(), [np.ones((2, 3))], {"labels": np.array([0.0, 1.0])}, "labels must be 2 whole"),
-        (SoftmaxCrossEntropy(), [np.ones((2, 3))], {"labels": np.array([0, 3])}, "labels must be from 0 to 2"),
-        (SoftmaxCrossEntropy(), [np.ones((2, 3))], {"labels": np.array([0, -1])}, "labels must be from 0 to 2"),
-        (BatchNorm(), [np.ones((2, 1, 1, 1))], {"parameters": {"weight": np.ones(1), "bias": np.ones(1)}}, "buffers"),
+        (ops.Relu(), [np.ones((2, 3))], {"parameters": {"weight": np.ones(3)}}, "parameters must have the shapes {}"),
+        (ops.Dense(features=2), [np.ones((2, 3, 1, 1))], {}, "put a flatten layer before it"),
+        (ops.Add(), [np.ones((2, 3)), np.ones((1, 3))], {}, "inputs differ in the batch"),
+        (ops.Input(shape=(1, 2, 3)), [np.ones((5, 3, 2, 1))], {}, "images must have the shape [1, 2, 3]"),
+        (ops.Dropout(), [np.ones((2, 3))], {"drop_mask": np.ones((1, 3))}, "the drop mask must have the shape (2, 3)"),
+        (ops.SoftmaxCrossEntropy(), [np.ones((2, 3))], {}, "labels must be 2 whole numbers"),
+        (ops.SoftmaxCrossEntropy(), [np.ones((2, 3))], {"labels": np.array([0.0, 1.0])}, "labels must be 2 whole"),
+        (ops.SoftmaxCrossEntropy(), [np.ones((2, 3))], {"labels": np.array([0, 3])}, "labels must be from 0 to 2"),
+        (ops.SoftmaxCrossEntropy(), [np.ones((2, 3))], {"labels": np.array([0, -1])}, "labels must be from 0 to 2"),
         (
-            BatchNorm(),
+            ops.BatchNorm(),
+            [np.ones((2, 1, 1, 1))],
+            {"parameters": {"weight": np.ones(1), "bias": np.ones(1)}},
+            "buffers",
+        ),
+        (
+            ops.BatchNorm(),
             [np.ones((1, 1, 1, 1))],
             {
                 "parameters": {"weight": np.ones(1), "bias": np.ones(1)},
@@ -540,7 +501,7 @@ def test_running_statistics_against_torch(op, shape, seed):
     ],
 )
 def test_arrays_that_do_not_fit(op, inputs, options, says):
-    with pytest.raises(OpError) as caught:
+    with pytest.raises(ops.OpError) as caught:
         forward(op, inputs, **options)
     assert says in str(caught.value)
 
@@ -560,7 +521,7 @@ def torch_step(graph: Graph, parameters: Any, images: np.ndarray, labels: np.nda
     held = {layer: tensors(arrays) for layer, arrays in parameters.items()}
     outputs: dict[str, Tensor] = {}
     for layer in graph.layers:
-        if isinstance(layer.op, Input):
+        if isinstance(layer.op, ops.Input):
             outputs[layer.name] = torch.tensor(images, dtype=torch.float64, requires_grad=True)
             continue
         xs = [outputs[name] for name in layer.inputs]

@@ -11,6 +11,7 @@ import pytest
 from factory import typed_records
 
 from deepstone.measure.statistics import Quantity
+from deepstone.papers.answer import Answer
 from deepstone.papers.evidence import Named, evidence_of
 from deepstone.papers.gather import read_elsewhere
 from deepstone.papers.judge import PlaceVerdict, judged_claim, judged_paper
@@ -78,27 +79,26 @@ def test_layers_of_a_cpu_are_not_compared_with_those_of_a_gpu_in_another_precisi
         assert (answer.word == "not testable here") == (precision == "fp32"), answer
 
 
-def test_an_undecided_test_does_not_block_one_that_decides() -> None:
-    """Whole steps cannot show the gradient of the image on two cores; conv1's backward can."""
-    records, findings = read_elsewhere(RUNS.with_name("kim2017.jsonl"))
-    claim = load_paper("kim2017").claim("kim-12")
+def answer_that_holds(id: str, median: float) -> Answer:
+    """The answer to a claim of kim2017, which must hold with this ratio."""
+    claim = load_paper("kim2017").claim(id)
     assert claim is not None
-    [verdict] = judged_claim(claim, evidence_of(records, findings))
+    [verdict] = judged_claim(claim, evidence_of(*read_elsewhere(RUNS.with_name("kim2017.jsonl"))))
     assert verdict.answer.word == "holds"
     assert isinstance(verdict.answer.measured, Quantity)
-    assert verdict.answer.measured.median == pytest.approx(5.0, abs=0.01)
-    assert "whole steps: undecided, 1.14 (0.957 – 1.35)" in verdict.answer.why
+    assert verdict.answer.measured.median == pytest.approx(median, abs=0.01)
+    return verdict.answer
+
+
+def test_an_undecided_test_does_not_block_one_that_decides() -> None:
+    """Whole steps cannot show the gradient of the image on two cores; conv1's backward can."""
+    answer = answer_that_holds("kim-12", 5.0)
+    assert "whole steps: undecided, 1.14 (0.957 – 1.35)" in answer.why
 
 
 def test_small_kernels_are_compared_in_the_papers_frameworks_at_equal_threads() -> None:
     """Not in Chainer on NumPy, nor in MXNet and Paddle, which took one of the two cores."""
-    records, findings = read_elsewhere(RUNS.with_name("kim2017.jsonl"))
-    claim = load_paper("kim2017").claim("kim-8")
-    assert claim is not None
-    [verdict] = judged_claim(claim, evidence_of(records, findings))
-    assert verdict.answer.word == "holds"
-    assert isinstance(verdict.answer.measured, Quantity)
-    assert verdict.answer.measured.median == pytest.approx(3.38, abs=0.01)
-    assert "with 2 threads" in verdict.answer.setup
+    answer = answer_that_holds("kim-8", 3.38)
+    assert "with 2 threads" in answer.setup
     for name in ("chainer", "jax", "mxnet", "paddle"):
-        assert name not in verdict.answer.why
+        assert name not in answer.why

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deepstone.report.bar_places import Whisker, whiskers
-from deepstone.report.figure import Axis, BarChart, BarRow, Segment, Series, Unit, Value
+from deepstone.report.panels import Axis, BarChart, BarRow, Segment, Series
+from deepstone.report.table import Unit, Value
 
 SERIES = tuple(Series(name=name, colour="#000000") for name in ("forward", "backward", "update"))
 

@@ -17,9 +17,9 @@ from deepstone.errors import UsageError
 from deepstone.report.book import Book, make_book
 from deepstone.report.book_json import book_json
 from deepstone.report.claims import measured_words, other_verdicts, published_words, verdict_counts
-from deepstone.report.figure import BarChart
 from deepstone.report.files import write_page
 from deepstone.report.markdown import render_markdown
+from deepstone.report.panels import BarChart
 from deepstone.report.tune_page import tune_page
 from deepstone.results.quantity import Quantity
 

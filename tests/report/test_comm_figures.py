@@ -11,11 +11,12 @@ from made_up_book import sources_of
 
 from deepstone.errors import UsageError
 from deepstone.report.book import make_book
-from deepstone.report.figure import BarChart, Figure, LineChart, NothingToDrawError, ScatterPlot
+from deepstone.report.figure import Figure, NothingToDrawError
 from deepstone.report.figures import make_figure
 from deepstone.report.figures.comm import together
 from deepstone.report.files import as_result
 from deepstone.report.page import render_result
+from deepstone.report.panels import BarChart, LineChart, ScatterPlot
 from deepstone.report.static import draw_static
 from deepstone.results.findings import Finding
 

@@ -15,12 +15,13 @@ from shapes import charts
 
 from deepstone.errors import UsageError
 from deepstone.report.bar_places import bars_scale, words_behind
-from deepstone.report.figure import BarChart, Figure, LineChart, NothingToDrawError
+from deepstone.report.figure import Figure, NothingToDrawError
 from deepstone.report.figures.chart import chart as chart_figure
 from deepstone.report.html.bars import bars_plot
 from deepstone.report.html.plot import Box, Dot, Path, Whisker
 from deepstone.report.html.points import lines_plot
 from deepstone.report.page import render_result
+from deepstone.report.panels import BarChart, LineChart
 from deepstone.report.scales import ratio_scale, titled
 from deepstone.report.static import draw_static
 from deepstone.report.wording import table_text

@@ -43,6 +43,13 @@ class Page(HTMLParser):
         for tag in set(self._open):
             self.texts[tag][-1] += data
 
+    def assert_loads_nothing(self) -> None:
+        for _, attributes in self.elements:
+            for name in ("src", "href", "srcset", "action", "data"):
+                target = attributes.get(name) or ""
+                assert target.startswith(("#", "data:,")) or target == ""
+            assert not any(name.startswith("on") for name in attributes)
+
     def of(self, tag: str) -> list[dict[str, str | None]]:
         return [attributes for name, attributes in self.elements if name == tag]
 
@@ -106,11 +113,7 @@ def test_only_our_script_may_run(drawn: Page) -> None:
 
 
 def test_nothing_is_loaded_from_elsewhere(drawn: Page) -> None:
-    for _, attributes in drawn.elements:
-        for name in ("src", "href", "srcset", "action", "data"):
-            target = attributes.get(name) or ""
-            assert target.startswith(("#", "data:,")) or target == ""
-        assert not any(name.startswith("on") for name in attributes)
+    drawn.assert_loads_nothing()
 
 
 def test_a_page_is_small() -> None:

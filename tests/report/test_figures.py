@@ -27,9 +27,10 @@ from shapes import results
 from deepstone.absent import Absent
 from deepstone.errors import UsageError
 from deepstone.report.bar_places import pieces
-from deepstone.report.figure import BarChart, Figure, HeatMap, NothingToDrawError, ScatterPlot
+from deepstone.report.figure import Figure, NothingToDrawError
 from deepstone.report.figures import CATALOG
 from deepstone.report.page import render_result
+from deepstone.report.panels import BarChart, HeatMap, ScatterPlot
 from deepstone.report.static import draw_static
 from deepstone.report.wording import table_text
 

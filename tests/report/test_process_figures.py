@@ -15,10 +15,11 @@ from test_figures import bars_of
 
 from deepstone.absent import Absent
 from deepstone.analysis.step_parts import step_parts
-from deepstone.report.figure import BarChart, Figure, LaneChart, LineChart, NothingToDrawError
+from deepstone.report.figure import Figure, NothingToDrawError
 from deepstone.report.files import as_result, draw
 from deepstone.report.lane_places import placed_spans
 from deepstone.report.page import render_result
+from deepstone.report.panels import BarChart, LaneChart, LineChart
 from deepstone.report.scales import farthest, line_scales
 from deepstone.report.static import draw_static
 

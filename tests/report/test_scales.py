@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepstone.report.figure import Unit
 from deepstone.report.labels import Box, label_spots
 from deepstone.report.palette import heat, readable_on
 from deepstone.report.scales import linear_scale, log_scale
+from deepstone.report.table import Unit
 from deepstone.report.wording import harmless, shortened, wrapped_name
 
 values = st.lists(st.floats(-1e20, 1e20).filter(lambda value: value == 0 or abs(value) > 1e-20), min_size=1, max_size=6)

@@ -12,17 +12,10 @@ from msgspec.structs import replace
 from tune_example import BEST, DEFAULT, OTHER, near, tune_finding, tuned
 
 from deepstone.absent import Absent
-from deepstone.report.figure import (
-    BarChart,
-    Figure,
-    LaneChart,
-    LineChart,
-    NothingToDrawError,
-    ParallelPlot,
-    ScatterPlot,
-)
+from deepstone.report.figure import Figure, NothingToDrawError
 from deepstone.report.figures import CATALOG, make_figure
 from deepstone.report.files import draw
+from deepstone.report.panels import BarChart, LaneChart, LineChart, ParallelPlot, ScatterPlot
 from deepstone.report.static import draw_static
 from deepstone.report.tune_page import tune_page
 from deepstone.results.findings import Finding

@@ -10,11 +10,12 @@ from made_up import figure_of, figures_of
 from made_up_charts import point, years_chart
 
 from deepstone.errors import UsageError
-from deepstone.report.figure import Figure, LineChart, Point
+from deepstone.report.figure import Figure
 from deepstone.report.html.plot import Dot, Path
 from deepstone.report.html.points import lines_plot
 from deepstone.report.labels import PointName, Sizes, point_names
 from deepstone.report.page import render_result
+from deepstone.report.panels import LineChart, Point
 from deepstone.report.scales import line_scales
 from deepstone.report.static import draw_static
 from deepstone.report.wording import table_text

@@ -13,9 +13,9 @@ from deepstone.absent import Absent
 from deepstone.cli.layers import show_layers
 from deepstone.measure import doubts
 from deepstone.measure.statistics import median_of
-from deepstone.report.figure import BarChart
 from deepstone.report.figures import make_figure
 from deepstone.report.files import as_result
+from deepstone.report.panels import BarChart
 from deepstone.report.wording import table_text
 from deepstone.results.codec import as_bare_finding
 from deepstone.results.doubt import Doubt

@@ -79,12 +79,8 @@ class Tracer:
                 "a network this deep runs as a chain of programs that like layers share, so that the profile does not "
                 "tell them apart"
             )
-        self._graph = graph
-        self._steps = steps
-        self._phase = phase
-        self._synchronize = synchronize
-        self._scratch = scratch
-        self._on_cpu = on_cpu
+        self._graph, self._steps, self._phase = graph, steps, phase
+        self._synchronize, self._scratch, self._on_cpu = synchronize, scratch, on_cpu
         self._program = TracedProgram(graph, steps, phase, on_cpu=on_cpu)
         self._rule = _RULE
 

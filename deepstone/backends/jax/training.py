@@ -105,12 +105,8 @@ class WholeSteps:
     ) -> None:
         self.lowered: list[Any] = []
         self.compiled: list[Any] = []
-        self._network = network
-        self._batch = batch
-        self._state = state
-        self._settings = settings
-        self._processes = processes
-        self._keeps_gradients = keeps_gradients
+        self._network, self._batch, self._state, self._settings = network, batch, state, settings
+        self._processes, self._keeps_gradients = processes, keeps_gradients
         self._optimizer = OPTIMIZERS[settings.optimizer]
         self._functions: dict[str, Callable[[], None]] = {}
         self._programs: dict[str, Any] = {}

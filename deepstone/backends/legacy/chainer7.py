@@ -1,7 +1,6 @@
 """Chainer 7: define-by-run, on NumPy, and on MKL-DNN if iDeep is installed. In the syntax of Python 3.6."""
 
 import ctypes
-import glob
 import os
 from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
 
@@ -12,7 +11,7 @@ from chainer.backends import intel64
 
 from deepstone.backends.base import ADAM_LEARNING_RATE, LEARNING_RATE, MOMENTUM, IsolatedLayer, Job, LayerResult
 from deepstone.backends.cpu_backend import PhasedCpuBackend, TableLowering
-from deepstone.backends.effective import listed, precisions
+from deepstone.backends.effective import listed, openblas_threads, precisions
 from deepstone.backends.isolated import Isolation, Program
 from deepstone.backends.onednn_log import OnednnLog, logging_onednn
 from deepstone.backends.wire_graph import LOSS, InTurn, WireLayer, refuse_other_ops
@@ -277,7 +276,7 @@ class ChainerBackend(PhasedCpuBackend):
             observed["engine"] = "onednn" if self._onednn_log.primitives else "native"
             if self._onednn_log.isa is not None:
                 observed["isa"] = self._onednn_log.isa
-        threads = _openblas_threads() if self._engine == "native" else _openmp_threads()
+        threads = openblas_threads() if self._engine == "native" else _openmp_threads()
         if threads is None:
             set_to["threads"] = self._job.request["threads"]
             if set_to["threads"] == "auto":
@@ -415,18 +414,6 @@ def _ideep_library(library: str) -> str:
 def _openmp_threads() -> int:
     """Return the threads of Intel's OpenMP, which MKL-DNN uses."""
     return int(ctypes.CDLL(_ideep_library("libiomp5.so")).omp_get_max_threads())
-
-
-def _openblas_threads() -> Optional[int]:
-    """Return the threads of the OpenBLAS in NumPy's wheel, which computes matrix products; None for another library."""
-    libraries = os.path.join(os.path.dirname(os.path.dirname(np.__file__)), "numpy.libs", "libopenblas*")
-    for path in glob.glob(libraries):
-        library = ctypes.CDLL(path)
-        for name in ("openblas_get_num_threads64_", "openblas_get_num_threads"):
-            count = getattr(library, name, None)
-            if count is not None:
-                return int(count())
-    return None
 
 
 def _numpy(array: Any) -> Any:

@@ -1,7 +1,6 @@
 """Neon 2 on the CPU: its layers, on NumPy (engine=native) or on MKL's (engine=mkl). In the syntax of Python 3.6."""
 
 import ctypes
-import glob
 import os
 from typing import Any, Callable, Dict, List, Optional, Sequence, Tuple
 
@@ -25,7 +24,7 @@ from deepstone.backends.base import (
     Unsupported,
 )
 from deepstone.backends.cpu_backend import HONOURED_ON_CPU, PhasedCpuBackend
-from deepstone.backends.effective import listed, precisions
+from deepstone.backends.effective import listed, openblas_threads, precisions
 from deepstone.backends.isolated import Isolation, Program
 from deepstone.backends.legacy.neon2_layers import ConvNode, DenseNode, LossNode
 from deepstone.backends.legacy.neon2_network import OPS, SUMS, Network
@@ -151,7 +150,7 @@ class NeonBackend(PhasedCpuBackend):
             "precision": listed(precisions(np.dtype(tensor.dtype).name for tensor in tensors + [self._samples])),
             "engine": self._observed_engine(),
         }
-        threads = _mkl_threads() if self._engine == "mkl" else _openblas_threads()
+        threads = _mkl_threads() if self._engine == "mkl" else openblas_threads()
         if threads is None:
             asked = self._job.request["threads"]
             set_to["threads"] = len(os.sched_getaffinity(0)) if asked == "auto" else asked
@@ -348,20 +347,6 @@ def _mkl_version(path: str) -> str:
 def _mkl_threads() -> Optional[int]:
     path = _library("mkl_rt") or _library("mklml")
     return int(ctypes.CDLL(path).mkl_get_max_threads()) if path else None
-
-
-def _openblas_threads() -> Optional[int]:
-    """Return the threads of the OpenBLAS in NumPy's wheel, which computes matrix products; None for another library."""
-    folder = os.path.dirname(np.__file__)
-    found: List[str] = glob.glob(os.path.join(folder, ".libs", "libopenblas*"))
-    found += glob.glob(os.path.join(os.path.dirname(folder), "numpy.libs", "libopenblas*"))
-    for path in found:
-        library = ctypes.CDLL(path)
-        for name in ("openblas_get_num_threads64_", "openblas_get_num_threads"):
-            count = getattr(library, name, None)
-            if count is not None:
-                return int(count())
-    return None
 
 
 def make_backend() -> NeonBackend:

@@ -7,8 +7,8 @@ user's own module its parts are the layers, and their parameters are reported to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any, cast
 
 import torch
@@ -16,12 +16,12 @@ from torch import Tensor, fx, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from deepstone.backends.torch.lower import LAYER
-from deepstone.backends.torch.module_memory import NOTHING, counting_gradients, held
 from deepstone.backends.torch.module_parts import Handlers, Part, tensors_in, watching
 from deepstone.backends.torch.own_module import OwnModule
 from deepstone.backends.torch.training import Steps
 from deepstone.graph.graph import Graph
 
+_NOTHING = {"parameters_bytes": 0, "gradients_bytes": 0, "optimizer_bytes": 0}
 _NO_WORKSPACE = {"absent": "torch keeps no account of its workspaces on the CPU"}
 
 
@@ -33,7 +33,7 @@ def memory_by_layer(
     watch = _Watch(device)
     opaque = {layer.name for layer in graph.opaque}
     watched = _Watched(network, account, watch, opaque)
-    with counting_gradients(network) as gradients:
+    with _counting_gradients(network) as gradients:
         steps.step_in_phases(lambda _phase: None, model=watched)
 
     def taken(name: str) -> dict[str, Any]:
@@ -48,9 +48,9 @@ def memory_by_layer(
             rows.append((layer.name, taken(layer.name)))
         if layer.name in opaque:
             own = next(module for module in network.modules() if isinstance(module, OwnModule))
-            holding = held(own, gradients, steps.optimizer_bytes)
+            holding = _held(own, gradients, steps.optimizer_bytes)
             for name, part in watched.parts.items():
-                sizes = NOTHING if part.module is None else holding.pop(part.path, NOTHING)
+                sizes = _NOTHING if part.module is None else holding.pop(part.path, _NOTHING)
                 rows.append((name, {**taken(name), "op": part.op, **sizes}))
             # The rest have parameters of their own and parts besides, or others use their parameters.
             rows += [(path or sizes["op"], {**taken(path), **sizes}) for path, sizes in holding.items()]
@@ -212,3 +212,39 @@ class _Interpreter(fx.Interpreter):
 
 def _address(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
+
+
+@contextmanager
+def _counting_gradients(network: nn.Module) -> Generator[dict[Tensor, int], None, None]:
+    """Record the bytes of each gradient that a step inside stores."""
+    found: dict[Tensor, int] = {}
+
+    def stored(parameter: Tensor) -> None:
+        assert parameter.grad is not None
+        found[parameter] = _size(parameter.grad)
+
+    trained = [parameter for parameter in network.parameters() if parameter.requires_grad]
+    handles = [parameter.register_post_accumulate_grad_hook(stored) for parameter in trained]
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _held(
+    own: OwnModule, gradients: dict[Tensor, int], optimizer_bytes: Callable[[Tensor], int]
+) -> dict[str, dict[str, Any]]:
+    """Return bytes by the path of each submodule with its own parameters. Shared parameters count for the first."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, parameter in own.inner.named_parameters():  # tells each of them once
+        path = name.rpartition(".")[0]
+        sizes = found.setdefault(path, {"op": type(own.inner.get_submodule(path)).__name__, **_NOTHING})
+        sizes["parameters_bytes"] += _size(parameter)
+        sizes["gradients_bytes"] += gradients.get(parameter, 0)
+        sizes["optimizer_bytes"] += optimizer_bytes(parameter)
+    return found
+
+
+def _size(tensor: Tensor) -> int:
+    return tensor.numel() * tensor.element_size()

@@ -235,21 +235,23 @@ def _eltwise(layer: CaffeLayer) -> Part:
     return Compute(op=ops.Multiply() if operation == "PROD" else ops.Add())
 
 
-def _concat(layer: CaffeLayer) -> Part:
-    p = layer.fields.message("concat_param")
+def _refuse_other_axes(p: Fields, old_name: str) -> None:
+    """Only the channels are joined or cut."""
     p.ignore("engine")
-    for name in ("axis", "concat_dim"):
+    for name in ("axis", old_name):
         if p.whole(name, 1, least=-_ANY) not in (1, -3):
             p.error(f"{name}: only 1, the channels, is supported", p.line_of(name))
+
+
+def _concat(layer: CaffeLayer) -> Part:
+    p = layer.fields.message("concat_param")
+    _refuse_other_axes(p, "concat_dim")
     return Compute(op=ops.Concat())
 
 
 def _slice(layer: CaffeLayer) -> Part:
     p = layer.fields.message("slice_param")
-    p.ignore("engine")
-    for name in ("axis", "slice_dim"):
-        if p.whole(name, 1, least=-_ANY) not in (1, -3):
-            p.error(f"{name}: only 1, the channels, is supported", p.line_of(name))
+    _refuse_other_axes(p, "slice_dim")
     points = p.wholes("slice_point", least=1)
     if points and len(points) != len(layer.tops) - 1:
         p.error(f"slice_point: {len(layer.tops)} tops need {len(layer.tops) - 1}, not {len(points)}")

@@ -9,21 +9,11 @@ from string import ascii_lowercase
 from typing import Final
 
 from deepstone.absent import Absent
-from deepstone.report.figure import (
-    Cell,
-    Column,
-    Figure,
-    HeatMap,
-    NothingToDrawError,
-    Table,
-    TableCell,
-    Unit,
-    Value,
-    name_columns,
-    value_of,
-)
+from deepstone.report.figure import Figure, NothingToDrawError
 from deepstone.report.figures import captions
 from deepstone.report.figures.captions import costliest, others_in_words
+from deepstone.report.panels import Cell, HeatMap
+from deepstone.report.table import Column, Table, TableCell, Unit, Value, name_columns, value_of
 from deepstone.report.wording import share, value_words
 from deepstone.results.convolutions import ConvolutionLab, ConvolutionRow, ConvolutionShape, Pass, Tried
 from deepstone.results.findings import Finding

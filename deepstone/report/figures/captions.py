@@ -9,26 +9,18 @@ from typing import Final, TypeVar
 
 from deepstone.absent import Absent
 from deepstone.errors import RefusedInputError
-from deepstone.report.figure import (
-    BarChart,
-    Column,
-    Figure,
-    LineChart,
-    NothingToDrawError,
-    Panel,
-    ScatterPlot,
-    Table,
-    TableCell,
-    Value,
-    name_columns,
-)
+from deepstone.report.figure import Figure, NothingToDrawError
+from deepstone.report.panels import BarChart, LineChart, Panel, ScatterPlot
 from deepstone.report.scales import farthest
+from deepstone.report.table import Column, Table, TableCell, Value, name_columns
 from deepstone.report.wording import shortened
 from deepstone.results.convolutions import ConvolutionLab
 from deepstone.results.doubt import Doubt
 from deepstone.results.findings import Finding
 from deepstone.results.layers import LayerTable
 from deepstone.results.memory import MemoryUse
+from deepstone.results.parallel import Parallel
+from deepstone.results.record import Record
 
 _LONGEST_COMMAND: Final = 400
 _PARTS_AT_MOST: Final = 12  # more bars side by side are not readable
@@ -64,6 +56,13 @@ def contents(finding: Finding, kind: type[Found]) -> dict[str, Found]:
         if name not in found:
             raise NothingToDrawError(f"{name or 'this result'} holds nothing of this kind")
     return found
+
+
+def parallel_part(record: Record, missing: str) -> Parallel:
+    """Return what the record says of several processes. Raises NothingToDrawError that names what one process lacks."""
+    if not isinstance(record.parallel, Parallel):
+        raise NothingToDrawError(f"one process has no {missing}; `deepstone run MODEL processes=2` measures two")
+    return record.parallel
 
 
 def failures(finding: Finding) -> list[str]:

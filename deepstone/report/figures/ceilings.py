@@ -6,23 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from deepstone.absent import Absent
-from deepstone.report.figure import (
-    Axis,
-    BarChart,
-    BarLabel,
-    BarRow,
-    Column,
-    Figure,
-    NothingToDrawError,
-    Segment,
-    Series,
-    Table,
-    Unit,
-    name_columns,
-    value_of,
-)
+from deepstone.report.figure import Figure, NothingToDrawError
 from deepstone.report.figures.captions import commands, doubt_words, missing_whiskers
 from deepstone.report.palette import hue
+from deepstone.report.panels import Axis, BarChart, BarLabel, BarRow, Segment, Series
+from deepstone.report.table import Column, Table, Unit, name_columns, value_of
 from deepstone.report.wording import SHOWN
 from deepstone.results.ceilings import Ceiling, Ceilings
 from deepstone.results.findings import Finding

@@ -6,28 +6,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from deepstone.report.figure import (
+from deepstone.report.figure import Figure
+from deepstone.report.figures.captions import cut_whiskers, missing_whiskers
+from deepstone.report.figures.chart_data import Plotted, PlottedGap, PlottedPoint, PlottedSeries, plotted
+from deepstone.report.palette import hue, paler
+from deepstone.report.panels import (
     Axis,
     BarChart,
     BarLabel,
     BarRow,
-    Column,
-    Figure,
-    IntervalOf,
     LineChart,
     Panel,
     Point,
     PointGroup,
     Segment,
     Series,
-    Table,
-    TableCell,
-    Unit,
-    number_columns,
 )
-from deepstone.report.figures.captions import cut_whiskers, missing_whiskers
-from deepstone.report.figures.chart_data import Plotted, PlottedGap, PlottedPoint, PlottedSeries, plotted
-from deepstone.report.palette import hue, paler
+from deepstone.report.table import Column, IntervalOf, Table, TableCell, Unit, number_columns
 from deepstone.report.wording import SHOWN, is_resolved
 from deepstone.results.chart import Chart
 from deepstone.results.doubt import DOUBT_CODES

@@ -7,7 +7,8 @@ from typing import Final
 
 from deepstone.absent import Absent
 from deepstone.errors import RefusedInputError
-from deepstone.report.figure import NothingToDrawError, Unit, Value, value_of
+from deepstone.report.figure import NothingToDrawError
+from deepstone.report.table import Unit, Value, value_of
 from deepstone.results.chart import Chart, ChartForm, ChartGap, ChartPoint, ChartScale, ChartSeries
 from deepstone.units import digits
 

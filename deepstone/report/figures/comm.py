@@ -11,32 +11,25 @@ from dataclasses import dataclass
 from typing import Final
 
 from deepstone.absent import Absent
-from deepstone.report.figure import (
+from deepstone.report.figure import Figure, NothingToDrawError
+from deepstone.report.figures.captions import commands, doubt_words, missing_whiskers
+from deepstone.report.palette import hue
+from deepstone.report.panels import (
     Axis,
     BarChart,
     BarLabel,
     BarRow,
-    Column,
-    Figure,
     Line,
     LineChart,
     Marker,
-    NothingToDrawError,
     Panel,
     Point,
     PointGroup,
     ScatterPlot,
     Segment,
     Series,
-    Table,
-    Unit,
-    Value,
-    name_columns,
-    number_columns,
-    value_of,
 )
-from deepstone.report.figures.captions import commands, doubt_words, missing_whiskers
-from deepstone.report.palette import hue
+from deepstone.report.table import Column, Table, Unit, Value, name_columns, number_columns, value_of
 from deepstone.report.wording import SHOWN
 from deepstone.results.comm import CommCurve, CommCurves, CommFit, CommPoint
 from deepstone.results.findings import Finding

@@ -7,25 +7,12 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from deepstone.absent import Absent
-from deepstone.report.figure import (
-    Axis,
-    BarChart,
-    BarRow,
-    Figure,
-    NothingToDrawError,
-    Segment,
-    Series,
-    Table,
-    TableCell,
-    Unit,
-    Value,
-    name_columns,
-    number_columns,
-    value_of,
-)
+from deepstone.report.figure import Figure, NothingToDrawError
 from deepstone.report.figures import captions
 from deepstone.report.figures.captions import costliest, missing_whiskers, others_in_words
 from deepstone.report.palette import BACKWARD, DATA_GRADIENT, FORWARD, OTHER, TOTAL, WEIGHT_GRADIENT, hue, paler
+from deepstone.report.panels import Axis, BarChart, BarRow, Segment, Series
+from deepstone.report.table import Table, TableCell, Unit, Value, name_columns, number_columns, value_of
 from deepstone.report.wording import share, shortened, value_words
 from deepstone.results.findings import Finding
 from deepstone.results.layers import IsolatedLayer, LayerGroup, LayerRow, LayerTable

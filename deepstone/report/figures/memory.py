@@ -7,22 +7,11 @@ from typing import Final
 
 from deepstone.absent import Absent
 from deepstone.report import palette
-from deepstone.report.figure import (
-    Axis,
-    BarChart,
-    BarRow,
-    Figure,
-    NothingToDrawError,
-    Segment,
-    Series,
-    TableCell,
-    Unit,
-    Value,
-    name_columns,
-    number_columns,
-)
+from deepstone.report.figure import Figure, NothingToDrawError
 from deepstone.report.figures import captions
 from deepstone.report.figures.captions import costliest, others_in_words
+from deepstone.report.panels import Axis, BarChart, BarRow, Segment, Series
+from deepstone.report.table import TableCell, Unit, Value, name_columns, number_columns
 from deepstone.results.findings import Finding
 from deepstone.results.memory import LayerMemory, MemoryUse, PredictedMemory
 from deepstone.units import bytes_, percent

@@ -7,22 +7,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from deepstone.report import palette
-from deepstone.report.figure import (
-    Axis,
-    BarChart,
-    BarLabel,
-    BarRow,
-    Figure,
-    NothingToDrawError,
-    Segment,
-    Series,
-    Table,
-    Unit,
-    Value,
-    name_columns,
-    number_columns,
-)
-from deepstone.report.figures.captions import doubt_words
+from deepstone.report.figure import Figure, NothingToDrawError
+from deepstone.report.figures.captions import doubt_words, parallel_part
+from deepstone.report.panels import Axis, BarChart, BarLabel, BarRow, Segment, Series
+from deepstone.report.table import Table, Unit, Value, name_columns, number_columns
 from deepstone.results.parallel import Parallel, RankFacts
 from deepstone.results.record import Record
 from deepstone.results.view import headline
@@ -37,9 +25,7 @@ _SERIES: Final = (
 
 def rank_memory(record: Record) -> Figure:
     """Make the figure. Raises NothingToDrawError if the record has no memory by rank."""
-    parallel = record.parallel
-    if not isinstance(parallel, Parallel):
-        raise NothingToDrawError("one process has no ranks; `deepstone run MODEL processes=2` measures two")
+    parallel = parallel_part(record, "ranks")
     if not any(_known(rank) for rank in parallel.ranks):
         raise NothingToDrawError("this record has no memory by rank; measure it again")
     shown, stages = parallel.ranks[:_RANKS_AT_MOST], _stages(parallel)

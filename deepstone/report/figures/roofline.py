@@ -8,25 +8,12 @@ from typing import Final, Literal
 
 from deepstone.absent import Absent
 from deepstone.measure.roofline import product_precision
-from deepstone.report.figure import (
-    Axis,
-    Figure,
-    Line,
-    NothingToDrawError,
-    Point,
-    PointGroup,
-    ScatterPlot,
-    Series,
-    TableCell,
-    Unit,
-    Value,
-    name_columns,
-    number_columns,
-    value_of,
-)
+from deepstone.report.figure import Figure, NothingToDrawError
 from deepstone.report.figures import captions
 from deepstone.report.figures.captions import missing_whiskers
 from deepstone.report.palette import BACKWARD, FORWARD
+from deepstone.report.panels import Axis, Line, Point, PointGroup, ScatterPlot, Series
+from deepstone.report.table import TableCell, Unit, Value, name_columns, number_columns, value_of
 from deepstone.results.findings import Finding
 from deepstone.results.layers import LayerRow, LayerTable
 from deepstone.results.quantity import Quantity

@@ -7,28 +7,22 @@ from collections.abc import Iterator
 from typing import Final
 
 from deepstone.absent import Absent
-from deepstone.report.figure import (
+from deepstone.report.figure import Figure, NothingToDrawError
+from deepstone.report.figures.captions import doubt_words
+from deepstone.report.palette import hue
+from deepstone.report.panels import (
     Axis,
     BarChart,
     BarLabel,
     BarRow,
-    Figure,
     Line,
-    NothingToDrawError,
     Point,
     PointGroup,
     ScatterPlot,
     Segment,
     Series,
-    Table,
-    Unit,
-    Value,
-    name_columns,
-    number_columns,
-    value_of,
 )
-from deepstone.report.figures.captions import doubt_words
-from deepstone.report.palette import hue
+from deepstone.report.table import Table, Unit, Value, name_columns, number_columns, value_of
 from deepstone.report.wording import SHOWN
 from deepstone.results.quantity import Quantity
 from deepstone.results.record import Launch, Record, Summary

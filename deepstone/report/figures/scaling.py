@@ -9,26 +9,10 @@ from typing import Final
 
 from deepstone.absent import Absent
 from deepstone.report import palette
-from deepstone.report.figure import (
-    Axis,
-    BarChart,
-    BarLabel,
-    BarRow,
-    Figure,
-    LineChart,
-    NothingToDrawError,
-    Point,
-    PointGroup,
-    Segment,
-    Series,
-    Table,
-    Unit,
-    Value,
-    name_columns,
-    number_columns,
-    value_of,
-)
+from deepstone.report.figure import Figure, NothingToDrawError
 from deepstone.report.figures.captions import cut_whiskers, missing_whiskers
+from deepstone.report.panels import Axis, BarChart, BarLabel, BarRow, LineChart, Point, PointGroup, Segment, Series
+from deepstone.report.table import Table, Unit, Value, name_columns, number_columns, value_of
 from deepstone.report.wording import SHOWN
 from deepstone.results.quantity import Quantity
 from deepstone.results.scaling import Scaling, ScalingEntry, StepParts

@@ -8,25 +8,10 @@ from typing import Final
 
 from deepstone.absent import Absent
 from deepstone.report import palette
-from deepstone.report.figure import (
-    Axis,
-    BarChart,
-    BarLabel,
-    BarRow,
-    Figure,
-    Lane,
-    LaneChart,
-    NothingToDrawError,
-    Segment,
-    Series,
-    Table,
-    TimeSpan,
-    Unit,
-    name_columns,
-    number_columns,
-    value_of,
-)
-from deepstone.report.figures.captions import doubt_words
+from deepstone.report.figure import Figure, NothingToDrawError
+from deepstone.report.figures.captions import doubt_words, parallel_part
+from deepstone.report.panels import Axis, BarChart, BarLabel, BarRow, Lane, LaneChart, Segment, Series, TimeSpan
+from deepstone.report.table import Table, Unit, name_columns, number_columns, value_of
 from deepstone.report.wording import SHOWN
 from deepstone.results.parallel import Account, Bubbles, Parallel, Span, Timeline
 from deepstone.results.parallel import Lane as RankLane
@@ -69,9 +54,7 @@ _PARTS: Final = (
 
 def timeline(record: Record) -> Figure:
     """Make the figure. Raises NothingToDrawError if no step of the run was traced."""
-    parallel = record.parallel
-    if not isinstance(parallel, Parallel):
-        raise NothingToDrawError("one process has no timeline; `deepstone run MODEL processes=2` measures two")
+    parallel = parallel_part(record, "timeline")
     if isinstance(parallel.timeline, Absent):
         raise NothingToDrawError(f"no step was traced: {parallel.timeline.reason}")
     found, account = parallel.timeline, _account(parallel)

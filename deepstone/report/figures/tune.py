@@ -13,31 +13,24 @@ from typing import Final
 
 from deepstone.absent import Absent
 from deepstone.report import palette
-from deepstone.report.figure import (
+from deepstone.report.figure import Figure, NothingToDrawError
+from deepstone.report.figures.captions import commands, cut_whiskers, missing_whiskers
+from deepstone.report.panels import (
     Axis,
     BarChart,
     BarLabel,
     BarRow,
-    Figure,
     Lane,
     LaneChart,
     LineChart,
-    NothingToDrawError,
     Panel,
     Point,
     PointGroup,
     Segment,
     Series,
-    Table,
-    TableCell,
     TimeSpan,
-    Unit,
-    Value,
-    name_columns,
-    number_columns,
-    value_of,
 )
-from deepstone.report.figures.captions import commands, cut_whiskers, missing_whiskers
+from deepstone.report.table import Table, TableCell, Unit, Value, name_columns, number_columns, value_of
 from deepstone.report.wording import SHOWN
 from deepstone.results.findings import Finding
 from deepstone.results.parts import Value as AxisValue

@@ -12,25 +12,10 @@ from typing import Final
 
 from deepstone.absent import Absent
 from deepstone.report import palette
-from deepstone.report.figure import (
-    Axis,
-    Figure,
-    NothingToDrawError,
-    ParallelPlot,
-    Point,
-    PointGroup,
-    ScatterPlot,
-    Series,
-    Strand,
-    Table,
-    Unit,
-    Upright,
-    Value,
-    name_columns,
-    number_columns,
-    value_of,
-)
+from deepstone.report.figure import Figure, NothingToDrawError
 from deepstone.report.figures.tune import BEST, DEFAULT, LED, OTHER, content, rate_unit, setup_words, tune_figure
+from deepstone.report.panels import Axis, ParallelPlot, Point, PointGroup, ScatterPlot, Series, Strand, Upright
+from deepstone.report.table import Table, Unit, Value, name_columns, number_columns, value_of
 from deepstone.report.wording import SHOWN, listed
 from deepstone.results.findings import Finding
 from deepstone.results.parts import Value as AxisValue

@@ -7,14 +7,13 @@ from typing import Final
 
 from deepstone.report.bar_places import Piece, bars_per_row, bars_scale, pieces, whiskers, words_behind
 from deepstone.report.bar_places import Words as BehindWords
-from deepstone.report.figure import BarChart, Series
 from deepstone.report.html.plot import (
     FAINT,
     LABEL_ROOM,
     NARROW_LABEL_ROOM,
+    ROWS_MARGIN,
     Box,
     Dot,
-    Margin,
     Plot,
     Texts,
     Whisker,
@@ -25,15 +24,14 @@ from deepstone.report.html.plot import (
     rows_ruler,
     ruler,
 )
-from deepstone.report.legend import legend
+from deepstone.report.legend import used_series
+from deepstone.report.panels import BarChart, Series
 from deepstone.report.scales import Scale
 from deepstone.report.wording import SHOWN, cut, value_words, wrapped_name
 
 _BAR_PX: Final = 13
 _SINGLE_BAR_PX: Final = 17
 _BETWEEN_ROWS_PX: Final = 7
-_AXIS_PX: Final = 44
-_TOP_PX: Final = 4
 _POINT_PX: Final = 10
 _BEHIND_PX: Final = 6
 _WORDS_ROOM: Final = 32
@@ -43,7 +41,7 @@ _TWO_LINES_PX: Final = 34
 
 def bars_plot(bars: BarChart) -> Plot:
     scale, found = bars_scale(bars), pieces(bars)
-    used = [entry.series for entry in legend(bars) if entry.series is not None]
+    used = used_series(bars)
     behind = words_behind(bars)
     names = [row.label for row in bars.rows]
     narrow = _narrow_labels(bars)
@@ -70,10 +68,10 @@ def bars_plot(bars: BarChart) -> Plot:
         ),
         x=ruler(scale, letters=_letters(behind, scale)),
         y=rows_ruler(len(names)),
-        margin=Margin(top=_TOP_PX, bottom=_AXIS_PX, left=0, right=8),
+        margin=ROWS_MARGIN,
         reference=bars.reference,
         keys=keys(bars, lambda place: (place, len(used) + place)),
-        height_px=len(names) * _row_px(bars_per_row(bars), two_lines=two_lines) + _AXIS_PX + _TOP_PX,
+        height_px=len(names) * _row_px(bars_per_row(bars), two_lines=two_lines) + ROWS_MARGIN.height_px,
         labels=labels(names, _SETTING_ROOM if _has_bar_labels(bars) else LABEL_ROOM),
         narrow_labels=narrow,
     )
@@ -99,15 +97,7 @@ def _narrow_labels(bars: BarChart) -> tuple[Texts, ...]:
 def _mark(bars: BarChart, series: Series, piece: Piece) -> Box | Dot:
     tooltip = _tooltip(bars, series, piece)
     if bars.axis.log:
-        return Dot(
-            x=piece.end,
-            y=piece.middle,
-            colour=series.colour,
-            symbol=series.marker,
-            hollow=series.published,
-            size_px=_POINT_PX,
-            told=tooltip,
-        )
+        return Dot.of(series, piece.end, piece.middle, tooltip, size_px=_POINT_PX)
     half = piece.thickness * 0.46
     return Box(
         x0=piece.start,

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Final
 
 from deepstone.absent import Absent
-from deepstone.report.figure import Cell, HeatMap
 from deepstone.report.html.plot import (
     LABEL_ROOM,
     Box,
@@ -21,6 +20,7 @@ from deepstone.report.html.plot import (
     rows_ruler,
 )
 from deepstone.report.palette import FRAME, NOTHING, heat, readable_on
+from deepstone.report.panels import Cell, HeatMap
 from deepstone.report.wording import wrapped_name
 from deepstone.units import digits
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from deepstone.report.figure import LaneChart
 from deepstone.report.html.plot import (
     LABEL_ROOM,
     NARROW_LABEL_ROOM,
+    ROWS_MARGIN,
     Box,
-    Margin,
     Mark,
     Plot,
     Ruler,
@@ -28,16 +27,15 @@ from deepstone.report.lane_places import (
     lanes_scale,
     placed_spans,
 )
-from deepstone.report.legend import legend
+from deepstone.report.legend import used_series
+from deepstone.report.panels import LaneChart
 
 _TRACK_PX: Final = 20
-_AXIS_PX: Final = 44
-_TOP_PX: Final = 4
 
 
 def lanes_plot(chart: LaneChart) -> Plot:
     placed, tracks = placed_spans(chart), height_in_tracks(chart)
-    used = [entry.series for entry in legend(chart) if entry.series is not None]
+    used = used_series(chart)
     names = [lane.label for lane in chart.lanes]
     return Plot(
         title=chart.title,
@@ -46,9 +44,9 @@ def lanes_plot(chart: LaneChart) -> Plot:
         ),
         x=ruler(lanes_scale(chart)),
         y=Ruler(low=tracks, high=0.0, at=tuple(lane_middles(chart)), grid=False, line=True),
-        margin=Margin(top=_TOP_PX, bottom=_AXIS_PX, left=0, right=8),
+        margin=ROWS_MARGIN,
         keys=keys(chart, lambda place: (place,)),
-        height_px=math.ceil(tracks * _TRACK_PX) + _AXIS_PX + _TOP_PX,
+        height_px=math.ceil(tracks * _TRACK_PX) + ROWS_MARGIN.height_px,
         labels=labels(names, LABEL_ROOM),
         narrow_labels=labels(names, NARROW_LABEL_ROOM),
     )

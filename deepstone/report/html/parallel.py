@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
-from deepstone.report.figure import ParallelPlot, Series, Strand
 from deepstone.report.html.plot import FAINT, INK, Dot, Margin, Mark, Path, Plot, Ruler, Words, keys, lines
-from deepstone.report.legend import legend
-from deepstone.report.strand_places import pieces
+from deepstone.report.legend import used_series
+from deepstone.report.panels import Marker, ParallelPlot, Series, Strand
 from deepstone.report.wording import shortened
 
 _HEIGHT_PX: Final = 380
@@ -15,12 +15,11 @@ _LEAST_AXIS_PX: Final = 92  # of width for each axis; a narrower window is scrol
 _TICK_ROOM: Final = 14
 _NAME_ROOM: Final = 13
 _BESIDE_PX: Final = 5.0
-_EMPHASIS_PX: Final = 2.6
-_PLAIN_PX: Final = 1.2
+_WIDTHS_PX: Final[Mapping[Marker, float]] = {"diamond": 2.6, "circle": 1.2}
 
 
 def parallel_plot(plot: ParallelPlot) -> Plot:
-    used = [entry.series for entry in legend(plot) if entry.series is not None]
+    used = used_series(plot)
     last = len(plot.axes) - 1
     groups = tuple(
         tuple(mark for strand in plot.strands[at] for mark in _marks(plot.series[at], strand)) for at in used
@@ -61,16 +60,12 @@ def _texts(plot: ParallelPlot) -> tuple[Mark, ...]:
 
 def _marks(series: Series, strand: Strand) -> tuple[Mark, ...]:
     """The line, and a dot on each axis that tells of it."""
-    width = _EMPHASIS_PX if series.marker == "diamond" else _PLAIN_PX
+    width = _WIDTHS_PX[series.marker]
     paths = tuple(
         Path(points=piece, colour=series.colour, width_px=width, dashed=series.published)
-        for piece in pieces(strand)
+        for piece in strand.pieces
         if len(piece) > 1
     )
     told = lines(series.name, *strand.details)
-    dots = tuple(
-        Dot(x=x, y=y, colour=series.colour, symbol=series.marker, hollow=series.published, size_px=6, told=told)
-        for piece in pieces(strand)
-        for x, y in piece
-    )
+    dots = tuple(Dot.of(series, x, y, told, size_px=6) for piece in strand.pieces for x, y in piece)
     return (*paths, *dots)

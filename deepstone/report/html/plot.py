@@ -13,9 +13,9 @@ from typing import Final, Literal, TypeAlias
 import msgspec
 from msgspec import Struct
 
-from deepstone.report.figure import Panel
 from deepstone.report.labels import PointName
 from deepstone.report.legend import Entry, legend
+from deepstone.report.panels import Panel, Series
 from deepstone.report.scales import Scale
 from deepstone.report.wording import shortened
 
@@ -50,6 +50,12 @@ class Dot(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="is",
     hollow: bool = False
     size_px: int = 8
     told: Texts = ()
+
+    @staticmethod
+    def of(series: Series, x: float, y: float, told: Texts, *, size_px: int = 8) -> Dot:
+        """Return a point of a series."""
+        hollow = series.published
+        return Dot(x=x, y=y, colour=series.colour, symbol=series.marker, hollow=hollow, size_px=size_px, told=told)
 
 
 class Whisker(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="is", tag="whisker"):
@@ -116,6 +122,13 @@ class Margin(Struct, frozen=True, kw_only=True):
     bottom: int
     left: int
     right: int
+
+    @property
+    def height_px(self) -> int:
+        return self.top + self.bottom
+
+
+ROWS_MARGIN: Final = Margin(top=4, bottom=44, left=0, right=8)  # of rows above an axis
 
 
 class _Drawing(Struct, frozen=True, kw_only=True, omit_defaults=True):

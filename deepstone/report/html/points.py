@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from typing import Final
 
-from deepstone.report.figure import Line, LineChart, Point, PointGroup, ScatterPlot, Unit
 from deepstone.report.html.plot import (
     FAINT,
     INK,
@@ -25,7 +24,9 @@ from deepstone.report.html.plot import (
     ruler,
 )
 from deepstone.report.labels import PointName, Sizes, line_names, point_names, scatter_names
+from deepstone.report.panels import Line, LineChart, Point, PointGroup, ScatterPlot
 from deepstone.report.scales import Scale, has_band, line_scales, scatter_scales
+from deepstone.report.table import Unit
 from deepstone.report.wording import SHOWN, cut, value_words
 
 _LINES_PX: Final = 360
@@ -111,17 +112,7 @@ def _line(curves: LineChart, curve: PointGroup, y: Scale, *, apart: bool) -> tup
     places = tuple((point.x, point.y.middle) for point in points)
     joined = (Path(points=places, colour=series.colour, dashed=series.published),) if len(points) > 1 else ()
     intervals = () if has_band(len(curve.points)) else _intervals(points, series.colour, y.low, y.high)
-    dots = (
-        Dot(
-            x=point.x,
-            y=point.y.middle,
-            colour=series.colour,
-            symbol=series.marker,
-            hollow=series.published,
-            told=_tooltip(curves, series.name, point),
-        )
-        for point in points
-    )
+    dots = (Dot.of(series, point.x, point.y.middle, _tooltip(curves, series.name, point)) for point in points)
     doubts = (
         Words(
             x=point.x,
@@ -197,16 +188,7 @@ def _straight(line: Line) -> Path:
 
 def _dots(plane: ScatterPlot, group: PointGroup, names: Sequence[PointName]) -> tuple[Mark, ...]:
     series = group.series
-    dots = (
-        Dot(
-            x=point.x,
-            y=point.y.middle,
-            colour=series.colour,
-            symbol=series.marker,
-            told=_of_point(plane, point, series.name),
-        )
-        for point in group.points
-    )
+    dots = (Dot.of(series, point.x, point.y.middle, _of_point(plane, point, series.name)) for point in group.points)
     words = (point_words(name, series.colour) for name in names if name.series is series)
     return (*_intervals(group.points, series.colour, 0.0), *dots, *words)
 

@@ -10,7 +10,8 @@ from typing import Any, Final, cast
 
 import matplotlib as mpl
 
-from deepstone.report.figure import BarChart, Figure, HeatMap, LaneChart, LineChart, Panel, ParallelPlot, ScatterPlot
+from deepstone.report.figure import Figure
+from deepstone.report.panels import BarChart, HeatMap, LaneChart, LineChart, Panel, ParallelPlot, ScatterPlot
 from deepstone.report.static.bars import bars_height_in, draw_bars
 from deepstone.report.static.heat import draw_heat, heat_height_in, heat_width_in
 from deepstone.report.static.lanes import draw_lanes, lanes_height_in

@@ -8,7 +8,7 @@ from typing import Final
 from matplotlib.axes import Axes
 
 from deepstone.report.bar_places import Piece, bars_per_row, bars_scale, pieces, whiskers, words_behind
-from deepstone.report.figure import BarChart, Series
+from deepstone.report.panels import BarChart, Series
 from deepstone.report.scales import Scale
 from deepstone.report.static.sheet import (
     FAINT_INK,

@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 
 from deepstone.absent import Absent
-from deepstone.report.figure import Cell, HeatMap
 from deepstone.report.palette import FRAME, NOTHING, heat, readable_on
+from deepstone.report.panels import Cell, HeatMap
 from deepstone.report.static.sheet import INK, SIZE, FillStyle, Sheet, frame_style, row_labels
 from deepstone.report.wording import wrapped_name
 

@@ -6,9 +6,9 @@ from typing import Final
 
 from matplotlib.axes import Axes
 
-from deepstone.report.figure import LaneChart
 from deepstone.report.lane_places import FILLED, height_in_tracks, lane_middles, lanes_scale, placed_spans
 from deepstone.report.palette import readable_on
+from deepstone.report.panels import LaneChart
 from deepstone.report.scales import Scale
 from deepstone.report.static.sheet import FAINT_INK, INK, LETTER, SIZE, Sheet, bar_style, row_labels, show_frame
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from deepstone.report.figure import ParallelPlot
+from deepstone.report.panels import ParallelPlot
 from deepstone.report.static.sheet import FAINT_INK, INK, LETTER, LINES, MARKERS, SIZE, Sheet
-from deepstone.report.strand_places import pieces
 from deepstone.report.wording import shortened
 
 _HEIGHT_IN: Final = 3.6
@@ -46,7 +45,7 @@ def draw_parallel(sheet: Sheet, plot: ParallelPlot, top_in: float, left_in: floa
             )
     for above, (series, strands) in enumerate(zip(plot.series, plot.strands, strict=True), start=2):
         emphasis = series.marker == "diamond"
-        for piece in (piece for strand in strands for piece in pieces(strand)):
+        for piece in (piece for strand in strands for piece in strand.pieces):
             axes.plot(
                 [x for x, _ in piece],
                 [y for _, y in piece],

@@ -6,8 +6,8 @@ from typing import Final
 
 from matplotlib.axes import Axes
 
-from deepstone.report.figure import LineChart, PointGroup, ScatterPlot
 from deepstone.report.labels import line_names, point_names, scatter_names
+from deepstone.report.panels import LineChart, PointGroup, ScatterPlot
 from deepstone.report.scales import Scale, has_band, line_scales, scatter_scales
 from deepstone.report.static.sheet import (
     FAINT_INK,

@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Rectangle
 
-from deepstone.report.figure import Marker, Panel
 from deepstone.report.labels import PointName, Sizes
 from deepstone.report.legend import Entry, legend
+from deepstone.report.panels import Marker, Panel
 from deepstone.report.scales import Scale
 from deepstone.report.wording import shortened, wrapped_name
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,9 +33,15 @@ def try_references(problem: Problem, direction: Pass, weight: NDArray[Any]) -> I
     exact: NDArray[Any] | None = None
     for name in REFERENCES:
         algorithm = ALGORITHMS[name]
+        tried = partial(
+            Tried, algorithm=f"numpy {name}", direction=direction, kind="reference", picked=False, formula=name
+        )
         reason = algorithm.refusal(problem)
         if reason:
-            yield _refused(name, direction, reason)
+            refused = Absent(reason)
+            yield tried(
+                time_s=refused, workspace_bytes=refused, flops=refused, transform_flops=refused, relative_error=refused
+            )
             continue
         error = _unaffordable(name, few, direction)
         if error is None:
@@ -42,16 +49,11 @@ def try_references(problem: Problem, direction: Pass, weight: NDArray[Any]) -> I
                 exact = ALGORITHMS[DIRECT].compute(few, direction, *(array.astype(np.float64) for array in arrays))
             error = relative_error(algorithm.compute(few, direction, *arrays), exact)
         operations = algorithm.operations(problem, direction)
-        yield Tried(
-            algorithm=f"numpy {name}",
-            direction=direction,
-            kind="reference",
-            picked=False,
+        yield tried(
             time_s=_NO_TIME,
             workspace_bytes=_FP32_BYTES * algorithm.workspace_values(problem, direction),
             flops=operations.flops,
             transform_flops=operations.transforms,
-            formula=name,
             relative_error=error,
         )
 
@@ -64,22 +66,6 @@ def _part(problem: Problem, direction: Pass, weight: NDArray[Any]) -> tuple[Prob
     if direction == "data":
         return replace(few, channels=min(CHANNELS, few.channels)), weight[:, :CHANNELS]
     return replace(few, filters=min(CHANNELS, few.filters)), weight[:CHANNELS]
-
-
-def _refused(name: str, direction: Pass, reason: str) -> Tried:
-    refused = Absent(reason)
-    return Tried(
-        algorithm=f"numpy {name}",
-        direction=direction,
-        kind="reference",
-        picked=False,
-        time_s=refused,
-        workspace_bytes=refused,
-        flops=refused,
-        transform_flops=refused,
-        formula=name,
-        relative_error=refused,
-    )
 
 
 def _unaffordable(name: str, few: Problem, direction: Pass) -> Absent | None:

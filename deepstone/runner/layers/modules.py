@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from msgspec.structs import replace
+
 from deepstone.absent import Absent
 from deepstone.results.layers import LayerGroup, LayerRow, Passes, PassRates
 from deepstone.results.quantity import Quantity
@@ -75,7 +77,7 @@ class ModuleLayers:
         for path, kind in self.containers.items():
             if path and kind not in _PLAIN:
                 counts[kind] = counts.get(kind, 0) + 1
-        groups = [_counted(group, counts[group.name]) for group in found]
+        groups = [replace(group, layers=counts[group.name]) for group in found]
         return sorted(groups, key=lambda group: -group.share)
 
     def _groups(self, rows: Sequence[LayerRow], names: Callable[[LayerRow], Sequence[str]]) -> Iterator[LayerGroup]:
@@ -85,14 +87,7 @@ class ModuleLayers:
                 members.setdefault(name, []).append(row)
         for name, each in members.items():
             parts = [self.parts[row.name] for row in each if row.name in self.parts]
-            yield LayerGroup(
-                name=name,
-                layers=len(each),
-                forward_s=sum(_seconds(row.forward_s) for row in each),
-                backward_s=sum(_seconds(row.backward_s) for row in each),
-                share=sum(row.share for row in each),
-                flops=_flops(parts),
-            )
+            yield LayerGroup.of(name, each, _flops(parts))
 
     def _classes_around(self, row: LayerRow) -> list[str]:
         part = self.parts.get(row.name)
@@ -148,18 +143,3 @@ def _rate(flops: int | Absent, time: Quantity | None) -> float | Absent:
     return (
         flops / time.median if time is not None and time.median > 0 else Absent("took no time that could be measured")
     )
-
-
-def _counted(group: LayerGroup, count: int) -> LayerGroup:
-    return LayerGroup(
-        name=group.name,
-        layers=count,
-        forward_s=group.forward_s,
-        backward_s=group.backward_s,
-        share=group.share,
-        flops=group.flops,
-    )
-
-
-def _seconds(time: Quantity | Absent) -> float:
-    return 0.0 if isinstance(time, Absent) else time.median

@@ -11,7 +11,6 @@ import msgspec
 from deepstone.absent import Absent
 from deepstone.graph.cost import LayerWork, Work, layer_work
 from deepstone.graph.graph import Graph
-from deepstone.graph.groups import GROUPS
 from deepstone.measure import doubts
 from deepstone.measure.roofline import bound
 from deepstone.measure.statistics import (
@@ -24,6 +23,7 @@ from deepstone.measure.statistics import (
 from deepstone.results.doubt import Doubt
 from deepstone.results.findings import Finding
 from deepstone.results.layers import (
+    GROUPS,
     IsolatedLayer,
     LayerGroup,
     LayerPeaks,
@@ -32,6 +32,7 @@ from deepstone.results.layers import (
     OtherPart,
     Passes,
     PassRates,
+    known_s,
 )
 from deepstone.runner.assemble import bare_finding, environment_of, setup_of
 from deepstone.runner.job import Job
@@ -179,7 +180,7 @@ def _row(
 
 def _with_shares(rows: Sequence[LayerRow]) -> list[LayerRow]:
     """Return the rows, each with its share of the total time."""
-    taken_s = [_seconds(row.forward_s) + _seconds(row.backward_s) for row in rows]
+    taken_s = [known_s(row.forward_s) + known_s(row.backward_s) for row in rows]
     total_s = sum(taken_s)
     return [
         msgspec.structs.replace(row, share=row_s / total_s if total_s else 0.0)
@@ -272,13 +273,7 @@ def _groups(rows: Sequence[LayerRow]) -> Iterator[LayerGroup]:
     for name, kinds in GROUPS.items():
         members = [row for row in rows if row.op in kinds]
         if members:
-            yield LayerGroup(
-                name=name,
-                layers=len(members),
-                forward_s=sum(_seconds(row.forward_s) for row in members),
-                backward_s=sum(_seconds(row.backward_s) for row in members),
-                share=sum(row.share for row in members),
-            )
+            yield LayerGroup.of(name, members)
 
 
 def _doubts(found: LayersFound, step: Quantity) -> list[Doubt]:
@@ -292,10 +287,6 @@ def _doubts(found: LayersFound, step: Quantity) -> list[Doubt]:
 
 def _median(blocks: Sequence[Sequence[float]]) -> Quantity:
     return median_of([blocks], replicates=_REPLICATES)
-
-
-def _seconds(time: Quantity | Absent) -> float:
-    return 0.0 if isinstance(time, Absent) else time.median
 
 
 def _rate(work: Work, taken_s: float) -> float | Absent:

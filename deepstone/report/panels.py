@@ -1,0 +1,225 @@
+"""The panels of a figure, independent of their renderer: numbers in SI units, text, and colours by meaning."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from deepstone.absent import Absent
+from deepstone.report.table import Unit, Value
+
+Marker: TypeAlias = Literal["circle", "diamond"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Axis:
+    label: str
+    unit: Unit
+    log: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Series:
+    """A series. Published numbers are drawn hollow, measured ones filled."""
+
+    name: str
+    colour: str
+    published: bool = False
+    marker: Marker = "circle"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Segment:
+    """A part of a bar. `series` is an index into the panel's list; `details` are further lines of its tooltip."""
+
+    series: int
+    value: Value
+    details: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BarLabel:
+    """Text beside a bar. A gap is a bar that could not be measured; its text is the reason."""
+
+    text: str
+    details: tuple[str, ...] = ()
+    gap: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BarRow:
+    """A name and its bars, one below the other. The segments of one bar are stacked from 0.
+
+    The note follows the longest bar. `bar_labels` follow their bars: none, or one for every bar.
+    """
+
+    label: str
+    bars: tuple[tuple[Segment, ...], ...]
+    note: str = ""
+    bar_labels: tuple[BarLabel, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BarChart:
+    """Horizontal bars. Every row has room for as many bars as the row with the most.
+
+    A length has no meaning on a logarithmic axis, so only the ends are drawn there, as points. `reference` is a line
+    across.
+    """
+
+    title: str
+    axis: Axis
+    series: tuple[Series, ...]
+    rows: tuple[BarRow, ...]
+    reference: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TimeSpan:
+    """What happened from `start` to `end`. `series` is an index into the panel's list; `details` are lines of its
+    tooltip, `label` a text in it if there is room. `whisker`: between which places its end lies."""
+
+    series: int
+    start: float
+    end: float
+    label: str = ""
+    details: tuple[str, ...] = ()
+    whisker: tuple[float, float] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Lane:
+    """A name and what happened in it. Spans of one track follow each other; tracks lie one below the other."""
+
+    label: str
+    tracks: tuple[tuple[TimeSpan, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaneChart:
+    """Lanes along one axis: of time, or of what adds up from lane to lane. On a logarithmic axis it multiplies."""
+
+    title: str
+    axis: Axis
+    series: tuple[Series, ...]
+    lanes: tuple[Lane, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """A line through these points from left to right, with its name above the last one."""
+
+    label: str
+    points: tuple[tuple[float, float], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Point:
+    """A point with a label beside it. `weight` is its importance if there is no room for every label.
+
+    `details` are further lines of its tooltip. The line of a chart skips a point that is `apart`.
+    """
+
+    x: float
+    y: Value
+    label: str = ""
+    details: tuple[str, ...] = ()
+    doubtful: bool = False
+    apart: bool = False
+    weight: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PointGroup:
+    """The points of a series, and its gaps with their reasons; where there are many, these are not written beside
+    them."""
+
+    series: Series
+    points: tuple[Point, ...]
+    gaps: tuple[tuple[float, str], ...] = ()
+    gap_words: bool = True
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Plane:
+    title: str
+    x: Axis
+    y: Axis
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ScatterPlot(_Plane):
+    """Points and lines between two axes."""
+
+    lines: tuple[Line, ...]
+    groups: tuple[PointGroup, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LineChart(_Plane):
+    """Lines from point to point. `names` label the places 0, 1, 2 … if the horizontal axis has no numbers."""
+
+    curves: tuple[PointGroup, ...]
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cell:
+    """A cell with a text. `ratio` is its value over the best of its row, or the reason why that is unknown."""
+
+    ratio: float | Absent
+    text: tuple[str, ...]
+    marked: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class HeatMap:
+    """Cells in rows and columns. `marked_means` explains the frame around a cell."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[str, ...]
+    cells: tuple[tuple[Cell, ...], ...]
+    ratio_means: str
+    marked_means: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Upright:
+    """An upright axis of a parallel plot: its name, and texts at places from 0 (below) to 1."""
+
+    name: str
+    ticks: tuple[tuple[float, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Strand:
+    """A line across all upright axes: its place on each, None where it has none, and there it ends."""
+
+    places: tuple[float | None, ...]
+    details: tuple[str, ...] = ()
+
+    @property
+    def pieces(self) -> list[tuple[tuple[float, float], ...]]:
+        """The points of the line, in a piece for each stretch of axes on which it has a place."""
+        found: list[list[tuple[float, float]]] = [[]]
+        for at, place in enumerate(self.places):
+            if place is None:
+                found.append([])
+            else:
+                found[-1].append((float(at), place))
+        return [tuple(piece) for piece in found if piece]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ParallelPlot:
+    """Parallel coordinates: upright axes side by side, and a line across them for each setup. Later series are drawn
+    above earlier ones."""
+
+    title: str
+    axes: tuple[Upright, ...]
+    series: tuple[Series, ...]
+    strands: tuple[tuple[Strand, ...], ...]  # of each series
+
+
+Panel: TypeAlias = BarChart | LaneChart | LineChart | ScatterPlot | ParallelPlot | HeatMap
