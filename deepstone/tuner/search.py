@@ -24,6 +24,7 @@ from deepstone.tuner.model import CHANGE_COST, Array, Landscape, Model
 from deepstone.tuner.space import Point
 
 SENTINEL_EVERY: Final = 6
+_CHECK_MARGIN: Final = 1.5  # a check also reads gradients and parameters, and rounds the weights of the default
 _KNOWN: Final = 1.5  # times the noise: how uncertain a difference between two setups may be to be believed
 _FAR_SD: Final = 3.0  # a result so many standard deviations low is repeated
 _LEAST_GAIN: Final = 0.002  # of log speed: with less to expect, the search ends
@@ -196,9 +197,16 @@ class Search:
 
     def least_finals_s(self) -> float:
         """What the shortest finals take: the default and one more setup."""
+        return FEWEST_ROUNDS * (self.cost_s(self.landscape.default) + self.cost_s(self._best_seen))
+
+    def least_check_s(self) -> float:
+        """What it takes to check one setup: the default, and the setup in its own precision and in the default's."""
+        return _CHECK_MARGIN * (self.cost_s(self.landscape.default) + 2 * self.cost_s(self._best_seen))
+
+    @property
+    def _best_seen(self) -> Point:
         good = self.good
-        best = max(good, key=lambda seen: seen.value or 0.0).point if good else self.landscape.default
-        return FEWEST_ROUNDS * (self.cost_s(self.landscape.default) + self.cost_s(best))
+        return max(good, key=lambda seen: seen.value or 0.0).point if good else self.landscape.default
 
     def _most_promising(self) -> Ask | None:
         top = self.best(3)

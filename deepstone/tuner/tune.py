@@ -47,6 +47,7 @@ SAME_SHARE: Final[Mapping[DeviceKind, float]] = {"cpu": 0.1, "gpu": 0.2}
 FINALS_SHARE: Final = 0.25
 _OVER: Final = 1.1  # a launch that is under way may end so much later than asked for
 _LONGEST_LOOK: Final = 0.2  # of the budget; the first look at the default may take more
+_LONGEST_CHECK: Final = 0.3  # of the budget, before the finals
 _LEAST_TIMEOUT_S: Final = 5.0
 _LAUNCHES: Final = 20  # with time for so many launches like the longest so far, a search and its finals have a sense
 _NICE_S: Final = 30
@@ -178,6 +179,12 @@ class Tuner:
     def _same_share(self) -> float:
         return SAME_SHARE[self._space.facts.device]
 
+    @property
+    def _check_s(self) -> float:
+        """For the check of sameness: its share of the budget, or more where processes start slowly."""
+        least_s = min(self.search.least_check_s(), _LONGEST_CHECK * self.wanted.budget_s)
+        return max(self._same_share * self.wanted.budget_s, least_s)
+
     # The search
 
     def _search(self) -> None:
@@ -190,7 +197,7 @@ class Tuner:
             # Where launches are long for the budget, the search has its time all the same: short finals can still say
             # that nothing is decided, and no looks can say nothing at all.
             least_s = min(self.search.least_finals_s(), FINALS_SHARE * self.wanted.budget_s)
-            kept_s = least_s + self._same_share * self.wanted.budget_s
+            kept_s = least_s + self._check_s
             if self.search.seen and self.search.cost_s(ask.point) > self.left_s - kept_s:
                 return
             look = self._look(ask.kind, ask.point)
@@ -312,7 +319,7 @@ class Tuner:
         while True:
             candidates = self._candidates()
             finalists = self._same(candidates)
-            enough_s = self.search.least_finals_s() + self._same_share * self.wanted.budget_s
+            enough_s = self.search.least_finals_s() + self._check_s
             if finalists or not candidates or self.left_s < enough_s:
                 return finalists
             self._look_without_a_change(candidates[0], self.left_s - enough_s)
@@ -356,7 +363,7 @@ class Tuner:
         if new:
             # What the search left of its time is for this check too.
             left_s = (self._search_share + self._same_share) * self.wanted.budget_s - self.spent_s
-            self._check(new, max(self._same_share * self.wanted.budget_s, left_s))
+            self._check(new, max(self._check_s, left_s))
         if self.wanted.level == "any":  # it says what was given up, and excludes nothing
             return list(candidates)
         return [point for point in candidates if point in other or not self._checked[point].is_refuted]
