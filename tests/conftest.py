@@ -33,6 +33,9 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("DEEPSTONE_ENVIRONMENTS", str(Path(sys.prefix, "environments")))
 
+# The noise of the scripted backend is the same every time, also where a test does not ask for any.
+os.environ["DEEPSTONE_FAKE"] = '{"seed": 1}'
+
 leave_files_unsynced()
 
 # Examples of a property; one that names a number of its own draws more or fewer in proportion (depth.py).

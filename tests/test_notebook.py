@@ -126,7 +126,7 @@ def test_without_the_package(results: Results, monkeypatch: pytest.MonkeyPatch, 
 
 
 def run_python(*words: str) -> Any:
-    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=200, check=False, cwd=ROOT)
 
 
 def test_importing_the_package_imports_next_to_nothing():

@@ -21,7 +21,7 @@ def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
         patch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path_factory.mktemp("programs")))
         patch.setenv("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
         patch.setenv("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
-        patch.delenv(FAKE_SCRIPT, raising=False)
+        patch.setenv(FAKE_SCRIPT, '{"seed": 1}')
         yield
         end_shared_workers()
 

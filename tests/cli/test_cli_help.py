@@ -75,7 +75,7 @@ def test_asking_imports_nothing_heavy(reader: Cli, words: list[str], heavy: set[
         "    print(leaving.code, *sorted(sys.modules), file=sys.stderr)\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, *words], env=reader.environment(), capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", program, *words], env=reader.environment(), capture_output=True, text=True, timeout=200
     )
     code, *imported = done.stderr.split()
     assert code == "0"
@@ -97,5 +97,5 @@ def test_help_has_no_escapes(reader: Cli) -> None:
 def _imported_by_typer() -> frozenset[str]:
     """Old versions import rich, or click, or both; newer ones neither."""
     program = "import sys, typer.main; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=200, check=True)
     return frozenset(done.stdout.split())

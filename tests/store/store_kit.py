@@ -62,8 +62,8 @@ def mounted_small_disk(root: Path, *, size: str) -> Iterator[SmallDisk]:
     try:
         yield SmallDisk(root)
     finally:
-        subprocess.run(["umount", "--lazy", str(root)], check=True, timeout=60)
+        subprocess.run(["umount", "--lazy", str(root)], check=True, timeout=200)
 
 
 def mount(*arguments: object) -> None:
-    subprocess.run(["mount", *map(str, arguments)], check=True, capture_output=True, timeout=60)
+    subprocess.run(["mount", *map(str, arguments)], check=True, capture_output=True, timeout=200)
