@@ -7,6 +7,7 @@ framework stay together over files, as they share its workers (shared_workers.py
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -29,6 +30,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Tests start a thousand interpreters: what one of them compiles, the next ones read.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # Processes of pytest share the cores: threads that spin while they wait would take most of them.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("DEEPSTONE_ENVIRONMENTS", str(Path(sys.prefix, "environments")))
@@ -37,6 +39,9 @@ os.environ.setdefault("DEEPSTONE_ENVIRONMENTS", str(Path(sys.prefix, "environmen
 os.environ["DEEPSTONE_FAKE"] = '{"seed": 1}'
 
 leave_files_unsynced()
+
+# To collect thousands of tests makes a million objects, none of which is garbage.
+gc.disable()
 
 # Examples of a property; one that names a number of its own draws more or fewer in proportion (depth.py).
 # The quick ones are the same every time, so that a change is never refused for what it did not break; the deep ones are
@@ -70,6 +75,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if framework and framework not in ALWAYS and not config.option.keyword:
             item.add_marker(pytest.mark.deep)
     items.sort(key=_turn)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

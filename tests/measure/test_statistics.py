@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.stats
 from depth import examples
 from hypothesis import given
 from hypothesis import strategies as st
@@ -241,11 +240,15 @@ class TestStudent:
     @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 7, 10, 20, 50, 1000])
     @pytest.mark.parametrize("probability", [0.9, 0.95, 0.975, 0.99])
     def test_as_scipy_has_it(self, freedom: int, probability: float):
+        import scipy.stats  # which takes a second, also where these tests are only collected
+
         exact = scipy.stats.t.ppf(probability, freedom)
         assert student_t(probability, freedom) == pytest.approx(exact, rel=0.01 if freedom <= 3 else 0.003)
 
     @pytest.mark.parametrize("units", [3, 5, 8, 12, 40])
     def test_the_tail_is_cut_where_the_t_interval_would_end(self, units: int):
+        import scipy.stats
+
         reach = scipy.stats.t.ppf(0.975, units - 1) * math.sqrt(units / (units - 1))
         assert expanded_tail(units) == pytest.approx(scipy.stats.norm.cdf(-reach), rel=0.05)
 
