@@ -131,7 +131,7 @@ class Killer:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kills", [25, pytest.param(100, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("kills", [15, pytest.param(100, marks=pytest.mark.deep)])
 def test_killed_at_random_moments(tmp_path: Path, controller, kills: int):
     store = tmp_path / "store"
     Store.open(store)

@@ -93,7 +93,7 @@ def result_set(path: Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kills", [25, pytest.param(100, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("kills", [12, pytest.param(100, marks=pytest.mark.deep)])
 def test_killed_many_times_it_ends_as_if_it_never_was(tmp_path: Path, kills: int) -> None:
     file = study_file(tmp_path, BATCHES)
     whole = run_whole(tmp_path, file, tmp_path / "whole")
