@@ -61,7 +61,7 @@ _HEAVY = frozenset({"torch", "numpy", "rich", "psutil", "pydantic"})
         (["models"], _HEAVY),
         (["models", "resnet50", "--json"], _HEAVY),
         (["axes"], _HEAVY),
-        (["run", "cifarnet", "framework=fake", "--dry-run"], {"torch"}),
+        (["run", "cifarnet", "framework=fake", "--dry-run", "--budget", "3", "--store", "x"], {"torch", "pydantic"}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
