@@ -280,9 +280,10 @@ def test_waiting_costs_nothing(kept: RawKeeper) -> None:
         fields = stat_fields(kept.process.pid)
         return int(fields[11]) + int(fields[12])
 
+    kept.ask("echo")  # both have started
     before = ticks()
-    time.sleep(0.5)
-    assert ticks() - before <= 5  # of 50; on however busy a machine
+    time.sleep(1.0)
+    assert ticks() - before <= 2  # of 100
 
 
 def test_real_time_signals_have_a_name_too() -> None:
