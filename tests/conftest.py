@@ -7,6 +7,7 @@ framework stay together over files, as they share its workers (shared_workers.py
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -18,7 +19,7 @@ from typing import Any
 import pytest
 from forked_workers import forked_workers
 from frameworks import FORWARD_ONLY, FURTHER, LEGACY
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from unsynced_files import leave_files_unsynced
 
 for number in (signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM):
@@ -29,15 +30,25 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # Tests start a thousand interpreters: what one of them compiles, the next ones read.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 # Processes of pytest share the cores: threads that spin while they wait would take most of them.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 os.environ.setdefault("DEEPSTONE_ENVIRONMENTS", str(Path(sys.prefix, "environments")))
 
+# The noise of the scripted backend is the same every time, also where a test does not ask for any.
+os.environ["DEEPSTONE_FAKE"] = '{"seed": 1}'
+
 leave_files_unsynced()
 
+# To collect thousands of tests makes a million objects, none of which is garbage.
+gc.disable()
+
 # Examples of a property; one that names a number of its own draws more or fewer in proportion (depth.py).
-settings.register_profile("quick", max_examples=30, deadline=None)
-settings.register_profile("deep", max_examples=500, deadline=None)
+# The quick ones are the same every time, so that a change is never refused for what it did not break; the deep ones are
+# new every time. Neither fails because the machine is slow.
+_AT_ANY_SPEED = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("quick", max_examples=30, derandomize=True, **_AT_ANY_SPEED)
+settings.register_profile("deep", max_examples=500, **_AT_ANY_SPEED)
 settings.load_profile("quick")
 
 SHARE_WORKERS = ("tensorflow", "jax", "mxnet", "chainer")
@@ -64,6 +75,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if framework and framework not in ALWAYS and not config.option.keyword:
             item.add_marker(pytest.mark.deep)
     items.sort(key=_turn)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 from factory import typed_draft
 
@@ -62,7 +62,7 @@ def test_a_frame_has_a_row_per_run_and_tidy_columns(results: Results):
     )
     assert (first["layout"], first["effective_layout"], first["framework"]) == ("auto", "nchw", "torch")
     assert (first["memory_host_peak_bytes"], first["doubts"]) == (123_456_789, "too_short_to_time")
-    assert pd.isna(frame.iloc[1]["samples_per_s"])
+    assert math.isnan(frame.iloc[1]["samples_per_s"])
     assert frame.iloc[1]["outcome"] == "oom"
     assert list(frame["threads"]) == ["2", "2", "auto"]
     assert frame.job.nunique() == 3
@@ -126,7 +126,7 @@ def test_without_the_package(results: Results, monkeypatch: pytest.MonkeyPatch, 
 
 
 def run_python(*words: str) -> Any:
-    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT)
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=200, check=False, cwd=ROOT)
 
 
 def test_importing_the_package_imports_next_to_nothing():

@@ -20,7 +20,7 @@ from typing import Final
 import numpy as np
 
 from deepstone.measure.ratios import A_FASTER, B_FASTER, LEAST_DIFFERENCE, NO_DIFFERENCE, Ratio, verdict_of
-from deepstone.measure.statistics import CONFIDENCE, Launch, Quantity, flat_steps, ratio_of_pairs
+from deepstone.measure.statistics import CONFIDENCE, Launch, Quantity, flat_steps, median_along, ratio_of_pairs
 
 LOOKS: Final = (3, 4, 6, 8, 12)
 MOST_GROUPS: Final = LOOKS[-1]
@@ -69,8 +69,8 @@ def ratios_of_sides(groups: Sequence[Group], *, looks: int) -> tuple[SidesRatio,
 def ranking(groups: Sequence[Group], ratios: Sequence[SidesRatio]) -> list[list[int]]:
     """Return the sides, fastest first. A side starts a new rank if it is shown to be slower than the first of the
     previous rank; sides of one rank are not shown to be slower than its first."""
-    logs = np.array([[math.log(float(np.median(flat_steps([launch])))) for launch in group] for group in groups])
-    slowness = np.median(logs - logs.mean(axis=1, keepdims=True), axis=0)
+    logs = np.array([[math.log(float(median_along(flat_steps([launch])))) for launch in group] for group in groups])
+    slowness = median_along(logs - logs.mean(axis=1, keepdims=True), axis=0)
     winners = {frozenset((ratio.a, ratio.b)): ratio.winner for ratio in ratios}
     ranks: list[list[int]] = []
     for side in sorted(range(logs.shape[1]), key=lambda side: float(slowness[side])):

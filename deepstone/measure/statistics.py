@@ -18,7 +18,7 @@ from statistics import NormalDist
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from deepstone.results.quantity import Quantity
 
@@ -34,6 +34,25 @@ REPLICATES = 2000
 _LARGEST_LOG = 300.0  # of a number that a float can represent, with room for the ratio of two
 _NEARLY_NORMAL = 2000  # degrees of freedom
 _DRAWS_AT_MOST = 4_000_000  # per bootstrap; beyond it, fewer steps are drawn per block, which only widens the interval
+
+
+def median_along(values: ArrayLike, axis: int = -1) -> Array:
+    """Return what `numpy.median` does, without masked arrays, whose import takes as much time as a bootstrap."""
+    array = np.asarray(values, dtype=np.float64)
+    half, is_odd = divmod(array.shape[axis], 2)
+    ordered = np.moveaxis(np.partition(array, [max(0, half - 1), half, -1], axis=axis), axis, -1)
+    middle: Array = (ordered[..., half if is_odd else half - 1] + ordered[..., half]) / 2
+    last: Array = ordered[..., -1]  # to which NaN is sorted
+    return np.where(np.isnan(last), last, middle)
+
+
+def quantile_of(ordered: Array, share: float) -> float:
+    """Return what `numpy.quantile` does, of values in order, without masked arrays."""
+    place = share * (len(ordered) - 1)
+    before = math.floor(place)
+    low, high = float(ordered[before]), float(ordered[min(before + 1, len(ordered) - 1)])
+    beyond = place - before
+    return low + (high - low) * beyond if beyond < 0.5 else high - (high - low) * (1 - beyond)
 
 
 def why_no_interval(parts: Sequence[Quantity]) -> str:
@@ -66,7 +85,7 @@ def across_launches(launches: Sequence[Quantity]) -> Quantity:
     if len(launches) == 1:
         return launches[0]
     return Quantity.of(
-        median=float(np.median([launch.median for launch in launches])),
+        median=float(median_along([launch.median for launch in launches])),
         low=min(launch.low for launch in launches),
         high=max(launch.high for launch in launches),
         n=sum(launch.n for launch in launches),
@@ -91,14 +110,14 @@ def median_of(launches: Sequence[Launch], *, seed: int = 0, replicates: int = RE
         return Quantity.without_interval(float(flat[0]))
     draws = _resampled_medians(launches, np.random.default_rng(seed), replicates)
     low, high = _tails(draws, _top_units(launches))
-    median = float(np.median(flat))
+    median = float(median_along(flat))
     return Quantity.of(median=median, low=min(low, median), high=max(high, median), n=len(flat))
 
 
 def rough_relative_half_width(blocks: Launch) -> float:
     """Estimate the result of `median_of` from the spread of the blocks' medians, in a thousandth of the time."""
-    medians = np.array([np.median(block) for block in blocks])
-    middle = float(np.median(medians))
+    medians = np.array([median_along(block) for block in blocks])
+    middle = float(median_along(medians))
     if len(medians) < 2 or middle == 0:
         return math.inf
     of_median = math.sqrt(math.pi / 2)  # a median is that much less certain than a mean
@@ -107,7 +126,7 @@ def rough_relative_half_width(blocks: Launch) -> float:
 
 def difference_of_medians(larger: Launch, smaller: Launch, *, seed: int = 0) -> Quantity:
     """Return median(larger) - median(smaller) of interleaved blocks. A negative value stays negative."""
-    value = float(np.median(flat_steps([larger])) - np.median(flat_steps([smaller])))
+    value = float(median_along(flat_steps([larger])) - median_along(flat_steps([smaller])))
     n = min(len(flat_steps([larger])), len(flat_steps([smaller])))
     if n == 1:
         return Quantity.without_interval(value)
@@ -125,7 +144,7 @@ def ratio_of_pairs(pairs: Sequence[tuple[Launch, Launch]], *, seed: int = 0, err
     pair says nothing about the next one, so it has no interval. `error`: how often the interval may miss. If pairs are
     so few that even the smallest and the largest ratio miss more often, the interval is that of Student's t.
     """
-    ratios = np.array([np.median(flat_steps([a])) / np.median(flat_steps([b])) for a, b in pairs])
+    ratios = np.array([median_along(flat_steps([a])) / median_along(flat_steps([b])) for a, b in pairs])
     if len(pairs) == 1:
         return Quantity.without_interval(float(ratios[0]), why="one pair has no interval")
     random = np.random.default_rng(seed)
@@ -135,12 +154,12 @@ def ratio_of_pairs(pairs: Sequence[tuple[Launch, Launch]], *, seed: int = 0, err
     chosen = random.integers(0, len(pairs), size=(REPLICATES, len(pairs)))
     # Each time a pair is drawn, its blocks and steps are resampled again.
     replicate = random.integers(0, REPLICATES, size=chosen.shape)
-    draws = np.median(inner[chosen, replicate], axis=1)
+    draws = median_along(inner[chosen, replicate], axis=1)
     low, high = _tails(draws, len(pairs), 1 - error)
     if 2.0 ** (1 - len(pairs)) > error:
         by_t = _mean_of_logs([math.log(ratio) for ratio in ratios], 1 - error)
         low, high = min(low, by_t.low), max(high, by_t.high)
-    median = float(np.median(ratios))
+    median = float(median_along(ratios))
     return Quantity.of(median=median, low=min(low, median), high=max(high, median), n=len(pairs))
 
 
@@ -158,7 +177,7 @@ def ratio_of_rounds(pairs: Sequence[tuple[float, float]], *, error: float = 1 - 
 def median_of_rounds(values: Sequence[float]) -> Quantity:
     """Return the median of one value per round, from fresh processes, with Student's t interval across rounds."""
     mean = _mean_of_logs([math.log(value) for value in values])
-    median = float(np.median(values))
+    median = float(median_along(values))
     return Quantity.of(median=median, low=min(mean.low, median), high=max(mean.high, median), n=mean.n)
 
 
@@ -216,11 +235,11 @@ def joint_medians(series: Sequence[Launch], *, seed: int = 0, replicates: int = 
         chosen = np.repeat(random.integers(0, rounds, size=rounds), per_round)
         where = random.random(rounds * per_round)
         steps = starts[:, chosen] + (where * sizes[:, chosen]).astype(np.int64)
-        draws[replicate] = np.median(np.take_along_axis(table, steps, axis=1), axis=1)
+        draws[replicate] = median_along(np.take_along_axis(table, steps, axis=1))
     return JointMedians(
-        medians=np.array([np.median(values) for values in flat]),
+        medians=np.array([median_along(values) for values in flat]),
         draws=draws,
-        by_round=np.array([[np.median(block) for block in blocks] for blocks in series]).T,
+        by_round=np.array([[median_along(block) for block in blocks] for blocks in series]).T,
         n=min(len(values) for values in flat),
     )
 
@@ -272,7 +291,7 @@ def _resampled_medians(launches: Sequence[Launch], random: np.random.Generator, 
         some = blocks[first : first + chunk]
         where = random.random((*some.shape, per_block), dtype=np.float32) * sizes[some][..., None].astype(np.float32)
         draws = steps[starts[some][..., None] + where.astype(np.int32)]
-        medians[first : first + chunk] = np.median(draws.reshape(len(some), -1), axis=1)
+        medians[first : first + chunk] = median_along(draws.reshape(len(some), -1))
     return medians
 
 
@@ -296,8 +315,8 @@ def _draw_blocks(
 
 def _tails(draws: Array, units: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
     tail = expanded_tail(units, confidence)
-    low, high = np.quantile(draws, [tail, 1 - tail])
-    return float(low), float(high)
+    ordered = np.sort(draws)
+    return quantile_of(ordered, tail), quantile_of(ordered, 1 - tail)
 
 
 def expanded_tail(units: int, confidence: float = CONFIDENCE) -> float:

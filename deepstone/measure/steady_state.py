@@ -17,6 +17,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from deepstone.measure.statistics import median_along
+
 _FEWEST_FOR_WARMUP: Final = 6  # shorter series are not judged
 # Of 100 samples with a hiccup at the 30th, 10 spreads would cut there 54 times in 100 and 5 do not once in 100; 3 would
 # begin to leave true warm-up in.
@@ -37,8 +39,8 @@ def warmup_end(samples: Sequence[float]) -> int:
         return min(1, count - 1) if count > 1 else 0
     values = np.asarray(samples, dtype=np.float64)
     second_half = values[count // 2 :]
-    middle = np.median(second_half)
-    spread = np.median(np.abs(second_half - middle))
+    middle = median_along(second_half)
+    spread = median_along(np.abs(second_half - middle))
     limited = np.minimum(values, middle + _MOST_SPREADS * max(spread, 0.001 * middle))
     backwards = limited[::-1]
     sizes = np.arange(1, count + 1)
@@ -70,13 +72,13 @@ def find_trend(series: ArrayLike) -> Trend | None:
     to 20 equal chunks, and the remaining autocorrelation widens the test.
     """
     values = np.asarray(series, dtype=np.float64)
-    middle = float(np.median(values)) if values.size else 0.0
+    middle = float(median_along(values)) if values.size else 0.0
     if values.size < _FEWEST_FOR_TREND or middle <= 0:
         return None
-    chunks = np.array([np.median(chunk) for chunk in np.array_split(values, min(_MOST_CHUNKS, values.size))])
+    chunks = np.array([median_along(chunk) for chunk in np.array_split(values, min(_MOST_CHUNKS, values.size))])
     first, second = np.triu_indices(chunks.size, k=1)
     differences = chunks[second] - chunks[first]
-    slope_per_chunk = float(np.median(differences / (second - first)))
+    slope_per_chunk = float(median_along(differences / (second - first)))
     left_over = chunks - slope_per_chunk * np.arange(chunks.size)
     variance = _order_variance(chunks) * _widening(left_over)
     return Trend(
@@ -96,7 +98,9 @@ def _mann_kendall_p(order: float, variance: float) -> float:
 def _order_variance(values: NDArray[np.float64]) -> float:
     """Return the variance of the sum of the signs of all differences for independent values; ties lower it."""
     n = values.size
-    _, ties = np.unique(values, return_counts=True)
+    ordered = np.sort(values)  # numpy.unique imports masked arrays
+    ends = np.flatnonzero(np.append(ordered[1:] != ordered[:-1], True))
+    ties = np.diff(ends, prepend=-1)
     return (n * (n - 1) * (2 * n + 5) - float(np.sum(ties * (ties - 1) * (2 * ties + 5)))) / 18
 
 

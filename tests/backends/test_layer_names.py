@@ -69,7 +69,7 @@ def compiled_by_jax() -> dict:
     command = [environment_of("jax").program, "-c", COMPILE_TWICE, str(SERVE_PATH.parent.parent.parent)]
     # Not from JAX's cache, which takes programs that differ in names alone for one.
     variables = {name: value for name, value in os.environ.items() if name != "JAX_COMPILATION_CACHE_DIR"}
-    return json.loads(subprocess.run(command, env=variables, capture_output=True, timeout=120, check=True).stdout)
+    return json.loads(subprocess.run(command, env=variables, capture_output=True, timeout=280, check=True).stdout)
 
 
 class TestJax:

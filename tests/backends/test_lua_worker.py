@@ -275,7 +275,7 @@ def test_what_is_no_json_is_refused() -> None:
             env={**os.environ, "LUA_PATH": f"{PACKAGES}/?.lua;;"},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=200,
             check=True,
         )
         assert done.stdout.startswith("false\tnot JSON at"), text

@@ -29,7 +29,7 @@ def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("allocators")
     (folder / "stub.c").write_text(STUB)
     for name in ("libjemalloc.so.2", "libtcmalloc_minimal.so.4"):
-        subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / name, folder / "stub.c"], check=True, timeout=60)
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", folder / name, folder / "stub.c"], check=True, timeout=200)
     (folder / "libempty.so").write_bytes((folder / "libjemalloc.so.2").read_bytes())
     return folder
 

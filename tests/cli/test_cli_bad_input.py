@@ -235,7 +235,7 @@ def test_standard_output_that_is_full(reader: Cli) -> None:
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=60,
+            timeout=200,
         )
     assert done.returncode == 1
     assert done.stderr == "deepstone: cannot write to standard output: no space left on device\n"

@@ -202,7 +202,7 @@ def test_the_example_of_the_docs_works_when_typed(cli: Cli) -> None:
         cwd=cli.home,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
         check=False,
     )
     assert re.findall(r"^\d+$", done.stdout, re.MULTILINE) == ["0", "5"], done.stderr

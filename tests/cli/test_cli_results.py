@@ -168,7 +168,7 @@ class TestHostile:
             file.truncate(2**30 + 1)
         started = time.monotonic()
         cli("results", "import", "huge.json").assert_error(2, "huge.json", "nothing was imported")
-        assert time.monotonic() - started < 30
+        assert time.monotonic() - started < 120
         assert cli.runs() == []
 
     @pytest.mark.parametrize("place", ["/dev/zero", "."])

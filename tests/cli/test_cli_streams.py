@@ -39,7 +39,7 @@ def test_a_reader_that_leaves_early(reader: Cli, words: tuple[str, ...]) -> None
     assert process.stdout.readline()
     process.stdout.close()
     assert process.stderr.read() == b""
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=200) == 0
     process.stderr.close()
 
 
@@ -63,7 +63,7 @@ def test_a_signal_ends_the_run_and_keeps_what_is_stored(cli: Cli, number: int, c
     assert " images/s (" in stored
     time.sleep(0.5)  # well into the second
     process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=200)
     assert process.returncode == code
     assert err == f"deepstone: {word}; runs already stored are kept\n"
     assert "cifarnet · framework=fake" in out

@@ -126,8 +126,8 @@ def test_a_bar_on_a_terminal(cli: Cli, file: Path) -> None:
 )
 def test_a_signal_tells_how_to_go_on(cli: Cli, file: Path, number: int, code: int, word: str) -> None:
     process = subprocess.Popen(
-        cli.command("study", "small.toml", "--budget", 1, "--repetitions", 1),
-        env=cli.environment(DEEPSTONE_FAKE=script(sleep=True, step_s=0.05, warmup=[1])),
+        cli.command("study", "small.toml", "--budget", 3, "--repetitions", 1),
+        env=cli.environment(DEEPSTONE_FAKE=script(sleep=True, step_s=0.15, warmup=[1])),
         cwd=cli.home,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -137,9 +137,9 @@ def test_a_signal_tells_how_to_go_on(cli: Cli, file: Path, number: int, code: in
     assert first_line(process.stderr).startswith("[1/3] done")
     time.sleep(0.3)  # into the second
     process.send_signal(number)
-    out, err = process.communicate(timeout=30)
+    out, err = process.communicate(timeout=200)
     assert process.returncode == code
-    resume = "deepstone study small.toml --budget 1 --repetitions 1"
+    resume = "deepstone study small.toml --budget 3 --repetitions 1"
     assert err == f"deepstone: {word}; what is stored is kept; go on with: {resume}\n"
     assert out == ""
     state = json.loads((cli.store / "studies" / "small.json").read_text())

@@ -27,7 +27,7 @@ def run(tmp_path: Path, *words: str) -> Any:
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -163,7 +163,7 @@ open("written", "w").write("from inside")
         stdout=subprocess.PIPE,
         text=True,
     )
-    out, _ = running.communicate(timeout=60)
+    out, _ = running.communicate(timeout=200)
     os.close(write_fd)
     assert out.split("\n")[:4] == [str(running.pid), str(folder), "True", "False"]
     assert os.read(read_fd, 100) == b"through a pipe"
@@ -278,7 +278,7 @@ def test_stopped_while_something_is_mounted(kitchen: Kitchen, debootstrap: Path,
         assert time.monotonic() < end_s
         time.sleep(0.01)
     adding.send_signal(number)
-    adding.communicate(timeout=60)
+    adding.communicate(timeout=200)
     assert mounted() == before
     if number == signal.SIGINT:
         assert kitchen.leftovers() == []

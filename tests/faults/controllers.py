@@ -81,8 +81,11 @@ class Controller(MarkedProcess):
         *,
         options: Sequence[str] = TINY,
         script: Mapping[str, object] | None = None,
+        slow_disk: bool = False,
     ) -> None:
         own = {"DEEPSTONE_CACHE": str(folder / "cache"), "TMPDIR": str(folder), "HOME": str(folder)}
+        if slow_disk:
+            own["PYTHONPATH"] = str(Path(__file__).with_name("slow_disk"))
         words = ["-m", "deepstone", "run", "cifarnet", "framework=fake", *axes, *options, "--store", str(store)]
         super().__init__(folder=folder, words=words, variables={**own, FAKE_SCRIPT: json.dumps(script or {})})
         self.store = store

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import random
+import runpy
 import signal
 import sys
 import time
@@ -25,9 +26,7 @@ from deepstone.studies.study_run import Call, StudyRun
 
 CALL = Call(command=("deepstone", "study"), resume="deepstone study")
 LONGEST = 1.4  # lives, in times of what it takes until a first run is stored
-SHORT = 0.3  # of that: too short to store anything
-SHRINK = 0.8  # of the longest life, whenever the study is ahead: the first may have been slow
-SHARE = 0.7  # of the tasks are to be done when the last life ends
+SHARE = 0.5  # of the tasks are done at most when the last life ends: there must be something left for it
 STORING = 3  # every third life ends when it begins to write
 
 
@@ -38,12 +37,14 @@ class Quiet:
     def waiting(self, tasks: int) -> None: ...
 
 
-def life(plan: Plan, path: Path) -> int:
+def life(plan: Plan, path: Path, *, slow_disk: bool) -> int:
     """A child that works at the study; its pid."""
     pid = os.fork()
     if pid:
         return pid
     try:
+        if slow_disk:
+            runpy.run_path(str(Path(__file__).with_name("slow_disk") / "sitecustomize.py"))
         store = Store.open(path)
         run_study(StudyRun(plan, store, CALL), store, CALL, Quiet())
         os._exit(0)
@@ -60,12 +61,22 @@ def is_writing(pid: int, store: Path) -> bool:
     return any(path.name.startswith(f"{pid}.") for path in (store / "tmp").glob("*"))
 
 
-def wait_for_writing(pid: int, store: Path, patience_s: float) -> None:
+def stored(store: Path) -> int:
+    return len(list(store.glob("runs/*/*.json")))
+
+
+def wait_for_writing(pid: int, store: Path, most: int) -> None:
     """Until it has claimed a job, which it does before it measures, and then writes what it measured."""
-    end_s = time.monotonic() + patience_s
     for is_so in (lambda: any(_claims(pid, store)), lambda: is_writing(pid, store)):
-        while not is_so() and time.monotonic() < end_s:
+        while not is_so() and stored(store) < most:
             time.sleep(0.0005)
+
+
+def let_live(store: Path, seconds: float, most: int) -> None:
+    """For so long, or until so many runs are stored: the machine may be quicker now than it was at first."""
+    end_s = time.monotonic() + seconds
+    while (left_s := end_s - time.monotonic()) > 0 and stored(store) < most:
+        time.sleep(min(left_s, 0.005))
 
 
 def _claims(pid: int, store: Path) -> Iterator[bool]:
@@ -77,7 +88,7 @@ def _claims(pid: int, store: Path) -> Iterator[bool]:
 def seconds_to_first_run(pid: int, store: Path) -> float:
     """How long a life takes here and now until it has stored something; the moments of death are drawn by that."""
     start_s = time.monotonic()
-    while not any(store.glob("runs/*/*.json")):
+    while not stored(store):
         assert not has_ended(pid), "it ended before it had stored anything"
         time.sleep(0.002)
     return time.monotonic() - start_s
@@ -86,22 +97,17 @@ def seconds_to_first_run(pid: int, store: Path) -> float:
 def kill_many(seed: int, kills: int, store: Path, study: str) -> tuple[int, int]:
     plan = make_plan(find_study(study))
     chance = random.Random(seed)
-    first_s, longest_s, writing = 0.0, 0.0, 0
+    first_s, writing = 0.0, 0
     for killed in range(kills):
-        # The machine may be quicker now than at first: there must be something left for the last life.
-        is_ahead = len(list(store.glob("runs/*/*.json"))) > SHARE * len(plan.tasks) * killed / kills + 2
-        pid = life(plan, store)
-        longest_s = longest_s * SHRINK if is_ahead else min(longest_s / SHRINK, LONGEST * first_s)
+        most = 2 + round(SHARE * len(plan.tasks) * killed / kills)
+        pid = life(plan, store, slow_disk=killed % STORING == 0)
         if killed == 0:
             first_s = seconds_to_first_run(pid, store)
-            longest_s = LONGEST * first_s
-        elif is_ahead:
-            time.sleep(chance.uniform(0, SHORT * longest_s))
         elif killed % STORING == 0:
-            wait_for_writing(pid, store, 10 * LONGEST * first_s)
+            wait_for_writing(pid, store, most + 1)
             time.sleep(chance.choice([0, 0, chance.uniform(0, 0.01)]))
         else:
-            time.sleep(chance.uniform(0, longest_s))
+            let_live(store, chance.uniform(0, LONGEST * first_s), most)
         if has_ended(pid):
             return killed, writing  # nothing was left to kill it at
         os.kill(pid, signal.SIGKILL)

@@ -88,7 +88,8 @@ class Killer:
         if moment == MEASURING and chance.random() < 0.5:  # a worker that would not notice that nobody asks any more
             script["by"] = {f"batch={batches[stored]}": {"fault": {"at": "step", "step": 3, "kind": "hang"}}}
         axis = "batch=" + ",".join(map(str, batches))
-        controller = Controller(self._folder / str(number), self._store, (axis,), script=script)
+        folder = self._folder / str(number)
+        controller = Controller(folder, self._store, (axis,), script=script, slow_disk=moment == STORING)
         controller.start()
         try:
             self._wait_for(controller, moment, stored, chance)
@@ -119,7 +120,7 @@ class Killer:
         else:
             mine = f"{controller.process.pid}."
             controller.wait_for(lambda: self._is_writing(mine) or len(controller.acknowledged) > stored)
-            time.sleep(chance.choice([0, 0, chance.uniform(0, 0.01)]))
+            time.sleep(chance.choice([0, 0, chance.uniform(0, 0.1)]))
 
     def _is_writing(self, owner: str) -> bool:
         """A temporary file carries its owner's pid in its name."""
@@ -130,7 +131,7 @@ class Killer:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kills", [25, pytest.param(100, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("kills", [15, pytest.param(100, marks=pytest.mark.deep)])
 def test_killed_at_random_moments(tmp_path: Path, controller, kills: int):
     store = tmp_path / "store"
     Store.open(store)
@@ -141,7 +142,7 @@ def test_killed_at_random_moments(tmp_path: Path, controller, kills: int):
     assert sum(killer.killed.values()) == kills
     assert killer.slowest_end_s < SOON_S
     assert len(killer.acknowledged) >= 0.3 * kills  # else the kills came before anything was at stake
-    assert killer.cut_short >= kills // 20
+    assert killer.cut_short > 0
     opened = assert_intact(store, killer.acknowledged)
     # Besides what was acknowledged, each kill may have hit between the writing and the telling of one run.
     assert len(opened.list().rows) <= len(killer.acknowledged) + kills
@@ -162,12 +163,13 @@ class TestSignals:
     )
     def test_it_ends_its_workers_and_keeps_what_is_stored(self, controller, number: int, code: int, says: str):
         """In the middle of the third job, the first two being stored."""
-        run = controller("batch=1,2,3,4", script=WITH_DAEMON, options=("--budget", "0.5", "--target", "0.01")).start()
+        endless = {**WITH_DAEMON, "by": {"batch=3": {"step_s": 600}}}
+        run = controller("batch=1,2,3,4", script=endless).start()
         run.wait_for(lambda: len(run.acknowledged) == 2)
         run.wait_for_worker()
         time.sleep(0.3)
         run.process.send_signal(number)
-        assert run.finish(timeout_s=20) == code
+        assert run.finish() == code
         assert carrying(run.mark) == []
         assert len(run.acknowledged) == 2
         assert run.stderr.splitlines()[-1] == f"deepstone: {says}; runs already stored are kept"
@@ -177,12 +179,12 @@ class TestSignals:
 
     def test_twice_in_a_row(self, controller):
         """Impatience must not leave anything behind."""
-        run = controller("batch=1,2", script=WITH_DAEMON, options=("--budget", "5", "--target", "0.01")).start()
+        run = controller("batch=1,2", script=WITH_DAEMON, options=("--budget", "60", "--target", "0.01")).start()
         run.wait_for_worker()
         for _ in range(3):
             run.process.send_signal(signal.SIGINT)
             time.sleep(0.05)
-        assert run.finish(timeout_s=20) in (130, -signal.SIGINT)
+        assert run.finish() in (130, -signal.SIGINT)
         assert seconds_until_gone(run.mark) < SOON_S
 
 
@@ -190,8 +192,9 @@ class TestSignals:
 class TestDisk:
     def test_a_disk_that_fills_up_while_measuring_loses_no_run(self, controller, small_disk: SmallDisk):
         store = small_disk.root / "store"
-        options = ("--budget", "1", "--target", "0.01")
-        run = controller("batch=1,2", store=store, script=WITH_DAEMON, options=options).start()
+        # The second takes as long as this process needs to see the first stored, on however busy a machine.
+        slow = {**WITH_DAEMON, "by": {"batch=2": {"step_s": 0.3}}}
+        run = controller("batch=1,2", store=store, script=slow).start()
         run.wait_for(lambda: len(run.acknowledged) == 1)
         run.wait_for_worker()
         small_disk.fill()
@@ -205,7 +208,7 @@ class TestDisk:
             [sys.executable, "-m", "deepstone", "results", "import", saved[1], "--store", str(store)],
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=200,
             check=False,
         )
         assert imported.returncode == 0, imported.stderr

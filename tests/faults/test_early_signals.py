@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 MAIN = "from deepstone.cli.main import main; main()"
-HERE = "import sys, time; print('here', flush=True); time.sleep(60)"
+HERE = "import sys, time; print('here', flush=True); time.sleep(600)"
 
 IMPORTING = MAIN  # with a package in the way that takes its time
 COLLECTING = f"""
@@ -84,7 +84,7 @@ def interrupt(process: subprocess.Popen[str], number: int, times: int = 1) -> tu
         while process.stdout.readline() != "here\n":
             assert process.poll() is None
         process.send_signal(number)
-    _, err = process.communicate(timeout=30)
+    _, err = process.communicate(timeout=200)
     return process.returncode, err
 
 

@@ -27,7 +27,7 @@ def test_few_descriptors(tmp_path: Path, words: tuple[str, ...], most: int) -> N
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (most, most)),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=280,
     )
     if done.returncode == 0:
         return

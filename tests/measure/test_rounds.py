@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import default_rng
@@ -18,12 +17,16 @@ NEAR = 1.5e-3
 
 @pytest.mark.parametrize("freedom", [*range(1, 30), 100, 1000])
 def test_the_quantile_is_that_of_scipy(freedom: int):
+    import scipy.stats  # which takes a second, also where these tests are only collected
+
     assert student_t(0.975, freedom) == pytest.approx(scipy.stats.t.ppf(0.975, freedom), rel=NEAR)
 
 
 @given(logs=st.lists(st.floats(-2, 2), min_size=2, max_size=12))
 def test_the_interval_is_that_of_scipy(logs: list[float]):
     found = ratio_of_rounds([(float(np.exp(log)), 1.0) for log in logs])
+    import scipy.stats
+
     mean, error = np.mean(logs), scipy.stats.sem(logs)
     low, high = scipy.stats.t.interval(CONFIDENCE, len(logs) - 1, loc=mean, scale=max(error, 1e-300))
     reach = NEAR * (high - low) + 1e-9

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import scipy.stats
 from depth import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 from numpy.random import Generator, default_rng
 
 from deepstone.measure import statistics
@@ -23,7 +23,9 @@ from deepstone.measure.statistics import (
     difference_of_medians,
     expanded_tail,
     joint_medians,
+    median_along,
     median_of,
+    quantile_of,
     ratio_of_bounds,
     ratio_of_pairs,
     student_t,
@@ -42,6 +44,20 @@ launches = st.lists(st.lists(st.lists(times, min_size=1, max_size=6), min_size=1
 def fewer_replicates(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hundreds of comparisons in seconds; the ends of an interval then jitter a little, which favours no side."""
     monkeypatch.setattr(statistics, "REPLICATES", 500)
+
+
+@given(
+    arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(1, 9)), elements=st.floats(width=32)),
+    st.integers(-2, 1),
+)
+def test_the_median_is_that_of_numpy(values: np.ndarray, axis: int):
+    with np.errstate(invalid="ignore"):
+        assert np.array_equal(median_along(values, axis=axis), np.median(values, axis=axis), equal_nan=True)
+
+
+@given(st.lists(st.floats(-1e9, 1e9), min_size=1, max_size=20), st.floats(0, 1))
+def test_a_quantile_is_that_of_numpy(values: list[float], share: float):
+    assert quantile_of(np.sort(values), share) == np.quantile(values, share)
 
 
 def launch(random: Generator, *, blocks: int, steps: int, block_share: float, step_share: float, factor: float = 1.0):
@@ -241,11 +257,15 @@ class TestStudent:
     @pytest.mark.parametrize("freedom", [1, 2, 3, 4, 5, 7, 10, 20, 50, 1000])
     @pytest.mark.parametrize("probability", [0.9, 0.95, 0.975, 0.99])
     def test_as_scipy_has_it(self, freedom: int, probability: float):
+        import scipy.stats  # which takes a second, also where these tests are only collected
+
         exact = scipy.stats.t.ppf(probability, freedom)
         assert student_t(probability, freedom) == pytest.approx(exact, rel=0.01 if freedom <= 3 else 0.003)
 
     @pytest.mark.parametrize("units", [3, 5, 8, 12, 40])
     def test_the_tail_is_cut_where_the_t_interval_would_end(self, units: int):
+        import scipy.stats
+
         reach = scipy.stats.t.ppf(0.975, units - 1) * math.sqrt(units / (units - 1))
         assert expanded_tail(units) == pytest.approx(scipy.stats.norm.cdf(-reach), rel=0.05)
 

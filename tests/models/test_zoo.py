@@ -328,4 +328,4 @@ def test_building_and_costing_the_whole_zoo_is_quick() -> None:
             graph_cost(model.make())
         return time.process_time() - start
 
-    assert min(seconds() for _ in range(3)) < 0.6
+    assert min(seconds() for _ in range(3)) < 1.5

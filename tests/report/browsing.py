@@ -55,7 +55,7 @@ def visit(browser: Any, path: Path, *, width: int = 1400, scheme: str = "light",
 
 def until(page: Any, condition: str) -> None:
     """Asked from outside: within the page the policy forbids the eval with which playwright would wait."""
-    for _ in range(600):
+    for _ in range(4000):
         if page.evaluate(condition):
             return
         page.wait_for_timeout(50)

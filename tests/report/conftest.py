@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 from browsing import CHROMIUM, FLAGS
 
+PATIENCE_MS = 200_000  # on however busy a machine
+
 
 @pytest.fixture(scope="session")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
@@ -16,8 +18,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
         "playwright.sync_api", reason="the browser's driver is missing: pip install playwright"
     )
     with playwright.sync_playwright() as driver:
-        launched = driver.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS)
+        launched = driver.chromium.launch(executable_path=CHROMIUM, headless=True, args=FLAGS, timeout=PATIENCE_MS)
         context = launched.new_context()
+        context.set_default_timeout(PATIENCE_MS)
         empty = tmp_path_factory.mktemp("browser") / "empty.html"
         empty.write_text("")
         context.new_page().goto(empty.as_uri())

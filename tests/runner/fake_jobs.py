@@ -24,7 +24,7 @@ from deepstone.runner.job import Job, Machine
 from deepstone.setups.axes import Value
 from deepstone.setups.request import complete
 
-SOON_S = 10.0  # on however busy a machine; what was forgotten stays for minutes
+SOON_S = 60.0  # on however busy a machine; what was forgotten stays for ten minutes and more
 
 Script = Callable[..., None]
 

@@ -68,5 +68,5 @@ def test_mpirun_for_real():
     asked = "import os; from deepstone.launchers.copies import own_copy; print(own_copy(os.environ).count)"
     as_root = ["--allow-run-as-root", "--oversubscribe"] if mpirun.kind == "openmpi" else []
     argv = [*mpirun.command, *as_root, "-n", "2", sys.executable, "-c", asked]
-    told = subprocess.run(argv, capture_output=True, text=True, timeout=60, check=True)
+    told = subprocess.run(argv, capture_output=True, text=True, timeout=200, check=True)
     assert told.stdout.split() == ["2", "2"]

@@ -137,7 +137,7 @@ def test_the_keeper_sleeps_until_the_worker_exits(kept: RawKeeper) -> None:
         "unkillable": 0,
     }
     assert isinstance(cpu_s, float)
-    assert 0.2 <= cpu_s < 2
+    assert 0.2 <= cpu_s < 10
     assert isinstance(max_rss_bytes, int)
     assert 2**22 < max_rss_bytes < 2**27
 
@@ -261,12 +261,18 @@ def test_an_outsider_s_kill_is_not_for_lack_of_memory(kept: RawKeeper) -> None:
 
 
 def test_the_cost_of_a_keeper(mark: str, tmp_path: Path) -> None:
+    """Against a Python that does nothing, at the same time: machines differ, and others may be busy on them."""
     spent_s: list[float] = []
+    python_s: list[float] = []
     for _ in range(5):
         raw = RawKeeper(["/bin/true", mark], tmp_path, {})
         spent_s.append(raw.cpu_s())
         raw.close()
-    assert min(spent_s) < 0.060  # 0.025 on the machine of the tests, but others may be busy on it
+        idle = subprocess.Popen([sys.executable, "-I", "-S", "-c", "pass"])
+        _, _, usage = os.wait4(idle.pid, 0)
+        idle.returncode = 0
+        python_s.append(usage.ru_utime + usage.ru_stime)
+    assert min(spent_s) < 6 * min(python_s), (spent_s, python_s)
 
 
 def test_waiting_costs_nothing(kept: RawKeeper) -> None:
@@ -274,9 +280,10 @@ def test_waiting_costs_nothing(kept: RawKeeper) -> None:
         fields = stat_fields(kept.process.pid)
         return int(fields[11]) + int(fields[12])
 
+    kept.ask("echo")  # both have started
     before = ticks()
-    time.sleep(0.5)
-    assert ticks() - before <= 1
+    time.sleep(1.0)
+    assert ticks() - before <= 2  # of 100
 
 
 def test_real_time_signals_have_a_name_too() -> None:

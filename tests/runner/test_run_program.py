@@ -26,7 +26,7 @@ def is_alive(pid: int) -> bool:
 
 
 def wait_until_dead(pid: int) -> None:
-    end_s = time.monotonic() + 10
+    end_s = time.monotonic() + 60
     while is_alive(pid):
         assert time.monotonic() < end_s, "it lives on"
         time.sleep(0.01)
@@ -41,13 +41,15 @@ def test_its_lines_and_its_exit_code(tmp_path: Path) -> None:
 
 def test_ticks_come_while_it_says_nothing(tmp_path: Path) -> None:
     ticks: list[float] = []
+    start_s = time.monotonic()
     run_program(
-        python("import time; time.sleep(1.2)"),
+        python("import time; time.sleep(1.7)"),
         env=os.environ,
         cwd=tmp_path,
         on_tick=lambda: ticks.append(time.monotonic()),
     )
-    assert 2 <= len(ticks) <= 5
+    taken_s = time.monotonic() - start_s  # with the start of Python, however long that takes here
+    assert 2 <= len(ticks) <= 2 * taken_s + 1
 
 
 def test_what_cannot_be_started(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def open_descriptors() -> dict[str, Path]:
 
 
 def soon() -> float:
-    return time.monotonic() + 10.0
+    return time.monotonic() + 60.0
 
 
 def ending_of(worker: WorkerProcess, do: str, **details: object) -> Ending:
@@ -224,7 +224,7 @@ def test_a_daemon_does_not_outlive_a_worker_that_exits(worker: WorkerProcess) ->
 
 def test_a_tree_that_forks_when_asked_to_end(worker: WorkerProcess, mark: str) -> None:
     ask(worker, "fork on term")
-    ending = worker.stop(grace_s=1.0)
+    ending = worker.stop(grace_s=2.0)
     assert ending.exit_code == 0
     assert ending.stragglers >= 1  # more if the child was asked as well, and forked as well
     assert marked(mark) == []
@@ -268,7 +268,7 @@ def test_waiting_for_a_reply_costs_no_cpu(worker: WorkerProcess) -> None:
     cpu_s = time.process_time()
     with pytest.raises(ProcessTimeout):
         worker.receive(deadline_s=time.monotonic() + 1.0)
-    assert time.process_time() - cpu_s < 0.020
+    assert time.process_time() - cpu_s < 0.1  # of a second; one that polls takes all of it
 
 
 def test_megabytes_both_ways(worker: WorkerProcess) -> None:
@@ -446,5 +446,5 @@ def test_an_interrupted_stop_leaves_the_rest_to_the_keeper(controller: subproces
     start_s = time.monotonic()
     controller.send_signal(signal.SIGINT)
     controller.wait()
-    assert time.monotonic() - start_s < 10
+    assert time.monotonic() - start_s < 45  # the grace would be a minute
     assert marked(mark) == []

@@ -16,6 +16,7 @@ import pytest
 from fake_jobs import MARK_VARIABLE, SOON_S, Script, carrying, fake_job, seconds_until_gone
 from hypothesis import given
 from hypothesis import strategies as st
+from worker_trees import read_bytes
 
 from deepstone.errors import MissingError
 from deepstone.measure.doubts import around_the_network
@@ -455,8 +456,9 @@ class TestFaults:
     def test_a_process_that_is_killed_or_stopped_is_named(
         self, run, script: Script, monkeypatch: pytest.MonkeyPatch, number: int, outcome: str, told: str
     ):
-        monkeypatch.setattr(team, "_BLOCK_GRACE_S", 1.0)
-        monkeypatch.setattr(team, "_BLOCK_PATIENCE", 3.0)
+        if number == signal.SIGSTOP:  # one that is slow, on a busy machine, is not to be taken for one that is stopped
+            monkeypatch.setattr(team, "_BLOCK_GRACE_S", 5.0)
+            monkeypatch.setattr(team, "_BLOCK_PATIENCE", 3.0)
         mark = f"team-{os.getpid()}-{number}"
         monkeypatch.setenv(MARK_VARIABLE, mark)
         script(sleep=True, step_s=0.02)
@@ -497,7 +499,7 @@ class TestBlame:
         script(ranks={"0": silent, "1": ended})
         begin_s = time.monotonic()
         record = run()
-        assert time.monotonic() - begin_s < 60.0
+        assert time.monotonic() - begin_s < 200.0
         assert record["failure"]["reason"].startswith("rank 1: ")
         assert record["failure"]["reason"].endswith("rank 0 waited for it and was ended")
 
@@ -524,5 +526,5 @@ def attack_a_worker(mark: str, number: int) -> None:
 
 
 def is_worker(pid: int) -> bool:
-    words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    words = read_bytes(Path(f"/proc/{pid}/cmdline")).split(b"\0")
     return len(words) > 1 and words[1].endswith(b"serve.py")

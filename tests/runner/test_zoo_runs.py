@@ -27,8 +27,8 @@ from deepstone.setups.request import complete
 from deepstone.store.store import Store
 
 LONGEST_S = 900.0
-# With more or fewer of the same layers as another: VGG-19, ResNet-50 and ResNet-1001 stand for them.
-LIKE_OTHERS = ("vgg11", "vgg16", "resnet101", "resnet152", "resnet5000")
+# With more or fewer of the same layers as another: AlexNet, ResNet-50 and ResNet-1001 stand for them.
+LIKE_OTHERS = ("overfeat", "vgg11", "vgg16", "vgg19", "resnet101", "resnet152", "resnet5000")
 
 
 def job_of(name: str) -> Job:

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 PROGRAMS = ("ip", "tc", "nsenter", "munged", "slurmctld", "slurmd", "srun", "sinfo")
-READY_S = 30.0
+READY_S = 120.0
 CLOCK_AHEAD_S = 5000
 
 
@@ -32,7 +32,7 @@ class TwoNodes:
         self.bridge = f"dsb{number}"
         self.spaces = [f"ds{number}-n{node}" for node in range(2)]
         self.links = [f"dsv{number}-{node}" for node in range(2)]
-        self.ports = [free_port() for _ in range(3)]
+        self.ports = free_ports(3)
         shifted = ["unshare", "--time", "--monotonic", str(CLOCK_AHEAD_S), "--fork", "--kill-child"]
         has_time = subprocess.run([*shifted, "true"], capture_output=True).returncode == 0
         self.other_clock = shifted if has_time else []
@@ -129,7 +129,7 @@ class TwoNodes:
     def _start(self, undo: ExitStack, argv: Sequence[str]) -> None:
         log = undo.enter_context((self.folder / f"{argv[0]}-{argv[-1].strip('/').replace('/', '-')}.log").open("wb"))
         process = subprocess.Popen(argv, env=self.variables, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
-        undo.callback(process.wait, 20)
+        undo.callback(process.wait, 60)
         undo.callback(terminate, process)
 
 
@@ -145,10 +145,16 @@ def call(*argv: str) -> None:
     subprocess.run(argv, check=True, capture_output=True, text=True)
 
 
-def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("", 0))
-        return int(one.getsockname()[1])
+def free_ports(count: int) -> list[int]:
+    """Below those that the system gives to whoever asks for any, so that nobody gets one before Slurm listens."""
+    found: list[int] = []
+    for port in range(20000 + os.getpid() % 10000, 32000):
+        with socket.socket() as one, suppress(OSError):
+            one.bind(("", port))
+            found.append(port)
+        if len(found) == count:
+            return found
+    raise AssertionError("no port is free")
 
 
 def why_not() -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from deepstone.runner.worker_process import WorkerProcess
 
 HERE = Path(__file__).parent
+PATIENCE_S = 60.0  # on however busy a machine
 
 
 def worker_argv(mark: str, *words: str) -> list[str]:
@@ -23,7 +24,7 @@ def start_worker(mark: str, folder: Path) -> WorkerProcess:
     return WorkerProcess.start(worker_argv(mark), env={"MARK": mark}, cwd=folder, output_path=folder / "output.txt")
 
 
-def ask(worker: WorkerProcess, do: str, *, timeout_s: float = 10.0, **details: object) -> dict[str, object]:
+def ask(worker: WorkerProcess, do: str, *, timeout_s: float = PATIENCE_S, **details: object) -> dict[str, object]:
     """Send one request and wait for its reply."""
     worker.send({"do": do, **details})
     return worker.receive(deadline_s=time.monotonic() + timeout_s)
@@ -71,7 +72,7 @@ def exists(pid: int) -> bool:
     return Path(f"/proc/{pid}").exists()
 
 
-def seconds_until(condition: Callable[[], bool], *, timeout_s: float = 10.0) -> float:
+def seconds_until(condition: Callable[[], bool], *, timeout_s: float = PATIENCE_S) -> float:
     """How long it took until the condition held; fails if it does not in time."""
     start_s = time.monotonic()
     while not condition():

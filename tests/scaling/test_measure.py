@@ -19,7 +19,7 @@ class Interrupt(BaseException):
 
 @pytest.fixture
 def plan(monkeypatch: pytest.MonkeyPatch) -> CommPlan:
-    monkeypatch.setenv(FAKE_SCRIPT, json.dumps({"noise": 0.01}))
+    monkeypatch.setenv(FAKE_SCRIPT, json.dumps({"noise": 0.01, "seed": 1}))
     words = read_words(["framework=fake", "processes=2", "operation=allreduce", "size=1K,64K,1M"])
     command = ("deepstone", "comm")
     return plan_comm(words, None, command, launches=3, budget_s=2.0, timeout_s=60.0, under_load=False)

@@ -17,7 +17,7 @@ class Spawn(Protocol):
 
 def finished(process: subprocess.Popen[str]) -> str:
     """What a program printed, once it has ended well."""
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=600)
     assert process.returncode == 0, errors
     return output
 
@@ -62,8 +62,8 @@ def mounted_small_disk(root: Path, *, size: str) -> Iterator[SmallDisk]:
     try:
         yield SmallDisk(root)
     finally:
-        subprocess.run(["umount", "--lazy", str(root)], check=True, timeout=20)
+        subprocess.run(["umount", "--lazy", str(root)], check=True, timeout=200)
 
 
 def mount(*arguments: object) -> None:
-    subprocess.run(["mount", *map(str, arguments)], check=True, capture_output=True, timeout=20)
+    subprocess.run(["mount", *map(str, arguments)], check=True, capture_output=True, timeout=200)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from typing import Any
 
 import pytest
@@ -226,8 +225,13 @@ def test_a_task_that_another_process_has_is_waited_for(store: Store) -> None:
     first = StudyRun(plan, store, call()).queue()[0]
     claim = store.claim_job(first.task.id)
     assert claim is not None
-    threading.Timer(0.8, claim.release).start()
-    progress = Remembering()
+
+    class Releasing(Remembering):
+        def waiting(self, tasks: int) -> None:
+            super().waiting(tasks)
+            claim.release()
+
+    progress = Releasing()
     this = call()
     state = run_study(StudyRun(plan, store, this), store, this, progress)
     assert by_state(state) == {"done": 2}
