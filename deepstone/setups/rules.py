@@ -332,6 +332,11 @@ RULES = (
         broken=lambda r: _on_cpu(r) and r["compile"] == "reduce-overhead",
     ),
     Rule(
+        reason="compile=reduce-overhead replays CUDA graphs, and with accumulate the next part of a batch overwrites "
+        "what they computed; use compile=default",
+        broken=lambda r: r["compile"] == "reduce-overhead" and r["accumulate"] != 1,
+    ),
+    Rule(
         reason="compile=coordinate-descent tunes the options of GPU kernels; on a CPU it would be the same as default",
         broken=lambda r: _on_cpu(r) and r["compile"] == "coordinate-descent",
     ),

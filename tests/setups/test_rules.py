@@ -47,6 +47,7 @@ EXAMPLES = [
     ({"phase": "forward", "dropout": "on"}, "identity in evaluation", {"phase": "gradient"}),
     ({"device": "cpu", "input": "pinned"}, "page-locked", {"input": "host"}),
     ({"device": "cpu", "compile": "reduce-overhead"}, "CUDA graphs", {"compile": "default"}),
+    ({"device": "gpu", "compile": "reduce-overhead", "accumulate": 2}, "overwrites", {"compile": "default"}),
     ({"compile": "default", "checkpointing": "on"}, "choose one", {"compile": "off"}),
     ({"overlap": "off"}, "there is one", {"processes": 2}),
     ({"compression": "fp16", "nodes": 1}, "there is one", {"compression": "none"}),

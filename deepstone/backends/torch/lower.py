@@ -288,6 +288,10 @@ class BlockConv(nn.Conv2d):
         below, beside = self.blocks.kernel_pad
         images = F.pixel_unshuffle(F.pad(input, _outer_pad(self.blocks.image_pad)), self.blocks.side)
         kernels = F.pixel_unshuffle(F.pad(self.weight, (0, beside, 0, below)), self.blocks.side)
+        if input.is_contiguous(memory_format=torch.channels_last) and not input.is_contiguous():
+            # Taking blocks apart forgets the order of the channels, and cuDNN then answers in another one.
+            images = images.contiguous(memory_format=torch.channels_last)
+            kernels = kernels.contiguous(memory_format=torch.channels_last)
         return F.conv2d(images, kernels, self.bias)
 
 

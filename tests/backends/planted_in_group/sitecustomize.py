@@ -59,10 +59,10 @@ def repeat_shard(module) -> None:
     """Both of two processes take the first part of the batch."""
     made = module.synthetic_batch
 
-    def first_part_twice(*arguments):
+    def first_part_twice(*arguments, **options):
         import numpy as np
 
-        samples, labels = made(*arguments)
+        samples, labels = made(*arguments, **options)
         if planted() != "shard twice":
             return samples, labels
         half = len(samples) // 2
