@@ -8,7 +8,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import ClassVar
 
 import pytest
@@ -21,8 +23,12 @@ from deepstone.backends.base import Group, Job, Missing
 from deepstone.backends.before_import import torch as torch_environment
 from deepstone.backends.torch import settings
 from deepstone.backends.torch.backend import TorchBackend
+from deepstone.backends.torch.effective import Effects, Observed
+from deepstone.backends.torch.lower import BlockConv
 from deepstone.backends.torch.onednn import implementations, narrowed_products, onednn_dtypes, widest_isa
 from deepstone.errors import MissingError
+from deepstone.graph import ops
+from deepstone.graph.space_to_depth import blocks_of
 from deepstone.graph.weights import initial_parameters, synthetic_batch
 from deepstone.runner.conversation import JobFailed, Prepared, talking_to_worker
 from deepstone.runner.job import Job as RunnerJob
@@ -324,3 +330,38 @@ class TestOwnGpu:
         with pytest.raises(Missing, match=r"device gpu:7: .* use gpu:0 to the last of them"):
             settings._device("gpu:7", None)
         assert gpus == []
+
+
+@pytest.mark.parametrize(("asked", "switches"), [("tf32", ("tf32", "tf32")), ("tf32-conv", ("tf32", "ieee"))])
+def test_compiled_on_a_gpu_tf32_is_told_by_the_switches(
+    monkeypatch: pytest.MonkeyPatch, asked: str, switches: tuple[str, str]
+) -> None:
+    """Compiled code has no hooks that see number types, so only torch's own switches tell fp32 from TF32."""
+    convolution, product = switches
+    monkeypatch.setattr(torch.backends.cudnn, "conv", SimpleNamespace(fp32_precision=convolution))
+    monkeypatch.setattr(torch.backends.cuda, "matmul", SimpleNamespace(fp32_precision=product))
+    on_gpu = replace(settings.apply(complete({"framework": "torch", "device": "cpu"})), device=torch.device("cuda"))
+    network = torch.nn.Linear(1, 1)
+    effects = Effects(
+        request=complete({"framework": "torch", "precision": asked}),
+        settings=on_gpu,
+        seen=Observed(),
+        network=network,
+        model=network,
+        loss=torch.zeros(()),
+        opaque=False,
+    )
+    assert effects.of_precision() == {"value": asked, "source": "set"}
+
+
+def test_blocks_of_pixels_keep_channels_last() -> None:
+    blocks = blocks_of(ops.Conv(channels=4, kernel=(3, 3), stride=(2, 2), pad=(1, 1, 1, 1)), (3, 8, 8))
+    assert blocks is not None
+    layer = BlockConv(3, 4, 3)
+    layer.blocks = blocks
+    plain = layer(torch.ones(2, 3, 8, 8))
+    last = layer(torch.ones(2, 3, 8, 8).contiguous(memory_format=torch.channels_last))
+    assert plain.is_contiguous()
+    assert last.is_contiguous(memory_format=torch.channels_last)
+    assert not last.is_contiguous()
+    torch.testing.assert_close(plain, last)

@@ -103,7 +103,7 @@ class Effects:
         waiting = os.environ.get("OMP_WAIT_POLICY", str(self.request["wait"])).lower()  # OpenMP does not report it
         return effective(self.request, {"wait": waiting if self._on_cpu else "not used"}, observed) | {
             "compile": self._compile(),
-            "precision": self._precision(),
+            "precision": self.of_precision(),
             "layout": self._layout(),
             "isa": self._isa(),
         }
@@ -130,7 +130,7 @@ class Effects:
             return "heuristic"
         return BENCHMARK_ALL if torch.backends.cudnn.benchmark_limit == ALL else "benchmark"
 
-    def _precision(self) -> dict[str, Any]:
+    def of_precision(self) -> dict[str, Any]:
         weights = {parameter.dtype for parameter in self.network.parameters() if parameter.is_floating_point()}
         asked, seen = self.settings.autocast or self.settings.weights, self._dtypes()
         if self.opaque and asked in seen:  # it may exclude some of its layers from automatic casting
