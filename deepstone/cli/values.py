@@ -56,7 +56,8 @@ def _path(info: Any, text: str) -> Any:
     """Of what is there, typer checks whether it can be read."""
     has_conditions = info.exists or info.resolve_path or info.writable or info.allow_dash or info.path_type is not None
     is_anything = info.file_okay and info.dir_okay
-    if has_conditions or not is_anything or (Path(text).exists() and not os.access(text, os.R_OK)):
+    # os.path.exists: no file is there whose name is too long for a file system.
+    if has_conditions or not is_anything or (os.path.exists(text) and not os.access(text, os.R_OK)):  # noqa: PTH110
         return _LEFT_TO_TYPER
     return Path(text)
 

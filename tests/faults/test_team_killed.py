@@ -19,6 +19,7 @@ from fake_jobs import SOON_S, carrying, seconds_until_gone
 LAUNCHERS = ("local", "mpirun", "torchrun")
 LONG = ("--budget", "60", "--target", "0.01")
 PATIENCE_S = 60.0  # for a controller that has lost a process to see to the rest
+NOTICED_S = 10.0  # a job that goes on after that did not need what was killed
 # From the start of a controller until its ranks measure, on a busy machine.
 LONGEST_S = {"local": 4.0, "mpirun": 5.0, "torchrun": 10.0}
 
@@ -78,7 +79,7 @@ class Killer:
         return chance.choice(others) if others else controller.process.pid
 
     def _wait_for_failure(self, controller: Controller) -> None:
-        end_s = time.monotonic() + SOON_S
+        end_s = time.monotonic() + NOTICED_S
         while controller.process.poll() is None:
             if time.monotonic() > end_s:
                 raise TimeoutError
