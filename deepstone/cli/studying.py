@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import Counter
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from itertools import groupby
@@ -154,7 +155,16 @@ def _plan_lines(plan: Plan, study_run: StudyRun, call: Call) -> list[str]:
         lines.append(f"Limited to {duration(call.time_s)}: the most informative first, what does not fit is left out.")
     if plan.excluded:
         lines.append(f"Excluded by the study itself: {plan.excluded} combinations.")
-    return [*lines, *to_add(plan.addable)]
+    return [*lines, *_cannot_run(study_run.state.tasks), *to_add(plan.addable)]
+
+
+def _cannot_run(tasks: Sequence[TaskStatus]) -> list[str]:
+    """What this machine lacks, by reason, as far as that is known without starting anything."""
+    from deepstone.cli.plans import answers_of
+
+    jobs = [status.task.job for status in tasks if status.state == "waiting" and status.task.kind == "run"]
+    reasons = Counter(answer.removeprefix("no: ") for answer in answers_of(jobs) if answer != "yes")
+    return [f"{number} of them cannot run here: {reason}." for reason, number in reasons.most_common()]
 
 
 def _plan_json(plan: Plan, study_run: StudyRun, call: Call, tasks: Sequence[TaskStatus]) -> dict[str, Data]:

@@ -208,6 +208,13 @@ def test_a_mistake_is_told_before_anything_heavy_is_imported(cli: Cli, file: Pat
     assert not {"numpy", "psutil", "rich"} & set(imported)
 
 
+def test_a_dry_run_tells_what_this_machine_lacks(cli: Cli, file: Path) -> None:
+    file.write_text('title = "x"\n[[jobs]]\nmodel = "cifarnet"\nframework = "fake"\nprocesses = 2\nnodes = [1, 2]\n')
+    told = cli("study", str(file), "--dry-run").assert_ok().out
+    assert "cannot run here: nodes=2" in told
+    assert "--hosts" in told
+
+
 def test_a_dry_run_of_a_script_writes_nothing(cli: Cli, file: Path) -> None:
     words = ("study", str(file), "--submit", "slurm", "--part", "3")
     shown = cli(*words, "--dry-run").assert_ok().out
