@@ -18,9 +18,9 @@ LEGACY += paddle onnxruntime
 # A Debian of its own is made and run by root only, with debootstrap.
 LEGACY += $(if $(filter 0,$(shell id -u)),caffe)
 
-# Most tests wait for a process of their own on one thread, so four keep two cores busy. tests/conftest.py says which ones
+# Most tests wait for a process of their own on one thread, so three keep two cores busy. tests/conftest.py says which ones
 # stay together, and the order.
-FOUR_AT_A_TIME := -n 4 --dist loadscope --no-loadscope-reorder
+THREE_AT_A_TIME := -n 3 --dist loadscope --no-loadscope-reorder
 # Everything but the zoo, as deep as it goes.
 DEEP := -m "not zoo" --hypothesis-profile deep
 
@@ -31,10 +31,10 @@ quick: $(VENV)/.deepstone-installed
 	$(BIN)/deepstone study quick --store quick-results --report quick.html
 
 test: check environments
-	$(BIN)/python -m pytest $(FOUR_AT_A_TIME)
+	$(BIN)/python -m pytest $(THREE_AT_A_TIME)
 
 test-all: check environments
-	$(BIN)/python -m pytest $(FOUR_AT_A_TIME) $(DEEP)
+	$(BIN)/python -m pytest $(THREE_AT_A_TIME) $(DEEP)
 	$(MAKE) test-zoo
 
 # One at a time: some of these networks need all memory and cores there are.
@@ -46,7 +46,7 @@ environments: $(VENV)/.deepstone-checks-installed
 
 legacy: environments
 	DEEPSTONE_ENVIRONMENTS=$(ENVIRONMENTS) $(BIN)/deepstone env add $(LEGACY)
-	DEEPSTONE_TEST_LEGACY=1 $(BIN)/python -m pytest tests/backends $(FOUR_AT_A_TIME) -k "torch-1.1.0 or mxnet or chainer or theano or cntk or tensorflow-1 or caffe or neon or torch7 or paddle or onnxruntime or legacy"
+	DEEPSTONE_TEST_LEGACY=1 $(BIN)/python -m pytest tests/backends $(THREE_AT_A_TIME) -k "torch-1.1.0 or mxnet or chainer or theano or cntk or tensorflow-1 or caffe or neon or torch7 or paddle or onnxruntime or legacy"
 
 check: $(VENV)/.deepstone-checks-installed
 	$(BIN)/ruff format --check .

@@ -1,7 +1,7 @@
 """For all tests: signals as a terminal would give them, though the tests may run under nohup or in the background; the
 frameworks that `make test` put into the tests' own environments; and who tests what, how deep.
 
-`make test` runs four processes of pytest. A file's tests stay together, as they share what it measured; those of one
+`make test` runs three processes of pytest. A file's tests stay together, as they share what it measured; those of one
 framework stay together over files, as they share its workers (shared_workers.py). What takes long comes first.
 """
 
