@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from frameworks import environment_of
+from memory_kills import no_kill_meanwhile
 from shared_workers import shared_worker
 from tiny_jobs import tiny, tiny_job
 
@@ -63,6 +64,7 @@ class Life:
 
 
 @functools.cache
+@no_kill_meanwhile()
 def life_of(framework: str) -> Life:
     with tempfile.TemporaryDirectory() as folder:
         plant = Path(folder, "plant")

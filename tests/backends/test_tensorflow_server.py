@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from frameworks import environment_of
+from memory_kills import no_kill_meanwhile
 from test_contract_parallel import ERRORS, PLANTED, TIMEOUT_S, in_one_process
 from tiny_jobs import tiny, tiny_job
 
@@ -43,6 +44,7 @@ class Life:
 
 
 @functools.cache
+@no_kill_meanwhile()
 def life() -> Life:
     with tempfile.TemporaryDirectory() as folder:
         plant = Path(folder, "plant")

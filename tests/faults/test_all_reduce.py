@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from memory_kills import no_kill_meanwhile
 
 from deepstone.environments.find import find_environment
 from deepstone.models.load import LoadedModel
@@ -66,6 +67,7 @@ def strike(team: Team, number: signal.Signals) -> tuple[JobFailed, float, set[in
 
 
 @pytest.mark.slow
+@no_kill_meanwhile()
 def test_the_rank_is_named_and_nothing_is_left(monkeypatch: pytest.MonkeyPatch):
     """Three jobs in a row: each but the first shows that the one before left nothing in its way."""
     monkeypatch.setattr(teams, "_BLOCK_GRACE_S", GRACE_S)

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from memory_kills import a_kill_meanwhile
 
 
 @contextmanager
@@ -30,7 +31,8 @@ def memory_cgroup(limit_bytes: int) -> Iterator[Path]:
         for swap, value in (("memory.memsw.limit_in_bytes", str(limit_bytes)), ("memory.swap.max", "0")):
             with suppress(OSError):  # no swap accounting
                 (folder / swap).write_text(value)
-        yield folder
+        with a_kill_meanwhile():
+            yield folder
     finally:
         remove(folder)
 

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from memory_kills import a_kill_meanwhile
 from worker_trees import exists, kill_marked, marked, parent, seconds_until, stat_fields, worker_argv
 
 from deepstone import keeper
@@ -243,7 +244,8 @@ def small_memory() -> Iterator[Path]:
         for swap in ("memory.memsw.limit_in_bytes", "memory.swap.max"):
             with suppress(OSError):  # no swap accounting
                 (folder / swap).write_text(str(48 * 2**20) if "memsw" in swap else "0")
-        yield folder
+        with a_kill_meanwhile():
+            yield folder
     finally:
         remove_cgroup(folder)
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 from fake_jobs import MARK_VARIABLE, SOON_S, Script, carrying, fake_job, seconds_until_gone
+from memory_kills import no_kill_meanwhile
 from worker_trees import read_bytes
 
 import deepstone
@@ -362,6 +363,7 @@ class TestFaults:
             pytest.param("torchrun", "torch.distributed.run", "torchrun was ended by SIGKILL", marks=pytest.mark.deep),
         ],
     )
+    @no_kill_meanwhile()
     def test_nothing_is_left_when_one_is_killed(
         self, run: Any, script: Script, monkeypatch: pytest.MonkeyPatch, launcher: str, victim: str, told: str
     ):

@@ -16,6 +16,7 @@ import pytest
 from fake_jobs import MARK_VARIABLE, SOON_S, Script, carrying, fake_job, seconds_until_gone
 from hypothesis import given
 from hypothesis import strategies as st
+from memory_kills import no_kill_meanwhile
 from worker_trees import read_bytes
 
 from deepstone.errors import MissingError
@@ -453,6 +454,7 @@ class TestFaults:
         ("number", "outcome", "told"),
         [(signal.SIGKILL, "crashed", "ended by SIGKILL"), (signal.SIGSTOP, "timeout", "is stopped")],
     )
+    @no_kill_meanwhile()
     def test_a_process_that_is_killed_or_stopped_is_named(
         self, run, script: Script, monkeypatch: pytest.MonkeyPatch, number: int, outcome: str, told: str
     ):
