@@ -1,7 +1,7 @@
 """A look at a job: one fresh process, warm-up, a second or two of timed steps, and no more. For searches, in which the
 start of a process costs more than its steps, and where many quick numbers say more than one narrow interval.
 
-    hello ─ prepare ─▶ early steps ─▶ warm-up ─▶ block block block block ─▶ energy ─▶ loss, memory ─▶ close
+    hello ─ prepare ─▶ early steps ─▶ warm-up ─▶ block block block ─▶ late steps ─▶ energy ─▶ loss, memory ─▶ close
 
 The record is an ordinary one, with the doubts that so few samples raise. It contains the first losses and updates, so
 that a setup which trains something else can be told.
@@ -30,6 +30,8 @@ from deepstone.runner.measurement import (
     no_progress,
     noise_around,
     snapshot,
+    snapshot_before_last,
+    snapshots_at_end,
     start,
 )
 from deepstone.runner.replies import BlockTimes
@@ -78,10 +80,14 @@ def _steps(conversation: Talk, launched: Launched, timed_s: float) -> None:
     step_s = launched.recent_step_s
     if step_s > timed_s / _BLOCKS:
         samples = max(_LEAST_SAMPLES, conversation.fewest_samples, math.ceil(timed_s / max(step_s, 1e-9)))
+        snapshot_before_last(conversation, launched)
         launched.blocks.append(conversation.block(samples=samples))
     else:
-        for _ in range(_BLOCKS):
+        for number in range(_BLOCKS):
+            if number == _BLOCKS - 1:
+                snapshot_before_last(conversation, launched)
             launched.blocks.append(_block(conversation, launched, timed_s / _BLOCKS))
+    snapshots_at_end(conversation, launched)  # what no longer trains once it is timed must not win
     launched.stopped = f"a look of {timed_s:g} s"
 
 

@@ -160,7 +160,7 @@ def looked(draft: Draft, *, took_s: float) -> Looked:
         speed, reason = None, draft.outcome if isinstance(draft.failure, Absent) else draft.failure.reason
     elif (training := draft.training) is not None and not isinstance(training, Absent):
         phase, precision = draft.workload.phase, draft.setup.value("precision")
-        reason = fault_in_record(training, phase=phase, precision=precision)
+        reason = fault_in_record(training, phase=phase, precision=precision) or _not_training(draft)
         speed = None if reason else speed
     return Looked(
         outcome=draft.outcome,
@@ -171,6 +171,11 @@ def looked(draft: Draft, *, took_s: float) -> Looked:
         took_s=took_s,
         draft=draft,
     )
+
+
+def _not_training(draft: Draft) -> str:
+    """Why the steps that were timed are not shown to train; empty if they are."""
+    return next((doubt.detail for doubt in draft.doubts if doubt.code == "not_training"), "")
 
 
 def other_training(reference: Draft, draft: Draft) -> str:

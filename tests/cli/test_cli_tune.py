@@ -59,6 +59,16 @@ def test_it_finds_writes_and_stores_the_best(cli: Cli) -> None:
     assert plan[1]["requested"]["precision"] == "bf16-mixed"
 
 
+def test_what_no_longer_trains_once_it_is_timed_does_not_win(cli: Cli) -> None:
+    words = ("tune", *WORDS, "layout=auto,nhwc", "precision=auto", "threads=auto", "engine=auto", "--same", "any")
+    idle = {"launch_noise": 0.003, "by": {"layout=nhwc": {"faster": 1.5, "updates": 12}}}
+    answer = cli(*words, "--budget", "15s", "--json", **scripted(idle)).assert_ok().json
+    assert answer["answer"] != "better"
+    told = [look["samples_per_s"] for look in answer["looks"] if look["setup"].get("layout") == "nhwc"]
+    assert told
+    assert all("changed no parameter" in each["absent"] for each in told)
+
+
 def test_with_nothing_better_it_says_so(cli: Cli) -> None:
     words = ("tune", *WORDS, "layout=auto,nhwc", "threads=auto", "affinity=auto", "engine=auto", "precision=auto")
     slower = {"noise": 0.001, "by": {"layout=nhwc": {"faster": 0.7}}}
