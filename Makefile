@@ -31,10 +31,10 @@ quick: $(VENV)/.deepstone-installed
 	$(BIN)/deepstone study quick --store quick-results --report quick.html
 
 test: check environments
-	$(BIN)/python -m pytest $(THREE_AT_A_TIME)
+	scripts/test.sh $(BIN)/python $(THREE_AT_A_TIME)
 
 test-all: check environments
-	$(BIN)/python -m pytest $(THREE_AT_A_TIME) $(DEEP)
+	scripts/test.sh $(BIN)/python $(THREE_AT_A_TIME) $(DEEP)
 	$(MAKE) test-zoo
 
 # One at a time: some of these networks need all memory and cores there are.

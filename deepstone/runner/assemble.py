@@ -384,7 +384,7 @@ def _doubts(job: Job, launches: Sequence[Launched], step: Quantity, effort: Effo
                 exposed = launched.communication.exposed_s
                 found.append(doubts.unexplained_communication(launched.traced.account, exposed, step))
         last = launched.blocks[-1]
-        sample_s = min(last.step_s) * last.steps_per_sample
+        sample_s = median(last.step_s) * last.steps_per_sample  # a late look makes one short, and the next one long
         if launched.on_gpu:
             found.append(doubts.host_bound(enqueue_s=last.enqueue_s, block_s=last.total_s))
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from dataclasses import dataclass, field
+from statistics import median
 
 import pytest
 from frameworks import environment_of
@@ -38,10 +39,10 @@ def life_of(framework: str) -> Life:
         for precision in PRECISIONS["cpu"]:
             for size in (32, 512):
                 talk.ceiling(kind="product", precision=precision, size=size)
-                life.product_s[precision, size] = min(talk.isolated_block("product", samples=7, lead=2).step_s)
+                life.product_s[precision, size] = median(talk.isolated_block("product", samples=7, lead=2).step_s)
         for size in (2**16, 2**26):
             talk.ceiling(kind="copy", bytes=size)
-            life.copy_s[size] = min(talk.isolated_block("copy", samples=7, lead=2).step_s)
+            life.copy_s[size] = median(talk.isolated_block("copy", samples=7, lead=2).step_s)
         life.refused["link"] = _refusal(talk, kind="link", peer=1, bytes=1024)
         life.refused["unheard-of"] = _refusal(talk, kind="unheard-of", bytes=1024)
         life.losses = talk.losses(1)
