@@ -42,7 +42,8 @@ def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
 def test_one_that_passes_alone_is_named_and_fails_nothing(tmp_path: Path):
     done = run(tmp_path, STEADY + UNSTEADY.format(names=["a b", "ü [c]"]))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "UNSTEADY" in done.stdout and "test_it.py::test_unsteady[a b]" in done.stdout
+    assert "UNSTEADY" in done.stdout
+    assert "test_it.py::test_unsteady[a b]" in done.stdout
 
 
 @pytest.mark.parametrize("text", [BROKEN + UNSTEADY.format(names=["a"]), UNSTEADY.format(names=["a", "b", "c", "d"])])
