@@ -18,12 +18,13 @@ at once, which shows what batch norm with statistics of its own in each process 
 
 from __future__ import annotations
 
+import hashlib
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from msgspec.structs import replace as change
@@ -60,6 +61,30 @@ class Trained:
     updates: Arrays
     losses: Sequence[float]
 
+    def against(self, expected: Trained) -> Compared:
+        return Compared(
+            gradients=_matches(self.gradients.items(), expected.gradients),
+            updates=_matches(self.updates.items(), expected.updates),
+            losses=self.losses,
+        )
+
+
+class Match(NamedTuple):
+    """One array against the expected one. `digest`: of its values, so that replicas can be held against each other."""
+
+    relative_error: float
+    digest: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Compared:
+    """What one rank's steps did, against one process, by array. The arrays themselves are gone: those of all ranks at
+    once can take more memory than the training does."""
+
+    gradients: Mapping[str, Match]
+    updates: Mapping[str, Match]
+    losses: Sequence[float]
+
 
 def check_scheme(job: Job, *, timeout_s: float, beside: bool = True) -> SchemeSameness:
     """The job in float64, against one process that does the same. `beside`: also in fp32, and against one process that
@@ -74,14 +99,16 @@ def check_scheme(job: Job, *, timeout_s: float, beside: bool = True) -> SchemeSa
     whole = beside and any(isinstance(layer.op, BatchNorm) for layer in job.model.graph.layers)
     try:
         alone, *at_once = trained_alone(wide, timeout_s, also_whole=whole)
-        found = judged(alone, trained_together(wide, timeout_s), equivalent=equivalent)
+        found = judged(alone, trained_together(wide, alone, timeout_s), equivalent=equivalent)
     except (JobFailed, MissingError) as error:
         return _failed(error, equivalent=equivalent)
     if not beside:
         return found
     found = change(found, global_statistics=_from_whole(alone, at_once))
+    del alone, at_once  # before the next ones come: of a large network each is gigabytes
     try:
-        return with_fp32(found, trained_alone(narrow, timeout_s)[0], trained_together(narrow, timeout_s))
+        rounded = trained_alone(narrow, timeout_s)[0]
+        return with_fp32(found, rounded, trained_together(narrow, rounded, timeout_s))
     except JobFailed as failure:
         return change(found, ok=False, failure=f"in fp32: {failure.outcome}: {failure.reason}")
 
@@ -113,11 +140,12 @@ def _in_fp32_alone(wide: Job, narrow: Job, timeout_s: float) -> SchemeSameness:
     equivalent = is_equivalent(narrow)
     try:
         exact, rounded = trained_alone(wide, timeout_s)[0], trained_alone(narrow, timeout_s)[0]
-        ranks = trained_together(narrow, timeout_s)
+        ranks = trained_together(narrow, exact, timeout_s)
     except (JobFailed, MissingError) as error:
         return _failed(error, equivalent=equivalent)
-    gradient = _distance(rounded.gradients, exact.gradients, "gradient", FP32_TOLERANCE).relative_error
-    update = _distance(rounded.updates, exact.updates, "update", FP32_TOLERANCE).relative_error
+    one = rounded.against(exact)
+    gradient = _distance(one.gradients, "gradient", FP32_TOLERANCE).relative_error
+    update = _distance(one.updates, "update", FP32_TOLERANCE).relative_error
     return judged(
         exact,
         ranks,
@@ -146,7 +174,7 @@ def as_checked(job: Job) -> Job:
 
 def judged(
     alone: Trained,
-    ranks: Sequence[Trained],
+    ranks: Sequence[Compared],
     *,
     equivalent: bool = True,
     precision: str = "fp64",
@@ -156,7 +184,7 @@ def judged(
     gradient = _worst_of([rank.gradients for rank in ranks], alone.gradients, "gradient", tolerances[0])
     update = _worst_of([rank.updates for rank in ranks], alone.updates, "update", tolerances[1])
     mean = [float(np.mean([rank.losses[step] for rank in ranks if rank.losses])) for step in range(STEPS)]
-    replicas = all(_same(one.updates, other.updates) for one, other in combinations(ranks, 2))
+    replicas = all(_are_replicas(one.updates, other.updates) for one, other in combinations(ranks, 2))
     return SchemeSameness(
         ok=equivalent and gradient.ok and update.ok and replicas,
         equivalent=equivalent,
@@ -169,9 +197,10 @@ def judged(
     )
 
 
-def with_fp32(found: SchemeSameness, alone: Trained, ranks: Sequence[Trained]) -> SchemeSameness:
+def with_fp32(found: SchemeSameness, alone: Trained, ranks: Sequence[Compared]) -> SchemeSameness:
     """With what the same training gives in fp32."""
-    gradient, update = _furthest(alone, ranks, FP32_TOLERANCE)
+    gradient = _worst_of([rank.gradients for rank in ranks], alone.gradients, "gradient", FP32_TOLERANCE)
+    update = _worst_of([rank.updates for rank in ranks], alone.updates, "update", FP32_TOLERANCE)
     fp32 = SchemeInFp32(ok=gradient.ok and found.equivalent, gradient=gradient, update=Gap.of(update))
     return change(found, ok=found.ok and fp32.ok, fp32=fp32)
 
@@ -179,26 +208,20 @@ def with_fp32(found: SchemeSameness, alone: Trained, ranks: Sequence[Trained]) -
 def _from_whole(alone: Trained, at_once: Sequence[Trained]) -> GlobalStatistics | Absent:
     if not at_once:
         return Absent("the network has no batch norm")
-    gradient = _distance(alone.gradients, at_once[0].gradients, "gradient", TOLERANCE)
-    update = _distance(alone.updates, at_once[0].updates, "update", TOLERANCE)
+    parts = alone.against(at_once[0])
+    gradient = _distance(parts.gradients, "gradient", TOLERANCE)
+    update = _distance(parts.updates, "update", TOLERANCE)
     return GlobalStatistics(gradient=Gap.of(gradient), update=Gap.of(update))
 
 
-def _furthest(alone: Trained, ranks: Sequence[Trained], tolerance: float) -> tuple[Distance, Distance]:
-    """The worst of first gradients and of updates, over the ranks that have them. Every array is somewhere."""
-    gradients = _worst_of([rank.gradients for rank in ranks], alone.gradients, "gradient", tolerance)
-    return gradients, _worst_of([rank.updates for rank in ranks], alone.updates, "update", tolerance)
-
-
-def _worst_of(ranks: Sequence[Arrays], expected: Arrays, what: str, tolerance: float) -> Distance:
+def _worst_of(ranks: Sequence[Mapping[str, Match]], expected: Arrays, what: str, tolerance: float) -> Distance:
+    """Over the ranks that have them. Every array is somewhere."""
     nowhere = [name for name in expected if not any(name in rank for rank in ranks)]
     if nowhere:
         return Distance.of(
             layer=nowhere[0], what=f"{what} that no rank has", relative_error=math.inf, tolerance=tolerance
         )
-    distances = [
-        _distance(arrays, expected, f"{what} on rank {rank}", tolerance) for rank, arrays in enumerate(ranks) if arrays
-    ]
+    distances = [_distance(found, f"{what} on rank {rank}", tolerance) for rank, found in enumerate(ranks) if found]
     return max(distances, key=lambda each: each.badness)
 
 
@@ -222,49 +245,65 @@ def trained_alone(job: Job, timeout_s: float, *, also_whole: bool = False) -> li
     return found
 
 
-def trained_together(job: Job, timeout_s: float) -> list[Trained]:
+def trained_together(job: Job, alone: Trained, timeout_s: float) -> list[Compared]:
     with talking_to_team(job, timeout_s=timeout_s) as team:
         team.hello()
-        return trained_by(team)
+        return trained_by(team, alone)
 
 
-def trained_by(team: Team, **changed: Value) -> list[Trained]:
-    """What three steps from the job's initial weights do, on every rank. `changed`: axes that differ from its own."""
+def trained_by(team: Team, alone: Trained, **changed: Value) -> list[Compared]:
+    """What three steps from the job's initial weights do on every rank, against one process. `changed`: axes that
+    differ from the job's own."""
     team.build(changed)
-    before = [_loaded(files) for files in team.dump("parameters")]
+    before = [_set_aside(files) for files in team.dump("parameters")]
     losses = team.losses_by_rank(1)
-    gradients = [_loaded(files) for files in team.dump("gradients")]
+    gradients = [_matches(_read(files), alone.gradients) for files in team.dump("gradients")]
     later = team.losses_by_rank(STEPS - 1)
-    after = [_loaded(files) for files in team.dump("parameters")]
+    updates = [
+        _matches(_differences(files, initial), alone.updates)
+        for files, initial in zip(team.dump("parameters"), before, strict=True)
+    ]
     return [
-        Trained(
-            gradients=gradients[rank],
-            updates=_difference(after[rank], before[rank]),
-            losses=[*losses[rank], *later[rank]],
-        )
+        Compared(gradients=gradients[rank], updates=updates[rank], losses=[*losses[rank], *later[rank]])
         for rank in range(len(before))
     ]
 
 
 def _loaded(files: Mapping[str, Path]) -> dict[str, NDArray[Any]]:
-    return {name: np.load(path) for name, path in files.items()}
+    return dict(_read(files))
+
+
+def _read(files: Mapping[str, Path]) -> Iterator[tuple[str, NDArray[Any]]]:
+    """One array after the other. Its file goes: where temporary files are in memory, they are in the way."""
+    for name, path in files.items():
+        array = np.load(path)
+        path.unlink()
+        yield name, array
+
+
+def _set_aside(files: Mapping[str, Path]) -> dict[str, Path]:
+    """So that a later dump does not write over them."""
+    return {name: path.rename(path.with_stem(f"initial-{path.stem}")) for name, path in files.items()}
+
+
+def _differences(after: Mapping[str, Path], before: Mapping[str, Path]) -> Iterator[tuple[str, NDArray[Any]]]:
+    first = {name: before[name] for name in after}
+    for (name, array), (_, initial) in zip(_read(after), _read(first), strict=True):
+        yield name, array - initial
 
 
 def _difference(after: Arrays, before: Arrays) -> dict[str, NDArray[Any]]:
     return {name: after[name] - before[name] for name in after}
 
 
-def _distance(found: Arrays, expected: Arrays, what: str, tolerance: float) -> Distance:
-    """That of the array that is furthest off, of those that were found."""
+def _matches(found: Iterable[tuple[str, NDArray[Any]]], expected: Arrays) -> dict[str, Match]:
     norms = {name: float(np.linalg.norm(array.ravel())) for name, array in expected.items()}
     floor = _FLOOR * max(norms.values(), default=0.0)
-    errors = {
-        name: _error(found[name], array, max(norms[name], floor, 1e-300))
-        for name, array in expected.items()
-        if name in found
+    return {
+        name: Match(_error(array, expected[name], max(norms[name], floor, 1e-300)), _digest(array))
+        for name, array in found
+        if name in expected
     }
-    worst = max(errors, key=lambda name: errors[name] if np.isfinite(errors[name]) else np.inf)
-    return Distance.of(layer=worst, what=what, relative_error=errors[worst], tolerance=tolerance)
 
 
 def _error(found: NDArray[Any], expected: NDArray[Any], scale: float) -> float:
@@ -273,5 +312,16 @@ def _error(found: NDArray[Any], expected: NDArray[Any], scale: float) -> float:
     return float(np.linalg.norm((found - expected).ravel())) / scale
 
 
-def _same(one: Arrays, other: Arrays) -> bool:
-    return all(np.array_equal(one[name], other[name]) for name in one.keys() & other.keys())
+def _digest(array: NDArray[Any]) -> bytes:
+    return hashlib.blake2b(np.ascontiguousarray(array + 0.0).data).digest()  # -0.0 equals 0.0
+
+
+def _distance(found: Mapping[str, Match], what: str, tolerance: float) -> Distance:
+    """That of the array that is furthest off, of those that were found."""
+    errors = {name: each.relative_error for name, each in found.items()}
+    worst = max(errors, key=lambda name: errors[name] if np.isfinite(errors[name]) else np.inf)
+    return Distance.of(layer=worst, what=what, relative_error=errors[worst], tolerance=tolerance)
+
+
+def _are_replicas(one: Mapping[str, Match], other: Mapping[str, Match]) -> bool:
+    return all(one[name].digest == other[name].digest for name in one.keys() & other.keys())

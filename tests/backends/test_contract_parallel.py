@@ -78,10 +78,10 @@ def life_of(framework: str) -> Life:
             team.hello()
             found.transport = team.transport
             alone = in_one_process(replace(job, environment=environment_of(framework)))
-            found.right = judged(alone, trained_by(team))
+            found.right = judged(alone, trained_by(team, alone))
             for error in ERRORS:
                 plant.write_text(error)
-                found.planted[error] = judged(alone, trained_by(team))
+                found.planted[error] = judged(alone, trained_by(team, alone))
             plant.write_text("")
             measure(team, found)
             os.kill(team.pids[1], signal.SIGKILL)

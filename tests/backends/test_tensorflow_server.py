@@ -58,13 +58,13 @@ def life() -> Life:
         with talking_to_team(job, timeout_s=TIMEOUT_S) as team:
             team.hello()
             alone = in_one_process(replace(job, environment=environment_of("tensorflow")))
-            right = judged(alone, trained_by(team))
+            right = judged(alone, trained_by(team, alone))
             planted: dict[str, SchemeSameness] = {}
             for error in ERRORS:
                 plant.write_text(error)
-                planted[error] = judged(alone, trained_by(team))
+                planted[error] = judged(alone, trained_by(team, alone))
             plant.write_text("")
-            without_waiting = judged(alone, trained_by(team, scheme="server-async"), equivalent=False)
+            without_waiting = judged(alone, trained_by(team, alone, scheme="server-async"), equivalent=False)
             in_order = [team.losses(1)[0] for _ in range(3)]
             blocks: dict[str, list[BlockTimes]] = {}
             team.block(samples=3, program="train")

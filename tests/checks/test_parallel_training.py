@@ -12,7 +12,7 @@ import pytest
 from check_jobs import check_job
 
 from deepstone.absent import Absent
-from deepstone.checks.parallel import FP32_TOLERANCE, TOLERANCE, Trained, check_scheme, judged, with_fp32
+from deepstone.checks.parallel import FP32_TOLERANCE, TOLERANCE, Compared, Trained, check_scheme, judged, with_fp32
 from deepstone.cli.verify_schemes import exit_code, schemes_json
 from deepstone.environments.environment import Environment
 from deepstone.environments.find import find_environment
@@ -113,20 +113,31 @@ class TestFp32:
 
     right = Trained(gradients={"a": np.array([1.0, 2.0])}, updates={"a": np.array([0.1, 0.1])}, losses=[1.0] * 3)
 
-    def with_error(self, gradient: float, update: float) -> Trained:
+    def with_error(self, gradient: float = 0.0, update: float = 0.0) -> Compared:
         found = self.right
-        gradients = {"a": found.gradients["a"] * (1 + gradient)}
-        return Trained(gradients=gradients, updates={"a": found.updates["a"] * (1 + update)}, losses=found.losses)
+        gradients, updates = {"a": found.gradients["a"] * (1 + gradient)}, {"a": found.updates["a"] * (1 + update)}
+        return Trained(gradients=gradients, updates=updates, losses=found.losses).against(found)
 
     def test_the_first_gradient_is_judged_and_the_update_shown(self):
-        found = judged(self.right, [self.right, self.right])
-        close = with_fp32(found, self.right, [self.right, self.with_error(1e-6, 0.5)])
+        found = judged(self.right, [self.with_error(), self.with_error()])
+        close = with_fp32(found, self.right, [self.with_error(), self.with_error(1e-6, 0.5)])
         assert close.ok
         assert isinstance(close.fp32, SchemeInFp32)
         assert close.fp32.update.relative_error == pytest.approx(0.5)
-        far = with_fp32(found, self.right, [self.right, self.with_error(1e-3, 0.0)])
+        far = with_fp32(found, self.right, [self.with_error(), self.with_error(1e-3, 0.0)])
         assert far.is_wrong
         assert "in fp32: layer a, gradient on rank 1" in far.why_not()
+
+
+def test_replicas_that_differ_in_the_last_bits_are_not_replicas():
+    """Such an error is far below the tolerance, and grows from step to step."""
+    right = Trained(gradients={"a": np.ones(2)}, updates={"a": np.array([0.1, -0.0])}, losses=[1.0] * 3)
+    same = replace(right, updates={"a": np.array([0.1, 0.0])})
+    other = replace(right, updates={"a": np.array([np.nextafter(0.1, 1), 0.0])})
+    assert judged(right, [each.against(right) for each in (right, same)]).replicas_equal
+    found = judged(right, [each.against(right) for each in (right, other)])
+    assert not found.replicas_equal
+    assert found.is_wrong
 
 
 def test_a_framework_without_a_scheme_is_unsupported_and_not_wrong():
@@ -139,7 +150,7 @@ def test_a_framework_without_a_scheme_is_unsupported_and_not_wrong():
 
 
 class TestAnswer:
-    good = judged(TestFp32.right, [TestFp32.right, TestFp32.right])
+    good = judged(TestFp32.right, [TestFp32().with_error(), TestFp32().with_error()])
     broken = SchemeSameness.failed("crashed: rank 1: it fell", equivalent=False)
     missing = SchemeSameness.failed("no launcher", equivalent=True, is_missing=True)
 

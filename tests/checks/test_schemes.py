@@ -83,12 +83,13 @@ def test_a_scheme_trains_what_one_process_trains_and_errors_in_it_are_noticed(
     with talking_to_team(job, timeout_s=TIMEOUT_S) as team:
         team.hello()
         right = [
-            judged(alone, trained_by(team, **other), equivalent=is_equivalent(job)) for other in ({}, *case.others)
+            judged(alone, trained_by(team, alone, **other), equivalent=is_equivalent(job))
+            for other in ({}, *case.others)
         ]
         wrong: dict[str, SchemeSameness] = {}
         for error in case.errors:
             planted.write_text(error)
-            wrong[error] = judged(alone, trained_by(team), equivalent=is_equivalent(job))
+            wrong[error] = judged(alone, trained_by(team, alone), equivalent=is_equivalent(job))
     for found in right:
         assert found.ok, found.why_not()
         for distance in (found.gradient, found.update):
