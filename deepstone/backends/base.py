@@ -127,6 +127,7 @@ class Job:
         keeps_gradients: bool = False,
         data_seed: int = 0,
         perturbation: float = 0.0,
+        like_photographs: bool = False,
     ) -> None:
         self.graph = graph  # as Graph.to_worker_json() gives it
         self.weights = weights  # layer -> parameter -> float32 array (read-only)
@@ -139,6 +140,7 @@ class Job:
         self.perturbation = (
             perturbation  # the share by which `weights` are changed; those of a user's module are not yet
         )
+        self.like_photographs = like_photographs  # whether `samples` are; those of a user's file are not made yet
         self.group = group  # None where one process trains alone; else `batch` of the request is this process' share
 
 

@@ -32,14 +32,20 @@ def synthetic_batch(
 ) -> Tuple[Any, Any]:
     """Images (batch, channels, height, width) in float32 and labels (batch,) in int64."""
     random = seeded(seed, "batch")
+    samples = sampled(random, shape, batch, like_photographs=like_photographs)
+    labels = random.randint(0, classes, size=batch).astype(np.int64)
+    return samples, labels
+
+
+def sampled(random: np.random.RandomState, shape: Sequence[int], batch: int, *, like_photographs: bool = False) -> Any:
+    """Samples of N(0, 1) values in float32; like photographs if they are asked for and the shape is that of images."""
     samples = np.empty((batch, *shape), dtype=np.float32)
     for sample in samples:  # one at a time: the generator works in float64
         if like_photographs and len(shape) == 3:
             sample[...] = _photograph(random, shape)
         else:
             sample[...] = random.standard_normal(sample.shape)
-    labels = random.randint(0, classes, size=batch).astype(np.int64)
-    return samples, labels
+    return samples
 
 
 def _photograph(random: np.random.RandomState, shape: Sequence[int]) -> Any:

@@ -262,6 +262,7 @@ class Worker:
 
         graph, axes = request["graph"], request["request"]
         data_seed, perturbation = request.get("data_seed", axes["seed"]), request.get("perturbation", 0.0)
+        like_photographs = bool(request.get("like_photographs", False))
         flat = np.load(request["weights"]["path"], mmap_mode="r")
         weights: Dict[str, Dict[str, Any]] = {}
         for layer, name, offset, shape in request["weights"]["slices"]:
@@ -275,7 +276,6 @@ class Worker:
             axes = dict(axes, batch=axes["batch"] // self._group.shares)
         if request["input_shape"]:  # else the model's own file says what its inputs are, and the backend makes them
             shape, classes = request["input_shape"], request["classes"]
-            like_photographs = bool(request.get("like_photographs", False))
             samples, labels = synthetic_batch(
                 shape, classes, self._whole_batch, data_seed, like_photographs=like_photographs
             )
@@ -296,6 +296,7 @@ class Worker:
             keeps_gradients=keeps_gradients,
             data_seed=data_seed,
             perturbation=perturbation,
+            like_photographs=like_photographs,
         )
 
     def _block(self, request: Dict[str, Any]) -> Dict[str, Any]:

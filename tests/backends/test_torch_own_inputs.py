@@ -60,6 +60,19 @@ def loss(outputs, batch):
 def optimizer(parameters):
     return torch.optim.AdamW(parameters, lr=0.01)
 """
+# Its loss says how much neighbouring pixels differ: 2 for noise.
+ROUGHNESS = """\
+from torch import nn
+
+INPUTS = {"input": (3, 16, 16)}
+
+def make():
+    return nn.Conv2d(3, 1, 1)
+
+def loss(outputs, batch):
+    image = batch["input"]
+    return image.diff(dim=-1).square().mean() / image.var() + 0 * outputs.sum()
+"""
 OWN_LOSS = GPT[GPT.index("def loss") : GPT.index("def optimizer")]
 
 Write = Callable[[str], Path]
@@ -255,6 +268,13 @@ class TestTrained:
     def test_setups(self, bench: Bench, write: Write, axes: dict[str, Value]) -> None:
         use(bench, write(GPT))
         assert all(np.isfinite(bench.losses(**axes)))
+
+    def test_images_are_like_photographs_where_a_check_asks_for_it(self, bench: Bench, write: Write) -> None:
+        path = write(ROUGHNESS)
+        use_module(bench, path, graph_of(path, units_per_sample=0))
+        assert bench.losses(steps=1)[0] == pytest.approx(2, rel=0.1)
+        bench.talk.build(like_photographs=True)
+        assert bench.talk.losses(1)[0] < 1.5
 
     def test_ids_have_no_gradient(self, bench: Bench, write: Write) -> None:
         use(bench, write(GPT))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from deepstone.errors import UsageError, nearest
-from deepstone.graph.batch import seeded
+from deepstone.graph.batch import sampled, seeded
 
 INPUTS: Final = "INPUTS"
 UNIT: Final = "UNIT"
@@ -36,8 +36,8 @@ class TensorInput:
     vocabulary: int = 0  # of int64: values are from 0 to below it
     value: bool | int | float | None = None  # all its values, where they are not random
 
-    def make(self, batch: int, seed: int) -> Any:
-        """Return the values as a NumPy array, the same in every process."""
+    def make(self, batch: int, seed: int, *, like_photographs: bool = False) -> Any:
+        """Return the values as a NumPy array, the same in every process. `like_photographs`: of images."""
         shape = (*self.shape[: self.batch_axis], batch, *self.shape[self.batch_axis :])
         kind = np.dtype(self.type)
         if self.value is not None:
@@ -47,6 +47,8 @@ class TensorInput:
             return random.randint(0, self.vocabulary, size=shape, dtype=np.int64)
         if self.type == "bool":
             return random.randint(0, 2, size=shape).astype(kind)
+        if like_photographs and self.batch_axis == 0:
+            return sampled(random, self.shape, batch, like_photographs=True)
         return random.standard_normal(shape).astype(kind)
 
     @property
@@ -64,8 +66,9 @@ class InputSpec:
     tensors: tuple[TensorInput, ...]
     constants: Mapping[str, object]
 
-    def batch(self, batch: int, seed: int) -> dict[str, Tensor]:
-        return {each.name: torch.from_numpy(each.make(batch, seed)) for each in self.tensors}
+    def batch(self, batch: int, seed: int, *, like_photographs: bool = False) -> dict[str, Tensor]:
+        made = {each.name: each.make(batch, seed, like_photographs=like_photographs) for each in self.tensors}
+        return {name: torch.from_numpy(values) for name, values in made.items()}
 
     def hardest_batch(self, batch: int) -> dict[str, Tensor]:
         """Return a batch with the largest token id of each vocabulary, which a random one may lack."""

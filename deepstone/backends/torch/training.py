@@ -74,7 +74,8 @@ def batch_of(job: Job, network: nn.Module, settings: Settings) -> tuple[Batch | 
     if not steps or (step := steps[0]) is None:
         return Batch(torch.from_numpy(job.samples), torch.from_numpy(job.labels), settings), None
     share = 0 if job.group is None else job.group.share  # another part of the whole batch for each process
-    tensors = step.spec.batch(job.request["batch"], job.data_seed + share)
+    seed, like_photographs = job.data_seed + share, job.like_photographs
+    tensors = step.spec.batch(job.request["batch"], seed, like_photographs=like_photographs)
     return OwnBatch(tensors, settings), step.optimizer
 
 
