@@ -361,7 +361,7 @@ class TestAnswers:
             pytest.skip("a step is one program")
         step_s = min(life.blocks[0].step_s + life.blocks[1].step_s)
         whole_s = min(sum(parts) for parts in zip(*life.phase_s.values(), strict=True))
-        assert step_s / 10 < whole_s < step_s * 20  # on a busy machine
+        assert step_s / 4 < whole_s < step_s * 4
 
     def test_losses_are_numbers(self, subject: Subject):
         life = busy_life(subject.name)

@@ -71,7 +71,7 @@ def test_a_slower_line_takes_longer_and_carries_what_the_gradients_need(nodes: T
         assert record["outcome"] == "ok", record["failure"]
         assert [each["node"] for each in record["parallel"]["ranks"]] == [0, 1]
         assert "emulated_nodes" in {doubt["code"] for doubt in record["doubts"]}
-        assert 0.98 < record["parallel"]["wire"]["ratio"] < 1.2
+        assert 0.98 < record["parallel"]["wire"]["ratio"] < 1.08
         check_clocks(record, ahead_s=CLOCK_AHEAD_S if nodes.other_clock else 0)
         alone_s[rate] = record["parallel"]["communication"]["alone_s"]["median"]
     # With two ranks each sends as many bytes as the gradients have, and no line is faster than it is.
@@ -89,11 +89,11 @@ def test_mpi_between_nodes_goes_over_the_network(nodes: TwoNodes):
     assert record["outcome"] == "ok", record["failure"]
     assert record["setup"]["effective"]["transport"]["value"] == "mpi"
     assert [each["node"] for each in record["parallel"]["ranks"]] == [0, 1]
-    assert 0.98 < record["parallel"]["wire"]["ratio"] < 1.2
+    assert 0.98 < record["parallel"]["wire"]["ratio"] < 1.08
 
 
 def test_communication_tells_both_lines_apart(nodes: TwoNodes):
-    """1 MiB takes 84 ms at 100 Mbit/s and 8 at 1 Gbit/s, and on a busy machine somewhat longer."""
+    """By whole intervals: 1 MiB takes 84 ms at 100 Mbit/s and 8 at 1 Gbit/s, and on a busy machine somewhat longer."""
     words = read_words(["transport=gloo", "operation=allreduce", "size=256K,1M", "device=cpu", "threads=1", *IN_WORDS])
     found: dict[str, CommCurve] = {}
     for rate in ("1gbit", "100mbit"):
@@ -110,11 +110,11 @@ def test_communication_tells_both_lines_apart(nodes: TwoNodes):
     fast, slow = (next(p.seconds for p in found[rate].points if p.bytes == 2**20) for rate in ("1gbit", "100mbit"))
     assert fast is not None
     assert slow is not None
-    assert fast.median < slow.median
+    assert fast.high < slow.low
     assert slow.median >= 0.8 * 2**20 * 8 / 100e6  # no line is faster than it is
     for curve in found.values():
         assert not isinstance(curve.wire, Absent)
-        assert 0.98 < curve.wire.ratio < 1.2
+        assert 0.98 < curve.wire.ratio < 1.08
     assert seconds_until_gone(f"nodes-{os.getpid()}") < LINK_DOWN_S
 
 
@@ -125,7 +125,7 @@ def test_other_frameworks_go_over_the_network_too(nodes: TwoNodes, framework: st
     record: Any = run_job(cifarnet(framework), Effort(budget_s=0.5, timeout_s=300.0)).to_json()
     assert record["outcome"] == "ok", record["failure"]
     assert [each["node"] for each in record["parallel"]["ranks"]] == [0, 1]
-    assert 0.98 < record["parallel"]["wire"]["ratio"] < 1.2
+    assert 0.98 < record["parallel"]["wire"]["ratio"] < 1.08
     assert record["parallel"]["communication"]["alone_s"]["median"] >= 0.8 * 89_578 * 32 / 100e6
 
 
@@ -136,7 +136,8 @@ def check_clocks(record: Any, *, ahead_s: int) -> None:
     assert abs(of_second["offset_s"] - ahead_s) <= of_second["error_s"]
     one, other = record["samples"]["launches"][0]["ranks"]
     for mine, its in zip(one["blocks"], other["blocks"], strict=True):
-        assert abs(its["start_s"] - mine["start_s"]) < 60  # blocks begin together, as far as the machine is free
+        longest_s = max(mine["step_s"] + its["step_s"]) * mine["steps_per_sample"]
+        assert abs(its["start_s"] - mine["start_s"]) < 2 * longest_s + of_second["error_s"]
 
 
 def test_a_killed_controller_leaves_no_process_on_any_node(nodes: TwoNodes, tmp_path: Path):
