@@ -44,11 +44,6 @@ def worker(**axes: Value) -> Iterator[Conversation]:
         yield talk
 
 
-def prepare(talk: Conversation, graph: Graph, **axes: Value) -> None:
-    talk._job = graph_job("jax", graph, **axes)
-    talk.prepare()
-
-
 @pytest.fixture(scope="module")
 def talk() -> Iterator[Conversation]:
     """One worker that is given graph after graph."""

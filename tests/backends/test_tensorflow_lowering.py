@@ -20,7 +20,7 @@ from deepstone.graph import reference
 from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph
 from deepstone.graph.weights import initial_parameters, synthetic_batch
-from deepstone.runner.conversation import Conversation, Prepared
+from deepstone.runner.conversation import Conversation
 from deepstone.setups.axes import Value
 
 pytestmark = pytest.mark.usefixtures("unoptimized_xla")
@@ -32,11 +32,6 @@ def worker(**axes: Value) -> Iterator[Conversation]:
     with shared_worker(graph_job("tensorflow", awkward(), **axes), timeout_s=TIMEOUT_S) as talk:
         talk.hello()
         yield talk
-
-
-def prepare(talk: Conversation, graph: Graph, **axes: Value) -> Prepared:
-    talk._job = graph_job("tensorflow", graph, **axes)
-    return talk.prepare()
 
 
 # More layers than in test_contract_sameness.py, which has more ways to run them.
@@ -100,7 +95,8 @@ class TestWholeSteps:
 
     def test_three_updates_of_adam_agree_with_the_formula(self, talk: Conversation) -> None:
         graph = branching()
-        prepare(talk, graph, phase="train", precision="fp64", optimizer="adam")
+        talk._job = graph_job("tensorflow", graph, phase="train", precision="fp64", optimizer="adam")
+        talk.prepare()
         talk.losses(2)
         samples, labels = synthetic_batch(graph, BATCH, 0)
         parameters: Any = {

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -16,10 +16,9 @@ import pytest
 from frameworks import environment_of
 from patience import shown
 from setup_suite import CANNOT_ON_A_CPU, Refusals, RefusedSuite, SetupSuite, WholeProcessSuite
-from shared_workers import shared_worker
 from single_layers import graph_job
 from tiny_jobs import tiny_job
-from workbench import Bench, observed
+from workbench import Bench, bench_of, observed
 
 from deepstone.backends.before_import import tensorflow as tensorflow_environment
 from deepstone.backends.tensorflow.isa import widest_of
@@ -31,8 +30,6 @@ from deepstone.runner.job import Job
 from deepstone.setups.axes import ISA_ORDER, Value, format_cpus
 from deepstone.setups.request import complete
 
-TIMEOUT_S = 1800.0
-
 
 def job(**axes: Value) -> Job:
     # One thread unless asked: on a busy machine two wait for each other.
@@ -40,10 +37,7 @@ def job(**axes: Value) -> Job:
     return tiny_job("tensorflow", environment=environment_of("tensorflow"), **asked)
 
 
-@contextmanager
-def worker(**axes: Value) -> Iterator[Bench]:
-    with shared_worker(job(**axes), timeout_s=TIMEOUT_S) as talk:
-        yield Bench(talk, job)
+worker = partial(bench_of, job, shared=True)
 
 
 @pytest.fixture(scope="module")
@@ -164,13 +158,6 @@ class TestHonoured(SetupSuite):
 
 
 LIMITED: dict[str, Value] = {"threads": 3, "inter_threads": 4, "isa": "avx2", "algorithm": "deterministic"}
-
-
-@pytest.fixture(scope="module")
-def limited(cpu: int) -> Iterator[tuple[Bench, Prepared]]:
-    axes: dict[str, Value] = {**LIMITED, "affinity": str(cpu)}
-    with worker(**axes) as bench:
-        yield bench, bench.prepare(**axes)
 
 
 class TestWholeProcess(WholeProcessSuite):

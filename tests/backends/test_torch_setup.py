@@ -123,13 +123,6 @@ def test_input_grad_gives_the_image_a_gradient():
 LIMITED = {"threads": 1, "inter_threads": 3, "isa": "avx2", "algorithm": "deterministic"}
 
 
-@pytest.fixture(scope="module")
-def limited(cpu: int) -> Iterator[tuple[Bench, Prepared]]:
-    axes: dict[str, Value] = {**LIMITED, "affinity": str(cpu)}
-    with worker(**axes) as bench:
-        yield bench, bench.prepare(**axes)
-
-
 class TestWholeProcess(WholeProcessSuite):
     LIMITED = LIMITED
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from factory import IN_EFFECT
 
 from deepstone.results.record import Effect
 from deepstone.setups.axes import AXES, Value
@@ -10,20 +11,11 @@ from deepstone.setups.effective import contradiction
 from deepstone.setups.request import complete
 
 RESOLVED: dict[str, Value] = {
-    "framework": "torch@2.13.0",
-    "device": "cpu",
-    "precision": "fp32",
-    "layout": "nchw",
-    "engine": "onednn",
-    "algorithm": "heuristic",
-    "compile": "off",
-    "threads": 2,
+    **IN_EFFECT,
     "inter_threads": 1,
-    "affinity": "0-1",
     "allocator": "glibc",
     "wait": "passive",
     "power_limit": 300,
-    "isa": "avx512_core",
     "processes": 2,
     "launcher": "local",
     "scheme": "pipeline",
