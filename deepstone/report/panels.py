@@ -60,16 +60,20 @@ class BarRow:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BarChart:
+class _AlongAxis:
+    title: str
+    axis: Axis
+    series: tuple[Series, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BarChart(_AlongAxis):
     """Horizontal bars. Every row has room for as many bars as the row with the most.
 
     A length has no meaning on a logarithmic axis, so only the ends are drawn there, as points. `reference` is a line
     across.
     """
 
-    title: str
-    axis: Axis
-    series: tuple[Series, ...]
     rows: tuple[BarRow, ...]
     reference: float | None = None
 
@@ -96,12 +100,9 @@ class Lane:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LaneChart:
+class LaneChart(_AlongAxis):
     """Lanes along one axis: of time, or of what adds up from lane to lane. On a logarithmic axis it multiplies."""
 
-    title: str
-    axis: Axis
-    series: tuple[Series, ...]
     lanes: tuple[Lane, ...]
 
 

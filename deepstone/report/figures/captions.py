@@ -21,6 +21,7 @@ from deepstone.results.layers import LayerTable
 from deepstone.results.memory import MemoryUse
 from deepstone.results.parallel import Parallel
 from deepstone.results.record import Record
+from deepstone.results.view import headline
 
 _LONGEST_COMMAND: Final = 400
 _PARTS_AT_MOST: Final = 12  # more bars side by side are not readable
@@ -88,6 +89,23 @@ def finding_figure(
         table=table,
         commands=commands(finding),
         doubts=doubts(finding),
+    )
+
+
+def record_figure(
+    record: Record, name: str, title: str, *, about: str, panels: Iterable[Panel], caption: Iterable[str], table: Table
+) -> Figure:
+    """Make a figure of one run. `about` follows its headline."""
+    return Figure(
+        name=name,
+        model=record.workload.model,
+        title=title,
+        subtitle=f"{headline(record)} · {about}",
+        panels=tuple(panels),
+        caption=tuple(caption),
+        table=table,
+        commands=(shlex.join(record.command),),
+        doubts=tuple(doubt_words(doubt, record.id) for doubt in record.doubts),
     )
 
 
