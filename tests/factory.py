@@ -32,6 +32,18 @@ IN_EFFECT = {
     "isa": "avx512_core",
 }
 
+# An axis, what was asked for, and what was done instead.
+CONTRADICTIONS: tuple[tuple[str, str | int, str | int], ...] = (
+    ("device", "gpu:0", "cpu"),
+    ("precision", "bf16-mixed", "fp32"),
+    ("engine", "cudnn", "native"),
+    ("algorithm", "deterministic", "heuristic"),
+    ("compile", "default", "off"),
+    ("threads", 4, 2),
+    ("inter_threads", 2, 1),
+    ("isa", "avx2", "avx512_core"),
+)
+
 JsonRecord: TypeAlias = dict[str, Any]
 
 

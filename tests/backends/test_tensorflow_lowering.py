@@ -11,14 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graph_examples import branching
+from graph_examples import branching, normed_chain
 from shared_workers import shared_worker
 from single_layers import BATCH, LayerSuite, awkward, graph_job
 from step_checks import assert_all_near, assert_step_agrees, assert_step_is_near, assert_updates_agree, dumped
 
 from deepstone.graph import reference
-from deepstone.graph.builder import Builder
-from deepstone.graph.graph import Graph
 from deepstone.graph.weights import initial_parameters, synthetic_batch
 from deepstone.runner.conversation import Conversation
 from deepstone.setups.axes import Value
@@ -88,7 +86,7 @@ class TestWholeSteps:
 
     @pytest.mark.parametrize("compile_mode", ["auto", "off"])
     def test_checkpointed_it_agrees_and_learns_once(self, talk: Conversation, compile_mode: str) -> None:
-        assert_step_agrees(talk, "tensorflow", chain(), checkpointing="on", compile=compile_mode)
+        assert_step_agrees(talk, "tensorflow", normed_chain(12), checkpointing="on", compile=compile_mode)
 
     def test_three_updates_agree(self, talk: Conversation) -> None:
         assert_updates_agree(talk, "tensorflow", branching(), updates=3)
@@ -118,14 +116,3 @@ class TestWholeSteps:
 
     def test_the_step_as_it_is_stays_near(self, talk: Conversation) -> None:
         assert_step_is_near(talk, "tensorflow", branching())
-
-
-def chain() -> Graph:
-    """Enough places to cut it, with batch norm in every segment."""
-    b = Builder("chain")
-    x = b.input("data", (4, 9, 9))
-    for number in range(12):
-        x = b.conv(f"conv{number}", x, channels=6, kernel=3, pad=1, bias=False)
-        x = b.relu(f"relu{number}", b.batch_norm(f"norm{number}", x))
-    b.softmax_cross_entropy("loss", b.dense("dense", b.flatten("flat", x), features=5))
-    return b.build()

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from frameworks import environment_of
 from patience import shown
-from setup_suite import CANNOT_ON_A_CPU, Refusals, RefusedSuite, SetupSuite, WholeProcessSuite
+from setup_suite import CANNOT_ON_A_CPU, NativeEngineSuite, Refusals, RefusedSuite, SetupSuite, WholeProcessSuite
 from single_layers import graph_job
 from tiny_jobs import tiny_job
 from workbench import Bench, bench_of, observed
@@ -181,14 +181,11 @@ def native() -> Iterator[Bench]:
             yield bench
 
 
-class TestNativeEngine:
+class TestNativeEngine(NativeEngineSuite):
     def test_no_onednn_operation_ran(self, native: Bench):
         prepared = native.prepare(engine="native")
         assert observed(prepared, "engine") == "native"
         assert not any(name.startswith("_Mkl") for name in prepared.details["operations"])
-
-    def test_it_computes_the_same(self, native: Bench, bench: Bench):
-        assert native.losses(engine="native") == pytest.approx(bench.losses(), rel=1e-4)
 
     def test_it_does_not_turn_into_onednn(self, native: Bench):
         with pytest.raises(JobFailed, match="this process has engine=native"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Final, TypeVar
 
 from deepstone.absent import Absent
@@ -64,6 +64,11 @@ def parallel_part(record: Record, missing: str) -> Parallel:
     if not isinstance(record.parallel, Parallel):
         raise NothingToDrawError(f"one process has no {missing}; `deepstone run MODEL processes=2` measures two")
     return record.parallel
+
+
+def first_processes(shown: Sized, every: Sized) -> tuple[str, ...]:
+    """Return a line where some processes are left out."""
+    return (f"The first {len(shown)} of {len(every)} processes are shown.",) if len(shown) < len(every) else ()
 
 
 def failures(finding: Finding) -> list[str]:

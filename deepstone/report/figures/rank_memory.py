@@ -7,7 +7,7 @@ from typing import Final
 
 from deepstone.report import palette
 from deepstone.report.figure import Figure, NothingToDrawError
-from deepstone.report.figures.captions import parallel_part, record_figure
+from deepstone.report.figures.captions import first_processes, parallel_part, record_figure
 from deepstone.report.panels import Axis, BarChart, BarLabel, BarRow, Segment, Series
 from deepstone.report.table import Table, Unit, Value, name_columns, number_columns
 from deepstone.results.parallel import Parallel, RankFacts
@@ -27,7 +27,6 @@ def rank_memory(record: Record) -> Figure:
     if not any(_known(rank) for rank in parallel.ranks):
         raise NothingToDrawError("this record has no memory by rank; measure it again")
     shown, stages = parallel.ranks[:_RANKS_AT_MOST], _stages(parallel)
-    left_out = len(parallel.ranks) - len(shown)
     return record_figure(
         record,
         "ranks",
@@ -45,7 +44,7 @@ def rank_memory(record: Record) -> Figure:
             "Measured: what the process grew by since before the network was built, or the memory of its device; that "
             "holds workspaces and what libraries keep. Predicted: parameters, gradients, optimizer state, activations "
             "that are kept for backward, and the arrays in which things are sent.",
-            *([f"The first {len(shown)} of {len(parallel.ranks)} processes are shown."] if left_out else []),
+            *first_processes(shown, parallel.ranks),
         ),
         table=Table(
             columns=(*name_columns("process"), *number_columns(Unit.BYTES, "measured", "predicted")),

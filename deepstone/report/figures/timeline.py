@@ -8,7 +8,7 @@ from typing import Final
 from deepstone.absent import Absent
 from deepstone.report import palette
 from deepstone.report.figure import Figure, NothingToDrawError
-from deepstone.report.figures.captions import parallel_part, record_figure
+from deepstone.report.figures.captions import first_processes, parallel_part, record_figure
 from deepstone.report.panels import Axis, BarChart, BarLabel, BarRow, Lane, LaneChart, Segment, Series, TimeSpan
 from deepstone.report.table import Table, Unit, name_columns, number_columns, value_of
 from deepstone.report.wording import SHOWN
@@ -57,7 +57,6 @@ def timeline(record: Record) -> Figure:
         raise NothingToDrawError(f"no step was traced: {parallel.timeline.reason}")
     found, account = parallel.timeline, _account(parallel)
     lanes = found.lanes[:_LANES_AT_MOST]
-    left_out = len(found.lanes) - len(lanes)
     return record_figure(
         record,
         "timeline",
@@ -67,7 +66,7 @@ def timeline(record: Record) -> Figure:
         caption=(
             "A traced step, the one whose time is in the middle of all of them. Traced steps follow the timed ones and "
             "are never reported as speed.",
-            *([f"The first {len(lanes)} of {len(found.lanes)} processes are shown."] if left_out else []),
+            *first_processes(lanes, found.lanes),
             *_account_caption(parallel),
         ),
         table=_table(found, account),
