@@ -43,7 +43,7 @@ from deepstone.backends.jax.training import Batch, State, Steps, WholeSteps
 from deepstone.backends.jax.transfers import Transfers
 from deepstone.backends.ports import ReservedPort
 from deepstone.backends.settings import refuse_nothing_to_rewrite
-from deepstone.backends.beside import run_beside
+from deepstone.backends.transfers import run_beside
 from deepstone.backends.xla.steps import TracedBackend
 from deepstone.graph.weights import initial_buffers
 from deepstone.setups.axes import AUTO

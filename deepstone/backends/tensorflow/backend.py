@@ -22,7 +22,7 @@ from deepstone.backends.tensorflow.server import Member, member_of
 from deepstone.backends.tensorflow.settings import Settings, apply
 from deepstone.backends.tensorflow.training import Steps
 from deepstone.backends.tensorflow.transfers import Transfers
-from deepstone.backends.beside import run_beside
+from deepstone.backends.transfers import run_beside
 from deepstone.backends.xla.steps import TracedBackend
 from deepstone.setups.schemes import scheme_of
 
