@@ -15,12 +15,11 @@ from factory import make_record, put
 
 from deepstone.absent import Absent
 from deepstone.errors import RefusedInputError
-from deepstone.results.identity import canonical_json
 from deepstone.results import codec
 from deepstone.results.convolutions import ConvolutionLab
 from deepstone.results.doubt import Doubt
 from deepstone.results.findings import KINDS, Finding
-from deepstone.results.identity import canonical_job, job_id
+from deepstone.results.identity import canonical_job, canonical_json, job_id
 from deepstone.results.layers import LayerTable
 from deepstone.results.quantity import ONE_SAMPLE, Quantity
 from deepstone.results.record import Record
