@@ -60,8 +60,12 @@ class BarRow:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _AlongAxis:
+class _Titled:
     title: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _AlongAxis(_Titled):
     axis: Axis
     series: tuple[Series, ...]
 
@@ -142,8 +146,7 @@ class PointGroup:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Plane:
-    title: str
+class _Plane(_Titled):
     x: Axis
     y: Axis
 
@@ -174,10 +177,9 @@ class Cell:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HeatMap:
+class HeatMap(_Titled):
     """Cells in rows and columns. `marked_means` explains the frame around a cell."""
 
-    title: str
     columns: tuple[str, ...]
     rows: tuple[str, ...]
     cells: tuple[tuple[Cell, ...], ...]
@@ -213,11 +215,10 @@ class Strand:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ParallelPlot:
+class ParallelPlot(_Titled):
     """Parallel coordinates: upright axes side by side, and a line across them for each setup. Later series are drawn
     above earlier ones."""
 
-    title: str
     axes: tuple[Upright, ...]
     series: tuple[Series, ...]
     strands: tuple[tuple[Strand, ...], ...]  # of each series
