@@ -11,34 +11,23 @@ import argparse
 import contextlib
 import json
 import time
+from functools import partial
 
 import torch
 from torch import nn
 
 
-def alexnet_kim() -> nn.Module:
+def alexnet(widths: tuple[int, int, int, int, int], *, pad: int = 0) -> nn.Module:
+    """`widths`: channels of the convolutions; `pad`: of the first one."""
+    a, b, c, d, e = widths
     return nn.Sequential(
-        nn.Conv2d(3, 96, 11, stride=4), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2),
-        nn.Conv2d(96, 256, 5, padding=2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2),
-        nn.Conv2d(256, 384, 3, padding=1), nn.ReLU(inplace=True),
-        nn.Conv2d(384, 384, 3, padding=1), nn.ReLU(inplace=True),
-        nn.Conv2d(384, 256, 3, padding=1), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2),
+        nn.Conv2d(3, a, 11, stride=4, padding=pad), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2),
+        nn.Conv2d(a, b, 5, padding=2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2),
+        nn.Conv2d(b, c, 3, padding=1), nn.ReLU(inplace=True),
+        nn.Conv2d(c, d, 3, padding=1), nn.ReLU(inplace=True),
+        nn.Conv2d(d, e, 3, padding=1), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2),
         nn.Flatten(),
-        nn.Linear(9216, 4096), nn.ReLU(inplace=True),
-        nn.Linear(4096, 4096), nn.ReLU(inplace=True),
-        nn.Linear(4096, 1000),
-    )  # fmt: skip
-
-
-def alexnet_owt() -> nn.Module:
-    return nn.Sequential(
-        nn.Conv2d(3, 64, 11, stride=4, padding=2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2),
-        nn.Conv2d(64, 192, 5, padding=2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2),
-        nn.Conv2d(192, 384, 3, padding=1), nn.ReLU(inplace=True),
-        nn.Conv2d(384, 256, 3, padding=1), nn.ReLU(inplace=True),
-        nn.Conv2d(256, 256, 3, padding=1), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2),
-        nn.Flatten(),
-        nn.Linear(9216, 4096), nn.ReLU(inplace=True),
+        nn.Linear(36 * e, 4096), nn.ReLU(inplace=True),
         nn.Linear(4096, 4096), nn.ReLU(inplace=True),
         nn.Linear(4096, 1000),
     )  # fmt: skip
@@ -100,8 +89,8 @@ def resnet50() -> nn.Module:
 
 
 MODELS = {
-    "alexnet-kim": (alexnet_kim, 227, 1000),
-    "alexnet-owt": (alexnet_owt, 224, 1000),
+    "alexnet-kim": (partial(alexnet, (96, 256, 384, 384, 256)), 227, 1000),
+    "alexnet-owt": (partial(alexnet, (64, 192, 384, 256, 256), pad=2), 224, 1000),
     "cifarnet": (cifarnet, 32, 10),
     "resnet50": (resnet50, 224, 1000),
 }

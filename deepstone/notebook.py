@@ -65,7 +65,7 @@ class Results:
 
     def to_arrow(self, **filters: object) -> Any:
         """A pyarrow.Table with the same columns. MissingError where pyarrow is not installed."""
-        from deepstone.store.export.parquet import arrow_table
+        from deepstone.store.export.tables import arrow_table
 
         return arrow_table(self._tidy(filters))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from deepstone.measure.statistics import Quantity, median_of
@@ -16,6 +16,33 @@ from deepstone.results.redact import PrivateNames, redact_record
 WARMUP = 5
 SPREAD = (0.99, 1.01, 1.0, 0.99, 1.01)  # so that the interval of some dozens of samples is ± 1 %
 
+
+# In effect where a request leaves it open, on some CPU.
+IN_EFFECT = {
+    "framework": "torch@2.13.0",
+    "device": "cpu",
+    "precision": "fp32",
+    "layout": "nchw",
+    "engine": "onednn",
+    "algorithm": "heuristic",
+    "compile": "off",
+    "threads": 2,
+    "inter_threads": 2,
+    "affinity": "0-1",
+    "isa": "avx512_core",
+}
+
+# An axis, what was asked for, and what was done instead.
+CONTRADICTIONS: tuple[tuple[str, str | int, str | int], ...] = (
+    ("device", "gpu:0", "cpu"),
+    ("precision", "bf16-mixed", "fp32"),
+    ("engine", "cudnn", "native"),
+    ("algorithm", "deterministic", "heuristic"),
+    ("compile", "default", "off"),
+    ("threads", 4, 2),
+    ("inter_threads", 2, 1),
+    ("isa", "avx2", "avx512_core"),
+)
 
 JsonRecord: TypeAlias = dict[str, Any]
 
@@ -30,6 +57,16 @@ def is_absent(value: object) -> bool:
 
 def sha(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def put(content: Any, place: Sequence[str | int], value: object) -> Any:
+    """The content with the value at that place in it."""
+    *holders, last = place
+    holder = content
+    for step in holders:
+        holder = holder[step]
+    holder[last] = value
+    return content
 
 
 def make_draft(

@@ -4,11 +4,14 @@ DEEPSTONE_BENCH_COMMUNICATION_MS=40   the exchange of gradients sleeps that long
 DEEPSTONE_BENCH_SLOW_RANK_MS=40       rank 1 computes something else that long before forward, with all its threads
 """
 
-import importlib.abc
-import importlib.machinery
 import os
 import sys
 import time
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2] / "tests" / "planting"))
+
+from planting import change_imported
 
 COMMUNICATION_S = float(os.environ.get("DEEPSTONE_BENCH_COMMUNICATION_MS", 0)) / 1e3
 SLOW_RANK_S = float(os.environ.get("DEEPSTONE_BENCH_SLOW_RANK_MS", 0)) / 1e3
@@ -62,22 +65,5 @@ if SLOW_RANK_S:
     PLANTS["deepstone.backends.torch.training"] = slow_down_rank
 
 
-class Planter(importlib.abc.MetaPathFinder):
-    """Changes a module right after it is imported."""
-
-    def find_spec(self, name, path, target=None):
-        if name not in PLANTS:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        load = spec.loader.exec_module
-
-        def exec_module(module):
-            load(module)
-            PLANTS[name](module)
-
-        spec.loader.exec_module = exec_module
-        return spec
-
-
 if PLANTS:
-    sys.meta_path.insert(0, Planter())
+    change_imported(PLANTS)

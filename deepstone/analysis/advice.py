@@ -19,8 +19,8 @@ from deepstone.analysis.facts import value_of
 from deepstone.analysis.one_factor import Star, setting
 from deepstone.analysis.wording import base_words, times
 from deepstone.measure.ratios import A_FASTER, NO_DIFFERENCE
+from deepstone.results.claim import Statement
 from deepstone.results.quantity import Quantity
-from deepstone.results.statement import Statement
 
 KEEP: Final = "Keep the default."
 _FIRST: Final = 200.0  # in rank: before all others

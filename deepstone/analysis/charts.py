@@ -12,7 +12,7 @@ from deepstone.analysis.chart_points import FRAMEWORK, SeriesPoint, chart_points
 from deepstone.analysis.facts import machine_key, year_of
 from deepstone.analysis.figure_request import MODEL, SETTING, YEAR, FigureRequest, read_figure
 from deepstone.analysis.one_factor import Star, stars
-from deepstone.results.chart import Chart, ChartAxis, ChartScale, ChartSeries
+from deepstone.results.chart import Chart, ChartAxis, ChartScale, ChartSeries, new_chart
 from deepstone.results.record import Record
 from deepstone.setups.axes import AXES, Value
 
@@ -77,9 +77,7 @@ def _chart(request: FigureRequest, found: Sequence[Star]) -> Chart | Absent:
     shown = points[:MOST_POINTS]
     records = {record.id: record for star in shown_stars for case in star.all for record in case.good}
     used = [records[run] for one in shown for run in one.runs]
-    return Chart(
-        schema=1,
-        kind="chart",
+    return new_chart(
         name=request.name,
         title=request.title,
         subtitle=request.subtitle,

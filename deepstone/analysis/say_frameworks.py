@@ -24,8 +24,8 @@ from deepstone.analysis.one_factor import Star
 from deepstone.analysis.wording import framework, listed, on_machine, rate, releases, statement, times, value, verb
 from deepstone.environments.environment import newness
 from deepstone.measure.ratios import NO_DIFFERENCE
+from deepstone.results.claim import Statement
 from deepstone.results.quantity import Quantity
-from deepstone.results.statement import Statement
 
 Sameness: TypeAlias = Mapping[str, Mapping[str, bool]]  # network, framework: whether it computes what the graph says
 

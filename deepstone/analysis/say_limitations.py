@@ -8,7 +8,7 @@ from typing import Final
 
 from deepstone.analysis.cases import Case
 from deepstone.analysis.wording import counted, listed, statement
-from deepstone.results.statement import Statement
+from deepstone.results.claim import Statement
 from deepstone.results.study import StudyState
 from deepstone.setups.axes import AXES
 from deepstone.units import percent

@@ -14,11 +14,11 @@ from deepstone.analysis.wording import base_words, capital, counted, doing, list
 from deepstone.measure.roofline import product_precision
 from deepstone.measure.statistics import ratio_of_bounds, why_no_interval
 from deepstone.results.ceilings import Ceiling, Ceilings
+from deepstone.results.claim import Statement
 from deepstone.results.findings import Finding
 from deepstone.results.layers import GROUPS, LayerTable
 from deepstone.results.quantity import Quantity
 from deepstone.results.record import Record
-from deepstone.results.statement import Statement
 from deepstone.units import count, digits
 
 _CEILINGS, _SHARE, _LAYERS, _ENERGY, _NO_ENERGY = 62.0, 61.0, 66.0, 38.0, 10.0

@@ -30,7 +30,7 @@ from deepstone.analysis.wording import (
     verb,
 )
 from deepstone.measure.ratios import A_FASTER, NO_DIFFERENCE
-from deepstone.results.statement import Statement
+from deepstone.results.claim import Statement
 from deepstone.units import percent
 
 _Entry: TypeAlias = tuple[tuple[str, ...], Case, Contrast]  # the axes that differ, the case, and it against the base

@@ -17,9 +17,9 @@ from deepstone.analysis.say_frameworks import Sameness, say_frameworks, say_year
 from deepstone.analysis.say_limitations import say_limitations
 from deepstone.analysis.say_resources import say_ceilings, say_energy, say_layers
 from deepstone.analysis.say_setups import say_settings, say_speed
+from deepstone.results.claim import Statement
 from deepstone.results.findings import Finding
 from deepstone.results.record import Record
-from deepstone.results.statement import Statement
 from deepstone.results.study import StudyState
 
 MOST: Final = 80  # sentences; nobody reads more

@@ -17,13 +17,9 @@ def step_parts(record: Record) -> StepParts | Absent:
         return Absent("nothing was measured to the end")
     if isinstance(record.phases, Absent):
         return record.phases
-    phases = record.phases
-    return StepParts(
+    return StepParts.like(
+        record.phases,
         step_s=record.summary.step_s,
-        data_s=phases.data_s,
-        forward_s=phases.forward_s,
-        backward_s=phases.backward_s,
-        update_s=phases.update_s,
         waiting_s=_waiting(record.parallel),
         communication_s=_exposed(record.parallel),
     )

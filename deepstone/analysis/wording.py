@@ -9,8 +9,8 @@ from deepstone.absent import Absent
 from deepstone.analysis.cases import Case
 from deepstone.analysis.facts import machine_key, release_of, value_of, year_of
 from deepstone.analysis.one_factor import Star
+from deepstone.results.claim import NO_RATIO, Statement
 from deepstone.results.quantity import Quantity
-from deepstone.results.statement import NO_RATIO, Statement
 from deepstone.setups.axes import AXES
 from deepstone.units import digits
 

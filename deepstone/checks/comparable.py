@@ -95,17 +95,9 @@ def _yardstick(job: Job) -> Job | None:
 def _comparable(found: FrameworkSameness) -> Comparable:
     layers = found.layers or LayerCheck(precision="not started")
     layers.failure = layers.failure or found.failure
-    result, whole = layers.result, found.measured
-    return Comparable(
-        ok=layers.ok and (isinstance(whole, Absent) or whole.ok),
-        precision=result.precision,
-        checked=result.checked,
-        worst=result.worst,
-        first_disagreement=result.first_disagreement,
-        failure=result.failure,
-        whole_step=whole,
-        seeds=max(1, len(found.seeds)),
-    )
+    whole = found.measured
+    ok = layers.ok and (isinstance(whole, Absent) or whole.ok)
+    return Comparable.like(layers.result, ok=ok, whole_step=whole, seeds=max(1, len(found.seeds)))
 
 
 def _checked_as(job: Job) -> Job:

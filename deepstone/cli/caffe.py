@@ -119,8 +119,7 @@ def time(
         finding, numbers = _timed(job, iterations, timeout, quiet_machine(begin, wait_until_quiet), finding_store)
     except JobFailed as failed:
         if json:
-            failure = {"reason": failed.reason, "stderr_tail": failed.stderr_tail}
-            print_json({"outcome": failed.outcome, "failure": failure})
+            print_json({"outcome": failed.outcome, "failure": failed.in_finding.to_json()})
         else:
             note(f"deepstone: {failed.outcome}: {failed.reason}")
         raise typer.Exit(1) from None

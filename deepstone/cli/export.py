@@ -95,7 +95,7 @@ def _findings(store: Store, wanted: Filters, damaged: list[Damage], *, redact: b
 
 
 def _write_parquet(records: Iterable[Record], output: Path | None, *, redact: bool) -> None:
-    from deepstone.store.export.parquet import export_parquet
+    from deepstone.store.export.tables import export_parquet
 
     if output is None:
         raise UsageError("a parquet file is no text to print; name a file with -o FILE")

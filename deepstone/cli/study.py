@@ -30,7 +30,7 @@ from deepstone.cli.studying import (
 from deepstone.errors import UsageError, nearest
 
 if TYPE_CHECKING:
-    from deepstone.results.statement import Statement
+    from deepstone.results.claim import Statement
     from deepstone.store.layout import Damage
     from deepstone.store.store import Store
     from deepstone.studies.plan import Plan

@@ -13,7 +13,7 @@ import ast
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -24,7 +24,7 @@ from deepstone.backends.registry import BACKENDS, backend_of
 from deepstone.environments.find import find_environment
 from deepstone.errors import GraphError, MissingError, UsageError, reason
 from deepstone.graph.graph import Graph, Layer
-from deepstone.graph.ops import Input, Module, ModuleLoss, SoftmaxCrossEntropy, Tensors
+from deepstone.graph.ops import Input, Module, ModuleLoss, Op, SoftmaxCrossEntropy, Tensors
 from deepstone.models.load import FRAMEWORK, ForeignModelError, MissingModuleError
 from deepstone.models.reading import FILE_LIMIT_BYTES, sha256_of
 from deepstone.supervise import OutputFlood, ProcessTimeout, run_program
@@ -107,13 +107,7 @@ class ModelFile:
 
     def _classifier_layers(self, answer: _Answer) -> list[Layer]:
         """A module from images to classes."""
-        op = Module(
-            path=str(self.path),
-            function=self.function,
-            sha256=answer.sha256,
-            features=answer.features,
-            weights=answer.weights,
-        )
+        op = self._op(Module, answer, features=answer.features)
         return [
             Layer(name="data", op=Input(shape=answer.input_shape)),
             Layer(name="module", op=op, inputs=("data",)),
@@ -122,19 +116,17 @@ class ModelFile:
 
     def _step_layers(self, answer: _Answer) -> list[Layer]:
         """A module with inputs and a loss of its own."""
-        op = ModuleLoss(
-            path=str(self.path),
-            function=self.function,
-            sha256=answer.sha256,
-            weights=answer.weights,
-            unit=answer.unit,
-            units_per_sample=answer.units_per_sample,
-            own_optimizer=answer.own_optimizer,
-        )
+        unit, count = answer.unit, answer.units_per_sample
+        op = self._op(ModuleLoss, answer, unit=unit, units_per_sample=count, own_optimizer=answer.own_optimizer)
         return [
             Layer(name="data", op=Tensors(spec=answer.inputs, values=answer.values)),
             Layer(name="module", op=op, inputs=("data",)),
         ]
+
+    def _op(self, kind: Callable[..., Op], answer: _Answer, **facts: object) -> Op:
+        """The module as an operation: the file and function that make it, its weights, and these facts."""
+        file, function = str(self.path), self.function
+        return kind(path=file, function=function, sha256=answer.sha256, weights=answer.weights, **facts)
 
     def _ask(
         self, command: Sequence[str], module: str, variables: Mapping[str, str], folder: Path | None = None

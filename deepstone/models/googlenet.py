@@ -6,7 +6,7 @@ from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph
 
 # Channels of: 1x1, 3x3 reduce, 3x3, 5x5 reduce, 5x5, pool projection.
-_INCEPTIONS = {
+INCEPTIONS = {
     "3a": (64, 96, 128, 16, 32, 32),
     "3b": (128, 128, 192, 32, 96, 64),
     "4a": (192, 96, 208, 16, 48, 64),
@@ -30,7 +30,7 @@ def googlenet() -> Graph:
     x = _conv_relu(b, "conv2", "3x3", x, 192, 3)
     x = b.lrn("conv2/norm2", x, size=5, alpha=1e-4, beta=0.75)
     x = b.max_pool("pool2/3x3_s2", x, kernel=3, stride=2, ceil_mode=True)
-    for name, channels in _INCEPTIONS.items():
+    for name, channels in INCEPTIONS.items():
         x = _inception(b, f"inception_{name}", x, channels)
         if name in ("3b", "4e"):
             x = b.max_pool(f"pool{name[0]}/3x3_s2", x, kernel=3, stride=2, ceil_mode=True)

@@ -74,8 +74,7 @@ def _v3_b(b: Builder, name: str, x: str) -> str:
     """35x35 to 17x17."""
     three = _unit(b, f"{name}.branch3x3", x, _halve(384))
     double = _chain(b, f"{name}.branch3x3dbl_", 1, x, _same(64, 1, 1), _same(96, 3, 3), _halve(96))
-    pool = b.max_pool(f"{name}.branch_pool", x, kernel=3, stride=2)
-    return b.concat(f"{name}.concat", three, double, pool)
+    return _beside_pool(b, name, x, "branch_pool", three, double)
 
 
 def _v3_c(b: Builder, name: str, x: str, inner: int) -> str:
@@ -92,8 +91,7 @@ def _v3_d(b: Builder, name: str, x: str) -> str:
     """17x17 to 8x8."""
     three = _chain(b, f"{name}.branch3x3_", 1, x, _same(192, 1, 1), _halve(320))
     seven = _chain(b, f"{name}.branch7x7x3_", 1, x, _same(192, 1, 1), _same(192, 1, 7), _same(192, 7, 1), _halve(192))
-    pool = b.max_pool(f"{name}.branch_pool", x, kernel=3, stride=2)
-    return b.concat(f"{name}.concat", three, seven, pool)
+    return _beside_pool(b, name, x, "branch_pool", three, seven)
 
 
 def _v3_e(b: Builder, name: str, x: str) -> str:
@@ -153,8 +151,7 @@ def _v4_a_to_b(b: Builder, name: str, x: str) -> str:
     """35x35 to 17x17."""
     three = _unit(b, f"{name}.branch0", x, _halve(384))
     double = _chain(b, f"{name}.branch1.", 0, x, _same(192, 1, 1), _same(224, 3, 3), _halve(256))
-    pool = b.max_pool(f"{name}.branch2", x, kernel=3, stride=2)
-    return b.concat(f"{name}.concat", three, double, pool)
+    return _beside_pool(b, name, x, "branch2", three, double)
 
 
 def _v4_b(b: Builder, name: str, x: str) -> str:
@@ -169,8 +166,7 @@ def _v4_b_to_c(b: Builder, name: str, x: str) -> str:
     """17x17 to 8x8."""
     three = _chain(b, f"{name}.branch0.", 0, x, _same(192, 1, 1), _halve(192))
     seven = _chain(b, f"{name}.branch1.", 0, x, _same(256, 1, 1), _same(256, 1, 7), _same(320, 7, 1), _halve(320))
-    pool = b.max_pool(f"{name}.branch2", x, kernel=3, stride=2)
-    return b.concat(f"{name}.concat", three, seven, pool)
+    return _beside_pool(b, name, x, "branch2", three, seven)
 
 
 def _v4_c(b: Builder, name: str, x: str) -> str:
@@ -186,6 +182,12 @@ def _v4_c(b: Builder, name: str, x: str) -> str:
 def _v4_pool(b: Builder, name: str, x: str, channels: int) -> str:
     pool = _average(b, f"{name}.branch3.0", x, count_pad=False)
     return _unit(b, f"{name}.branch3.1", pool, _same(channels, 1, 1))
+
+
+def _beside_pool(b: Builder, name: str, x: str, pool: str, *branches: str) -> str:
+    """Join branches that halve the image with the pool that does."""
+    halved = b.max_pool(f"{name}.{pool}", x, kernel=3, stride=2)
+    return b.concat(f"{name}.concat", *branches, halved)
 
 
 def _double_seven(b: Builder, prefix: str, first: int, x: str, channels: tuple[int, int, int, int, int]) -> str:

@@ -43,16 +43,8 @@ class Answer:
 
     def on(self, machine: str) -> Verdict:
         """Return the verdict on this machine."""
-        return Verdict(
-            machine=machine,
-            verdict=self.word,
-            measured=self.measured,
-            unit=self.unit,
-            setup=self.setup,
-            why=self.why,
-            runs=list(self.runs),
-            findings=list(self.findings),
-        )
+        runs, findings = list(self.runs), list(self.findings)
+        return Verdict.like(self, machine=machine, verdict=self.word, runs=runs, findings=findings)
 
 
 def not_testable(why: str, *, setup: str = "", measured: Quantity | None = None, unit: str = "ratio") -> Answer:

@@ -27,11 +27,7 @@ from deepstone.setups.axes import AXES
 FP32: Final = "fp32"  # the precision of the papers
 _LAYOUT: Final = "nchw"
 _PHASE: Final = "train"
-GEMM: Final = "GEMM"
-DIRECT: Final = "direct"
-FFT: Final = "FFT"
-WINOGRAD: Final = "Winograd"
-FAMILIES: Final = (GEMM, DIRECT, FFT, WINOGRAD)
+FAMILIES = GEMM, DIRECT, FFT, WINOGRAD = "GEMM", "direct", "FFT", "Winograd"
 _DIRECT_NAMES: Final = ("oneDNN", "DIRECT")  # torch requests direct convolution from oneDNN
 SMALL_ERROR: Final = 1e-4  # plain fp32 stays below it, TF32 and Winograd on 5x5 do not
 Case: TypeAlias = tuple[str, Pass]  # a layer and one of its passes

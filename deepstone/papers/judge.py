@@ -12,7 +12,7 @@ from deepstone.papers.evidence import Evidence
 from deepstone.papers.paper import Claim, Paper, RuleUse, Scale
 from deepstone.papers.verdict import UNDECIDED
 from deepstone.results.chart import Chart
-from deepstone.results.claim import JudgedClaim, JudgedPaper, Verdict
+from deepstone.results.claim import JudgedClaim, JudgedPaper
 
 COUNTED: Final = "none, counted"
 NONE: Final = "none"
@@ -86,7 +86,8 @@ def claim_with(claim: Claim, verdicts: Sequence[PlaceVerdict]) -> JudgedClaim:
     """Return the claim with its first verdict, and with all verdicts if it was judged on machines."""
     first = verdicts[0]
     by_machine = [verdict.answer.on(verdict.machine) for verdict in verdicts]
-    return JudgedClaim(
+    return JudgedClaim.like(
+        by_machine[0],
         id=claim.id,
         claim=claim.text,
         published=claim.published.to_json(),
@@ -95,7 +96,6 @@ def claim_with(claim: Claim, verdicts: Sequence[PlaceVerdict]) -> JudgedClaim:
         about=claim.about or Absent("no kind of device is meant"),
         rule=rule_words(claim),
         by_machine=by_machine if first.kind else [],
-        **{name: getattr(by_machine[0], name) for name in Verdict.__struct_fields__},
     )
 
 

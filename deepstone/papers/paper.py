@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
@@ -21,6 +21,26 @@ if TYPE_CHECKING:
 Scale: TypeAlias = Literal["small", "paper"]
 SCALES: Final[tuple[Scale, ...]] = ("small", "paper")
 _HERE: Final = Path(__file__).parent  # each paper is a folder of data beside this file
+
+
+class OnModel(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rule or a figure has that is on one network."""
+
+    model: str
+
+    @property
+    def networks(self) -> Sequence[str]:
+        return (self.model,)
+
+
+class OnModels(msgspec.Struct, frozen=True, kw_only=True):
+    """What one has that is on several."""
+
+    models: list[str]
+
+    @property
+    def networks(self) -> Sequence[str]:
+        return self.models
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from deepstone.errors import UsageError, nearest, reason
 from deepstone.papers.figures import BUILDERS
@@ -62,13 +63,10 @@ def read_paper(folder: Path) -> Paper:
     figures = tuple(_figure(entry, figures_file) for entry in _entries(figures_file, "figure"))
     _refuse_twice([figure.name for figure in figures], figures_file)
     return Paper(
+        **structs.asdict(about),
         name=folder.name,
-        title=about.title,
-        citation=about.citation,
-        setup=about.setup,
         claims=claims,
         figures=figures,
-        errors=about.errors,
         studies={scale: folder / f"{folder.name}-{scale}.toml" for scale in SCALES},
     )
 
@@ -76,15 +74,8 @@ def read_paper(folder: Path) -> Paper:
 def _claim(entry: Mapping[str, object], file: Path) -> Claim:
     where = f"{file}: the claim {entry.get('id', '?')}"
     claim = _read(entry, _Claim, where)
-    return Claim(
-        id=claim.id,
-        text=claim.text,
-        where=claim.where,
-        published=claim.published,
-        test=claim.test,
-        about=claim.about,
-        rules=tuple(_rule(use, where) for use in claim.rule),
-    )
+    stated = {name: value for name, value in structs.asdict(claim).items() if name != "rule"}
+    return Claim(**stated, rules=tuple(_rule(use, where) for use in claim.rule))
 
 
 def _rule(entry: Mapping[str, object], where: str) -> RuleUse:
@@ -92,7 +83,7 @@ def _rule(entry: Mapping[str, object], where: str) -> RuleUse:
     parameters = {key: value for key, value in entry.items() if key not in _USE}
     kind = _one_of(use.name, RULES, "rule", where)
     rule = _read(parameters, kind, f"{where}: the rule {use.name!r}")
-    return RuleUse(name=use.name, rule=rule, remark=use.remark, label=use.label, beside=use.beside)
+    return RuleUse(**structs.asdict(use), rule=rule)
 
 
 def _figure(entry: Mapping[str, object], file: Path) -> Figure:

@@ -18,14 +18,13 @@ from deepstone.report.scaling import scaling_figures
 from deepstone.report.search import Search, search_of
 from deepstone.report.wording import cut, made_harmless
 from deepstone.results.chart import Chart
-from deepstone.results.claim import JudgedPaper
+from deepstone.results.claim import JudgedPaper, Statement
 from deepstone.results.doubt import DOUBT_CODES
 from deepstone.results.findings import Finding
 from deepstone.results.parallel import Parallel
 from deepstone.results.parts import Part
 from deepstone.results.record import Record
 from deepstone.results.scaling import Scaling
-from deepstone.results.statement import Statement
 from deepstone.results.study import StudyState, StudyTask
 from deepstone.results.tune import Tuned
 from deepstone.results.view import headline

@@ -12,11 +12,10 @@ from deepstone.report.machines import MachineFacts
 from deepstone.report.runs import RunRow
 from deepstone.report.search import Search
 from deepstone.report.table import IntervalOf, TableCell, Value
-from deepstone.results.claim import JudgedClaim, Verdict
+from deepstone.results.claim import JudgedClaim, Statement, Verdict
 from deepstone.results.parts import Json
 from deepstone.results.quantity import Quantity
 from deepstone.results.record import Record
-from deepstone.results.statement import Statement
 from deepstone.results.view_parallel import columns
 
 SCHEMA: Final = 1

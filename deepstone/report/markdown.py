@@ -12,8 +12,7 @@ from deepstone.report.figure import Figure
 from deepstone.report.search import Search
 from deepstone.report.table import Column, Table, name_columns
 from deepstone.report.wording import table_text
-from deepstone.results.claim import JudgedPaper
-from deepstone.results.statement import Statement
+from deepstone.results.claim import JudgedPaper, Statement
 
 _ROWS_AT_MOST: Final = 60  # of one table; the page and --json have all
 _TASKS_AT_MOST: Final = 20

@@ -32,8 +32,8 @@ from deepstone.report.panels import BarChart, HeatMap, LaneChart, LineChart, Pan
 from deepstone.report.runs import RunRow, speed_heading
 from deepstone.report.tune_page import TunePage
 from deepstone.report.wording import distinct, file_name, table_text
+from deepstone.results.claim import Statement
 from deepstone.results.parts import Json
-from deepstone.results.statement import Statement
 from deepstone.results.view import label
 
 _PAGE: Final = resources.files("deepstone.report").joinpath("html", "page")

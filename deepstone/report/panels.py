@@ -60,16 +60,24 @@ class BarRow:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class BarChart:
+class _Titled:
+    title: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _AlongAxis(_Titled):
+    axis: Axis
+    series: tuple[Series, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BarChart(_AlongAxis):
     """Horizontal bars. Every row has room for as many bars as the row with the most.
 
     A length has no meaning on a logarithmic axis, so only the ends are drawn there, as points. `reference` is a line
     across.
     """
 
-    title: str
-    axis: Axis
-    series: tuple[Series, ...]
     rows: tuple[BarRow, ...]
     reference: float | None = None
 
@@ -96,12 +104,9 @@ class Lane:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class LaneChart:
+class LaneChart(_AlongAxis):
     """Lanes along one axis: of time, or of what adds up from lane to lane. On a logarithmic axis it multiplies."""
 
-    title: str
-    axis: Axis
-    series: tuple[Series, ...]
     lanes: tuple[Lane, ...]
 
 
@@ -141,8 +146,7 @@ class PointGroup:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Plane:
-    title: str
+class _Plane(_Titled):
     x: Axis
     y: Axis
 
@@ -173,10 +177,9 @@ class Cell:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class HeatMap:
+class HeatMap(_Titled):
     """Cells in rows and columns. `marked_means` explains the frame around a cell."""
 
-    title: str
     columns: tuple[str, ...]
     rows: tuple[str, ...]
     cells: tuple[tuple[Cell, ...], ...]
@@ -212,11 +215,10 @@ class Strand:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ParallelPlot:
+class ParallelPlot(_Titled):
     """Parallel coordinates: upright axes side by side, and a line across them for each setup. Later series are drawn
     above earlier ones."""
 
-    title: str
     axes: tuple[Upright, ...]
     series: tuple[Series, ...]
     strands: tuple[tuple[Strand, ...], ...]  # of each series

@@ -20,7 +20,8 @@ How to use it:
 A value that may be absent has the type `Quantity | Absent` (written `OrAbsent[Quantity]` in a definition). Ask with
 `isinstance(value, Absent)`, and take `value.reason`. A key that early records lack is None. A `Quantity` has `median`,
 `low`, `high` and `n`; if it has no interval, `no_interval` says why, and its ends are infinite. Make one with
-`Quantity.of(...)` or `Quantity.without_interval(...)`. Objects are frozen: `msgspec.structs.replace` makes a changed copy.
+`Quantity.of(...)` or `Quantity.without_interval(...)`. Objects are frozen: `msgspec.structs.replace` makes a changed
+copy, and `Part.like` one of another type with the same fields.
 
 This module imports nothing, and neither should a command that needs no result: msgspec takes 25 ms to import.
 """

@@ -72,8 +72,8 @@ class Seen(Part, frozen=True, kw_only=True):
 
 
 class Rule(Part, frozen=True, kw_only=True):
-    """`setup` is faster than `over` by `gain` where the conditions hold. The gain is the median over groups; it spans from
-    the lowest to the highest end of their intervals, and its n counts them. A gain below 1 is a rule, too."""
+    """`setup` is faster than `over` by `gain` where the conditions hold. The gain is the median over groups; it spans
+    from the lowest to the highest end of their intervals, and its n counts them. A gain below 1 is a rule, too."""
 
     when: Conditions
     over: Table[Value]
@@ -116,7 +116,8 @@ class Advice(Part, frozen=True, kw_only=True):
 
 
 class Advised(Part, frozen=True, kw_only=True):
-    """The answer of `advise`. `asked`: the settings that the advice keeps. `notes`: what it could not take into account."""
+    """The answer of `advise`. `asked`: the settings that the advice keeps. `notes`: what it could not take into
+    account."""
 
     model: SomeText
     facts: Facts

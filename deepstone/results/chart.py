@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from functools import partial
+from typing import Final, Literal, TypeAlias
 
 from deepstone.results.parts import Number, OrAbsent, Part
 from deepstone.results.quantity import Quantity
@@ -57,3 +58,6 @@ class Chart(Part, frozen=True, kw_only=True):
     gaps: list[ChartGap] | None = None
     caption: list[str] | None = None
     commands: list[str] | None = None
+
+
+new_chart: Final = partial(Chart, schema=1, kind="chart")

@@ -8,9 +8,9 @@ from typing import Final, NoReturn
 
 from deepstone.absent import Absent
 from deepstone.errors import RefusedInputError
-from deepstone.results.paths import holds_path
 from deepstone.results.findings import Finding
 from deepstone.results.identity import JOB_PART, is_default, job_id
+from deepstone.results.paths import holds_path
 from deepstone.results.record import PROGRAM, Identity, Launch, Record, Summary, Workload
 from deepstone.results.together import are_alike
 from deepstone.setups.axes import AXES
@@ -46,7 +46,10 @@ def check_finding(finding: Finding) -> None:
     for name in ("task", "started_at", "model", "outcome", "id", "command", "environment"):
         if getattr(finding, name) is None:
             refuse(name, "is missing")
-    assert finding.task and finding.id and finding.command and finding.started_at
+    assert finding.task
+    assert finding.id
+    assert finding.command
+    assert finding.started_at
     check_time(finding.started_at)
     check_command(finding.command)
     if not finding.task.startswith(finding.id[:JOB_PART]):

@@ -1,12 +1,15 @@
-"""A paper's claims, and the verdict on each claim on every machine that has evidence for it."""
+"""Conclusions: a paper's claims, with a verdict on every machine that has evidence, and statements with theirs."""
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
+from deepstone.absent import Absent
 from deepstone.results.chart import Chart
-from deepstone.results.parts import Json, OrAbsent, Part, Table
+from deepstone.results.parts import Json, Number, OrAbsent, Part, Table
 from deepstone.results.quantity import Quantity
+
+NO_RATIO: Final = Absent("the sentence is not about one ratio")
 
 VerdictWord: TypeAlias = Literal["holds", "reversed", "weaker", "no longer matters", "undecided", "not testable here"]
 
@@ -50,3 +53,16 @@ class JudgedPaper(Part, frozen=True, kw_only=True):
     errors: list[str]
     claims: list[JudgedClaim]
     charts: list[Chart]
+
+
+class Statement(Part, frozen=True, kw_only=True):
+    """One plain sentence about the measurements, with its evidence. `rank`: higher is more important. `how`: the
+    meaning of its interval. `advice`: what to do, if that comes first."""
+
+    text: str
+    runs: list[str]
+    findings: list[str]
+    ratio: OrAbsent[Quantity]
+    how: str
+    rank: Number
+    advice: str | None = None

@@ -18,8 +18,8 @@ from deepstone.results.chart import Chart
 from deepstone.results.claim import JudgedPaper
 from deepstone.results.findings import KINDS, PARTS, Finding, FindingHead
 from deepstone.results.identity import canonical_json
-from deepstone.results.plain import check_plain, is_object, shown
 from deepstone.results.parts import Json, Part, from_builtins
+from deepstone.results.plain import check_plain, is_object, shown
 from deepstone.results.record import SCHEMA, Record
 from deepstone.results.refusal import rewritten
 from deepstone.results.scaling import Scaling
@@ -78,9 +78,7 @@ def _parts(content: object, by: str, head: dict[str, object]) -> dict[str, Findi
     """Convert the parts. A failed part has only its outcome; it has the same kind as the others."""
     if not is_object(content):
         raise RefusedInputError(f"{by}: must be an object, not {shown(content)}")
-    return {
-        name: as_bare_finding({**head, **part} if is_object(part) else part) for name, part in content.items()
-    }
+    return {name: as_bare_finding({**head, **part} if is_object(part) else part) for name, part in content.items()}
 
 
 def as_chart(content: object) -> Chart:

@@ -27,7 +27,8 @@ class MeasuredMemory(Part, frozen=True, kw_only=True):
 
 
 class LayerMemory(Part, frozen=True, kw_only=True):
-    """Of a user's own module nothing is predicted: these sizes are those of a step, and `activations_bytes` are kept."""
+    """Of a user's own module nothing is predicted: these sizes are those of a step, and `activations_bytes` are
+    kept."""
 
     name: str
     op: str
@@ -68,7 +69,6 @@ class MemoryUse(Part, frozen=True, kw_only=True):
     """A failed job has only the requested setup, and perhaps the largest batch."""
 
     KIND: ClassVar = "memory"
-
 
     batch: int
     phase: str

@@ -9,8 +9,8 @@ from deepstone.setups.world import Role
 
 
 class HostFacts(Part, frozen=True, kw_only=True):
-    """One node. `nodename`: as the launcher calls it. `machine`: the number of its machine; nodes may share one. `cores`:
-    those that its first process may use."""
+    """One node. `nodename`: as the launcher calls it. `machine`: the number of its machine; nodes may share one.
+    `cores`: those that its first process may use."""
 
     node: Count
     host: str
@@ -21,8 +21,8 @@ class HostFacts(Part, frozen=True, kw_only=True):
 
 
 class Clock(Part, frozen=True, kw_only=True):
-    """That of a rank against the controller's, by which all times are told: how far it is ahead, how much it gains in each
-    second, and the error of this; all 0 where it is the same clock."""
+    """That of a rank against the controller's, by which all times are told: how far it is ahead, how much it gains in
+    each second, and the error of this; all 0 where it is the same clock."""
 
     offset_s: Number
     drift: Number
@@ -31,9 +31,9 @@ class Clock(Part, frozen=True, kw_only=True):
 
 class RankFacts(Part, frozen=True, kw_only=True):
     """One process. `node`: the number of its node among those of the job. `role`: whether it computes, keeps parameters
-    for those that do, or makes them step. `step_bytes`: the memory that steps take: on the device, or what the process grew by since before
-    the network was built. `predicted_bytes`: what the graph says that they need, without workspaces. Early records lack
-    what has the default None."""
+    for those that do, or makes them step. `step_bytes`: the memory that steps take: on the device, or what the process
+    grew by since before the network was built. `predicted_bytes`: what the graph says that they need, without
+    workspaces. Early records lack what has the default None."""
 
     rank: Count
     node: Count
@@ -50,8 +50,8 @@ class RankFacts(Part, frozen=True, kw_only=True):
 
 
 class Launcher(Part, frozen=True, kw_only=True):
-    """What started the processes. `version`: with the kind, where there are several. `argv` is empty where Deepstone did
-    it itself."""
+    """What started the processes. `version`: with the kind, where there are several. `argv` is empty where Deepstone
+    did it itself."""
 
     name: SomeText
     version: str
@@ -165,8 +165,8 @@ class Communication(Part, frozen=True, kw_only=True):
 
 
 class StageFacts(Part, frozen=True, kw_only=True):
-    """Some consecutive layers of a network, which one process of a pipeline computes. `layers`: how many. `share`: of the
-    cost of all stages, which `method` says how it is known."""
+    """Some consecutive layers of a network, which one process of a pipeline computes. `layers`: how many. `share`: of
+    the cost of all stages, which `method` says how it is known."""
 
     rank: Count
     stage: Count
@@ -179,8 +179,8 @@ class StageFacts(Part, frozen=True, kw_only=True):
 
 class Bubbles(Part, frozen=True, kw_only=True):
     """How long the stages of a pipeline wait. `share`: of a step, the mean over processes; `ranks`: by process.
-    `ideal_share`: with stages that cost the same and no communication. `replayed_share`: with the passes as long as they
-    were, and no communication. `exposed_s`: how much longer a step takes than that."""
+    `ideal_share`: with stages that cost the same and no communication. `replayed_share`: with the passes as long as
+    they were, and no communication. `exposed_s`: how much longer a step takes than that."""
 
     share: Quantity
     ranks: list[Quantity]
@@ -193,8 +193,8 @@ class Bubbles(Part, frozen=True, kw_only=True):
 
 class Wire(Part, frozen=True, kw_only=True):
     """Bytes of a step: those that the network interfaces of all nodes sent, loopback if there is one node; and those
-    that the scheme needs: with data parallelism, an all-reduce of the gradients. `windows`: how often it was counted; the
-    fewest bytes are taken, since other programs send too. Early records lack it."""
+    that the scheme needs: with data parallelism, an all-reduce of the gradients. `windows`: how often it was counted;
+    the fewest bytes are taken, since other programs send too. Early records lack it."""
 
     sent_bytes: AtLeast0
     needed_bytes: AtLeast0
@@ -211,8 +211,8 @@ class Rates(Part, frozen=True, kw_only=True):
 
 
 class Skew(Part, frozen=True, kw_only=True):
-    """How far apart in time the ranks end a step. `spread_s`: from the first to the last of them. `behind_s`: by rank, how
-    long after the first. What is not above `error_s`, that of their clocks, is not resolved."""
+    """How far apart in time the ranks end a step. `spread_s`: from the first to the last of them. `behind_s`: by rank,
+    how long after the first. What is not above `error_s`, that of their clocks, is not resolved."""
 
     spread_s: OrAbsent[Quantity]
     behind_s: list[OrAbsent[Quantity]]
@@ -220,9 +220,9 @@ class Skew(Part, frozen=True, kw_only=True):
 
 
 class Parallel(Part, frozen=True, kw_only=True):
-    """`world`: how many processes compute together. `servers`: how many more keep the parameters; in TensorFlow one more
-    drives them all, the last of `ranks`, and `samples` has its steps alone. `local_batch`: the
-    samples of one process, or of one pipeline. A run that failed early has no `ranks`."""
+    """`world`: how many processes compute together. `servers`: how many more keep the parameters; in TensorFlow one
+    more drives them all, the last of `ranks`, and `samples` has its steps alone. `local_batch`: the samples of one
+    process, or of one pipeline. A run that failed early has no `ranks`."""
 
     world: Positive
     servers: Count = 0

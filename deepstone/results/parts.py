@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Final, Generic, TypeAlias, TypeGuard, TypeVar, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    Final,
+    Generic,
+    Self,
+    TypeAlias,
+    TypeGuard,
+    TypeVar,
+    get_args,
+    get_origin,
+)
 
 import msgspec
 from msgspec import Meta
@@ -19,6 +31,12 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     def to_json(self) -> dict[str, Json]:
         """Return dictionaries and lists."""
         return msgspec.to_builtins(self)
+
+    @classmethod
+    def like(cls, source: object, **own: object) -> Self:
+        """Make one with `own` fields; all others are those of `source` with the same names."""
+        same: dict[str, Any] = {name: getattr(source, name) for name in cls.__struct_fields__ if name not in own}
+        return cls(**same, **own)
 
 
 if TYPE_CHECKING:

@@ -47,7 +47,8 @@ class Quantity(Part, frozen=True, kw_only=True, rename={"lower": "low", "upper":
 
     @property
     def no_interval(self) -> str:
-        """Return why there is no interval, or an empty text. In early records one sample has an interval of no width."""
+        """Return why there is no interval, or an empty text. In early records one sample has an interval of no
+        width."""
         if isinstance(self.lower, Absent):
             return self.lower.reason
         return ONE_SAMPLE if self.n == 1 and self.lower == self.upper else ""

@@ -62,8 +62,8 @@ class Identity(Part, frozen=True, kw_only=True):
 
 
 class Workload(IdentityWorkload, frozen=True, kw_only=True):
-    """`source`: "zoo", or the file of the model, whose SHA-256 is `file_sha256`. `sample`: the name of a sample, missing
-    for an image. `unit`: the units of a sample, such as tokens, and their number."""
+    """`source`: "zoo", or the file of the model, whose SHA-256 is `file_sha256`. `sample`: the name of a sample,
+    missing for an image. `unit`: the units of a sample, such as tokens, and their number."""
 
     source: SomeText
     file_sha256: Annotated[str, Meta(pattern=r"^([0-9a-f]{64})?\Z")]
@@ -218,8 +218,8 @@ class ShareOfPeak(Part, frozen=True, kw_only=True):
 
 
 class Comparison(Part, frozen=True, kw_only=True):
-    """`ratio`: time per sample of A over B; in the record of a further side, of A over this side, and `other_job` is the
-    job of A. `stopped`: why there are no more pairs; early records lack it."""
+    """`ratio`: time per sample of A over B; in the record of a further side, of A over this side, and `other_job` is
+    the job of A. `stopped`: why there are no more pairs; early records lack it."""
 
     side: Annotated[str, Meta(pattern=r"^[a-z]\Z")]
     other_job: Sha

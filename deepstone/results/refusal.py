@@ -36,8 +36,8 @@ _PATTERNS: Final = {
 
 
 def rewritten(error: msgspec.ValidationError, content: object, kind: Any, *, whole: str = "") -> str:
-    """Return a message such as `published.bound: must be one of about, over, not 'ovr'`. `kind`: the type that `content`
-    should have; `whole`: its name.
+    """Return a message such as `published.bound: must be one of about, over, not 'ovr'`. `kind`: the type that
+    `content` should have; `whole`: its name.
 
     msgspec's message ends with its place, once for each of our own types on the way to it, the innermost first.
     """
@@ -78,7 +78,9 @@ def _hint(kind: Any, steps: list[str | int]) -> Any:
     hint = kind
     for step in steps:
         struct = _struct(hint)
-        names = {} if struct is None else dict(zip(struct.__struct_encode_fields__, struct.__struct_fields__, strict=True))
+        names = (
+            {} if struct is None else dict(zip(struct.__struct_encode_fields__, struct.__struct_fields__, strict=True))
+        )
         if step in names:
             hint = get_type_hints(struct)[names[str(step)]]
     return hint

@@ -99,8 +99,8 @@ class Gap(Part, frozen=True, kw_only=True, rename={"error": "relative_error"}):
 
 
 class SchemeInFp32(Part, frozen=True, kw_only=True):
-    """Judged by the first gradient. The order of a sum alone moves the updates of deep networks by half, so how far they
-    are is shown."""
+    """Judged by the first gradient. The order of a sum alone moves the updates of deep networks by half, so how far
+    they are is shown."""
 
     ok: bool
     gradient: Distance
@@ -116,10 +116,10 @@ class GlobalStatistics(Part, frozen=True, kw_only=True):
 
 class SchemeSameness(Part, frozen=True, kw_only=True):
     """Several processes against one that does the same, in float64. `ok`: they are equal; never with gradients that are
-    compressed with loss or applied as they come, whose distances are told all the same. `failure`: why it was not finished; `is_missing`: a
-    launcher, a library or a device is; `is_unsupported`: the framework cannot. `fp32` and `global_statistics`: where
-    they were asked for. `precision`: of the processes; where a library has no float64, one process in float64 and in
-    fp32 tells how far apart fp32 may be."""
+    compressed with loss or applied as they come, whose distances are told all the same. `failure`: why it was not
+    finished; `is_missing`: a launcher, a library or a device is; `is_unsupported`: the framework cannot. `fp32` and
+    `global_statistics`: where they were asked for. `precision`: of the processes; where a library has no float64, one
+    process in float64 and in fp32 tells how far apart fp32 may be."""
 
     ok: bool
     equivalent: bool

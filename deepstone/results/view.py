@@ -124,7 +124,9 @@ def chosen_words(setup: Setup, *, but: frozenset[str] = frozenset()) -> list[str
     """Return the requested values that are not defaults, as AXIS=VALUE, without the axes `but`."""
     requested = setup.requested
     ordered = [axis for axis in AXES if axis in requested] + [axis for axis in requested if axis not in AXES]
-    other = [axis for axis in ordered if axis not in but and (axis not in AXES or requested[axis] != AXES[axis].default)]
+    other = [
+        axis for axis in ordered if axis not in but and (axis not in AXES or requested[axis] != AXES[axis].default)
+    ]
     return [f"{axis}={requested[axis]}" for axis in other]
 
 
@@ -205,7 +207,11 @@ def _peak(record: Record) -> str:
 
 def _energy(record: Record) -> str:
     energy = record.energy
-    return f"not measured: {energy.reason}" if isinstance(energy, Absent) else _energy_words(energy, record.workload.samples)
+    return (
+        f"not measured: {energy.reason}"
+        if isinstance(energy, Absent)
+        else _energy_words(energy, record.workload.samples)
+    )
 
 
 def _energy_words(energy: Energy, things: str) -> str:

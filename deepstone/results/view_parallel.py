@@ -159,7 +159,11 @@ def memory_words(record: Record) -> str:
 
 
 def _time(quantity: Quantity) -> str:
-    return f"{seconds(quantity.median)} ({quantity.span_in_words(seconds)})" if quantity.is_resolved else quantity.time_in_words()
+    return (
+        f"{seconds(quantity.median)} ({quantity.span_in_words(seconds)})"
+        if quantity.is_resolved
+        else quantity.time_in_words()
+    )
 
 
 def ranks_words(record: Record) -> str:

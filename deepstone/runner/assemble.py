@@ -37,7 +37,6 @@ from deepstone.results.record import (
     Cost,
     Draft,
     Energy,
-    Failure,
     Launch,
     Rank,
     Samples,
@@ -110,7 +109,7 @@ def _draft(
         workload=job.workload,
         setup=setup_of(job, last),
         outcome="ok" if failure is None else failure.outcome,
-        failure=Absent("the run succeeded") if failure is None else _failure(failure),
+        failure=Absent("the run succeeded") if failure is None else failure.details,
         samples=_samples(measured),
         summary=Absent("nothing was measured to the end") if step is None else _summary(job, measured, step),
         phases=_phases(job, launches, effort),
@@ -352,16 +351,6 @@ def bare_finding(kind: str, job: Job, content: Content) -> Finding:
     """Build a finding with the fields that every finding of a job has."""
     command = [storable(word) for word in job.command]
     return Finding(schema=SCHEMA, kind=kind, model=job.model.name, command=command, content=content)
-
-
-def _failure(failure: JobFailed) -> Failure:
-    return Failure(
-        reason=failure.reason,
-        stage=failure.stage,
-        stderr_tail=failure.stderr_tail,
-        signal=failure.signal,
-        exit_code=failure.exit_code,
-    )
 
 
 def _doubts(job: Job, launches: Sequence[Launched], step: Quantity, effort: Effort) -> list[Doubt]:

@@ -36,12 +36,12 @@ class RankFailure:
     def began(self) -> bool:
         """It ended without a word, or something holds it: no other rank made it do so."""
         failure = self.failure
-        ended = failure.signal is not None or failure.exit_code is not None or failure.reason == FROZEN
+        ended = failure.details.signal is not None or failure.details.exit_code is not None or failure.reason == FROZEN
         return ended and not self._was_ended_by_library
 
     @property
     def _was_ended_by_library(self) -> bool:
-        return _ENDED_BY_LIBRARY.search(self.failure.stderr_tail) is not None
+        return _ENDED_BY_LIBRARY.search(self.failure.details.stderr_tail) is not None
 
 
 def blamed(failures: Sequence[RankFailure], silent: Sequence[int], titles: Sequence[str]) -> JobFailed:
@@ -54,11 +54,4 @@ def blamed(failures: Sequence[RankFailure], silent: Sequence[int], titles: Seque
     waiting = [number for number in silent if number != rank]
     if waiting:
         reason += f"; {', '.join(f'rank {number}' for number in waiting)} waited for it and was ended"
-    return JobFailed(
-        failure.outcome,
-        reason,
-        stage=failure.stage,
-        stderr_tail=failure.stderr_tail,
-        signal=failure.signal,
-        exit_code=failure.exit_code,
-    )
+    return failure.because(reason)

@@ -16,7 +16,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from typing import Final
+from itertools import combinations
+from typing import Final, TypeAlias
 
 import psutil
 
@@ -24,6 +25,7 @@ from deepstone.absent import Absent
 from deepstone.measure.effort import Effort
 from deepstone.measure.sequential import LOOKS, MOST_GROUPS, SIDES, Group, SidesRatio, ranking, ratios_of_sides
 from deepstone.measure.steady_state import settled
+from deepstone.measure.training import disagreement, fault, same_training, untouched_array
 from deepstone.results import record as records
 from deepstone.results.record import Draft
 from deepstone.results.sameness import Comparable, SidesChecked
@@ -42,7 +44,6 @@ from deepstone.runner.measurement import (
     snapshots_at_end,
     start,
 )
-from deepstone.runner.same_training import not_the_same_training
 from deepstone.runner.team import Talk, talking_to
 from deepstone.setups.axes import AUTO
 
@@ -51,6 +52,8 @@ ROUNDS: Final = 6
 _LEAD_IN_S: Final = 0.02  # untimed steps after another side ran: its data is still in the caches
 _OVERHEAD_BYTES: Final = 3 * 2**29  # upper estimate of a framework's own memory
 _NEED_MARGIN: Final = 1.5  # workspaces, fragmentation
+
+_Timed: TypeAlias = tuple[str, Job, Sequence[Launched]]  # name, job and launches of a side
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -272,7 +275,7 @@ def _judged(
     stopped: str,
     checks: Sequence[Comparable],
 ) -> Comparison:
-    refusal = not_the_same_training(
+    refusal = _not_the_same_training(
         [(name, side.job, side.launches) for name, side in zip(SIDES.upper(), sides, strict=False)]
     )
     if refusal:
@@ -333,3 +336,31 @@ def _failed(sides: Sequence[_Side], effort: Effort, started_at: str) -> tuple[Dr
 
 def _progress_of_group(on_progress: OnProgress, group: int, most: int, what: str) -> OnProgress:
     return lambda stage, share: on_progress(f"{what} {group + 1} of {most}, {stage}", (group + share) / most)
+
+
+def _not_the_same_training(sides: Sequence[_Timed]) -> str:
+    """Return why the speeds are not comparable, from what the timed processes did; empty if they are."""
+    for name, _, launches in sides:
+        for launched in launches:
+            if launched.evidence is not None and (reason := fault(launched.evidence)):
+                return f"{name} is not shown to train: {reason}"
+    return next((reason for a, b in combinations(sides, 2) if (reason := _differ(a, b))), "")
+
+
+def _differ(a: _Timed, b: _Timed) -> str:
+    if not _comparable(a[1], b[1]):
+        return ""
+    for of_a, of_b in zip(a[2], b[2], strict=False):
+        if of_a.evidence is None or of_b.evidence is None:
+            continue
+        precisions = (of_a.evidence.precision, of_b.evidence.precision)
+        reason = disagreement(of_a.evidence.training, of_b.evidence.training, precisions)
+        if reason := reason or untouched_array(of_a.evidence, of_b.evidence):
+            return f"{a[0]} and {b[0]} do not do the same training: {reason}"
+    return ""
+
+
+def _comparable(a: Job, b: Job) -> bool:
+    """A user's own module may be random, so its training is not comparable."""
+    graphs = a.model.graph, b.model.graph
+    return graphs[0].sha == graphs[1].sha and not graphs[0].opaque and same_training(a.request, b.request)

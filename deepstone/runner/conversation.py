@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+from msgspec import structs
 from numpy.typing import NDArray
 
 from deepstone.absent import Absent
@@ -29,7 +30,7 @@ from deepstone.results.findings import FindingFailure
 from deepstone.results.layers import KernelTrace
 from deepstone.results.parts import Json, Part
 from deepstone.results.plain import shown
-from deepstone.results.record import Outcome
+from deepstone.results.record import Failure, Outcome
 from deepstone.runner.job import Job
 from deepstone.runner.replies import (
     Assignment,
@@ -93,15 +94,24 @@ class JobFailed(Exception):
     ) -> None:
         super().__init__(reason)
         self.outcome: Outcome = outcome
-        self.reason = reason
-        self.stage = stage
-        self.stderr_tail = stderr_tail
-        self.signal = signal
-        self.exit_code = exit_code
+        self.details = Failure(reason=reason, stage=stage, stderr_tail=stderr_tail, signal=signal, exit_code=exit_code)
+
+    @property
+    def reason(self) -> str:
+        return self.details.reason
+
+    @property
+    def stage(self) -> str:
+        return self.details.stage
 
     @property
     def in_finding(self) -> FindingFailure:
-        return FindingFailure(reason=self.reason, stderr_tail=self.stderr_tail)
+        return FindingFailure(reason=self.reason, stderr_tail=self.details.stderr_tail)
+
+    def because(self, reason: str) -> JobFailed:
+        """Return the same failure with another reason."""
+        rest = {name: value for name, value in structs.asdict(self.details).items() if name != "reason"}
+        return JobFailed(self.outcome, reason, **rest)
 
 
 class Conversation:

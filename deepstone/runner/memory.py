@@ -69,12 +69,14 @@ def memory_report(job: Job, found: MemoryFound) -> Finding:
     content = MemoryUse(
         batch=job.batch,
         phase=job.phase,
-        predicted=predicted if isinstance(predicted, Absent) else _predicted(predicted),
+        predicted=predicted
+        if isinstance(predicted, Absent)
+        else PredictedMemory.like(predicted, workspace_bytes=Absent(_NOT_PREDICTED)),
         measured_peak_bytes=found.peak.step_bytes,
         measured=_measured(found, predicted),
         layers=_seen_layers(job, found.layers)
         if isinstance(predicted, Absent)
-        else [_layer(each, found.layers) for each in predicted.layers],
+        else [_layer(each.name, each.op, each, _seen(each.name, found.layers)) for each in predicted.layers],
     )
     finding = bare_finding("memory", job, content)
     return replace(finding, outcome="ok", workload=job.workload, setup=setup_of(job, found.launched))
@@ -84,17 +86,6 @@ def failure_report(job: Job, failure: JobFailed) -> Finding:
     """Return the result for a job that did not run."""
     finding = bare_finding("memory", job, MemoryUse(batch=job.batch, phase=job.phase))
     return replace(finding, outcome=failure.outcome, workload=job.workload, failure=failure.in_finding)
-
-
-def _predicted(memory: StepMemory) -> PredictedMemory:
-    return PredictedMemory(
-        parameters_bytes=memory.parameters_bytes,
-        gradients_bytes=memory.gradients_bytes,
-        optimizer_bytes=memory.optimizer_bytes,
-        activations_bytes=memory.activations_bytes,
-        workspace_bytes=Absent(_NOT_PREDICTED),
-        total_bytes=memory.total_bytes,
-    )
 
 
 def _measured(found: MemoryFound, predicted: StepMemory | Absent) -> MeasuredMemory:
@@ -128,31 +119,27 @@ def _seen_layers(job: Job, seen: Mapping[str, MemoryOfLayer] | Absent) -> list[L
     """Of a user's own module, of which only its framework knows the layers: all of it was seen in a step."""
     ops = {layer.name: layer.op.kind for layer in job.model.graph.layers}
     return (
-        [] if isinstance(seen, Absent) else [_seen_layer(name, ops.get(name, ""), each) for name, each in seen.items()]
+        []
+        if isinstance(seen, Absent)
+        else [_layer(name, each.op or ops.get(name, ""), each, each) for name, each in seen.items()]
     )
 
 
-def _seen_layer(name: str, op: str, seen: MemoryOfLayer) -> LayerMemory:
+def _seen(name: str, layers: Mapping[str, MemoryOfLayer] | Absent) -> MemoryOfLayer | Absent:
+    return layers if isinstance(layers, Absent) else layers[name]
+
+
+def _layer(name: str, op: str, held: graph.LayerMemory | MemoryOfLayer, seen: MemoryOfLayer | Absent) -> LayerMemory:
+    """`held`: parameters and what they need, from the graph, or as the framework told. `seen`: in a step."""
+    kept = seen if isinstance(seen, Absent) else seen.kept_bytes
+    kept_at_least = 0 if isinstance(kept, Absent) else kept
     return LayerMemory(
         name=name,
-        op=seen.op or op,
-        parameters_bytes=seen.parameters_bytes,
-        gradients_bytes=seen.gradients_bytes,
-        optimizer_bytes=seen.optimizer_bytes,
-        activations_bytes=0 if isinstance(seen.kept_bytes, Absent) else seen.kept_bytes,
-        kept_bytes=seen.kept_bytes,
-        workspace_bytes=seen.workspace_bytes,
-    )
-
-
-def _layer(layer: graph.LayerMemory, measured: Mapping[str, MemoryOfLayer] | Absent) -> LayerMemory:
-    return LayerMemory(
-        name=layer.name,
-        op=layer.op,
-        parameters_bytes=layer.parameters_bytes,
-        gradients_bytes=layer.gradients_bytes,
-        optimizer_bytes=layer.optimizer_bytes,
-        activations_bytes=layer.activations_bytes,
-        kept_bytes=measured if isinstance(measured, Absent) else measured[layer.name].kept_bytes,
-        workspace_bytes=measured if isinstance(measured, Absent) else measured[layer.name].workspace_bytes,
+        op=op,
+        parameters_bytes=held.parameters_bytes,
+        gradients_bytes=held.gradients_bytes,
+        optimizer_bytes=held.optimizer_bytes,
+        activations_bytes=held.activations_bytes if isinstance(held, graph.LayerMemory) else kept_at_least,
+        kept_bytes=kept,
+        workspace_bytes=seen if isinstance(seen, Absent) else seen.workspace_bytes,
     )

@@ -12,7 +12,7 @@ from deepstone.runner.gpu_around import gpu_use_around
 from deepstone.runner.job import Job
 from deepstone.runner.measurement import Launched, OnProgress, measure, no_progress, start
 from deepstone.runner.team import talking_to
-from deepstone.runner.timeline_trace import trace_events
+from deepstone.runner.timeline import trace_events
 from deepstone.trace.events import Event
 
 _GLANCE_STEPS: Final = 2

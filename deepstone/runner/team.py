@@ -489,7 +489,7 @@ class Team:
         if self.started is None or not signal:
             return found
         reason = f"{self.started.engine.name} was ended by {signal}, and its ranks with it"
-        return JobFailed("crashed", reason, stage=found.stage, stderr_tail=found.stderr_tail, signal=signal)
+        return JobFailed("crashed", reason, stage=found.stage, stderr_tail=found.details.stderr_tail, signal=signal)
 
     def _held(self, futures: Sequence[Future[Any]]) -> list[RankFailure]:
         """Ranks that say nothing because something holds their process; a library may give them up before we do."""

@@ -12,7 +12,7 @@ without communication and with steps that only pack gradients.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Final, TypeAlias
@@ -25,6 +25,7 @@ from deepstone.results.parallel import Account, Lane, Logged, RankAccount, Span,
 from deepstone.runner.replies import TracedStep
 from deepstone.runner.team import Team
 from deepstone.runner.turns import ALWAYS_S, in_turn, turns_within
+from deepstone.trace.events import Event
 from deepstone.units import seconds
 
 _BUDGET_SHARE: Final = 0.25  # of the budget, if steps are short
@@ -38,6 +39,14 @@ _COMPUTES: Final = ("data", "forward", "backward", "pack")  # what a rank does b
 _PACKS: Final = ("pack", "unpack")
 _BUFFERS: Final = "buffers"
 _NOT_LOGGED: Final = Absent("steps are long, and this takes steps of its own")
+_COMPUTING: Final = "1 computing"
+_CATEGORIES: Final = {
+    "waiting": "waiting",
+    "buffers": "communication",
+    "pack": "communication",
+    "reduce": "communication",
+    "unpack": "communication",
+}
 METHOD: Final = "timestamps in steps of their own, in turns with plain steps"
 
 StepOfJob: TypeAlias = Sequence[TracedStep]  # one step, by rank, all by one clock
@@ -252,3 +261,50 @@ def logged_of(ranks: Sequence[Mapping[str, list[float]] | Absent]) -> Logged | A
         known.append(rank)
     means = {name: [fmean(each) for each in zip(*(rank[name] for rank in known), strict=True)] for name in known[0]}
     return Logged(**{name: median_of([[values]]) for name, values in means.items()})
+
+
+def trace_events(steps: Sequence[StepOfJob], hosts: Sequence[str]) -> list[Event]:
+    """Return a trace for Chrome and Perfetto: a track for each rank, all by one clock. `hosts`: that of every rank.
+
+    rank 0 on a   1 computing   ├────────────────── step 1 ─────────────────┤
+                                ├ forward ┼─ backward ─┤ waiting ┤   update ┤
+                  2 reduce             ├── bucket 1 ──┤
+                                           ├── bucket 2 ───────────┤          on a line of its own if it overlaps
+    """
+    names = [f"rank {rank} on {host}" if host else f"rank {rank}" for rank, host in enumerate(hosts)]
+    found: list[Event] = []
+    for number, step in enumerate(steps, start=1):
+        for process, rank, spans in zip(names, step, with_waiting(step), strict=True):
+            found.append(_event(process, _COMPUTING, f"step {number}", "step", rank.begin_s, rank.end_s))
+            found += _computing(process, spans)
+            found += _reductions(process, spans)
+    return found
+
+
+def _computing(process: str, spans: Sequence[WorkerSpan]) -> Iterator[Event]:
+    for kind, begin_s, end_s, _ in spans:
+        if kind != "reduce":
+            yield _event(process, _COMPUTING, kind, _CATEGORIES.get(kind, "computing"), begin_s, end_s)
+
+
+def _reductions(process: str, spans: Sequence[WorkerSpan]) -> Iterator[Event]:
+    """Events of one line must not overlap, so a bucket takes the first line that is free."""
+    free_s: list[float] = []
+    buckets = (span for span in spans if span[0] == "reduce")
+    for number, (_, begin_s, end_s, size) in enumerate(buckets, start=1):
+        line = next((at for at, until_s in enumerate(free_s) if until_s <= begin_s), len(free_s))
+        free_s[line : line + 1] = [end_s]
+        thread, name = f"{line + 2} reduce", f"bucket {number}"
+        yield _event(process, thread, name, "communication", begin_s, end_s, bytes=size)
+
+
+def _event(process: str, thread: str, name: str, category: str, begin_s: float, end_s: float, **args: int) -> Event:
+    return Event(
+        name=name,
+        category=category,
+        thread=thread,
+        start_s=begin_s,
+        duration_s=end_s - begin_s,
+        process=process,
+        args=args,
+    )

@@ -9,10 +9,9 @@ from deepstone.backends.registry import BEST_FIRST
 from deepstone.environments.find import find_environment
 from deepstone.errors import MissingError
 from deepstone.models.load import LoadedModel
-from deepstone.results.findings import Finding, FindingFailure
+from deepstone.results.findings import Finding
 from deepstone.results.record import SCHEMA
 from deepstone.runner.assemble import environment_of
-from deepstone.runner.conversation import JobFailed
 from deepstone.runner.examine import probe_model
 from deepstone.runner.job import Job, Machine, storable
 from deepstone.runner.measurement import OnProgress, no_progress
@@ -97,17 +96,13 @@ def finding_of(plan: CommPlan, measured: CommMeasured) -> Finding:
         outcome="ok" if failure is None else failure.outcome,
         command=[storable(word) for word in plan.jobs[0].command],
         environment=environment_of(first.job, _started(measured.lanes).started),
-        failure=None if failure is None else _in_finding(failure),
+        failure=None if failure is None else failure.in_finding,
         content=content,
     )
 
 
 def _started(lanes: Sequence[Lane]) -> Lane:
     return next((lane for lane in lanes if lane.started.prepared is not None), lanes[0])
-
-
-def _in_finding(failure: JobFailed) -> FindingFailure:
-    return failure.in_finding
 
 
 def jobs_in_words(plan: CommPlan) -> list[tuple[Job, str]]:

@@ -66,16 +66,12 @@ def _curve(plan: CommPlan, lane: Lane, operation: str) -> CommCurve:
     assert facts is not None
     cells = _cells(lane, operation)
     points = [_point(operation, world.processes, size, cell) for size, cell in cells.items()]
-    return CommCurve(
+    return CommCurve.like(
+        facts,
         transport=lane.transport,
         operation=operation,
         processes=world.processes,
         nodes=world.nodes,
-        framework=facts.framework,
-        device=facts.device,
-        threads=facts.threads,
-        library=facts.library,
-        launcher=facts.launcher,
         points=points,
         fit=Absent("some result was wrong") if any(cell.wrong for cell in cells.values()) else fit_points(points),
         wire=lane.wires.get(operation, Absent("the processes ended before it was counted")),

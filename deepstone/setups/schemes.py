@@ -11,7 +11,7 @@ hybrid         several pipelines, each with a part of the batch
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from deepstone.setups.axes import AUTO, CURRENT, FAKE, JAX, TENSORFLOW, TORCH, Value
@@ -44,6 +44,21 @@ class Scheme:
 
 
 _ALWAYS: Final = ("scheme", "transport", "interface", "library")
+_SERVER: Final = Scheme(
+    name=SERVER,
+    takes=(*_ALWAYS, "servers"),
+    transports=("gloo", "grpc"),
+    frameworks=(TORCH, TENSORFLOW, FAKE),
+    has_servers=True,
+    driven_in=(TENSORFLOW,),
+)
+_PIPELINE: Final = Scheme(
+    name=PIPELINE,
+    takes=(*_ALWAYS, "pipeline", "microbatches", "schedule"),
+    transports=("gloo", "nccl"),
+    frameworks=(TORCH, FAKE),
+    has_stages=True,
+)
 
 SCHEMES: Final[Mapping[str, Scheme]] = {
     scheme.name: scheme
@@ -55,37 +70,10 @@ SCHEMES: Final[Mapping[str, Scheme]] = {
             frameworks=(*CURRENT, FAKE),
         ),
         Scheme(name=SHARDED, takes=(*_ALWAYS, "bucket"), transports=("gloo", "nccl"), frameworks=(TORCH, FAKE)),
-        Scheme(
-            name=SERVER,
-            takes=(*_ALWAYS, "servers"),
-            transports=("gloo", "grpc"),
-            frameworks=(TORCH, TENSORFLOW, FAKE),
-            has_servers=True,
-            driven_in=(TENSORFLOW,),
-        ),
-        Scheme(
-            name=SERVER_ASYNC,
-            takes=(*_ALWAYS, "servers"),
-            transports=("gloo", "grpc"),
-            frameworks=(TORCH, TENSORFLOW, FAKE),
-            has_servers=True,
-            driven_in=(TENSORFLOW,),
-            is_equivalent=False,
-        ),
-        Scheme(
-            name=PIPELINE,
-            takes=(*_ALWAYS, "pipeline", "microbatches", "schedule"),
-            transports=("gloo", "nccl"),
-            frameworks=(TORCH, FAKE),
-            has_stages=True,
-        ),
-        Scheme(
-            name=HYBRID,
-            takes=(*_ALWAYS, "pipeline", "microbatches", "schedule"),
-            transports=("gloo", "nccl"),
-            frameworks=(TORCH, FAKE),
-            has_stages=True,
-        ),
+        _SERVER,
+        replace(_SERVER, name=SERVER_ASYNC, is_equivalent=False),
+        _PIPELINE,
+        replace(_PIPELINE, name=HYBRID),
     )
 }
 

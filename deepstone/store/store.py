@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from deepstone.durable import make_folder
 from deepstone.errors import RefusedInputError, StoreError, UsageError, reason
@@ -31,9 +31,10 @@ from deepstone.store.rescue import Numbering, insert
 from deepstone.store.rows import Filters, Listing, Row
 from deepstone.store.sealed import read_record
 
+_S = TypeVar("_S", StudyState, TuneLog)
 _PREFIX: Final = re.compile(r"[0-9a-f]{1,20}|[0-9a-f]{20}-[0-9]{0,9}")
 _PROBE_BYTES: Final = 64 * 2**10
-_STUDY_NAME: Final = re.compile(
+_STATE_NAME: Final = re.compile(
     r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}"
 )  # protects the file system from names that users give
 _IN_EVERY_STATE: Final = frozenset({"schema", "kind", "title", "started_at", "resume"})
@@ -60,11 +61,12 @@ class Store:
 
     @property
     def studies(self) -> StudyStates:
-        return StudyStates(layout=self.layout)
+        kind, required = StudyState, _IN_EVERY_STATE
+        return StudyStates(layout=self.layout, folder=self.layout.studies, kind=kind, required=required)
 
     @property
     def tunes(self) -> TuneLogs:
-        return TuneLogs(layout=self.layout)
+        return TuneLogs(layout=self.layout, folder=self.layout.tunes, kind=TuneLog)
 
     def probe(self) -> None:
         """Raise StoreError unless a run could be written now. Call it before a long measurement."""
@@ -194,70 +196,52 @@ def _damaged(path: Path, why: str) -> StoreError:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class StudyStates:
-    """Runs and findings are the truth. A damaged state counts as missing: the study rebuilds it."""
+class _StateFiles(Generic[_S]):
+    """A file for each name, rewritten each time. Runs and findings are the truth, so a damaged file counts as missing.
+
+    `required`: keys that every file has.
+    """
 
     layout: Layout
+    folder: Path
+    kind: type[_S]
+    required: frozenset[str] = frozenset()
 
-    def write(self, state: StudyState) -> None:
+    def write(self, state: _S) -> None:
         """Raises StoreError if writing fails."""
-        _replace_json(self.layout, self._file(state.name), state.to_json())
+        data = json.dumps(state.to_json(), ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
+        assert _STATE_NAME.fullmatch(state.name), state.name
+        with as_store_error("write to", self.layout.root):
+            make_folder(self.layout.tmp)
+            make_folder(self.folder)
+            replace_file(data, self.folder / f"{state.name}.json", tmp=self.layout.tmp)
 
-    def get(self, name: str) -> StudyState | None:
+    def get(self, name: str) -> _S | None:
         """Return None if there is no readable state."""
-        return _read_state(self._file(name)) if _STUDY_NAME.fullmatch(name) else None
+        return self._read(self.folder / f"{name}.json") if _STATE_NAME.fullmatch(name) else None
+
+    def _read(self, path: Path) -> _S | None:
+        try:
+            with open_regular(path) as file:
+                content = parse_json(file.read(MAX_BYTES + 1))
+            return codec.convert(content, self.kind) if is_object(content) and content.keys() >= self.required else None
+        except (OSError, RefusedInputError):
+            return None
+
+
+class StudyStates(_StateFiles[StudyState]):
+    """Of studies; a study rebuilds a missing one."""
 
     def list(self) -> list[StudyState]:
         """Return the readable states, oldest first."""
         with as_store_error("read", self.layout.root):
             try:
-                paths = [path for path in self.layout.studies.iterdir() if path.suffix == ".json"]
+                paths = [path for path in self.folder.iterdir() if path.suffix == ".json"]
             except FileNotFoundError:
                 return []
-        states = [state for path in paths if (state := _read_state(path)) is not None]
+        states = [state for path in paths if (state := self._read(path)) is not None]
         return sorted(states, key=lambda state: (state.started_at, state.name))
 
-    def _file(self, name: str) -> Path:
-        assert _STUDY_NAME.fullmatch(name), name
-        return self.layout.studies / f"{name}.json"
 
-
-def _read_state(path: Path) -> StudyState | None:
-    try:
-        with open_regular(path) as file:
-            content = parse_json(file.read(MAX_BYTES + 1))
-        return codec.convert(content, StudyState) if is_object(content) and content.keys() >= _IN_EVERY_STATE else None
-    except (OSError, RefusedInputError):
-        return None
-
-
-def _replace_json(layout: Layout, path: Path, content: object) -> None:
-    """Raises StoreError if writing fails."""
-    data = json.dumps(content, ensure_ascii=True, allow_nan=False).encode("ascii") + b"\n"
-    with as_store_error("write to", layout.root):
-        make_folder(layout.tmp)
-        make_folder(path.parent)
-        replace_file(data, path, tmp=layout.tmp)
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TuneLogs:
-    """The searches that this store knows. A damaged log counts as missing: its runs are still there."""
-
-    layout: Layout
-
-    def write(self, log: TuneLog) -> None:
-        """Raises StoreError if writing fails."""
-        _replace_json(self.layout, self._file(log.name), log.to_json())
-
-    def get(self, name: str) -> TuneLog | None:
-        """Return None if there is no readable log."""
-        try:
-            with open_regular(self._file(name)) as file:
-                return codec.convert(parse_json(file.read(MAX_BYTES + 1)), TuneLog)
-        except (OSError, RefusedInputError):
-            return None
-
-    def _file(self, name: str) -> Path:
-        assert _STUDY_NAME.fullmatch(name), name
-        return self.layout.tunes / f"{name}.json"
+class TuneLogs(_StateFiles[TuneLog]):
+    """The searches that this store knows."""

@@ -103,23 +103,15 @@ class TaskStatus:
         self.state, self.why, self.runs = state, why, runs
 
     def kept(self) -> StudyTask:
-        task = self.task
-        return StudyTask(
-            id=task.id,
-            kind=task.kind,
-            title=task.title,
-            model=task.model,
-            round=task.round,
+        return StudyTask.like(
+            self.task,
             state=self.state,
             why=self.why,
             runs=list(self.runs),
-            priority=task.priority,
             estimate_s=self.estimate_s,
             estimate_from=self.estimate_from,
             took_s=NOT_MEASURED if self.took_s is None else self.took_s,
-            sweep=task.sweep,
-            changed=task.changed,
-            command=list(task.command),
+            command=list(self.task.command),
         )
 
 

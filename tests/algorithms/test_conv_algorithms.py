@@ -22,15 +22,8 @@ TRANSFORMS = [name for name in ALGORITHMS if name != "direct"]
 
 
 def expected(problem: Problem, images: Any, weight: Any, upstream: Any) -> dict[Pass, NDArray[Any]]:
-    op = Conv(
-        channels=problem.filters,
-        kernel=problem.kernel,
-        stride=problem.stride,
-        pad=problem.pad,
-        dilation=problem.dilation,
-        groups=problem.groups,
-        bias=False,
-    )
+    window = {name: getattr(problem, name) for name in ("kernel", "stride", "pad", "dilation", "groups")}
+    op = Conv(channels=problem.filters, bias=False, **window)
     done = forward(op, [images], {"weight": weight})
     gradients = done.backward(upstream.astype(np.float64))
     return {"forward": done.value, "data": gradients.inputs[0], "weight": gradients.parameters["weight"]}

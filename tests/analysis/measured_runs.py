@@ -5,24 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from factory import JsonRecord, make_record, sha
+from factory import IN_EFFECT, JsonRecord, make_record, sha
 
 from deepstone.results.identity import canonical_sha256
 from deepstone.setups.axes import AXES
 
-IN_EFFECT = {
-    "framework": "torch@2.13.0",
-    "device": "cpu",
-    "precision": "fp32",
-    "layout": "nchw",
-    "engine": "onednn",
-    "algorithm": "heuristic",
-    "compile": "off",
-    "threads": 2,
-    "inter_threads": 2,
-    "affinity": "0-1",
-    "isa": "avx512_core",
-}
 START_MINUTE = 10
 
 

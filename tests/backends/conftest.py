@@ -9,8 +9,10 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 from shared_workers import end_shared_workers
+from workbench import Bench, bench_of
 
 from deepstone.backends.before_import import FAKE_SCRIPT
+from deepstone.runner.conversation import Prepared
 
 
 def is_quick() -> bool:
@@ -37,6 +39,21 @@ def clean_environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 def cpu() -> int:
     """The one that workers with an affinity may run on."""
     return max(os.sched_getaffinity(0))
+
+
+@pytest.fixture(scope="module")
+def bench(request: pytest.FixtureRequest) -> Iterator[Bench]:
+    """A worker for the jobs that `job` of the test's own file makes."""
+    with bench_of(request.module.job) as bench:
+        yield bench
+
+
+@pytest.fixture(scope="module")
+def limited(request: pytest.FixtureRequest, cpu: int) -> Iterator[tuple[Bench, Prepared]]:
+    """A worker that the test's own file limits in every way at once, to one CPU too."""
+    axes = {**request.module.LIMITED, "affinity": str(cpu)}
+    with request.module.worker(**axes) as bench:
+        yield bench, bench.prepare(**axes)
 
 
 @pytest.fixture(scope="module")

@@ -139,6 +139,13 @@ class WholeProcessSuite:
         assert {frozenset(os.sched_getaffinity(thread)) for thread in threads} == {frozenset({cpu})}
 
 
+class NativeEngineSuite:
+    """One worker, `native`, whose engine is the framework's own kernels."""
+
+    def test_it_computes_the_same(self, native: Bench, bench: Bench):
+        assert native.losses(engine="native") == pytest.approx(bench.losses(), rel=1e-4)
+
+
 class RefusedSuite:
     """Every value of the closed axes is refused, by `CANNOT`, or honoured, by another test."""
 

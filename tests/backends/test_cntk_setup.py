@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from frameworks import environment_of
@@ -13,21 +11,12 @@ from workbench import Bench, observed
 
 from deepstone.backends.base import ADAM_LEARNING_RATE
 from deepstone.graph.weights import initial_parameters
-from deepstone.runner.conversation import talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.setups.axes import Value
 
-TIMEOUT_S = 1800.0
 
-
-def cntk_job(**axes: Value) -> Job:
+def job(**axes: Value) -> Job:
     return tiny_job("cntk", environment=environment_of("cntk"), **{"threads": 1, **axes})
-
-
-@pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
-    with talking_to_worker(cntk_job(), timeout_s=TIMEOUT_S) as talk:
-        yield Bench(talk, cntk_job)
 
 
 def test_threads_are_read_back(bench: Bench):

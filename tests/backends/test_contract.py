@@ -28,6 +28,7 @@ import numpy as np
 import pytest
 from frameworks import FORWARD_ONLY, FURTHER, LEGACY, environment_of
 from tiny_jobs import tiny, tiny_job
+from workbench import every_phase
 
 from deepstone.absent import Absent
 from deepstone.backends import registry
@@ -85,7 +86,6 @@ WORKER_SIDE = {
 
 every_backend = pytest.mark.parametrize("subject", SUBJECTS, ids=str)
 every_training_backend = pytest.mark.parametrize("subject", [each for each in SUBJECTS if each.trains], ids=str)
-every_phase = pytest.mark.parametrize("phase", ["forward", "gradient", "train"])
 
 
 @dataclass(kw_only=True)

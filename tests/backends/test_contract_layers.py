@@ -19,7 +19,7 @@ import pytest
 from frameworks import environment_of
 from shared_workers import shared_worker
 from tiny_jobs import tiny, tiny_job
-from workbench import Bench
+from workbench import Bench, every_phase
 
 from deepstone.graph.graph import Layer
 from deepstone.graph.ops import Dropout, Flatten, Input
@@ -46,7 +46,6 @@ STAMPS_ITS_DATA = (
 
 every_backend = pytest.mark.parametrize("name", SUBJECTS)
 every_traced = pytest.mark.parametrize("name", TRACED)
-every_phase = pytest.mark.parametrize("phase", ["forward", "gradient", "train"])
 
 
 @dataclass(kw_only=True)

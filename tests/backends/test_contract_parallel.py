@@ -18,12 +18,12 @@ import numpy as np
 import pytest
 from frameworks import environment_of
 from memory_kills import no_kill_meanwhile
+from scheme_checks import assert_as_one_process
 from shared_workers import shared_worker
 from tiny_jobs import tiny, tiny_job
 
-from deepstone.absent import Absent
 from deepstone.checks import parallel
-from deepstone.checks.parallel import TOLERANCE, Trained, judged, trained_by
+from deepstone.checks.parallel import Trained, judged, trained_by
 from deepstone.checks.workers import check_job
 from deepstone.results.sameness import SchemeSameness
 from deepstone.runner.conversation import JobFailed
@@ -132,12 +132,7 @@ def test_it_trains_what_one_process_trains_in_parts(framework: str):
     """With batch norm, whose statistics are those of each part; gradients, updates with momentum, losses."""
     found = life_of(framework).right
     assert found is not None
-    assert found.ok, found.why_not()
-    assert found.replicas_equal
-    for distance in (found.gradient, found.update):
-        assert not isinstance(distance, Absent)
-        assert distance.relative_error <= TOLERANCE / 10
-    assert found.loss == pytest.approx(found.loss_of_one_process, rel=1e-12)
+    assert_as_one_process(found)
 
 
 @every_framework

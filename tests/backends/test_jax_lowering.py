@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from graph_examples import branching
+from graph_examples import branching, normed_chain
 from shared_workers import shared_worker
 from single_layers import LayerSuite, awkward, graph_job
 from step_checks import assert_step_agrees, assert_step_is_near, assert_updates_agree
@@ -39,14 +39,9 @@ WAYS: dict[str, dict[str, Value]] = {
 
 @contextmanager
 def worker(**axes: Value) -> Iterator[Conversation]:
-    with shared_worker(graph_job("jax", small(), **axes), timeout_s=TIMEOUT_S) as talk:
+    with shared_worker(graph_job("jax", normed_chain(5), **axes), timeout_s=TIMEOUT_S) as talk:
         talk.hello()
         yield talk
-
-
-def prepare(talk: Conversation, graph: Graph, **axes: Value) -> None:
-    talk._job = graph_job("jax", graph, **axes)
-    talk.prepare()
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +84,7 @@ class TestWholeSteps:
         assert_step_agrees(talk, "jax", branching(), batch=1)
 
     def test_checkpointed_it_agrees_and_learns_once(self, talk: Conversation) -> None:
-        assert_step_agrees(talk, "jax", small(), checkpointing="on")
+        assert_step_agrees(talk, "jax", normed_chain(5), checkpointing="on")
 
     def test_three_updates_agree(self, talk: Conversation) -> None:
         assert_updates_agree(talk, "jax", branching(), 3)
@@ -154,17 +149,6 @@ def strided() -> Graph:
     x = b.conv("conv1", b.input("data", (3, 14, 11)), channels=4, kernel=(5, 4), stride=2, pad=(2, 1, 1, 2))
     x = b.relu("relu1", b.batch_norm("norm1", x))
     b.softmax_cross_entropy("loss", b.dense("after", b.flatten("flat", x), features=5))
-    return b.build()
-
-
-def small() -> Graph:
-    """Enough places to cut it, with batch norm in every segment."""
-    b = Builder("small")
-    x = b.input("data", (4, 9, 9))
-    for number in range(5):
-        x = b.conv(f"conv{number}", x, channels=6, kernel=3, pad=1, bias=False)
-        x = b.relu(f"relu{number}", b.batch_norm(f"norm{number}", x))
-    b.softmax_cross_entropy("loss", b.dense("dense", b.flatten("flat", x), features=5))
     return b.build()
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -17,18 +17,16 @@ from frameworks import environment_of
 from patience import shown
 from setup_suite import CANNOT_ON_A_CPU, Refusals, RefusedSuite, SetupSuite
 from tiny_jobs import tiny_job
-from workbench import Bench, observed
+from workbench import Bench, bench_of, observed
 
 from deepstone.backends.before_import import JAX_PREALLOCATE
 from deepstone.backends.before_import import jax as jax_variables
 from deepstone.errors import MissingError
-from deepstone.runner.conversation import JobFailed, talking_to_worker
+from deepstone.runner.conversation import JobFailed
 from deepstone.runner.job import Job
 from deepstone.setups.axes import Value, format_cpus
 from deepstone.setups.effective import contradiction
 from deepstone.setups.request import complete
-
-TIMEOUT_S = 1800.0
 
 # JAX says on its error stream what it compiles.
 TALKING = {"JAX_LOG_COMPILES": "1"}
@@ -38,10 +36,7 @@ def jax_job(**axes: Value) -> Job:
     return tiny_job("jax", environment=environment_of("jax"), **{"device": "cpu", **axes})
 
 
-@contextmanager
-def worker(**axes: Value) -> Iterator[Bench]:
-    with talking_to_worker(jax_job(**axes), timeout_s=TIMEOUT_S) as talk:
-        yield Bench(talk, jax_job)
+worker = partial(bench_of, jax_job)
 
 
 @pytest.fixture(scope="module")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,7 +11,7 @@ from frameworks import environment_of
 from single_layers import graph_job
 from test_between_convolutions import between
 from tiny_jobs import tiny_job
-from workbench import Bench, observed
+from workbench import TIMEOUT_S, Bench, observed
 
 from deepstone.graph import reference
 from deepstone.graph.weights import initial_parameters, synthetic_batch
@@ -20,19 +19,12 @@ from deepstone.runner.conversation import JobFailed, talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.setups.axes import Value
 
-TIMEOUT_S = 1800.0
 BATCH = 2
 
 
-def forward_job(**axes: Value) -> Job:
+def job(**axes: Value) -> Job:
     environment = environment_of("onnxruntime")
     return tiny_job("onnxruntime", environment=environment, **{"threads": 1, "phase": "forward", **axes})
-
-
-@pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
-    with talking_to_worker(forward_job(), timeout_s=TIMEOUT_S) as talk:
-        yield Bench(talk, forward_job)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 3])
@@ -53,7 +45,7 @@ def test_the_threads_of_its_own_choice_stay_on_the_cpus_it_may_use():
     cpu = min(os.sched_getaffinity(0))
     if os.cpu_count() == 1:
         pytest.skip("there is one CPU only")
-    with talking_to_worker(forward_job(threads="auto", affinity=str(cpu)), timeout_s=TIMEOUT_S) as talk:
+    with talking_to_worker(job(threads="auto", affinity=str(cpu)), timeout_s=TIMEOUT_S) as talk:
         pid = talk.hello().pid
         assert observed(talk.prepare(), "threads") == 1
         threads = [int(folder.name) for folder in Path(f"/proc/{pid}/task").iterdir()]
@@ -99,9 +91,8 @@ def test_between_convolutions_too_it_computes_the_same():
     graph = between()
     samples, labels = synthetic_batch(graph, BATCH, 0)
     outputs = reference.forward_all(graph, initial_parameters(graph, 0, generic=True), samples, labels, training=False)
-    job = graph_job("onnxruntime", graph, device="auto", batch=BATCH, phase="forward")
-    job = replace(job, generic_weights=True)
-    with talking_to_worker(job, timeout_s=TIMEOUT_S) as talk:
+    plain = graph_job("onnxruntime", graph, device="auto", batch=BATCH, phase="forward")
+    with talking_to_worker(replace(plain, generic_weights=True), timeout_s=TIMEOUT_S) as talk:
         talk.hello()
         talk.prepare()
         assert talk.losses(0) == pytest.approx([float(outputs["loss"].value)], rel=1e-5)

@@ -3,43 +3,34 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 from frameworks import environment_of
 from setup_suite import LegacySetupSuite
 from tiny_jobs import tiny, tiny_job
-from workbench import Bench, observed
+from workbench import Bench, bench_of, observed
 
 from deepstone.backends.base import ADAM_LEARNING_RATE
 from deepstone.graph.ops import Conv, Dense, Dropout, Flatten, Input
 from deepstone.graph.weights import initial_parameters
-from deepstone.runner.conversation import JobFailed, talking_to_worker
+from deepstone.runner.conversation import JobFailed
 from deepstone.runner.job import Job
 from deepstone.setups.axes import Value
 from deepstone.setups.request import complete
 from deepstone.setups.rules import broken_rule
 
-TIMEOUT_S = 1800.0
 
-
-def paddle_job(**axes: Value) -> Job:
+def job(**axes: Value) -> Job:
     return tiny_job("paddle", environment=environment_of("paddle"), **{"threads": 1, **axes})
-
-
-@pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
-    with talking_to_worker(paddle_job(), timeout_s=TIMEOUT_S) as talk:
-        yield Bench(talk, paddle_job)
 
 
 @pytest.mark.parametrize("asked", ["auto", 2])
 def test_threads_are_read_back(asked: Value, monkeypatch: pytest.MonkeyPatch):
     """Left to itself Paddle takes one, whatever the machine has."""
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    with talking_to_worker(paddle_job(threads=asked), timeout_s=TIMEOUT_S) as talk:
-        found = Bench(talk, paddle_job).prepare(threads=asked)
+    with bench_of(job, threads=asked) as bench:
+        found = bench.prepare(threads=asked)
     assert observed(found, "threads") == (1 if asked == "auto" else asked)
 
 

@@ -11,16 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graph_examples import branching
+from graph_examples import branching, normed_chain
 from shared_workers import shared_worker
 from single_layers import BATCH, LayerSuite, awkward, graph_job
 from step_checks import assert_all_near, assert_step_agrees, assert_step_is_near, assert_updates_agree, dumped
 
 from deepstone.graph import reference
-from deepstone.graph.builder import Builder
-from deepstone.graph.graph import Graph
 from deepstone.graph.weights import initial_parameters, synthetic_batch
-from deepstone.runner.conversation import Conversation, Prepared
+from deepstone.runner.conversation import Conversation
 from deepstone.setups.axes import Value
 
 pytestmark = pytest.mark.usefixtures("unoptimized_xla")
@@ -32,11 +30,6 @@ def worker(**axes: Value) -> Iterator[Conversation]:
     with shared_worker(graph_job("tensorflow", awkward(), **axes), timeout_s=TIMEOUT_S) as talk:
         talk.hello()
         yield talk
-
-
-def prepare(talk: Conversation, graph: Graph, **axes: Value) -> Prepared:
-    talk._job = graph_job("tensorflow", graph, **axes)
-    return talk.prepare()
 
 
 # More layers than in test_contract_sameness.py, which has more ways to run them.
@@ -93,14 +86,15 @@ class TestWholeSteps:
 
     @pytest.mark.parametrize("compile_mode", ["auto", "off"])
     def test_checkpointed_it_agrees_and_learns_once(self, talk: Conversation, compile_mode: str) -> None:
-        assert_step_agrees(talk, "tensorflow", chain(), checkpointing="on", compile=compile_mode)
+        assert_step_agrees(talk, "tensorflow", normed_chain(12), checkpointing="on", compile=compile_mode)
 
     def test_three_updates_agree(self, talk: Conversation) -> None:
         assert_updates_agree(talk, "tensorflow", branching(), updates=3)
 
     def test_three_updates_of_adam_agree_with_the_formula(self, talk: Conversation) -> None:
         graph = branching()
-        prepare(talk, graph, phase="train", precision="fp64", optimizer="adam")
+        talk._job = graph_job("tensorflow", graph, phase="train", precision="fp64", optimizer="adam")
+        talk.prepare()
         talk.losses(2)
         samples, labels = synthetic_batch(graph, BATCH, 0)
         parameters: Any = {
@@ -122,14 +116,3 @@ class TestWholeSteps:
 
     def test_the_step_as_it_is_stays_near(self, talk: Conversation) -> None:
         assert_step_is_near(talk, "tensorflow", branching())
-
-
-def chain() -> Graph:
-    """Enough places to cut it, with batch norm in every segment."""
-    b = Builder("chain")
-    x = b.input("data", (4, 9, 9))
-    for number in range(12):
-        x = b.conv(f"conv{number}", x, channels=6, kernel=3, pad=1, bias=False)
-        x = b.relu(f"relu{number}", b.batch_norm(f"norm{number}", x))
-    b.softmax_cross_entropy("loss", b.dense("dense", b.flatten("flat", x), features=5))
-    return b.build()

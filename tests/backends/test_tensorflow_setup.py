@@ -8,18 +8,17 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
 import pytest
 from frameworks import environment_of
 from patience import shown
-from setup_suite import CANNOT_ON_A_CPU, Refusals, RefusedSuite, SetupSuite, WholeProcessSuite
-from shared_workers import shared_worker
+from setup_suite import CANNOT_ON_A_CPU, NativeEngineSuite, Refusals, RefusedSuite, SetupSuite, WholeProcessSuite
 from single_layers import graph_job
 from tiny_jobs import tiny_job
-from workbench import Bench, observed
+from workbench import Bench, bench_of, observed
 
 from deepstone.backends.before_import import tensorflow as tensorflow_environment
 from deepstone.backends.tensorflow.isa import widest_of
@@ -31,8 +30,6 @@ from deepstone.runner.job import Job
 from deepstone.setups.axes import ISA_ORDER, Value, format_cpus
 from deepstone.setups.request import complete
 
-TIMEOUT_S = 1800.0
-
 
 def job(**axes: Value) -> Job:
     # One thread unless asked: on a busy machine two wait for each other.
@@ -40,10 +37,7 @@ def job(**axes: Value) -> Job:
     return tiny_job("tensorflow", environment=environment_of("tensorflow"), **asked)
 
 
-@contextmanager
-def worker(**axes: Value) -> Iterator[Bench]:
-    with shared_worker(job(**axes), timeout_s=TIMEOUT_S) as talk:
-        yield Bench(talk, job)
+worker = partial(bench_of, job, shared=True)
 
 
 @pytest.fixture(scope="module")
@@ -166,13 +160,6 @@ class TestHonoured(SetupSuite):
 LIMITED: dict[str, Value] = {"threads": 3, "inter_threads": 4, "isa": "avx2", "algorithm": "deterministic"}
 
 
-@pytest.fixture(scope="module")
-def limited(cpu: int) -> Iterator[tuple[Bench, Prepared]]:
-    axes: dict[str, Value] = {**LIMITED, "affinity": str(cpu)}
-    with worker(**axes) as bench:
-        yield bench, bench.prepare(**axes)
-
-
 class TestWholeProcess(WholeProcessSuite):
     LIMITED = LIMITED
 
@@ -194,14 +181,11 @@ def native() -> Iterator[Bench]:
             yield bench
 
 
-class TestNativeEngine:
+class TestNativeEngine(NativeEngineSuite):
     def test_no_onednn_operation_ran(self, native: Bench):
         prepared = native.prepare(engine="native")
         assert observed(prepared, "engine") == "native"
         assert not any(name.startswith("_Mkl") for name in prepared.details["operations"])
-
-    def test_it_computes_the_same(self, native: Bench, bench: Bench):
-        assert native.losses(engine="native") == pytest.approx(bench.losses(), rel=1e-4)
 
     def test_it_does_not_turn_into_onednn(self, native: Bench):
         with pytest.raises(JobFailed, match="this process has engine=native"):

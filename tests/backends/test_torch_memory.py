@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,14 +21,8 @@ from deepstone.setups.axes import Value
 BATCH = 8
 
 
-def torch_job(**axes: Value) -> Job:
+def job(**axes: Value) -> Job:
     return tiny_job("torch", device="cpu", **{"batch": BATCH, **axes})
-
-
-@pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
-    with talking_to_worker(torch_job(), timeout_s=200) as talk:
-        yield Bench(talk, torch_job)
 
 
 def kept(bench: Bench, **axes: Value) -> dict[str, int]:
@@ -94,14 +88,7 @@ def test_a_max_pool_keeps_where_it_looked_and_padding_its_own_copy():
     x = b.max_pool("pool", x, kernel=2, stride=2)
     b.softmax_cross_entropy("loss", b.dense("dense", b.flatten("flat", x), features=10))
     graph = b.build()
-    job = torch_job()
-    padded = Job(
-        model=LoadedModel(graph=graph, name=graph.name, source="zoo", file_sha256=""),
-        request=job.request,
-        environment=job.environment,
-        machine=job.machine,
-        command=job.command,
-    )
+    padded = replace(job(), model=LoadedModel(graph=graph, name=graph.name, source="zoo", file_sha256=""))
     with talking_to_worker(padded, timeout_s=200) as talk:
         talk.hello()
         talk.prepare()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-from collections.abc import Iterator
 from itertools import combinations, pairwise
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from deepstone.absent import Absent
 from deepstone.graph.graph import Graph, Layer
 from deepstone.graph.ops import Input, Module, ModuleLoss, SoftmaxCrossEntropy, Tensors
 from deepstone.models.load import LoadedModel
-from deepstone.runner.conversation import talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.runner.replies import InPlaceTimes, MemoryOfLayer
 from deepstone.setups.axes import Value
@@ -108,10 +106,8 @@ def make():
 """
 
 
-@pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
-    with talking_to_worker(tiny_job("torch", device="cpu"), timeout_s=280) as talk:
-        yield Bench(talk, tiny_job)
+def job(**axes: Value) -> Job:
+    return tiny_job("torch", device="cpu", **axes)
 
 
 @pytest.fixture(autouse=True)

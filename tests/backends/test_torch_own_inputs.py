@@ -19,7 +19,7 @@ from deepstone.errors import UsageError
 from deepstone.graph.graph import Graph, Layer
 from deepstone.graph.ops import ModuleLoss, Tensors
 from deepstone.models.load import LoadedModel
-from deepstone.runner.conversation import JobFailed, talking_to_worker
+from deepstone.runner.conversation import JobFailed
 from deepstone.runner.job import Job
 from deepstone.setups.axes import Value
 from deepstone.setups.request import complete
@@ -229,10 +229,8 @@ class TestDescribed:
         assert "\n" not in str(caught.value)
 
 
-@pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
-    with talking_to_worker(tiny_job("torch", device="cpu"), timeout_s=280) as talk:
-        yield Bench(talk, tiny_job)
+def job(**axes: Value) -> Job:
+    return tiny_job("torch", device="cpu", **axes)
 
 
 def graph_of(path: Path, **told: Any) -> Graph:

@@ -23,7 +23,8 @@ from deepstone.backends.torch.own_module import describe, own_module
 from deepstone.errors import UsageError
 from deepstone.graph.graph import Graph, Layer
 from deepstone.graph.ops import Input, Module, SoftmaxCrossEntropy
-from deepstone.runner.conversation import JobFailed, talking_to_worker
+from deepstone.runner.conversation import JobFailed
+from deepstone.runner.job import Job
 from deepstone.setups.axes import Value
 
 SHAPE = (3, 8, 8)
@@ -175,10 +176,8 @@ class TestPlaced:
             own_module(op, dropout=False)
 
 
-@pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
-    with talking_to_worker(tiny_job("torch", device="cpu"), timeout_s=280) as talk:
-        yield Bench(talk, tiny_job)
+def job(**axes: Value) -> Job:
+    return tiny_job("torch", device="cpu", **axes)
 
 
 def use(bench: Bench, path: Path) -> None:

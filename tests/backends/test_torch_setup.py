@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import pytest
 import torch
-from setup_suite import CANNOT_ON_A_CPU, Refusals, RefusedSuite, SetupSuite, WholeProcessSuite
+from setup_suite import CANNOT_ON_A_CPU, NativeEngineSuite, Refusals, RefusedSuite, SetupSuite, WholeProcessSuite
 from tiny_jobs import tiny, tiny_job
 from workbench import Bench, observed
 
@@ -123,13 +123,6 @@ def test_input_grad_gives_the_image_a_gradient():
 LIMITED = {"threads": 1, "inter_threads": 3, "isa": "avx2", "algorithm": "deterministic"}
 
 
-@pytest.fixture(scope="module")
-def limited(cpu: int) -> Iterator[tuple[Bench, Prepared]]:
-    axes: dict[str, Value] = {**LIMITED, "affinity": str(cpu)}
-    with worker(**axes) as bench:
-        yield bench, bench.prepare(**axes)
-
-
 class TestWholeProcess(WholeProcessSuite):
     LIMITED = LIMITED
 
@@ -160,14 +153,11 @@ def native() -> Iterator[Bench]:
         yield bench
 
 
-class TestNativeEngine:
+class TestNativeEngine(NativeEngineSuite):
     def test_no_onednn_primitive_ran(self, native: Bench):
         prepared = native.prepare(engine="native")
         assert observed(prepared, "engine") == "native"
         assert prepared.details["onednn_primitives"] == {}
-
-    def test_it_computes_the_same(self, native: Bench, bench: Bench):
-        assert native.losses(engine="native") == pytest.approx(bench.losses(), rel=1e-4)
 
 
 @pytest.mark.slow

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from shared_workers import shared_worker
 from tiny_jobs import tiny, tiny_job
-from workbench import Bench
+from workbench import Bench, bench_of
 
 from deepstone.graph.ops import Dropout, Flatten, Input
 from deepstone.runner.conversation import JobFailed
@@ -26,8 +25,8 @@ def job(**axes: Value) -> Job:
 
 @pytest.fixture(scope="module")
 def bench() -> Iterator[Bench]:
-    with shared_worker(job(), timeout_s=280.0) as talk:
-        yield Bench(talk, job)
+    with bench_of(job, shared=True) as bench:
+        yield bench
 
 
 def kernels(traced: dict) -> dict[str, dict]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 import torch
 from tiny_jobs import tiny_job
 from workbench import Bench
 
-from deepstone.runner.conversation import talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.setups.axes import Value
 
@@ -26,12 +23,6 @@ WORKING = {"conv1", "relu1", "conv2", "norm", "dense", "loss"}
 
 def job(**axes: Value) -> Job:
     return tiny_job("torch", **{"device": "gpu:0", "batch": 64, **axes})
-
-
-@pytest.fixture(scope="module")
-def bench() -> Iterator[Bench]:
-    with talking_to_worker(job(), timeout_s=580.0) as talk:
-        yield Bench(talk, job)
 
 
 @pytest.mark.parametrize("compile_mode", ["off", "default", "reduce-overhead"])

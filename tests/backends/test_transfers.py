@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from deepstone.backends.beside import UNTIL_DONE, run_beside
 from deepstone.backends.torch.communicator import Buffers
 from deepstone.backends.torch.transfers import Transfers
+from deepstone.backends.transfers import UNTIL_DONE, run_beside
 from deepstone.environments.find import find_environment
 from deepstone.runner.examine import probe_job
 from deepstone.runner.job import Machine

@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
+import pytest
+from shared_workers import shared_worker
 from tiny_jobs import machine
 
 from deepstone.environments.find import find_environment
 from deepstone.graph.graph import Graph
 from deepstone.models.load import LoadedModel
-from deepstone.runner.conversation import Conversation, Prepared
+from deepstone.runner.conversation import Conversation, Prepared, talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.setups.axes import Value
 from deepstone.setups.effective import contradiction
 from deepstone.setups.request import complete
+
+TIMEOUT_S = 1800.0
+
+every_phase = pytest.mark.parametrize("phase", ["forward", "gradient", "train"])
 
 
 class Bench:
@@ -38,6 +45,14 @@ class Bench:
 
     def arrays(self, kind: str) -> dict[str, np.ndarray]:
         return {name: np.load(path) for name, path in self.talk.dump(kind).items()}
+
+
+@contextmanager
+def bench_of(make_job: Callable[..., Job], *, shared: bool = False, **axes: Value) -> Iterator[Bench]:
+    """A bench at a worker that is started for the job with these axes. `shared`: others may have used it before."""
+    start = shared_worker if shared else talking_to_worker
+    with start(make_job(**axes), timeout_s=TIMEOUT_S) as talk:
+        yield Bench(talk, make_job)
 
 
 def use_module(bench: Bench, path: Path, graph: Graph) -> None:

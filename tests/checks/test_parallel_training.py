@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 from check_jobs import check_job
+from scheme_checks import assert_as_one_process
 
-from deepstone.absent import Absent
-from deepstone.checks.parallel import FP32_TOLERANCE, TOLERANCE, Compared, Trained, check_scheme, judged, with_fp32
+from deepstone.checks.parallel import FP32_TOLERANCE, Compared, Trained, check_scheme, judged, with_fp32
 from deepstone.cli.verify_schemes import exit_code, schemes_json
 from deepstone.environments.environment import Environment
 from deepstone.environments.find import find_environment
@@ -48,12 +48,7 @@ def test_several_processes_train_what_one_trains(axes: dict[str, Value]):
     """With batch norm and dropout layers; gradients, updates with momentum, losses. In fp32 beside it; and batch norm
     with statistics of each part is another training than with those of the whole batch."""
     found = checked(beside=True, **axes)
-    assert found.ok, found.why_not()
-    assert found.replicas_equal
-    for distance in (found.gradient, found.update):
-        assert not isinstance(distance, Absent)
-        assert distance.relative_error <= TOLERANCE / 10
-    assert found.loss == pytest.approx(found.loss_of_one_process, rel=1e-12)
+    assert_as_one_process(found)
     assert len(found.loss) == 3
     assert isinstance(found.fp32, SchemeInFp32)
     assert found.fp32.ok

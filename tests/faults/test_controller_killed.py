@@ -215,24 +215,22 @@ class TestDisk:
         rows = assert_intact(store, run.acknowledged).list().rows
         assert sorted(row.batch for row in rows) == [1, 2]
 
-    def test_a_full_disk_is_found_before_anything_is_measured(self, controller, small_disk: SmallDisk):
+    @pytest.mark.parametrize(
+        ("spoil", "reason"),
+        [(SmallDisk.fill, "no space left on device"), (SmallDisk.make_read_only, "read-only file system")],
+    )
+    def test_a_bad_store_is_found_before_anything_is_measured(
+        self, controller, small_disk: SmallDisk, spoil: Callable[[SmallDisk], None], reason: str
+    ):
         store = small_disk.root / "store"
         Store.open(store).probe()
-        small_disk.fill()
-        run = controller("batch=1", store=store).start()
-        assert run.finish() == 3
-        assert "no space left on device" in run.stderr
-        assert not (run.folder / "cache").exists()
-
-    def test_a_read_only_store_is_found_before_anything_is_measured(self, controller, small_disk: SmallDisk):
-        store = small_disk.root / "store"
-        Store.open(store).probe()
-        small_disk.make_read_only()
+        spoil(small_disk)
         run = controller("batch=1", store=store).start()
         assert run.finish() == 3
         assert run.stderr.startswith("deepstone: ")
         assert len(run.stderr.splitlines()) == 1
-        assert "read-only file system" in run.stderr
+        assert reason in run.stderr
+        assert not (run.folder / "cache").exists()
         assert not (run.folder / "cache").exists()  # a worker's weights would have been kept there
 
 

@@ -125,3 +125,14 @@ def _append_if_it_fits(layers: list[Layer], shapes: dict[str, ops.Shape], op: op
     except ops.OpError:
         return
     layers.append(Layer(name=name, op=op, inputs=sources))
+
+
+def normed_chain(length: int) -> Graph:
+    """So many convolutions, each with batch norm: places to cut it, with batch norm in every segment."""
+    b = Builder("chain")
+    x = b.input("data", (4, 9, 9))
+    for number in range(length):
+        x = b.conv(f"conv{number}", x, channels=6, kernel=3, pad=1, bias=False)
+        x = b.relu(f"relu{number}", b.batch_norm(f"norm{number}", x))
+    b.softmax_cross_entropy("loss", b.dense("dense", b.flatten("flat", x), features=5))
+    return b.build()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from depth import examples
+from factory import put
 from graph_examples import branching, random_graphs
 from hypothesis import given
 from hypothesis import strategies as st
@@ -80,15 +81,9 @@ def test_graph_name(name):
         Graph("n" * 3000, [DATA, LOSS])
 
 
-def changed(path: list[object], value: object) -> object:
+def changed(path: list[str | int], value: object) -> object:
     """The JSON of a small graph with one thing put at `path`."""
-    described = small().to_json()
-    *way, last = path
-    place = described
-    for key in way:
-        place = place[key]
-    place[last] = value
-    return described
+    return put(small().to_json(), path, value)
 
 
 @pytest.mark.parametrize(

@@ -39,35 +39,32 @@ def tree(root: Path, membership: str, files: dict[str, str]) -> Path:
     return root
 
 
-def test_version_2_takes_the_tightest_limit_up_to_the_root(tmp_path: Path) -> None:
-    root = tree(
-        tmp_path,
-        "0::/slurm/job_7/step_0\n",
-        {
-            "sys/fs/cgroup/slurm/job_7/step_0/cpu.max": "max 100000\n",
-            "sys/fs/cgroup/slurm/job_7/cpu.max": "150000 100000\n",
-            "sys/fs/cgroup/slurm/cpu.max": "800000 100000\n",
-            "sys/fs/cgroup/slurm/job_7/step_0/memory.max": "max\n",
-            "sys/fs/cgroup/slurm/job_7/memory.max": "8589934592\n",
-        },
-    )
-    assert cpu_quota_cores(root) == 1.5
-    assert memory_limit_bytes(root) == 8 * 2**30
+VERSION_1 = {
+    "cpu,cpuacct/box/cpu.cfs_quota_us": "400000",
+    "cpu,cpuacct/box/cpu.cfs_period_us": "100000",
+    "memory/box/memory.limit_in_bytes": "1073741824",
+    "memory/memory.limit_in_bytes": "9223372036854771712",
+}
+VERSION_2 = {
+    "slurm/job_7/step_0/cpu.max": "max 100000",
+    "slurm/job_7/cpu.max": "150000 100000",
+    "slurm/cpu.max": "800000 100000",
+    "slurm/job_7/step_0/memory.max": "max",
+    "slurm/job_7/memory.max": "8589934592",
+}
 
 
-def test_version_1_keeps_a_tree_per_controller(tmp_path: Path) -> None:
-    root = tree(
-        tmp_path,
-        "4:memory:/box\n3:cpuset:/\n1:cpu,cpuacct:/box\n0::/\n",
-        {
-            "sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_quota_us": "400000\n",
-            "sys/fs/cgroup/cpu,cpuacct/box/cpu.cfs_period_us": "100000\n",
-            "sys/fs/cgroup/memory/box/memory.limit_in_bytes": "1073741824\n",
-            "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712\n",
-        },
-    )
-    assert cpu_quota_cores(root) == 4.0
-    assert memory_limit_bytes(root) == 2**30
+@pytest.mark.parametrize(
+    ("membership", "limits", "cores", "memory_bytes"),
+    [
+        pytest.param("0::/slurm/job_7/step_0\n", VERSION_2, 1.5, 8 * 2**30, id="the tightest up to the root"),
+        pytest.param("4:memory:/box\n3:cpuset:/\n1:cpu,cpuacct:/box\n0::/\n", VERSION_1, 4.0, 2**30, id="version 1"),
+    ],
+)
+def test_limits(tmp_path: Path, membership: str, limits: dict[str, str], cores: float, memory_bytes: int) -> None:
+    root = tree(tmp_path, membership, {f"sys/fs/cgroup/{file}": f"{limit}\n" for file, limit in limits.items()})
+    assert cpu_quota_cores(root) == cores
+    assert memory_limit_bytes(root) == memory_bytes
 
 
 def test_a_container_that_sees_its_group_as_the_root_is_limited_too(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from deepstone.analysis.facts import machine_key, machine_names
 from deepstone.report.book import Sources
 from deepstone.results import codec
 from deepstone.results import record as results
+from deepstone.results.claim import Statement
 from deepstone.results.identity import canonical_sha256, run_id
-from deepstone.results.statement import Statement
 from deepstone.results.study import StudyState
 
 MODELS = ("alexnet-owt", "resnet50")

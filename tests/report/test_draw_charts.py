@@ -67,7 +67,7 @@ class TestBars:
             ("2 cores", False),
             ("K40, published", True),
         ]
-        bar = bars_plot(bars).groups[2][0]
+        bar = bars_plot(bars).drawing.groups[2][0]
         assert isinstance(bar, Box)
         assert bar.style == "hatched"
         assert bars_plot(bars).keys[2][0].hollow
@@ -92,7 +92,7 @@ class TestBars:
         figure = chart_figure(as_chart(result), {RUN: "alexnet-kim · batch 128 · nhwc"})
         panel = figure.panels[0]
         assert isinstance(panel, BarChart)
-        bar = bars_plot(panel).groups[0][0]
+        bar = bars_plot(panel).drawing.groups[0][0]
         assert isinstance(bar, Box)
         told = "\n".join(bar.told)
         for words in ("900 images/s (864 images/s – 954 images/s)", "batch 128 · nhwc", "n = 3", "trend", RUN):
@@ -102,8 +102,8 @@ class TestBars:
         result = bars_chart()
         result["y"]["scale"] = "log"
         plot = bars_plot(bars_in(result))
-        assert not any(isinstance(mark, Box) for group in plot.groups for mark in group)
-        assert plot.x.log
+        assert not any(isinstance(mark, Box) for group in plot.drawing.groups for mark in group)
+        assert plot.drawing.x.log
 
     def test_every_number_is_in_the_table_with_its_runs(self) -> None:
         table = drawn(bars_chart()).table
@@ -122,17 +122,17 @@ class TestLines:
         assert [stop.x for stop in curves.curves[0].points] == [1, 2, 4, 8, 16, 32]
         assert curves.curves[0].gaps == ((64, "oom: no memory left"),)
         assert curves.curves[1].gaps == ()  # a published curve has none
-        hole = lines_plot(curves).groups[2][0]
+        hole = lines_plot(curves).drawing.groups[2][0]
         assert isinstance(hole, Dot)
         assert hole.x == 64
         assert any("oom" in line for line in hole.told)
 
     def test_few_intervals_are_whiskers_and_many_a_band(self) -> None:
         few, many = (lines_plot(curves_in(lines_chart(points))) for points in (6, 12))
-        assert sum(isinstance(mark, Whisker) for mark in few.groups[1]) == 6
-        assert few.groups[0] == ()
-        assert not any(isinstance(mark, Whisker) for mark in many.groups[1])
-        (band,) = many.groups[0]
+        assert sum(isinstance(mark, Whisker) for mark in few.drawing.groups[1]) == 6
+        assert few.drawing.groups[0] == ()
+        assert not any(isinstance(mark, Whisker) for mark in many.drawing.groups[1])
+        (band,) = many.drawing.groups[0]
         assert isinstance(band, Path)
         assert len(band.points) == 24
 
@@ -142,14 +142,14 @@ class TestLines:
         assert published.name == "nchw, published"
         assert published.colour == measured.colour
         plot = lines_plot(curves)
-        marks = [mark for place in plot.keys[1][1] for mark in plot.groups[place]]
+        marks = [mark for place in plot.keys[1][1] for mark in plot.drawing.groups[place]]
         assert all(mark.dashed for mark in marks if isinstance(mark, Path))
         dots = [mark for mark in marks if isinstance(mark, Dot)]
         assert dots
         assert all(dot.symbol == "diamond" and dot.hollow for dot in dots)
 
     def test_ticks_stand_at_the_sizes_that_were_measured(self) -> None:
-        ruler = lines_plot(curves_in(lines_chart())).x
+        ruler = lines_plot(curves_in(lines_chart())).drawing.x
         assert ruler.texts == tuple((text,) for text in ("1", "2", "4", "8", "16", "32", "64"))
         assert ruler.log
 

@@ -72,11 +72,11 @@ def test_years_have_ticks_of_their_own_and_room_at_both_ends() -> None:
 def test_a_line_leads_past_a_variant() -> None:
     plot = lines_plot(panels()[0])
     (own,) = [groups for entry, groups in plot.keys if entry.name == "tensorflow"]
-    _, joined, _, apart, _ = (plot.groups[place] for place in own)
+    _, joined, _, apart, _ = (plot.drawing.groups[place] for place in own)
     assert [len(mark.points) for mark in joined if isinstance(mark, Path)] == [3]
     assert not any(isinstance(mark, Path) for mark in apart)
     assert [sum(isinstance(mark, Dot) for mark in marks) for marks in (joined, apart)] == [3, 1]
-    assert {place for _, groups in plot.keys for place in groups} == set(range(len(plot.groups)))
+    assert {place for _, groups in plot.keys for place in groups} == set(range(len(plot.drawing.groups)))
 
 
 @pytest.mark.parametrize("panel", [0, 1])

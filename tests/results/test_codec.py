@@ -11,16 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from factory import make_record
+from factory import make_record, put
 
 from deepstone.absent import Absent
 from deepstone.errors import RefusedInputError
-from deepstone.results.identity import canonical_json
 from deepstone.results import codec
 from deepstone.results.convolutions import ConvolutionLab
 from deepstone.results.doubt import Doubt
 from deepstone.results.findings import KINDS, Finding
-from deepstone.results.identity import canonical_job, job_id
+from deepstone.results.identity import canonical_job, canonical_json, job_id
 from deepstone.results.layers import LayerTable
 from deepstone.results.quantity import ONE_SAMPLE, Quantity
 from deepstone.results.record import Record
@@ -70,13 +69,8 @@ def test_a_finding_has_the_content_of_its_kind() -> None:
 
 
 def with_place(place: str, value: object) -> Any:
-    record: Any = copy.deepcopy(make_record())
-    *holders, last = [int(step) if step.isdigit() else step for step in place.split(".")]
-    held = record
-    for step in holders:
-        held = held[step]
-    held[last] = value
-    return record
+    steps = [int(step) if step.isdigit() else step for step in place.split(".")]
+    return put(copy.deepcopy(make_record()), steps, value)
 
 
 @pytest.mark.parametrize(

@@ -19,14 +19,14 @@ from deepstone.analysis.contrast import contrast_cases
 from deepstone.analysis.gate import NOT_COMPARABLE, judge
 from deepstone.cli.show import record_lines
 from deepstone.measure.statistics import Quantity
-from deepstone.results.quantity import ONE_SAMPLE
 from deepstone.report.figures import make_figure
 from deepstone.report.files import as_result
 from deepstone.report.runs import run_row
 from deepstone.results.codec import as_record
-from deepstone.store.export.tables import export_csv
+from deepstone.results.quantity import ONE_SAMPLE
 from deepstone.store.export.mllog import export_mllog
 from deepstone.store.export.prometheus import export_prometheus
+from deepstone.store.export.tables import export_csv
 from deepstone.store.importing import import_records
 from deepstone.store.rows import row_of
 from deepstone.store.store import Store

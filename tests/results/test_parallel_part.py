@@ -36,7 +36,9 @@ def parallel(**changed: Any) -> dict[str, Any]:
             {"node": node, "host": host, "nodename": f"node-x{node + 1}", "machine": node, "cores": 2, "ranks": [node]}
             for node, host in enumerate(HOSTS)
         ],
-        "ranks": [{"rank": node, "node": node, "host": host, **rank, "clock": clock} for node, host in enumerate(HOSTS)],
+        "ranks": [
+            {"rank": node, "node": node, "host": host, **rank, "clock": clock} for node, host in enumerate(HOSTS)
+        ],
         "buckets": [{"bytes": 1000}],
         "communication": {
             "exposed_s": TIME,

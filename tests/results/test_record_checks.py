@@ -7,18 +7,18 @@ import re
 from typing import Any
 
 import pytest
-from deepstone.results.redact import PrivateNames
 from depth import examples
 from factory import check_record, decode_record, make_record, redact, sha
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from deepstone.errors import RefusedInputError
-from deepstone.results.identity import canonical_json, canonical_sha256, run_id
 from deepstone.results import codec
 from deepstone.results.checks import check_identity
 from deepstone.results.doubt import DOUBT_CODES
+from deepstone.results.identity import canonical_json, canonical_sha256, run_id
 from deepstone.results.record import OUTCOMES, Identity
+from deepstone.results.redact import PrivateNames
 
 MISSING = object()
 NAN = float("nan")

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import pwd
 import socket
 from typing import Any
 
 import pytest
-from deepstone.results import codec
-from deepstone.results.redact import PrivateNames, redact_finding
-from deepstone.results.variables import KNOWN_VARIABLES
 from depth import examples
 from factory import JsonRecord, check_record, make_record, redact, sha
 from hypothesis import given
@@ -20,7 +16,10 @@ from hypothesis import strategies as st
 from deepstone.backends.before_import import FAKE_SCRIPT
 from deepstone.backends.registry import BACKENDS, backend_of
 from deepstone.launchers.local import recorded_variables
+from deepstone.results import codec
 from deepstone.results.identity import canonical_json
+from deepstone.results.redact import PrivateNames, redact_finding
+from deepstone.results.variables import KNOWN_VARIABLES
 
 NAMES = PrivateNames(
     hosts=frozenset({"laptop.corp.example"}), users=frozenset({"bob"}), folders=frozenset({"/home/bob"})
@@ -167,7 +166,9 @@ def test_only_known_variables_are_given_away_and_none_that_names_a_secret(names:
         if name not in KNOWN_VARIABLES or any(word in name.upper() for word in SECRET_WORDS):
             assert f"sesame{number}" not in canonical_json(cleaned)
     # Our own records do not hold them either.
-    assert not any(word in name.upper() for name in recorded_variables(dict.fromkeys(names, "x")) for word in SECRET_WORDS)
+    assert not any(
+        word in name.upper() for name in recorded_variables(dict.fromkeys(names, "x")) for word in SECRET_WORDS
+    )
 
 
 @pytest.mark.parametrize("name", ["NVIDIA_API_KEY", "PYTORCH_X", "XLA_TOKEN", "TF_ENABLE_PASSWORD", "nvidia_api_key"])
@@ -194,7 +195,13 @@ def test_no_known_variable_names_a_secret_and_what_our_launchers_set_is_known(mo
     assert not [name for name in KNOWN_VARIABLES if any(word in name.upper() for word in SECRET_WORDS)]
     for framework in BACKENDS:
         request: Any = {"framework": framework, "device": "cpu", "threads": 2, "engine": "onednn", "isa": "avx2"}
-        request |= {"algorithm": "benchmark", "precision": "fp32", "inter_threads": 1, "compile": "none", "wait": "passive"}
+        request |= {
+            "algorithm": "benchmark",
+            "precision": "fp32",
+            "inter_threads": 1,
+            "compile": "none",
+            "wait": "passive",
+        }
         assert set(backend_of(framework, "").variables(request)) <= KNOWN_VARIABLES
 
 

@@ -20,7 +20,10 @@ def record(request: pytest.FixtureRequest) -> Record:
 
 def test_every_column_is_a_field_or_a_part_of_one(record: Record) -> None:
     names = [field.name for field in FIELDS.values() if field.columns is not None]
-    found = [next(name for name in reversed(names) if column == name or column.startswith(f"{name}_")) for column in flat(record)]
+    found = [
+        next(name for name in reversed(names) if column == name or column.startswith(f"{name}_"))
+        for column in flat(record)
+    ]
     assert found == sorted(found, key=names.index)
 
 

@@ -29,12 +29,16 @@ SOON_S = 60.0  # on however busy a machine; what was forgotten stays for ten min
 Script = Callable[..., None]
 
 
+def one_convolution(name: str, image: tuple[int, int, int], *, channels: int, classes: int) -> Graph:
+    b = Builder(name)
+    x = b.relu("relu", b.conv("conv", b.input("data", image), channels=channels, kernel=3, pad=1))
+    b.softmax_cross_entropy("loss", b.dense("dense", b.flatten("flatten", x), features=classes))
+    return b.build()
+
+
 @cache
 def small() -> Graph:
-    b = Builder("small")
-    x = b.relu("relu", b.conv("conv", b.input("data", (3, 8, 8)), channels=4, kernel=3, pad=1))
-    b.softmax_cross_entropy("loss", b.dense("dense", b.flatten("flatten", x), features=10))
-    return b.build()
+    return one_convolution("small", (3, 8, 8), channels=4, classes=10)
 
 
 @cache

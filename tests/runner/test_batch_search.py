@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from deepstone.absent import Absent
 from deepstone.results.memory import LargestBatch, TriedBatch
-from deepstone.runner.batch_search import NOT_TRIED, Attempt, largest_batch
+from deepstone.runner.largest_batch import NOT_TRIED, Attempt, largest_batch
 
 MOST = 2**20
 

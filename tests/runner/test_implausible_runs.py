@@ -8,10 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fake_jobs import Script, fake_job, machine
+from fake_jobs import Script, fake_job, machine, one_convolution
 
 from deepstone.environments.find import find_environment
-from deepstone.graph.builder import Builder
 from deepstone.graph.graph import Graph
 from deepstone.measure.effort import Effort
 from deepstone.models.load import LoadedModel
@@ -31,10 +30,7 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @cache
 def much_work() -> Graph:
-    b = Builder("much")
-    x = b.relu("relu", b.conv("conv", b.input("data", (64, 56, 56)), channels=64, kernel=3, pad=1))
-    b.softmax_cross_entropy("loss", b.dense("dense", b.flatten("flatten", x), features=2))
-    return b.build()
+    return one_convolution("much", (64, 56, 56), channels=64, classes=2)
 
 
 def heavy_job() -> Job:

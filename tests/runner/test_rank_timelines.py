@@ -11,8 +11,7 @@ from fake_jobs import Script, fake_job
 from deepstone.measure.effort import Effort
 from deepstone.runner.replies import TracedStep
 from deepstone.runner.run import run_job
-from deepstone.runner.timeline import by_step, parts_of, timeline_of
-from deepstone.runner.timeline_trace import trace_events
+from deepstone.runner.timeline import by_step, parts_of, timeline_of, trace_events
 from deepstone.setups.axes import Value
 from deepstone.store.store import Store
 from deepstone.trace.events import chrome_trace

@@ -127,7 +127,7 @@ def test_a_worker_that_breaks_the_protocol_crashed_and_is_stopped(
         ask(talk)
     assert failed.value.outcome == "crashed"
     assert reason in failed.value.reason
-    assert failed.value.stderr_tail == "what it printed"
+    assert failed.value.details.stderr_tail == "what it printed"
     assert worker.stopped
 
 

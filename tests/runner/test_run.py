@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 import pytest
-from factory import JsonRecord, is_absent
+from factory import CONTRADICTIONS, JsonRecord, is_absent
 from fake_jobs import SOON_S, Script, carrying, fake_job, seconds_until_gone
 from memory_cgroups import memory_cgroup
 
@@ -294,19 +294,7 @@ class TestUnsupported:
         assert is_absent(record["summary"])
         assert record["setup"]["effective"]["layout"]["value"] == "nchw"
 
-    @pytest.mark.parametrize(
-        ("axis", "asked", "done"),
-        [
-            ("device", "gpu:0", "cpu"),
-            ("precision", "bf16-mixed", "fp32"),
-            ("engine", "cudnn", "native"),
-            ("algorithm", "deterministic", "heuristic"),
-            ("compile", "default", "off"),
-            ("threads", 4, 2),
-            ("inter_threads", 2, 1),
-            ("isa", "avx2", "avx512_core"),
-        ],
-    )
+    @pytest.mark.parametrize(("axis", "asked", "done"), CONTRADICTIONS)
     def test_whatever_the_axis(self, run, script: Script, axis: str, asked: Value, done: Value):
         script(effective={axis: done})
         record = run(**{axis: asked})

@@ -480,8 +480,8 @@ class TestBlame:
     ABORTED = "F1117 client.h:80] Terminating process because the JAX distributed service detected fatal errors."
 
     def test_a_process_that_its_library_ends_is_a_consequence(self):
-        aborted = JobFailed("crashed", "the worker was ended by SIGABRT", stage="block", signal="SIGABRT")
-        aborted.stderr_tail = self.ABORTED
+        reason = "the worker was ended by SIGABRT"
+        aborted = JobFailed("crashed", reason, stage="block", stderr_tail=self.ABORTED, signal="SIGABRT")
         killed = JobFailed("crashed", "the worker was ended by SIGKILL", stage="block", signal="SIGKILL")
         failures = [
             RankFailure(rank=0, failure=aborted, at_s=1.0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from factory import CONTRADICTIONS, IN_EFFECT
 
 from deepstone.results.record import Effect
 from deepstone.setups.axes import AXES, Value
@@ -10,20 +11,11 @@ from deepstone.setups.effective import contradiction
 from deepstone.setups.request import complete
 
 RESOLVED: dict[str, Value] = {
-    "framework": "torch@2.13.0",
-    "device": "cpu",
-    "precision": "fp32",
-    "layout": "nchw",
-    "engine": "onednn",
-    "algorithm": "heuristic",
-    "compile": "off",
-    "threads": 2,
+    **IN_EFFECT,
     "inter_threads": 1,
-    "affinity": "0-1",
     "allocator": "glibc",
     "wait": "passive",
     "power_limit": 300,
-    "isa": "avx512_core",
     "processes": 2,
     "launcher": "local",
     "scheme": "pipeline",
@@ -57,22 +49,18 @@ def test_what_was_asked_for_and_done_is_right(name: str):
 @pytest.mark.parametrize(
     ("name", "asked", "done"),
     [
+        *CONTRADICTIONS,
         ("framework", "fake", "torch@2.13.0"),
         ("framework", "torch@2.12.0", "torch@2.13.0"),
         ("framework", "torch@2.1-cluster", "torch@2.13.0"),
         ("framework", "torch@2.13.01", "torch@2.13.0"),
-        ("device", "gpu:0", "cpu"),
         ("device", "gpu:1", "gpu:0"),
         ("batch", 16, 8),
         ("phase", "forward", "train"),
         ("precision", "bf16", "bf16-mixed"),
         ("layout", "nhwc", "nchw"),
         ("engine", "onednn", "native"),
-        ("algorithm", "deterministic", "heuristic"),
-        ("compile", "default", "off"),
-        ("threads", 4, 2),
         ("affinity", "0", "0-1"),
-        ("isa", "avx2", "avx512_core"),
         ("isa", "avx2", "unheard-of"),
         ("dropout", "on", "off"),
         ("seed", 1, 0),

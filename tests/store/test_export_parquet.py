@@ -15,8 +15,7 @@ from hostile import records
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deepstone.store.export.parquet import export_parquet
-from deepstone.store.export.tables import export_csv
+from deepstone.store.export.tables import export_csv, export_parquet
 
 
 def table(*runs: JsonRecord, redact: bool = False) -> Any:

@@ -23,7 +23,6 @@ from deepstone.backends.base import (
     memory_on_cpu,
 )
 from deepstone.backends.before_import import JAX_PREALLOCATE
-from deepstone.backends.beside import run_beside
 from deepstone.backends.jax.arrays import buffer_keys, from_device, parameter_keys, to_device
 from deepstone.backends.jax.chain import DEEP, ChainedSteps
 from deepstone.backends.jax.effective import (
@@ -44,8 +43,8 @@ from deepstone.backends.jax.training import Batch, State, Steps, WholeSteps
 from deepstone.backends.jax.transfers import Transfers
 from deepstone.backends.ports import ReservedPort
 from deepstone.backends.settings import refuse_nothing_to_rewrite
+from deepstone.backends.transfers import run_beside
 from deepstone.backends.xla.steps import TracedBackend
-from deepstone.graph.graph import Graph
 from deepstone.graph.weights import initial_buffers
 from deepstone.setups.axes import AUTO
 
@@ -54,8 +53,6 @@ if TYPE_CHECKING:  # loaded when layers are measured
 
 
 class JaxBackend(TracedBackend):
-    _job: Job
-    _graph: Graph
     _settings: Settings
     _state: State
     _steps: Steps
@@ -115,10 +112,8 @@ class JaxBackend(TracedBackend):
             self._processes.close()
 
     def build(self, job: Job) -> None:
-        self._job = job
-        self._tracer = None
+        graph = self._begin(job)
         self._settings = settings = apply(job.request)
-        self._graph = graph = Graph.from_worker_json(job.graph)
         refuse_nothing_to_rewrite(graph, settings)
         initial = initial_buffers(graph)
         parameters = [self._placed(layer, name, job.weights) for layer, name in parameter_keys(graph)]

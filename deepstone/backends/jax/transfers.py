@@ -10,7 +10,7 @@ import numpy as np
 
 from deepstone.backends.base import Unsupported
 from deepstone.backends.jax.processes import MESH_AXIS, Processes, own_part
-from deepstone.backends.known_numbers import difference, numbers
+from deepstone.backends.transfers import difference, numbers
 from deepstone.setups.transfers import TRANSFERS, VALUE_BYTES, program_name
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import tensorflow as tf
 
 from deepstone.backends.base import Group, IsolatedLayer, Job, LayerResult, Timestamps, memory_on_cpu
-from deepstone.backends.beside import run_beside
 from deepstone.backends.ports import ReservedPort
 from deepstone.backends.tensorflow.arrays import Arrangement, Variables
 from deepstone.backends.tensorflow.cluster import Cluster
@@ -23,8 +22,8 @@ from deepstone.backends.tensorflow.server import Member, member_of
 from deepstone.backends.tensorflow.settings import Settings, apply
 from deepstone.backends.tensorflow.training import Steps
 from deepstone.backends.tensorflow.transfers import Transfers
+from deepstone.backends.transfers import run_beside
 from deepstone.backends.xla.steps import TracedBackend
-from deepstone.graph.graph import Graph
 from deepstone.setups.schemes import scheme_of
 
 if TYPE_CHECKING:  # loaded when layers are measured
@@ -40,8 +39,6 @@ class SynchronizingTimestamps(Timestamps):
 
 
 class TensorFlowBackend(TracedBackend):
-    _job: Job
-    _graph: Graph
     _settings: Settings
     _arrangement: Arrangement
     _variables: Variables
@@ -111,10 +108,8 @@ class TensorFlowBackend(TracedBackend):
             self._steps.restore()
 
     def build(self, job: Job) -> None:
-        self._job = job
-        self._tracer = None
+        graph = self._begin(job)
         self._settings = settings = apply(job.request)
-        self._graph = graph = Graph.from_worker_json(job.graph)
         if self._cluster is not None:
             self._member = member_of(job, graph, settings, self._cluster)
             self._step = self._member.step("train")

@@ -9,8 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from deepstone.backends.base import Unsupported
-from deepstone.backends.known_numbers import difference, numbers
 from deepstone.backends.tensorflow.processes import Processes
+from deepstone.backends.transfers import difference, numbers
 from deepstone.setups.transfers import TRANSFERS, VALUE_BYTES, program_name
 
 

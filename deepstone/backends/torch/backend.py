@@ -24,7 +24,6 @@ from deepstone.backends.base import (
     memory_on_cpu,
     phases_of,
 )
-from deepstone.backends.beside import run_beside
 from deepstone.backends.torch.arrays import network_arrays, perturb
 from deepstone.backends.torch.ceilings import ceiling_program
 from deepstone.backends.torch.communicator import Communicator, communicator, open_store
@@ -45,6 +44,7 @@ from deepstone.backends.torch.timeline import Timeline
 from deepstone.backends.torch.trace import Tracer
 from deepstone.backends.torch.training import Steps, batch_of
 from deepstone.backends.torch.transfers import Transfers
+from deepstone.backends.transfers import run_beside
 from deepstone.graph.graph import Graph
 
 

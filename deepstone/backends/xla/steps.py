@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from deepstone.backends.base import Backend, InPlace
+from deepstone.backends.base import Backend, InPlace, Job
 from deepstone.backends.owners import Owner, step_account
 from deepstone.backends.xla.profile import Kernel, Traced, calls_of_cuda
+from deepstone.graph.graph import Graph
 from deepstone.trace.events import Event, busy_s, idle_s, totals, write_chrome_trace
 from deepstone.trace.timeline import Span
 
@@ -81,9 +82,17 @@ class Tracer(Protocol):
 
 
 class TracedBackend(Backend):
-    """A backend that gets layer times from a profile. Its `build` must drop the tracer of the previous job."""
+    """A backend that gets layer times from a profile. Its `build` calls `_begin` first."""
 
+    _job: Job
+    _graph: Graph
     _tracer: Tracer | None = None
+
+    def _begin(self, job: Job) -> Graph:
+        """Take a new job, and drop the tracer of the previous one."""
+        self._job, self._tracer = job, None
+        self._graph = Graph.from_worker_json(job.graph)
+        return self._graph
 
     def _make_tracer(self) -> Tracer:
         """Make the tracer on first use."""

@@ -8,8 +8,17 @@ from dataclasses import dataclass, field
 import msgspec
 
 from deepstone.papers.evidence import Evidence
-from deepstone.papers.paper import Figure, PublishedSeries
-from deepstone.results.chart import Chart, ChartAxis, ChartForm, ChartGap, ChartPoint, ChartScale, ChartSeries
+from deepstone.papers.paper import Figure, OnModel, OnModels, PublishedSeries
+from deepstone.results.chart import (
+    Chart,
+    ChartAxis,
+    ChartForm,
+    ChartGap,
+    ChartPoint,
+    ChartScale,
+    ChartSeries,
+    new_chart,
+)
 from deepstone.results.quantity import Quantity
 
 
@@ -36,9 +45,7 @@ class ChartDraft:
     def chart(self, figure: Figure) -> Chart:
         """Return the chart with the paper's own numbers as further series."""
         measured = [ChartSeries(name=name, published=False, points=points) for name, points in self.series.items()]
-        return Chart(
-            schema=1,
-            kind="chart",
+        return new_chart(
             name=figure.name,
             title=figure.title,
             subtitle=self.subtitle,
@@ -64,20 +71,12 @@ class FigureBuilder(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
         raise NotImplementedError
 
 
-class OneNetwork(FigureBuilder, frozen=True, kw_only=True):
-    model: str
-
-    @property
-    def networks(self) -> Sequence[str]:
-        return (self.model,)
+class OneNetwork(OnModel, FigureBuilder, frozen=True, kw_only=True):
+    pass
 
 
-class SomeNetworks(FigureBuilder, frozen=True, kw_only=True):
-    models: list[str]
-
-    @property
-    def networks(self) -> Sequence[str]:
-        return self.models
+class SomeNetworks(OnModels, FigureBuilder, frozen=True, kw_only=True):
+    pass
 
 
 def _published_series(given: PublishedSeries) -> ChartSeries:

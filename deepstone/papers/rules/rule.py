@@ -9,6 +9,7 @@ import msgspec
 
 from deepstone.papers.answer import Answer
 from deepstone.papers.evidence import Evidence
+from deepstone.papers.paper import OnModel, OnModels
 from deepstone.papers.verdict import Published
 
 Scope: TypeAlias = Literal["place", "counted", "all"]
@@ -30,21 +31,9 @@ class Rule(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         raise NotImplementedError
 
 
-class RuleOnModel(Rule, frozen=True, kw_only=True):
+class RuleOnModel(OnModel, Rule, frozen=True, kw_only=True):
     """A rule on one network."""
 
-    model: str
 
-    @property
-    def networks(self) -> Sequence[str]:
-        return (self.model,)
-
-
-class RuleOnModels(Rule, frozen=True, kw_only=True):
+class RuleOnModels(OnModels, Rule, frozen=True, kw_only=True):
     """A rule on the first of these networks that was measured, or on all of them."""
-
-    models: list[str]
-
-    @property
-    def networks(self) -> Sequence[str]:
-        return self.models

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Final, TypeVar
 
 from deepstone.absent import Absent
@@ -21,6 +21,7 @@ from deepstone.results.layers import LayerTable
 from deepstone.results.memory import MemoryUse
 from deepstone.results.parallel import Parallel
 from deepstone.results.record import Record
+from deepstone.results.view import headline
 
 _LONGEST_COMMAND: Final = 400
 _PARTS_AT_MOST: Final = 12  # more bars side by side are not readable
@@ -65,6 +66,11 @@ def parallel_part(record: Record, missing: str) -> Parallel:
     return record.parallel
 
 
+def first_processes(shown: Sized, every: Sized) -> tuple[str, ...]:
+    """Return a line where some processes are left out."""
+    return (f"The first {len(shown)} of {len(every)} processes are shown.",) if len(shown) < len(every) else ()
+
+
 def failures(finding: Finding) -> list[str]:
     """Return outcome and reason of the frameworks that could not be measured."""
     return [
@@ -88,6 +94,23 @@ def finding_figure(
         table=table,
         commands=commands(finding),
         doubts=doubts(finding),
+    )
+
+
+def record_figure(
+    record: Record, name: str, title: str, *, about: str, panels: Iterable[Panel], caption: Iterable[str], table: Table
+) -> Figure:
+    """Make a figure of one run. `about` follows its headline."""
+    return Figure(
+        name=name,
+        model=record.workload.model,
+        title=title,
+        subtitle=f"{headline(record)} · {about}",
+        panels=tuple(panels),
+        caption=tuple(caption),
+        table=table,
+        commands=(shlex.join(record.command),),
+        doubts=tuple(doubt_words(doubt, record.id) for doubt in record.doubts),
     )
 
 

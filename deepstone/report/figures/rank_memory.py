@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from typing import Final
 
 from deepstone.report import palette
 from deepstone.report.figure import Figure, NothingToDrawError
-from deepstone.report.figures.captions import doubt_words, parallel_part
+from deepstone.report.figures.captions import first_processes, parallel_part, record_figure
 from deepstone.report.panels import Axis, BarChart, BarLabel, BarRow, Segment, Series
 from deepstone.report.table import Table, Unit, Value, name_columns, number_columns
 from deepstone.results.parallel import Parallel, RankFacts
 from deepstone.results.record import Record
-from deepstone.results.view import headline
 from deepstone.units import bytes_
 
 _RANKS_AT_MOST: Final = 32
@@ -29,12 +27,11 @@ def rank_memory(record: Record) -> Figure:
     if not any(_known(rank) for rank in parallel.ranks):
         raise NothingToDrawError("this record has no memory by rank; measure it again")
     shown, stages = parallel.ranks[:_RANKS_AT_MOST], _stages(parallel)
-    left_out = len(parallel.ranks) - len(shown)
-    return Figure(
-        name="ranks",
-        model=record.workload.model,
-        title=f"memory of {len(parallel.ranks)} processes",
-        subtitle=f"{headline(record)} · scheme={parallel.scheme}",
+    return record_figure(
+        record,
+        "ranks",
+        f"memory of {len(parallel.ranks)} processes",
+        about=f"scheme={parallel.scheme}",
         panels=(
             BarChart(
                 title="What the steps of each process take",
@@ -47,14 +44,12 @@ def rank_memory(record: Record) -> Figure:
             "Measured: what the process grew by since before the network was built, or the memory of its device; that "
             "holds workspaces and what libraries keep. Predicted: parameters, gradients, optimizer state, activations "
             "that are kept for backward, and the arrays in which things are sent.",
-            *([f"The first {len(shown)} of {len(parallel.ranks)} processes are shown."] if left_out else []),
+            *first_processes(shown, parallel.ranks),
         ),
         table=Table(
             columns=(*name_columns("process"), *number_columns(Unit.BYTES, "measured", "predicted")),
             rows=tuple((_title(rank, stages), rank.step_bytes, rank.predicted_bytes) for rank in shown),
         ),
-        commands=(shlex.join(record.command),),
-        doubts=tuple(doubt_words(doubt, record.id) for doubt in record.doubts),
     )
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator
 from typing import Final
 
 from deepstone.absent import Absent
 from deepstone.report.figure import Figure, NothingToDrawError
-from deepstone.report.figures.captions import doubt_words
+from deepstone.report.figures.captions import record_figure
 from deepstone.report.palette import hue
 from deepstone.report.panels import (
     Axis,
@@ -26,7 +25,6 @@ from deepstone.report.table import Table, Unit, Value, name_columns, number_colu
 from deepstone.report.wording import SHOWN
 from deepstone.results.quantity import Quantity
 from deepstone.results.record import Launch, Record, Summary
-from deepstone.results.view import headline
 from deepstone.units import digits
 
 _MOST_POINTS: Final = 600  # of a launch; more would overlap
@@ -40,12 +38,11 @@ def run(record: Record) -> Figure:
         raise NothingToDrawError(f"nothing was measured; {record.outcome}{why}")
     parts = list(_parts(record, summary))
     speed = summary.units_per_s or summary.samples_per_s
-    return Figure(
-        name="run",
-        model=record.workload.model,
-        title="one run, its phases and its timing samples",
-        subtitle=f"{headline(record)} · {digits(speed.median)} {record.workload.things}/s, "
-        f"{speed.interval_in_words(digits)}",
+    return record_figure(
+        record,
+        "run",
+        "one run, its phases and its timing samples",
+        about=f"{digits(speed.median)} {record.workload.things}/s, {speed.interval_in_words(digits)}",
         panels=(_bars(parts), _samples(record, summary)),
         caption=(
             f"The interval is {summary.interval}; measuring ended because: {summary.stopped}.",
@@ -56,8 +53,6 @@ def run(record: Record) -> Figure:
             rows=tuple((name, value_of(taken)) for name, taken in parts),
             runs=tuple((record.id,) for _ in parts),
         ),
-        commands=(shlex.join(record.command),),
-        doubts=tuple(doubt_words(doubt, record.id) for doubt in record.doubts),
     )
 
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from deepstone.absent import Absent
 from deepstone.report import palette
 from deepstone.report.figure import Figure, NothingToDrawError
-from deepstone.report.figures.captions import doubt_words, parallel_part
+from deepstone.report.figures.captions import first_processes, parallel_part, record_figure
 from deepstone.report.panels import Axis, BarChart, BarLabel, BarRow, Lane, LaneChart, Segment, Series, TimeSpan
 from deepstone.report.table import Table, Unit, name_columns, number_columns, value_of
 from deepstone.report.wording import SHOWN
@@ -17,7 +16,6 @@ from deepstone.results.parallel import Account, Bubbles, Parallel, Span, Timelin
 from deepstone.results.parallel import Lane as RankLane
 from deepstone.results.quantity import Quantity
 from deepstone.results.record import Record
-from deepstone.results.view import headline
 from deepstone.units import bytes_, percent, seconds
 
 _LANES_AT_MOST: Final = 32
@@ -59,22 +57,19 @@ def timeline(record: Record) -> Figure:
         raise NothingToDrawError(f"no step was traced: {parallel.timeline.reason}")
     found, account = parallel.timeline, _account(parallel)
     lanes = found.lanes[:_LANES_AT_MOST]
-    left_out = len(found.lanes) - len(lanes)
-    return Figure(
-        name="timeline",
-        model=record.workload.model,
-        title=f"one step of {parallel.world} processes",
-        subtitle=f"{headline(record)} · traced step {seconds(found.step_s)}",
+    return record_figure(
+        record,
+        "timeline",
+        f"one step of {parallel.world} processes",
+        about=f"traced step {seconds(found.step_s)}",
         panels=(_lanes(found, lanes), *(() if account is None else (_bars(account),))),
         caption=(
             "A traced step, the one whose time is in the middle of all of them. Traced steps follow the timed ones and "
             "are never reported as speed.",
-            *([f"The first {len(lanes)} of {len(found.lanes)} processes are shown."] if left_out else []),
+            *first_processes(lanes, found.lanes),
             *_account_caption(parallel),
         ),
         table=_table(found, account),
-        commands=(shlex.join(record.command),),
-        doubts=tuple(doubt_words(doubt, record.id) for doubt in record.doubts),
     )
 
 

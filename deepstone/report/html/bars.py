@@ -14,6 +14,7 @@ from deepstone.report.html.plot import (
     ROWS_MARGIN,
     Box,
     Dot,
+    Drawing,
     Plot,
     Texts,
     Whisker,
@@ -50,30 +51,32 @@ def bars_plot(bars: BarChart) -> Plot:
     lying = whiskers(bars)
     return Plot(
         title=bars.title,
-        groups=(
-            *(
-                tuple(_mark(bars, bars.series[at], piece) for piece in found if piece.segment.series == at)
-                for at in used
-            ),
-            *(
-                tuple(
-                    Whisker(at=each.middle, low=each.low, high=each.high)
-                    for each in lying
-                    if each.piece.segment.series == at
-                )
-                for at in used
-            ),
-            tuple(_words(words) for words in behind),
-            tuple(_gap(bars, words) for words in behind if words.gap),
-        ),
-        x=ruler(scale, letters=_letters(behind, scale)),
-        y=rows_ruler(len(names)),
-        margin=ROWS_MARGIN,
-        reference=bars.reference,
         keys=keys(bars, lambda place: (place, len(used) + place)),
-        height_px=len(names) * _row_px(bars_per_row(bars), two_lines=two_lines) + ROWS_MARGIN.height_px,
-        labels=labels(names, _SETTING_ROOM if _has_bar_labels(bars) else LABEL_ROOM),
-        narrow_labels=narrow,
+        drawing=Drawing(
+            groups=(
+                *(
+                    tuple(_mark(bars, bars.series[at], piece) for piece in found if piece.segment.series == at)
+                    for at in used
+                ),
+                *(
+                    tuple(
+                        Whisker(at=each.middle, low=each.low, high=each.high)
+                        for each in lying
+                        if each.piece.segment.series == at
+                    )
+                    for at in used
+                ),
+                tuple(_words(words) for words in behind),
+                tuple(_gap(bars, words) for words in behind if words.gap),
+            ),
+            x=ruler(scale, letters=_letters(behind, scale)),
+            y=rows_ruler(len(names)),
+            margin=ROWS_MARGIN,
+            reference=bars.reference,
+            height_px=len(names) * _row_px(bars_per_row(bars), two_lines=two_lines) + ROWS_MARGIN.height_px,
+            labels=labels(names, _SETTING_ROOM if _has_bar_labels(bars) else LABEL_ROOM),
+            narrow_labels=narrow,
+        ),
     )
 
 

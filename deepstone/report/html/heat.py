@@ -9,6 +9,7 @@ from deepstone.absent import Absent
 from deepstone.report.html.plot import (
     LABEL_ROOM,
     Box,
+    Drawing,
     Margin,
     Plot,
     Ruler,
@@ -41,26 +42,28 @@ def heat_plot(heat_map: HeatMap) -> Plot:
     cells = tuple(_cells(heat_map))
     return Plot(
         title=heat_map.title,
-        groups=(
-            tuple(_box(heat_map, row, column, cell) for row, column, cell in cells),
-            tuple(_words(row, column, cell) for row, column, cell in cells),
-            tuple(_frame(row, column) for row, column, cell in cells if cell.marked),
-        ),
-        x=Ruler(
-            low=-0.5,
-            high=len(heads) - 0.5,
-            at=tuple(float(at) for at in range(len(heads))),
-            texts=tuple(lines(*head) for head in heads),
-            grid=False,
-            on_top=True,
-        ),
-        y=rows_ruler(len(names)),
-        margin=Margin(top=head_px, bottom=6, left=0, right=8),
         keys=keys(heat_map, lambda _: ()),
-        height_px=len(names) * _ROW_PX + head_px + 6,
-        least_px=int(max(len(name) for (name,) in names) * _LETTER_PX + len(heads) * _COLUMN_PX),
-        labels=names,
-        narrow_labels=labels(heat_map.rows, _NARROW_ROOM),
+        drawing=Drawing(
+            groups=(
+                tuple(_box(heat_map, row, column, cell) for row, column, cell in cells),
+                tuple(_words(row, column, cell) for row, column, cell in cells),
+                tuple(_frame(row, column) for row, column, cell in cells if cell.marked),
+            ),
+            x=Ruler(
+                low=-0.5,
+                high=len(heads) - 0.5,
+                at=tuple(float(at) for at in range(len(heads))),
+                texts=tuple(lines(*head) for head in heads),
+                grid=False,
+                on_top=True,
+            ),
+            y=rows_ruler(len(names)),
+            margin=Margin(top=head_px, bottom=6, left=0, right=8),
+            height_px=len(names) * _ROW_PX + head_px + 6,
+            least_px=int(max(len(name) for (name,) in names) * _LETTER_PX + len(heads) * _COLUMN_PX),
+            labels=names,
+            narrow_labels=labels(heat_map.rows, _NARROW_ROOM),
+        ),
     )
 
 

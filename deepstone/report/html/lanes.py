@@ -10,6 +10,7 @@ from deepstone.report.html.plot import (
     NARROW_LABEL_ROOM,
     ROWS_MARGIN,
     Box,
+    Drawing,
     Mark,
     Plot,
     Ruler,
@@ -39,16 +40,18 @@ def lanes_plot(chart: LaneChart) -> Plot:
     names = [lane.label for lane in chart.lanes]
     return Plot(
         title=chart.title,
-        groups=tuple(
-            tuple(mark for each in placed if each.span.series == at for mark in _marks(chart, each)) for at in used
-        ),
-        x=ruler(lanes_scale(chart)),
-        y=Ruler(low=tracks, high=0.0, at=tuple(lane_middles(chart)), grid=False, line=True),
-        margin=ROWS_MARGIN,
         keys=keys(chart, lambda place: (place,)),
-        height_px=math.ceil(tracks * _TRACK_PX) + ROWS_MARGIN.height_px,
-        labels=labels(names, LABEL_ROOM),
-        narrow_labels=labels(names, NARROW_LABEL_ROOM),
+        drawing=Drawing(
+            groups=tuple(
+                tuple(mark for each in placed if each.span.series == at for mark in _marks(chart, each)) for at in used
+            ),
+            x=ruler(lanes_scale(chart)),
+            y=Ruler(low=tracks, high=0.0, at=tuple(lane_middles(chart)), grid=False, line=True),
+            margin=ROWS_MARGIN,
+            height_px=math.ceil(tracks * _TRACK_PX) + ROWS_MARGIN.height_px,
+            labels=labels(names, LABEL_ROOM),
+            narrow_labels=labels(names, NARROW_LABEL_ROOM),
+        ),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from deepstone.report.html.plot import FAINT, INK, Dot, Margin, Mark, Path, Plot, Ruler, Words, keys, lines
+from deepstone.report.html.plot import FAINT, INK, Dot, Drawing, Margin, Mark, Path, Plot, Ruler, Words, keys, lines
 from deepstone.report.legend import used_series
 from deepstone.report.panels import Marker, ParallelPlot, Series, Strand
 from deepstone.report.wording import shortened
@@ -26,20 +26,22 @@ def parallel_plot(plot: ParallelPlot) -> Plot:
     )
     return Plot(
         title=plot.title,
-        groups=(_upright(plot), *groups, _texts(plot)),
-        x=Ruler(
-            low=-0.15,
-            high=last + 0.75,
-            at=tuple(float(at) for at in range(last + 1)),
-            texts=tuple((shortened(axis.name, _NAME_ROOM),) for axis in plot.axes),
-            grid=False,
-            on_top=True,
-        ),
-        y=Ruler(low=-0.04, high=1.04, grid=False),
-        margin=Margin(top=30, bottom=14, left=34, right=10),
         keys=keys(plot, lambda place: (1 + place,)),
-        height_px=_HEIGHT_PX,
-        least_px=_LEAST_AXIS_PX * len(plot.axes),
+        drawing=Drawing(
+            groups=(_upright(plot), *groups, _texts(plot)),
+            x=Ruler(
+                low=-0.15,
+                high=last + 0.75,
+                at=tuple(float(at) for at in range(last + 1)),
+                texts=tuple((shortened(axis.name, _NAME_ROOM),) for axis in plot.axes),
+                grid=False,
+                on_top=True,
+            ),
+            y=Ruler(low=-0.04, high=1.04, grid=False),
+            margin=Margin(top=30, bottom=14, left=34, right=10),
+            height_px=_HEIGHT_PX,
+            least_px=_LEAST_AXIS_PX * len(plot.axes),
+        ),
     )
 
 

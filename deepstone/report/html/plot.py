@@ -131,28 +131,11 @@ class Margin(Struct, frozen=True, kw_only=True):
 ROWS_MARGIN: Final = Margin(top=4, bottom=44, left=0, right=8)  # of rows above an axis
 
 
-class _Drawing(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Drawing(Struct, frozen=True, kw_only=True):
+    """What the script draws. `labels` are left of the rows, shorter ones in a narrow window. `reference` is a line
+    across."""
+
     groups: tuple[tuple[Mark, ...], ...]
-    x: Ruler
-    y: Ruler
-    margin: Margin
-    height_px: int
-    least_px: int
-    labels: tuple[Texts, ...]
-    narrow_labels: tuple[Texts, ...]
-    reference: float | None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plot:
-    """A plot. `labels` are left of the rows, shorter ones in a narrow window. `reference` is a line across.
-
-    `keys` is the legend. Each entry shows and hides its groups of marks; one without groups only explains a colour.
-    """
-
-    title: str
-    groups: tuple[tuple[Mark, ...], ...]
-    keys: tuple[tuple[Entry, tuple[int, ...]], ...]
     x: Ruler
     y: Ruler
     margin: Margin
@@ -163,23 +146,19 @@ class Plot:
     reference: float | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Plot:
+    """`title` and `keys`, the legend, are in the page itself. Each entry of the legend shows and hides its groups of
+    marks; one without groups only explains a colour."""
+
+    title: str
+    keys: tuple[tuple[Entry, tuple[int, ...]], ...]
+    drawing: Drawing
+
+
 def encoded(plots: Sequence[Plot]) -> str:
-    """Encode the plot as JSON for the script, without the parts that the page itself shows."""
-    drawings = [
-        _Drawing(
-            groups=plot.groups,
-            x=plot.x,
-            y=plot.y,
-            margin=plot.margin,
-            height_px=plot.height_px,
-            least_px=plot.least_px,
-            labels=plot.labels,
-            narrow_labels=plot.narrow_labels,
-            reference=plot.reference,
-        )
-        for plot in plots
-    ]
-    return msgspec.json.encode(drawings).decode("utf-8")
+    """Encode the drawings as JSON for the script."""
+    return msgspec.json.encode([plot.drawing for plot in plots]).decode("utf-8")
 
 
 def keys(panel: Panel, groups: Callable[[int], Iterable[int]]) -> tuple[tuple[Entry, tuple[int, ...]], ...]:

@@ -11,6 +11,7 @@ from deepstone.report.html.plot import (
     FAINT,
     INK,
     Dot,
+    Drawing,
     Margin,
     Mark,
     Path,
@@ -48,12 +49,14 @@ def lines_plot(curves: LineChart) -> Plot:
     starts = list(accumulate(map(len, own), initial=0))
     return Plot(
         title=curves.title,
-        groups=tuple(group for several in own for group in several),
-        x=ruler(x, grid=False, line=True),
-        y=ruler(y),
-        margin=_LINES_MARGIN,
         keys=keys(curves, lambda place: range(starts[place], starts[place + 1])),
-        height_px=_LINES_PX,
+        drawing=Drawing(
+            groups=tuple(group for several in own for group in several),
+            x=ruler(x, grid=False, line=True),
+            y=ruler(y),
+            margin=_LINES_MARGIN,
+            height_px=_LINES_PX,
+        ),
     )
 
 
@@ -75,12 +78,14 @@ def scatter_plot(plane: ScatterPlot) -> Plot:
     names = scatter_names(plane, scales, _SCATTER_NAMES)
     return Plot(
         title=plane.title,
-        groups=(straight_lines, *(_dots(plane, group, names) for group in plane.groups), of_lines),
-        x=ruler(x),
-        y=ruler(y),
-        margin=_SCATTER_MARGIN,
         keys=keys(plane, lambda place: (1 + place,)),
-        height_px=_SCATTER_PX,
+        drawing=Drawing(
+            groups=(straight_lines, *(_dots(plane, group, names) for group in plane.groups), of_lines),
+            x=ruler(x),
+            y=ruler(y),
+            margin=_SCATTER_MARGIN,
+            height_px=_SCATTER_PX,
+        ),
     )
 
 

@@ -160,7 +160,11 @@ class _Workers:
 
     def survived(self, failure: JobFailed) -> bool:
         """Whether the worker can continue; if it cannot, end it."""
-        if failure.outcome in ("unsupported", "oom") and failure.signal is None and failure.exit_code is None:
+        if (
+            failure.outcome in ("unsupported", "oom")
+            and failure.details.signal is None
+            and failure.details.exit_code is None
+        ):
             return True
         self.end()
         return False

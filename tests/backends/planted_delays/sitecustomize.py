@@ -5,13 +5,16 @@ rank 1   forward takes so much longer on rank 1
 plain    a reduction takes so much longer where no hook of ours asks for it: in plain steps, not in traced ones
 """
 
-import importlib.abc
-import importlib.machinery
 import json
 import os
 import sys
 import threading
 import time
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2] / "planting"))
+
+from planting import change_imported
 
 DELAYS = json.loads(os.environ.get("DEEPSTONE_TEST_DELAYS", "{}"))
 LITTLE = 1000  # numbers: what processes exchange to meet
@@ -73,20 +76,5 @@ def later(future, seconds):
     return done
 
 
-class Planting(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        if name != "deepstone.backends.torch.parallel":
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        run = spec.loader.exec_module
-
-        def exec_module(module):
-            run(module)
-            plant(module)
-
-        spec.loader.exec_module = exec_module
-        return spec
-
-
 if DELAYS:
-    sys.meta_path.insert(0, Planting())
+    change_imported({"deepstone.backends.torch.parallel": plant})

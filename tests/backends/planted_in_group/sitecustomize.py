@@ -1,26 +1,24 @@
 """In a worker of a group, before anything else: spoils the exchange as the file in DEEPSTONE_TEST_PLANT says at the
 moment in which a network is built. So one team can be shown right and wrong, in turns."""
 
-import importlib.abc
-import importlib.machinery
 import os
 import sys
 from pathlib import Path
 
+sys.path.append(str(Path(__file__).parents[2] / "planting"))
+
+from planting import change_imported
+
 FILE = os.environ.get("DEEPSTONE_TEST_PLANT", "")
-# The module of each framework, the class in it, and the method that averages gradients.
-AVERAGING = {
-    "deepstone.backends.jax.processes": ("Processes", "mean"),
-    "deepstone.backends.tensorflow.processes": ("Processes", "mean"),
-}
 
 
 def planted() -> str:
     return Path(FILE).read_text()
 
 
-def spoil_mean(module, owner, name) -> None:
-    mean = getattr(getattr(module, owner), name)
+def spoil_mean(module) -> None:
+    """Processes add up gradients, or leave out the last."""
+    mean = module.Processes.mean
 
     def spoilt(self, gradients):
         error = planted()
@@ -29,7 +27,7 @@ def spoil_mean(module, owner, name) -> None:
         found = mean(self, gradients)
         return [self.world * gradient for gradient in found] if error == "sum" else found
 
-    setattr(getattr(module, owner), name, spoilt)
+    module.Processes.mean = spoilt
 
 
 def spoil_driver(module) -> None:
@@ -71,26 +69,13 @@ def repeat_shard(module) -> None:
     module.synthetic_batch = first_part_twice
 
 
-SPOILING = {"deepstone.graph.batch": repeat_shard, "deepstone.backends.tensorflow.server": spoil_driver}
-
-
-class Planting(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        if name not in (*AVERAGING, *SPOILING):
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        run = spec.loader.exec_module
-
-        def exec_module(module):
-            run(module)
-            if name in AVERAGING:
-                spoil_mean(module, *AVERAGING[name])
-            else:
-                SPOILING[name](module)
-
-        spec.loader.exec_module = exec_module
-        return spec
+CHANGES = {
+    "deepstone.graph.batch": repeat_shard,
+    "deepstone.backends.jax.processes": spoil_mean,
+    "deepstone.backends.tensorflow.processes": spoil_mean,
+    "deepstone.backends.tensorflow.server": spoil_driver,
+}
 
 
 if FILE:
-    sys.meta_path.insert(0, Planting())
+    change_imported(CHANGES)

@@ -1,9 +1,12 @@
 """In a torch worker of a group, before anything else: spoils the exchange of gradients as DEEPSTONE_TEST_PLANT says."""
 
-import importlib.abc
-import importlib.machinery
 import os
 import sys
+from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2] / "planting"))
+
+from planting import change_imported
 
 ERROR = os.environ.get("DEEPSTONE_TEST_PLANT", "")
 
@@ -67,25 +70,12 @@ def repeat_shard(module) -> None:
     module.Batch.__init__ = same_for_all
 
 
-class Planting(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        if name not in ("deepstone.backends.torch.parallel", "deepstone.backends.torch.training"):
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        run = spec.loader.exec_module
-
-        def exec_module(module):
-            run(module)
-            if name.endswith("parallel"):
-                spoil(module)
-            elif ERROR == "shard twice":
-                repeat_shard(module)
-            elif ERROR == "momentum on one rank":
-                spoil_update()
-
-        spec.loader.exec_module = exec_module
-        return spec
+def spoil_training(module) -> None:
+    if ERROR == "shard twice":
+        repeat_shard(module)
+    elif ERROR == "momentum on one rank":
+        spoil_update()
 
 
 if ERROR:
-    sys.meta_path.insert(0, Planting())
+    change_imported({"deepstone.backends.torch.parallel": spoil, "deepstone.backends.torch.training": spoil_training})

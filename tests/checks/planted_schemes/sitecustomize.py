@@ -1,11 +1,13 @@
 """In a torch worker of a group, before anything else: spoils what a scheme of parallelism does, as the file says that
 DEEPSTONE_TEST_PLANT names. It is read whenever a network is built, so one life of the processes serves many errors."""
 
-import importlib.abc
-import importlib.machinery
 import os
 import sys
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2] / "planting"))
+
+from planting import change_imported
 
 FILE = os.environ.get("DEEPSTONE_TEST_PLANT", "")
 
@@ -100,28 +102,12 @@ def spoil_pipeline(module) -> None:
 
 
 SPOIL = {
-    "base": repeat_shard,
-    "torch.training": lambda module: spoil_updates(module.torch),
-    "torch.stage": spoil_cut,
-    "torch.pipeline": spoil_pipeline,
+    "deepstone.backends.base": repeat_shard,
+    "deepstone.backends.torch.training": lambda module: spoil_updates(module.torch),
+    "deepstone.backends.torch.stage": spoil_cut,
+    "deepstone.backends.torch.pipeline": spoil_pipeline,
 }
 
 
-class Planting(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        module_name = name.removeprefix("deepstone.backends.")
-        if module_name == name or module_name not in SPOIL:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        run = spec.loader.exec_module
-
-        def exec_module(module):
-            run(module)
-            SPOIL[module_name](module)
-
-        spec.loader.exec_module = exec_module
-        return spec
-
-
 if FILE:
-    sys.meta_path.insert(0, Planting())
+    change_imported(SPOIL)

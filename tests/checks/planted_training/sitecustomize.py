@@ -4,18 +4,20 @@ DEEPSTONE_TEST_PLANT_TRAINING says.
 The step under test is the real one; only torch's own part in it does less, as a careless optimization would.
 """
 
-import importlib.abc
-import importlib.machinery
 import os
 import sys
 from pathlib import Path
+
+sys.path.append(str(Path(__file__).parents[2] / "planting"))
+
+from planting import change_imported
 
 FAULT = os.environ.get("DEEPSTONE_TEST_PLANT_TRAINING", "")
 SHARE_LOST = 0.15  # of the largest gradient of an array: what is smaller is dropped
 STEPS_BEFORE_IT_STOPS = 5
 
 
-def spoil() -> None:
+def spoil(_module) -> None:
     import torch
 
     if FAULT == "nothing repeats":
@@ -74,20 +76,5 @@ def growing_factor() -> float:
         return 1.0 + calls.tell() / 100.0
 
 
-class Planting(importlib.abc.MetaPathFinder):
-    def find_spec(self, name, path, target=None):
-        if name != "deepstone.backends.torch.training":
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path)
-        run = spec.loader.exec_module
-
-        def exec_module(module):
-            spoil()
-            run(module)
-
-        spec.loader.exec_module = exec_module
-        return spec
-
-
 if FAULT:
-    sys.meta_path.insert(0, Planting())
+    change_imported({"deepstone.backends.torch.training": spoil}, beforehand=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from deepstone.graph.graph import Graph
 from deepstone.models.caffe.layer import Phase
 from deepstone.models.caffe.network import CaffeNetwork, network
+from deepstone.models.googlenet import INCEPTIONS
 
 
 def imported(text: str | Iterable[str], phase: Phase = "TRAIN") -> CaffeNetwork:
@@ -127,17 +128,6 @@ def vgg16() -> str:
     return "\n".join([*lines, 'layers { bottom: "fc8" top: "prob" name: "prob" type: SOFTMAX }'])
 
 
-INCEPTIONS = {
-    "3a": (64, 96, 128, 16, 32, 32),
-    "3b": (128, 128, 192, 32, 96, 64),
-    "4a": (192, 96, 208, 16, 48, 64),
-    "4b": (160, 112, 224, 24, 64, 64),
-    "4c": (128, 128, 256, 24, 64, 64),
-    "4d": (112, 144, 288, 32, 64, 64),
-    "4e": (256, 160, 320, 32, 128, 128),
-    "5a": (256, 160, 320, 32, 128, 128),
-    "5b": (384, 192, 384, 48, 128, 128),
-}
 GOOGLENET_HEADS = {"inception_4a": "loss1", "inception_4d": "loss2"}
 
 

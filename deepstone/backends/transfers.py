@@ -1,4 +1,5 @@
-"""Computing and communication at the same time: how much they hold each other up.
+"""Transfers between processes, whatever the framework: numbers by which their results are checked, and transfers beside
+computing, which shows how much the two hold each other up.
 
     thread     transfer ─ transfer ─ transfer ─ … ─ transfer        as many as all processes agreed on
     worker     step ─ step ─ step ─ step ─ step ─ … ─ step          until the transfers are done
@@ -15,7 +16,10 @@ from contextlib import AbstractContextManager
 from itertools import pairwise
 from typing import Any, Final
 
+import numpy as np
+
 UNTIL_DONE: Final = -1
+_PERIOD: Final = 4093  # a prime, so that no two neighbouring parts look alike
 
 
 def run_beside(
@@ -67,3 +71,19 @@ def run_beside(
         "transfer_s": [end - begin for begin, end in pairwise(ends)],
         "step_s": [end - begin for begin, end in pairwise(stamps) if end <= last],
     }
+
+
+def numbers(count: int) -> Any:
+    """Whole numbers that float32 adds exactly in any order."""
+    return (np.arange(count) % _PERIOD).astype(np.float32)
+
+
+def difference(result: Any, expected: Any) -> str:
+    """Where the result is wrong, or nothing."""
+    if result.shape != expected.shape:
+        return f"{result.size:,} numbers, and {expected.size:,} were to come"
+    wrong = np.flatnonzero(result != expected)
+    if not len(wrong):
+        return ""
+    at = int(wrong[0])
+    return f"{len(wrong):,} of {result.size:,} numbers; number {at} is {result[at]:g} and must be {expected[at]:g}"
