@@ -87,8 +87,9 @@ def _lines(answer: Tuned, samples: str) -> Iterator[str]:
         yield f"best   the default: {_why_default(answer)}"
         yield f"       {_rates(answer.default, samples)}{f'; {rounds}' if answer.rounds else ''}"
         for final in answer.finals:
-            if not final.is_default and not isinstance(final.ratio, Absent):
+            if answer.is_at_asked_batch(final.setup) and not final.is_default and not isinstance(final.ratio, Absent):
                 yield f"       {in_words(final.ratio)} the default: {words_of(final.setup)}"
+        yield from _batch_lines(answer, samples)
         return
     yield f"best   {words_of(answer.best.setup)}"
     gain = answer.ratio.reason if isinstance(answer.ratio, Absent) else f"{in_words(answer.ratio)} the default"
@@ -99,12 +100,23 @@ def _lines(answer: Tuned, samples: str) -> Iterator[str]:
         yield f"same   {answer.same.level}: {_sameness(answer)}"
     yield from _why_lines(answer)
     yield from _bound_lines(answer)
-    if not isinstance(answer.batch_free, Absent):
-        free = answer.batch_free
-        gain = "" if isinstance(free.ratio, Absent) else f", {in_words(free.ratio)} the default"
-        yield f"batch  free: {words_of(free.best.setup)} gives {_rates(free.best, samples)}{gain}"
-        fewer = f"{digits(free.updates_per_epoch_ratio)} times as many updates per epoch"
-        yield f"       but it is other training: {fewer}, and convergence was not measured"
+    yield from _batch_lines(answer, samples)
+
+
+def _batch_lines(answer: Tuned, samples: str) -> Iterator[str]:
+    """The winner at any batch, where the batch was searched."""
+    from deepstone.tuner.answer import words_of
+
+    free = answer.batch_free
+    if not answer.has_free_batch:
+        return
+    if isinstance(free, Absent):
+        yield f"batch  free: {free.reason}"
+        return
+    gain = "" if isinstance(free.ratio, Absent) else f", {in_words(free.ratio)} the default"
+    yield f"batch  free: {words_of(free.best.setup)} gives {_rates(free.best, samples)}{gain}"
+    fewer = f"{digits(free.updates_per_epoch_ratio)} times as many updates per epoch"
+    yield f"       but it is other training: {fewer}, and convergence was not measured"
 
 
 def _sameness(answer: Tuned) -> str:
@@ -124,8 +136,9 @@ def _why_default(answer: Tuned) -> str:
     if answer.budget.launches == 1:
         return "nothing else was tried"
     if answer.answer == "not separable":
-        return "other setups may be better, but these finals do not show it; give more time or a quieter machine"
-    return "nothing better was found"
+        others = "other setups at this batch" if answer.has_free_batch else "other setups"
+        return f"{others} may be better, but these finals do not show it; give more time or a quieter machine"
+    return f"nothing better was found{' at this batch' if answer.has_free_batch else ''}"
 
 
 def _rates(setup: TunedSetup, samples: str) -> str:

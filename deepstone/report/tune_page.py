@@ -149,7 +149,7 @@ def _bound(found: Tuned) -> Iterator[tuple[str, str]]:
 def _batch_free(found: Tuned, samples: str) -> str:
     free = found.batch_free
     if isinstance(free, Absent):
-        return ""
+        return f"With a free batch: {free.reason}." if found.has_free_batch else ""
     gain = "" if isinstance(free.ratio, Absent) else f", {times(free.ratio)} the default"
     return (
         f"With a free batch, {setup_words(free.best.setup)} gives {rates(free.best, samples)}{gain}. But it is other "

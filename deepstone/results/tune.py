@@ -10,6 +10,7 @@ A setup is the axes that are not at their default, as in the words of a command.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import ClassVar, Final, Literal, TypeAlias
 
 from deepstone.absent import Absent
@@ -306,3 +307,11 @@ class Tuned(Part, frozen=True, kw_only=True):
     def is_better(self) -> bool:
         """Whether a setup is shown to be better than the default."""
         return self.answer == "better" and not isinstance(self.ratio, Absent)
+
+    @property
+    def has_free_batch(self) -> bool:
+        """Whether the batch was searched too; the best setup is then the best at the default's batch."""
+        return any(axis.name == "batch" for axis in self.space.axes)
+
+    def is_at_asked_batch(self, setup: Mapping[str, Value]) -> bool:
+        return setup.get("batch") == self.default.setup.get("batch")

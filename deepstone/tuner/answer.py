@@ -39,7 +39,8 @@ _TIME_OVER: Final = Absent("not measured: the time was over")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """All that an answer is made of. `free`: the finals with setups of any batch."""
+    """All that an answer is made of. `free`: the finals with setups of any batch. `unproven`: finalists that are not
+    shown to be the same training, and so cannot win."""
 
     space: Space
     wanted: Wanted
@@ -47,6 +48,7 @@ class Found:
     contest: Contest
     judged: Judged
     free: Judged
+    unproven: Sequence[Point]
     checked: Mapping[Point, SameSetup]
     explained: Explained | None
     bound: Bound | Absent
@@ -107,7 +109,7 @@ def _same(found: Found) -> SameTraining:
 def _batch_free(found: Found) -> BatchFree | Absent:
     """The winner at another batch, if one is shown to be better than every setup at the batch that was asked for."""
     space, free = found.space, found.free
-    if not any(axis.name == "batch" for axis in space.axes):
+    if not space.has_free_batch:
         return Absent("the batch is fixed; a range frees it, as batch=32..256")
     batch, asked = int(space.value(free.best, "batch")), int(space.value(space.default, "batch"))
     if free.answer != "better" or batch == asked:
@@ -127,6 +129,8 @@ def _finalist(found: Found, point: Point) -> Finalist:
     ratio = found.free.ratios.get(point) or found.judged.ratios.get(point)
     if is_default:
         ratio = Quantity.without_interval(1.0, why="it is the default")
+    elif point in found.unproven:
+        ratio = Absent("it is not shown to be the same training")
     return Finalist(
         setup=found.space.given(point),
         samples_per_s=_across([look.samples_per_s for look in looks]),

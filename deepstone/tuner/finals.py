@@ -43,15 +43,22 @@ class Contest:
 
 
 def plan_finals(
-    default: Point, best: Sequence[Point], *, noise: float, time_s: float, cost_s: Callable[[Point], float], seed: int
+    default: Point,
+    best: Sequence[Point],
+    *,
+    noise: float,
+    time_s: float,
+    cost_s: Callable[[Point], float],
+    seed: int,
+    fewest: int = 1,
 ) -> Contest:
     """As many finalists as fit with enough rounds for this noise. Where time is short, two with fewer rounds, because
-    the best of the search is not sure to be the best; then one."""
+    the best of the search is not sure to be the best; then one. `fewest`: how many there are in any case."""
     wanted = _ROUNDS_QUIET if noise < QUIET_NOISE else _ROUNDS
     finalists = list(best[:MOST_FINALISTS])
     while len(finalists) > 2 and wanted * _round_s(default, finalists, cost_s) > time_s:
         finalists.pop()
-    while len(finalists) > 1 and FEWEST_ROUNDS * _round_s(default, finalists, cost_s) > time_s:
+    while len(finalists) > fewest and FEWEST_ROUNDS * _round_s(default, finalists, cost_s) > time_s:
         finalists.pop()
     fitting = int(time_s / max(_round_s(default, finalists, cost_s), 1e-9))
     most = wanted if noise < QUIET_NOISE else _MOST_ROUNDS

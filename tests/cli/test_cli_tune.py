@@ -78,6 +78,19 @@ def test_with_nothing_better_it_says_so(cli: Cli) -> None:
     assert not (cli.home / "best.toml").exists()
 
 
+def test_a_better_batch_does_not_contradict_the_answer_at_the_one_asked_for(cli: Cli) -> None:
+    plain = ("cifarnet", "framework=fake", "optimizer=momentum", *FIXED)
+    words = ("tune", *plain, "batch=8,16", "layout=auto,nhwc", "threads=auto", "engine=auto", "precision=auto")
+    words += ("affinity=auto", "wait=auto", "allocator=auto")
+    faster = {"launch_noise": 0.003, "by": {"layout=nhwc": {"faster": 0.7}, "batch=8": {"step_s": 0.02}}}
+    done = cli(*words, "--budget", "12s", **scripted(faster)).assert_ok()
+    lines = {line[:6].strip(): line for line in done.out.splitlines() if line[:6].strip()}
+    assert lines["best"].endswith("the default: nothing better was found at this batch")
+    assert "batch=16" in lines["batch"]
+    assert "batch=16" not in done.out.partition(lines["batch"])[0]
+    assert "layout=nhwc" in done.out  # a setup at the batch that was asked for was in the finals
+
+
 def test_a_budget_that_is_too_small_is_told(cli: Cli) -> None:
     slow = {"sleep": True, "step_s": 20.0}
     done = cli("tune", *WORDS, "layout=auto,nhwc", "--budget", "5s", **scripted(slow))
