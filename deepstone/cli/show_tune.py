@@ -82,10 +82,10 @@ def _lines(answer: Tuned, samples: str) -> Iterator[str]:
     noise = answer.space.noise
     quiet = "" if isinstance(noise, Absent) else f" · noise {percent(noise)}"
     yield f"{_space_line(answer.space)}{quiet} · {launches}"
-    rounds = f"{answer.rounds} rounds, fresh processes"
+    rounds = f"{answer.rounds_in_words}, fresh processes"
     if answer.answer != "better":
         yield f"best   the default: {_why_default(answer)}"
-        yield f"       {_rates(answer.default, samples)}{f'; {rounds}' if answer.rounds else ''}"
+        yield f"       {_rates(answer.default, samples)}{f'; {rounds}' if answer.finals else ''}"
         for final in answer.finals:
             if answer.is_at_asked_batch(final.setup) and not final.is_default and not isinstance(final.ratio, Absent):
                 yield f"       {in_words(final.ratio)} the default: {words_of(final.setup)}"

@@ -85,7 +85,7 @@ def tune_page(finding: Finding) -> TunePage:
 
 
 def _how(found: Tuned) -> str:
-    rounds = f"{found.rounds} rounds of finals in fresh processes, in random order" if found.rounds else "no finals"
+    rounds = f"finals in fresh processes, in random order: {found.rounds_in_words}" if found.finals else "no finals"
     noise = (
         ""
         if isinstance(found.space.noise, Absent)

@@ -277,7 +277,8 @@ class TuneLog(Part, frozen=True, kw_only=True, forbid_unknown_fields=False, omit
 class Tuned(Part, frozen=True, kw_only=True):
     """`ratio`: the objective of the best over that of the default. `together`: what the parts of all axes do not
     explain. `also_within`: setups of the finals that are within 2 % of the best and change more axes.
-    `not_decided`: axes about which the looks allow no statement. `doubts`: those of the finals' runs, in words."""
+    `not_decided`: axes about which the looks allow no statement. `doubts`: those of the finals' runs, in words.
+    `rounds`: of the finals, those that were measured to the end; `planned_rounds`: as many as were to be."""
 
     KIND: ClassVar = "tune"
 
@@ -302,6 +303,14 @@ class Tuned(Part, frozen=True, kw_only=True):
     batch_free: OrAbsent[BatchFree]
     looks: list[Look]
     doubts: list[str] = []
+    planned_rounds: Count | None = None  # early findings lack it
+
+    @property
+    def rounds_in_words(self) -> str:
+        """How many rounds the finals had: those that were measured to the end."""
+        if self.planned_rounds is None or self.planned_rounds == self.rounds:
+            return f"{self.rounds} round{'' if self.rounds == 1 else 's'}"
+        return f"{self.rounds} of {self.planned_rounds} rounds (the time was over)"
 
     @property
     def is_better(self) -> bool:

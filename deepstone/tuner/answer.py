@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,7 +29,7 @@ from deepstone.results.tune import (
 )
 from deepstone.setups.axes import Value
 from deepstone.tuner.explain import Explained
-from deepstone.tuner.finals import Contest, Judged
+from deepstone.tuner.finals import FEWEST_ROUNDS, Contest, Judged, Spread, too_few
 from deepstone.tuner.space import Point, Space, excluded_in_order
 from deepstone.tuner.wanted import Wanted
 
@@ -39,7 +40,8 @@ _TIME_OVER: Final = Absent("not measured: the time was over")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """All that an answer is made of. `free`: the finals with setups of any batch. `unproven`: finalists that are not
+    """All that an answer is made of. `free`: the finals with setups of any batch. `rounds`: of the finals, those that
+    were measured to the end. `unproven`: finalists that are not
     shown to be the same training, and so cannot win."""
 
     space: Space
@@ -48,6 +50,7 @@ class Found:
     contest: Contest
     judged: Judged
     free: Judged
+    rounds: int
     unproven: Sequence[Point]
     checked: Mapping[Point, SameSetup]
     explained: Explained | None
@@ -72,7 +75,8 @@ def answer_of(found: Found) -> Tuned:
         best=_tuned(found, judged.best),
         ratio=judged.ratios.get(judged.best, NO_DEFAULT if is_better else _NOTHING_BETTER),
         finals=[_finalist(found, point) for point in found.contest.points] if found.contest.rounds else [],
-        rounds=found.contest.rounds,
+        rounds=found.rounds,
+        planned_rounds=found.contest.rounds,
         same=same,
         given_up="" if isinstance(same, Absent) else same.given_up,
         why=explained.why if explained else [],
@@ -133,8 +137,8 @@ def _finalist(found: Found, point: Point) -> Finalist:
         ratio = Absent("it is not shown to be the same training")
     return Finalist(
         setup=found.space.given(point),
-        samples_per_s=_across([look.samples_per_s for look in looks]),
-        samples_per_j=_across([look.samples_per_j for look in looks]),
+        samples_per_s=_across(found, looks, _speed),
+        samples_per_j=_across(found, looks, _efficiency),
         peak_bytes=_largest([look.peak_bytes for look in looks]),
         ratio=Absent("it failed in a round, or the time was over") if ratio is None else ratio,
         rounds=[by_round.get(number, _TIME_OVER) for number in range(1, found.contest.rounds + 1)],
@@ -151,8 +155,8 @@ def _tuned(found: Found, point: Point) -> TunedSetup:
     looks = finals or looks
     return TunedSetup(
         setup=found.space.given(point),
-        samples_per_s=_across([look.samples_per_s for look in looks]),
-        samples_per_j=_across([look.samples_per_j for look in looks]),
+        samples_per_s=_across(found, looks, _speed),
+        samples_per_j=_across(found, looks, _efficiency),
         peak_bytes=_largest([look.peak_bytes for look in looks]),
         runs=[look.run for look in looks if look.run is not None],
     )
@@ -162,14 +166,40 @@ def _looks(found: Found, point: Point) -> list[Look]:
     return [look for look in found.log.looks if found.space.point_of(look.setup) == point]
 
 
-def _across(values: Sequence[float | Absent]) -> Quantity | Absent:
-    """The median over launches; absent with the first reason if there is none."""
-    good = [value for value in values if not isinstance(value, Absent)]
+def _speed(look: Look) -> float | Absent:
+    return look.samples_per_s
+
+
+def _efficiency(look: Look) -> float | Absent:
+    return look.samples_per_j
+
+
+def _across(found: Found, looks: Sequence[Look], value: Callable[[Look], float | Absent]) -> Quantity | Absent:
+    """The median over launches; absent with the first reason if there is none. Two launches have their interval from
+    the spread of all launches of the search."""
+    values = [value(look) for look in looks]
+    good = [each for each in values if not isinstance(each, Absent)]
     if not good:
-        return next((value for value in values if isinstance(value, Absent)), Absent("never measured"))
+        return next((each for each in values if isinstance(each, Absent)), Absent("never measured"))
     if len(good) == 1:
         return Quantity.without_interval(good[0], why="one launch has no interval")
-    return median_of_rounds(good)
+    if len(good) >= FEWEST_ROUNDS:
+        return median_of_rounds(good)
+    spread = Spread.of(_repeats(found, value))
+    if spread is None:
+        middle = math.exp(math.fsum(math.log(each) for each in good) / len(good))
+        return Quantity.without_interval(middle, n=len(good), why=too_few(len(good)))
+    return spread.around([math.log(each) for each in good])
+
+
+def _repeats(found: Found, value: Callable[[Look], float | Absent]) -> Iterable[Sequence[float]]:
+    """The logs of the launches of each setup."""
+    groups: dict[str, list[float]] = {}
+    for look in found.log.looks:
+        each = value(look)
+        if not isinstance(each, Absent):
+            groups.setdefault(words_of(look.setup), []).append(math.log(each))
+    return groups.values()
 
 
 def _largest(values: Sequence[int | Absent]) -> int | Absent:

@@ -35,7 +35,7 @@ from deepstone.store.store import Store
 from deepstone.tuner.answer import NO_DEFAULT, Found, answer_of, words_of
 from deepstone.tuner.bound import bound_of
 from deepstone.tuner.explain import Explainer
-from deepstone.tuner.finals import Contest, Judged, judge, plan_finals
+from deepstone.tuner.finals import FEWEST_ROUNDS, Contest, Judged, Spread, judge, plan_finals
 from deepstone.tuner.search import Search, Seen
 from deepstone.tuner.space import Point, Space
 from deepstone.tuner.starts import best_in_store, starts_of
@@ -420,6 +420,7 @@ class Tuner:
             point
             for point in contest.points
             if point not in slow
+            and (point == self._space.default or not self._is_out(point))
             and (any_batch or self._space.is_at_asked_batch(point))
             and not (self._lacks_proof(point) and (all_checked or self._is_refused(point)))
         ]
@@ -429,7 +430,17 @@ class Tuner:
             self._rounds(contest),
             changes=lambda point: len(self._space.changed(point)),
             expected=lambda point: float(self.search.model.predict([point]).mean[0]),
+            spread=self._spread(),
         )
+
+    def _spread(self) -> Spread | None:
+        """Of what is sought, over all launches of the same setup."""
+        values: dict[Point, list[float]] = {}
+        for look in self.log.looks:
+            point, value = self._space.point_of(look.setup), self.wanted.value(look)
+            if point is not None and value is not None:
+                values.setdefault(point, []).append(value)
+        return Spread.of(values.values())
 
     def _too_slow(self, points: Sequence[Point]) -> set[Point]:
         """Those that are slower than the objective allows, by the means of all looks."""
@@ -520,6 +531,7 @@ class Tuner:
                 contest=contest,
                 judged=judged,
                 free=self._judged(contest, any_batch=True),
+                rounds=len(self._rounds(contest)),
                 unproven=[point for point in contest.points if self._lacks_proof(point)],
                 checked=self._checked,
                 explained=explained,
@@ -537,8 +549,12 @@ class Tuner:
         more = "give a larger --budget"
         if looked < 1 and self._space.count > 1:
             return [f"only the default was looked at in this time; {more}"]
-        if looked >= 1 and len(self._rounds(contest)) < min(2, contest.rounds):
+        rounds = len(self._rounds(contest))
+        if looked >= 1 and rounds < min(2, contest.rounds):
             return [f"the finals were not finished in this time, so nothing is decided; {more}"]
+        if rounds < min(FEWEST_ROUNDS, contest.rounds):
+            how = "their intervals come from how far all launches of the same setup are apart"
+            return [f"{rounds} of {contest.rounds} rounds of the finals were measured in this time; {how}; {more}"]
         return []
 
     def _unproven(self, contest: Contest) -> list[str]:

@@ -68,6 +68,25 @@ def test_on_a_flat_space_it_names_no_winner(tmp_path: Path) -> None:
         assert answer.why == []
 
 
+@pytest.mark.parametrize(("launch_s", "rounds"), [(28.0, 2), (45.0, 1)])
+def test_finals_that_the_time_cut_off_tell_what_was_measured(tmp_path: Path, launch_s: float, rounds: int) -> None:
+    """Launches are slow once the finals begin. A few rounds give no interval over many powers of ten."""
+    tuner = a_tuner(Scripted(space=a_space(), speed=speed, noise=0.03), tmp_path, THROUGHPUT)
+    scripted: Any = tuner.workload
+    scripted.took_s = lambda _setup: launch_s if tuner.log.order else 5.0
+    answer = tuner.tune()
+    assert (answer.rounds, answer.planned_rounds) == (rounds, len(tuner.log.order))
+    assert f"{rounds} of " in answer.rounds_in_words
+    assert answer.answer == ("better" if rounds == 2 else "not separable")
+    measured = [answer.default.samples_per_s, *(final.samples_per_s for final in answer.finals)]
+    known = [each for each in measured if not isinstance(each, Absent) and each.has_interval]
+    assert all(each.high / each.low < 1.5 for each in known)
+    ratios = [final.ratio for final in answer.finals if not final.is_default and not isinstance(final.ratio, Absent)]
+    assert len(ratios) == len(answer.finals) - 1
+    assert all(ratio.has_interval == (rounds > 1) for ratio in ratios)
+    assert any("--budget" in doubt for doubt in answer.doubts)
+
+
 def replace_budget(budget_s: float, **settings: Any) -> Wanted:
     return Wanted(objective=TuneObjective(name="throughput"), budget_s=budget_s, **settings)
 
