@@ -129,9 +129,7 @@ def _sameness(answer: Tuned) -> str:
 
 
 def _why_default(answer: Tuned) -> str:
-    peak = answer.default.peak_bytes
-    limit = next((each.most for each in answer.limits if each.name == "memory"), None)
-    if limit is not None and not isinstance(peak, Absent) and peak > limit:
+    if answer.is_default_beyond_limits:
         return "nothing was found within the limits, and the default is beyond them too"
     if answer.budget.launches == 1:
         return "nothing else was tried"
@@ -152,6 +150,8 @@ def _rates(setup: TunedSetup, samples: str) -> str:
 
 
 def _why_lines(answer: Tuned) -> Iterator[str]:
+    if not answer.why:
+        return
     logs = [abs(math.log(each.contribution.median)) for each in answer.why]
     most = max(logs, default=0.0)
     width = max((len(each.axis) for each in answer.why), default=0)

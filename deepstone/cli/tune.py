@@ -333,8 +333,13 @@ def _write_best(path: Path, answer: Tuned, model: str, command: Sequence[str]) -
         if path.exists():
             note(f"{path} is of an earlier search and stays as it is: the default is the best here")
         return []
-    said = f"{in_words(answer.ratio)} the default."
-    lines = [_WRITTEN, f"# {shlex.join(command)}", f"# {said}", f"# Use it: deepstone run {shlex.quote(model)} @{BEST}"]
+    said = answer.ratio.reason if isinstance(answer.ratio, Absent) else f"{in_words(answer.ratio)} the default"
+    lines = [
+        _WRITTEN,
+        f"# {shlex.join(command)}",
+        f"# {said}.",
+        f"# Use it: deepstone run {shlex.quote(model)} @{BEST}",
+    ]
     lines += ["", "[setup]"]
     for name, value in answer.best.setup.items():
         lines.append(f"{name} = {value}" if isinstance(value, int) else f'{name} = "{value}"')

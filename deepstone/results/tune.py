@@ -10,6 +10,7 @@ A setup is the axes that are not at their default, as in the words of a command.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import ClassVar, Final, Literal, TypeAlias
 
@@ -314,8 +315,9 @@ class Tuned(Part, frozen=True, kw_only=True):
 
     @property
     def is_better(self) -> bool:
-        """Whether a setup is shown to be better than the default."""
-        return self.answer == "better" and not isinstance(self.ratio, Absent)
+        """Whether a setup is shown to be better than the default. If that does not run within the limits, any setup
+        that does is better, and `ratio` is absent."""
+        return self.answer == "better"
 
     @property
     def has_free_batch(self) -> bool:
@@ -324,3 +326,13 @@ class Tuned(Part, frozen=True, kw_only=True):
 
     def is_at_asked_batch(self, setup: Mapping[str, Value]) -> bool:
         return setup.get("batch") == self.default.setup.get("batch")
+
+    @property
+    def is_default_beyond_limits(self) -> bool:
+        most = {limit.name: limit.most for limit in self.limits}
+        peak, speed, energy = self.default.peak_bytes, self.default.samples_per_s, self.default.samples_per_j
+        if not isinstance(peak, Absent) and peak > most.get("memory", math.inf):
+            return True
+        if isinstance(speed, Absent) or isinstance(energy, Absent):
+            return False
+        return speed.median / energy.median > most.get("power", math.inf)

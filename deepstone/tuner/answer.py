@@ -33,7 +33,6 @@ from deepstone.tuner.finals import FEWEST_ROUNDS, Contest, Judged, Spread, too_f
 from deepstone.tuner.space import Point, Space, excluded_in_order
 from deepstone.tuner.wanted import Wanted
 
-NO_DEFAULT: Final = Absent("the default does not run, so there is nothing to compare with")
 _NOTHING_BETTER: Final = Absent("nothing is shown to be better than the default")
 _TIME_OVER: Final = Absent("not measured: the time was over")
 
@@ -73,14 +72,14 @@ def answer_of(found: Found) -> Tuned:
         answer=judged.answer,
         default=_tuned(found, space.default),
         best=_tuned(found, judged.best),
-        ratio=judged.ratios.get(judged.best, NO_DEFAULT if is_better else _NOTHING_BETTER),
+        ratio=judged.ratios.get(judged.best, _no_default(found) if is_better else _NOTHING_BETTER),
         finals=[_finalist(found, point) for point in found.contest.points] if found.contest.rounds else [],
         rounds=found.rounds,
         planned_rounds=found.contest.rounds,
         same=same,
         given_up="" if isinstance(same, Absent) else same.given_up,
         why=explained.why if explained else [],
-        together=explained.together if explained else _NOTHING_BETTER,
+        together=explained.together if explained else _no_default(found) if is_better else _NOTHING_BETTER,
         also_within=[space.given(point) for point in judged.within],
         no_effect=explained.no_effect if explained else [],
         not_decided=explained.not_decided if explained else [],
@@ -110,6 +109,17 @@ def _same(found: Found) -> SameTraining:
     return summary(found.wanted.level, checked, found.checked.get(found.judged.best))
 
 
+def _no_default(found: Found) -> Absent:
+    """Why a setup is better without a ratio: the default broke a limit, or failed."""
+    nothing = "so there is nothing to compare with"
+    looks = list(reversed(_looks(found, found.space.default)))
+    for look in looks:
+        if broken := found.wanted.broken_limit(look):
+            return Absent(f"the default breaks a limit ({broken}), {nothing}")
+    failed = next((look.samples_per_s for look in looks if isinstance(look.samples_per_s, Absent)), None)
+    return Absent(f"the default does not run{'' if failed is None else f' ({failed.reason})'}, {nothing}")
+
+
 def _batch_free(found: Found) -> BatchFree | Absent:
     """The winner at another batch, if one is shown to be better than every setup at the batch that was asked for."""
     space, free = found.space, found.free
@@ -121,7 +131,7 @@ def _batch_free(found: Found) -> BatchFree | Absent:
     return BatchFree(
         batch=batch,
         best=_tuned(found, free.best),
-        ratio=free.ratios.get(free.best, NO_DEFAULT),
+        ratio=free.ratios.get(free.best, _no_default(found)),
         updates_per_epoch_ratio=asked / batch,
     )
 

@@ -32,7 +32,7 @@ from deepstone.runner.job import Job
 from deepstone.runner.measurement import OnProgress
 from deepstone.setups.tuning import DeviceKind
 from deepstone.store.store import Store
-from deepstone.tuner.answer import NO_DEFAULT, Found, answer_of, words_of
+from deepstone.tuner.answer import Found, answer_of, words_of
 from deepstone.tuner.bound import bound_of
 from deepstone.tuner.explain import Explainer
 from deepstone.tuner.finals import FEWEST_ROUNDS, Contest, Judged, Spread, judge, plan_finals
@@ -502,7 +502,7 @@ class Tuner:
         return Explainer(space=self._space, model=self.search.model, looks=lambda point: counts.get(point, 0))
 
     def _explain(self, judged: Judged) -> None:
-        if judged.answer != "better":
+        if judged.answer != "better" or judged.best not in judged.ratios:
             return
         failed = {
             point
@@ -520,9 +520,8 @@ class Tuner:
 
     def _answer(self, contest: Contest) -> Tuned:
         judged = self._judged(contest)
-        explained = None
-        if judged.answer == "better":
-            explained = self._explainer().explain(judged.best, judged.ratios.get(judged.best, NO_DEFAULT))
+        ratio = judged.ratios.get(judged.best)
+        explained = None if ratio is None else self._explainer().explain(judged.best, ratio)
         answer = answer_of(
             Found(
                 space=self._space,

@@ -78,6 +78,31 @@ def test_with_nothing_better_it_says_so(cli: Cli) -> None:
     assert not (cli.home / "best.toml").exists()
 
 
+def test_a_default_beyond_the_limit_is_no_default_that_fails(cli: Cli) -> None:
+    large, small = {"base": 100_000_000, "per_sample": 1000}, {"base": 1000, "per_sample": 1000}
+    memory = {"launch_noise": 0.003, "memory": large, "by": {"precision=bf16-mixed": {"memory": small}}}
+    words = ("tune", *WORDS, "precision=auto,bf16-mixed", "layout=auto", "threads=auto", "engine=auto", "wait=auto")
+    words += (
+        "affinity=auto",
+        "allocator=auto",
+        "--same",
+        "any",
+        "--limit",
+        "memory=40M",
+        "--budget",
+        "8s",
+        "-o",
+        "t.html",
+    )
+    answer = cli(*words, "--json", **scripted(memory)).assert_ok().json
+    assert (answer["answer"], answer["best"]["setup"]["precision"]) == ("better", "bf16-mixed")
+    assert "95.4 MiB of memory, 40.0 MiB allowed" in answer["ratio"]["absent"]
+    assert "does not run" not in answer["ratio"]["absent"]
+    assert answer["why"] == []
+    assert 'precision = "bf16-mixed"' in (cli.home / "best.toml").read_text()
+    assert "breaks a limit" in (cli.home / "t.html").read_text()
+
+
 def test_a_better_batch_does_not_contradict_the_answer_at_the_one_asked_for(cli: Cli) -> None:
     plain = ("cifarnet", "framework=fake", "optimizer=momentum", *FIXED)
     words = ("tune", *plain, "batch=8,16", "layout=auto,nhwc", "threads=auto", "engine=auto", "precision=auto")

@@ -111,6 +111,8 @@ def test_a_default_that_fails_does_not_end_it(tmp_path: Path) -> None:
     assert answer.answer == "better"
     assert answer.best.setup["precision"] == "bf16-mixed"
     assert isinstance(answer.ratio, Absent)
+    assert "does not run (oom: too little memory)" in answer.ratio.reason
+    assert answer.is_better
     assert isinstance(answer.default.samples_per_s, Absent)
 
 
