@@ -46,6 +46,25 @@ def test_it_finds_the_best_and_says_why(tmp_path: Path, noise: float) -> None:
     assert len(scripted.asked) == len(answer.looks) < 96
 
 
+def test_a_single_change_has_the_whole_gain(tmp_path: Path) -> None:
+    """By the same comparison, in the finals; not by looks."""
+
+    def one_change(setup: Mapping[str, Value]) -> float:
+        return 130.0 if setup.get("layout") == "nhwc" else 100.0
+
+    scripted = Scripted(space=a_space(), speed=one_change, noise=0.03)
+    answer = a_tuner(scripted, tmp_path, THROUGHPUT).tune()
+    assert answer.best.setup == {"framework": "fake", "layout": "nhwc"}
+    (why,) = answer.why
+    assert not isinstance(why.added, Absent)
+    assert not isinstance(why.removed, Absent)
+    assert why.added.ratio == why.removed.ratio == answer.ratio
+    assert not isinstance(answer.ratio, Absent)
+    assert why.contribution.median == pytest.approx(answer.ratio.median)
+    assert why.contribution.low == pytest.approx(answer.ratio.low)
+    assert isinstance(answer.together, Absent)
+
+
 def test_the_answer_comes_from_the_finals_alone(tmp_path: Path) -> None:
     scripted = Scripted(space=a_space(), speed=speed, noise=0.03)
     answer = a_tuner(scripted, tmp_path, THROUGHPUT).tune()
