@@ -104,7 +104,8 @@ def _same_row(each: SameSetup) -> SameRow:
     if each.rounding is not None:
         notes.append(f"rounding the default's weights alone changes gradients by {percent(each.rounding)} of that")
     if each.batch is not None and each.steps is not None:
-        notes.append(f"{each.steps} steps, batch {each.batch}")
+        fewer = f": for want of time {each.reduced}" if each.reduced else ""
+        notes.append(f"{each.steps} steps, batch {each.batch}{fewer}")
     return SameRow(setup=setup_words(each.setup), verdict=each.verdict, cells=cells, note="; ".join(notes))
 
 

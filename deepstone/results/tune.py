@@ -147,7 +147,8 @@ class SameSetup(Part, frozen=True, kw_only=True):
 
     `alters`: the order of operations, their rounding, what training keeps (state), the batch. `given_up`: in words;
     empty where it is nothing. `layers`: the check of every layer against the float64 reference, where it was made.
-    `batch` and `steps`: of the training that was compared. `rounding`: how far the default is from itself if its
+    `batch` and `steps`: of the training that was compared; `reduced` says so in words where the time allowed fewer steps
+    or a smaller batch than usual. `rounding`: how far the default is from itself if its
     weights are rounded as the setup rounds, as a share of what other data change; only where a test needed it."""
 
     setup: Table[Value]
@@ -163,6 +164,7 @@ class SameSetup(Part, frozen=True, kw_only=True):
     batch: Positive | None = None
     steps: Positive | None = None
     rounding: AtLeast0 | None = None
+    reduced: str = ""
 
     def in_words(self) -> str:
         """Describe how far it is from the default, or why it is not shown to be the same."""
@@ -175,7 +177,8 @@ class SameSetup(Part, frozen=True, kw_only=True):
             is_alike = before is not None and (each.within, each.tolerance) == (before.within, before.tolerance)
             parts.append(f"{name} {'' if parts else 'differ '}by {_share(each.value) if is_alike else each.in_words()}")
             before = each
-        return ", ".join(parts) or "nothing was compared"
+        smaller = f"; for want of time a smaller check: {self.reduced}" if self.reduced else ""
+        return (", ".join(parts) or "nothing was compared") + smaller
 
     @property
     def verdict(self) -> Sameness:
