@@ -198,6 +198,7 @@ class _Answer:
     pairing: str
     stopped: str | Absent
     checks: Sequence[Comparable]
+    established: str = ""  # of the sameness of a module of one's own
 
     @property
     def is_whole(self) -> bool:
@@ -220,7 +221,9 @@ class _Answer:
         from deepstone.results.sameness import AllSidesChecked, SidesChecked
 
         if not self.checks:
-            return Absent(f"{'both' if len(self.sides) == 2 else 'all'} sides run the same framework")
+            return Absent(
+                self.established or f"{'both' if len(self.sides) == 2 else 'all'} sides run the same framework"
+            )
         ok = all(check.ok for check in self.checks)
         if len(self.checks) > 2:
             return AllSidesChecked(ok=ok, sides=list(self.checks))
@@ -268,6 +271,7 @@ def _measured(jobs: Sequence[Job], effort: Effort, pairs: int | None, store_path
         pairing=comparison.pairing,
         stopped=comparison.stopped or reason,
         checks=checks,
+        established=comparison.established,
     )
 
 
@@ -358,7 +362,7 @@ def _lines(answer: _Answer) -> Iterator[str]:
             continue
         for number, line in enumerate(record_lines(side)):
             yield f"{name if number == 0 else ' '}  {line}"
-    yield from _checked_in_words(answer.checks)
+    yield from _checked_in_words(answer)
     if isinstance(answer.ratios, Absent):
         yield answer.ratios.reason
         return
@@ -370,7 +374,10 @@ def _lines(answer: _Answer) -> Iterator[str]:
     yield f"verdict: {answer.ratios[0].verdict}"
 
 
-def _checked_in_words(checks: Sequence[Comparable]) -> Iterator[str]:
+def _checked_in_words(answer: _Answer) -> Iterator[str]:
+    checks = answer.checks
+    if answer.established:
+        yield f"sameness: {answer.established}"
     if checks:
         who = "both" if len(checks) == 2 else "all"
         layers = f"{checks[0].checked} layers checked against the float64 reference"
@@ -408,7 +415,7 @@ def _with_interval(ratio: Quantity) -> str:
 
 
 def _ranking_lines(answer: _Answer) -> Iterator[str]:
-    yield from _checked_in_words(answer.checks)
+    yield from _checked_in_words(answer)
     assert not isinstance(answer.ratios, Absent)
     groups = answer.ratios[0].time_ratio.n
     yield f"{groups} fresh groups of processes, {answer.pairing}; {answer.stopped}"
