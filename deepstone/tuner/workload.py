@@ -186,7 +186,7 @@ def other_training(reference: Draft, draft: Draft) -> str:
     if draft.outcome != "ok" or not same_training(reference.setup.requested, draft.setup.requested):
         return ""
     precisions = (reference.setup.value("precision"), draft.setup.value("precision"))
-    return disagreement(reference.training, draft.training, precisions)
+    return disagreement(reference.training, draft.training, precisions, ("the default", "this setup"))
 
 
 def peak_bytes(draft: Draft) -> int | Absent:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -60,13 +61,20 @@ def test_it_finds_writes_and_stores_the_best(cli: Cli) -> None:
 
 
 def test_what_no_longer_trains_once_it_is_timed_does_not_win(cli: Cli) -> None:
-    words = ("tune", *WORDS, "layout=auto,nhwc", "precision=auto", "threads=auto", "engine=auto", "--same", "any")
-    idle = {"launch_noise": 0.003, "by": {"layout=nhwc": {"faster": 1.5, "updates": 12}}}
+    words = ("tune", *WORDS, "layout=auto,nhwc", "precision=auto", "threads=auto,1", "engine=auto", "--same", "any")
+    words += ("affinity=auto", "wait=auto", "allocator=auto")
+    by = {"layout=nhwc": {"faster": 1.5, "updates": 12}, "threads=1": {"faster": 1.5, "loss": 2.0}}
+    idle = {"launch_noise": 0.003, "by": by}
     answer = cli(*words, "--budget", "15s", "--json", **scripted(idle)).assert_ok().json
     assert answer["answer"] != "better"
-    told = [look["samples_per_s"] for look in answer["looks"] if look["setup"].get("layout") == "nhwc"]
+    looks = [look for look in answer["looks"] if look["setup"].get("threads") is None]
+    told = [look["samples_per_s"] for look in looks if look["setup"].get("layout") == "nhwc"]
     assert told
     assert all("changed no parameter" in each["absent"] for each in told)
+    # At every level the answer names what was refused.
+    assert any("changed no parameter" in doubt and "layout=nhwc" in doubt for doubt in answer["doubts"])
+    losses = re.compile("threads=1: the loss of step 1 is 0.99.* in the default and 1.99.* in this setup")
+    assert any(losses.search(doubt) for doubt in answer["doubts"])
 
 
 def test_with_nothing_better_it_says_so(cli: Cli) -> None:
