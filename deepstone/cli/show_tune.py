@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 from deepstone.absent import Absent
 from deepstone.cli.output import Column, Data, print_json, print_lines, print_table
 from deepstone.cli.plans import answers_of
-from deepstone.errors import MissingError
 from deepstone.units import bytes_, digits, percent, seconds
 
 if TYPE_CHECKING:
@@ -33,7 +32,8 @@ def show_plan(workload: Workload, wanted: Wanted, command: Sequence[str], *, as_
     plan, starts = described(space, Absent("nothing was measured")), starts_of(space, advised=workload.advised)
     timed_s = timed_s_on(space.facts.device)
     each_s = sum(workload.expected_s(point, timed_s) for point in starts) / len(starts)
-    can_run = _can_run(workload, wanted)
+    # The default must run, since all others are compared with it.
+    can_run = answers_of([workload.job(workload.space.default)])[0]
     looks = max(1, round(SEARCH_SHARE[space.facts.device] * wanted.budget_s / each_s))
     if as_json:
         shown_starts: list[Mapping[str, Value]] = [space.given(point) for point in starts]
@@ -52,17 +52,6 @@ def show_plan(workload: Workload, wanted: Wanted, command: Sequence[str], *, as_
         fixed.setdefault(each.why, []).append(each.name)
     print_lines([f"not searched: {', '.join(names)}: {why}" for why, names in fixed.items()])
     print_lines([f"can run: {can_run}"])
-
-
-def _can_run(workload: Workload, wanted: Wanted) -> str:
-    """The default must run, since all others are compared with it, and an objective of energy needs a meter."""
-    from deepstone.tuner.log import check_meter
-
-    try:
-        check_meter(workload, wanted)
-    except MissingError as error:
-        return f"no: {error}"
-    return answers_of([workload.job(workload.space.default)])[0]
 
 
 def show_tuned(answer: Tuned, workload: RecordedWorkload | None, *, files: Sequence[str] = ()) -> None:
@@ -195,10 +184,9 @@ def in_words(ratio: Quantity | Absent) -> str:
 
 
 def _space_line(space: TuneSpace) -> str:
-    about = "about " if space.is_estimate else ""
     memory = sum(each.setups for each in space.excluded if "memory" in each.reason)
     rules = sum(each.setups for each in space.excluded) - memory
     parts = [f"{rules} excluded by rules"] if rules else []
     parts += [f"{memory} by memory"] if memory else []
     left = f" ({', '.join(parts)}{' of a sample' if space.is_estimate else ''})" if parts else ""
-    return f"space  {about}{space.setups:,} setups of {len(space.axes)} axes{left}"
+    return f"space  {space.in_words()}{left}"

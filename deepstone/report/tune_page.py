@@ -161,11 +161,10 @@ def _batch_free(found: Tuned, samples: str) -> str:
 
 def _facts(found: Tuned, samples: str) -> Iterator[tuple[str, str]]:
     space, budget = found.space, found.budget
-    about = "about " if space.is_estimate else ""
     yield "looked for", _sought(found, samples)
     yield (
         "searched",
-        f"{about}{space.setups:,} setups of {len(space.axes)} axes: {', '.join(axis.name for axis in space.axes)}",
+        f"{space.in_words()}: {', '.join(axis.name for axis in space.axes)}",
     )
     if space.excluded:
         most = sorted(space.excluded, key=lambda each: -each.setups)[:3]

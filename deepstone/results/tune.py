@@ -76,6 +76,11 @@ class TuneSpace(Part, frozen=True, kw_only=True):
     excluded: list[Excluded]
     noise: OrAbsent[AtLeast0]
 
+    def in_words(self) -> str:
+        """Describe as `about 43,150 setups of 15 axes`."""
+        setups = f"{'about ' if self.is_estimate else ''}{self.setups:,} setup{'' if self.setups == 1 else 's'}"
+        return f"{setups} of {len(self.axes)} {'axis' if len(self.axes) == 1 else 'axes'}"
+
 
 class TunedSetup(Part, frozen=True, kw_only=True):
     """A setup and what the finals measured of it. `runs`: their records."""

@@ -164,6 +164,7 @@ def test_a_dry_run_shows_the_space(reader: Cli) -> None:
         (("--budget", "soon"), 2, "soon: is no time"),
         (("--budget", "1s"), 2, "at least 5 s"),
         (("--limit", "disk=3"), 2, "disk=3"),
+        (("--limit", "memroy=3G"), 2, "did you mean memory? write it as in memory=40G"),
         (("--limit", "memory=lots"), 2, "memory=lots"),
         (("--objective", "speed"), 2, "speed"),
         (("--objective", "energy:slow=2"), 2, "slowdown=NUMBER"),
@@ -183,6 +184,26 @@ def test_energy_without_a_meter(reader: Cli) -> None:
     done = reader("tune", "cifarnet", "framework=fake", "device=cpu", "--objective", "energy")
     if done.code == 4:  # a machine with RAPL that we may read would start to measure
         done.assert_error(4, "energy cannot be measured here")
+        plan = ("tune", "cifarnet", "framework=fake", "device=cpu", "--objective", "energy", "--dry-run")
+        reader(*plan).assert_error(4, "energy cannot be measured here")
+
+
+def test_a_number_is_a_time_in_seconds(reader: Cli) -> None:
+    words = ("tune", "cifarnet", "framework=fake", "--dry-run", "--json", "--budget")
+    looks = [reader(*words, budget).assert_ok().json["looks"] for budget in ("90", "90s", "1.5m")]
+    assert looks[0] == looks[1] == looks[2]
+
+
+def test_progress_tells_what_is_sought(cli: Cli) -> None:
+    """Beside the rate, and a ratio with its name."""
+    large, small = {"base": 100 * 2**20, "per_sample": 0}, {"base": 25 * 2**20, "per_sample": 0}
+    memory = {"launch_noise": 0.003, "memory": large, "by": {"precision=bf16-mixed": {"memory": small}}}
+    words = ("tune", *WORDS, "precision=auto,bf16-mixed", "layout=auto", "threads=auto", "engine=auto", "wait=auto")
+    words += ("affinity=auto", "allocator=auto", "checkpointing=off", "--same", "any", "--objective", "memory")
+    told = cli(*words, "--budget", "6s", **scripted(memory)).assert_ok()
+    assert "precision=bf16-mixed: 25.0 MiB, " in told.err
+    assert ", 0.250x the memory of the default: the best so far" in told.err
+    assert "2 setups of 1 axis" in told.out
 
 
 @pytest.mark.parametrize(
