@@ -234,6 +234,10 @@ def test_the_page_draws_everything_and_asks_for_nothing(
     assert all(plot.query_selector_all(".box, .dot") for plot in plots)
     assert seen.page.evaluate("document.documentElement.scrollWidth") == width  # nothing sticks out
     assert seen.page.query_selector("main b") is None  # a name is text
+    proof = seen.page.query_selector(".stacked")
+    if proof is not None:  # all of it is there without moving it
+        assert proof.evaluate("table => table.scrollWidth <= table.clientWidth")
+    assert "`" not in seen.page.inner_text("main")
     seen.assert_quiet()
     seen.page.close()
 
