@@ -67,7 +67,7 @@ def show_tuned(answer: Tuned, workload: RecordedWorkload | None, *, files: Seque
 def _lines(answer: Tuned, samples: str) -> Iterator[str]:
     from deepstone.tuner.answer import words_of
 
-    launches = f"{answer.budget.launches} launches"
+    launches = f"{answer.budget.launches} launch{'' if answer.budget.launches == 1 else 'es'}"
     noise = answer.space.noise
     quiet = "" if isinstance(noise, Absent) else f" · noise {percent(noise)}"
     yield f"{_space_line(answer.space)}{quiet} · {launches}"

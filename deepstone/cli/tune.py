@@ -334,7 +334,7 @@ def _write_best(path: Path, answer: Tuned, model: str, command: Sequence[str]) -
     """Write the best setup as `@FILE` reads it; return what was written. The default needs no file."""
     if not answer.is_better:
         if path.exists():
-            note(f"{path} is of an earlier search and stays as it is: the default is the best here")
+            note(f"{path} is of an earlier search and stays as it is: nothing better was shown here")
         return []
     said = answer.ratio.reason if isinstance(answer.ratio, Absent) else f"{in_words(answer.ratio)} the default"
     lines = [

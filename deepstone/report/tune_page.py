@@ -5,6 +5,7 @@ Everything here is text or figures, made from the finding. The template only put
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -34,8 +35,7 @@ class SameRow:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TunePage:
     """`ratio`: the gain in a few signs, empty where there is none. `facts`: what stands under the answer, with labels.
-    `best_file`: its lines, as `@FILE` reads it; none where
-    the default stays."""
+    `best_file`: its lines, as `@FILE` reads it; none where the default stays. `compare`: the command that checks it."""
 
     title: str
     model: str
@@ -56,6 +56,7 @@ class TunePage:
     doubts: tuple[str, ...]
     commands: tuple[str, ...]
     best_file: tuple[str, ...]
+    compare: str
 
 
 def tune_page(finding: Finding) -> TunePage:
@@ -81,7 +82,17 @@ def tune_page(finding: Finding) -> TunePage:
         doubts=tuple(found.doubts),
         commands=commands(finding),
         best_file=_best_file(found.best.setup) if found.is_better else (),
+        compare=_compare(finding),
     )
+
+
+def _compare(finding: Finding) -> str:
+    """The command that compares the best setup with the default: with the model as the user gave it, which may be a
+    file, and the size of its images."""
+    given = list(finding.command or ())
+    model = given[2] if given[1:2] == ["tune"] and len(given) > 2 else finding.model or ""
+    image = given[given.index("--input") :][:2] if "--input" in given else []
+    return f"{shlex.join(['deepstone', 'compare', model, *image])} -- @best.toml"
 
 
 def _how(found: Tuned) -> str:

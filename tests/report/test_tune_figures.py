@@ -170,6 +170,14 @@ def test_the_page_opens_with_the_answer() -> None:
     assert page.not_decided == ("isa",)
 
 
+def test_the_page_compares_the_model_as_it_was_given() -> None:
+    found = tune_finding()
+    given = ["deepstone", "tune", "my nets/lenet.prototxt", "--input", "1x28x28", "--budget", "5m"]
+    assert tune_page(replace(found, command=given)).compare == (
+        "deepstone compare 'my nets/lenet.prototxt' --input 1x28x28 -- @best.toml"
+    )
+
+
 @pytest.mark.parametrize(
     ("answer", "said"), [("nothing better", "Nothing better"), ("not separable", "do not show it")]
 )
