@@ -152,9 +152,9 @@ class SameSetup(Part, frozen=True, kw_only=True):
 
     `alters`: the order of operations, their rounding, what training keeps (state), the batch. `given_up`: in words;
     empty where it is nothing. `layers`: the check of every layer against the float64 reference, where it was made.
-    `batch` and `steps`: of the training that was compared; `reduced` says so in words where the time allowed fewer steps
-    or a smaller batch than usual. `rounding`: how far the default is from itself if its
-    weights are rounded as the setup rounds, as a share of what other data change; only where a test needed it."""
+    `batch` and `steps`: of the training that was compared; `reduced` says so in words where the time allowed fewer
+    steps or a smaller batch than usual. `rounding`: how far the default is from itself if its weights are rounded as
+    the setup rounds, as a share of what other data change; only where a test needed it."""
 
     setup: Table[Value]
     ok: bool

@@ -34,6 +34,7 @@ from deepstone.setups.tuning import DeviceKind
 from deepstone.store.store import Store
 from deepstone.tuner.answer import Found, answer_of, words_of
 from deepstone.tuner.bound import bound_of
+from deepstone.tuner.doubts import NOT_THE_SAME, doubts_of_runs, refused_launches
 from deepstone.tuner.explain import Explainer
 from deepstone.tuner.finals import FEWEST_ROUNDS, Contest, Judged, Spread, judge, plan_finals
 from deepstone.tuner.search import Search, Seen
@@ -52,8 +53,6 @@ _LEAST_TIMEOUT_S: Final = 5.0
 _LAUNCHES: Final = 20  # with time for so many launches like the longest so far, a search and its finals have a sense
 _NICE_S: Final = 30
 _CHECKED: Final = 4  # finalists that are checked, at most
-_TOLD: Final = 3  # refused setups that are named
-_NOT_THE_SAME: Final = "not the same training: "
 _TIMED_S: Final = {"cpu": 1.5, "gpu": 3.0}
 _NOISE_SD: Final = {"cpu": 0.05, "gpu": 0.004}  # as expected before the first look
 _ENERGY_S: Final = {"search": 3.0, "final": 10.0}  # windows of the meters; they move slowly
@@ -255,7 +254,7 @@ class Tuner:
             reference = self._drafts.get(self._space.default)
             reason = other_training(reference, found.draft) if reference is not None else ""
         speed = found.samples_per_s
-        told = f"{found.outcome}: {reason}" if found.outcome != "ok" else f"{_NOT_THE_SAME}{reason}"
+        told = f"{found.outcome}: {reason}" if found.outcome != "ok" else f"{NOT_THE_SAME}{reason}"
         return Look(
             kind=kind,
             setup=self._space.given(point),
@@ -387,7 +386,7 @@ class Tuner:
             same = replace(found[str(number)], setup=self._space.given(point))
             self._checked[point] = same
             if same.is_refuted:
-                self.progress.say(f"{_NOT_THE_SAME}{words_of(same.setup)}: {same.why_not}")
+                self.progress.say(f"{NOT_THE_SAME}{words_of(same.setup)}: {same.why_not}")
         self._write(replace(self.log, same=list(self._checked.values())))
 
     def _prove_winner(self, contest: Contest) -> None:
@@ -541,20 +540,9 @@ class Tuner:
                 spent_s=self.spent_s,
             )
         )
-        doubts = self._doubts([run for final in answer.finals for run in final.runs])
-        short, unproven = self._too_short(contest), self._unproven(contest)
-        return replace(answer, doubts=[*short, *unproven, *self._refused_launches(), *doubts])
-
-    def _refused_launches(self) -> list[str]:
-        """What the first steps of launches showed, at any level: setups that are refused by it were not searched on."""
-        found = {
-            words_of(look.setup): look.samples_per_s.reason.removeprefix(_NOT_THE_SAME)
-            for look in self.log.looks
-            if isinstance(look.samples_per_s, Absent) and look.samples_per_s.reason.startswith(_NOT_THE_SAME)
-        }
-        told = [f"{setup}: {reason}" for setup, reason in found.items()][:_TOLD]
-        more = f" ({len(found) - len(told)} more)" if len(found) > len(told) else ""
-        return [f"other training by the steps of its own launch, so not chosen{more}: {each}" for each in told]
+        about_runs = doubts_of_runs(self.store, [run for final in answer.finals for run in final.runs])
+        about_search = [*self._too_short(contest), *self._unproven(contest), *refused_launches(self.log)]
+        return replace(answer, doubts=[*about_search, *about_runs])
 
     def _too_short(self, contest: Contest) -> list[str]:
         """Why an answer says little: the time was over too soon."""
@@ -589,15 +577,6 @@ class Tuner:
         if same is not None:
             return same.why_not
         return f"it cannot run at the batch that was asked for, so it was not checked: {self._space.why_not(point)}"
-
-    def _doubts(self, runs: Sequence[str]) -> list[str]:
-        """The doubts about these runs, each once, with how many have it."""
-        found: dict[str, list[str]] = {}
-        for run in runs:
-            with suppress(StoreError):  # it was deleted meanwhile
-                for doubt in self.store.get(run).doubts:
-                    found.setdefault(doubt.code, []).append(doubt.detail)
-        return [f"{code} ({len(details)} of {len(runs)} runs): {details[-1]}" for code, details in found.items()]
 
     def _bound(self, best: Point) -> Bound | Absent:
         """By the latest record of the best setup."""
