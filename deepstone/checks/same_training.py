@@ -242,6 +242,12 @@ class _Check:
         why = f"it needs about {needed_s:.0f} s, and {left_s:.0f} s are left; give a larger --budget"
         raise JobFailed("timeout", why, stage="plan")
 
+    @property
+    def _reduced(self) -> str:
+        """How the plan is smaller than usual; empty where it is not."""
+        usual = ((self._steps_each, STEPS, "steps"), (self._batch, self.default.batch, "samples in a batch"))
+        return ", ".join(f"{planned} {what} instead of {full}" for planned, full, what in usual if planned < full)
+
     def _start_of(self, job: Job, *, data_seed: int | None = None, perturbation: float = 0.0) -> Start:
         return Start(
             phase=str(job.request["phase"]),
@@ -273,6 +279,7 @@ class _Check:
             given_up=_given_up(default_precision, precision, job),
             batch=self._batch,
             steps=len(steps.losses),
+            reduced=self._reduced,
         )
         if self._level == "exact" and precision != default_precision:
             why = f"exact allows another order of operations only: {default_precision} became {precision}"

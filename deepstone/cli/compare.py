@@ -46,6 +46,7 @@ EXAMPLES = examples(
 )
 
 OTHER_SIDES = "deepstone.compare.others"
+_WORK: Final = ("device", "batch", "phase", "seed", "dropout", "input_grad", "input")
 _NAMES: Final = string.ascii_uppercase  # of sides
 
 
@@ -114,11 +115,11 @@ def compare(
     All run in fresh groups of processes, in turns: as many groups as it takes, 3 to 12. A winner is named only when the
     whole interval lies beyond 2 %.
     """
-    others = _other_sides(ctx)
+    words, others = _with_work_of_files(list(axes or []), _other_sides(ctx))
     begin = noise_at_start()
     options = ["--pairs", str(pairs)] if pairs is not None else []
     options += changed(("--target", target, 2.0), ("--budget", budget, 20.0), ("--timeout", timeout, 900.0))
-    jobs = _jobs(model, list(axes or []), others, [*image_words(image), *options], timeout, image_size(image))
+    jobs = _jobs(model, words, others, [*image_words(image), *options], timeout, image_size(image))
     from deepstone.measure.effort import Effort
 
     effort = Effort(target_share=target / 100, budget_s=budget, timeout_s=timeout)
@@ -147,7 +148,31 @@ def _other_sides(ctx: typer.Context) -> list[list[str]]:
         raise UsageError("nothing follows a --; say what is different there, as in `-- layout=nhwc`")
     if len(others) >= len(_NAMES):
         raise UsageError(f"compare takes at most {len(_NAMES)} setups, and {len(others) + 1} are given")
-    return [expand_files(words) for words in others]
+    return others
+
+
+def _with_work_of_files(words: list[str], others: Sequence[Sequence[str]]) -> tuple[list[str], list[list[str]]]:
+    """The words of A and of the other sides, without files. All sides do the work that a file asks for, so that a setup
+    of `tune`, which has the batch that it was found at, is compared with the default at the same batch. What stands
+    before the first -- replaces it; what follows beside the file holds for its side alone."""
+    given, expanded = list(words), list[list[str]]()
+    for side in others:
+        named = {word.partition("=")[0] for word in side if not word.startswith("@")}
+        known = {word.partition("=")[0] for word in given}
+        of_files = [word for word in side if word.startswith("@")]
+        work = [word for word in expand_files(of_files) if _is_work(word) and word.partition("=")[0] not in named]
+        shared = [word for word in work if word.partition("=")[0] not in known]
+        given += shared
+        if shared:
+            note(f"all sides have {' '.join(shared)}, as {' '.join(of_files)} says")
+        expanded.append([word for word in expand_files(side) if word not in work] or shared)
+    return given, expanded
+
+
+def _is_work(word: str) -> bool:
+    """Whether it says what is trained, and not how; of optimizers, the fused update is a way to run."""
+    name, _, value = word.partition("=")
+    return name in _WORK or (name == "optimizer" and not value.endswith("-fused"))
 
 
 def _jobs(
@@ -198,6 +223,7 @@ class _Answer:
     pairing: str
     stopped: str | Absent
     checks: Sequence[Comparable]
+    established: str = ""  # of the sameness of a module of one's own
 
     @property
     def is_whole(self) -> bool:
@@ -220,7 +246,9 @@ class _Answer:
         from deepstone.results.sameness import AllSidesChecked, SidesChecked
 
         if not self.checks:
-            return Absent(f"{'both' if len(self.sides) == 2 else 'all'} sides run the same framework")
+            return Absent(
+                self.established or f"{'both' if len(self.sides) == 2 else 'all'} sides run the same framework"
+            )
         ok = all(check.ok for check in self.checks)
         if len(self.checks) > 2:
             return AllSidesChecked(ok=ok, sides=list(self.checks))
@@ -268,6 +296,7 @@ def _measured(jobs: Sequence[Job], effort: Effort, pairs: int | None, store_path
         pairing=comparison.pairing,
         stopped=comparison.stopped or reason,
         checks=checks,
+        established=comparison.established,
     )
 
 
@@ -358,7 +387,7 @@ def _lines(answer: _Answer) -> Iterator[str]:
             continue
         for number, line in enumerate(record_lines(side)):
             yield f"{name if number == 0 else ' '}  {line}"
-    yield from _checked_in_words(answer.checks)
+    yield from _checked_in_words(answer)
     if isinstance(answer.ratios, Absent):
         yield answer.ratios.reason
         return
@@ -370,7 +399,10 @@ def _lines(answer: _Answer) -> Iterator[str]:
     yield f"verdict: {answer.ratios[0].verdict}"
 
 
-def _checked_in_words(checks: Sequence[Comparable]) -> Iterator[str]:
+def _checked_in_words(answer: _Answer) -> Iterator[str]:
+    checks = answer.checks
+    if answer.established:
+        yield f"sameness: {answer.established}"
     if checks:
         who = "both" if len(checks) == 2 else "all"
         layers = f"{checks[0].checked} layers checked against the float64 reference"
@@ -408,7 +440,7 @@ def _with_interval(ratio: Quantity) -> str:
 
 
 def _ranking_lines(answer: _Answer) -> Iterator[str]:
-    yield from _checked_in_words(answer.checks)
+    yield from _checked_in_words(answer)
     assert not isinstance(answer.ratios, Absent)
     groups = answer.ratios[0].time_ratio.n
     yield f"{groups} fresh groups of processes, {answer.pairing}; {answer.stopped}"

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Final
 from deepstone.absent import Absent
 from deepstone.cli.output import Column, Data, print_json, print_lines, print_table
 from deepstone.cli.plans import answers_of
-from deepstone.errors import MissingError
 from deepstone.units import bytes_, digits, percent, seconds
 
 if TYPE_CHECKING:
@@ -33,7 +32,8 @@ def show_plan(workload: Workload, wanted: Wanted, command: Sequence[str], *, as_
     plan, starts = described(space, Absent("nothing was measured")), starts_of(space, advised=workload.advised)
     timed_s = timed_s_on(space.facts.device)
     each_s = sum(workload.expected_s(point, timed_s) for point in starts) / len(starts)
-    can_run = _can_run(workload, wanted)
+    # The default must run, since all others are compared with it.
+    can_run = answers_of([workload.job(workload.space.default)])[0]
     looks = max(1, round(SEARCH_SHARE[space.facts.device] * wanted.budget_s / each_s))
     if as_json:
         shown_starts: list[Mapping[str, Value]] = [space.given(point) for point in starts]
@@ -54,17 +54,6 @@ def show_plan(workload: Workload, wanted: Wanted, command: Sequence[str], *, as_
     print_lines([f"can run: {can_run}"])
 
 
-def _can_run(workload: Workload, wanted: Wanted) -> str:
-    """The default must run, since all others are compared with it, and an objective of energy needs a meter."""
-    from deepstone.tuner.log import check_meter
-
-    try:
-        check_meter(workload, wanted)
-    except MissingError as error:
-        return f"no: {error}"
-    return answers_of([workload.job(workload.space.default)])[0]
-
-
 def show_tuned(answer: Tuned, workload: RecordedWorkload | None, *, files: Sequence[str] = ()) -> None:
     samples = workload.samples if workload is not None else "samples"
     if workload is not None:
@@ -78,17 +67,18 @@ def show_tuned(answer: Tuned, workload: RecordedWorkload | None, *, files: Seque
 def _lines(answer: Tuned, samples: str) -> Iterator[str]:
     from deepstone.tuner.answer import words_of
 
-    launches = f"{answer.budget.launches} launches"
+    launches = f"{answer.budget.launches} launch{'' if answer.budget.launches == 1 else 'es'}"
     noise = answer.space.noise
     quiet = "" if isinstance(noise, Absent) else f" · noise {percent(noise)}"
     yield f"{_space_line(answer.space)}{quiet} · {launches}"
-    rounds = f"{answer.rounds} rounds, fresh processes"
+    rounds = f"{answer.rounds_in_words}, fresh processes"
     if answer.answer != "better":
         yield f"best   the default: {_why_default(answer)}"
-        yield f"       {_rates(answer.default, samples)}{f'; {rounds}' if answer.rounds else ''}"
+        yield f"       {_rates(answer.default, samples)}{f'; {rounds}' if answer.finals else ''}"
         for final in answer.finals:
-            if not final.is_default and not isinstance(final.ratio, Absent):
+            if answer.is_at_asked_batch(final.setup) and not final.is_default and not isinstance(final.ratio, Absent):
                 yield f"       {in_words(final.ratio)} the default: {words_of(final.setup)}"
+        yield from _batch_lines(answer, samples)
         return
     yield f"best   {words_of(answer.best.setup)}"
     gain = answer.ratio.reason if isinstance(answer.ratio, Absent) else f"{in_words(answer.ratio)} the default"
@@ -99,12 +89,23 @@ def _lines(answer: Tuned, samples: str) -> Iterator[str]:
         yield f"same   {answer.same.level}: {_sameness(answer)}"
     yield from _why_lines(answer)
     yield from _bound_lines(answer)
-    if not isinstance(answer.batch_free, Absent):
-        free = answer.batch_free
-        gain = "" if isinstance(free.ratio, Absent) else f", {in_words(free.ratio)} the default"
-        yield f"batch  free: {words_of(free.best.setup)} gives {_rates(free.best, samples)}{gain}"
-        fewer = f"{digits(free.updates_per_epoch_ratio)} times as many updates per epoch"
-        yield f"       but it is other training: {fewer}, and convergence was not measured"
+    yield from _batch_lines(answer, samples)
+
+
+def _batch_lines(answer: Tuned, samples: str) -> Iterator[str]:
+    """The winner at any batch, where the batch was searched."""
+    from deepstone.tuner.answer import words_of
+
+    free = answer.batch_free
+    if not answer.has_free_batch:
+        return
+    if isinstance(free, Absent):
+        yield f"batch  free: {free.reason}"
+        return
+    gain = "" if isinstance(free.ratio, Absent) else f", {in_words(free.ratio)} the default"
+    yield f"batch  free: {words_of(free.best.setup)} gives {_rates(free.best, samples)}{gain}"
+    fewer = f"{digits(free.updates_per_epoch_ratio)} times as many updates per epoch"
+    yield f"       but it is other training: {fewer}, and convergence was not measured"
 
 
 def _sameness(answer: Tuned) -> str:
@@ -117,15 +118,14 @@ def _sameness(answer: Tuned) -> str:
 
 
 def _why_default(answer: Tuned) -> str:
-    peak = answer.default.peak_bytes
-    limit = next((each.most for each in answer.limits if each.name == "memory"), None)
-    if limit is not None and not isinstance(peak, Absent) and peak > limit:
+    if answer.is_default_beyond_limits:
         return "nothing was found within the limits, and the default is beyond them too"
     if answer.budget.launches == 1:
         return "nothing else was tried"
     if answer.answer == "not separable":
-        return "other setups may be better, but these finals do not show it; give more time or a quieter machine"
-    return "nothing better was found"
+        others = "other setups at this batch" if answer.has_free_batch else "other setups"
+        return f"{others} may be better, but these finals do not show it; give more time or a quieter machine"
+    return f"nothing better was found{' at this batch' if answer.has_free_batch else ''}"
 
 
 def _rates(setup: TunedSetup, samples: str) -> str:
@@ -139,6 +139,8 @@ def _rates(setup: TunedSetup, samples: str) -> str:
 
 
 def _why_lines(answer: Tuned) -> Iterator[str]:
+    if not answer.why:
+        return
     logs = [abs(math.log(each.contribution.median)) for each in answer.why]
     most = max(logs, default=0.0)
     width = max((len(each.axis) for each in answer.why), default=0)
@@ -182,10 +184,9 @@ def in_words(ratio: Quantity | Absent) -> str:
 
 
 def _space_line(space: TuneSpace) -> str:
-    about = "about " if space.is_estimate else ""
     memory = sum(each.setups for each in space.excluded if "memory" in each.reason)
     rules = sum(each.setups for each in space.excluded) - memory
     parts = [f"{rules} excluded by rules"] if rules else []
     parts += [f"{memory} by memory"] if memory else []
     left = f" ({', '.join(parts)}{' of a sample' if space.is_estimate else ''})" if parts else ""
-    return f"space  {about}{space.setups:,} setups of {len(space.axes)} axes{left}"
+    return f"space  {space.in_words()}{left}"

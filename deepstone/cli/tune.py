@@ -24,11 +24,11 @@ from deepstone.cli.show_tune import in_words, show_plan, show_tuned
 from deepstone.cli.stopped import Stopped
 from deepstone.errors import DeepstoneError, UsageError, nearest, shown
 from deepstone.setups.request import changed
-from deepstone.units import digits
+from deepstone.units import bytes_, digits
 
 if TYPE_CHECKING:
     from deepstone.results.findings import Finding
-    from deepstone.results.tune import Look, SameLevel, Tuned
+    from deepstone.results.tune import Look, ObjectiveName, SameLevel, Tuned
     from deepstone.runner.job import Job
     from deepstone.runner.quiet import QuietMachine
     from deepstone.setups.axes import Value
@@ -55,7 +55,10 @@ def tune(
     axes: Axes = None,
     image: Image = None,
     budget: Annotated[
-        str, typer.Option("--budget", help="The time for all of it, as in 5m, 300s or '5 min'.", metavar="TIME")
+        str,
+        typer.Option(
+            "--budget", help="The time for all of it, as in 5m, 300s or '5 min'; a number is seconds.", metavar="TIME"
+        ),
     ] = "10m",
     limit: Annotated[
         list[str] | None,
@@ -141,10 +144,10 @@ def tune(
         _print_given(workload, given, emitted, command)
         return
     best = _best_file(output)
+    check_meter(workload, wanted)
     if dry_run:
         show_plan(workload, wanted, command, as_json=json)
         return
-    check_meter(workload, wanted)
     finding_store = FindingStore.open(store)
     quiet = quiet_machine(begin, wait_until_quiet)
     again = command if emit is None else (*command, "--emit", emit)
@@ -331,10 +334,15 @@ def _write_best(path: Path, answer: Tuned, model: str, command: Sequence[str]) -
     """Write the best setup as `@FILE` reads it; return what was written. The default needs no file."""
     if not answer.is_better:
         if path.exists():
-            note(f"{path} is of an earlier search and stays as it is: the default is the best here")
+            note(f"{path} is of an earlier search and stays as it is: nothing better was shown here")
         return []
-    said = f"{in_words(answer.ratio)} the default."
-    lines = [_WRITTEN, f"# {shlex.join(command)}", f"# {said}", f"# Use it: deepstone run {shlex.quote(model)} @{BEST}"]
+    said = answer.ratio.reason if isinstance(answer.ratio, Absent) else f"{in_words(answer.ratio)} the default"
+    lines = [
+        _WRITTEN,
+        f"# {shlex.join(command)}",
+        f"# {said}.",
+        f"# Use it: deepstone run {shlex.quote(model)} @{BEST}",
+    ]
     lines += ["", "[setup]"]
     for name, value in answer.best.setup.items():
         lines.append(f"{name} = {value}" if isinstance(value, int) else f'{name} = "{value}"')
@@ -366,15 +374,33 @@ class _Progress:
         from deepstone.studies.durations import duration
         from deepstone.tuner.answer import words_of
 
-        space, speed = tuner.workload.space, look.samples_per_s
-        result = speed.reason if isinstance(speed, Absent) else f"{digits(speed)} {self.samples}/s"
+        space = tuner.workload.space
+        result = self._result(look, tuner.wanted.objective.name)
         left = f"{duration(tuner.left_s)} left" if tuner.left_s > 0 else "time is over"
         number = f"round {look.round}" if look.round is not None else look.kind
         setup = words_of({name: value for name, value in look.setup.items() if name not in space.base})
         best, so_far = tuner.best_so_far, ""
         if look.kind not in ("final", "explain") and best is not None and best[0] != space.default:
             is_this = space.point_of(look.setup) == best[0]
-            so_far = (
-                f", {digits(best[1])}x the default: the best so far" if is_this else f"; best so far {digits(best[1])}x"
-            )
+            gain = _gain(best[1], tuner.wanted.objective.name)
+            so_far = f", {gain} the default: the best so far" if is_this else f"; best so far {gain} the default"
         self.bar.say(f"[{len(tuner.log.looks)}, {left}] {number}: {setup}: {result}{so_far}")
+
+    def _result(self, look: Look, sought: ObjectiveName) -> str:
+        """What was measured of what is sought, and the speed."""
+        speed, energy, peak = look.samples_per_s, look.samples_per_j, look.peak_bytes
+        if isinstance(speed, Absent):
+            return speed.reason
+        rate = f"{digits(speed)} {self.samples}/s"
+        if sought == "memory" and not isinstance(peak, Absent):
+            return f"{bytes_(peak)}, {rate}"
+        if sought == "energy" and not isinstance(energy, Absent):
+            return f"{digits(energy)} {self.samples}/J, {rate}"
+        return rate
+
+
+def _gain(ratio: float, sought: ObjectiveName) -> str:
+    """As in `1.2x` the speed of the default; less memory is a share of it."""
+    if sought == "memory":
+        return f"{digits(1 / ratio)}x the memory of"
+    return f"{digits(ratio)}x the energy efficiency of" if sought == "energy" else f"{digits(ratio)}x"

@@ -26,8 +26,7 @@ def load_model(
     the file needs. It has `timeout_s` to make a model, which the user gave with --timeout; a usual time otherwise.
     `image` is the size of an image, given with --input: for files that may leave it open.
     """
-    if image is not None and not reference.endswith((".onnx", ".prototxt")):
-        raise UsageError(f"--input: {reference} has its own size of images; it is for .onnx and .prototxt files")
+    _check_image(reference, image)
     if reference.endswith(".onnx"):
         return _load_onnx(absolute(reference), image)
     path, _, function = reference.rpartition(":")
@@ -38,6 +37,7 @@ def load_model(
 
 def load_without_framework(reference: str, *, image: Shape | None = None) -> tuple[str, Graph | None]:
     """The name of a model and, if no framework must look at it, its graph. A file that is for torch is not run."""
+    _check_image(reference, image)
     path, _, function = reference.rpartition(":")
     if not path.endswith(".py"):
         loaded = load_model(reference, image=image)
@@ -56,6 +56,11 @@ def load_without_framework(reference: str, *, image: Shape | None = None) -> tup
     except (ForeignModelError, MissingModuleError):
         return name, None
     return graph.name, graph
+
+
+def _check_image(reference: str, image: Shape | None) -> None:
+    if image is not None and not reference.endswith((".onnx", ".prototxt")):
+        raise UsageError(f"--input: {reference} has its own size of images; it is for .onnx and .prototxt files")
 
 
 def _load_onnx(path: Path, image: Shape | None) -> LoadedModel:

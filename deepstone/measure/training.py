@@ -213,9 +213,14 @@ def same_training(a: AxisValues, b: AxisValues) -> bool:
     return settings[0] == settings[1] and a["dropout"] == "off"
 
 
-def disagreement(a: Training | Absent | None, b: Training | Absent | None, precisions: tuple[str, str]) -> str:
+def disagreement(
+    a: Training | Absent | None,
+    b: Training | Absent | None,
+    precisions: tuple[str, str],
+    names: tuple[str, str] = ("A", "B"),
+) -> str:
     """Return why two processes did different training, from their records; empty if there is no sign of it. Call it
-    only if `same_training` is true."""
+    only if `same_training` is true. `names`: of both, in words."""
     if not isinstance(a, Training) or not isinstance(b, Training):
         return ""
     kind = max(map(_kind, precisions), key=list(_LOSS_APART).index)
@@ -224,10 +229,11 @@ def disagreement(a: Training | Absent | None, b: Training | Absent | None, preci
     allowed = max(_LOSS_APART[kind] * max(abs(of_a.get(1, 0.0)), abs(of_b.get(1, 0.0))), _LOSS_APART_AT_LEAST)
     for steps in (1, 1 + EARLY_STEPS):
         if steps in of_a and steps in of_b and abs(of_a[steps] - of_b[steps]) > allowed:
-            return f"the loss of step {steps} is {of_a[steps]:.6g} in A and {of_b[steps]:.6g} in B"
+            one, other = (f"{losses[steps]:.6g} in {name}" for losses, name in zip((of_a, of_b), names, strict=True))
+            return f"the loss of step {steps} is {one} and {other}"
     if any(precision in _SKIPS_FIRST_UPDATES for precision in precisions) or kind == "low":
         return ""
-    return _changes_apart(a, b, _CHANGE_APART[kind]) or _trajectories_apart(of_a, of_b)
+    return _changes_apart(a, b, _CHANGE_APART[kind], names) or _trajectories_apart(of_a, of_b, names)
 
 
 def _kind(precision: str) -> str:
@@ -236,28 +242,29 @@ def _kind(precision: str) -> str:
     return "mixed" if precision.endswith("-mixed") else "full"
 
 
-def _changes_apart(a: Training, b: Training, most: float) -> str:
+def _changes_apart(a: Training, b: Training, most: float, names: tuple[str, str]) -> str:
     one, other = a.early_change, b.early_change
     if one is None or other is None or a.arrays != b.arrays:
         return ""
     if one <= most * other and other <= most * one:
         return ""
-    return f"the size of the early updates (of the gradients, without update) is {one:.3g} in A and {other:.3g} in B"
+    sizes = f"{one:.3g} in {names[0]} and {other:.3g} in {names[1]}"
+    return f"the size of the early updates (of the gradients, without update) is {sizes}"
 
 
-def _trajectories_apart(a: Mapping[int, float], b: Mapping[int, float]) -> str:
+def _trajectories_apart(a: Mapping[int, float], b: Mapping[int, float], names: tuple[str, str]) -> str:
     """Detect that one side learnt and the other did not in as many steps. Finer checks fail: losses oscillate."""
     common = min(max(a), max(b))
     if common < _STEPS_FOR_A_LOSS_TO_MOVE:
         return ""
-    for one, other, names in ((a, b, "AB"), (b, a, "BA")):
+    for one, other, (learnt, did_not) in ((a, b, names), (b, a, names[::-1])):
         # The other side's losses are of other steps: use its next one, in its favour.
         reached = min(steps for steps in other if steps >= common)
         best, worse = _remaining_loss(one, common), _remaining_loss(other, reached)
         if best < _HAS_LEARNT and worse > _HAS_NOT:
             return (
-                f"{common} steps leave {percent(best)} of the first loss in {names[0]}, and {reached} steps leave "
-                f"{percent(worse)} in {names[1]}"
+                f"{common} steps leave {percent(best)} of the first loss in {learnt}, and {reached} steps leave "
+                f"{percent(worse)} in {did_not}"
             )
     return ""
 

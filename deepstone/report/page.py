@@ -14,7 +14,7 @@ from importlib import resources
 from typing import Final
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 import deepstone
 from deepstone.absent import Absent
@@ -152,6 +152,7 @@ class _Document:
             trim_blocks=True,
             lstrip_blocks=True,
         )
+        environment.filters["with_code"] = _with_code
         text = environment.get_template(template).render(
             **data,
             version=deepstone.__version__,
@@ -182,6 +183,14 @@ def _as_data(text: str) -> Markup:
 
 def _part(name: str) -> str:
     return _PAGE.joinpath(name).read_text(encoding="utf-8")
+
+
+def _with_code(text: str) -> Markup:
+    """Words between backticks, as messages for a terminal have them, as code."""
+    parts = [escape(part) for part in text.split("`")]
+    if len(parts) % 2 == 0:
+        return escape(text)
+    return Markup("").join(Markup("<code>{}</code>").format(part) if at % 2 else part for at, part in enumerate(parts))
 
 
 def _policy(script: str) -> str:

@@ -63,7 +63,7 @@ def search_of(finding: Finding) -> Search:
         best_rates=rates(found.best, samples) if found.is_better else "",
         ratio=found.ratio if found.is_better else Absent(_why_none(found)),
         times=_gain(found),
-        gain=times(found.ratio) if found.is_better and isinstance(found.ratio, Quantity) else _why_none(found),
+        gain=_gain_in_words(found) if found.is_better else _why_none(found),
         given_up=(found.given_up or "nothing") if found.is_better else "nothing",
         verdict=_verdict(found),
         answer=_answer(found, samples),
@@ -97,6 +97,10 @@ def _gain(found: Tuned) -> str:
     return f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}"
 
 
+def _gain_in_words(found: Tuned) -> str:
+    return found.ratio.reason if isinstance(found.ratio, Absent) else times(found.ratio)
+
+
 def times(ratio: Quantity) -> str:
     return f"{digits(ratio.median)}x ({ratio.span_in_words(digits)})"
 
@@ -113,13 +117,14 @@ def rates(setup: TunedSetup, samples: str) -> str:
 
 def _answer(found: Tuned, samples: str) -> str:
     """The one sentence with which the page opens."""
-    if not found.is_better or isinstance(found.ratio, Absent):
+    if not found.is_better:
         stay = f"Stay with the default, {setup_words(found.default.setup)}: {rates(found.default, samples)}."
+        here = " at this batch" if found.has_free_batch else ""
         if found.answer == "not separable":
-            return f"{stay} Other setups may be better, but these finals do not show it."
-        return f"{stay} Nothing better was shown."
+            return f"{stay} Other setups{here} may be better, but these finals do not show it."
+        return f"{stay} Nothing better was shown{here}."
     what = "" if found.objective.name == "throughput" else f" in {_WHAT[found.objective.name]}"
-    gain = f"{times(found.ratio)} the default{what}"
+    gain = found.ratio.reason if isinstance(found.ratio, Absent) else f"{times(found.ratio)} the default{what}"
     given_up = f" Given up: {found.given_up}." if found.given_up else " Nothing was given up."
     return f"Use {setup_words(found.best.setup)}: {rates(found.best, samples)}, {gain}.{given_up}"
 

@@ -5,6 +5,7 @@ Everything here is text or figures, made from the finding. The template only put
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
@@ -34,8 +35,7 @@ class SameRow:
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TunePage:
     """`ratio`: the gain in a few signs, empty where there is none. `facts`: what stands under the answer, with labels.
-    `best_file`: its lines, as `@FILE` reads it; none where
-    the default stays."""
+    `best_file`: its lines, as `@FILE` reads it; none where the default stays. `compare`: the command that checks it."""
 
     title: str
     model: str
@@ -56,6 +56,7 @@ class TunePage:
     doubts: tuple[str, ...]
     commands: tuple[str, ...]
     best_file: tuple[str, ...]
+    compare: str
 
 
 def tune_page(finding: Finding) -> TunePage:
@@ -81,11 +82,21 @@ def tune_page(finding: Finding) -> TunePage:
         doubts=tuple(found.doubts),
         commands=commands(finding),
         best_file=_best_file(found.best.setup) if found.is_better else (),
+        compare=_compare(finding),
     )
 
 
+def _compare(finding: Finding) -> str:
+    """The command that compares the best setup with the default: with the model as the user gave it, which may be a
+    file, and the size of its images."""
+    given = list(finding.command or ())
+    model = given[2] if given[1:2] == ["tune"] and len(given) > 2 else finding.model or ""
+    image = given[given.index("--input") :][:2] if "--input" in given else []
+    return f"{shlex.join(['deepstone', 'compare', model, *image])} -- @best.toml"
+
+
 def _how(found: Tuned) -> str:
-    rounds = f"{found.rounds} rounds of finals in fresh processes, in random order" if found.rounds else "no finals"
+    rounds = f"finals in fresh processes, in random order: {found.rounds_in_words}" if found.finals else "no finals"
     noise = (
         ""
         if isinstance(found.space.noise, Absent)
@@ -104,7 +115,8 @@ def _same_row(each: SameSetup) -> SameRow:
     if each.rounding is not None:
         notes.append(f"rounding the default's weights alone changes gradients by {percent(each.rounding)} of that")
     if each.batch is not None and each.steps is not None:
-        notes.append(f"{each.steps} steps, batch {each.batch}")
+        fewer = f": for want of time {each.reduced}" if each.reduced else ""
+        notes.append(f"{each.steps} steps, batch {each.batch}{fewer}")
     return SameRow(setup=setup_words(each.setup), verdict=each.verdict, cells=cells, note="; ".join(notes))
 
 
@@ -149,7 +161,7 @@ def _bound(found: Tuned) -> Iterator[tuple[str, str]]:
 def _batch_free(found: Tuned, samples: str) -> str:
     free = found.batch_free
     if isinstance(free, Absent):
-        return ""
+        return f"With a free batch: {free.reason}." if found.has_free_batch else ""
     gain = "" if isinstance(free.ratio, Absent) else f", {times(free.ratio)} the default"
     return (
         f"With a free batch, {setup_words(free.best.setup)} gives {rates(free.best, samples)}{gain}. But it is other "
@@ -160,11 +172,10 @@ def _batch_free(found: Tuned, samples: str) -> str:
 
 def _facts(found: Tuned, samples: str) -> Iterator[tuple[str, str]]:
     space, budget = found.space, found.budget
-    about = "about " if space.is_estimate else ""
     yield "looked for", _sought(found, samples)
     yield (
         "searched",
-        f"{about}{space.setups:,} setups of {len(space.axes)} axes: {', '.join(axis.name for axis in space.axes)}",
+        f"{space.in_words()}: {', '.join(axis.name for axis in space.axes)}",
     )
     if space.excluded:
         most = sorted(space.excluded, key=lambda each: -each.setups)[:3]

@@ -10,6 +10,8 @@ A setup is the axes that are not at their default, as in the words of a command.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import ClassVar, Final, Literal, TypeAlias
 
 from deepstone.absent import Absent
@@ -73,6 +75,11 @@ class TuneSpace(Part, frozen=True, kw_only=True):
     fixed: list[FixedAxis]
     excluded: list[Excluded]
     noise: OrAbsent[AtLeast0]
+
+    def in_words(self) -> str:
+        """Describe as `about 43,150 setups of 15 axes`."""
+        setups = f"{'about ' if self.is_estimate else ''}{self.setups:,} setup{'' if self.setups == 1 else 's'}"
+        return f"{setups} of {len(self.axes)} {'axis' if len(self.axes) == 1 else 'axes'}"
 
 
 class TunedSetup(Part, frozen=True, kw_only=True):
@@ -145,8 +152,9 @@ class SameSetup(Part, frozen=True, kw_only=True):
 
     `alters`: the order of operations, their rounding, what training keeps (state), the batch. `given_up`: in words;
     empty where it is nothing. `layers`: the check of every layer against the float64 reference, where it was made.
-    `batch` and `steps`: of the training that was compared. `rounding`: how far the default is from itself if its
-    weights are rounded as the setup rounds, as a share of what other data change; only where a test needed it."""
+    `batch` and `steps`: of the training that was compared; `reduced` says so in words where the time allowed fewer
+    steps or a smaller batch than usual. `rounding`: how far the default is from itself if its weights are rounded as
+    the setup rounds, as a share of what other data change; only where a test needed it."""
 
     setup: Table[Value]
     ok: bool
@@ -161,6 +169,7 @@ class SameSetup(Part, frozen=True, kw_only=True):
     batch: Positive | None = None
     steps: Positive | None = None
     rounding: AtLeast0 | None = None
+    reduced: str = ""
 
     def in_words(self) -> str:
         """Describe how far it is from the default, or why it is not shown to be the same."""
@@ -173,7 +182,8 @@ class SameSetup(Part, frozen=True, kw_only=True):
             is_alike = before is not None and (each.within, each.tolerance) == (before.within, before.tolerance)
             parts.append(f"{name} {'' if parts else 'differ '}by {_share(each.value) if is_alike else each.in_words()}")
             before = each
-        return ", ".join(parts) or "nothing was compared"
+        smaller = f"; for want of time a smaller check: {self.reduced}" if self.reduced else ""
+        return (", ".join(parts) or "nothing was compared") + smaller
 
     @property
     def verdict(self) -> Sameness:
@@ -276,7 +286,8 @@ class TuneLog(Part, frozen=True, kw_only=True, forbid_unknown_fields=False, omit
 class Tuned(Part, frozen=True, kw_only=True):
     """`ratio`: the objective of the best over that of the default. `together`: what the parts of all axes do not
     explain. `also_within`: setups of the finals that are within 2 % of the best and change more axes.
-    `not_decided`: axes about which the looks allow no statement. `doubts`: those of the finals' runs, in words."""
+    `not_decided`: axes about which the looks allow no statement. `doubts`: those of the finals' runs, in words.
+    `rounds`: of the finals, those that were measured to the end; `planned_rounds`: as many as were to be."""
 
     KIND: ClassVar = "tune"
 
@@ -301,8 +312,35 @@ class Tuned(Part, frozen=True, kw_only=True):
     batch_free: OrAbsent[BatchFree]
     looks: list[Look]
     doubts: list[str] = []
+    planned_rounds: Count | None = None  # early findings lack it
+
+    @property
+    def rounds_in_words(self) -> str:
+        """How many rounds the finals had: those that were measured to the end."""
+        if self.planned_rounds is None or self.planned_rounds == self.rounds:
+            return f"{self.rounds} round{'' if self.rounds == 1 else 's'}"
+        return f"{self.rounds} of {self.planned_rounds} rounds (the time was over)"
 
     @property
     def is_better(self) -> bool:
-        """Whether a setup is shown to be better than the default."""
-        return self.answer == "better" and not isinstance(self.ratio, Absent)
+        """Whether a setup is shown to be better than the default. If that does not run within the limits, any setup
+        that does is better, and `ratio` is absent."""
+        return self.answer == "better"
+
+    @property
+    def has_free_batch(self) -> bool:
+        """Whether the batch was searched too; the best setup is then the best at the default's batch."""
+        return any(axis.name == "batch" for axis in self.space.axes)
+
+    def is_at_asked_batch(self, setup: Mapping[str, Value]) -> bool:
+        return setup.get("batch") == self.default.setup.get("batch")
+
+    @property
+    def is_default_beyond_limits(self) -> bool:
+        most = {limit.name: limit.most for limit in self.limits}
+        peak, speed, energy = self.default.peak_bytes, self.default.samples_per_s, self.default.samples_per_j
+        if not isinstance(peak, Absent) and peak > most.get("memory", math.inf):
+            return True
+        if isinstance(speed, Absent) or isinstance(energy, Absent):
+            return False
+        return speed.median / energy.median > most.get("power", math.inf)

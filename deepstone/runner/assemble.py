@@ -50,6 +50,7 @@ from deepstone.runner.conversation import JobFailed, variables_of
 from deepstone.runner.job import Job, storable
 from deepstone.runner.measurement import Launched, clock_cost_s
 from deepstone.runner.peaks import known_peaks
+from deepstone.runner.rank_memory import planned_bytes
 from deepstone.runner.replies import BlockTimes
 from deepstone.runner.team import TeamBlock
 from deepstone.setups.schemes import SERVER, scheme_of
@@ -285,13 +286,16 @@ def _memory(job: Job, launches: Sequence[Launched]) -> dict[str, int | Absent]:
             known = measured.get(name, late)
             if isinstance(known, Absent) or (not isinstance(found, Absent) and found > known):
                 measured[name] = found
-    return {**measured, "analytic_bytes": _most_predicted(launches) or job.need_bytes}
+    return {**measured, "analytic_bytes": _analytic(job, launches)}
 
 
-def _most_predicted(launches: Sequence[Launched]) -> int:
-    """Of the process that needs most, where there are several; 0 if it is not known."""
-    ranks = [rank.predicted_bytes for launched in launches for rank in launched.ranks]
-    return max((need for need in ranks if isinstance(need, int)), default=0)
+def _analytic(job: Job, launches: Sequence[Launched]) -> int | Absent:
+    """Of the process that needs most, where there are several: as its launches tell, else as planned."""
+    if not World.of(job.request).is_parallel:
+        return job.need_bytes
+    told = [rank.predicted_bytes for launched in launches for rank in launched.ranks]
+    needs = [need for need in told if isinstance(need, int)] or planned_bytes(job)
+    return max((need for need in needs if isinstance(need, int)), default=needs[0])
 
 
 def _energy(last: Launched, launches: Sequence[Launched]) -> Energy | Absent:

@@ -16,8 +16,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
-from itertools import combinations
-from typing import Final, TypeAlias
+from typing import Final
 
 import psutil
 
@@ -25,7 +24,6 @@ from deepstone.absent import Absent
 from deepstone.measure.effort import Effort
 from deepstone.measure.sequential import LOOKS, MOST_GROUPS, SIDES, Group, SidesRatio, ranking, ratios_of_sides
 from deepstone.measure.steady_state import settled
-from deepstone.measure.training import disagreement, fault, same_training, untouched_array
 from deepstone.results import record as records
 from deepstone.results.record import Draft
 from deepstone.results.sameness import Comparable, SidesChecked
@@ -44,6 +42,7 @@ from deepstone.runner.measurement import (
     snapshots_at_end,
     start,
 )
+from deepstone.runner.same_training import established, not_the_same_training
 from deepstone.runner.team import Talk, talking_to
 from deepstone.setups.axes import AUTO
 
@@ -52,8 +51,6 @@ ROUNDS: Final = 6
 _LEAD_IN_S: Final = 0.02  # untimed steps after another side ran: its data is still in the caches
 _OVERHEAD_BYTES: Final = 3 * 2**29  # upper estimate of a framework's own memory
 _NEED_MARGIN: Final = 1.5  # workspaces, fragmentation
-
-_Timed: TypeAlias = tuple[str, Job, Sequence[Launched]]  # name, job and launches of a side
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,6 +64,7 @@ class Comparison:
     pairing: str
     stopped: str = ""  # why there are no more groups
     refusal: str = ""  # why there is no ratio although all sides were measured
+    established: str = ""  # what is known of the sameness of a module of one's own
 
 
 @dataclass(kw_only=True, slots=True)
@@ -275,12 +273,12 @@ def _judged(
     stopped: str,
     checks: Sequence[Comparable],
 ) -> Comparison:
-    refusal = _not_the_same_training(
-        [(name, side.job, side.launches) for name, side in zip(SIDES.upper(), sides, strict=False)]
-    )
+    timed = [(name, side.job, side.launches) for name, side in zip(SIDES.upper(), sides, strict=False)]
+    refusal = not_the_same_training(timed)
     if refusal:
         drafts = [draft(side.job, side.launches, started_at=started_at, effort=effort) for side in sides]
         return Comparison(sides=tuple(drafts), pairing=pairing, stopped=stopped, refusal=refusal)
+    known = established(timed)
     drafts: list[Draft] = []
     for number, side in enumerate(sides):
         other = 0 if number else 1
@@ -298,20 +296,26 @@ def _judged(
                     verdict=ratio.verdict,
                     pairs=ratio.time_ratio.n,
                     pairing=pairing,
-                    sameness=_sameness(checks, number, other),
+                    sameness=_sameness(checks, number, other, known),
                     stopped=stopped,
                 ),
             )
         )
     return Comparison(
-        sides=tuple(drafts), ratios=found, ranks=ranking(_groups(sides), found), pairing=pairing, stopped=stopped
+        sides=tuple(drafts),
+        ratios=found,
+        ranks=ranking(_groups(sides), found),
+        pairing=pairing,
+        stopped=stopped,
+        established=known,
     )
 
 
-def _sameness(checks: Sequence[Comparable], number: int, other: int) -> SidesChecked | Absent:
-    """Return the checks that a side's record stores: its own and those of the side it is compared with."""
+def _sameness(checks: Sequence[Comparable], number: int, other: int, known: str) -> SidesChecked | Absent:
+    """Return the checks that a side's record stores: its own and those of the side it is compared with. `known`: of a
+    module of one's own."""
     if not checks:
-        return Absent("both sides run the same framework")
+        return Absent(known or "both sides run the same framework")
     a, b = (checks[side] for side in sorted((number, other)))
     return SidesChecked(ok=a.ok and b.ok, a=a, b=b)
 
@@ -336,31 +340,3 @@ def _failed(sides: Sequence[_Side], effort: Effort, started_at: str) -> tuple[Dr
 
 def _progress_of_group(on_progress: OnProgress, group: int, most: int, what: str) -> OnProgress:
     return lambda stage, share: on_progress(f"{what} {group + 1} of {most}, {stage}", (group + share) / most)
-
-
-def _not_the_same_training(sides: Sequence[_Timed]) -> str:
-    """Return why the speeds are not comparable, from what the timed processes did; empty if they are."""
-    for name, _, launches in sides:
-        for launched in launches:
-            if launched.evidence is not None and (reason := fault(launched.evidence)):
-                return f"{name} is not shown to train: {reason}"
-    return next((reason for a, b in combinations(sides, 2) if (reason := _differ(a, b))), "")
-
-
-def _differ(a: _Timed, b: _Timed) -> str:
-    if not _comparable(a[1], b[1]):
-        return ""
-    for of_a, of_b in zip(a[2], b[2], strict=False):
-        if of_a.evidence is None or of_b.evidence is None:
-            continue
-        precisions = (of_a.evidence.precision, of_b.evidence.precision)
-        reason = disagreement(of_a.evidence.training, of_b.evidence.training, precisions)
-        if reason := reason or untouched_array(of_a.evidence, of_b.evidence):
-            return f"{a[0]} and {b[0]} do not do the same training: {reason}"
-    return ""
-
-
-def _comparable(a: Job, b: Job) -> bool:
-    """A user's own module may be random, so its training is not comparable."""
-    graphs = a.model.graph, b.model.graph
-    return graphs[0].sha == graphs[1].sha and not graphs[0].opaque and same_training(a.request, b.request)

@@ -1,4 +1,4 @@
-"""A time as people write it: "20 min", "90 s", "1.5 h", "5m"."""
+"""A time as people write it: "20 min", "90 s", "1.5 h", "5m". A number alone is seconds."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ _UNITS_S: Final = {
     "day": 86400,
 }
 _FORM: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([a-z]+?)s?")
+_IN_SECONDS: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(s?)")
 _LONGEST_S: Final = 365 * 86400
 
 
 def parse_duration(text: str) -> float:
     """Return seconds. Raises UsageError if the text is not a time above 0."""
-    match = _FORM.fullmatch(text.strip().lower()) or re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(s)", text.strip())
-    unit_s = _UNITS_S.get(match[2]) if match else None
+    plain = text.strip().lower()
+    match = _FORM.fullmatch(plain) or _IN_SECONDS.fullmatch(plain)
+    unit_s = _UNITS_S.get(match[2] or "s") if match else None
     if match is None or unit_s is None or not 0 < float(match[1]) * unit_s <= _LONGEST_S:
         raise UsageError(f"{shown(text)}: is no time; write it as in 90s, 5m, 20 min or 1.5 h")
     return float(match[1]) * unit_s

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -28,18 +29,19 @@ from deepstone.results.tune import (
 )
 from deepstone.setups.axes import Value
 from deepstone.tuner.explain import Explained
-from deepstone.tuner.finals import Contest, Judged
+from deepstone.tuner.finals import FEWEST_ROUNDS, Contest, Judged, Spread, too_few
 from deepstone.tuner.space import Point, Space, excluded_in_order
 from deepstone.tuner.wanted import Wanted
 
-NO_DEFAULT: Final = Absent("the default does not run, so there is nothing to compare with")
 _NOTHING_BETTER: Final = Absent("nothing is shown to be better than the default")
 _TIME_OVER: Final = Absent("not measured: the time was over")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """All that an answer is made of. `free`: the finals with setups of any batch."""
+    """All that an answer is made of. `free`: the finals with setups of any batch. `rounds`: of the finals, those that
+    were measured to the end. `unproven`: finalists that are not
+    shown to be the same training, and so cannot win."""
 
     space: Space
     wanted: Wanted
@@ -47,6 +49,8 @@ class Found:
     contest: Contest
     judged: Judged
     free: Judged
+    rounds: int
+    unproven: Sequence[Point]
     checked: Mapping[Point, SameSetup]
     explained: Explained | None
     bound: Bound | Absent
@@ -68,13 +72,14 @@ def answer_of(found: Found) -> Tuned:
         answer=judged.answer,
         default=_tuned(found, space.default),
         best=_tuned(found, judged.best),
-        ratio=judged.ratios.get(judged.best, NO_DEFAULT if is_better else _NOTHING_BETTER),
+        ratio=judged.ratios.get(judged.best, _no_default(found) if is_better else _NOTHING_BETTER),
         finals=[_finalist(found, point) for point in found.contest.points] if found.contest.rounds else [],
-        rounds=found.contest.rounds,
+        rounds=found.rounds,
+        planned_rounds=found.contest.rounds,
         same=same,
         given_up="" if isinstance(same, Absent) else same.given_up,
         why=explained.why if explained else [],
-        together=explained.together if explained else _NOTHING_BETTER,
+        together=explained.together if explained else _no_default(found) if is_better else _NOTHING_BETTER,
         also_within=[space.given(point) for point in judged.within],
         no_effect=explained.no_effect if explained else [],
         not_decided=explained.not_decided if explained else [],
@@ -104,10 +109,21 @@ def _same(found: Found) -> SameTraining:
     return summary(found.wanted.level, checked, found.checked.get(found.judged.best))
 
 
+def _no_default(found: Found) -> Absent:
+    """Why a setup is better without a ratio: the default broke a limit, or failed."""
+    nothing = "so there is nothing to compare with"
+    looks = list(reversed(_looks(found, found.space.default)))
+    for look in looks:
+        if broken := found.wanted.broken_limit(look):
+            return Absent(f"the default breaks a limit ({broken}), {nothing}")
+    failed = next((look.samples_per_s for look in looks if isinstance(look.samples_per_s, Absent)), None)
+    return Absent(f"the default does not run{'' if failed is None else f' ({failed.reason})'}, {nothing}")
+
+
 def _batch_free(found: Found) -> BatchFree | Absent:
     """The winner at another batch, if one is shown to be better than every setup at the batch that was asked for."""
     space, free = found.space, found.free
-    if not any(axis.name == "batch" for axis in space.axes):
+    if not space.has_free_batch:
         return Absent("the batch is fixed; a range frees it, as batch=32..256")
     batch, asked = int(space.value(free.best, "batch")), int(space.value(space.default, "batch"))
     if free.answer != "better" or batch == asked:
@@ -115,7 +131,7 @@ def _batch_free(found: Found) -> BatchFree | Absent:
     return BatchFree(
         batch=batch,
         best=_tuned(found, free.best),
-        ratio=free.ratios.get(free.best, NO_DEFAULT),
+        ratio=free.ratios.get(free.best, _no_default(found)),
         updates_per_epoch_ratio=asked / batch,
     )
 
@@ -127,10 +143,12 @@ def _finalist(found: Found, point: Point) -> Finalist:
     ratio = found.free.ratios.get(point) or found.judged.ratios.get(point)
     if is_default:
         ratio = Quantity.without_interval(1.0, why="it is the default")
+    elif point in found.unproven:
+        ratio = Absent("it is not shown to be the same training")
     return Finalist(
         setup=found.space.given(point),
-        samples_per_s=_across([look.samples_per_s for look in looks]),
-        samples_per_j=_across([look.samples_per_j for look in looks]),
+        samples_per_s=_across(found, looks, _speed),
+        samples_per_j=_across(found, looks, _efficiency),
         peak_bytes=_largest([look.peak_bytes for look in looks]),
         ratio=Absent("it failed in a round, or the time was over") if ratio is None else ratio,
         rounds=[by_round.get(number, _TIME_OVER) for number in range(1, found.contest.rounds + 1)],
@@ -147,8 +165,8 @@ def _tuned(found: Found, point: Point) -> TunedSetup:
     looks = finals or looks
     return TunedSetup(
         setup=found.space.given(point),
-        samples_per_s=_across([look.samples_per_s for look in looks]),
-        samples_per_j=_across([look.samples_per_j for look in looks]),
+        samples_per_s=_across(found, looks, _speed),
+        samples_per_j=_across(found, looks, _efficiency),
         peak_bytes=_largest([look.peak_bytes for look in looks]),
         runs=[look.run for look in looks if look.run is not None],
     )
@@ -158,14 +176,40 @@ def _looks(found: Found, point: Point) -> list[Look]:
     return [look for look in found.log.looks if found.space.point_of(look.setup) == point]
 
 
-def _across(values: Sequence[float | Absent]) -> Quantity | Absent:
-    """The median over launches; absent with the first reason if there is none."""
-    good = [value for value in values if not isinstance(value, Absent)]
+def _speed(look: Look) -> float | Absent:
+    return look.samples_per_s
+
+
+def _efficiency(look: Look) -> float | Absent:
+    return look.samples_per_j
+
+
+def _across(found: Found, looks: Sequence[Look], value: Callable[[Look], float | Absent]) -> Quantity | Absent:
+    """The median over launches; absent with the first reason if there is none. Two launches have their interval from
+    the spread of all launches of the search."""
+    values = [value(look) for look in looks]
+    good = [each for each in values if not isinstance(each, Absent)]
     if not good:
-        return next((value for value in values if isinstance(value, Absent)), Absent("never measured"))
+        return next((each for each in values if isinstance(each, Absent)), Absent("never measured"))
     if len(good) == 1:
         return Quantity.without_interval(good[0], why="one launch has no interval")
-    return median_of_rounds(good)
+    if len(good) >= FEWEST_ROUNDS:
+        return median_of_rounds(good)
+    spread = Spread.of(_repeats(found, value))
+    if spread is None:
+        middle = math.exp(math.fsum(math.log(each) for each in good) / len(good))
+        return Quantity.without_interval(middle, n=len(good), why=too_few(len(good)))
+    return spread.around([math.log(each) for each in good])
+
+
+def _repeats(found: Found, value: Callable[[Look], float | Absent]) -> Iterable[Sequence[float]]:
+    """The logs of the launches of each setup."""
+    groups: dict[str, list[float]] = {}
+    for look in found.log.looks:
+        each = value(look)
+        if not isinstance(each, Absent):
+            groups.setdefault(words_of(look.setup), []).append(math.log(each))
+    return groups.values()
 
 
 def _largest(values: Sequence[int | Absent]) -> int | Absent:

@@ -4,8 +4,9 @@
     removed    best                            over   best with the axis as in the default
 
 The mean of both in log space is the Shapley value where only pairs of axes interact, from two setups for each axis
-instead of all combinations. What all parts do not explain is `together`. Every ratio comes from the model, which
-has seen all looks; where one of both setups was never run, it is marked as estimated.
+instead of all combinations. What all parts do not explain is `together`. The best over the default is known from the
+finals; every other ratio comes from the model, which has seen all looks. Where one of both setups was never run, it is
+marked as estimated.
 """
 
 from __future__ import annotations
@@ -64,17 +65,21 @@ class Explainer:
         is_new, sd, point = max(open_, key=lambda each: each[:2])
         return point if is_new or sd > LEAST_DIFFERENCE / _REACH else None
 
-    def explain(self, best: Point, gain: Quantity | Absent) -> Explained:
-        why = [self._why(axis, best) for axis in self.space.changed(best)]
+    def explain(self, best: Point, gain: Quantity) -> Explained:
+        """`gain`: of the best over the default, by the finals."""
+        why = [self._why(axis, best, gain) for axis in self.space.changed(best)]
         why.sort(key=lambda each: -abs(math.log(each.contribution.median)))
         no_effect, not_decided = self._unchanged(best)
         return Explained(why=why, together=_together(gain, why), no_effect=no_effect, not_decided=not_decided)
 
-    def _why(self, axis: str, best: Point) -> Why:
+    def _why(self, axis: str, best: Point, gain: Quantity) -> Why:
         default = self.space.default
         added_to = self.space.with_value(default, axis, self.space.value(best, axis))
         without = self.space.with_value(best, axis, self.space.value(default, axis))
-        added, removed = self._ratio(added_to, default), self._ratio(best, without)
+        added, removed = (
+            AxisRatio(ratio=gain, estimated=False) if pair == (best, default) else self._ratio(*pair)
+            for pair in ((added_to, default), (best, without))
+        )
         known = [each.ratio for each in (added, removed) if not isinstance(each, Absent)]
         return Why(
             axis=axis,
@@ -142,10 +147,10 @@ def _geometric_mean(ratios: Sequence[Quantity]) -> Quantity:
     )
 
 
-def _together(gain: Quantity | Absent, why: Sequence[Why]) -> Quantity | Absent:
+def _together(gain: Quantity, why: Sequence[Why]) -> Quantity | Absent:
     """What is left of the gain; the interval from the ends of all parts."""
-    if isinstance(gain, Absent):
-        return gain
+    if len(why) == 1:
+        return Absent("there is one change only")
     parts = [each.contribution for each in why if each.contribution.has_interval]
     if not parts:
         return Absent("no part of it is known")

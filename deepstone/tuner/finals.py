@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from deepstone.measure.ratios import LEAST_DIFFERENCE, is_above
-from deepstone.measure.statistics import CONFIDENCE, ratio_of_rounds
+from deepstone.measure.statistics import CONFIDENCE, ratio_of_rounds, student_t
 from deepstone.results.quantity import Quantity
 from deepstone.results.tune import Answer
 from deepstone.tuner.space import Point
@@ -28,6 +28,7 @@ _ROUNDS_QUIET: Final = 3
 _ROUNDS: Final = 6
 _MOST_ROUNDS: Final = 12
 FEWEST_ROUNDS: Final = 3  # fewer give an interval that says nothing
+_FEWEST_REPEATS: Final = 4  # degrees of freedom from which the spread of launches is known well enough
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,15 +44,22 @@ class Contest:
 
 
 def plan_finals(
-    default: Point, best: Sequence[Point], *, noise: float, time_s: float, cost_s: Callable[[Point], float], seed: int
+    default: Point,
+    best: Sequence[Point],
+    *,
+    noise: float,
+    time_s: float,
+    cost_s: Callable[[Point], float],
+    seed: int,
+    fewest: int = 1,
 ) -> Contest:
     """As many finalists as fit with enough rounds for this noise. Where time is short, two with fewer rounds, because
-    the best of the search is not sure to be the best; then one."""
+    the best of the search is not sure to be the best; then one. `fewest`: how many there are in any case."""
     wanted = _ROUNDS_QUIET if noise < QUIET_NOISE else _ROUNDS
     finalists = list(best[:MOST_FINALISTS])
     while len(finalists) > 2 and wanted * _round_s(default, finalists, cost_s) > time_s:
         finalists.pop()
-    while len(finalists) > 1 and FEWEST_ROUNDS * _round_s(default, finalists, cost_s) > time_s:
+    while len(finalists) > fewest and FEWEST_ROUNDS * _round_s(default, finalists, cost_s) > time_s:
         finalists.pop()
     fitting = int(time_s / max(_round_s(default, finalists, cost_s), 1e-9))
     most = wanted if noise < QUIET_NOISE else _MOST_ROUNDS
@@ -63,6 +71,31 @@ def plan_finals(
 
 def _round_s(default: Point, finalists: Sequence[Point], cost_s: Callable[[Point], float]) -> float:
     return math.fsum(cost_s(point) for point in (default, *finalists))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spread:
+    """How far launches of one setup are apart: the standard deviation of a log, and its degrees of freedom."""
+
+    sd: float
+    freedom: int
+
+    @staticmethod
+    def of(groups: Iterable[Sequence[float]]) -> Spread | None:
+        """Pool the repeated launches of all setups, each a group of logs; None where they are too few. Drift of the
+        machine during a search makes it wider, not narrower."""
+        several = [group for group in groups if len(group) > 1]
+        freedom = sum(len(group) - 1 for group in several)
+        if freedom < _FEWEST_REPEATS:
+            return None
+        squares = math.fsum((log - math.fsum(group) / len(group)) ** 2 for group in several for log in group)
+        return Spread(sd=math.sqrt(squares / freedom), freedom=freedom)
+
+    def around(self, logs: Sequence[float], *, launches_each: int = 1, error: float = 1 - CONFIDENCE) -> Quantity:
+        """The geometric mean of few values, with an interval from this spread. `launches_each`: 2 for ratios."""
+        mean = math.fsum(logs) / len(logs)
+        reach = student_t(1 - error / 2, self.freedom) * self.sd * math.sqrt(launches_each / len(logs))
+        return Quantity.of(median=math.exp(mean), low=math.exp(mean - reach), high=math.exp(mean + reach), n=len(logs))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,21 +115,25 @@ def judge(
     *,
     changes: Callable[[Point], int],
     expected: Callable[[Point], float] | None = None,
+    spread: Spread | None = None,
 ) -> Judged:
     """`points`: the default first. `rounds`: in each, what is sought of every finalist, larger is better; one that
     failed is missing, and is out. `changes`: how many axes a point changes. `expected`: the log of what is sought, by
     all that was seen; it chooses among the finalists, and what is said of the chosen one comes from the rounds alone.
+    `spread`: of all launches; if the end of the time left fewer rounds than an interval needs, it takes its place.
     """
     default = points[0]
     complete = [each for each in rounds if default in each]
     if rounds and not complete:
         return _without_default(points, rounds)
-    standing = [point for point in points[1:] if len(complete) > 1 and all(point in values for values in complete)]
+    standing = [point for point in points[1:] if all(point in values for values in complete)]
     if not standing:
         return Judged(answer="nothing better", best=default, ratios={})
+    if not complete:
+        return Judged(answer="not separable", best=default, ratios={})
     error = (1 - CONFIDENCE) / len(standing)
     ratios = {
-        point: ratio_of_rounds([(values[point], values[default]) for values in complete], error=error)
+        point: _ratio([(values[point], values[default]) for values in complete], error=error, spread=spread)
         for point in standing
     }
     merit = {point: math.log(ratios[point].median) if expected is None else expected(point) for point in standing}
@@ -110,6 +147,20 @@ def judge(
         return Judged(answer="better", best=shown[0], ratios=ratios, within=others)
     open_ = any(ratio.high > 1 + LEAST_DIFFERENCE for ratio in ratios.values())
     return Judged(answer="not separable" if open_ else "nothing better", best=default, ratios=ratios)
+
+
+def _ratio(pairs: Sequence[tuple[float, float]], *, error: float, spread: Spread | None) -> Quantity:
+    """Two rounds have an interval of one degree of freedom, which says nothing: it reaches from 0.04 to 59,000."""
+    if len(pairs) >= FEWEST_ROUNDS:
+        return ratio_of_rounds(pairs, error=error)
+    logs = [math.log(a / b) for a, b in pairs]
+    if len(pairs) > 1 and spread is not None:
+        return spread.around(logs, launches_each=2, error=error)
+    return Quantity.without_interval(math.exp(math.fsum(logs) / len(logs)), n=len(logs), why=too_few(len(logs)))
+
+
+def too_few(rounds: int) -> str:
+    return f"{rounds} round{'s are' if rounds > 1 else ' is'} too few for an interval"
 
 
 def _without_default(points: Sequence[Point], rounds: Sequence[Mapping[Point, float]]) -> Judged:

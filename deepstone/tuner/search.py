@@ -55,7 +55,8 @@ class Seen:
 class Search:
     """`starts`: points to look at first, the default among them. `expected_s`: a guess of what a look takes; the search
     learns how far it is off. `near`: more points around one, for spaces that are not listed. `slowdown`: a point counts
-    only if it is at most so many times slower than the fastest."""
+    only if it is at most so many times slower than the fastest. `among`: points that have a winner of their own, as
+    those at the batch that was asked for; the search is for both winners in turns."""
 
     landscape: Landscape
     starts: Sequence[Point]
@@ -63,6 +64,7 @@ class Search:
     expected_s: Callable[[Point], float] = lambda _point: 1.0
     near: Callable[[Point], Iterable[Point]] = lambda _point: ()
     slowdown: float | None = None
+    among: Callable[[Point], bool] | None = None
     seen: list[Seen] = field(default_factory=list[Seen])
     model: Model = field(init=False)
     _speed: Model = field(init=False)
@@ -196,8 +198,9 @@ class Search:
         return self.expected_s(point) * (median(own) if own else median(every) if every else 1.0)
 
     def least_finals_s(self) -> float:
-        """What the shortest finals take: the default and one more setup."""
-        return FEWEST_ROUNDS * (self.cost_s(self.landscape.default) + self.cost_s(self._best_seen))
+        """What the shortest finals take: the default and one more setup for each winner that is sought."""
+        winners = 1 if self.among is None else 2
+        return FEWEST_ROUNDS * (self.cost_s(self.landscape.default) + winners * self.cost_s(self._best_seen))
 
     def least_check_s(self) -> float:
         """What it takes to check one setup: the default, and the setup in its own precision and in the default's."""
@@ -209,10 +212,19 @@ class Search:
         return max(good, key=lambda seen: seen.value or 0.0).point if good else self.landscape.default
 
     def _most_promising(self) -> Ask | None:
-        top = self.best(3)
+        if self.among is None:
+            return self._most_promising_of(_every)
+        inside = [self.among(seen.point) for seen in self.seen if seen.point != self.landscape.default]
+        turns = [self.among, _every]
+        if 2 * sum(inside) > len(inside):
+            turns.reverse()
+        return next((ask for turn in turns if (ask := self._most_promising_of(turn)) is not None), None)
+
+    def _most_promising_of(self, counts: Callable[[Point], bool]) -> Ask | None:
+        top = [point for point in self.best(len(self.seen)) if counts(point)][:3]
         pool = list(dict.fromkeys([*self.landscape.points, *(near for point in top for near in self.near(point))]))
         hopeless = {seen.point for seen in self.seen if seen.value is None}
-        pool = [point for point in pool if point not in hopeless]
+        pool = [point for point in pool if point not in hopeless and counts(point)]
         if not pool:
             return None
         gains = self._expected_improvement(pool, top) * (1 - self._failure_chance(pool))
@@ -287,3 +299,7 @@ class Search:
             if each.point == seen.point and each.kind == "repeat" and each.value is not None
         ]
         return bool(later) and max(later) - seen.value > _FAR_SD * math.sqrt(2) * self.noise
+
+
+def _every(_point: Point) -> bool:
+    return True

@@ -107,6 +107,19 @@ class Space:
             tuple(value if axis.name == name else old for axis, old in zip(self.axes, point, strict=True))
         )
 
+    @property
+    def has_free_batch(self) -> bool:
+        return any(axis.name == "batch" for axis in self.axes)
+
+    def is_at_asked_batch(self, point: Point) -> bool:
+        return self.value(point, "batch") == self.value(self.default, "batch")
+
+    def at_asked_batch(self, point: Point) -> Point:
+        """The same point at the default's batch; it may be one that cannot run."""
+        if self.is_at_asked_batch(point):
+            return point
+        return self.with_value(point, "batch", self.value(self.default, "batch"))
+
     def canonical(self, point: Point) -> Point:
         """One spelling for every setup: `auto` for what `auto` means, the default where an axis means nothing."""
         request, means = self.request(point), meaning_of_auto(self.framework(point), self.facts)

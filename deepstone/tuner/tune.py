@@ -22,7 +22,7 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from deepstone.absent import Absent
-from deepstone.checks.same_training import same_training
+from deepstone.checks.same_training import altered, same_training
 from deepstone.durable import signals_blocked
 from deepstone.errors import StoreError, UsageError
 from deepstone.results.record import Draft
@@ -32,10 +32,11 @@ from deepstone.runner.job import Job
 from deepstone.runner.measurement import OnProgress
 from deepstone.setups.tuning import DeviceKind
 from deepstone.store.store import Store
-from deepstone.tuner.answer import NO_DEFAULT, Found, answer_of, words_of
+from deepstone.tuner.answer import Found, answer_of, words_of
 from deepstone.tuner.bound import bound_of
+from deepstone.tuner.doubts import NOT_THE_SAME, doubts_of_runs, refused_launches
 from deepstone.tuner.explain import Explainer
-from deepstone.tuner.finals import Contest, Judged, judge, plan_finals
+from deepstone.tuner.finals import FEWEST_ROUNDS, Contest, Judged, Spread, judge, plan_finals
 from deepstone.tuner.search import Search, Seen
 from deepstone.tuner.space import Point, Space
 from deepstone.tuner.starts import best_in_store, starts_of
@@ -110,6 +111,7 @@ class Tuner:
             expected_s=lambda point: self.workload.expected_s(point, self.timed_s),
             near=(lambda _point: ()) if space.is_listed else space.neighbours,
             slowdown=self.wanted.objective.slowdown,
+            among=space.is_at_asked_batch if space.has_free_batch else None,
         )
         self._earlier_s = self.log.spent_s
         for look in self.log.looks:
@@ -252,7 +254,7 @@ class Tuner:
             reference = self._drafts.get(self._space.default)
             reason = other_training(reference, found.draft) if reference is not None else ""
         speed = found.samples_per_s
-        told = f"{found.outcome}: {reason}" if found.outcome != "ok" else f"not the same training: {reason}"
+        told = f"{found.outcome}: {reason}" if found.outcome != "ok" else f"{NOT_THE_SAME}{reason}"
         return Look(
             kind=kind,
             setup=self._space.given(point),
@@ -311,18 +313,23 @@ class Tuner:
             time_s=time_s,
             cost_s=self.search.cost_s,
             seed=len(self.log.looks),
+            fewest=2 if space.has_free_batch else 1,
         )
 
     def _proven_or_open(self) -> list[Point]:
-        """The best points that are not shown to be other training. If all of them are, the next best, as long as the
-        time suffices for a check and short finals."""
+        """The best points that are not shown to be other training. If all of them are, or where the batch is free all
+        at the one asked for or all at others, the next best, as long as the time suffices for a check and short
+        finals."""
         while True:
             candidates = self._candidates()
             finalists = self._same(candidates)
+            at_batch = self._space.is_at_asked_batch
+            lost = {at_batch(point) for point in candidates} - {at_batch(point) for point in finalists}
             enough_s = self.search.least_finals_s() + self._check_s
-            if finalists or not candidates or self.left_s < enough_s:
+            if not lost or self.left_s < enough_s:
                 return finalists
-            self._look_without_a_change(candidates[0], self.left_s - enough_s)
+            refused = next(point for point in candidates if at_batch(point) in lost)
+            self._look_without_a_change(refused, self.left_s - enough_s)
 
     def _look_without_a_change(self, point: Point, time_s: float) -> None:
         """One change of a point makes it other training; the search may not have looked at what is left without it."""
@@ -335,38 +342,40 @@ class Tuner:
                 self.progress.looked(look, self)
 
     def _candidates(self) -> list[Point]:
-        """The best points. Where the batch is free, the best at any, and the same and the best at the one asked for."""
+        """The best points. Where the batch is free, the best at the one asked for comes first, then the best at any,
+        and the same at the one asked for."""
         space = self._space
         best = self.search.finalists(_CHECKED, space.simpler, self._is_refused)
-        if not best or not any(axis.name == "batch" for axis in space.axes):
+        if not best or not space.has_free_batch:
             return best
-        batch = space.value(space.default, "batch")
-        at_batch = [
-            point
-            for point in self.search.best(len(self.search.seen))
-            if space.value(point, "batch") == batch and not self._is_refused(point)
-        ]
-        there = space.with_value(best[0], "batch", batch)
-        wanted = [best[0], *([there] if space.why_not(there) is None else []), *at_batch[:1], *best[1:]]
+        at_batch = self.search.finalists(
+            _CHECKED, space.simpler, lambda point: self._is_refused(point) or not space.is_at_asked_batch(point)
+        )
+        there = space.at_asked_batch(best[0])
+        failed = {seen.point for seen in self.search.seen if seen.value is None}
+        if self._can_run(there) and there not in failed and not self._is_refused(there):
+            at_batch = sorted({*at_batch, there}, key=lambda point: -float(self.search.model.predict([point]).mean[0]))
+        wanted = [*at_batch[:1], best[0], *at_batch[1:2], *best[1:], *at_batch[2:]]
         return [point for point in dict.fromkeys(wanted) if point != space.default][:_CHECKED]
 
     def _is_refused(self, point: Point) -> bool:
         """Whether it is shown to be other training, and that counts."""
-        same = self._checked.get(self._at_asked_batch(point))
+        same = self._checked.get(self._space.at_asked_batch(point))
         return same is not None and same.is_refuted and self.wanted.level != "any"
 
     def _same(self, candidates: Sequence[Point]) -> list[Point]:
-        """Those that are not shown to be other training."""
-        batch = self._space.value(self._space.default, "batch")
-        other = {point for point in candidates if self._space.value(point, "batch") != batch}
-        new = [point for point in candidates if point not in self._checked and point not in other]
+        """Those that are not shown to be other training. One at another batch is checked at the one asked for."""
+        space = self._space
+        checked = dict.fromkeys(space.at_asked_batch(point) for point in candidates)
+        new = [each for each in checked if each not in self._checked and each != space.default and self._can_run(each)]
         if new:
             # What the search left of its time is for this check too.
             left_s = (self._search_share + self._same_share) * self.wanted.budget_s - self.spent_s
             self._check(new, max(self._check_s, left_s))
-        if self.wanted.level == "any":  # it says what was given up, and excludes nothing
-            return list(candidates)
-        return [point for point in candidates if point in other or not self._checked[point].is_refuted]
+        return [point for point in candidates if not self._is_refused(point)]
+
+    def _can_run(self, point: Point) -> bool:
+        return self._space.why_not(point) is None
 
     def _check(self, points: Sequence[Point], time_s: float) -> None:
         self.progress.begin("does it train the same?")
@@ -377,7 +386,7 @@ class Tuner:
             same = replace(found[str(number)], setup=self._space.given(point))
             self._checked[point] = same
             if same.is_refuted:
-                self.progress.say(f"not the same training: {words_of(same.setup)}: {same.why_not}")
+                self.progress.say(f"{NOT_THE_SAME}{words_of(same.setup)}: {same.why_not}")
         self._write(replace(self.log, same=list(self._checked.values())))
 
     def _prove_winner(self, contest: Contest) -> None:
@@ -385,35 +394,35 @@ class Tuner:
         tried: set[Point] = set()
         while True:
             winners = [self._judged(contest, any_batch=free, all_checked=False) for free in (False, True)]
-            points = [self._at_asked_batch(judged.best) for judged in winners if judged.answer == "better"]
-            point = next((each for each in points if self._lacks_proof(each) and each not in tried), None)
+            points = [self._space.at_asked_batch(judged.best) for judged in winners if judged.answer == "better"]
+            open_ = [each for each in points if self._lacks_proof(each) and self._can_run(each)]
+            point = next((each for each in open_ if each not in tried), None)
             if point is None:
                 return
             tried.add(point)
             self._check([point], max(_LEAST_TIMEOUT_S, _OVER * self.wanted.budget_s - self.spent_s))
 
-    def _at_asked_batch(self, point: Point) -> Point:
-        is_free = any(axis.name == "batch" for axis in self._space.axes)
-        asked = self._space.value(self._space.default, "batch")
-        return self._space.with_value(point, "batch", asked) if is_free else point
-
     def _lacks_proof(self, point: Point) -> bool:
         """A change of order alone is proven by the first steps of every run; what rounds has a check of its own."""
-        same = self._checked.get(self._at_asked_batch(point))
-        if same is None or same.ok or self.wanted.level == "any":
+        there = self._space.at_asked_batch(point)
+        if self.wanted.level == "any" or there == self._space.default:
             return False
-        return same.is_refuted or any(each != "order" for each in same.alters)
+        same = self._checked.get(there)
+        if same is None:  # it was not to be checked: at the batch that was asked for it cannot run
+            default = self.workload.job(self._space.default)
+            return any(each != "order" for each in altered(default, self.workload.job(there)))
+        return not same.ok and (same.is_refuted or any(each != "order" for each in same.alters))
 
     def _judged(self, contest: Contest, *, any_batch: bool = False, all_checked: bool = True) -> Judged:
         """The finals as they stand: at the batch that was asked for, or at any. `all_checked`: what is not proven by
         now cannot win."""
-        batch = self._space.value(self._space.default, "batch")
         slow = self._too_slow(contest.points[1:])
         among = [
             point
             for point in contest.points
             if point not in slow
-            and (any_batch or self._space.value(point, "batch") == batch)
+            and (point == self._space.default or not self._is_out(point))
+            and (any_batch or self._space.is_at_asked_batch(point))
             and not (self._lacks_proof(point) and (all_checked or self._is_refused(point)))
         ]
         self._fit(also_explained=False)
@@ -422,7 +431,17 @@ class Tuner:
             self._rounds(contest),
             changes=lambda point: len(self._space.changed(point)),
             expected=lambda point: float(self.search.model.predict([point]).mean[0]),
+            spread=self._spread(),
         )
+
+    def _spread(self) -> Spread | None:
+        """Of what is sought, over all launches of the same setup."""
+        values: dict[Point, list[float]] = {}
+        for look in self.log.looks:
+            point, value = self._space.point_of(look.setup), self.wanted.value(look)
+            if point is not None and value is not None:
+                values.setdefault(point, []).append(value)
+        return Spread.of(values.values())
 
     def _too_slow(self, points: Sequence[Point]) -> set[Point]:
         """Those that are slower than the objective allows, by the means of all looks."""
@@ -484,7 +503,7 @@ class Tuner:
         return Explainer(space=self._space, model=self.search.model, looks=lambda point: counts.get(point, 0))
 
     def _explain(self, judged: Judged) -> None:
-        if judged.answer != "better":
+        if judged.answer != "better" or judged.best not in judged.ratios:
             return
         failed = {
             point
@@ -502,9 +521,8 @@ class Tuner:
 
     def _answer(self, contest: Contest) -> Tuned:
         judged = self._judged(contest)
-        explained = None
-        if judged.answer == "better":
-            explained = self._explainer().explain(judged.best, judged.ratios.get(judged.best, NO_DEFAULT))
+        ratio = judged.ratios.get(judged.best)
+        explained = None if ratio is None else self._explainer().explain(judged.best, ratio)
         answer = answer_of(
             Found(
                 space=self._space,
@@ -513,6 +531,8 @@ class Tuner:
                 contest=contest,
                 judged=judged,
                 free=self._judged(contest, any_batch=True),
+                rounds=len(self._rounds(contest)),
+                unproven=[point for point in contest.points if self._lacks_proof(point)],
                 checked=self._checked,
                 explained=explained,
                 bound=self._bound(judged.best),
@@ -520,8 +540,9 @@ class Tuner:
                 spent_s=self.spent_s,
             )
         )
-        doubts = self._doubts([run for final in answer.finals for run in final.runs])
-        return replace(answer, doubts=[*self._too_short(contest), *self._unproven(contest), *doubts])
+        about_runs = doubts_of_runs(self.store, [run for final in answer.finals for run in final.runs])
+        about_search = [*self._too_short(contest), *self._unproven(contest), *refused_launches(self.log)]
+        return replace(answer, doubts=[*about_search, *about_runs])
 
     def _too_short(self, contest: Contest) -> list[str]:
         """Why an answer says little: the time was over too soon."""
@@ -529,8 +550,12 @@ class Tuner:
         more = "give a larger --budget"
         if looked < 1 and self._space.count > 1:
             return [f"only the default was looked at in this time; {more}"]
-        if looked >= 1 and len(self._rounds(contest)) < min(2, contest.rounds):
+        rounds = len(self._rounds(contest))
+        if looked >= 1 and rounds < min(2, contest.rounds):
             return [f"the finals were not finished in this time, so nothing is decided; {more}"]
+        if rounds < min(FEWEST_ROUNDS, contest.rounds):
+            how = "their intervals come from how far all launches of the same setup are apart"
+            return [f"{rounds} of {contest.rounds} rounds of the finals were measured in this time; {how}; {more}"]
         return []
 
     def _unproven(self, contest: Contest) -> list[str]:
@@ -542,19 +567,16 @@ class Tuner:
             *(f"other training, so not chosen{others}: {words_of(x.setup)}: {x.why_not}" for x in refused[:1]),
             *(
                 f"not proven to be the same training, so not chosen: {words_of(self._space.given(point))}: "
-                f"{self._checked[self._at_asked_batch(point)].why_not}"
+                f"{self._why_unproven(self._space.at_asked_batch(point))}"
                 for point in unproven
             ),
         ]
 
-    def _doubts(self, runs: Sequence[str]) -> list[str]:
-        """The doubts about these runs, each once, with how many have it."""
-        found: dict[str, list[str]] = {}
-        for run in runs:
-            with suppress(StoreError):  # it was deleted meanwhile
-                for doubt in self.store.get(run).doubts:
-                    found.setdefault(doubt.code, []).append(doubt.detail)
-        return [f"{code} ({len(details)} of {len(runs)} runs): {details[-1]}" for code, details in found.items()]
+    def _why_unproven(self, point: Point) -> str:
+        same = self._checked.get(point)
+        if same is not None:
+            return same.why_not
+        return f"it cannot run at the batch that was asked for, so it was not checked: {self._space.why_not(point)}"
 
     def _bound(self, best: Point) -> Bound | Absent:
         """By the latest record of the best setup."""

@@ -8,6 +8,7 @@ from typing import Final
 
 from deepstone.absent import Absent
 from deepstone.results.tune import Look, SameLevel, TuneLimit, TuneObjective
+from deepstone.units import bytes_
 
 BUDGET_S: Final = 600.0
 LEAST_BUDGET_S: Final = 5.0
@@ -30,7 +31,7 @@ class Wanted:
 
     def value(self, look: Look) -> float | None:
         """The log of what is sought; None if the look failed or breaks a limit."""
-        if isinstance(look.samples_per_s, Absent) or self.breaks_limit(look):
+        if isinstance(look.samples_per_s, Absent) or self.broken_limit(look):
             return None
         match self.objective.name:
             case "throughput":
@@ -40,13 +41,14 @@ class Wanted:
             case "memory":
                 return None if isinstance(look.peak_bytes, Absent) else -math.log(max(1, look.peak_bytes))
 
-    def breaks_limit(self, look: Look) -> bool:
-        """Power is what the meters saw: samples per second over samples per joule."""
+    def broken_limit(self, look: Look) -> str:
+        """Which limit a look breaks, in words; empty if none. Power is what the meters saw: samples per second over
+        samples per joule."""
         for limit in self.limits:
             if limit.name == "memory" and not isinstance(look.peak_bytes, Absent) and look.peak_bytes > limit.most:
-                return True
+                return f"{bytes_(look.peak_bytes)} of memory, {bytes_(int(limit.most))} allowed"
             if limit.name == "power" and not isinstance(look.samples_per_j, Absent):
                 speed = 0.0 if isinstance(look.samples_per_s, Absent) else look.samples_per_s
-                if speed / look.samples_per_j > limit.most:
-                    return True
-        return False
+                if (power_w := speed / look.samples_per_j) > limit.most:
+                    return f"{power_w:.0f} W, {limit.most:g} W allowed"
+        return ""

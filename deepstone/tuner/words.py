@@ -52,9 +52,9 @@ def parse_limits(given: Iterable[str]) -> list[TuneLimit]:
             form = "memory=40G" if name == "memory" else "power=500W"
             raise UsageError(f"--limit {shown(word)}: is no limit of {name}; write it as in {form}")
         else:
-            raise UsageError(
-                f"--limit {shown(word)}: {nearest(name, ('memory', 'power'))}, as in memory=40G or power=500W"
-            )
+            known = nearest(name, ("memory", "power"))
+            known += ";" if not known.endswith("?") else ""
+            raise UsageError(f"--limit {shown(word)}: {known} write it as in memory=40G or power=500W")
     return list(limits.values())
 
 

@@ -22,16 +22,18 @@ from deepstone.launchers.allocators import installed_allocators
 from deepstone.measure.training import disagreement, fault_in_record, same_training
 from deepstone.models.load import LoadedModel
 from deepstone.results.advice import Facts as AdviceFacts
+from deepstone.results.parallel import Parallel, RankFacts
 from deepstone.results.record import Draft, Energy, WorkloadPhase
 from deepstone.results.tune import SameLevel
 from deepstone.runner.job import Job, Machine
 from deepstone.runner.look import look_at
 from deepstone.runner.measurement import OnProgress, no_progress
 from deepstone.runner.new_job import make_job
+from deepstone.runner.rank_memory import planned_bytes
 from deepstone.setups.axes import AUTO, AXES, FAKE, FORWARD_ONLY, ISA_ORDER, Value
 from deepstone.setups.request import Choices, Request, as_words, complete, parse_words
 from deepstone.setups.tuning import DeviceKind, Facts, Tuning
-from deepstone.setups.world import Parts, World
+from deepstone.setups.world import OF_SEVERAL, Parts, World
 from deepstone.tuner.advice import Setup, starts
 from deepstone.tuner.facts import facts_of, units_of_cpu, units_of_gpu
 from deepstone.tuner.space import Point, Space, make_space
@@ -39,6 +41,7 @@ from deepstone.tuner.words import expand_ranges
 
 _NEED_MARGIN: Final = 1.5  # of the analytic need: workspaces, fragmentation
 _NO_ROOM: Final = "1.5 x the analytic need does not fit the memory"
+_DECIDE_THE_NEED: Final = ("framework", "precision", "optimizer", "checkpointing", "batch", *OF_SEVERAL)
 _ISA_OF_FLAG: Final = {
     "avx": "avx",
     "avx2": "avx2",
@@ -183,18 +186,33 @@ def other_training(reference: Draft, draft: Draft) -> str:
     if draft.outcome != "ok" or not same_training(reference.setup.requested, draft.setup.requested):
         return ""
     precisions = (reference.setup.value("precision"), draft.setup.value("precision"))
-    return disagreement(reference.training, draft.training, precisions)
+    return disagreement(reference.training, draft.training, precisions, ("the default", "this setup"))
 
 
 def peak_bytes(draft: Draft) -> int | Absent:
-    """On a GPU what the framework reserved there, else what the process took of the host."""
+    """What counts against the memory of the machine. Each process of a job has a GPU of its own: there it is what the
+    framework reserved in the process that reserved most. On the host it is what all processes of a node took together;
+    pages that they share count for each."""
     if isinstance(draft.memory, Absent):
         return draft.memory
-    for name in ("device_reserved_bytes", "device_allocated_bytes", "host_peak_bytes"):
+    for name in ("device_reserved_bytes", "device_allocated_bytes"):
         value = draft.memory.get(name)
         if isinstance(value, int):
             return value
-    return Absent("the framework does not tell its memory")
+    if isinstance(draft.parallel, Parallel) and draft.parallel.ranks:
+        return _host_bytes_of_node(draft.parallel.ranks)
+    value = draft.memory.get("host_peak_bytes")
+    return value if isinstance(value, int) else Absent("the framework does not tell its memory")
+
+
+def _host_bytes_of_node(ranks: Sequence[RankFacts]) -> int | Absent:
+    """Of the node whose processes took most."""
+    by_node: dict[int, int] = {}
+    for rank in ranks:
+        if isinstance(rank.host_peak_bytes, Absent):
+            return Absent(f"rank {rank.rank}: {rank.host_peak_bytes.reason}")
+        by_node[rank.node] = by_node.get(rank.node, 0) + rank.host_peak_bytes
+    return max(by_node.values())
 
 
 def _environments(named: Sequence[Value], *, opaque: bool) -> dict[str, Environment]:
@@ -284,17 +302,19 @@ def _refusal(
         return Job(model=model, request=request, environment=environment, machine=machine, command=())
 
     @cache
-    def need(framework: str, precision: str, optimizer: str, checkpointing: str, batch: int) -> int:
-        given = {"framework": framework, "precision": precision, "optimizer": optimizer, "checkpointing": checkpointing}
-        return job_of(complete(given)).memory_of(batch).total_bytes
+    def need(chosen: tuple[tuple[str, Value], ...]) -> int:
+        request = complete(dict(chosen))
+        job, world = job_of(request), World.of(request)
+        if not world.is_parallel:
+            return job.memory_of(job.batch // Parts.of(request).count).total_bytes
+        ranks = [each for each in planned_bytes(job) if isinstance(each, int)]
+        return sum(ranks) // world.nodes if facts.device == "cpu" else max(ranks, default=0)
 
     def refusal(request: Request) -> str | None:
         broken = job_of(request).broken_rule
         if broken is not None or model.graph.opaque:
             return broken
-        parts, world = Parts.of(request), World.of(request)
-        chosen = (str(request[name]) for name in ("framework", "precision", "optimizer", "checkpointing"))
-        here = need(*chosen, int(request["batch"]) // parts.count) * (world.per_node if facts.device == "cpu" else 1)
+        here = need(tuple((name, request[name]) for name in _DECIDE_THE_NEED))
         return _NO_ROOM if _NEED_MARGIN * here > room else None
 
     return refusal

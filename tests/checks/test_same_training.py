@@ -214,6 +214,19 @@ def test_the_batch_is_halved_until_it_fits(batch: int, parts: list[int], most: f
     assert fitting_batch(batch, parts, most=most) == expected
 
 
+def test_a_check_with_fewer_steps_or_a_smaller_batch_says_so(
+    monkeypatch: pytest.MonkeyPatch, close: dict[str, SameSetup]
+) -> None:
+    assert close["nhwc"].reduced == ""
+    assert "instead of" not in close["nhwc"].in_words()
+    monkeypatch.setattr("deepstone.checks.same_training.FEWER_STEPS", (5,))
+    monkeypatch.setattr("deepstone.checks.same_training.fitting_batch", lambda *_args, **_more: 8)
+    found = checked({"nhwc": job(layout="nhwc")})["nhwc"]
+    assert found.ok, found.why_not
+    assert (found.steps, found.batch) == (5, 8)
+    assert "5 steps instead of 20, 8 samples in a batch instead of 16" in found.in_words()
+
+
 def test_a_default_that_does_not_repeat_itself_proves_nothing(tmp_path: Path) -> None:
     fickle = planted("nothing repeats", DEEPSTONE_TEST_PLANT_CALLS=str(tmp_path / "calls"))
     found = checked({"nhwc": job(layout="nhwc", environment=fickle)}, default=job(environment=fickle))["nhwc"]

@@ -134,3 +134,9 @@ def cpu_s(command: list[str]) -> float:
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(("resnet152", "deepstone "))
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def test_it_refuses_a_size_of_images_as_tune_does(reader: Cli):
+    for command in ("advise", "tune"):
+        words = (command, f"{EXAMPLES / 'my_model.py'}:make", "--input", "3x64x64")
+        reader(*words).assert_error(2, "has its own size of images")

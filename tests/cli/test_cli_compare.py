@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from cli_kit import Cli, script
 
@@ -32,6 +34,22 @@ def test_every_later_side_overrides_what_holds_for_all(reader: Cli) -> None:
 
 def test_nothing_before_the_first_means_the_defaults(reader: Cli) -> None:
     assert [side["batch"] for side in plan(reader, "cifarnet", "--", "batch=64", "--", "batch=128")] == [32, 64, 128]
+
+
+@pytest.mark.parametrize(
+    ("before", "beside", "batches"),
+    [((), (), [8, 8]), (("batch=64",), (), [64, 64]), ((), ("batch=16",), [32, 16])],
+)
+def test_a_setup_from_a_file_does_the_same_work(
+    reader: Cli, tmp_path: Path, before: tuple[str, ...], beside: tuple[str, ...], batches: list[int]
+) -> None:
+    """A file of tune has the batch that was asked for there."""
+    path = tmp_path / "best.toml"
+    path.write_text('[setup]\nbatch = 8\nlayout = "nhwc"\nphase = "forward"\n')
+    sides = plan(reader, "cifarnet", "framework=fake", *before, "--", f"@{path}", *beside)
+    assert [side["batch"] for side in sides] == batches
+    assert [side["layout"] for side in sides] == ["auto", "nhwc"]
+    assert [side["phase"] for side in sides] == ["forward", "forward"]
 
 
 def test_both_sides_may_be_the_same(reader: Cli) -> None:

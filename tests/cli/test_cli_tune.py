@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -60,13 +61,20 @@ def test_it_finds_writes_and_stores_the_best(cli: Cli) -> None:
 
 
 def test_what_no_longer_trains_once_it_is_timed_does_not_win(cli: Cli) -> None:
-    words = ("tune", *WORDS, "layout=auto,nhwc", "precision=auto", "threads=auto", "engine=auto", "--same", "any")
-    idle = {"launch_noise": 0.003, "by": {"layout=nhwc": {"faster": 1.5, "updates": 12}}}
+    words = ("tune", *WORDS, "layout=auto,nhwc", "precision=auto", "threads=auto,1", "engine=auto", "--same", "any")
+    words += ("affinity=auto", "wait=auto", "allocator=auto")
+    by = {"layout=nhwc": {"faster": 1.5, "updates": 12}, "threads=1": {"faster": 1.5, "loss": 2.0}}
+    idle = {"launch_noise": 0.003, "by": by}
     answer = cli(*words, "--budget", "15s", "--json", **scripted(idle)).assert_ok().json
     assert answer["answer"] != "better"
-    told = [look["samples_per_s"] for look in answer["looks"] if look["setup"].get("layout") == "nhwc"]
+    looks = [look for look in answer["looks"] if look["setup"].get("threads") is None]
+    told = [look["samples_per_s"] for look in looks if look["setup"].get("layout") == "nhwc"]
     assert told
     assert all("changed no parameter" in each["absent"] for each in told)
+    # At every level the answer names what was refused.
+    assert any("changed no parameter" in doubt and "layout=nhwc" in doubt for doubt in answer["doubts"])
+    losses = re.compile("threads=1: the loss of step 1 is 0.99.* in the default and 1.99.* in this setup")
+    assert any(losses.search(doubt) for doubt in answer["doubts"])
 
 
 def test_with_nothing_better_it_says_so(cli: Cli) -> None:
@@ -76,6 +84,44 @@ def test_with_nothing_better_it_says_so(cli: Cli) -> None:
     assert "the default: nothing better was found" in done.out
     assert "best.toml" not in done.out
     assert not (cli.home / "best.toml").exists()
+
+
+def test_a_default_beyond_the_limit_is_no_default_that_fails(cli: Cli) -> None:
+    large, small = {"base": 100_000_000, "per_sample": 1000}, {"base": 1000, "per_sample": 1000}
+    memory = {"launch_noise": 0.003, "memory": large, "by": {"precision=bf16-mixed": {"memory": small}}}
+    words = ("tune", *WORDS, "precision=auto,bf16-mixed", "layout=auto", "threads=auto", "engine=auto", "wait=auto")
+    words += (
+        "affinity=auto",
+        "allocator=auto",
+        "--same",
+        "any",
+        "--limit",
+        "memory=40M",
+        "--budget",
+        "8s",
+        "-o",
+        "t.html",
+    )
+    answer = cli(*words, "--json", **scripted(memory)).assert_ok().json
+    assert (answer["answer"], answer["best"]["setup"]["precision"]) == ("better", "bf16-mixed")
+    assert "95.4 MiB of memory, 40.0 MiB allowed" in answer["ratio"]["absent"]
+    assert "does not run" not in answer["ratio"]["absent"]
+    assert answer["why"] == []
+    assert 'precision = "bf16-mixed"' in (cli.home / "best.toml").read_text()
+    assert "breaks a limit" in (cli.home / "t.html").read_text()
+
+
+def test_a_better_batch_does_not_contradict_the_answer_at_the_one_asked_for(cli: Cli) -> None:
+    plain = ("cifarnet", "framework=fake", "optimizer=momentum", *FIXED)
+    words = ("tune", *plain, "batch=8,16", "layout=auto,nhwc", "threads=auto", "engine=auto", "precision=auto")
+    words += ("affinity=auto", "wait=auto", "allocator=auto")
+    faster = {"launch_noise": 0.003, "by": {"layout=nhwc": {"faster": 0.7}, "batch=8": {"step_s": 0.02}}}
+    done = cli(*words, "--budget", "12s", **scripted(faster)).assert_ok()
+    lines = {line[:6].strip(): line for line in done.out.splitlines() if line[:6].strip()}
+    assert lines["best"].endswith("the default: nothing better was found at this batch")
+    assert "batch=16" in lines["batch"]
+    assert "batch=16" not in done.out.partition(lines["batch"])[0]
+    assert "layout=nhwc" in done.out  # a setup at the batch that was asked for was in the finals
 
 
 def test_a_budget_that_is_too_small_is_told(cli: Cli) -> None:
@@ -118,6 +164,7 @@ def test_a_dry_run_shows_the_space(reader: Cli) -> None:
         (("--budget", "soon"), 2, "soon: is no time"),
         (("--budget", "1s"), 2, "at least 5 s"),
         (("--limit", "disk=3"), 2, "disk=3"),
+        (("--limit", "memroy=3G"), 2, "did you mean memory? write it as in memory=40G"),
         (("--limit", "memory=lots"), 2, "memory=lots"),
         (("--objective", "speed"), 2, "speed"),
         (("--objective", "energy:slow=2"), 2, "slowdown=NUMBER"),
@@ -137,6 +184,26 @@ def test_energy_without_a_meter(reader: Cli) -> None:
     done = reader("tune", "cifarnet", "framework=fake", "device=cpu", "--objective", "energy")
     if done.code == 4:  # a machine with RAPL that we may read would start to measure
         done.assert_error(4, "energy cannot be measured here")
+        plan = ("tune", "cifarnet", "framework=fake", "device=cpu", "--objective", "energy", "--dry-run")
+        reader(*plan).assert_error(4, "energy cannot be measured here")
+
+
+def test_a_number_is_a_time_in_seconds(reader: Cli) -> None:
+    words = ("tune", "cifarnet", "framework=fake", "--dry-run", "--json", "--budget")
+    looks = [reader(*words, budget).assert_ok().json["looks"] for budget in ("90", "90s", "1.5m")]
+    assert looks[0] == looks[1] == looks[2]
+
+
+def test_progress_tells_what_is_sought(cli: Cli) -> None:
+    """Beside the rate, and a ratio with its name."""
+    large, small = {"base": 100 * 2**20, "per_sample": 0}, {"base": 25 * 2**20, "per_sample": 0}
+    memory = {"launch_noise": 0.003, "memory": large, "by": {"precision=bf16-mixed": {"memory": small}}}
+    words = ("tune", *WORDS, "precision=auto,bf16-mixed", "layout=auto", "threads=auto", "engine=auto", "wait=auto")
+    words += ("affinity=auto", "allocator=auto", "checkpointing=off", "--same", "any", "--objective", "memory")
+    told = cli(*words, "--budget", "6s", **scripted(memory)).assert_ok()
+    assert "precision=bf16-mixed: 25.0 MiB, " in told.err
+    assert ", 0.250x the memory of the default: the best so far" in told.err
+    assert "2 setups of 1 axis" in told.out
 
 
 @pytest.mark.parametrize(

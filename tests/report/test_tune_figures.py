@@ -170,6 +170,14 @@ def test_the_page_opens_with_the_answer() -> None:
     assert page.not_decided == ("isa",)
 
 
+def test_the_page_compares_the_model_as_it_was_given() -> None:
+    found = tune_finding()
+    given = ["deepstone", "tune", "my nets/lenet.prototxt", "--input", "1x28x28", "--budget", "5m"]
+    assert tune_page(replace(found, command=given)).compare == (
+        "deepstone compare 'my nets/lenet.prototxt' --input 1x28x28 -- @best.toml"
+    )
+
+
 @pytest.mark.parametrize(
     ("answer", "said"), [("nothing better", "Nothing better"), ("not separable", "do not show it")]
 )
@@ -234,6 +242,10 @@ def test_the_page_draws_everything_and_asks_for_nothing(
     assert all(plot.query_selector_all(".box, .dot") for plot in plots)
     assert seen.page.evaluate("document.documentElement.scrollWidth") == width  # nothing sticks out
     assert seen.page.query_selector("main b") is None  # a name is text
+    proof = seen.page.query_selector(".stacked")
+    if proof is not None:  # all of it is there without moving it
+        assert proof.evaluate("table => table.scrollWidth <= table.clientWidth")
+    assert "`" not in seen.page.inner_text("main")
     seen.assert_quiet()
     seen.page.close()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from deepstone.absent import Absent
 from deepstone.environments.find import find_environment
 from deepstone.exchange.load import load_model
 from deepstone.measure.effort import Effort
@@ -57,3 +58,39 @@ def test_a_comparison_within_one_framework_names_no_winner():
     assert found.ratios == ()
     assert "the same training" in found.refusal
     assert all(side is not None and side.outcome == "ok" for side in found.sides)
+
+
+OWN_MODEL = Path(__file__).parents[2] / "examples" / "my_model.py"
+
+
+def own(fault: str = "", source: Path = OWN_MODEL) -> Job:
+    return replace(job(fault), model=load_model(f"{source}:make"))
+
+
+def test_half_an_update_of_a_module_of_ones_own_is_no_winner():
+    found = compare_jobs([own(), own("half of every update")], QUICK, groups=1)
+    assert found.ratios == ()
+    assert "the size of the early updates" in found.refusal
+
+
+def test_what_is_known_of_a_module_of_ones_own_is_told():
+    found = compare_jobs([own(), own()], QUICK, groups=1)
+    assert found.ratios
+    assert "A and B start with the same loss" in found.established
+    assert "the size of the early updates agree" in found.established
+    assert "layers are not checked" in found.established
+    assert found.sides[0] is not None
+    assert not isinstance(found.sides[0].comparison, Absent)
+    assert found.sides[0].comparison.sameness == Absent(found.established)
+
+
+@pytest.mark.deep
+def test_a_random_module_is_not_taken_for_another_training(tmp_path: Path):
+    source = tmp_path / "chance.py"
+    lines = ["import os, torch", "from torch import nn", "INPUT_SHAPE = (3, 8, 8)", "def make():"]
+    lines += ["    torch.manual_seed(int.from_bytes(os.urandom(4), 'big'))"]
+    lines += ["    return nn.Sequential(nn.Flatten(), nn.Linear(192, 10))"]
+    source.write_text("\n".join(lines))
+    found = compare_jobs([own(source=source), own(source=source)], QUICK, groups=1)
+    assert found.ratios
+    assert "not established that A and B do the same training: the first loss is" in found.established

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scripted import a_search, a_space
 
 from deepstone.results.tune import LookKind
-from deepstone.tuner.finals import judge, plan_finals
+from deepstone.tuner.finals import Spread, judge, plan_finals
 from deepstone.tuner.model import Model
 from deepstone.tuner.search import SENTINEL_EVERY, Search, Seen
 from deepstone.tuner.space import Point, Space
@@ -151,6 +151,36 @@ def test_judgements() -> None:
     assert judged_of(*failed) == "better: c"  # b failed in a round
     assert judged_of(*({B: 1.0, C: 2.0} for _ in range(3))) == "better: c"  # the default does not run
     assert judged_of(*fast, expected={B: 0.0, C: 1.0}) == "better: c"  # all looks together say so
+
+
+def test_few_rounds_have_their_interval_from_the_spread_of_all_launches() -> None:
+    rounds = [{A: 1.0, B: 1.2}, {A: 1.01, B: 1.19}]
+    repeats = [[0.0, 0.01, -0.01], [0.2, 0.21, 0.19], [0.5]]
+    spread = Spread.of(repeats)
+    assert spread is not None
+    assert (spread.sd, spread.freedom) == (pytest.approx(0.01), 4)
+    found = judge([A, B], rounds, changes=lambda _p: 1, spread=spread)
+    assert (found.answer, found.best) == ("better", B)
+    assert 1.1 < found.ratios[B].low < 1.19 < found.ratios[B].high < 1.3
+    noisy = Spread.of([[10 * log for log in group] for group in repeats])
+    assert judge([A, B], rounds, changes=lambda _p: 1, spread=noisy).answer == "not separable"
+    # Without repeats nothing is known; neither is it after one round or none.
+    for cut, known in ((rounds, None), (rounds[:1], spread), ([], spread)):
+        found = judge([A, B], cut, changes=lambda _p: 1, spread=known)
+        assert (found.answer, found.best) == ("not separable", A)
+        assert not any(ratio.has_interval for ratio in found.ratios.values())
+
+
+@given(st.integers(0, 10_000))
+def test_two_rounds_name_no_winner_among_equals(seed: int) -> None:
+    wrong = 0
+    for number in range(20):
+        chance = random.Random(f"{seed} {number}")
+        rounds = [{point: math.exp(chance.gauss(0, 0.05)) for point in (A, B, C)} for _ in range(2)]
+        repeats = [[math.log(each[point]) for each in rounds] for point in (A, B, C)]
+        spread = Spread.of([*repeats, [chance.gauss(0, 0.05) for _ in range(4)]])
+        wrong += judge([A, B, C], rounds, changes=lambda _p: 1, spread=spread).answer == "better"
+    assert wrong <= 5
 
 
 @given(st.integers(0, 10_000))

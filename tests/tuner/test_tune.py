@@ -46,6 +46,25 @@ def test_it_finds_the_best_and_says_why(tmp_path: Path, noise: float) -> None:
     assert len(scripted.asked) == len(answer.looks) < 96
 
 
+def test_a_single_change_has_the_whole_gain(tmp_path: Path) -> None:
+    """By the same comparison, in the finals; not by looks."""
+
+    def one_change(setup: Mapping[str, Value]) -> float:
+        return 130.0 if setup.get("layout") == "nhwc" else 100.0
+
+    scripted = Scripted(space=a_space(), speed=one_change, noise=0.03)
+    answer = a_tuner(scripted, tmp_path, THROUGHPUT).tune()
+    assert answer.best.setup == {"framework": "fake", "layout": "nhwc"}
+    (why,) = answer.why
+    assert not isinstance(why.added, Absent)
+    assert not isinstance(why.removed, Absent)
+    assert why.added.ratio == why.removed.ratio == answer.ratio
+    assert not isinstance(answer.ratio, Absent)
+    assert why.contribution.median == pytest.approx(answer.ratio.median)
+    assert why.contribution.low == pytest.approx(answer.ratio.low)
+    assert isinstance(answer.together, Absent)
+
+
 def test_the_answer_comes_from_the_finals_alone(tmp_path: Path) -> None:
     scripted = Scripted(space=a_space(), speed=speed, noise=0.03)
     answer = a_tuner(scripted, tmp_path, THROUGHPUT).tune()
@@ -66,6 +85,25 @@ def test_on_a_flat_space_it_names_no_winner(tmp_path: Path) -> None:
         assert answer.answer != "better"
         assert answer.best.setup == {"framework": "fake"}
         assert answer.why == []
+
+
+@pytest.mark.parametrize(("launch_s", "rounds"), [(28.0, 2), (45.0, 1)])
+def test_finals_that_the_time_cut_off_tell_what_was_measured(tmp_path: Path, launch_s: float, rounds: int) -> None:
+    """Launches are slow once the finals begin. A few rounds give no interval over many powers of ten."""
+    tuner = a_tuner(Scripted(space=a_space(), speed=speed, noise=0.03), tmp_path, THROUGHPUT)
+    scripted: Any = tuner.workload
+    scripted.took_s = lambda _setup: launch_s if tuner.log.order else 5.0
+    answer = tuner.tune()
+    assert (answer.rounds, answer.planned_rounds) == (rounds, len(tuner.log.order))
+    assert f"{rounds} of " in answer.rounds_in_words
+    assert answer.answer == ("better" if rounds == 2 else "not separable")
+    measured = [answer.default.samples_per_s, *(final.samples_per_s for final in answer.finals)]
+    known = [each for each in measured if not isinstance(each, Absent) and each.has_interval]
+    assert all(each.high / each.low < 1.5 for each in known)
+    ratios = [final.ratio for final in answer.finals if not final.is_default and not isinstance(final.ratio, Absent)]
+    assert len(ratios) == len(answer.finals) - 1
+    assert all(ratio.has_interval == (rounds > 1) for ratio in ratios)
+    assert any("--budget" in doubt for doubt in answer.doubts)
 
 
 def replace_budget(budget_s: float, **settings: Any) -> Wanted:
@@ -92,6 +130,8 @@ def test_a_default_that_fails_does_not_end_it(tmp_path: Path) -> None:
     assert answer.answer == "better"
     assert answer.best.setup["precision"] == "bf16-mixed"
     assert isinstance(answer.ratio, Absent)
+    assert "does not run (oom: too little memory)" in answer.ratio.reason
+    assert answer.is_better
     assert isinstance(answer.default.samples_per_s, Absent)
 
 
@@ -176,9 +216,6 @@ def test_objectives_and_limits(
 
 
 def test_a_free_batch_has_a_winner_of_its_own(tmp_path: Path) -> None:
-    def larger_is_faster(setup: Mapping[str, Value]) -> float:
-        return speed(setup) * {32: 1.0, 64: 1.3, 128: 1.5}[int(setup.get("batch", 32))]
-
     space = a_space({"batch": [32, 64, 128]})
     answer = a_tuner(Scripted(space=space, speed=larger_is_faster), tmp_path, THROUGHPUT).tune()
     assert answer.best.setup.get("batch", 32) == 32
@@ -186,6 +223,52 @@ def test_a_free_batch_has_a_winner_of_its_own(tmp_path: Path) -> None:
     assert not isinstance(answer.batch_free, Absent)
     assert answer.batch_free.batch == 128
     assert answer.batch_free.updates_per_epoch_ratio == 0.25
+
+
+def larger_is_faster(setup: Mapping[str, Value]) -> float:
+    return speed(setup) * {32: 1.0, 64: 1.3, 128: 1.5}[int(setup.get("batch", 32))]
+
+
+@pytest.mark.parametrize("is_refuted", [False, True])
+def test_a_winner_at_another_batch_is_proven_like_any_other(tmp_path: Path, is_refuted: bool) -> None:
+    """At the batch that was asked for."""
+    checked: list[Mapping[str, Value]] = []
+
+    def differs(default: Any, candidates: Any, level: Any, *, deadline_s: float, on_progress: Any = None) -> Any:
+        checked.extend(job.request for job in candidates.values())
+        found = all_the_same(default, candidates, level, deadline_s=deadline_s)
+        narrow = {name for name, job in candidates.items() if job.request["precision"] == "bf16-mixed"}
+        why = {"ok": False, "is_refuted": is_refuted, "why_not": "not shown", "alters": ["rounding"]}
+        return {**found, **{name: replace(found[name], **why) for name in narrow}}
+
+    space = a_space({"batch": [32, 64, 128]})
+    tuner = a_tuner(Scripted(space=space, speed=larger_is_faster), tmp_path, THROUGHPUT, check=differs)
+    answer = tuner.tune()
+    assert checked
+    assert {request["batch"] for request in checked} == {32}
+    assert answer.best.setup.get("precision") is None
+    assert isinstance(answer.batch_free, Absent) or answer.batch_free.best.setup.get("precision") is None
+    if is_refuted:  # then the best without it is found
+        assert answer.best.setup["layout"] == "nhwc"
+        assert not isinstance(answer.batch_free, Absent)
+    assert any("not shown" in doubt and "bf16-mixed" in doubt for doubt in answer.doubts)
+    unproven = [each for each in answer.finals if each.setup.get("precision") == "bf16-mixed"]
+    assert all(isinstance(each.ratio, Absent) and "training" in each.ratio.reason for each in unproven)
+
+
+def test_the_best_at_the_batch_that_was_asked_for_is_in_the_finals(tmp_path: Path) -> None:
+    """Also if other batches are so much faster that the search has no need to look there."""
+
+    def much_faster(setup: Mapping[str, Value]) -> float:
+        return speed(setup) * (1.0 if setup.get("batch", 32) == 32 else 5.0)
+
+    for budget_s in (150.0, 300.0):
+        space = a_space({"batch": [32, 64, 128]})
+        answer = a_tuner(Scripted(space=space, speed=much_faster), tmp_path, replace_budget(budget_s)).tune()
+        assert (answer.answer, answer.best.setup["layout"]) == ("better", "nhwc")
+        batches = {int(final.setup.get("batch", 32)) for final in answer.finals if not final.is_default}
+        assert 32 in batches
+        assert len(batches) > 1
 
 
 def test_a_setup_that_trains_something_else_is_out(tmp_path: Path) -> None:

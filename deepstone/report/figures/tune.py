@@ -83,7 +83,7 @@ def tune_figure(
     finding: Finding, name: str, title: str, *, panels: Sequence[Panel], caption: Iterable[str], table: Table
 ) -> Figure:
     found = content(finding)
-    rounds = f"{found.rounds} rounds" if found.rounds else "no finals"
+    rounds = found.rounds_in_words if found.finals else "no finals"
     return Figure(
         name=name,
         model=finding.model or "",

@@ -45,6 +45,9 @@ def spoil(_module) -> None:
         }
         if is_left_out.get(FAULT):
             return None
+        if FAULT == "half of every update":
+            for each in parameters:
+                each.grad.mul_(0.5)
         if FAULT == "first layer":
             parameters[0].grad = None
         if FAULT == "small gradients":

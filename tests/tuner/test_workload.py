@@ -1,0 +1,60 @@
+"""What a look at a setup says of its memory: all processes of a node share the host, and each has a GPU of its own."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from deepstone.results.parallel import Parallel
+from deepstone.results.record import Draft
+from deepstone.runner.rank_memory import planned_bytes
+from deepstone.tuner.workload import Workload, peak_bytes
+
+PLAIN = ("cifarnet", ("framework=fake", "batch=32", "threads=1", "affinity=auto", "layout=auto,nhwc"))
+
+
+@pytest.fixture(scope="module")
+def of_two_processes() -> tuple[Workload, Draft]:
+    workload = Workload.of(PLAIN[0], (*PLAIN[1], "processes=2"))
+    return workload, workload.look(workload.space.default, timed_s=0.1, timeout_s=60.0).draft
+
+
+def test_memory_of_the_host_is_that_of_all_processes_of_a_node(of_two_processes: tuple[Workload, Draft]) -> None:
+    _, draft = of_two_processes
+    assert isinstance(draft.parallel, Parallel)
+    ranks = draft.parallel.ranks
+    peaks = [rank.host_peak_bytes for rank in ranks if isinstance(rank.host_peak_bytes, int)]
+    assert len(peaks) == 2
+    assert peak_bytes(draft) == sum(peaks)
+    apart = replace(draft, parallel=replace(draft.parallel, ranks=[ranks[0], replace(ranks[1], node=1)]))
+    assert peak_bytes(apart) == max(peaks)
+
+
+def test_memory_of_gpus_is_that_of_the_fullest(of_two_processes: tuple[Workload, Draft]) -> None:
+    _, draft = of_two_processes
+    assert isinstance(draft.memory, dict)
+    assert peak_bytes(replace(draft, memory={**draft.memory, "device_reserved_bytes": 2**30})) == 2**30
+
+
+def test_a_look_has_the_analytic_need_of_one_of_its_processes(of_two_processes: tuple[Workload, Draft]) -> None:
+    workload, draft = of_two_processes
+    assert isinstance(draft.memory, dict)
+    assert draft.memory["analytic_bytes"] == planned_bytes(workload.job(workload.space.default))[0]
+
+
+def test_setups_whose_processes_do_not_fit_together_are_excluded() -> None:
+    words = (*PLAIN[1], "processes=auto,2", "accumulate=1", "precision=fp32", "optimizer=momentum", "checkpointing=off")
+    space = Workload.of(PLAIN[0], words).space
+    one, two = (_need(processes) for processes in (1, 2))
+    assert one < two
+    limited = Workload.of(PLAIN[0], words, limit_bytes=int(1.5 * (one + two) / 2)).space
+    assert {space.value(point, "processes") for point in space.points} == {"auto", 2}
+    assert {limited.value(point, "processes") for point in limited.points} == {"auto"}
+
+
+def _need(processes: int) -> int:
+    """Of all processes together."""
+    workload = Workload.of(PLAIN[0], (*PLAIN[1], f"processes={processes}"))
+    job = workload.job(workload.space.default)
+    needs = planned_bytes(job) if processes > 1 else [job.need_bytes]
+    return sum(need for need in needs if isinstance(need, int))
