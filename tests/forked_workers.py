@@ -38,6 +38,7 @@ IMPORTED = {
     "torch": ("torch._dynamo", "torch.distributed", "torch.profiler"),
     "fake": ("ctypes", "dataclasses", "numpy.random", "subprocess", "typing"),
 }
+TEMPORARY = tempfile.gettempdir()  # before a test changes it
 ROOT = Path(__file__).resolve().parents[1]
 KEEPER = ROOT / "deepstone" / "keeper.py"
 SCRIPTS = (ROOT / "deepstone" / "worker" / "serve.py", ROOT / "deepstone" / "worker" / "describe.py")
@@ -80,7 +81,7 @@ def forked_workers(folder: Path | None = None) -> Iterator[None]:
 @cache
 def folder_of_forks() -> Path:
     """Where the sockets of this process' forks are, and the variables that they were started with."""
-    folder = tempfile.TemporaryDirectory(prefix="deepstone-forks-")
+    folder = tempfile.TemporaryDirectory(prefix="deepstone-forks-", dir=TEMPORARY)
     atexit.register(folder.cleanup)
     Path(folder.name, "variables.json").write_text(json.dumps(_relevant(os.environ)))
     return Path(folder.name)

@@ -482,7 +482,7 @@ class TestTheProcess:
 
     def test_what_is_printed_does_not_disturb_the_protocol(self, subject: Subject):
         """The busy worker says a false hello on stdout fifty times a second."""
-        assert '{"event": "hello"}' in busy_life(subject.name).refusals[-1].stderr_tail
+        assert '{"event": "hello"}' in busy_life(subject.name).refusals[-1].details.stderr_tail
 
     def test_between_requests_it_sleeps(self, subject: Subject):
         assert quiet_life(subject.name).idle_cpu_s <= LITTLE_CPU_S
