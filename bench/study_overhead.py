@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from deepstone.runner import run as runner
+from deepstone.runner import team
 from deepstone.runner.conversation import Conversation, talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.store.store import Store
@@ -51,7 +51,7 @@ def timed(job: Job, *, timeout_s: float) -> Generator[Conversation]:
 def main(tasks: int, seconds: float) -> int:
     script = {"sleep": True, "step_s": 0.02, "warmup": []}
     os.environ["DEEPSTONE_FAKE"] = json.dumps(script)
-    runner.talking_to_worker = timed
+    team.talking_to_worker = timed
     jobs: list[dict[str, Any]] = [
         {"model": "cifarnet", "framework": "fake", "batch": {"from": 1, "to": tasks, "step": 1}}
     ]
