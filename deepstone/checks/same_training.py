@@ -9,9 +9,9 @@ First steps are twenty, on the same weights and batch: the first gradient, the l
 has the tolerances). The default runs on three batches, which shows what other data change. If this does not fit into
 the time, the batch is made smaller, then there are fewer steps; if that does not help, the answer is "not proven".
 
-A candidate that is too far off may still be right, in a network that amplifies rounding. Then the default runs once
-more with rounded weights, and a candidate in another framework once more in the default's precision: so rounding is
-judged by itself, and the lowering without it.
+A candidate that is too far off may still be right, in a network that amplifies rounding. So the default runs once more
+with rounded weights, and a candidate in another framework once more in the default's precision: rounding is judged by
+itself, and the lowering without it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,16 @@ from msgspec.structs import replace as change
 from deepstone.absent import Absent
 from deepstone.checks.closeness import ALLOWED, Baseline, closeness, gradient_alone, rounding_share
 from deepstone.checks.comparable import comparable
-from deepstone.checks.first_steps import FEWER_STEPS, STEPS, FirstSteps, Start, run_first_gradient, run_first_steps
+from deepstone.checks.first_steps import (
+    FEWER_STEPS,
+    MOST_VALUES,
+    READ_AFTER,
+    STEPS,
+    FirstSteps,
+    Start,
+    run_first_gradient,
+    run_first_steps,
+)
 from deepstone.checks.parallel import is_equivalent
 from deepstone.errors import MissingError
 from deepstone.graph.ops import BatchNorm
@@ -43,7 +52,6 @@ from deepstone.setups.world import Parts
 
 BATCHES: Final = 3  # on which the default runs
 _LEAST_BATCH: Final = 2  # batch norm needs more than one sample
-_MUCH_LESS: Final = 0.3  # of the time of a start
 _MARGIN: Final = 0.7  # of the time left that a plan may fill: a machine is not always as fast
 _SKIPS_UPDATES: Final = ("fp16-mixed",)
 _NARROW_WEIGHTS: Final = ("bf16", "fp16")
@@ -189,22 +197,26 @@ class _Check:
         with talking_to(self.default, timeout_s=self._left_s()) as talk:
             precision = self._start(talk, self.default)
             start_s = time.monotonic() - begin_s
-            self._plan(talk, jobs, start_s)
+            roundings = self._roundings(precision, jobs[1:])
+            self._plan(talk, jobs, start_s, roundings=len(roundings))
             seeds = range(seed, seed + BATCHES)
-            starts = [self._start_of(self.default, data_seed=each) for each in seeds]
-            begin_s = time.monotonic()
-            steps = [self._steps(talk, precision, start) for start in starts]
-            if time.monotonic() - begin_s < BATCHES * _MUCH_LESS * start_s:
-                self._round_default(talk, precision, Baseline(batches=steps), jobs[1:])
+            steps = [self._steps(talk, precision, self._start_of(self.default, data_seed=each)) for each in seeds]
+            with suppress(_OutOfTime):
+                for rounds_by in roundings:
+                    self._rounded[rounds_by] = self._perturbed(talk, precision, Baseline(batches=steps), rounds_by)
         return _Started(steps=steps, precision=precision, start_s=start_s)
 
-    def _round_default(self, talk: Talk, precision: str, baseline: Baseline, candidates: Sequence[Job]) -> None:
-        """What rounding does to the default, while its process is there: where a start takes far longer than the steps,
-        this is cheaper than another process in case somebody asks."""
-        asked = {str(job.request["precision"]) for job in candidates} - {precision}
-        with suppress(_OutOfTime):
-            for rounds_by in sorted({_rounds_by(each) for each in asked} | ({_ORDER_ROUNDS_BY} if asked else set())):
-                self._rounded[rounds_by] = self._perturbed(talk, precision, baseline, rounds_by)
+    def _roundings(self, precision: str, candidates: Sequence[Job]) -> list[float]:
+        """What the default's weights are rounded to while its process is there: narrow numbers are often too far off to
+        be judged without it, and another process for it takes longer."""
+        found: set[float] = set()
+        for job in candidates:
+            asked = str(job.request["precision"])
+            if asked not in (precision, self.default.request["precision"]):
+                found.add(_rounds_by(asked))
+                if job.environment.framework != self.default.environment.framework:
+                    found.add(_ORDER_ROUNDS_BY)
+        return sorted(found, reverse=True)
 
     def _perturbed(self, talk: Talk, precision: str, baseline: Baseline, rounds_by: float) -> FirstSteps | None:
         """The default with rounded weights; None if the plain default does not repeat itself."""
@@ -223,24 +235,38 @@ class _Check:
             raise JobFailed("unsupported", reason, stage="prepare")
         return prepared.value("precision")
 
-    def _plan(self, talk: Talk, jobs: Sequence[Job], start_s: float) -> None:
+    def _plan(self, talk: Talk, jobs: Sequence[Job], start_s: float, *, roundings: int) -> None:
         """Choose the largest batch, and the most steps, with which as many jobs as possible fit into the time left."""
-        begin_s = time.monotonic()
-        talk.losses(1)
-        sample_s = (time.monotonic() - begin_s) / self.default.batch
+        step_s, around_s = self._times(talk)
+        sample_s = step_s / self.default.batch
         parts = [Parts.of(job.request).count for job in jobs]
         left_s = self._left_s()
         for others in range(len(jobs) - 1, 0, -1):  # those that do not fit are not reached
+            runs = BATCHES + roundings + others
             for steps in FEWER_STEPS:
-                samples_s = sample_s * steps * (BATCHES + others)
-                most = (_MARGIN * left_s - start_s * others) / samples_s
+                most = (_MARGIN * left_s - start_s * others - around_s * runs) / (sample_s * (steps * runs + roundings))
                 batch = fitting_batch(self.default.batch, parts, most=most)
                 if batch is not None:
                     self._batch, self._steps_each = batch, steps
                     return
-        needed_s = (start_s + sample_s * FEWER_STEPS[-1] * (BATCHES + 1) * _LEAST_BATCH) / _MARGIN
+        runs = BATCHES + roundings + 1
+        needed_s = (start_s + around_s * runs + sample_s * FEWER_STEPS[-1] * runs * _LEAST_BATCH) / _MARGIN
         why = f"it needs about {needed_s:.0f} s, and {left_s:.0f} s are left; give a larger --budget"
         raise JobFailed("timeout", why, stage="plan")
+
+    def _times(self, talk: Talk) -> tuple[float, float]:
+        """Of a step, and of what a run takes beside its steps: building the network, and reading its values."""
+        begin_s = time.monotonic()
+        self._start_of(self.default).build(talk)
+        built_s = time.monotonic()
+        talk.losses(1)  # where steps are compiled, with that
+        stepped_s = time.monotonic()
+        talk.losses(1)
+        step_s = time.monotonic() - stepped_s
+        read_s = time.monotonic()
+        talk.sample("parameters", most=MOST_VALUES)
+        reads_s = (2 + len(READ_AFTER)) * (time.monotonic() - read_s)
+        return step_s, built_s - begin_s + max(0.0, stepped_s - built_s - step_s) + reads_s
 
     @property
     def _reduced(self) -> str:

@@ -37,15 +37,23 @@ from deepstone.runner.measurement import (
 from deepstone.runner.replies import BlockTimes
 from deepstone.runner.team import Talk, talking_to
 
+TOO_SLOW: Final = "early steps"  # where a look ends whose steps take too long
 _BLOCKS: Final = 4
 _LEAST_SAMPLES: Final = 2
 _WARMUP_SHARE: Final = 0.4  # of the timed time
 
 
 def look_at(
-    job: Job, *, timed_s: float, timeout_s: float, energy_s: float = 0.0, on_progress: OnProgress = no_progress
+    job: Job,
+    *,
+    timed_s: float,
+    timeout_s: float,
+    slowest_step_s: float = math.inf,
+    energy_s: float = 0.0,
+    on_progress: OnProgress = no_progress,
 ) -> Draft:
-    """Raises MissingError; any other failure is the outcome of the record."""
+    """Raises MissingError; any other failure is the outcome of the record. `slowest_step_s`: of one whose steps take
+    longer no more is measured."""
     started_at, launched = now(), Launched()
     effort = Effort(budget_s=timed_s, timeout_s=timeout_s, phases=False, energy_s=energy_s)
     try:
@@ -58,7 +66,7 @@ def look_at(
             on_progress("measuring", 0.5)
             with closing(noise_around([launched])) as noise:
                 before = noise.now()
-                _steps(conversation, launched, timed_s)
+                _steps(conversation, launched, timed_s, slowest_step_s)
                 launched.noise = (before, noise.now())
             measure_energy(conversation, job, launched, energy_s)
             finish(conversation, job, launched)
@@ -67,11 +75,17 @@ def look_at(
     return draft(job, [launched], started_at=started_at, effort=effort)
 
 
-def _steps(conversation: Talk, launched: Launched, timed_s: float) -> None:
+def _steps(conversation: Talk, launched: Launched, timed_s: float, slowest_step_s: float) -> None:
     """Early steps between two snapshots, more warm-up if steps are short, then the timed blocks."""
     assert launched.evidence is not None
+    assert launched.prepared is not None
     launched.evidence.first = snapshot(conversation, launched)
-    launched.blocks.append(conversation.block(samples=EARLY_STEPS))
+    launched.blocks.append(conversation.block(samples=1))
+    step_s = min(launched.prepared.first_step_s, launched.recent_step_s)  # the first may have compiled something
+    if step_s > slowest_step_s:
+        reason = f"a step takes {step_s:.3g} s, and with more than {slowest_step_s:.3g} s it cannot win"
+        raise JobFailed("timeout", reason, stage=TOO_SLOW)
+    launched.blocks.append(conversation.block(samples=EARLY_STEPS - 1))
     launched.evidence.early = snapshot(conversation, launched)
     step_s = launched.recent_step_s
     if step_s < _WARMUP_SHARE * timed_s / 2:

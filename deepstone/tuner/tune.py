@@ -22,6 +22,7 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from deepstone.absent import Absent
+from deepstone.checks.first_steps import STEPS
 from deepstone.checks.same_training import altered, same_training
 from deepstone.durable import signals_blocked
 from deepstone.errors import StoreError, UsageError
@@ -49,7 +50,10 @@ FINALS_SHARE: Final = 0.25
 _OVER: Final = 1.1  # a launch that is under way may end so much later than asked for
 _LONGEST_LOOK: Final = 0.2  # of the budget; the first look at the default may take more
 _LONGEST_CHECK: Final = 0.3  # of the budget, before the finals
+_LONG_STEPS: Final = 0.2  # of the budget, where the check takes longer for its steps than its share
+_STEPS_OF_CHECK: Final = 5 * STEPS  # three batches, rounded weights, one setup
 _LEAST_TIMEOUT_S: Final = 5.0
+_HOPELESS: Final = 8.0  # times the step of the default, as bf16 without instructions for it takes
 _LAUNCHES: Final = 20  # with time for so many launches like the longest so far, a search and its finals have a sense
 _NICE_S: Final = 30
 _CHECKED: Final = 4  # finalists that are checked, at most
@@ -183,9 +187,11 @@ class Tuner:
 
     @property
     def _check_s(self) -> float:
-        """For the check of sameness: its share of the budget, or more where processes start slowly."""
-        least_s = min(self.search.least_check_s(), _LONGEST_CHECK * self.wanted.budget_s)
-        return max(self._same_share * self.wanted.budget_s, least_s)
+        """For the check of sameness: its share of the budget, or more where starts are slow or steps are long."""
+        budget_s = self.wanted.budget_s
+        least_s = min(self.search.least_check_s(), _LONGEST_CHECK * budget_s)
+        all_steps_s = min(_STEPS_OF_CHECK * self._step_s(self._space.default), _LONG_STEPS * budget_s)
+        return max(self._same_share * budget_s, least_s, all_steps_s)
 
     # The search
 
@@ -224,17 +230,32 @@ class Tuner:
             point,
             timed_s=self.timed_s,
             timeout_s=timeout_s,
+            slowest_step_s=self._slowest_step_s(point),
             energy_s=energy_s,
             repetition=1 + sum(space.point_of(look.setup) == point for look in self.log.looks),
             on_progress=self.progress.advance,
         )
-        if found.outcome == "timeout" and timeout_s < self.wanted.timeout_s:
+        if found.outcome == "timeout" and not found.is_too_slow and timeout_s < self.wanted.timeout_s:
             found = dataclasses.replace(found, reason=self._over_budget(point, timeout_s))
         with signals_blocked():  # a run that is stored is also in the log
             record = self.store.add(found.draft)
             look = self._as_look(kind, point, found, began_s, str(record.id), round)
             self._write(replace(self.log, looks=[*self.log.looks, look], spent_s=self.spent_s))
         return look
+
+    def _slowest_step_s(self, point: Point) -> float:
+        """How long a step may take in a search for speed; what takes longer is not worth the time of a look."""
+        default = self._space.default
+        step_s = self._step_s(default)
+        if not step_s or self.wanted.objective.name != "throughput":
+            return math.inf
+        batch, asked = (int(self._space.request(each)["batch"]) for each in (point, default))
+        return _HOPELESS * step_s * batch / asked
+
+    def _step_s(self, point: Point) -> float:
+        """As the first look at it says; 0 if there was none."""
+        draft = self._drafts.get(point)
+        return 0.0 if draft is None or isinstance(draft.summary, Absent) else draft.summary.step_s.median
 
     def _over_budget(self, point: Point, timeout_s: float) -> str:
         """Why a launch was ended though --timeout allows more, and which budget would do."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -26,7 +27,7 @@ from deepstone.results.parallel import Parallel, RankFacts
 from deepstone.results.record import Draft, Energy, WorkloadPhase
 from deepstone.results.tune import SameLevel
 from deepstone.runner.job import Job, Machine
-from deepstone.runner.look import look_at
+from deepstone.runner.look import TOO_SLOW, look_at
 from deepstone.runner.measurement import OnProgress, no_progress
 from deepstone.runner.new_job import make_job
 from deepstone.runner.rank_memory import planned_bytes
@@ -41,6 +42,8 @@ from deepstone.tuner.words import expand_ranges
 
 _NEED_MARGIN: Final = 1.5  # of the analytic need: workspaces, fragmentation
 _NO_ROOM: Final = "1.5 x the analytic need does not fit the memory"
+_NARROW: Final = ("bf16-mixed", "fp16-mixed", "bf16", "fp16")
+_WITHOUT_INSTRUCTIONS: Final = "an older isa has no instructions for narrow numbers, and is many times slower"
 _DECIDE_THE_NEED: Final = ("framework", "precision", "optimizer", "checkpointing", "batch", *OF_SEVERAL)
 _ISA_OF_FLAG: Final = {
     "avx": "avx",
@@ -66,6 +69,11 @@ class Looked:
     peak_bytes: int | Absent
     took_s: float
     draft: Draft
+
+    @property
+    def is_too_slow(self) -> bool:
+        """Whether the look ended early, because a step took too long."""
+        return not isinstance(self.draft.failure, Absent) and self.draft.failure.stage == TOO_SLOW
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +106,7 @@ class Workload:
         machine = Machine.here()
         environments = _environments(named, opaque=bool(loaded.graph.opaque))
         facts = _facts(loaded, machine, environments, choices, saves_memory=saves_memory or limit_bytes is not None)
-        refusal = _refusal(loaded, machine, facts, environments, limit_bytes)
+        refusal = _refusal(loaded, machine, facts, environments, limit_bytes, isa_is_free="isa" not in choices)
         if "processes" not in choices and any("/" in str(batch) for batch in choices.get("batch", [])):
             raise UsageError("batch: tune searches over processes too, so give the batch of the whole job, as batch=32")
         space = make_space(choices, facts, level=level, refusal=refusal, seed=seed)
@@ -145,6 +153,7 @@ class Workload:
         *,
         timed_s: float,
         timeout_s: float,
+        slowest_step_s: float = math.inf,
         energy_s: float = 0.0,
         repetition: int = 1,
         on_progress: OnProgress = no_progress,
@@ -152,7 +161,14 @@ class Workload:
         """One fresh process. Raises MissingError if its framework went away."""
         begin = time.monotonic()
         job = self.job(point, repetition)
-        draft = look_at(job, timed_s=timed_s, timeout_s=timeout_s, energy_s=energy_s, on_progress=on_progress)
+        draft = look_at(
+            job,
+            timed_s=timed_s,
+            timeout_s=timeout_s,
+            slowest_step_s=slowest_step_s,
+            energy_s=energy_s,
+            on_progress=on_progress,
+        )
         return looked(draft, took_s=time.monotonic() - begin)
 
 
@@ -293,8 +309,11 @@ def _refusal(
     facts: Facts,
     environments: Mapping[str, Environment],
     limit_bytes: int | None,
+    *,
+    isa_is_free: bool,
 ) -> Callable[[Request], str | None]:
-    """Refuses what the rules refuse, and requests whose need, with a margin, exceeds the memory or the limit."""
+    """Refuses what the rules refuse, requests whose need, with a margin, exceeds the memory or the limit, and what
+    nobody asked for and takes minutes to say that it is slow."""
     room = min(_room_bytes(machine, facts), limit_bytes or 2**62)
 
     def job_of(request: Request) -> Job:
@@ -312,6 +331,8 @@ def _refusal(
 
     def refusal(request: Request) -> str | None:
         broken = job_of(request).broken_rule
+        if broken is None and isa_is_free and request["isa"] != AUTO and request["precision"] in _NARROW:
+            return _WITHOUT_INSTRUCTIONS
         if broken is not None or model.graph.opaque:
             return broken
         here = need(tuple((name, request[name]) for name in _DECIDE_THE_NEED))

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from msgspec.structs import replace
 
+from deepstone.backends.before_import import FAKE_SCRIPT
 from deepstone.results.parallel import Parallel
 from deepstone.results.record import Draft
 from deepstone.runner.rank_memory import planned_bytes
@@ -50,6 +53,24 @@ def test_setups_whose_processes_do_not_fit_together_are_excluded() -> None:
     limited = Workload.of(PLAIN[0], words, limit_bytes=int(1.5 * (one + two) / 2)).space
     assert {space.value(point, "processes") for point in space.points} == {"auto", 2}
     assert {limited.value(point, "processes") for point in limited.points} == {"auto"}
+
+
+def test_narrow_numbers_without_instructions_are_looked_at_only_if_asked_for() -> None:
+    words = (*PLAIN[1], "precision=fp32,bf16-mixed")
+    free = Workload.of(PLAIN[0], words).space
+    older = [point for point in free.points if free.value(point, "isa") != "auto"]
+    assert {free.value(point, "precision") for point in older} <= {"fp32"}
+    asked = Workload.of(PLAIN[0], (*words, "isa=avx2")).space
+    assert {asked.value(point, "precision") for point in asked.points} == {"fp32", "bf16-mixed"}
+
+
+def test_a_look_at_steps_that_are_far_too_slow_ends_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = Workload.of(*PLAIN)
+    monkeypatch.setenv(FAKE_SCRIPT, json.dumps({"step_s": 0.3, "warmup": [], "sleep": True}))
+    found = workload.look(workload.space.default, timed_s=3.0, timeout_s=60.0, slowest_step_s=0.1)
+    assert (found.outcome, found.is_too_slow, found.samples_per_s) == ("timeout", True, None)
+    slow = workload.look(workload.space.default, timed_s=0.5, timeout_s=60.0, slowest_step_s=1.0)
+    assert (slow.outcome, slow.is_too_slow) == ("ok", False)
 
 
 def _need(processes: int) -> int:
