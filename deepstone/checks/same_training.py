@@ -17,7 +17,7 @@ itself, and the lowering without it.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final
@@ -25,6 +25,7 @@ from typing import Final
 from msgspec.structs import replace as change
 
 from deepstone.absent import Absent
+from deepstone.backends.registry import backend_of
 from deepstone.checks.closeness import ALLOWED, Baseline, closeness, gradient_alone, rounding_share
 from deepstone.checks.comparable import comparable
 from deepstone.checks.first_steps import (
@@ -52,6 +53,7 @@ from deepstone.setups.world import Parts
 
 BATCHES: Final = 3  # on which the default runs
 _LEAST_BATCH: Final = 2  # batch norm needs more than one sample
+_FIXED_SHARE: Final = 0.3  # of a step that does not become shorter with the batch
 _MARGIN: Final = 0.7  # of the time left that a plan may fill: a machine is not always as fast
 _SKIPS_UPDATES: Final = ("fp16-mixed",)
 _NARROW_WEIGHTS: Final = ("bf16", "fp16")
@@ -157,6 +159,19 @@ class _Started:
     start_s: float
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Times:
+    """What a run takes beside its steps (building the network, compiling, reading values); what a step takes at least,
+    and for each of its samples."""
+
+    around_s: float
+    least_s: float
+    sample_s: float
+
+    def batch_of(self, step_s: float) -> float:
+        return (step_s - self.least_s) / self.sample_s
+
+
 class _OutOfTime(Exception):
     pass
 
@@ -169,7 +184,9 @@ class _Check:
         self._on_progress = on_progress
         self._batch = default.batch
         self._steps_each = STEPS
-        self._rounded: dict[float, FirstSteps | None] = {}  # the default's, by how far its weights are changed
+        # Of the default, by how far its weights are changed; None: it does not repeat itself.
+        self._rounded: dict[float, FirstSteps | None] = {}
+        self._rounded_gradient: FirstSteps | None = None  # its first, if sums had another order
 
     def run(self, candidates: Mapping[str, Job]) -> dict[str, SameSetup]:
         self._on_progress("the default on three batches", 0.0)
@@ -202,21 +219,30 @@ class _Check:
             seeds = range(seed, seed + BATCHES)
             steps = [self._steps(talk, precision, self._start_of(self.default, data_seed=each)) for each in seeds]
             with suppress(_OutOfTime):
+                baseline = Baseline(batches=steps)
                 for rounds_by in roundings:
-                    self._rounded[rounds_by] = self._perturbed(talk, precision, Baseline(batches=steps), rounds_by)
+                    self._rounded[rounds_by] = self._perturbed(talk, precision, baseline, rounds_by)
+                if roundings and any(map(self._is_of_another_framework, jobs)):
+                    start = self._start_of(self.default, perturbation=_ORDER_ROUNDS_BY)
+                    self._rounded_gradient = run_first_gradient(talk, start)
         return _Started(steps=steps, precision=precision, start_s=start_s)
 
     def _roundings(self, precision: str, candidates: Sequence[Job]) -> list[float]:
         """What the default's weights are rounded to while its process is there: narrow numbers are often too far off to
         be judged without it, and another process for it takes longer."""
-        found: set[float] = set()
-        for job in candidates:
-            asked = str(job.request["precision"])
-            if asked not in (precision, self.default.request["precision"]):
-                found.add(_rounds_by(asked))
-                if job.environment.framework != self.default.environment.framework:
-                    found.add(_ORDER_ROUNDS_BY)
-        return sorted(found, reverse=True)
+        asked = {str(job.request["precision"]) for job in candidates}
+        return sorted({_rounds_by(each) for each in asked - {precision, str(self.default.request["precision"])}})
+
+    def _is_of_another_framework(self, job: Job) -> bool:
+        return job.environment.framework != self.default.environment.framework
+
+    def _starts_s(self, job: Job, start_s: float) -> float:
+        """What the processes take to start that judge a candidate: in another framework and precision there are two."""
+        own, default = (
+            backend_of(each.framework, each.version).startup_s for each in (job.environment, self.default.environment)
+        )
+        rounds = job.request["precision"] != self.default.request["precision"]
+        return start_s * own / default * (2 if rounds and self._is_of_another_framework(job) else 1)
 
     def _perturbed(self, talk: Talk, precision: str, baseline: Baseline, rounds_by: float) -> FirstSteps | None:
         """The default with rounded weights; None if the plain default does not repeat itself."""
@@ -237,36 +263,35 @@ class _Check:
 
     def _plan(self, talk: Talk, jobs: Sequence[Job], start_s: float, *, roundings: int) -> None:
         """Choose the largest batch, and the most steps, with which as many jobs as possible fit into the time left."""
-        step_s, around_s = self._times(talk)
-        sample_s = step_s / self.default.batch
+        times = self._times(talk)
         parts = [Parts.of(job.request).count for job in jobs]
+        starts_s = [self._starts_s(job, start_s) for job in jobs[1:]]
         left_s = self._left_s()
         for others in range(len(jobs) - 1, 0, -1):  # those that do not fit are not reached
-            runs = BATCHES + roundings + others
+            runs = BATCHES + 2 * roundings + others  # to change the weights takes as long as some steps
+            for_steps_s = _MARGIN * left_s - sum(starts_s[:others]) - times.around_s * runs
             for steps in FEWER_STEPS:
-                most = (_MARGIN * left_s - start_s * others - around_s * runs) / (sample_s * (steps * runs + roundings))
+                most = times.batch_of(for_steps_s / (steps * runs))
                 batch = fitting_batch(self.default.batch, parts, most=most)
                 if batch is not None:
                     self._batch, self._steps_each = batch, steps
                     return
-        runs = BATCHES + roundings + 1
-        needed_s = (start_s + around_s * runs + sample_s * FEWER_STEPS[-1] * runs * _LEAST_BATCH) / _MARGIN
+        runs = BATCHES + 2 * roundings + 1
+        steps_s = FEWER_STEPS[-1] * (times.least_s + times.sample_s * _LEAST_BATCH)
+        needed_s = (starts_s[0] + (times.around_s + steps_s) * runs) / _MARGIN
         why = f"it needs about {needed_s:.0f} s, and {left_s:.0f} s are left; give a larger --budget"
         raise JobFailed("timeout", why, stage="plan")
 
-    def _times(self, talk: Talk) -> tuple[float, float]:
-        """Of a step, and of what a run takes beside its steps: building the network, and reading its values."""
+    def _times(self, talk: Talk) -> _Times:
         begin_s = time.monotonic()
         self._start_of(self.default).build(talk)
-        built_s = time.monotonic()
-        talk.losses(1)  # where steps are compiled, with that
-        stepped_s = time.monotonic()
-        talk.losses(1)
-        step_s = time.monotonic() - stepped_s
-        read_s = time.monotonic()
-        talk.sample("parameters", most=MOST_VALUES)
-        reads_s = (2 + len(READ_AFTER)) * (time.monotonic() - read_s)
-        return step_s, built_s - begin_s + max(0.0, stepped_s - built_s - step_s) + reads_s
+        built_s = time.monotonic() - begin_s
+        first_s, step_s = _seconds(lambda: talk.losses(1)), _seconds(lambda: talk.losses(1))
+        reads_s = (2 + len(READ_AFTER)) * _seconds(lambda: talk.sample("parameters", most=MOST_VALUES))
+        around_s = built_s + max(0.0, first_s - step_s) + reads_s
+        # An update takes as long for a smaller batch.
+        least_s = _FIXED_SHARE * step_s
+        return _Times(around_s=around_s, least_s=least_s, sample_s=(step_s - least_s) / self.default.batch)
 
     @property
     def _reduced(self) -> str:
@@ -367,7 +392,7 @@ class _Check:
     ) -> SameSetup:
         """Where rounding hides it, a wrong lowering shows in the default's precision."""
         as_default = replace(job, request={**job.request, "precision": default_precision})
-        rounded = self._rounded_default(baseline, _ORDER_ROUNDS_BY)
+        rounded = self._rounded_gradient or self._rounded_default(baseline, _ORDER_ROUNDS_BY)
         if reason := as_default.broken_rule:
             raise JobFailed("unsupported", reason, stage="plan")
         with talking_to(as_default, timeout_s=self._left_s()) as talk:
@@ -411,6 +436,12 @@ class _Check:
         if left_s <= 0:
             raise _OutOfTime
         return left_s
+
+
+def _seconds(act: Callable[[], object]) -> float:
+    begin_s = time.monotonic()
+    act()
+    return time.monotonic() - begin_s
 
 
 def fitting_batch(batch: int, parts: Sequence[int], *, most: float) -> int | None:
