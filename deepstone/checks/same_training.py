@@ -242,7 +242,8 @@ class _Check:
             backend_of(each.framework, each.version).startup_s for each in (job.environment, self.default.environment)
         )
         rounds = job.request["precision"] != self.default.request["precision"]
-        return start_s * own / default * (2 if rounds and self._is_of_another_framework(job) else 1)
+        slower = own / default if default else 1.0
+        return start_s * slower * (2 if rounds and self._is_of_another_framework(job) else 1)
 
     def _perturbed(self, talk: Talk, precision: str, baseline: Baseline, rounds_by: float) -> FirstSteps | None:
         """The default with rounded weights; None if the plain default does not repeat itself."""
