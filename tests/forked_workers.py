@@ -38,7 +38,7 @@ IMPORTED = {
     "torch": ("torch._dynamo", "torch.distributed", "torch.profiler"),
     "fake": ("ctypes", "dataclasses", "numpy.random", "subprocess", "typing"),
 }
-TEMPORARY = tempfile.gettempdir()  # before a test changes it
+TEMPORARY = os.environ.get("TMPDIR", "/tmp")  # before a test changes it; tempfile would remember what it tells
 ROOT = Path(__file__).resolve().parents[1]
 KEEPER = ROOT / "deepstone" / "keeper.py"
 SCRIPTS = (ROOT / "deepstone" / "worker" / "serve.py", ROOT / "deepstone" / "worker" / "describe.py")
