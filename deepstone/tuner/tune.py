@@ -54,6 +54,7 @@ _LONG_STEPS: Final = 0.2  # of the budget, where the check takes longer for its 
 _STEPS_OF_CHECK: Final = 5 * STEPS  # three batches, rounded weights, one setup
 _LEAST_TIMEOUT_S: Final = 5.0
 _HOPELESS: Final = 8.0  # times the step of the default, as bf16 without instructions for it takes
+_SHORT_STEP: Final = 0.01  # of the budget: a look at such steps costs little, and one may be slow by accident
 _LAUNCHES: Final = 20  # with time for so many launches like the longest so far, a search and its finals have a sense
 _NICE_S: Final = 30
 _CHECKED: Final = 4  # finalists that are checked, at most
@@ -250,7 +251,7 @@ class Tuner:
         if not step_s or self.wanted.objective.name != "throughput":
             return math.inf
         batch, asked = (int(self._space.request(each)["batch"]) for each in (point, default))
-        return _HOPELESS * step_s * batch / asked
+        return max(_HOPELESS * step_s * batch / asked, _SHORT_STEP * self.wanted.budget_s)
 
     def _step_s(self, point: Point) -> float:
         """As the first look at it says; 0 if there was none."""
