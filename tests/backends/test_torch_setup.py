@@ -26,6 +26,7 @@ from deepstone.backends.torch.backend import TorchBackend
 from deepstone.backends.torch.effective import Effects, Observed
 from deepstone.backends.torch.lower import BlockConv
 from deepstone.backends.torch.onednn import implementations, narrowed_products, onednn_dtypes, widest_isa
+from deepstone.backends.torch.training import optimizer_of
 from deepstone.errors import MissingError
 from deepstone.graph import ops
 from deepstone.graph.space_to_depth import blocks_of
@@ -95,6 +96,24 @@ class TestHonoured(SetupSuite):
     def test_fused_momentum_is_momentum(self, bench: Bench):
         fused = bench.losses(8, optimizer="momentum-fused")
         assert fused == pytest.approx(bench.losses(8, optimizer="momentum"), rel=1e-5)
+
+
+def test_fused_momentum_begins_as_momentum_does_after_an_overflow():
+    """A loss scale is too large at first, and the step that it skips may leave nothing behind."""
+    after: list[torch.Tensor] = []
+    for optimizer in ("momentum", "momentum-fused"):
+        request = complete({"device": "cpu", "precision": "fp16-mixed", "optimizer": optimizer})
+        weight = torch.nn.Parameter(torch.ones(300))
+        update, scaler = optimizer_of([weight], settings.apply(request)), torch.amp.GradScaler("cpu")
+        del [torch.full((300,), 7.0) for _ in range(50)][:]  # what is in memory that is taken next
+        for size in (1e38, 1.0, 1.0):
+            update.zero_grad()
+            scaler.scale((size * weight).sum()).backward()
+            scaler.step(update)
+            scaler.update()
+        after.append(weight.detach())
+    assert torch.equal(*after)
+    assert not torch.equal(after[0], torch.ones(300))
 
 
 def test_input_grad_gives_the_image_a_gradient():

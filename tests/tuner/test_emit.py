@@ -35,6 +35,10 @@ IN_TORCH = {
         "torch.backends.mkldnn.set_flags(False)",
         "os.sched_setaffinity(0, [0])",
     ],
+    "batch=4 precision=fp16-mixed optimizer=momentum-fused": [
+        "torch.amp.GradScaler",
+        'optimizer.state[weight]["momentum_buffer"] = torch.zeros_like(weight)',
+    ],
     "batch=4 precision=fp16-mixed algorithm=deterministic optimizer=adamw": [
         "scaler.scale(loss).backward()",
         "torch.use_deterministic_algorithms(True)",

@@ -331,6 +331,16 @@ def _plain_loss(model: nn.Module, samples: Tensor, labels: Tensor) -> Tensor:
     return model(samples, labels)
 
 
+def _fused_momentum(parameters: list[nn.Parameter], *, scales_loss: bool) -> torch.optim.Optimizer:
+    optimizer = torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=MOMENTUM, fused=True)
+    if scales_loss:
+        # The first step makes buffers without values, and fills them unless the scaled loss overflows, as it does at
+        # first: later steps would add up whatever was in memory. From zeros, a step gives what the first one does.
+        for parameter in parameters:
+            optimizer.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+    return optimizer
+
+
 def optimizer_of(
     parameters: list[nn.Parameter], settings: Settings, make_own: MakesOptimizer | None = None
 ) -> torch.optim.Optimizer:
@@ -340,7 +350,7 @@ def optimizer_of(
         case "momentum":
             return torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=MOMENTUM)
         case "momentum-fused":
-            return torch.optim.SGD(parameters, lr=LEARNING_RATE, momentum=MOMENTUM, fused=True)
+            return _fused_momentum(parameters, scales_loss=settings.autocast is torch.float16)
         case "sgd":
             return torch.optim.SGD(parameters, lr=LEARNING_RATE)
         case "adamw":

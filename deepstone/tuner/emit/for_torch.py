@@ -226,9 +226,21 @@ def _step(job: Job, network: TorchNetwork | None) -> str:
     body += ["model.to(memory_format=torch.channels_last)"] if request["layout"] == "nhwc" else []
     body += _replicas(job)
     body += [f"optimizer = {_OPTIMIZERS[str(request['optimizer'])]}  # yours may be another one"]
-    body += ["scaler = torch.amp.GradScaler(DEVICE.type)"] if request["precision"] == "fp16-mixed" else []
+    body += _scaler(job)
     body += ["", *_loss(job, network), ""]
     return "\n".join(lines) + "\n" + indented([*body, *_training(job), "", "return step"]) + "\n\n"
+
+
+def _scaler(job: Job) -> list[str]:
+    if job.request["precision"] != "fp16-mixed":
+        return []
+    lines = ["scaler = torch.amp.GradScaler(DEVICE.type)"]
+    if job.request["optimizer"] == "momentum-fused":
+        lines += [
+            "for weight in model.parameters():  # a fused step that overflows leaves new buffers without values",
+            '    optimizer.state[weight]["momentum_buffer"] = torch.zeros_like(weight)',
+        ]
+    return lines
 
 
 def _weights(job: Job) -> str:
