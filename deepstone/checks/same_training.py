@@ -205,7 +205,8 @@ class _Check:
                 found[name] = self._judged(job, baseline, of_default.precision)
             except (JobFailed, MissingError, _OutOfTime) as failure:
                 found[name] = _answer(self.default, job, _words(failure, "it"))
-        # Their layers last: under close an answer does not wait for them.
+        if self._level != "exact":
+            return found
         return {name: self._with_layers(same, candidates[name]) if same.ok else same for name, same in found.items()}
 
     def _run_default(self, jobs: Sequence[Job]) -> _Started:
@@ -405,17 +406,13 @@ class _Check:
         return change(answer, ok=False, is_refuted=True, why_not=why)
 
     def _with_layers(self, answer: SameSetup, job: Job) -> SameSetup:
-        """Under exact every layer is checked too; under close only of another framework, as far as the time goes."""
-        is_exact = self._level == "exact"
+        """Under exact every layer is checked too."""
         if job.model.graph.opaque:
             return change(answer, layers=Absent("a module of your own has no reference"))
-        if not is_exact and job.environment.framework == self.default.environment.framework:
-            return answer
         layers = self._layers(job)
         if isinstance(layers, Absent) or layers.failure:
             why = layers.reason if isinstance(layers, Absent) else str(layers.failure)
-            without = change(answer, layers=Absent(why))
-            return change(without, ok=False, why_not=f"its layers were not all checked: {why}") if is_exact else without
+            return change(answer, ok=False, layers=Absent(why), why_not=f"its layers were not all checked: {why}")
         if not layers.ok:
             return change(answer, ok=False, is_refuted=True, layers=layers, why_not=layers.why_not())
         return change(answer, layers=layers)

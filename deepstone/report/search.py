@@ -11,7 +11,7 @@ from deepstone.report.figures.tune import content, setup_words
 from deepstone.report.machines import machines_of
 from deepstone.results.findings import Finding
 from deepstone.results.quantity import Quantity
-from deepstone.results.tune import Tuned, TunedSetup
+from deepstone.results.tune import SameSetup, Tuned, TunedSetup
 from deepstone.units import bytes_, digits
 
 _MEANS: Final = {
@@ -145,4 +145,15 @@ def _same(found: Tuned) -> str:
     level = f"Level {same.level}: {_MEANS[same.level]}."
     if best is None:
         return f"{level} The best setup was not compared with the default."
-    return f"{level} The best setup: {best.in_words()}."
+    return f"{level}{_amplified(best)} The best setup: {best.in_words()}."
+
+
+def _amplified(best: SameSetup) -> str:
+    """Why more is allowed than the level says."""
+    if best.rounding is None:
+        return ""
+    share = f"{100 * best.rounding:.0f} % of what other data change"
+    return (
+        f" This network amplifies rounding: rounding the default's weights alone changes its gradients by {share}, and "
+        "a setup may be four times as far off."
+    )

@@ -28,6 +28,7 @@ _CHECK_MARGIN: Final = 1.5  # a check also reads gradients and parameters, and r
 _KNOWN: Final = 1.5  # times the noise: how uncertain a difference between two setups may be to be believed
 _FAR_SD: Final = 3.0  # a result so many standard deviations low is repeated
 _LEAST_GAIN: Final = 0.002  # of log speed: with less to expect, the search ends
+_OUTDONE: Final = 0.05  # of log speed: who is so far behind at one batch does not win at another
 _FAILURE_PRIOR: Final = 0.05
 _TRIES: Final = 12  # after which a search gives up if nothing runs at all
 _NORMAL: Final = NormalDist()
@@ -55,8 +56,8 @@ class Seen:
 class Search:
     """`starts`: points to look at first, the default among them. `expected_s`: a guess of what a look takes; the search
     learns how far it is off. `near`: more points around one, for spaces that are not listed. `slowdown`: a point counts
-    only if it is at most so many times slower than the fastest. `among`: points that have a winner of their own, as
-    those at the batch that was asked for; the search is for both winners in turns."""
+    only if it is at most so many times slower than the fastest. `at_batch`: where the batch is free, the same point at
+    the batch that was asked for; points there have a winner of their own, and the search is for both in turns."""
 
     landscape: Landscape
     starts: Sequence[Point]
@@ -64,7 +65,7 @@ class Search:
     expected_s: Callable[[Point], float] = lambda _point: 1.0
     near: Callable[[Point], Iterable[Point]] = lambda _point: ()
     slowdown: float | None = None
-    among: Callable[[Point], bool] | None = None
+    at_batch: Callable[[Point], Point] | None = None
     seen: list[Seen] = field(default_factory=list[Seen])
     model: Model = field(init=False)
     _speed: Model = field(init=False)
@@ -81,7 +82,7 @@ class Search:
         """What to look at; None if nothing better is to be expected."""
         looked = {seen.point for seen in self.seen}
         for point in self.starts:
-            if point not in looked:
+            if point not in looked and not self._is_outdone(point):
                 return Ask(kind="start", point=point)
         if not self.good:
             return self._anything_that_runs()
@@ -91,6 +92,13 @@ class Search:
             found = self.model.predict([ask.point])
             self._foreseen = ask.point, float(found.mean[0]), float(found.sd[0])
         return ask
+
+    def _is_outdone(self, point: Point) -> bool:
+        """Whether it is at another batch, and far behind at the one that was asked for."""
+        there = point if self.at_batch is None else self.at_batch(point)
+        values = [seen.value for seen in self.seen if seen.point == there and seen.value is not None]
+        best = max((seen.value for seen in self.seen if seen.value is not None), default=0.0)
+        return there != point and bool(values) and max(values) < best - _OUTDONE
 
     def _anything_that_runs(self) -> Ask | None:
         """Nothing has run yet: try what resembles the failed setups least, with few changes; not for ever."""
@@ -199,12 +207,18 @@ class Search:
 
     def least_finals_s(self) -> float:
         """What the shortest finals take: the default and one more setup for each winner that is sought."""
-        winners = 1 if self.among is None else 2
-        return FEWEST_ROUNDS * (self.cost_s(self.landscape.default) + winners * self.cost_s(self._best_seen))
+        best, there = self._best_seen, self._best_at_batch
+        winners_s = self.cost_s(best) + (self.cost_s(there) if self.at_batch is not None else 0.0)
+        return FEWEST_ROUNDS * (self.cost_s(self.landscape.default) + winners_s)
 
     def least_check_s(self) -> float:
-        """What it takes to check one setup: the default, and the setup in its own precision and in the default's."""
-        return _CHECK_MARGIN * (self.cost_s(self.landscape.default) + 2 * self.cost_s(self._best_seen))
+        """What it takes to check one setup, at the batch that was asked for: the default, and the setup in its own
+        precision and in the default's."""
+        return _CHECK_MARGIN * (self.cost_s(self.landscape.default) + 2 * self.cost_s(self._best_at_batch))
+
+    @property
+    def _best_at_batch(self) -> Point:
+        return self._best_seen if self.at_batch is None else self.at_batch(self._best_seen)
 
     @property
     def _best_seen(self) -> Point:
@@ -212,10 +226,15 @@ class Search:
         return max(good, key=lambda seen: seen.value or 0.0).point if good else self.landscape.default
 
     def _most_promising(self) -> Ask | None:
-        if self.among is None:
+        at_batch = self.at_batch
+        if at_batch is None:
             return self._most_promising_of(_every)
-        inside = [self.among(seen.point) for seen in self.seen if seen.point != self.landscape.default]
-        turns = [self.among, _every]
+
+        def is_there(point: Point) -> bool:
+            return at_batch(point) == point
+
+        inside = [is_there(seen.point) for seen in self.seen if seen.point != self.landscape.default]
+        turns = [is_there, _every]
         if 2 * sum(inside) > len(inside):
             turns.reverse()
         return next((ask for turn in turns if (ask := self._most_promising_of(turn)) is not None), None)

@@ -61,6 +61,7 @@ _CHECKED: Final = 4  # finalists that are checked, at most
 _TIMED_S: Final = {"cpu": 1.5, "gpu": 3.0}
 _NOISE_SD: Final = {"cpu": 0.05, "gpu": 0.004}  # as expected before the first look
 _ENERGY_S: Final = {"search": 3.0, "final": 10.0}  # windows of the meters; they move slowly
+_ALSO_ENERGY_S: Final = {"cpu": 0.0, "gpu": 2.0}  # where it is not sought: a launch takes far longer on a GPU
 
 
 def timed_s_on(device: DeviceKind) -> float:
@@ -116,7 +117,7 @@ class Tuner:
             expected_s=lambda point: self.workload.expected_s(point, self.timed_s),
             near=(lambda _point: ()) if space.is_listed else space.neighbours,
             slowdown=self.wanted.objective.slowdown,
-            among=space.is_at_asked_batch if space.has_free_batch else None,
+            at_batch=space.at_asked_batch if space.has_free_batch else None,
         )
         self._earlier_s = self.log.spent_s
         for look in self.log.looks:
@@ -225,7 +226,11 @@ class Tuner:
         title = " ".join(f"{name}={value}" for name, value in space.given(point).items()) or "default"
         self.progress.begin(f"{kind}: {title}")
         began_s = self.spent_s
-        energy_s = _ENERGY_S["final" if kind == "final" else "search"] if self.wanted.needs_energy else 0.0
+        energy_s = (
+            _ENERGY_S["final" if kind == "final" else "search"]
+            if self.wanted.needs_energy
+            else _ALSO_ENERGY_S[space.facts.device]
+        )
         timeout_s = self._timeout_s()
         found = self.workload.look(
             point,

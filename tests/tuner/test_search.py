@@ -95,6 +95,21 @@ def test_what_takes_long_must_promise_more() -> None:
     assert ask.point != slow
 
 
+@pytest.mark.parametrize(("behind", "is_looked_at"), [(0.01, True), (0.2, False)])
+def test_who_is_far_behind_at_one_batch_is_not_looked_at_at_another(behind: float, is_looked_at: bool) -> None:
+    space = a_space({"batch": [4, 8]})
+    fast, other = (space.with_value(space.default, "layout", value) for value in ("nhwc", "nchw"))
+    starts = [space.default, fast, other, *(space.with_value(each, "batch", 8) for each in (other, fast))]
+    search = Search(landscape=space, starts=starts, noise_sd=0.01, at_batch=space.at_asked_batch)
+    for point, value in zip(starts, (4.0, 5.0, 5.0 - behind), strict=False):
+        told(search, "start", point, value)
+    asked: list[Point] = []
+    while (ask := search.next()) is not None and ask.kind == "start":
+        asked.append(ask.point)
+        told(search, "start", ask.point, 5.0)
+    assert asked == (starts[3:] if is_looked_at else starts[4:])
+
+
 @pytest.mark.parametrize("looked_at_the_simple_one", [False, True])
 def test_finalists_are_rivals_and_the_best_in_its_simplest_form(looked_at_the_simple_one: bool) -> None:
     """A change that does not help is left out only if a look shows that."""
