@@ -37,10 +37,12 @@ Choices: TypeAlias = Mapping[tuple[str, Device, str], Value]  # of `auto`, by fr
 WORKLOAD: Final = frozenset({"device", "batch", "phase", "seed", "dropout", "input_grad", "input"})
 _FUSED: Final = {"momentum-fused": "momentum"}
 _RESOLVED: Final = ("precision", "layout", "engine", "algorithm", "compile")  # axes whose `auto` a framework resolves
+_AS_AUTO: Final = ("scheme", "data")
 _COUNTS: Final = ("processes", "threads", "inter_threads", "affinity")  # they depend on how many cores there are
 _SAME_SCALE: Final = 2  # a rule about cores holds from half to twice as many
 _MOST_OVER: Final = 2  # axes of a setup that others are held against
 _FEWEST_PER_SIDE: Final = 2  # groups on each side of a split
+_WIDEST: Final = 2  # the high over the low end of a gain
 _APART: Final = 1.2  # gains that differ by more are worth a split
 
 
@@ -122,7 +124,7 @@ def words_of(record: Record, chosen: Choices) -> Words:
             continue
         if axis in _RESOLVED and chosen.get((framework, facts.device, axis)) == value:
             continue
-        if axis == "optimizer" and value not in _FUSED:
+        if (axis == "optimizer" and value not in _FUSED) or (axis, value) == _AS_AUTO:
             continue
         given[axis] = value
     given.pop("framework", None)
@@ -216,7 +218,7 @@ def _seen(table: Table, setup: Words, over: Words) -> Seen | None:
         for a in table.setups[setup]
         for b in table.setups[over]
         for measured in (*_compared(a, b), *_contrasted(a, b))
-        if measured.gain.has_interval and math.isfinite(measured.gain.high) and measured.gain.low > 0
+        if _says_something(measured.gain, is_disturbed=a.is_disturbed or b.is_disturbed)
     ]
     if not found:
         return None
@@ -231,6 +233,13 @@ def _seen(table: Table, setup: Words, over: Words) -> Seen | None:
         checked=best.checked,
         records=list(best.runs),
     )
+
+
+def _says_something(gain: Quantity, *, is_disturbed: bool) -> bool:
+    """A wide interval of runs during which others used the machine says how busy it was, even of runs in turns."""
+    if not gain.has_interval or not math.isfinite(gain.high) or gain.low <= 0:
+        return False
+    return not is_disturbed or gain.high <= _WIDEST * gain.low
 
 
 def _compared(a: Case, b: Case) -> Iterable[_Measured]:

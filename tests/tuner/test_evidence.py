@@ -38,6 +38,7 @@ class TestWords:
             ({"layout": "nchw", "compile": "off"}, {}),  # what torch chooses anyway
             ({"layout": "nhwc"}, {"layout": "nhwc"}),
             ({"framework": "jax"}, {"framework": "jax"}),
+            ({"scheme": "data"}, {}),  # what auto is
             ({"processes": 1, "threads": 2}, {}),  # as many as there are cores
             ({"threads": 1}, {"threads": "cores/2"}),
             ({"processes": 2, "threads": 1}, {"processes": "cores"}),
@@ -159,3 +160,10 @@ class TestWhatIsNoEvidence:
 
     def test_few_samples_measured_apart(self):
         assert made([run(100), run(150, layout="nhwc", samples=5)]) == []
+
+    def test_a_wide_interval_of_a_busy_machine(self):
+        wide = (rounds(100, 20, 150), rounds(900, 4000, 300, layout="nhwc"))
+        assert made([*wide[0], *wide[1]])
+        assert made([*wide[0], *rounds(900, 4000, 300, layout="nhwc", doubts=["other_load"])]) == []
+        narrow = rounds(150, 151, 149, layout="nhwc", doubts=["other_load"])
+        assert made([*rounds(100, 101, 99), *narrow])
