@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
 
 from deepstone.errors import MissingError
 from deepstone.results.view import Cell, flat
@@ -29,8 +30,7 @@ def open_results(path: str | os.PathLike[str] | None = None) -> Results:
     return Results(store=Store.open(folder, create=False))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Results:
+class Results(Struct, frozen=True, kw_only=True):
     """What a store holds. Filters are columns and axes by name: `runs(model="resnet50", layout="nhwc")`."""
 
     store: Store

@@ -25,9 +25,10 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol, Self
+
+from msgspec import Struct
 
 from deepstone.errors import DeepstoneError, MissingError
 
@@ -63,8 +64,7 @@ class LineTooLong(Exception):
     """A line is longer than the limit; the message names that. It was not read further."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ending:
+class Ending(Struct, frozen=True, kw_only=True):
     """How a process ended. Either `exit_code` or `signal` is set, neither where that is not known.
 
     `ended_by` is "itself", "stop", "controller gone", "signal to the keeper" or "keeper lost". `cpu_s` is that of all
@@ -97,8 +97,7 @@ class Ending:
         return -_signal_number(self.signal or signal.SIGKILL.name) if self.exit_code is None else self.exit_code
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class State:
+class State(Struct, frozen=True, kw_only=True):
     """What a process does, by the letter of /proc, and its CPU time."""
 
     letter: str

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast, get_args
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.errors import MissingError, UsageError, nearest
@@ -39,8 +40,7 @@ OnLook: TypeAlias = Callable[[Look], None]
 _LEVELS: Final[tuple[SameLevel, ...]] = get_args(SameLevel)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Tuning:
+class Tuning(Struct, frozen=True, kw_only=True):
     """What a search found. `found` has everything, as docs/tune.md describes it."""
 
     found: Tuned
@@ -197,8 +197,7 @@ def _row(look: Look) -> dict[str, object]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Quiet:
+class _Quiet(Struct, frozen=True):
     """Progress that prints nothing: a library does not."""
 
     on_look: OnLook | None

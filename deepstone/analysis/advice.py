@@ -8,10 +8,10 @@ choose; and where no difference was shown at all, that is what there is to say.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace as changed
 from typing import Final
 
 from msgspec.structs import replace
+from msgspec.structs import replace as changed
 
 from deepstone.analysis.cases import Case
 from deepstone.analysis.contrast import Contrast

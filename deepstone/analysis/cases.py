@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.measure.doubts import FEWEST_SAMPLES
@@ -19,8 +20,7 @@ WITHIN_PROCESS: Final = "within one process"
 DISTURBANCES: Final = frozenset({"other_load", "background_load", "cpu_steal", "cpu_quota", "gpu_shared"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Case:
+class Case(Struct, frozen=True, kw_only=True):
     """`good`: the newest successful run of each round, by round. `failed`: the newest run of rounds without one."""
 
     key: str
@@ -133,8 +133,7 @@ def _case(key: str, runs: Sequence[Record]) -> Case:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Measure:
+class Measure(Struct, frozen=True, kw_only=True):
     """A value of a case that a figure can show: its unit, and how to compute it from records."""
 
     name: str

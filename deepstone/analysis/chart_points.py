@@ -8,8 +8,9 @@ setups that would have the same point: nothing is merged.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.analysis.cases import Case, measure_named
@@ -40,8 +41,7 @@ _ORDER: Final = {name: place for place, name in enumerate(FRAMEWORKS)}
 _PANEL_NAMES: Final = {"train": "training", "gradient": "forward and backward"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SeriesPoint:
+class SeriesPoint(Struct, frozen=True, kw_only=True):
     """One point or gap; in a gap `y` is absent, with the reason.
 
     `label` is the text at the point. `apart`: the line of its series skips it. `panel` is the name of its part of the
@@ -161,8 +161,7 @@ def _text(case: Case, place: str) -> str:
     return str(value_of(case.record, place))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Labels:
+class _Labels(Struct, frozen=True, kw_only=True):
     """Unique names for the cases of a figure: machines of one name, versions of one framework."""
 
     machines: Mapping[tuple[str, str], str]

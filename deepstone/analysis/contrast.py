@@ -16,8 +16,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.analysis.cases import WITHIN_PROCESS, Case, rate_of
@@ -40,8 +42,7 @@ LEAST_DISTURBED: Final = 0.50  # if others used the machine during only one side
 _ONLY_BY_NAME: Final = frozenset({"phase", MACHINE, ENVIRONMENT})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Differences:
+class Differences(Struct, frozen=True, kw_only=True):
     """`axes`: requested differently. `follow`: left to the framework on both sides, and chosen differently by it."""
 
     axes: tuple[str, ...]
@@ -68,8 +69,7 @@ def differences(a: Record, b: Record) -> Differences:
     return Differences(axes=tuple(axes), follow=tuple(follow))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Contrast:
+class Contrast(Struct, frozen=True, kw_only=True):
     """`speed_ratio`: speed of a over speed of b, in samples/s. `follow`: see `Differences`."""
 
     speed_ratio: Quantity

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from deepstone.analysis.facts import ENVIRONMENT, MACHINE
 from deepstone.errors import UsageError, nearest, shown
@@ -32,8 +33,7 @@ _ALSO_X: Final = {"bars": (), "lines": (YEAR,), "ratios": (SETTING,)}
 _AXES_THAT_COUNT: Final = ("batch", "threads", "inter_threads")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FigureRequest:
+class FigureRequest(Struct, frozen=True, kw_only=True):
     """`filters`: axis to the values, as text, that are shown. Axes that are not named have the value of the base."""
 
     name: str

@@ -7,8 +7,10 @@ compares them; if one side has several, the newest counts, and of every round th
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.analysis.cases import Case, case_key, cases, failure_of, measured_bytes, when
@@ -33,8 +35,7 @@ _COMPARED: Final = (REGRESSION, FASTER, NO_CHANGE)
 _CALCULATED: Final = "analytic_bytes"  # from the graph, not measured
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MemoryChange:
+class MemoryChange(Struct, frozen=True, kw_only=True):
     """The peak now over that of the baseline. Each run has one peak, so the interval is the range over all runs; one
     run on each side has no interval."""
 
@@ -50,8 +51,7 @@ class MemoryChange:
         return {"kind": self.kind, "ratio": self.ratio.to_json()}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Judged:
+class Judged(Struct, frozen=True, kw_only=True):
     """One job. `why` is the reason for the verdict; `limit` is the required distance of a ratio from 1."""
 
     title: str
@@ -90,8 +90,7 @@ class Judged:
         }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Gate:
+class Gate(Struct, frozen=True, kw_only=True):
     """All jobs of both sides, the most important first."""
 
     jobs: tuple[Judged, ...]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.analysis.cases import Case
 from deepstone.analysis.contrast import differences
@@ -17,16 +18,14 @@ _NO_SETTINGS: Final = frozenset({"batch", "phase", "framework", "seed", ENVIRONM
 _WHERE: Final = ("framework", "device")  # not settings
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Neighbour:
+class Neighbour(Struct, frozen=True, kw_only=True):
     """A case that differs from the base only in this axis, and in values that follow from it."""
 
     axis: str
     case: Case
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Star:
+class Star(Struct, frozen=True, kw_only=True):
     """The cases of one network in one framework and phase on one machine, around their base. A version that was
     requested by name counts as another framework.
 

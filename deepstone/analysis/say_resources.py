@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.analysis.cases import joules_per_sample, measure_named
@@ -25,8 +26,7 @@ _CEILINGS, _SHARE, _LAYERS, _ENERGY, _NO_ENERGY = 62.0, 61.0, 66.0, 38.0, 10.0
 _PHASES: Final = {"train": "a training step", "forward": "a forward pass", "gradient": "a gradient step"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DeviceCeiling:
+class DeviceCeiling(Struct, frozen=True, kw_only=True):
     """The best of all frameworks on one device of one machine, with `threads` threads (0 on a GPU)."""
 
     machine_sha: str
@@ -177,8 +177,7 @@ def _costliest(times: Sequence[_Time]) -> str:
     return f" The costliest layer is {first.name} with {share(_share_of_time([first], times))}."
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Time:
+class _Time(Struct, frozen=True, kw_only=True):
     """The time of both passes of a layer."""
 
     name: str

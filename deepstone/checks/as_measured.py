@@ -6,9 +6,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 
 from msgspec import structs
+from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.backends.registry import YARDSTICK

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from deepstone.checks.agreement import norm
@@ -24,16 +24,14 @@ Key: TypeAlias = tuple[str, str]  # ("output", "") or ("input" | "parameter" | "
 Rounding: TypeAlias = Callable[[NDArray[Any]], NDArray[Any]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Expected:
+class Expected(Struct, frozen=True, kw_only=True):
     """An expected array. `scale` is the smallest norm that its error is divided by."""
 
     value: Array
     scale: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Case:
+class Case(Struct, frozen=True, kw_only=True):
     layer: Layer
     position: int  # in the graph
     inputs: dict[str, NDArray[Any]]

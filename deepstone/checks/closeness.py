@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from deepstone.absent import Absent
@@ -43,8 +43,7 @@ _MOST: Final = 1e6  # instead of infinity: results are JSON
 _NOT_FOLLOWED: Final = 0.5  # an optimizer whose first update is so far from any multiple of the gradient is another one
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Baseline:
+class Baseline(Struct, frozen=True, kw_only=True):
     """The default's first steps on several batches; the first of them is also the candidates'."""
 
     batches: Sequence[FirstSteps]
@@ -57,8 +56,7 @@ class Baseline:
         return all(each.is_finite for each in self.batches)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Closeness:
+class Closeness(Struct, frozen=True, kw_only=True):
     """The three measures, each the worst of its kind; those that a phase does not have are absent. `sizes`: arrays that
     are far larger or smaller; looked at only where rounding decides the rest."""
 
@@ -83,8 +81,7 @@ class Closeness:
         return bool(measures) and all(measure.ok for measure in measures) and not self.sizes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Distance:
+class _Distance(Struct, frozen=True, kw_only=True):
     """One array: how far it is, how far it may be, and as a share of what."""
 
     value: float

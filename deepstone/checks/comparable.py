@@ -14,9 +14,10 @@ import hashlib
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
+
+from msgspec.structs import replace
 
 import deepstone
 from deepstone.absent import Absent

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from deepstone.runner.conversation import JobFailed
@@ -30,8 +30,7 @@ MOST_VALUES: Final = 16381
 MOST_SKIPPED: Final = 16
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FirstSteps:
+class FirstSteps(Struct, frozen=True, kw_only=True):
     """Empty gradients: phase=forward has none. `updates`: by the number of steps; only phase=train has some."""
 
     gradients: Values
@@ -44,8 +43,7 @@ class FirstSteps:
         return all(map(math.isfinite, self.losses)) and all(map(_are_finite, arrays))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Start:
+class Start(Struct, frozen=True, kw_only=True):
     """From which weights and on which batch the steps begin, and how many there are. `changed`: axes that differ from
     those of the job; `perturbation`: the share by which every weight is changed."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.checks.agreement import layer_tolerance, relative_error
@@ -15,8 +16,7 @@ from deepstone.runner.conversation import Conversation, JobFailed
 from deepstone.runner.measurement import OnProgress
 
 
-@dataclass(kw_only=True, slots=True)
-class LayerCheck:
+class LayerCheck(Struct, kw_only=True):
     """The result of one framework over all layers."""
 
     precision: str  # of the run
@@ -25,7 +25,7 @@ class LayerCheck:
     worst: Distance | None = None  # of all arrays of all layers, relative to its tolerance
     first_disagreement: Distance | None = None  # the disagreeing layer nearest to the network's input
     failure: str = ""  # why it did not finish
-    _first_position: int = field(default=-1, repr=False)
+    _first_position: int = -1
 
     @property
     def ok(self) -> bool:

@@ -21,12 +21,13 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 from msgspec.structs import replace as change
 from numpy.typing import NDArray
 
@@ -53,8 +54,7 @@ _FLOOR: Final = 1e-6  # of the largest array's norm: an array of zeros has no re
 Arrays = Mapping[str, NDArray[Any]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Trained:
+class Trained(Struct, frozen=True, kw_only=True):
     """What three steps did, in one process."""
 
     gradients: Arrays
@@ -76,8 +76,7 @@ class Match(NamedTuple):
     digest: bytes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Compared:
+class Compared(Struct, frozen=True, kw_only=True):
     """What one rank's steps did, against one process, by array. The arrays themselves are gone: those of all ranks at
     once can take more memory than the training does."""
 

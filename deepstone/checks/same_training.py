@@ -19,9 +19,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from typing import Final
 
+from msgspec import Struct
+from msgspec.structs import replace
 from msgspec.structs import replace as change
 
 from deepstone.absent import Absent
@@ -150,8 +151,7 @@ def _setup(job: Job) -> dict[str, str | int]:
     return {name: value for name, value in job.request.items() if value != AXES[name].default}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Started:
+class _Started(Struct, frozen=True, kw_only=True):
     """A job's steps, and what its worker has in effect."""
 
     steps: Sequence[FirstSteps]
@@ -159,8 +159,7 @@ class _Started:
     start_s: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Times:
+class _Times(Struct, frozen=True, kw_only=True):
     """What a run takes beside its steps (building the network, compiling, reading values); what a step takes at least,
     and for each of its samples."""
 

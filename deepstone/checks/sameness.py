@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import field
 
 from deepstone.absent import Absent
 from deepstone.checks.layers import LayerCheck
@@ -14,8 +14,7 @@ from deepstone.results.parts import Json
 from deepstone.results.sameness import Distance
 
 
-@dataclass(kw_only=True, slots=True)
-class FrameworkSameness:
+class FrameworkSameness(msgspec.Struct, kw_only=True):
     """The results of the checks for one framework."""
 
     layers: LayerCheck | None = None
@@ -84,8 +83,7 @@ class FrameworkSameness:
         return {**found, "failure": self.failure} if self.failure else found
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sameness:
+class Sameness(msgspec.Struct, frozen=True, kw_only=True):
     reference: ReferenceSteps
     frameworks: dict[str, FrameworkSameness]
     sensitivity: Sensitivity | None = None  # measured only if a loss in float64 disagrees

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.checks.as_measured import distance_of, judge_as_measured

@@ -7,10 +7,10 @@ weight changed in its last bits: a difference of that size is not an error.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from deepstone.checks.agreement import norm, relative_error
@@ -30,8 +30,7 @@ _LEAST_SHARE = 1e-6  # a tensor's error is relative to at least this share of th
 _LEAST_LOSS = 1e-3  # relative errors of smaller losses mean nothing
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ReferenceSteps:
+class ReferenceSteps(Struct, frozen=True, kw_only=True):
     """The result in float64 NumPy: the loss of each step, and the gradients of the first by `layer/parameter`."""
 
     losses: list[float]
@@ -105,8 +104,7 @@ def _flat(gradients: reference.LayerArrays) -> dict[str, NDArray[np.float64]]:
     return {f"{layer}/{name}": array for layer, arrays in gradients.items() for name, array in arrays.items()}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sensitivity:
+class Sensitivity(Struct, frozen=True, kw_only=True):
     """How much the loss of each step changes, relative to the first, if every weight changes in its last bits."""
 
     moved: tuple[float, ...]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from deepstone.checks.cases import Trajectory

@@ -8,11 +8,11 @@ import re
 import resource
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any, cast
 
 import typer
+from msgspec import Struct
 
 import deepstone
 from deepstone.cli import completion
@@ -23,8 +23,7 @@ from deepstone.cli.stopped import Stopped, on_signal, raise_stopped, raise_swall
 from deepstone.errors import DeepstoneError, UsageError, close_names, out_of_descriptors
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Entry:
+class _Entry(Struct, frozen=True, kw_only=True):
     """One command. Its module `deepstone.cli.NAME` has either a function of that name and EXAMPLES, or a group
     `app`."""
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
+from msgspec import Struct
 
 from deepstone.absent import Absent, as_json
 from deepstone.cli.declare import examples, percent, seconds
@@ -213,8 +213,7 @@ def _single(choices: Choices) -> dict[str, Value]:
     return {name: values[0] for name, values in choices.items()}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Answer:
+class _Answer(Struct, frozen=True, kw_only=True):
     """`ratios` are of times per sample, of every two sides. Where a side or the ratios are absent, they say why."""
 
     sides: Sequence[Record | Absent]

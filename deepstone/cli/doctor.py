@@ -97,9 +97,8 @@ def doctor(
 
 def _measure_peaks(found: Examination, bar: Bar, quiet: QuietMachine, store: FindingStore) -> list[tuple[Ceiling, str]]:
     """One for each framework and device, stored as soon as it is measured, with its id; no id where nothing was."""
-    from dataclasses import replace as changed
-
     from msgspec.structs import replace
+    from msgspec.structs import replace as changed
 
     from deepstone.environments.find import installed
     from deepstone.runner.assemble import now

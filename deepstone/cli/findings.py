@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import typer
+from msgspec import Struct, field
 
 from deepstone.absent import Absent
 from deepstone.cli.output import Column, Data, print_lines, print_table
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
     from deepstone.store.store import Store
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FindingStore:
+class FindingStore(Struct, frozen=True, kw_only=True):
     """Stores findings. A finding that cannot be stored is reported and still printed; `failed` has the reason."""
 
     store: Store

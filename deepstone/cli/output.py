@@ -12,9 +12,10 @@ import sys
 import textwrap
 import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import takewhile
 from typing import TYPE_CHECKING, Protocol, TypeAlias
+
+from msgspec import Struct
 
 from deepstone.absent import as_json
 from deepstone.errors import DeepstoneError
@@ -27,8 +28,7 @@ _GAP = "  "
 _ALWAYS = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Column:
+class Column(Struct, frozen=True, kw_only=True):
     """A column of a table. Rank 0 is always shown; others are shown by rank while they fit. Empty columns are omitted.
 
     `wraps` is the least width of a column with prose or a list of words; 0 means that the column never wraps. `below`:
@@ -121,8 +121,7 @@ def _fitted(line: str, hang: int) -> list[str]:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Sized:
+class _Sized(Struct, frozen=True, kw_only=True):
     column: Column
     cells: tuple[str, ...]
     natural: int

@@ -151,7 +151,7 @@ def _judged(papers: list[Paper], store: Path, also: list[Path], scale: Scale | N
 
 
 def _planned(paper: Paper, scale: Scale, time: str | None, command: tuple[str, ...]) -> tuple[Plan, Call]:
-    from dataclasses import replace
+    from msgspec.structs import replace
 
     from deepstone.studies.durations import parse_duration
     from deepstone.studies.find import read_study_file

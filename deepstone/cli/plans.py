@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.cli.output import Column, Data, print_json, print_lines, print_table
@@ -28,8 +30,7 @@ def print_plan(jobs: Sequence[Job], *, as_json: bool) -> None:
     print_table([Column(heading="command", wraps=30), *_COLUMNS, Column(heading="can run", wraps=20)], rows)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Planned:
+class Planned(Struct, frozen=True, kw_only=True):
     """A setup of one command that measures several. `jobs`: its own, one for each launch if their number is known."""
 
     name: str

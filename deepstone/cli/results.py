@@ -154,8 +154,10 @@ def _described(row: Row) -> dict[str, Data]:
     """Describe a row as JSON, without values that the run lacks."""
     from json import loads
 
+    from msgspec import structs
+
     described = {
-        name: value for name in row.__slots__ if name not in _NOT_IN_JSON and (value := getattr(row, name)) is not None
+        name: value for name, value in structs.asdict(row).items() if name not in _NOT_IN_JSON and value is not None
     }
     if row.samples_per_s is not None:  # elsewhere a quantity, here only its median
         described["samples_per_s_median"] = described.pop("samples_per_s")

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.cli.declare import examples, file, seconds
@@ -106,8 +107,7 @@ def scale(
     draw_figure(answer.result, output)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Plan:
+class _Plan(Struct, frozen=True, kw_only=True):
     """`points`: by number of processes, one job for each round. `bases`: the same of every candidate, by its name."""
 
     title: str
@@ -349,8 +349,7 @@ def _stored(store: Store, job: Job) -> Record | None:
     return good[-1] if good else None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Answer:
+class _Answer(Struct, frozen=True, kw_only=True):
     plan: _Plan
     base: str
     base_records: Sequence[Record]

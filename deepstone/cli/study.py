@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepstone.cli.completion import complete_axis, complete_study
 from deepstone.cli.declare import argument, examples, file, flag, seconds
@@ -151,8 +152,7 @@ def finish(state: State, store: Store, report: Path | None, *, silent: bool) -> 
         note(f"The page about it: {report}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Changes:
+class _Changes(Struct, frozen=True, kw_only=True):
     """Changes to the study from the command line."""
 
     words: tuple[str, ...]
@@ -199,8 +199,7 @@ def _policy(word: str) -> Rerun:
     raise UsageError(f"--rerun {word}: {nearest(word, RERUNS)}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Script:
+class _Script(Struct, frozen=True, kw_only=True):
     """For a scheduler. It is written beside us; who submits it may change it first."""
 
     path: Path

@@ -6,11 +6,11 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext, redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.cli.declare import examples, file
@@ -354,8 +354,7 @@ def _write_best(path: Path, answer: Tuned, model: str, command: Sequence[str]) -
     return [str(path)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Progress:
+class _Progress(Struct, frozen=True):
     """A line for each look, with the best so far; on a terminal also a bar."""
 
     bar: Bar

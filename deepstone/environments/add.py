@@ -12,9 +12,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from deepstone.backends.registry import BACKENDS, Language
 from deepstone.durable import signals_blocked
@@ -49,8 +51,7 @@ _KEPT: Final[dict[Language, tuple[str, ...]]] = {
 _Install: TypeAlias = Callable[[Place, Installer], Path]  # returns the interpreter
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Built:
+class Built(Struct, frozen=True, kw_only=True):
     """`is_new`: it was built now. `is_outdated`: its recipe has changed since it was built."""
 
     manifest: Manifest
@@ -81,8 +82,7 @@ def build(recipe: Recipe, root: Path, progress: Progress, *, again: bool = False
         return Built(manifest=manifest, is_new=True, is_outdated=False)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Installation:
+class Installation(Struct, frozen=True, kw_only=True):
     """What a user names: an interpreter, or a venv, of a framework's language, and variables that it needs."""
 
     path: Path

@@ -12,9 +12,10 @@ import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.environments.environment import AS_ROOT
 from deepstone.environments.installer import Installer, InstallerFailed, Stage, full_disk
@@ -153,8 +154,7 @@ def _tool(name: str) -> str | None:
     return shutil.which(name, path=os.pathsep.join([*os.get_exec_path(), *_SYSTEM_TOOLS]))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Source:
+class _Source(Struct, frozen=True, kw_only=True):
     """One entry of apt's sources."""
 
     address: str

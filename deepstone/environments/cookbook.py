@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.environments.environment import Environment, base_version
@@ -18,8 +20,7 @@ VARIABLE: Final = "DEEPSTONE_RECIPES"
 _OURS: Final = Path(__file__).with_name("recipes")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AdoptedOnly:
+class AdoptedOnly(Struct, frozen=True, kw_only=True):
     """A framework of the studies that no index has. Its users build it as its project says, and Deepstone adopts that.
 
     `years`: of its releases, by version.

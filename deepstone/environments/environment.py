@@ -10,9 +10,11 @@ import json
 import re
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from deepstone.backends.registry import Language
 
@@ -59,8 +61,7 @@ def names_version(name: str, framework: str, version: str) -> bool:
     return name in (plain, f"{framework}@{version}") or name.startswith(f"{plain}-")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Environment:
+class Environment(Struct, frozen=True, kw_only=True):
     """`lock` names the versions that decide what is measured; two environments with equal locks are interchangeable."""
 
     framework: str
@@ -74,7 +75,7 @@ class Environment:
 
     def __post_init__(self) -> None:
         if not self.name:
-            object.__setattr__(self, "name", f"{self.framework}@{self.version}")
+            force_setattr(self, "name", f"{self.framework}@{self.version}")
 
     @property
     def sha(self) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.environments.environment import STRAYING, newness
 from deepstone.errors import MissingError
@@ -30,8 +31,7 @@ _ASK_TIMEOUT_S: Final = 30.0
 _MOST_PRINTED_BYTES: Final = 2**20
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Interpreter:
+class Interpreter(Struct, frozen=True, kw_only=True):
     """A Python that was found; `version` is as in 3.11."""
 
     path: Path

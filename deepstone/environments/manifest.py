@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Literal
@@ -43,16 +42,14 @@ class Damaged(Exception):
     """The file exists but is invalid; the message says why."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Manifest:
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     environment: Environment
     recipe_sha: str  # "" when adopted
     size_bytes: int  # 0 when adopted: it belongs to others
     made_at: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Unusable:
+class Unusable(msgspec.Struct, frozen=True, kw_only=True):
     """A folder without a usable environment."""
 
     name: str
@@ -60,8 +57,7 @@ class Unusable:
     being_built: bool
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Survey:
+class Survey(msgspec.Struct, frozen=True, kw_only=True):
     """The environments in a folder, and the unusable folders in it."""
 
     made: tuple[Manifest, ...]

@@ -17,9 +17,10 @@ import fcntl
 import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Protocol
+
+from msgspec import Struct
 
 from deepstone import errors
 from deepstone.durable import make_folder
@@ -51,8 +52,7 @@ class Progress(Protocol):
         ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """The files of one environment."""
 
     root: Path

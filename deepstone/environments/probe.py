@@ -11,7 +11,6 @@ import re
 import tempfile
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -35,8 +34,7 @@ LIBRARY: Final = "library:"  # prefix in a lock that separates shared libraries,
 _COMPUTES: Final = re.compile(r"lib\w*(blas|lapack|mkl|blis|atlas|[gi]omp)|lib(TH|torch|luaT)|(mklEngine|cmath)\.so")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Interpreter:
+class _Interpreter(msgspec.Struct, frozen=True, kw_only=True):
     """How a language is probed."""
 
     name: str  # of the language
@@ -65,8 +63,7 @@ _INTERPRETERS: Final[dict[Language, _Interpreter]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Probed:
+class Probed(msgspec.Struct, frozen=True, kw_only=True):
     """The versions of the framework, of its interpreter and of every distribution; libraries by their hashes."""
 
     version: str

@@ -8,11 +8,11 @@ import math
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar
 
 import msgspec
+from msgspec import field
 
 from deepstone.backends.registry import BACKENDS
 from deepstone.environments.environment import NAME, names_version
@@ -33,8 +33,7 @@ _SPACE_FACTOR: Final = 1.2  # downloads and unpacked files are on the disk at th
 _Value = TypeVar("_Value")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Step:
+class Step(msgspec.Struct, frozen=True, kw_only=True):
     """One call of pip. Every package is pinned and named. `dependencies` allows others, for a package whose builds have
     different dependencies and pin them. For a package that is built here: `variables` of the build, and
     `toolchain`, the text of a toolchain file that CMake reads first."""
@@ -47,8 +46,7 @@ class Step:
     toolchain: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Link:
+class Link(msgspec.Struct, frozen=True, kw_only=True):
     """A library of this machine under the name that an old framework loads."""
 
     name: str
@@ -56,8 +54,7 @@ class Link:
     remedy: str  # how to install it
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Recipe:
+class Recipe(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     framework: str
     version: str

@@ -14,7 +14,6 @@ import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -56,8 +55,7 @@ class _Answer(msgspec.Struct, frozen=True, kw_only=True):
     own_optimizer: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelFile:
+class ModelFile(msgspec.Struct, frozen=True, kw_only=True):
     """What was read of the file, and the function in it that makes a model."""
 
     path: Path

@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 
 from deepstone.errors import GraphError, MissingError
 
@@ -30,8 +30,7 @@ Number: TypeAlias = int | float
 Side: TypeAlias = int | str  # a number, or what the file calls a size that it leaves open
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Constant:
+class Constant(Struct, frozen=True, kw_only=True):
     """An array in the file. `values` are those of a small numeric one, in row-major order."""
 
     shape: tuple[int, ...]
@@ -41,8 +40,7 @@ class Constant:
 Attribute: TypeAlias = int | float | str | tuple[int, ...] | tuple[float, ...] | Constant | None  # None: another kind
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Node:
+class Node(Struct, frozen=True, kw_only=True):
     op: str  # with its domain before it, if that is not ONNX's own
     name: str
     inputs: tuple[str, ...]
@@ -50,8 +48,7 @@ class Node:
     attributes: Mapping[str, Attribute]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OnnxFile:
+class OnnxFile(Struct, frozen=True, kw_only=True):
     name: str
     producer: str
     nodes: tuple[Node, ...]

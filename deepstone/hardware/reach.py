@@ -6,8 +6,9 @@ device that this file does not know has no bound, rather than a wrong one.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.results.environment import Cpu, Gpu, Machine
@@ -30,8 +31,7 @@ _FP64_SHARE: Final = 0.5
 _HALF_BY_FLAG: Final = {"amx_bf16": 32, "amx_fp16": 32, "bf16": 4, "avx512_bf16": 2, "avx512_fp16": 2, "asimdhp": 2}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Multiprocessor:
+class _Multiprocessor(Struct, frozen=True, kw_only=True):
     """Dense FLOPs per cycle, on the fastest kind of unit for each precision."""
 
     cores: int
@@ -55,8 +55,7 @@ _MULTIPROCESSORS: Final = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reach:
+class Reach(Struct, frozen=True, kw_only=True):
     """`hardware` describes the source of the bound."""
 
     flops_per_s: float

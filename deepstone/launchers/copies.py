@@ -7,8 +7,9 @@ wait for each other's nodes, or share the cores that they measure.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.errors import LeftToOtherError, UsageError
 from deepstone.setups.axes import Value
@@ -24,8 +25,7 @@ _PLACES: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Copy:
+class Copy(Struct, frozen=True, kw_only=True):
     launcher: str
     number: int
     count: int

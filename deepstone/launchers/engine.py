@@ -17,10 +17,11 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.errors import MissingError
 from deepstone.setups.world import World
@@ -31,8 +32,7 @@ _VERSION_S: Final = 20.0
 _VERSION: Final = re.compile(r"\d+(\.\d+)+")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Engine:
+class Engine(Struct, frozen=True, kw_only=True):
     """A launcher that is here. `kind`: whose mpirun it is, else its name."""
 
     name: str
@@ -41,8 +41,7 @@ class Engine:
     command: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """Where the processes are to run. `hosts`: empty for this one, or for those of the allocation we are in."""
 
     world: World

@@ -16,10 +16,11 @@ rounds give an interval as wide as Student's t.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import astuple, dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from deepstone.measure.statistics import Array, quantity_of_draws, widened_for_few
 from deepstone.results.quantity import Quantity
@@ -27,8 +28,7 @@ from deepstone.results.quantity import Quantity
 _REPLICATES: Final = 1000
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StepParts:
+class StepParts(Struct, frozen=True, kw_only=True):
     """One traced step. `computing_s` is everything that is none of the other parts; `in_flight_s` runs beside them."""
 
     total_s: float
@@ -48,7 +48,7 @@ _TOTAL, _COMPUTING, _WAITING, _TAIL, _PACKING, _BUFFERS, _IN_FLIGHT = range(7)
 def mean_of_ranks(ranks: Sequence[StepParts]) -> StepParts:
     """Of one step."""
     means = np.mean([astuple(rank) for rank in ranks], axis=0)
-    return StepParts(**{name: float(mean) for name, mean in zip(StepParts.__slots__, means, strict=True)})
+    return StepParts(**{name: float(mean) for name, mean in zip(StepParts.__struct_fields__, means, strict=True)})
 
 
 def account_of(

@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 PINGS: Final = 200  # for a reading
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ping:
+class Ping(Struct, frozen=True, kw_only=True):
     """One round trip. `answered_s` is on their clock, the others on ours."""
 
     sent_s: float
@@ -30,8 +30,7 @@ class Ping:
         return self.received_s - self.sent_s
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Reading:
+class Reading(Struct, frozen=True, kw_only=True):
     """How far their clock was ahead of ours when it showed `at_s`; it is wrong by at most `error_s`."""
 
     at_s: float
@@ -45,8 +44,7 @@ def reading(pings: Sequence[Ping]) -> Reading:
     return Reading(at_s=best.answered_s, offset_s=best.answered_s - middle_s, error_s=best.took_s / 2)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Alignment:
+class Alignment(Struct, frozen=True, kw_only=True):
     """From their clock to ours. Without readings both are the same clock."""
 
     readings: tuple[Reading, ...] = ()

@@ -11,10 +11,10 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Final
 
+from msgspec import Struct
 from numpy.typing import ArrayLike
 
 from deepstone import units
@@ -256,8 +256,7 @@ def _half_width(launch: Quantity) -> float:
     return (launch.high - launch.low) / 2 if launch.has_interval else 0.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RoundTrip:
+class RoundTrip(Struct, frozen=True, kw_only=True):
     """One timed block by the clocks of both processes."""
 
     claimed_s: float

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 DEFAULT_TARGET_SHARE: Final = 0.02
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Effort:
+class Effort(Struct, frozen=True, kw_only=True):
     """A run stops at `target_share`, the relative half width of the interval, or after `budget_s` of timed steps.
 
     `least_samples`: so many after warm-up, even beyond the budget. Fewer than five give no useful interval, but a run

@@ -6,9 +6,10 @@ Pure. Each function checks for one doubt and describes it with numbers.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone import units
 from deepstone.absent import Absent
@@ -32,8 +33,7 @@ _BUSY_CORE_SHARE: Final = 0.5
 _HARMLESS_THROTTLE_REASONS: Final = frozenset({"gpu_idle", "applications_clocks"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CoreReading:
+class CoreReading(Struct, frozen=True, kw_only=True):
     """Seconds that one logical core has spent since boot, as the kernel counts them (in ticks of 10 ms)."""
 
     busy_s: float
@@ -43,8 +43,7 @@ class CoreReading:
     total_s: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class QuotaReading:
+class QuotaReading(Struct, frozen=True, kw_only=True):
     """Counters of the CPU quota of one control group since the group was made."""
 
     periods: int
@@ -55,8 +54,7 @@ class QuotaReading:
     """Stopped time, summed over cores."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GpuReading:
+class GpuReading(Struct, frozen=True, kw_only=True):
     """The state of the GPU that is measured."""
 
     sm_clock_mhz: float | Absent
@@ -70,8 +68,7 @@ class GpuReading:
     """Processes, not ours, with a compute context on this GPU."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class GpuUse:
+class GpuUse(Struct, frozen=True, kw_only=True):
     """Use of a GPU by others, at a moment when no worker of ours uses it."""
 
     uuid: str | Absent
@@ -88,8 +85,7 @@ class GpuUse:
     """Whether kernels of several processes may run at the same time."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class NoiseReading:
+class NoiseReading(Struct, frozen=True, kw_only=True):
     """One reading. The difference of two, taken with the same arguments, describes a window."""
 
     at_s: float

@@ -12,16 +12,16 @@ ideal has stages that do not cost the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 FORWARD: Literal["forward"] = "forward"
 BACKWARD: Literal["backward"] = "backward"
 Direction = Literal["forward", "backward"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pass:
+class Pass(Struct, frozen=True, kw_only=True):
     """Forward or backward of one microbatch through one stage."""
 
     direction: Direction
@@ -36,8 +36,7 @@ class Pass:
         return self.direction, self.stage + step, self.microbatch
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Waiting:
+class Waiting(Struct, frozen=True, kw_only=True):
     """Of one step: how long it would take without communication, and which share of that each process waits."""
 
     step_s: float

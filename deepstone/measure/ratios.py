@@ -7,8 +7,9 @@ speed_ratio    speed of A over speed of B     above 1: A is faster
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 from deepstone.measure.statistics import Quantity
 
@@ -21,8 +22,7 @@ B_FASTER: Final = "b faster"
 NO_DIFFERENCE: Final = "no difference shown"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ratio:
+class Ratio(Struct, frozen=True, kw_only=True):
     """Both directions of one comparison; each is the inverse of the other."""
 
     time_ratio: Quantity

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from deepstone.measure.statistics import Quantity, median_of_rounds, ratio_of_rounds
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ScalingPoint:
+class ScalingPoint(Struct, frozen=True, kw_only=True):
     """`speedup`: samples in a second over those of the base, in the same round. `efficiency`: of each process."""
 
     processes: int

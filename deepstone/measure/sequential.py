@@ -13,11 +13,11 @@ from __future__ import annotations
 import math
 import string
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from deepstone.measure.ratios import A_FASTER, B_FASTER, LEAST_DIFFERENCE, NO_DIFFERENCE, Ratio, verdict_of
 from deepstone.measure.statistics import CONFIDENCE, Launch, Quantity, flat_steps, median_along, ratio_of_pairs
@@ -30,8 +30,7 @@ NARROW: Final = 0.01  # an interval of ± this is narrow enough, wherever it lie
 Group = Sequence[Launch]  # one launch of every side: times per sample
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SidesRatio:
+class SidesRatio(Struct, frozen=True, kw_only=True):
     """Time per sample of side `a` over that of side `b`; sides are numbered from 0."""
 
     a: int

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
 from deepstone.results.quantity import Quantity
@@ -181,8 +181,7 @@ def median_of_rounds(values: Sequence[float]) -> Quantity:
     return Quantity.of(median=median, low=min(mean.low, median), high=max(mean.high, median), n=mean.n)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class JointMedians:
+class JointMedians(Struct, frozen=True, kw_only=True):
     """The medians of several series that were measured in the same rounds, and bootstrap draws that use the same rounds
     for all series. So sums and ratios of medians have an interval too. The last axis of both is the series."""
 

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import ArrayLike, NDArray
 
 from deepstone.measure.statistics import median_along
@@ -55,8 +55,7 @@ def settled(samples: Sequence[float]) -> bool:
     return len(samples) >= _FEWEST_FOR_WARMUP and warmup_end(samples) < len(samples) // 2
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Trend:
+class Trend(Struct, frozen=True, kw_only=True):
     """A straight drift through a series."""
 
     drift_share: float

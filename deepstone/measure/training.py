@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from deepstone.absent import Absent
@@ -57,8 +57,7 @@ _HAS_LEARNT, _HAS_NOT = 0.5, 0.9  # remaining share of the first loss
 _LEAST_SHARE_OF_CHANGE: Final = 1e-3  # of all arrays; below it, an array may change by rounding alone
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True, kw_only=True):
     """`values`: parameters in phase=train, gradients in phase=gradient, none in phase=forward."""
 
     steps: int  # done so far
@@ -66,8 +65,7 @@ class Snapshot:
     values: Values = field(default_factory=dict[str, NDArray[np.float64]])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Span:
+class Span(Struct, frozen=True, kw_only=True):
     """The change of the values over some steps."""
 
     steps: int
@@ -93,8 +91,7 @@ def span(before: Snapshot, after: Snapshot) -> Span:
     return Span(steps=after.steps - before.steps, change=change)
 
 
-@dataclass(kw_only=True, slots=True)
-class Evidence:
+class Evidence(Struct, kw_only=True):
     """All snapshots of one process, in order; the last ones are missing if it ended early."""
 
     phase: str

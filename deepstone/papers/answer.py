@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.analysis.wording import span
@@ -13,8 +14,7 @@ from deepstone.results.quantity import Quantity
 from deepstone.units import digits
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True, kw_only=True):
     """`why` is one sentence for a person. A verdict other than "not testable here" always has `measured`."""
 
     word: Word

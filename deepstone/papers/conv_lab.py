@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, TypeAlias
 
+from msgspec import Struct
+
 from deepstone.absent import Absent
 from deepstone.algorithms.problem import PASSES, Pass, Problem
 from deepstone.graph.graph import Graph
@@ -33,8 +35,7 @@ SMALL_ERROR: Final = 1e-4  # plain fp32 stays below it, TF32 and Winograd on 5x5
 Case: TypeAlias = tuple[str, Pass]  # a layer and one of its passes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Timing:
+class Timing(Struct, frozen=True, kw_only=True):
     """One algorithm on one pass of one convolution. `error` None: not known."""
 
     layer: str
@@ -169,8 +170,7 @@ def _references(results: Iterable[Tried]) -> dict[str, int]:
     return found
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Uniform:
+class Uniform(Struct, frozen=True, kw_only=True):
     """All given passes run by one family; if it cannot run one, by the fastest GEMM, as in the paper's frameworks."""
 
     family: str

@@ -7,8 +7,9 @@ the same id. This module decides all of that, so no rule or figure depends on th
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
+
+from msgspec import Struct
 
 from deepstone.analysis.cases import Case, cases
 from deepstone.papers.conv_lab import Lab, labs_of
@@ -24,8 +25,7 @@ Named: TypeAlias = tuple[str, Finding]  # a finding with its id
 _T = TypeVar("_T", Record, Finding)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CopyRate:
+class CopyRate(Struct, frozen=True, kw_only=True):
     """The fastest copy on a device, bytes read and written together."""
 
     id: str
@@ -34,8 +34,7 @@ class CopyRate:
     measured_with: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Evidence:
+class Evidence(Struct, frozen=True, kw_only=True):
     """All lists are newest first. `places` are sorted by name, those of the store first."""
 
     cases: tuple[tuple[Place, Case], ...]

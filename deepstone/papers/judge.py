@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.papers.answer import Answer, not_testable
@@ -20,8 +22,7 @@ SEVERAL: Final = "several"
 NOTHING_MEASURED: Final = "nothing that could test it was measured"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlaceVerdict:
+class PlaceVerdict(Struct, frozen=True, kw_only=True):
     """One claim judged in one place."""
 
     claim: Claim

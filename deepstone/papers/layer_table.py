@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.papers.place import Place, place_of_finding
@@ -14,8 +15,7 @@ from deepstone.results.quantity import Quantity
 from deepstone.results.record import Setup
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LayerRow:
+class LayerRow(Struct, frozen=True, kw_only=True):
     """Times in place, else isolated. None if the layer does nothing in that pass."""
 
     name: str
@@ -30,8 +30,7 @@ class LayerRow:
         return self.forward_s if part == "forward" else self.backward_s
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LayerTable:
+class LayerTable(Struct, frozen=True, kw_only=True):
     id: str
     model: str
     batch: int

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
@@ -43,8 +42,7 @@ class OnModels(msgspec.Struct, frozen=True, kw_only=True):
         return self.models
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RuleUse:
+class RuleUse(msgspec.Struct, frozen=True, kw_only=True):
     """A rule with its parameters. `remark` is added to every verdict of the rule.
 
     A rule replaces those before it if they cannot be applied. A rule with `beside` is another test of the same claim:
@@ -64,8 +62,7 @@ class RuleUse:
         return {name: value for name, value in given.items() if value != {}}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Claim:
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
     """`rules` are tried in order on each machine, as `RuleUse` describes.
 
     `about` is the kind of device that the claim is about; "" for counted claims.
@@ -89,8 +86,7 @@ class PublishedSeries(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     gaps: tuple[ChartGap, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Figure:
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """A figure or table of the paper in its own form: its builder, and the paper's own numbers."""
 
     name: str
@@ -100,8 +96,7 @@ class Figure:
     published: tuple[PublishedSeries, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Paper:
+class Paper(msgspec.Struct, frozen=True, kw_only=True):
     """`studies`: the file of the study at each scale. `errors`: where the source is wrong."""
 
     name: str

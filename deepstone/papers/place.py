@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.analysis.facts import DeviceKind, device_kind, device_name, machine_key, usable_cores, value_of
@@ -11,8 +11,7 @@ from deepstone.results.environment import Environment
 from deepstone.results.record import Record
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Place:
+class Place(Struct, frozen=True, kw_only=True):
     """`cores` is None if the record does not have it."""
 
     machine: str  # the hash that comparable machines share, or why it is not known

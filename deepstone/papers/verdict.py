@@ -10,8 +10,9 @@ An interval that crosses a limit gives "undecided".
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 from deepstone.measure.ratios import LEAST_DIFFERENCE, is_above, is_below
 from deepstone.results.claim import VerdictWord
@@ -61,8 +62,7 @@ class Published(Part, frozen=True, kw_only=True, rename={"stated": "bound"}):
         return self.value
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Judgement:
+class Judgement(Struct, frozen=True, kw_only=True):
     """A verdict, and a description of the limit that decided it."""
 
     word: Word

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.report.panels import BarChart, BarRow, Segment
 from deepstone.report.scales import Scale, axis_scale
@@ -14,8 +15,7 @@ _WITHIN: Final = 0.86  # share of a bar's thickness for its whiskers
 _BESIDE: Final = 0.006  # of the axis: distance between whiskers in one line, for their caps
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True, kw_only=True):
     """A part of a bar, from `start` to `end`; `middle` is its height in rows."""
 
     row: int
@@ -36,8 +36,7 @@ class Piece:
         return self.end if high is None else max(self.end, self.start + high)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Whisker:
+class Whisker(Struct, frozen=True, kw_only=True):
     """The interval of a piece, from `low` to `high` along the axis; `middle` is its height in rows."""
 
     piece: Piece
@@ -46,8 +45,7 @@ class Whisker:
     middle: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Words:
+class Words(Struct, frozen=True, kw_only=True):
     """Text behind a bar or a row, with its start. `details` are shown when the pointer is on a gap."""
 
     text: str

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Final
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.errors import UsageError
@@ -48,8 +50,7 @@ _KINDS: Final = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sources:
+class Sources(Struct, frozen=True, kw_only=True):
     """The sources of a report. `machines` are the names of machines, by run. No text in it is trusted."""
 
     records: Sequence[Record] = ()
@@ -64,8 +65,7 @@ class Sources:
     lead: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Chapter:
+class Chapter(Struct, frozen=True, kw_only=True):
     """Figures under one heading; `short` is the heading for narrow places.
 
     `missing` lists figures that could not be drawn, with the reason.
@@ -98,8 +98,7 @@ class Unfinished(Part, frozen=True, kw_only=True):
     more: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Book:
+class Book(Struct, frozen=True, kw_only=True):
     title: str
     lead: str
     machines: tuple[MachineFacts, ...]

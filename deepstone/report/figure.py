@@ -5,7 +5,7 @@ Two renderers read it, so a figure is written once and looks the same in a paper
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from deepstone.errors import UsageError
 from deepstone.report.panels import Panel
@@ -16,8 +16,7 @@ class NothingToDrawError(UsageError):
     """A result lacks the data of a figure; the message says what is missing and how to get it."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Figure:
+class Figure(Struct, frozen=True, kw_only=True):
     """Panels, one below the other. `commands` reproduce the numbers; `doubts` are reasons to trust them less.
 
     `model` is empty if a figure shows several.

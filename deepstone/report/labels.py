@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 from deepstone.report.panels import Line, LineChart, Point, ScatterPlot, Series
 from deepstone.report.scales import Scale
@@ -24,8 +25,7 @@ _LINE_PX: Final = 2.0
 _REACH: Final = 3  # lines of text above or below
 
 
-@dataclass(frozen=True, slots=True)
-class Box:
+class Box(Struct, frozen=True):
     """A box in pixels; y points upwards or downwards, as the caller defines."""
 
     left: float
@@ -42,8 +42,7 @@ class Box:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Anchor:
+class Anchor(Struct, frozen=True):
     """The corner or edge at which a text is anchored, so that wider text does not reach its point."""
 
     side: Literal["left", "center", "right"]
@@ -103,8 +102,7 @@ def _candidates(point: tuple[float, float], size: tuple[float, float], reach: in
     return [Box(left, low, left + width, low + height) for left, low in corners]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sizes:
+class Sizes(Struct, frozen=True, kw_only=True):
     """The sizes of the plot and of its letters, in pixels."""
 
     width: float
@@ -118,8 +116,7 @@ class Sizes:
         return across.share_along(x) * self.width, up.share_along(max(y, up.low)) * self.height
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LineName:
+class LineName(Struct, frozen=True, kw_only=True):
     """The name of a line, `lines_up` lines of text above its place."""
 
     line: Line
@@ -147,8 +144,7 @@ def line_names(plane: ScatterPlot, x: Scale) -> list[LineName]:
     return names
 
 
-@dataclass(frozen=True, slots=True)
-class PointName:
+class PointName(Struct, frozen=True):
     """The name of a point. `pin` is the anchor of its text; `led` asks for a line from the point to it."""
 
     point: Point

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.report.panels import LaneChart, TimeSpan
 from deepstone.report.scales import Scale, axis_scale
@@ -12,8 +13,7 @@ BETWEEN_LANES: Final = 0.5  # of a track
 FILLED: Final = 0.82  # share of a track's height for its spans
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlacedSpan:
+class PlacedSpan(Struct, frozen=True, kw_only=True):
     """`middle` is its height in tracks; `lane` the number of its lane."""
 
     span: TimeSpan

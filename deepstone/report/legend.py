@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
+
+from msgspec import Struct
 
 from deepstone.report.palette import FRAME, HEAT_KEY, NOTHING, heat
 from deepstone.report.panels import BarChart, HeatMap, LaneChart, LineChart, Marker, Panel, ParallelPlot, Series
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True):
     """An entry: a square for bars and cells, a marker for points; `hollow` is an outline.
 
     `series` is an index into the panel's series; an entry without one only explains a colour.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeVar
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.results.environment import Machine
@@ -19,8 +20,7 @@ _GPUS_LISTED: Final = 16
 Fact = TypeVar("Fact")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MachineFacts:
+class MachineFacts(Struct, frozen=True, kw_only=True):
     """A machine. `facts` are labels and texts; `counts` are the numbers among them, by a name with the unit."""
 
     name: str

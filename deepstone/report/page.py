@@ -9,12 +9,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from dataclasses import dataclass
 from importlib import resources
 from typing import Final
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
+from msgspec import Struct
 
 import deepstone
 from deepstone.absent import Absent
@@ -90,8 +90,7 @@ def render_tune(page: TunePage) -> bytes:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _PlacedFigure:
+class _PlacedFigure(Struct, frozen=True, kw_only=True):
     """A figure in the page. `plots` are its panels, each with its index in the script's list; `rows` those of the
     table."""
 
@@ -101,8 +100,7 @@ class _PlacedFigure:
     rows: list[tuple[str, ...]]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _PlacedChapter:
+class _PlacedChapter(Struct, frozen=True, kw_only=True):
     anchor: str
     chapter: Chapter
     figures: list[_PlacedFigure]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.report.table import Unit, Value
@@ -11,15 +12,13 @@ from deepstone.report.table import Unit, Value
 Marker: TypeAlias = Literal["circle", "diamond"]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Axis:
+class Axis(Struct, frozen=True, kw_only=True):
     label: str
     unit: Unit
     log: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Series:
+class Series(Struct, frozen=True, kw_only=True):
     """A series. Published numbers are drawn hollow, measured ones filled."""
 
     name: str
@@ -28,8 +27,7 @@ class Series:
     marker: Marker = "circle"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Segment:
+class Segment(Struct, frozen=True, kw_only=True):
     """A part of a bar. `series` is an index into the panel's list; `details` are further lines of its tooltip."""
 
     series: int
@@ -37,8 +35,7 @@ class Segment:
     details: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BarLabel:
+class BarLabel(Struct, frozen=True, kw_only=True):
     """Text beside a bar. A gap is a bar that could not be measured; its text is the reason."""
 
     text: str
@@ -46,8 +43,7 @@ class BarLabel:
     gap: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BarRow:
+class BarRow(Struct, frozen=True, kw_only=True):
     """A name and its bars, one below the other. The segments of one bar are stacked from 0.
 
     The note follows the longest bar. `bar_labels` follow their bars: none, or one for every bar.
@@ -59,19 +55,16 @@ class BarRow:
     bar_labels: tuple[BarLabel, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Titled:
+class _Titled(Struct, frozen=True, kw_only=True):
     title: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _AlongAxis(_Titled):
+class _AlongAxis(_Titled, frozen=True, kw_only=True):
     axis: Axis
     series: tuple[Series, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class BarChart(_AlongAxis):
+class BarChart(_AlongAxis, frozen=True, kw_only=True):
     """Horizontal bars. Every row has room for as many bars as the row with the most.
 
     A length has no meaning on a logarithmic axis, so only the ends are drawn there, as points. `reference` is a line
@@ -82,8 +75,7 @@ class BarChart(_AlongAxis):
     reference: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TimeSpan:
+class TimeSpan(Struct, frozen=True, kw_only=True):
     """What happened from `start` to `end`. `series` is an index into the panel's list; `details` are lines of its
     tooltip, `label` a text in it if there is room. `whisker`: between which places its end lies."""
 
@@ -95,31 +87,27 @@ class TimeSpan:
     whisker: tuple[float, float] | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Lane:
+class Lane(Struct, frozen=True, kw_only=True):
     """A name and what happened in it. Spans of one track follow each other; tracks lie one below the other."""
 
     label: str
     tracks: tuple[tuple[TimeSpan, ...], ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LaneChart(_AlongAxis):
+class LaneChart(_AlongAxis, frozen=True, kw_only=True):
     """Lanes along one axis: of time, or of what adds up from lane to lane. On a logarithmic axis it multiplies."""
 
     lanes: tuple[Lane, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Line:
+class Line(Struct, frozen=True, kw_only=True):
     """A line through these points from left to right, with its name above the last one."""
 
     label: str
     points: tuple[tuple[float, float], ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Point:
+class Point(Struct, frozen=True, kw_only=True):
     """A point with a label beside it. `weight` is its importance if there is no room for every label.
 
     `details` are further lines of its tooltip. The line of a chart skips a point that is `apart`.
@@ -134,8 +122,7 @@ class Point:
     weight: float = 0.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PointGroup:
+class PointGroup(Struct, frozen=True, kw_only=True):
     """The points of a series, and its gaps with their reasons; where there are many, these are not written beside
     them."""
 
@@ -145,30 +132,26 @@ class PointGroup:
     gap_words: bool = True
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Plane(_Titled):
+class _Plane(_Titled, frozen=True, kw_only=True):
     x: Axis
     y: Axis
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ScatterPlot(_Plane):
+class ScatterPlot(_Plane, frozen=True, kw_only=True):
     """Points and lines between two axes."""
 
     lines: tuple[Line, ...]
     groups: tuple[PointGroup, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LineChart(_Plane):
+class LineChart(_Plane, frozen=True, kw_only=True):
     """Lines from point to point. `names` label the places 0, 1, 2 … if the horizontal axis has no numbers."""
 
     curves: tuple[PointGroup, ...]
     names: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True, kw_only=True):
     """A cell with a text. `ratio` is its value over the best of its row, or the reason why that is unknown."""
 
     ratio: float | Absent
@@ -176,8 +159,7 @@ class Cell:
     marked: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class HeatMap(_Titled):
+class HeatMap(_Titled, frozen=True, kw_only=True):
     """Cells in rows and columns. `marked_means` explains the frame around a cell."""
 
     columns: tuple[str, ...]
@@ -187,16 +169,14 @@ class HeatMap(_Titled):
     marked_means: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Upright:
+class Upright(Struct, frozen=True, kw_only=True):
     """An upright axis of a parallel plot: its name, and texts at places from 0 (below) to 1."""
 
     name: str
     ticks: tuple[tuple[float, str], ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Strand:
+class Strand(Struct, frozen=True, kw_only=True):
     """A line across all upright axes: its place on each, None where it has none, and there it ends."""
 
     places: tuple[float | None, ...]
@@ -214,8 +194,7 @@ class Strand:
         return [tuple(piece) for piece in found if piece]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ParallelPlot(_Titled):
+class ParallelPlot(_Titled, frozen=True, kw_only=True):
     """Parallel coordinates: upright axes side by side, and a line across them for each setup. Later series are drawn
     above earlier ones."""
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.report.table import Value, value_of
@@ -35,8 +36,7 @@ _DETAILS: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RunRow:
+class RunRow(Struct, frozen=True, kw_only=True):
     """A row. `rest` are labels and texts with further details. `speed` is in samples/s."""
 
     id: str

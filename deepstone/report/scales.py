@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepstone.report.panels import Axis, LineChart, ScatterPlot
 from deepstone.report.table import Unit, Value
@@ -54,8 +56,7 @@ _ROOM_ABOVE_AND_BELOW: Final = 2.0
 _FARTHEST: Final = 2.0  # end of an interval on a linear axis, in multiples of the largest number
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scale:
+class Scale(Struct, frozen=True, kw_only=True):
     """The range of an axis, from `low` to `high`, with labels at some places and a title."""
 
     low: float

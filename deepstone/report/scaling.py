@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
+from msgspec import Struct
+
 from deepstone.absent import Absent
 from deepstone.analysis.step_parts import middle_of
 from deepstone.measure.statistics import median_of_rounds
@@ -56,8 +58,7 @@ class _Point:
         return found[len(found) // 2] if found else None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Family:
+class _Family(Struct, frozen=True, kw_only=True):
     """Runs that differ in the number of processes, and in what goes with it."""
 
     model: str
@@ -141,8 +142,7 @@ def _figure(model: str, families: Sequence[_Family]) -> Figure:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Curve:
+class _Curve(Struct, frozen=True, kw_only=True):
     name: str
     points: tuple[_Point, ...]
 

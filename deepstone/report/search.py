@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.report.figures.captions import commands
@@ -23,8 +24,7 @@ _WHAT: Final = {"throughput": "speed", "energy": "samples per joule", "memory": 
 _STAY: Final = "the default"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Search:
+class Search(Struct, frozen=True, kw_only=True):
     """`ratio`: of the objective of the best setup over that of the default. `times`: the gain in a few signs, empty
     where there is none. `answer`: one sentence. `same`: whether it is the same training. `verdict`: that in a word."""
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import gc
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct, field
 
 from deepstone.analysis.charts import charts, default_charts
 from deepstone.analysis.facts import machine_key, machine_names
@@ -54,8 +55,7 @@ def report_sources(
     return _sources(stored, gathered, state)
 
 
-@dataclass(kw_only=True, slots=True)
-class Gathered:
+class Gathered(Struct, kw_only=True):
     """The content of files. `skipped` lists files of a folder that are of another kind."""
 
     records: list[Record] = field(default_factory=list[Record])
@@ -136,8 +136,7 @@ def _files_of(folder: Path) -> list[Path]:
         raise UsageError(f"cannot read {folder}: {reason(error)}; give another folder") from error
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Stored:
+class _Stored(Struct, frozen=True, kw_only=True):
     """The requested part of a store."""
 
     records: Sequence[Record] = ()

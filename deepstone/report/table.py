@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.results.quantity import Quantity
@@ -30,8 +31,7 @@ class Unit(Enum):
     NUMBER = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Value:
+class Value(Struct, frozen=True, kw_only=True):
     """A number, with its 95 % interval and its count of samples or rounds, if it has them.
 
     `no_interval` is the reason why a measured number has none; sums and published numbers never have one.
@@ -57,8 +57,7 @@ def value_of(measured: Quantity | float | Absent | None) -> Value | Absent:
     return Value(middle=measured.median, low=measured.low, high=measured.high, n=measured.n)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class IntervalOf:
+class IntervalOf(Struct, frozen=True, kw_only=True):
     """The interval of a number, or the reason why it has none, in a separate column."""
 
     value: Value
@@ -68,16 +67,14 @@ class IntervalOf:
 TableCell: TypeAlias = str | int | float | Value | IntervalOf | Absent | None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Column:
+class Column(Struct, frozen=True, kw_only=True):
     """A column of a table: of names if it has no unit, else of numbers."""
 
     heading: str
     unit: Unit | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Table:
+class Table(Struct, frozen=True, kw_only=True):
     """The numbers behind a figure.
 
     `runs` are the ids of the runs behind each row: none, or as many lists as there are rows.

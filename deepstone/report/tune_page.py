@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.report.figures import Drawable, make_figures
@@ -22,8 +23,7 @@ from deepstone.results.tune import AxisRatio, SameSetup, Tuned
 from deepstone.units import bytes_, digits, percent, seconds
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SameRow:
+class SameRow(Struct, frozen=True, kw_only=True):
     """One checked setup in the table of the proof."""
 
     setup: str
@@ -32,8 +32,7 @@ class SameRow:
     note: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TunePage:
+class TunePage(Struct, frozen=True, kw_only=True):
     """`ratio`: the gain in a few signs, empty where there is none. `facts`: what stands under the answer, with labels.
     `best_file`: its lines, as `@FILE` reads it; none where the default stays. `compare`: the command that checks it."""
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import fields, is_dataclass, replace
-from enum import Enum
 from typing import Any, Final, TypeVar, cast
 
-from msgspec import structs
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.errors import RefusedInputError, shown
 from deepstone.report.table import IntervalOf, Table, TableCell, Unit, Value
-from deepstone.results.parts import Part
 from deepstone.results.record import Record
 from deepstone.units import bytes_, count, digits, percent, seconds
 
@@ -67,13 +65,12 @@ def _made_harmless(part: Any) -> Any:
         return [_made_harmless(each) for each in cast(Iterable[object], part)]
     if isinstance(part, Mapping):
         return {key: _made_harmless(each) for key, each in cast(Mapping[str, object], part).items()}
-    if isinstance(part, Part) and not isinstance(part, Record):  # the shown parts of a record are text already
-        names = part.__struct_fields__
-        return structs.replace(part, **{name: _made_harmless(getattr(part, name)) for name in names})
-    if isinstance(part, Enum) or not is_dataclass(part):
+    if isinstance(part, Absent):
+        return Absent(_made_harmless(part.reason))
+    if not isinstance(part, Struct) or isinstance(part, Record):  # the shown parts of a record are text already
         return part
-    changed = {field.name: _made_harmless(getattr(part, field.name)) for field in fields(part)}
-    return replace(cast(Any, part), **changed)
+    names = part.__struct_fields__
+    return replace(part, **{name: _made_harmless(getattr(part, name)) for name in names})
 
 
 def shortened(text: str, room: int) -> str:

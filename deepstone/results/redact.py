@@ -11,9 +11,10 @@ import pwd
 import re
 import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 from deepstone.results import codec
 from deepstone.results.findings import Finding
@@ -64,8 +65,7 @@ _BOARD = re.compile(r"\b(?:GPU|MIG)-[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-f
 _HOME_OWNER = re.compile(r"(?:/home/|/Users/|~)([A-Za-z_][\w.-]*)(?=/)")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PrivateNames:
+class PrivateNames(Struct, frozen=True, kw_only=True):
     """Private names of this machine; the record has those of the machine that it was measured on."""
 
     hosts: frozenset[str] = frozenset()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import msgspec
@@ -33,8 +32,7 @@ _OWN_FIELDS: Final = frozenset({"framework", "device", "batch", "phase"})
 _READ_BACK: Final = {"observed": "", "set": "*"}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Field:
+class Field(msgspec.Struct, frozen=True, kw_only=True):
     """One field of a run. A value with parts has a column `name_part` for each of them; if `columns` is None, it has no
     column. `words` is empty if there is no value."""
 

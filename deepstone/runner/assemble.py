@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from datetime import UTC, datetime
 from statistics import median
 from typing import Final
@@ -84,7 +83,7 @@ def draft(
     try:
         return _draft(job, launches, started_at, effort, failure, comparison)
     except Exception as error:
-        measured = {"command": job.command, "launches": [asdict(launched) for launched in launches]}
+        measured = {"command": job.command, "launches": list(launches)}
         raise save_refused(measured, job.id, error, "record") from error
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.runner.conversation import FROZEN, JobFailed
 
@@ -19,8 +20,7 @@ _LOST_A_PEER: Final = re.compile(
 _ENDED_BY_LIBRARY: Final = re.compile(r"distributed service detected fatal errors|tasks are unhealthy")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RankFailure:
+class RankFailure(Struct, frozen=True, kw_only=True):
     rank: int
     failure: JobFailed
     at_s: float

@@ -7,9 +7,10 @@ the next step while the first one still computes. So the first of some consecuti
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.measure.effort import Effort
@@ -30,15 +31,13 @@ _MOST_STEPS: Final = 50
 METHOD: Final = "timestamps at every pass, in steps of their own; a replay of these passes shows what needs no network"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TracedPipeline:
+class TracedPipeline(Struct, frozen=True, kw_only=True):
     bubbles: Bubbles | Absent
     timeline: Timeline | Absent
     steps: list[StepOfJob]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Step:
+class _Step(Struct, frozen=True, kw_only=True):
     """One step of the job. `shares`: by rank, of the step in which it waits."""
 
     traced: StepOfJob

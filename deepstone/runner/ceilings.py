@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from statistics import median
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.environments.environment import Environment
@@ -49,8 +50,7 @@ _LONGEST_S = 0.5  # of one product; larger sizes add little information
 _TIMEOUT_S = 300.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Probe:
+class _Probe(Struct, frozen=True, kw_only=True):
     """One ceiling to measure: `kind` and `what` (a precision, or a peer's number), in these sizes."""
 
     kind: str
@@ -72,8 +72,7 @@ class _Probe:
         return self.work(following) / self.work(size)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Measured:
+class _Measured(Struct, frozen=True, kw_only=True):
     prepared: Prepared
     found: dict[tuple[str, str], Quantity | Absent]  # by kind and what
     doubts: list[Doubt]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from deepstone.backends.registry import BACKENDS
 from deepstone.environments.add import option_for
@@ -21,8 +22,7 @@ from deepstone.runner.job import Machine
 _CHANGES_SHOWN = 5
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Checkup:
+class Checkup(Struct, frozen=True, kw_only=True):
     name: str
     kind: str
     problems: tuple[Missing, ...]

@@ -15,10 +15,10 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
 from typing import Final
 
 import psutil
+from msgspec import Struct, field
 
 from deepstone.absent import Absent
 from deepstone.measure.effort import Effort
@@ -53,8 +53,7 @@ _OVERHEAD_BYTES: Final = 3 * 2**29  # upper estimate of a framework's own memory
 _NEED_MARGIN: Final = 1.5  # workspaces, fragmentation
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Comparison:
+class Comparison(Struct, frozen=True, kw_only=True):
     """`ratios`: one for every two sides; empty, without a verdict, if a side failed or did not train as timed.
     `ranks`: the sides, fastest first; sides without a shown difference share a rank."""
 
@@ -67,8 +66,7 @@ class Comparison:
     established: str = ""  # what is known of the sameness of a module of one's own
 
 
-@dataclass(kw_only=True, slots=True)
-class _Side:
+class _Side(Struct, kw_only=True):
     job: Job
     launches: list[Launched] = field(default_factory=list[Launched])
     failure: JobFailed | None = None

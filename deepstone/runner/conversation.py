@@ -7,12 +7,12 @@ import os
 import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
 from msgspec import structs
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from deepstone.absent import Absent

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.hardware.gpu import GpuMonitor
@@ -15,8 +16,7 @@ from deepstone.runner.job import Job
 _NOT_YET = Absent("nobody has looked yet")
 
 
-@dataclass(kw_only=True, slots=True)
-class GpuAround:
+class GpuAround(Struct, kw_only=True):
     """`after` is absent until the workers have ended."""
 
     before: GpuUse | Absent = _NOT_YET

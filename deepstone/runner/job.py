@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.backends.registry import BACKENDS, backend_of
@@ -27,8 +28,7 @@ from deepstone.setups.widths import master_bytes, optimizer_slots, value_bytes
 from deepstone.setups.world import Parts, World
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Machine:
+class Machine(Struct, frozen=True, kw_only=True):
     """The machine that runs jobs: its description in records, and the hash that identifies it."""
 
     description: results.Machine
@@ -60,8 +60,7 @@ class Machine:
         return Machine(description=description, sha=machine_sha(description))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Job:
+class Job(Struct, frozen=True, kw_only=True):
     model: LoadedModel
     request: Request
     environment: Environment

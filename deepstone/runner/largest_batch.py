@@ -11,9 +11,10 @@ more than a share of the free memory. On a GPU, running out of memory affects on
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 
 import psutil
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.errors import UsageError
@@ -35,8 +36,7 @@ NOT_TRIED = "not tried"
 Attempt = Callable[[int, float], TriedBatch]  # arguments: a batch and its expected peak
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Limit:
+class Limit(Struct, frozen=True, kw_only=True):
     """`what` describes the origin of the limit. A try may be expected to need up to `safe_bytes`; None: any amount."""
 
     bytes: int

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.environments.environment import Environment

@@ -15,10 +15,10 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
 from statistics import median
 
 import msgspec
+from msgspec import field
 
 from deepstone.absent import Absent
 from deepstone.graph.ops import BatchNorm
@@ -73,8 +73,7 @@ _SNAPSHOT_OF = {"train": "parameters", "gradient": "gradients"}
 OnProgress = Callable[[str, float], None]  # stage, share done
 
 
-@dataclass(kw_only=True, slots=True)
-class Launched:
+class Launched(msgspec.Struct, kw_only=True):
     """The results of one launch so far. Filled step by step, so that a crash loses no earlier measurement."""
 
     hello: Hello | None = None
@@ -417,8 +416,7 @@ def _blocks(conversation: Talk, launched: Launched, effort: Effort, on_progress:
         on_progress("measuring", min(done, 0.99))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _ToConfirm:
+class _ToConfirm(msgspec.Struct, frozen=True, kw_only=True):
     """An interval that is narrow enough, and the time until which later steps must confirm it."""
 
     step_s: float

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from deepstone.absent import Absent
@@ -25,8 +25,7 @@ _STEPS = 1  # after the first, which creates the optimizer state
 _NOT_PREDICTED = "a framework chooses it; `measured` tells what was seen"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MemoryFound:
+class MemoryFound(Struct, frozen=True, kw_only=True):
     """`layers` is the framework's own account of each layer."""
 
     launched: Launched

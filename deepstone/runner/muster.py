@@ -23,6 +23,7 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 import psutil
+from msgspec import Struct
 
 from deepstone.errors import DeepstoneError, MissingError, RefusedInputError
 from deepstone.launchers.engine import Engine, Place, engine_argv, engine_variables, find_engine, fitting_mpi
@@ -79,8 +80,7 @@ class Card(Part, frozen=True, kw_only=True, forbid_unknown_fields=False):
         return bool(self.boot_id) and {"boot_id": self.boot_id, "time": self.time} == join.clock()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Mustered:
+class Mustered(Struct, frozen=True, kw_only=True):
     """All ranks, in order, each with a worker of its own."""
 
     ranks: list[Conversation]
@@ -128,8 +128,7 @@ class Mustered:
         return len(set(boots.values())) < len(boots)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Arrival:
+class _Arrival(Struct, frozen=True, kw_only=True):
     """A connection that has proven to be of this job. `nonce` is for us to answer."""
 
     connection: socket.socket

@@ -15,8 +15,9 @@ As `deepstone memory`, it leaves out workspaces and the framework itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from math import prod
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.graph.cost import COST_UNKNOWN, layer_cost
@@ -31,8 +32,7 @@ from deepstone.setups.widths import value_bytes
 from deepstone.setups.world import Parts, World
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _State:
+class _State(Struct, frozen=True, kw_only=True):
     parameters_bytes: int
     gradients_bytes: int
     optimizer_bytes: int

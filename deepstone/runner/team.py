@@ -19,7 +19,6 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from statistics import fmean, median
@@ -27,6 +26,7 @@ from typing import Any, Final, Protocol, Self, TypeVar
 
 import numpy as np
 from msgspec import structs
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 import deepstone

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Final, TypeAlias
+
+from msgspec import Struct, field
 
 from deepstone.absent import Absent
 from deepstone.measure.accounting import StepParts, account_of, mean_of_ranks
@@ -53,8 +54,7 @@ StepOfJob: TypeAlias = Sequence[TracedStep]  # one step, by rank, all by one clo
 WorkerSpan: TypeAlias = tuple[str, float, float, int]  # kind, begin, end, bytes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Traced:
+class Traced(Struct, frozen=True, kw_only=True):
     """`steps`: every traced step of the job. `ended_workers`: it failed, and all workers were ended."""
 
     account: Account | Absent

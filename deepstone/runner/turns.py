@@ -8,8 +8,10 @@ long steps    rounds of one step of each program and no untimed one: what a barr
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 ROUNDS: Final = 8
 LEAST_ROUNDS: Final = 2
@@ -19,8 +21,7 @@ _MOST_LONG_ROUNDS: Final = 24
 ALWAYS_S: Final = 4.0  # is never too long, however small the budget is
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Turns:
+class Turns(Struct, frozen=True, kw_only=True):
     """`steps`: timed ones of each program in a round. `untimed`: those before them. `over_limit_s`: how far they pass
     the limit, since they are the least number."""
 

@@ -16,8 +16,9 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone import units
 from deepstone.absent import Absent
@@ -35,8 +36,7 @@ _WINDOWS_OF_LONG: Final = 2
 _LOOPBACK: Final = "lo"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Window:
+class Window(Struct, frozen=True, kw_only=True):
     """The bytes that all nodes sent in so many seconds, while so many steps ran; none while only others sent."""
 
     sent_bytes: float

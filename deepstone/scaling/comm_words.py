@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.errors import UsageError, nearest, shown
 from deepstone.setups.axes import AXES, Value
@@ -26,8 +27,7 @@ _ALLOWED: Final = ("framework", "device", "nodes", "launcher", "interface", "thr
 _OF_A_MODEL: Final = ("batch", "bucket", "overlap")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CommWords:
+class CommWords(Struct, frozen=True, kw_only=True):
     """`lanes`: the axes of each transport and number of processes. `sizes`: empty for a model's own buckets.
     `by_name`: whether operations were asked for."""
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import accumulate, combinations, pairwise
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.results.comm import CommFit, CommPoint, FitSegment
@@ -29,8 +29,7 @@ _MOST_ERROR: Final = 0.15
 _TWO_SIDED: Final = 1.96
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Line:
+class _Line(Struct, frozen=True, kw_only=True):
     """Through some neighbouring points; `errors` are relative."""
 
     alpha_s: float
@@ -38,8 +37,7 @@ class _Line:
     errors: tuple[float, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Known:
+class _Known(Struct, frozen=True, kw_only=True):
     """A point that was measured, and how well it is known: the relative standard error."""
 
     bytes: int

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from deepstone.absent import Absent
 from deepstone.errors import MissingError
@@ -23,8 +24,7 @@ UNDER_LOAD: Final = "under load"
 Samples = list[list[list[float]]]  # launch → round → seconds of one transfer
 
 
-@dataclass(kw_only=True, slots=True)
-class Measured:
+class Measured(Struct, kw_only=True):
     """One transfer. `wrong`: what was wrong with its result, once it was."""
 
     program: str = ""
@@ -36,8 +36,7 @@ class Measured:
             self.launches.append([])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LaneFacts:
+class LaneFacts(Struct, frozen=True, kw_only=True):
     """As the processes themselves told it. `framework`: with its version. `step_buckets`: the bytes of each bucket of
     gradients, in order."""
 
@@ -51,8 +50,7 @@ class LaneFacts:
     step_buckets: tuple[int, ...]
 
 
-@dataclass(kw_only=True, slots=True)
-class Lane:
+class Lane(Struct, kw_only=True):
     """Filled step by step, so that a failure loses nothing that was measured before it."""
 
     job: Job

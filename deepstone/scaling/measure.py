@@ -18,9 +18,10 @@ import random
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from statistics import median
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.errors import MissingError
@@ -54,8 +55,7 @@ _MOST_ON_WIRE: Final = 20
 _WIRE_WINDOWS: Final = 3  # others use loopback too; between nodes one is enough
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CommPlan:
+class CommPlan(Struct, frozen=True, kw_only=True):
     """`sizes` is empty for a model, whose own buckets are sent. `compute`: whose steps run under load. `by_name`: the
     operations were asked for, so that one which a transport lacks is a failure."""
 
@@ -74,8 +74,7 @@ class CommPlan:
         return not self.sizes
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CommMeasured:
+class CommMeasured(Struct, frozen=True, kw_only=True):
     """What was measured so far: the lanes fill while `measure_comm` runs, and keep it if that is interrupted."""
 
     lanes: tuple[Lane, ...]
@@ -92,8 +91,7 @@ class CommMeasured:
         return max((sum(map(bool, cell.launches)) for cell in cells), default=0)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Live:
+class _Live(Struct, frozen=True, kw_only=True):
     """A lane whose processes run."""
 
     number: int

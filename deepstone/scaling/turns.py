@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.runner.measurement import SHORTEST_SAMPLE_CPU_S, SHORTEST_SAMPLE_GPU_S
 
@@ -21,8 +22,7 @@ _ASKING_S: Final = 0.003  # what a block costs beside its steps
 _STEPS_OF_LONG: Final = 2  # one that is timed, one before it
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Key:
+class Key(Struct, frozen=True, kw_only=True):
     """One transfer of one lane."""
 
     lane: int
@@ -30,8 +30,7 @@ class Key:
     bytes: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Pace:
+class Pace(Struct, frozen=True, kw_only=True):
     """How long a transfer takes: mostly, which decides what fits into the budget; and at the least, which decides how
     many make a sample that the clock can time. On a busy machine they differ much."""
 
@@ -39,8 +38,7 @@ class Pace:
     least_s: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Turns:
+class Turns(Struct, frozen=True, kw_only=True):
     """Blocks of one transfer in each launch: one in each of so many rounds."""
 
     rounds: int
@@ -48,8 +46,7 @@ class Turns:
     steps_per_sample: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Schedule:
+class Schedule(Struct, frozen=True, kw_only=True):
     turns: Mapping[Key, Turns]
     left_out: tuple[Key, ...]
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import median
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.measure.statistics import ratio_of_rounds
@@ -32,8 +33,7 @@ _UNTIL_DONE: Final = -1
 LONGEST_TRANSFER_S: Final = 0.25  # larger ones tell nothing else
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LoadRound:
+class LoadRound(Struct, frozen=True, kw_only=True):
     """Seconds of a step and of a transfer, each alone and beside the other."""
 
     alone_step_s: float

@@ -6,9 +6,10 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing, contextmanager, suppress
-from dataclasses import astuple, fields
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import astuple
 
 from deepstone.errors import RefusedInputError, reason
 from deepstone.results.record import Record
@@ -21,7 +22,7 @@ _LOCK_WAIT_S: Final = 10.0
 _VERSION: Final = 4  # increase it whenever Row changes: an index of another version is discarded
 _APPLICATION: Final = 0x44535431
 _BUSY_S: Final = 10.0
-_COLUMNS: Final = tuple(field.name for field in fields(Row))
+_COLUMNS: Final = Row.__struct_fields__
 
 
 def listing(layout: Layout, filters: Filters) -> Listing:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
+
+from msgspec import Struct
 
 from deepstone.durable import make_folder
 from deepstone.store.files import Owner, link_exclusively, locked, temporary
@@ -20,8 +21,7 @@ _BEING_WRITTEN_S: Final = 10.0  # a younger empty claim is still being written
 _TAKEOVER_WAIT_S: Final = 5.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True, kw_only=True):
     """A claimed name; released at the end of a `with`."""
 
     path: Path

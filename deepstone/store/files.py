@@ -13,9 +13,10 @@ import stat
 import time
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
+
+from msgspec import Struct
 
 from deepstone.durable import sync_folder
 
@@ -24,8 +25,7 @@ _LOCK_POLL_S: Final = 0.02
 _OWNER = re.compile(r"([0-9]{1,10})\.([0-9]{1,20})\.([0-9a-f-]{36})(?:@([A-Za-z0-9-]{1,64}))?")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Owner:
+class Owner(Struct, frozen=True, kw_only=True):
     """A unique process: a pid is used again, but not with the same start time in the same boot.
 
     On a shared file system it may run on another host, where we cannot look for it: it counts as alive. An owner of

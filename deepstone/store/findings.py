@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from deepstone.errors import RefusedInputError, StoreError, UsageError, reason
@@ -21,8 +21,7 @@ from deepstone.store.rescue import Numbering, insert
 from deepstone.store.sealed import read_finding
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Findings:
+class Findings(Struct, frozen=True, kw_only=True):
     """The findings of one store. Like the store, it has no state except the folder."""
 
     layout: Layout

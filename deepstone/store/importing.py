@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 from collections.abc import Generator, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Final
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from deepstone.errors import RefusedInputError, StoreError, UsageError, reason
@@ -51,8 +51,7 @@ _PRINTED_KEYS: Final[Mapping[frozenset[str], str]] = {
 _OF_RESULTS: Final = ("identity", "samples", "task", "record", "finding")  # a run or a finding has one of them
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Imported:
+class Imported(Struct, frozen=True, kw_only=True):
     """How many runs were new, and how many the store already had. `renumbered`: how many of the new ones got another
     number, because the store has another run under their name."""
 
@@ -61,8 +60,7 @@ class Imported:
     renumbered: int = 0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Print:
+class _Print(Struct, frozen=True, kw_only=True):
     """What tells whether two results of one job are the same: the content without its name, its names here and where it
     comes from, when it was measured, and its samples (empty where there are none)."""
 
@@ -221,8 +219,7 @@ def _renumbered(result: Record | Finding, attempt: int) -> Record | Finding:
     return replace(result, id=run_id(str(task), attempt), origin=result.origin or result.id)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True, kw_only=True):
     """One record or finding of the file, and its place there for messages."""
 
     place: str

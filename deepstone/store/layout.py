@@ -15,9 +15,10 @@ from __future__ import annotations
 import os
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone import errors
 from deepstone.durable import make_folder
@@ -32,8 +33,7 @@ _SUFFIX: Final = ".json"
 _FOLDER_DIGITS: Final = 2  # of a run's name: 256 small folders
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Layout:
+class Layout(Struct, frozen=True, kw_only=True):
     root: Path
 
     @property
@@ -86,16 +86,14 @@ class Layout:
         return name in {"format", "runs", "findings", "studies", "tunes", "claims", "tmp"} or name.startswith("index.")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Damage:
+class Damage(Struct, frozen=True, kw_only=True):
     """A file of the store that cannot be used, and why."""
 
     path: Path
     reason: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Scan:
+class Scan(Struct, frozen=True, kw_only=True):
     """The content of the folder, by names alone."""
 
     runs: frozenset[str]

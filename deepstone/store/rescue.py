@@ -8,9 +8,11 @@ import secrets
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Generic, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from deepstone.absent import Absent
 from deepstone.durable import make_folder, sync_folder
@@ -35,8 +37,7 @@ def next_attempt(known: Iterable[int]) -> int:
     return 1 + max((attempt for attempt in known if attempt < FIRST_RESCUED_ATTEMPT), default=0)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Numbering(Generic[R]):
+class Numbering(Struct, Generic[R], frozen=True, kw_only=True):
     """Gives a result its id: `job` is the name, `numbered` adds an attempt's id, `attempts` lists the existing ones."""
 
     layout: Layout
@@ -111,6 +112,8 @@ def _as_is(measured: Mapping[str, object] | Part) -> bytes:
 def _written(value: object) -> object:
     if isinstance(value, Part):
         return {name: part for name in value.__struct_fields__ if (part := getattr(value, name)) is not None}
+    if isinstance(value, Struct):
+        return asdict(value)
     return value.to_json() if isinstance(value, Absent) else repr(value)
 
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from typing import Final
 
 import msgspec
+from msgspec import field
+from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.errors import UsageError, nearest
@@ -21,8 +22,7 @@ EXACT: Final = ("job", "model", "framework", "device", "batch", "phase", "outcom
 _SETUP: Final = msgspec.json.Decoder(dict[str, Value])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
+class Row(msgspec.Struct, frozen=True, kw_only=True):
     """None: the record has no such value."""
 
     id: str
@@ -51,8 +51,7 @@ class Row:
         return _SETUP.decode(self.requested)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Filters:
+class Filters(msgspec.Struct, frozen=True, kw_only=True):
     """A row matches if it fits every filter; `axes` are compared with the requested setup, as text."""
 
     job: str | None = None
@@ -65,8 +64,7 @@ class Filters:
     axes: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Listing:
+class Listing(msgspec.Struct, frozen=True, kw_only=True):
     """The matching rows, oldest first, and every file of the store that could not be read."""
 
     rows: tuple[Row, ...]

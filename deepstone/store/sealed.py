@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Generic, Literal, TypeAlias, TypeGuard, TypeVar
+
+from msgspec import Struct
 
 from deepstone.errors import RefusedInputError
 from deepstone.results import codec
@@ -23,8 +24,7 @@ What: TypeAlias = Literal["record", "finding"]
 R = TypeVar("R", bound=Part)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Checked(Generic[R]):
+class Checked(Struct, Generic[R], frozen=True, kw_only=True):
     """A result that passed all checks, and its SHA-256."""
 
     result: R

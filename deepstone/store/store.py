@@ -9,9 +9,11 @@ import builtins
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, Generic, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepstone.durable import make_folder
 from deepstone.errors import RefusedInputError, StoreError, UsageError, reason
@@ -40,8 +42,7 @@ _STATE_NAME: Final = re.compile(
 _IN_EVERY_STATE: Final = frozenset({"schema", "kind", "title", "started_at", "resume"})
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Store:
+class Store(Struct, frozen=True, kw_only=True):
     """It has no state except the folder: several processes and threads may use one store at once."""
 
     layout: Layout
@@ -195,8 +196,7 @@ def _damaged(path: Path, why: str) -> StoreError:
     return StoreError(f"{path} is damaged ({why}); remove it, and import the run again if you have a copy of it")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _StateFiles(Generic[_S]):
+class _StateFiles(Struct, Generic[_S], frozen=True, kw_only=True):
     """A file for each name, rewritten each time. Runs and findings are the truth, so a damaged file counts as missing.
 
     `required`: keys that every file has.
@@ -229,7 +229,7 @@ class _StateFiles(Generic[_S]):
             return None
 
 
-class StudyStates(_StateFiles[StudyState]):
+class StudyStates(_StateFiles[StudyState], frozen=True, kw_only=True):
     """Of studies; a study rebuilds a missing one."""
 
     def list(self) -> list[StudyState]:
@@ -243,5 +243,5 @@ class StudyStates(_StateFiles[StudyState]):
         return sorted(states, key=lambda state: (state.started_at, state.name))
 
 
-class TuneLogs(_StateFiles[TuneLog]):
+class TuneLogs(_StateFiles[TuneLog], frozen=True, kw_only=True):
     """The searches that this store knows."""

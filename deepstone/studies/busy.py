@@ -10,8 +10,9 @@ matters, since a batch is a power of two.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 from deepstone.graph.cost import step_bytes, step_flops
 from deepstone.graph.graph import Graph
@@ -36,8 +37,7 @@ _BYTES_PER_FLOP: Final = 0.05  # of a GPU's memory: 3.9 TB/s beside 67 TFLOP/s
 _MEMORY_SHARE: Final = 0.5  # the rest is for workspaces, the framework and everybody else
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Device:
+class Device(Struct, frozen=True, kw_only=True):
     """What decides the batch. `flops_per_s` is what its cores can do in fp32."""
 
     kind: DeviceKind

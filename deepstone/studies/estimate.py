@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from statistics import median
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.backends.registry import BACKENDS
@@ -45,8 +46,7 @@ _RECENT: Final = 20  # tasks from which the pace is computed
 _PLAUSIBLE_PACE: Final = (0.2, 5.0)  # a pace beyond these is an outlier
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Estimate:
+class Estimate(Struct, frozen=True, kw_only=True):
     seconds: float
     basis: str
 

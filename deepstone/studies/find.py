@@ -7,9 +7,10 @@ from __future__ import annotations
 import re
 import tomllib
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
+
+from msgspec.structs import replace
 
 from deepstone.errors import UsageError, nearest, shown
 from deepstone.models.program import call

@@ -6,9 +6,11 @@ import hashlib
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepstone.errors import UsageError
 from deepstone.studies.plan import Plan
@@ -17,8 +19,7 @@ MOST_PARTS: Final = 10_000
 _DEFAULT_PARTS: Final = 4
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class Part(Struct, frozen=True, kw_only=True):
     """One of several, counted from 1."""
 
     number: int

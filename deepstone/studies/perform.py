@@ -5,8 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.durable import signals_blocked
@@ -33,8 +34,7 @@ from deepstone.store.store import Store
 from deepstone.studies.state import Task
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Performed:
+class Performed(Struct, frozen=True, kw_only=True):
     """`speed` is what people count in a second, such as images, where that was measured."""
 
     id: str

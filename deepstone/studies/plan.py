@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 from math import prod
 from pathlib import Path
 from typing import Final, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepstone.backends.registry import BEST_FIRST
 from deepstone.environments.environment import Environment
@@ -33,8 +35,7 @@ ROUNDS: Final = 3
 BUDGET_S: Final[Mapping[Measure, float]] = {"run": 5.0, "layers": 5.0, "memory": 0.0, "conv": 0.5, "peaks": 0.0}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """`tasks` are in the order of the file; `excluded` counts the points that the study itself leaves out. `addable`:
     frameworks that a study of every version would also measure if they were installed."""
 
@@ -274,8 +275,7 @@ def _hopeless(measure: Measure, job: Job) -> str:
 Given: TypeAlias = dict[str, Value]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Point:
+class _Point(Struct, frozen=True, kw_only=True):
     """Values of the axes that the sweep names, and those that differ from the first of their list."""
 
     given: Given

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, TypeAlias, TypeVar
 
 import msgspec
+from msgspec import field
 
 from deepstone.analysis.figure_request import read_figure
 from deepstone.errors import UsageError, nearest, shown
@@ -33,8 +33,7 @@ _T = TypeVar("_T")
 _Table: TypeAlias = Mapping[str, object]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Source:
+class Source(msgspec.Struct, frozen=True, kw_only=True):
     """`shown`: the name in messages. `folder`: the base of relative paths. `lines`: empty for Python."""
 
     shown: str

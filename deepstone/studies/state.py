@@ -7,9 +7,9 @@ forms.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from deepstone.absent import Absent
@@ -25,8 +25,7 @@ PER_TIER: Final = 10_000
 PER_ROUND: Final = 10
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Task:
+class Task(Struct, frozen=True, kw_only=True):
     """`id` is the job's id for a run; for another task it is made of its fields in the same way."""
 
     id: str
@@ -82,8 +81,7 @@ def names_of(kind: Measure, job: Job, method: str) -> tuple[str, str, str]:
     )
 
 
-@dataclass(kw_only=True, slots=True)
-class TaskStatus:
+class TaskStatus(Struct, kw_only=True):
     """The status of one task."""
 
     task: Task
@@ -115,8 +113,7 @@ class TaskStatus:
         )
 
 
-@dataclass(kw_only=True, slots=True)
-class State:
+class State(Struct, kw_only=True):
     """The whole study, rewritten after every task."""
 
     name: str

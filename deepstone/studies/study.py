@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
+
+from msgspec import Struct
 
 from deepstone.measure.effort import DEFAULT_TARGET_SHARE
 from deepstone.results.parts import Json
@@ -27,8 +28,7 @@ RERUNS: Final[tuple[Rerun, ...]] = ("never", "failed", "always")
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")  # protects the file system from names that users give
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Effort:
+class Effort(Struct, frozen=True, kw_only=True):
     """The effort of each run. None: the default of the measure."""
 
     repetitions: int | None = None  # rounds, each a fresh process
@@ -38,8 +38,7 @@ class Effort:
     phases: bool = True  # runs also time forward, backward and update, in separate steps
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True, kw_only=True):
     """`time_s` limits the whole study; None: no limit."""
 
     order: Order = "random"
@@ -48,8 +47,7 @@ class Rules:
     rerun: Rerun = "never"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sweep:
+class Sweep(Struct, frozen=True, kw_only=True):
     """One [[jobs]] of a study: models, and values of axes. Axes that are not named keep their default."""
 
     measure: Measure = "run"
@@ -64,8 +62,7 @@ class Sweep:
     where: str = ""  # the place in the file, for messages
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Study:
+class Study(Struct, frozen=True, kw_only=True):
     name: str
     title: str
     description: str = ""

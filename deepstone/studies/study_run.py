@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from itertools import groupby
+
+from msgspec import Struct
 
 from deepstone.results.study import TaskState
 from deepstone.runner.assemble import now
@@ -23,8 +24,7 @@ from deepstone.studies.state import Earlier, State, Task, TaskStatus
 from deepstone.studies.study import Rerun, Rules
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Call:
+class Call(Struct, frozen=True, kw_only=True):
     """The options of this call. `time_s` limits this call; None: no limit."""
 
     command: tuple[str, ...]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from deepstone.errors import UsageError, nearest, shown
 from deepstone.setups.axes import AXES, MOST_BATCH, Value
@@ -21,8 +22,7 @@ _MOST: Final = 2**31 - 1
 _WORD_FORM: Final = re.compile(rf"({CORES}|{BUSY})(?:([*/])([1-9][0-9]{{0,3}}))?")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Here:
+class Here(Struct, frozen=True, kw_only=True):
     """The meaning of the words on this machine."""
 
     cores: int
@@ -31,15 +31,13 @@ class Here:
     busy: int = 1024  # for the network in question
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Listed:
+class Listed(Struct, frozen=True, kw_only=True):
     """Checked values, with `cores`, `busy`, `installed` and `every-version` still as words."""
 
     values: tuple[Value, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Range:
+class Range(Struct, frozen=True, kw_only=True):
     """From `start` to `stop` in steps, or each `times` the previous one. The number of cores is always included."""
 
     start: int

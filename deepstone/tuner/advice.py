@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from typing import Final
 
 import msgspec
+from msgspec import field
 
 from deepstone.analysis.advice import given_up
 from deepstone.results.advice import Advice, Confidence, Device, Facts, Rule, Rules, Seen
@@ -48,8 +48,7 @@ def choices() -> Choices:
     return {(each.framework, each.device, each.axis): each.value for each in shipped().chosen}
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """What advice is for. `kept`: settings that the user gave, which advice does not change. `machine_sha` and `model`:
     those of the user; groups of records that have them count more."""
 
@@ -109,8 +108,7 @@ def starts(facts: Facts, *, model: str = "", machine_sha: str = "", own: Sequenc
     return list(found.values())
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Candidate:
+class _Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """A setup with what was seen of it. `score`: the expected logarithm of its gain over what was asked for.
     `is_linked`: whether that is known, and not only its gain over another setup."""
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.checks.same_training import summary
@@ -37,8 +38,7 @@ _NOTHING_BETTER: Final = Absent("nothing is shown to be better than the default"
 _TIME_OVER: Final = Absent("not measured: the time was over")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class Found(Struct, frozen=True, kw_only=True):
     """All that an answer is made of. `free`: the finals with setups of any batch. `rounds`: of the finals, those that
     were measured to the end. `unproven`: finalists that are not
     shown to be the same training, and so cannot win."""

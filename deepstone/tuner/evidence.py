@@ -13,10 +13,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import msgspec
+from msgspec import field
 
 from deepstone.absent import Absent
 from deepstone.analysis.cases import Case, cases, is_measured
@@ -46,8 +46,7 @@ _WIDEST: Final = 2  # the high over the low end of a gain
 _APART: Final = 1.2  # gains that differ by more are worth a split
 
 
-@dataclass(kw_only=True, slots=True)
-class Table:
+class Table(msgspec.Struct, kw_only=True):
     """The measured setups of one network, batch and phase on one machine."""
 
     facts: Facts
@@ -169,8 +168,7 @@ def in_numbers(setup: Setup, cores: int | None) -> dict[str, Value] | None:
     return found
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Pair:
+class _Pair(msgspec.Struct, frozen=True, kw_only=True):
     over: Words
     setup: Words
     seen: Seen
@@ -199,8 +197,7 @@ def _pairs(table: Table) -> Iterable[_Pair]:
                     yield _Pair(over=over, setup=setup, seen=seen, facts=table.facts)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Measured:
+class _Measured(msgspec.Struct, frozen=True, kw_only=True):
     """One measured ratio of speeds. `turns`: how often both sides ran in turns; 0 when measured apart."""
 
     turns: int
@@ -311,8 +308,7 @@ def _rules(pairs: Sequence[_Pair]) -> list[Rule]:
     return [_rule(pairs, {})]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Split:
+class _Split(msgspec.Struct, frozen=True, kw_only=True):
     """A fact that is true or false of a group, and the condition that says so."""
 
     of: Callable[[Facts], bool | None]

@@ -13,8 +13,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.measure.ratios import LEAST_DIFFERENCE
@@ -26,16 +27,14 @@ from deepstone.tuner.space import Point, Space
 _REACH: Final = 1.96  # standard deviations of a 95 % interval
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Explained:
+class Explained(Struct, frozen=True, kw_only=True):
     why: list[Why]
     together: Quantity | Absent
     no_effect: list[AxisEffect]
     not_decided: list[str]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Explainer:
+class Explainer(Struct, frozen=True, kw_only=True):
     """`looks`: how often a point was looked at with success."""
 
     space: Space

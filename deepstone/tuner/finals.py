@@ -13,8 +13,9 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.measure.ratios import LEAST_DIFFERENCE, is_above
 from deepstone.measure.statistics import CONFIDENCE, ratio_of_rounds, student_t
@@ -31,8 +32,7 @@ FEWEST_ROUNDS: Final = 3  # fewer give an interval that says nothing
 _FEWEST_REPEATS: Final = 4  # degrees of freedom from which the spread of launches is known well enough
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Contest:
+class Contest(Struct, frozen=True, kw_only=True):
     """`points`: the default first. `order`: who is measured when, round by round."""
 
     points: tuple[Point, ...]
@@ -73,8 +73,7 @@ def _round_s(default: Point, finalists: Sequence[Point], cost_s: Callable[[Point
     return math.fsum(cost_s(point) for point in (default, *finalists))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Spread:
+class Spread(Struct, frozen=True, kw_only=True):
     """How far launches of one setup are apart: the standard deviation of a log, and its degrees of freedom."""
 
     sd: float
@@ -98,8 +97,7 @@ class Spread:
         return Quantity.of(median=math.exp(mean), low=math.exp(mean - reach), high=math.exp(mean + reach), n=len(logs))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Judged:
+class Judged(Struct, frozen=True, kw_only=True):
     """`best`: the winner, or the default. `ratios`: over the default, of every finalist that was measured in all
     complete rounds. `within`: finalists as good as the best, which change more."""
 

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from deepstone.setups.axes import Value
@@ -53,8 +53,7 @@ class Landscape(Protocol):
     def resolved(self, point: Point) -> tuple[Value, ...]: ...
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Likeness:
+class Likeness(Struct, frozen=True, kw_only=True):
     """How alike the points of two lists are: in each axis, in their framework, and whether they are the same."""
 
     by_axis: Array  # axis x row x column
@@ -103,8 +102,7 @@ class Encoder:
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Prediction:
+class Prediction(Struct, frozen=True, kw_only=True):
     """Of some points: the expected log speed and its standard deviation, noise not included."""
 
     mean: Array

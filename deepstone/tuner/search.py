@@ -16,6 +16,7 @@ from statistics import NormalDist, median
 from typing import Final
 
 import numpy as np
+from msgspec import Struct
 
 from deepstone.measure.ratios import LEAST_DIFFERENCE
 from deepstone.results.tune import LookKind
@@ -34,14 +35,12 @@ _TRIES: Final = 12  # after which a search gives up if nothing runs at all
 _NORMAL: Final = NormalDist()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Ask:
+class Ask(Struct, frozen=True, kw_only=True):
     kind: LookKind
     point: Point
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Seen:
+class Seen(Struct, frozen=True, kw_only=True):
     """One look. `value`: the log of what is sought, larger is better; None if there is none, because it failed or
     breaks a limit. `slack`: by how much its log speed is above the least that is allowed, where there is such."""
 

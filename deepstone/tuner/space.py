@@ -10,11 +10,14 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import combinations, product
 from math import prod
 from typing import Final, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepstone.errors import UsageError
 from deepstone.results.tune import SameLevel
@@ -34,8 +37,7 @@ _ALLOWED: Final[Mapping[SameLevel, tuple[Alters, ...]]] = {
 Point: TypeAlias = tuple[Value, ...]  # a value for each axis of the space, in their order
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SearchAxis:
+class SearchAxis(Struct, frozen=True, kw_only=True):
     """An axis that is searched; the first value is the default's."""
 
     name: str

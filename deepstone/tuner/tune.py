@@ -11,7 +11,6 @@ proven, it is not the best setup.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -242,7 +241,7 @@ class Tuner:
             on_progress=self.progress.advance,
         )
         if found.outcome == "timeout" and not found.is_too_slow and timeout_s < self.wanted.timeout_s:
-            found = dataclasses.replace(found, reason=self._over_budget(point, timeout_s))
+            found = replace(found, reason=self._over_budget(point, timeout_s))
         with signals_blocked():  # a run that is stored is also in the log
             record = self.store.add(found.draft)
             look = self._as_look(kind, point, found, began_s, str(record.id), round)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.results.tune import Look, SameLevel, TuneLimit, TuneObjective
@@ -14,8 +15,7 @@ BUDGET_S: Final = 600.0
 LEAST_BUDGET_S: Final = 5.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Wanted:
+class Wanted(Struct, frozen=True, kw_only=True):
     """`timed_s`: seconds of timed steps in a look; None: as many as fit the device."""
 
     objective: TuneObjective

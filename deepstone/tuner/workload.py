@@ -11,6 +11,7 @@ from functools import cache
 from typing import Final, get_args
 
 import psutil
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.backends.registry import BEST_FIRST, backend_of
@@ -58,8 +59,7 @@ _ON_GPU_S: Final = 8.0  # what a GPU adds to a start
 _AROUND_S: Final = 1.0
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Looked:
+class Looked(Struct, frozen=True, kw_only=True):
     """One launch. `reason`: why it has no speed."""
 
     outcome: str

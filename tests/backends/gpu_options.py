@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from msgspec.structs import replace
 from tiny_jobs import tiny_job
 
 from deepstone.environments.find import find_environment

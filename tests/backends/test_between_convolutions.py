@@ -6,11 +6,11 @@ MXNet's local response norm, for one, is right by itself and has a wrong gradien
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from frameworks import FURTHER, LEGACY
+from msgspec.structs import replace
 from shared_workers import shared_worker
 from single_layers import graph_job
 

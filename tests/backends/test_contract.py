@@ -10,6 +10,7 @@ use one thread: where others want the cores too, a step that waits for a second 
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -20,13 +21,14 @@ import tempfile
 import textwrap
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from frameworks import FORWARD_ONLY, FURTHER, LEGACY, environment_of
+from msgspec.structs import replace
 from tiny_jobs import tiny, tiny_job
 from workbench import every_phase
 
@@ -609,7 +611,7 @@ class TestOldPythons:
         probe = subprocess.run([python, "-c", "import numpy"], capture_output=True, timeout=200, check=False)
         if probe.returncode != 0:
             pytest.skip("this interpreter has no NumPy")
-        info = replace(registry.BACKENDS["fake"], module="plain_backend")
+        info = dataclasses.replace(registry.BACKENDS["fake"], module="plain_backend")
         monkeypatch.setitem(registry.BACKENDS.own, "fake", info)
         monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parent))
         environment = Environment(framework="fake", version="1", program=python, lock={})

@@ -10,7 +10,7 @@ import os
 import signal
 import tempfile
 import time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from frameworks import environment_of
 from memory_kills import no_kill_meanwhile
+from msgspec.structs import replace
 from scheme_checks import assert_as_one_process
 from shared_workers import shared_worker
 from tiny_jobs import tiny, tiny_job

@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from frameworks import environment_of
+from msgspec.structs import replace
 from tiny_jobs import tiny_job
 
 from deepstone.results.record import Effect

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from frameworks import environment_of
+from msgspec.structs import replace
 from shared_workers import shared_worker
 from single_layers import BATCH, graph_job
 from step_checks import assert_dropout_scales_what_it_keeps, dumped

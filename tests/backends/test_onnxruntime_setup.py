@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from frameworks import environment_of
+from msgspec.structs import replace
 from single_layers import graph_job
 from test_between_convolutions import between
 from tiny_jobs import tiny_job

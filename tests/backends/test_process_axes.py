@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from tiny_jobs import tiny_job
 
 from deepstone.errors import MissingError

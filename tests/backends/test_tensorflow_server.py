@@ -7,13 +7,14 @@ import functools
 import os
 import signal
 import tempfile
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import pytest
 from frameworks import environment_of
 from memory_kills import no_kill_meanwhile
+from msgspec.structs import replace
 from test_contract_parallel import ERRORS, PLANTED, TIMEOUT_S, in_one_process
 from tiny_jobs import tiny, tiny_job
 

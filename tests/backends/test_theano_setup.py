@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from frameworks import environment_of
+from msgspec.structs import replace
 from tiny_jobs import machine, tiny_job
 
 from deepstone.errors import MissingError

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
 import pytest
 from frameworks import environment_of
+from msgspec.structs import replace
 from shared_workers import shared_worker
 from single_layers import graph_job
 from step_checks import assert_dropout_scales_what_it_keeps, assert_step_agrees, assert_updates_agree

@@ -6,11 +6,11 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from deepstone.environments.find import find_environment
 from deepstone.runner.examine import probe_job

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import replace
 from tiny_jobs import tiny, tiny_job
 from workbench import Bench
 

@@ -6,11 +6,11 @@ import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from itertools import count, pairwise
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from patience import shown
 from tiny_jobs import tiny, tiny_job
 

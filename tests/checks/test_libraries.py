@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from check_jobs import check_job
+from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.checks.parallel import check_scheme

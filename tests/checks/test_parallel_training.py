@@ -3,13 +3,13 @@ noticed, each of them."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from check_jobs import check_job
+from msgspec.structs import replace
 from scheme_checks import assert_as_one_process
 
 from deepstone.checks.parallel import FP32_TOLERANCE, Compared, Trained, check_scheme, judged, with_fp32

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from check_jobs import PLANTED, check_job
+from msgspec.structs import replace
 
 from deepstone.checks.as_measured import SEEDS
 from deepstone.checks.comparable import comparable

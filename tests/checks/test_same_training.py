@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
 import pytest
 from check_jobs import check_job
+from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.checks.same_training import altered, fitting_batch, same_training, summary

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 from check_jobs import check_job
+from msgspec.structs import replace
 
 from deepstone.checks import comparable as cache
 from deepstone.checks import workers

@@ -4,12 +4,12 @@ one reference serves all."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from check_jobs import check_job
+from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.checks import workers

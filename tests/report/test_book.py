@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from made_up import conv_result, layers_result
 from made_up_book import elsewhere, paper, peaks_finding, runs, sources, sources_of, statement, study
 from made_up_charts import bars_chart
+from msgspec.structs import replace
 from msgspec.structs import replace as changed
 from tune_example import tune_finding, tuned
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from factory import make_draft, sha, typed_draft, typed_record
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
+from msgspec.structs import replace
 
 from deepstone.environments.environment import Environment
 from deepstone.models.load import load_in_process
@@ -105,7 +106,7 @@ GOLDEN = [
 @pytest.mark.parametrize(("given", "job"), GOLDEN)
 def test_a_new_axis_renames_no_job(given: dict[str, Value], job: str, monkeypatch: pytest.MonkeyPatch):
     assert fake_job(**given).id == job
-    monkeypatch.setitem(AXES, "scheme", replace(AXES["layout"], name="scheme", default="data"))
+    monkeypatch.setitem(AXES, "scheme", dataclasses.replace(AXES["layout"], name="scheme", default="data"))
     assert fake_job(**given).request["scheme"] == "data"
     assert fake_job(**given).id == job
     assert fake_job(**given, scheme="model").id != job

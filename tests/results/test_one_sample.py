@@ -6,12 +6,12 @@ import csv
 import io
 import json
 from copy import deepcopy
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from factory import JsonRecord, check_record, typed, typed_records
+from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.analysis.cases import cases, measure_named

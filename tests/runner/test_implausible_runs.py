@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_jobs import Script, fake_job, machine, one_convolution
+from msgspec.structs import replace
 
 from deepstone.environments.find import find_environment
 from deepstone.graph.graph import Graph

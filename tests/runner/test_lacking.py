@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from fake_jobs import fake_job
 from msgspec import structs
+from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.environments.environment import Environment

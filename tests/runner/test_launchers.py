@@ -14,13 +14,13 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fake_jobs import MARK_VARIABLE, SOON_S, Script, carrying, fake_job, seconds_until_gone
 from memory_kills import no_kill_meanwhile
+from msgspec.structs import replace
 from worker_trees import read_bytes
 
 import deepstone

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from fake_jobs import fake_job
+from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.models.load import LoadedModel

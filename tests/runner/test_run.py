@@ -19,6 +19,7 @@ import pytest
 from factory import CONTRADICTIONS, JsonRecord, is_absent
 from fake_jobs import SOON_S, Script, carrying, fake_job, seconds_until_gone
 from memory_cgroups import memory_cgroup
+from msgspec import structs
 
 from deepstone.errors import MissingError
 from deepstone.measure.effort import Effort
@@ -339,7 +340,7 @@ class TestDiverged:
     def test_an_onnx_file_without_batch_norm_is_told_the_remedy(self, script: Script, source: str, told: bool):
         script(loss="nan")
         job = fake_job()
-        job = replace(job, model=replace(job.model, source=source))
+        job = structs.replace(job, model=replace(job.model, source=source))
         failure = run_job(job, QUICK, no_progress).failure
         assert failure is not None
         assert ("export it in training mode, or use optimizer=adam" in failure.reason) == told

@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 import time
-from dataclasses import replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,6 +16,7 @@ from fake_jobs import MARK_VARIABLE, SOON_S, Script, carrying, fake_job, seconds
 from hypothesis import given
 from hypothesis import strategies as st
 from memory_kills import no_kill_meanwhile
+from msgspec.structs import replace
 from worker_trees import read_bytes
 
 from deepstone.errors import MissingError

@@ -6,11 +6,11 @@ import errno
 import os
 import signal
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from factory import sha, typed_draft
+from msgspec.structs import replace
 from store_kit import Spawn, finished, say_go
 
 from deepstone.errors import UsageError

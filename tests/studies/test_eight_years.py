@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 from factory import typed_records
 from fake_jobs import Script
 from kitchen import Kitchen
+from msgspec.structs import replace
 from study_kit import call, machine, performed, planned, study
 
 from deepstone.analysis.charts import charts

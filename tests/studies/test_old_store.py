@@ -4,11 +4,11 @@ nothing. The store holds a finished study on the scripted backend, as version 0.
 from __future__ import annotations
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from factory import sha
+from msgspec.structs import replace
 from study_kit import Remembering, by_state, machine, performed, study
 
 from deepstone.environments.environment import Environment

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from deepstone.absent import Absent
@@ -27,8 +27,7 @@ from deepstone.results.record import Meter as MeterShare
 SHORTEST_WINDOW_PERIODS = 10
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MeterReading:
+class MeterReading(Struct, frozen=True, kw_only=True):
     """The reading of one meter."""
 
     name: str
@@ -37,8 +36,7 @@ class MeterReading:
     energy_j: float | Absent
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EnergyReading:
+class EnergyReading(Struct, frozen=True, kw_only=True):
     """The readings of all meters of a device at one moment of the monotonic clock."""
 
     at_s: float

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 import msgspec
+from msgspec import field
 
 from deepstone.papers.evidence import Evidence
 from deepstone.papers.paper import Figure, OnModel, OnModels, PublishedSeries
@@ -22,8 +22,7 @@ from deepstone.results.chart import (
 from deepstone.results.quantity import Quantity
 
 
-@dataclass(kw_only=True, slots=True)
-class ChartDraft:
+class ChartDraft(msgspec.Struct, kw_only=True):
     """A chart under construction: series of points with intervals, gaps with reasons."""
 
     form: ChartForm

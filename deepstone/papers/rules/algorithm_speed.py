@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
+
+from msgspec import Struct
 
 from deepstone.algorithms.problem import Pass
 from deepstone.measure.statistics import ratio_of_bounds
@@ -196,8 +197,7 @@ def _gain_if_exact(lab: Lab, cases: Sequence[Case], gain: Quantity) -> str:
     return f"with errors up to {SMALL_ERROR:.0e} alone, so without {inexact_in_words(loose)}, {in_words(limited)}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Order:
+class _Order(Struct, frozen=True, kw_only=True):
     """One of the two orders: judged, or `lead` is None and `text` says why not."""
 
     text: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final
+
+from msgspec import Struct
 
 from deepstone.algorithms.problem import Pass
 from deepstone.graph.memory import step_memory
@@ -208,8 +209,7 @@ def _untimed(missing: list[tuple[str, Pass]]) -> str:
     return f"without {passes_in_words(missing)}, which was not timed" if missing else ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _GemmWorkspaces:
+class _GemmWorkspaces(Struct, frozen=True, kw_only=True):
     """The largest workspace of a step in bytes, with the smallest, the largest or the fastest GEMM in each pass."""
 
     least: int

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import msgspec
@@ -228,8 +227,7 @@ class ShareOfBandwidth(Rule, frozen=True, kw_only=True):
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Timed:
+class _Timed(msgspec.Struct, frozen=True, kw_only=True):
     """One framework's time of the operation, and the conditions that others must share to be comparable."""
 
     table: LayerTable
@@ -242,8 +240,7 @@ class _Timed:
         return self.table.framework.split()[0]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Judged:
+class _Judged(msgspec.Struct, frozen=True, kw_only=True):
     """One operation: judged, or `spread` is None and `text` says why not."""
 
     text: str

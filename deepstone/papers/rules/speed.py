@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import product
 from typing import ClassVar, Literal, TypeAlias
 
@@ -28,8 +27,7 @@ _NAMED = ("framework", "batch", "phase", "precision", "device")  # named in ever
 _DEVICE_AXES = ("device", MACHINE, ENVIRONMENT)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Pair:
+class _Pair(msgspec.Struct, frozen=True, kw_only=True):
     a: Case
     b: Case
     contrast: Contrast

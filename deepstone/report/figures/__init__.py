@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from deepstone.errors import UsageError, nearest, shown
 from deepstone.report.figure import Figure, NothingToDrawError
@@ -45,8 +46,7 @@ SCALE: Final = "scale"
 KINDS: Final = (*CATALOG, CHART, SCALE)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Drawable:
+class Drawable(Struct, frozen=True, kw_only=True):
     """The figures of a result, and the reasons for those that it lacks."""
 
     figures: tuple[Figure, ...]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from string import ascii_lowercase
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.report.figure import Figure, NothingToDrawError
@@ -36,8 +37,7 @@ _LETTERS: Final = ascii_lowercase[:11]
 _ANOTHER: Final = "z"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Row:
+class _Row(Struct, frozen=True, kw_only=True):
     """One pass of one layer, with its tried algorithms."""
 
     layer: str
@@ -58,8 +58,7 @@ class _Row:
         return min((time.middle for time in times if isinstance(time, Value) and time.middle > 0), default=0.0)
 
 
-@dataclass(frozen=True, slots=True)
-class _Footnotes:
+class _Footnotes(Struct, frozen=True):
     """Reasons for empty cells: a letter in the cell, and its meaning below the figure."""
 
     letters: Mapping[str, str]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.report.figure import Figure
 from deepstone.report.figures.captions import cut_whiskers, missing_whiskers
@@ -263,8 +264,7 @@ def _table(chart: Plotted) -> Table:
     return Table(columns=columns, rows=tuple(rows), runs=tuple(runs) if any(runs) else ())
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlacesWithinYears:
+class PlacesWithinYears(Struct, frozen=True, kw_only=True):
     """Places of points within a year: `offsets` in years, by year, series and label."""
 
     offsets: Mapping[tuple[str | float, str, str], float]

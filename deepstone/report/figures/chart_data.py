@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.errors import RefusedInputError
@@ -29,8 +31,7 @@ _PANELS_AT_MOST: Final = 12
 _PUBLISHED: Final = "published"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlottedPoint:
+class PlottedPoint(Struct, frozen=True, kw_only=True):
     """A point. `x` is a number on a numeric axis, else a name. `label` is beside it; the line skips a point that is
     apart."""
 
@@ -42,8 +43,7 @@ class PlottedPoint:
     apart: bool = False
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlottedSeries:
+class PlottedSeries(Struct, frozen=True, kw_only=True):
     """A series. `panel` is the name of its part of the figure, if there are several."""
 
     name: str
@@ -56,16 +56,14 @@ class PlottedSeries:
         return f"{self.name}, published" if self.published and _PUBLISHED not in self.name.lower() else self.name
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PlottedGap:
+class PlottedGap(Struct, frozen=True, kw_only=True):
     series: str
     x: str | float
     why: str
     panel: str = ""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plotted:
+class Plotted(Struct, frozen=True, kw_only=True):
     """A prepared chart. `chart` is its origin, with titles and labels."""
 
     chart: Chart

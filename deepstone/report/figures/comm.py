@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.report.figure import Figure, NothingToDrawError
@@ -46,8 +47,7 @@ _TIME: Final = Axis(label="time", unit=Unit.SECONDS, log=True)
 _STEP: Final = Axis(label="all buckets of a step, one after the other", unit=Unit.SECONDS)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Named:
+class _Named(Struct, frozen=True, kw_only=True):
     """A curve, with the name of its network if there are several, and its series in every panel."""
 
     network: str

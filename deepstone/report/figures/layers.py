@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeAlias
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.report.figure import Figure, NothingToDrawError
@@ -242,8 +243,7 @@ def _group_table(groups: Mapping[str, Mapping[str, LayerGroup]]) -> Table:
     return captions.table_by_framework((*name_columns("kind"), *numbers), rows)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LayerTimes:
+class LayerTimes(Struct, frozen=True, kw_only=True):
     """Times of a layer. `isolated` has data and weight gradients if they were measured separately, else backward."""
 
     name: str
@@ -319,8 +319,7 @@ def _whole_step(
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Rows:
+class _Rows(Struct, frozen=True, kw_only=True):
     """Rows of a framework; `first` is the index of its forward and backward among the series."""
 
     name: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Literal
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.measure.roofline import product_precision
@@ -35,8 +36,7 @@ _NEAR: Final = 1.25  # closer ceilings have no room for two names
 _ROOM: Final = 3.0  # on a logarithmic axis, beyond the outermost point
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Ceilings:
+class _Ceilings(Struct, frozen=True, kw_only=True):
     """The ceilings of the machine, named by precision and kind of memory access."""
 
     flops_per_s: Mapping[str, float]
@@ -76,8 +76,7 @@ class _Ceilings:
         return [rate / width for rate in self.flops_per_s.values() for width in self.bytes_per_s.values()]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Dot:
+class _Dot(Struct, frozen=True, kw_only=True):
     """One pass of one layer."""
 
     layer: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.report import palette
@@ -39,8 +40,7 @@ STEPS_CAPTION: Final = (
 )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StepRow:
+class StepRow(Struct, frozen=True, kw_only=True):
     """A step of one number of processes. `runs` are those behind it."""
 
     label: str

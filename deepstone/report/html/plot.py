@@ -7,7 +7,6 @@ A mark is a shape or a text. The script turns it into SVG. It inserts texts only
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -146,8 +145,7 @@ class Drawing(Struct, frozen=True, kw_only=True):
     reference: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plot:
+class Plot(msgspec.Struct, frozen=True, kw_only=True):
     """`title` and `keys`, the legend, are in the page itself. Each entry of the legend shows and hides its groups of
     marks; one without groups only explains a colour."""
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final, Literal, TypedDict
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure as Canvas
 from matplotlib.patches import Rectangle
+from msgspec import Struct
 
 from deepstone.report.labels import PointName, Sizes
 from deepstone.report.legend import Entry, legend
@@ -39,8 +39,7 @@ class FillStyle(TypedDict):
     linewidth: float
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Sheet:
+class Sheet(Struct, frozen=True, kw_only=True):
     width_in: float
     height_in: float
     canvas: Canvas

@@ -14,11 +14,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, TypeVar
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from deepstone.absent import Absent
@@ -50,8 +50,7 @@ _LONG_S = 0.02  # the state of the caches hardly affects longer runs
 _MOST_RESTARTS = 12  # after more crashes the fault is not in single algorithms
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LabEffort:
+class LabEffort(Struct, frozen=True, kw_only=True):
     """`budget_s` is the timed time of one algorithm on one pass of one convolution."""
 
     budget_s: float = 0.5
@@ -170,8 +169,7 @@ class _Workers:
         return False
 
 
-@dataclass(kw_only=True, slots=True)
-class _Turns:
+class _Turns(Struct, kw_only=True):
     """The samples of one algorithm so far, and how to take more."""
 
     algorithm: str

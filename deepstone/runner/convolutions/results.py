@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from deepstone.algorithms.problem import Pass, Problem
 from deepstone.measure.doubts import RoundTrip
@@ -12,8 +12,7 @@ from deepstone.runner.gpu_around import GpuAround
 from deepstone.runner.replies import ConvolutionFacts, Hello
 
 
-@dataclass(kw_only=True, slots=True)
-class Convolution:
+class Convolution(Struct, kw_only=True):
     """One convolution, measured once for all layers that are equal."""
 
     problem: Problem
@@ -38,8 +37,7 @@ class Convolution:
         return next(picks, "")
 
 
-@dataclass(kw_only=True, slots=True)
-class Lab:
+class Lab(Struct, kw_only=True):
     """All results for one model and one batch."""
 
     started_at: str

@@ -9,8 +9,9 @@ step. Isolated times come after, and are never presented as the step.
 from __future__ import annotations
 
 from contextlib import closing
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from deepstone.absent import Absent
 from deepstone.measure.effort import Effort
@@ -30,8 +31,7 @@ LONG_STEP_S = 0.5  # the state of the caches does not affect longer steps
 TRACED_STEPS = 3
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LayersEffort:
+class LayersEffort(Struct, frozen=True, kw_only=True):
     """How long to measure: `budget_s` for steps in place, and as long again for isolated layers."""
 
     budget_s: float = 20.0
@@ -42,8 +42,7 @@ class LayersEffort:
     trace_path: Path | None = None
 
 
-@dataclass(kw_only=True, slots=True)
-class LayersFound:
+class LayersFound(Struct, kw_only=True):
     """The raw measurements."""
 
     launched: Launched = field(default_factory=Launched)

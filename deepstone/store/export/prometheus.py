@@ -6,9 +6,10 @@ The collector accepts no times, and refuses a file that has a series twice: the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
+
+from msgspec import Struct, field
 
 from deepstone.absent import Absent
 from deepstone.results.identity import JOB_PART, attempt_of, canonical_job
@@ -47,8 +48,7 @@ def export_prometheus(records: Iterable[Record], *, redact: bool = True) -> Iter
             yield from lines
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Sample:
+class _Sample(Struct, frozen=True, kw_only=True):
     name: str
     value: float
     labels: Mapping[str, str] = field(default_factory=dict[str, str])

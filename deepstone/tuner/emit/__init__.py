@@ -8,8 +8,9 @@ refused, never left out.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.errors import UsageError, nearest, shown
@@ -37,8 +38,7 @@ def check_emitted(framework: str) -> str:
     return framework.lower()
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Chosen:
+class Chosen(Struct, frozen=True, kw_only=True):
     """The setup whose code is written, and what is known of it, in a sentence."""
 
     setup: Mapping[str, Value]

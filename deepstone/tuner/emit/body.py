@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
+from msgspec import Struct
+
 from deepstone.graph.ops import Activation, Add, BatchNorm, Conv, Dense
 from deepstone.tuner.emit.plan import Node, Slot, attribute_names
 
@@ -30,8 +32,7 @@ class Text(NamedTuple):
 Texts: TypeAlias = Mapping[str, Text]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Use:
+class Use(Struct, frozen=True, kw_only=True):
     """A node where it is computed. `arguments`: code of its inputs; `overwrites`: it may write over the first."""
 
     node: Node
@@ -44,8 +45,7 @@ class Use:
 Computes: TypeAlias = Callable[[Use], str]  # the expression of a use
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Style:
+class Style(Struct, frozen=True, kw_only=True):
     """How a framework writes a node. `whole`: the lines of one that is no expression, for the variable it makes."""
 
     expression: Computes

@@ -18,6 +18,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from msgspec import Struct
+
 from deepstone.graph.graph import Graph, Layer
 from deepstone.graph.ops import Activation, Add, BatchNorm, Concat, Conv, Dropout, Input, Op, SoftmaxCrossEntropy
 
@@ -36,16 +38,14 @@ _TAKEN: Final = frozenset(
 _LONG: Final = 6  # a block that is used once is written as one from this many nodes on
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Described:
+class Described(Struct, frozen=True, kw_only=True):
     """An operation in a framework's code: what two uses of one class must share, and the numbers that may differ."""
 
     structure: tuple[Hashable, ...]
     slots: Mapping[str, Slot]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Node:
+class Node(Struct, frozen=True, kw_only=True):
     """One operation, or one use of a block. `value`: the layer whose output it computes."""
 
     value: str
@@ -73,8 +73,7 @@ class Block:
     parameters: tuple[str, ...]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True, kw_only=True):
     """Blocks, those before the ones that use them, and the network itself. `scores`: of each loss, with its weight."""
 
     blocks: tuple[Block, ...]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import textwrap
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from deepstone.errors import UsageError
 from deepstone.launchers.local import worker_variables
@@ -24,8 +25,7 @@ _BEFORE_PYTHON: Final = ("LD_PRELOAD", "LD_LIBRARY_PATH")
 _OF_THE_USER: Final = ("framework", "device", "batch", "phase", "seed", "dropout", "input", "nodes")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True, kw_only=True):
     """Of a job, as a script needs them. `shape`: of one image, channels first."""
 
     batch: int
@@ -108,6 +108,14 @@ def header(job: Job, facts: Facts, found: str, run: str) -> str:
     told = [textwrap.fill(each, 116, break_on_hyphens=False) for each in (title, found)]
     put_in = "Written by Deepstone. The data are random: put in yours where a comment says so."
     return "\n".join([f'"""{told[0]}', "", told[1], put_in, "", f"    {before}{run}", '"""', ""])
+
+
+def in_one_process(job: Job, facts: Facts, found: str, framework: str, imports: str, *parts: str) -> str:
+    """A script of these parts that one process runs."""
+    before = before_import(framework, facts)
+    return "\n".join(
+        [header(job, facts, found, "python train.py"), f"{before}\n{imports}" if before else imports, *parts]
+    )
 
 
 def before_import(framework: str, facts: Facts) -> str:
