@@ -10,7 +10,7 @@ from deepstone.setups.axes import AUTO, JAX
 from deepstone.setups.refusals import MOST_LAYERS_IN_PARTS
 from deepstone.setups.world import World
 from deepstone.tuner.emit.jax_network import JaxNetwork
-from deepstone.tuner.emit.script import Facts, before_import, facts_of, header, refuse_others, refuse_values
+from deepstone.tuner.emit.script import Facts, facts_of, in_one_process, refuse_others, refuse_values
 
 _SEVERAL: Final = "processes: a JAX script for several processes depends on how you start them; use processes=1"
 _NO_SCRIPT: Final = (
@@ -44,19 +44,10 @@ def jax_script(job: Job, found: str) -> str:
     refuse_others(job, _WRITTEN)
     facts = facts_of(job)
     network = _network_of(job, facts)
-    before = before_import("JAX", facts)
     imports = "import time\nfrom functools import partial\n\nimport jax\nimport jax.numpy as jnp\n"
     imports += "import numpy as np\nfrom jax import lax\n"
-    parts = [
-        header(job, facts, found, "python train.py"),
-        (f"{before}\n" if before else "") + imports,
-        _settings(job, facts),
-        f"{network.code()}\n",
-        _data(job, facts),
-        _step(job, network),
-        _MAIN,
-    ]
-    return "\n".join(parts)
+    code, data, step = f"{network.code()}\n", _data(job, facts), _step(job, network)
+    return in_one_process(job, facts, found, "JAX", imports, _settings(job, facts), code, data, step, _MAIN)
 
 
 def _settings(job: Job, facts: Facts) -> str:

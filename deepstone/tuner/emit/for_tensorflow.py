@@ -8,7 +8,7 @@ from deepstone.errors import UsageError
 from deepstone.runner.job import Job
 from deepstone.setups.axes import AUTO
 from deepstone.setups.world import World
-from deepstone.tuner.emit.script import Facts, before_import, facts_of, header, refuse_others, refuse_values
+from deepstone.tuner.emit.script import Facts, facts_of, in_one_process, refuse_others, refuse_values
 from deepstone.tuner.emit.tensorflow_network import TensorflowNetwork
 
 _NO_SCRIPT: Final = (
@@ -30,19 +30,10 @@ def tensorflow_script(job: Job, found: str) -> str:
     refuse_others(job, _WRITTEN)
     facts = facts_of(job)
     network = _network_of(job, facts)
-    code = network.code()
-    before = before_import("TensorFlow", facts)
+    code, data, step = f"{network.code()}\n", _data(job, facts), _step(job, network)
     numpy = "import numpy as np\n" if "np." in code else ""
-    parts = [
-        header(job, facts, found, "python train.py"),
-        (f"{before}\n" if before else "") + f"import time\n\n{numpy}import tensorflow as tf\n",
-        _settings(job, facts),
-        f"{code}\n",
-        _data(job, facts),
-        _step(job, network),
-        _MAIN,
-    ]
-    return "\n".join(parts)
+    imports = f"import time\n\n{numpy}import tensorflow as tf\n"
+    return in_one_process(job, facts, found, "TensorFlow", imports, _settings(job, facts), code, data, step, _MAIN)
 
 
 def _settings(job: Job, facts: Facts) -> str:

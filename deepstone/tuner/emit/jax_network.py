@@ -10,18 +10,18 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from deepstone.errors import UsageError
 from deepstone.graph import ops
-from deepstone.graph.graph import Graph, Layer
+from deepstone.graph.graph import Graph
 from deepstone.graph.ops import Pad
 from deepstone.graph.space_to_depth import blocks_of
 from deepstone.tuner.emit.body import Body, Style, Texts, Use, arguments, folded, options, signature
 from deepstone.tuner.emit.jax_helpers import HELPERS, NEEDS
 from deepstone.tuner.emit.network import (
+    NetworkWriter,
+    body_of_block,
+    body_of_network,
     chosen_lines,
-    described,
     losses,
-    refuse_unwritable,
     side,
     with_needed,
     words_about,
@@ -38,19 +38,20 @@ _MADE: Final = ("inputs", "channels", "features", "kernel", "groups")  # slots t
 _FEW_GROUPS: Final = 4
 
 
-class JaxNetwork:
+class JaxNetwork(NetworkWriter):
     """`narrow`: activations are in bf16. `scans`: long repetitions become a loop of XLA's, which compiles once."""
+
+    framework = "jax"
+    functions = _FUNCTIONS
 
     def __init__(
         self, graph: Graph, *, dropout: bool, space_to_depth: bool, nchw: bool, narrow: bool, on_cpu: bool, scans: bool
     ) -> None:
-        self._graph = graph
+        super().__init__(graph, nchw=nchw)
         self._space_to_depth = space_to_depth
-        self._nchw = nchw
         self._narrow = narrow
         self._on_cpu = on_cpu
         self._scans = scans
-        self._helpers: set[str] = {"cross_entropy"}
         self._plan = plan_of(graph, self._described, dropout=dropout, may_repeat=lambda node: not _drops(node))
         self.has_norms = any(isinstance(layer.op, ops.BatchNorm) for layer in graph.layers)
         self.drops = dropout and any(isinstance(layer.op, ops.Dropout) for layer in graph.layers)
@@ -60,16 +61,16 @@ class JaxNetwork:
         functions = [code for block in plan.blocks for code in self._block(block)]
         functions += self._network(plan)
         if any(node.count > 1 for node in plan.nodes) and self._scans:
-            self._helpers.add("stacked")
+            self._helpers["stacked"] = None
         if self.has_norms:
-            self._helpers.add("initial_statistics")
+            self._helpers["initial_statistics"] = None
         return folded("\n\n".join([*self._used_helpers(), *functions]))
 
     def loss(self, network: str) -> list[str]:
         return losses(self._plan, network, lambda scores: f"cross_entropy({scores}, labels)")
 
     def _used_helpers(self) -> list[str]:
-        wanted = with_needed(self._helpers, HELPERS, NEEDS)
+        wanted = with_needed({*self._helpers, "cross_entropy"}, HELPERS, NEEDS)
         return [self._in_layout(HELPERS[name]) for name in wanted if self._nchw or name != "channels"]
 
     def _in_layout(self, code: str) -> str:
@@ -87,8 +88,7 @@ class JaxNetwork:
         return code
 
     def _network(self, plan: Plan) -> list[str]:
-        body = Body(nodes=plan.nodes, source=plan.source, results=[name for name, _ in plan.scores], parameters={})
-        about = words_about(self._graph, plan)
+        body, about = body_of_network(plan), words_about(self._graph, plan)
         told = [f'    """{about[0]}', *(f"    {line}" for line in about[1:])]
         told = [*told[:-1], f'{told[-1]}"""'] if len(told) == 1 else [*told, '    """']
         init = self._init("init_network", (), body)
@@ -96,8 +96,7 @@ class JaxNetwork:
         return [init, self._function("network", given, body, stateful=self.has_norms, told=told)]
 
     def _block(self, block: Block) -> list[str]:
-        body = Body(nodes=block.nodes, source=block.source, results=[block.nodes[-1].value], parameters=block.texts)
-        made, used = _made_parameters(block), _used_parameters(block)
+        body, made, used = body_of_block(block), _made_parameters(block), _used_parameters(block)
         stateful, name = _is_stateful(block.nodes), snake(block.name)
         given = ["params", *(["stats"] if stateful else []), "x"]
         given += ["key"] if any(_drops(node) for node in block.nodes) else []
@@ -130,15 +129,12 @@ class JaxNetwork:
                 given = [str(texts[name]) for name in ("inputs", "channels", "kernel")]
                 given += options(texts, "groups") if "groups" in texts else []
                 given += [] if op.bias else ["bias=False"]
-                self._helpers.add("init_conv")
-                return f"init_conv(rng, {', '.join(given)})"
+                return self._helper("init_conv", "rng", *given)
             case ops.Dense():
-                self._helpers.add("init_dense")
-                bias = "" if op.bias else ", bias=False"
-                return f"init_dense(rng, {texts['inputs']}, {texts['features']}{bias})"
+                bias = [] if op.bias else ["bias=False"]
+                return self._helper("init_dense", "rng", texts["inputs"], texts["features"], *bias)
             case ops.BatchNorm():
-                self._helpers.add("init_norm")
-                return f"init_norm({texts['channels']})"
+                return self._helper("init_norm", texts["channels"])
             case _:
                 return None
 
@@ -189,16 +185,10 @@ class JaxNetwork:
             own += [x, *(["key"] if _drops(node) else [])]
             used = arguments(use.texts, _used_parameters(node.block))
             return f"{snake(node.block.name)}({', '.join([*own, *([used] if used else [])])})"
-        self._helpers.add("batch_norm")
         given = [*own, x]
         given += [f"epsilon={use.texts['epsilon']}"] if use.texts["epsilon"].value != 1e-5 else []
         given += [f"momentum={use.texts['momentum']}"] if use.texts["momentum"].value != 0.1 else []
-        return f"batch_norm({', '.join(given)})"
-
-    def _described(self, layer: Layer) -> Described:
-        op, sources = layer.op, self._graph.input_shapes(layer)
-        refuse_unwritable(layer, "jax")
-        return self._described_conv(op, sources[0]) if isinstance(op, ops.Conv) else described(op, sources)
+        return self._helper("batch_norm", *given)
 
     def _described_conv(self, op: ops.Conv, source: tuple[int, ...]) -> Described:
         slots: dict[str, Slot] = {"inputs": source[0], "channels": op.channels, "kernel": side(op.kernel)}
@@ -216,75 +206,36 @@ class JaxNetwork:
             return self._call(use)
         match op:
             case ops.Conv() if "side" in node.slots:
-                self._helpers.add("block_conv")
                 given = [f"{name}={use.texts[name]}" for name in ("side", "image_pad", "kernel_pad")]
-                return f'block_conv(params["{use.name}"], {x}, {", ".join(given)})'
+                return self._helper("block_conv", f'params["{use.name}"]', x, *given)
             case ops.Conv():
-                self._helpers.add("conv")
                 given = options(use.texts, "stride", "padding", "dilation", "groups")
-                return f'conv(params["{use.name}"], {", ".join([x, *given])})'
+                return self._helper("conv", f'params["{use.name}"]', x, *given)
             case ops.Dense():
-                self._helpers.add("dense")
-                return f'dense(params["{use.name}"], {x})'
-            case ops.Clip():
-                self._helpers.add("clip")
-                return f"clip({x}, {op.low}, {op.high})"
-            case ops.HardSigmoid() | ops.HardSwish():
-                self._helpers.add(op.kind)
-                return f"{op.kind}({x})"
-            case ops.Activation():
-                return f"{_FUNCTIONS[type(op)]}({x})"
-            case ops.MaxPool() | ops.AveragePool():
-                return self._pool(x, op)
+                return self._helper("dense", f'params["{use.name}"]', x)
             case ops.GlobalPool():
                 return f"{x}.mean({(2, 3) if self._nchw else (1, 2)}, keepdims=True)"
             case ops.Lrn():
-                self._helpers.add("pixel_response_norm" if op.within_channel else "local_response_norm")
                 name = "pixel_response_norm" if op.within_channel else "local_response_norm"
-                return f"{name}({x}, {op.size}, {op.alpha}, {op.beta}, {op.k})"
+                return self._helper(name, x, op.size, op.alpha, op.beta, op.k)
             case ops.Dropout():
-                self._helpers.add("dropout")
                 place = [layer.name for layer in self._graph.layers].index(node.value)
-                return f"dropout({x}, {op.rate}, jax.random.fold_in(key, {place}))"
-            case ops.Add():
-                return " + ".join(use.arguments)
-            case ops.Multiply():
-                return self._multiply(use)
+                return self._helper("dropout", x, op.rate, f"jax.random.fold_in(key, {place})")
+            case ops.Multiply() if self._narrow and len({self._graph.shapes[name] for name in node.inputs}) > 1:
+                return self._helper("gated", *self._factors(use))
             case ops.Concat():
                 return f"jnp.concatenate([{', '.join(use.arguments)}], {1 if self._nchw else 3})"
-            case ops.Slice():
-                taken = f"{op.first}:{op.first + op.channels}"
-                return f"{x}[:, {taken}]" if self._nchw else f"{x}[..., {taken}]"
-            case ops.Shuffle():
-                self._helpers.add("shuffle")
-                return f"shuffle({x}, {op.groups})"
             case ops.Flatten():
-                self._helpers.add("flatten")
-                return f"flatten({x})"
+                return self._helper("flatten", x)
             case _:
-                raise UsageError(f"--emit jax: layer {node.value!r}: {op.kind} cannot be written as code")
+                return self._written_alike(use)
 
-    def _pool(self, x: str, op: ops.MaxPool | ops.AveragePool) -> str:
-        self._helpers.add(op.kind)
-        given = [x, str(side(op.kernel)), str(side(op.stride))]
+    def _pool(self, use: Use, op: ops.MaxPool | ops.AveragePool) -> str:
+        given = [use.arguments[0], str(side(op.kernel)), str(side(op.stride))]
         given += [f"padding={_edges(op.pad)}"] if any(op.pad) else []
         given += ["ceil_mode=True"] if op.ceil_mode else []
         given += ["count_pad=False"] if isinstance(op, ops.AveragePool) and not op.count_pad else []
-        return f"{op.kind}({', '.join(given)})"
-
-    def _multiply(self, use: Use) -> str:
-        """A flat gate gets a height and a width of 1."""
-        shapes = [self._graph.shapes[name] for name in use.node.inputs]
-        images = len(self._graph.shapes[use.node.value]) == 3
-        flat = "[:, :, None, None]" if self._nchw else "[:, None, None, :]"
-        factors = [
-            f"{code}{flat}" if images and len(shape) == 1 else code
-            for code, shape in zip(use.arguments, shapes, strict=True)
-        ]
-        if shapes[0] == shapes[1] or not self._narrow:
-            return " * ".join(factors)
-        self._helpers.add("gated")
-        return f"gated({', '.join(factors)})"
+        return self._helper(op.kind, *given)
 
 
 def _edges(pad: Pad) -> Slot:

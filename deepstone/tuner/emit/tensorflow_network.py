@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from deepstone.errors import UsageError
 from deepstone.graph import ops
 from deepstone.graph.graph import Graph, Layer
 from deepstone.graph.ops import Pad, Shape
 from deepstone.graph.padding import reached_pad, same_pad
 from deepstone.tuner.emit.body import Body, Style, Texts, Use, arguments, folded, signature
 from deepstone.tuner.emit.network import (
+    NetworkWriter,
+    body_of_block,
+    body_of_network,
     chosen_lines,
-    described,
     described_network,
     losses,
-    refuse_unwritable,
     side,
     sides,
     with_needed,
@@ -37,17 +37,18 @@ _FUNCTIONS: Final[Mapping[type[ops.Op], str]] = {
 _USUAL: Final[Mapping[str, Slot]] = {"stride": 1, "padding": "VALID", "dilation": 1, "groups": 1}
 
 
-class TensorflowNetwork:
+class TensorflowNetwork(NetworkWriter):
     """`precision`: fp32, bf16-mixed or bf16. `limited`: TensorFlow's own CPU kernels compute it, not XLA, nor a GPU."""
 
+    framework = "tensorflow"
+    functions = _FUNCTIONS
+
     def __init__(self, graph: Graph, *, dropout: bool, nchw: bool, precision: str, limited: bool, xla: bool) -> None:
-        self._graph = graph
-        self._nchw = nchw
+        super().__init__(graph, nchw=nchw)
         self._narrow = precision.startswith("bf16")
         self._precision = precision
         self._limited = limited
         self._xla = xla
-        self._helpers: set[str] = set()
         self._plan = plan_of(graph, self._described, dropout=dropout)
 
     def code(self) -> str:
@@ -69,12 +70,11 @@ class TensorflowNetwork:
         return [chosen_lines(HELPERS[name], chosen, narrow=self._precision == "bf16-mixed") for name in wanted]
 
     def _network(self, plan: Plan) -> str:
-        body = Body(nodes=plan.nodes, source=plan.source, results=[name for name, _ in plan.scores], parameters={})
-        return self._class(["class Network(tf.Module):", *described_network(self._graph, plan)], "", body)
+        head = ["class Network(tf.Module):", *described_network(self._graph, plan)]
+        return self._class(head, "", body_of_network(plan))
 
     def _block(self, block: Block) -> str:
-        body = Body(nodes=block.nodes, source=block.source, results=[block.nodes[-1].value], parameters=block.texts)
-        return self._class([f"class {block.name}(tf.Module):"], _signature(block), body)
+        return self._class([f"class {block.name}(tf.Module):"], _signature(block), body_of_block(block))
 
     def _class(self, head: list[str], parameters: str, body: Body) -> str:
         made = [
@@ -97,31 +97,25 @@ class TensorflowNetwork:
         match op:
             case ops.Conv():
                 name = "DepthwiseConv" if "outputs" in node.slots else "Conv"
-                self._helpers.add(name)
                 firsts = (
                     ("inputs", "outputs", "kernel") if "outputs" in node.slots else ("inputs", "channels", "kernel")
                 )
                 given = [str(texts[each]) for each in firsts]
                 given += [f"{each}={texts[each]}" for each, usual in _USUAL.items() if _differs(texts, each, usual)]
-                return f"{name}({', '.join([*given, *([] if op.bias else ['bias=False'])])})"
+                return self._helper(name, *given, *([] if op.bias else ["bias=False"]))
             case ops.Dense():
-                self._helpers.add("Dense")
-                return f"Dense({texts['inputs']}, {texts['features']}{'' if op.bias else ', bias=False'})"
+                return self._helper("Dense", texts["inputs"], texts["features"], *([] if op.bias else ["bias=False"]))
             case ops.BatchNorm():
-                self._helpers.add("BatchNorm")
                 given = [str(texts["channels"])]
                 given += [f"epsilon={texts['epsilon']}"] if texts["epsilon"].value != 1e-5 else []
                 given += [f"momentum={texts['momentum']}"] if texts["momentum"].value != 0.1 else []
-                return f"BatchNorm({', '.join(given)})"
+                return self._helper("BatchNorm", *given)
             case _:
                 return None
 
-    def _described(self, layer: Layer) -> Described:
+    def _described_other(self, layer: Layer) -> Described:
         op, sources = layer.op, self._graph.input_shapes(layer)
-        refuse_unwritable(layer, "tensorflow")
         match op:
-            case ops.Conv():
-                return self._described_conv(op, sources[0])
             case ops.MaxPool() | ops.AveragePool():
                 structure = (op, reached_pad(op, sources[0]), same_pad(op, sources[0]))
                 return Described(structure=structure, slots={})
@@ -130,7 +124,7 @@ class TensorflowNetwork:
             case ops.Flatten():
                 return Described(structure=(op.kind, self._moves(layer)), slots={})
             case _:
-                return described(op, sources)
+                return super()._described_other(layer)
 
     def _described_conv(self, op: ops.Conv, source: Shape) -> Described:
         padding: Slot = "VALID"
@@ -155,40 +149,20 @@ class TensorflowNetwork:
                 return f"self.{use.name}({x})"
             case ops.Clip() if (op.low, op.high) == (0.0, 6.0):
                 return f"tf.nn.relu6({x})"
-            case ops.Clip():
-                self._helpers.add("clip")
-                return f"clip({x}, {op.low}, {op.high})"
-            case ops.HardSigmoid() | ops.HardSwish():
-                self._helpers.add(op.kind)
-                return f"{op.kind}({x})"
-            case ops.Activation():
-                return f"{_FUNCTIONS[type(op)]}({x})"
-            case ops.MaxPool() | ops.AveragePool():
-                return self._pool(use, op)
             case ops.GlobalPool():
                 return f"tf.reduce_mean({x}, {[2, 3] if self._nchw else [1, 2]}, keepdims=True)"
             case ops.Lrn():
                 return self._lrn(x, op)
             case ops.Dropout():
                 return f"tf.nn.dropout({x}, {op.rate})"
-            case ops.Add():
-                return " + ".join(use.arguments)
-            case ops.Multiply():
-                return self._multiply(use)
             case ops.Concat():
                 return f"tf.concat([{', '.join(use.arguments)}], {1 if self._nchw else 3})"
-            case ops.Slice():
-                taken = f"{op.first}:{op.first + op.channels}"
-                return f"{x}[:, {taken}]" if self._nchw else f"{x}[..., {taken}]"
-            case ops.Shuffle():
-                self._helpers.add("shuffle")
-                return f"shuffle({x}, {op.groups})"
             case ops.Flatten():
                 features = self._graph.shapes[node.value][0]
                 moved = f"tf.transpose({x}, [0, 3, 1, 2])" if self._moves(self._graph.layer(node.value)) else x
                 return f"tf.reshape({moved}, [-1, {features}])"
             case _:
-                raise UsageError(f"--emit tensorflow: layer {node.value!r}: {op.kind} cannot be written as code")
+                return self._written_alike(use)
 
     def _pool(self, use: Use, op: ops.MaxPool | ops.AveragePool) -> str:
         """TensorFlow's SAME or VALID where one of them fits; else the image is padded first."""
@@ -204,9 +178,8 @@ class TensorflowNetwork:
         if is_max:
             fill = f'tf.pad({x}, {self._around(pad)}, constant_values=float("-inf"))'
             return f'{name}({fill}, {sides(op.kernel)}, {sides(op.stride)}, "VALID"{order})'
-        self._helpers.add("padded_average_pool")
         given = [x, str(op.kernel), str(op.stride), f"pad={op.pad}", f"reached={pad}", f"count_pad={op.count_pad}"]
-        return f"padded_average_pool({', '.join(given)})"
+        return self._helper("padded_average_pool", *given)
 
     def _around(self, pad: Pad) -> str:
         top, bottom, left, right = pad
@@ -215,21 +188,11 @@ class TensorflowNetwork:
 
     def _lrn(self, x: str, op: ops.Lrn) -> str:
         if op.within_channel:
-            self._helpers.add("pixel_response_norm")
-            return f"pixel_response_norm({x}, {op.size}, {op.alpha}, {op.beta}, {op.k})"
+            return self._helper("pixel_response_norm", x, op.size, op.alpha, op.beta, op.k)
         if not self._narrow and not self._nchw:
             given = f"{op.size // 2}, bias={op.k}, alpha={op.alpha} / {op.size}, beta={op.beta}"
             return f"tf.nn.local_response_normalization({x}, {given})"
-        self._helpers.add("local_response_norm")
-        return f"local_response_norm({x}, {op.size}, {op.alpha}, {op.beta}, {op.k})"
-
-    def _multiply(self, use: Use) -> str:
-        """A flat gate gets a height and a width of 1."""
-        shapes = [self._graph.shapes[name] for name in use.node.inputs]
-        images = len(self._graph.shapes[use.node.value]) == 3
-        flat = "[:, :, None, None]" if self._nchw else "[:, None, None, :]"
-        factors = zip(use.arguments, shapes, strict=True)
-        return " * ".join(f"{code}{flat}" if images and len(shape) == 1 else code for code, shape in factors)
+        return self._helper("local_response_norm", x, op.size, op.alpha, op.beta, op.k)
 
     def _moves(self, layer: Layer) -> bool:
         """Whether a flatten layer must move the channels to the front: not if only dense layers read it, whose weights

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from deepstone.errors import UsageError
 from deepstone.graph import ops
 from deepstone.graph.graph import Graph, Layer
 from deepstone.graph.ops import Pad, Pair
 from deepstone.graph.space_to_depth import blocks_of
 from deepstone.tuner.emit.body import Body, Style, Use, arguments, folded, options, signature
-from deepstone.tuner.emit.network import described, described_network, losses, refuse_unwritable, side, sides
+from deepstone.tuner.emit.network import (
+    NetworkWriter,
+    body_of_block,
+    body_of_network,
+    described_network,
+    losses,
+    side,
+    sides,
+)
 from deepstone.tuner.emit.plan import Block, Described, Plan, Slot, plan_of
 
 _FUNCTIONS: Final[Mapping[type[ops.Op], str]] = {
@@ -27,12 +34,14 @@ def torch_network(graph: Graph, *, dropout: bool, space_to_depth: bool, double: 
     return TorchNetwork(graph, dropout=dropout, space_to_depth=space_to_depth, double=double).code()
 
 
-class TorchNetwork:
+class TorchNetwork(NetworkWriter):
+    framework = "torch"
+    functions = _FUNCTIONS
+
     def __init__(self, graph: Graph, *, dropout: bool, space_to_depth: bool, double: bool = False) -> None:
-        self._graph = graph
+        super().__init__(graph, nchw=True)
         self._space_to_depth = space_to_depth
         self._double = double
-        self._helpers: dict[str, None] = {}
         self._plan = plan_of(graph, self._described, dropout=dropout)
 
     def code(self) -> str:
@@ -47,14 +56,11 @@ class TorchNetwork:
         return losses(self._plan, network, lambda scores: f"F.cross_entropy({scores}{wide}, labels)")
 
     def _network(self, plan: Plan) -> str:
-        body = Body(nodes=plan.nodes, source=plan.source, results=[name for name, _ in plan.scores], parameters={})
         head = ["class Network(nn.Module):", *described_network(self._graph, plan)]
-        return self._class(head, "", body)
+        return self._class(head, "", body_of_network(plan))
 
     def _block(self, block: Block) -> str:
-        body = Body(nodes=block.nodes, source=block.source, results=[block.nodes[-1].value], parameters=block.texts)
-        head = [f"class {block.name}(nn.Module):"]
-        return self._class(head, signature(block.parameters), body)
+        return self._class([f"class {block.name}(nn.Module):"], signature(block.parameters), body_of_block(block))
 
     def _class(self, head: list[str], parameters: str, body: Body) -> str:
         made = [
@@ -104,13 +110,10 @@ class TorchNetwork:
             case _:
                 return None
 
-    def _described(self, layer: Layer) -> Described:
+    def _described_other(self, layer: Layer) -> Described:
         """What a module takes are numbers that may differ; what is written in `forward` is not."""
-        op, sources = layer.op, self._graph.input_shapes(layer)
-        refuse_unwritable(layer, "torch")
+        op = layer.op
         match op:
-            case ops.Conv():
-                return self._described_conv(op, sources[0])
             case ops.Dropout():
                 return Described(structure=(op.kind,), slots={"rate": op.rate})
             case ops.Lrn() if op.within_channel:
@@ -128,13 +131,13 @@ class TorchNetwork:
                     "pad": _outer(op.pad),
                     "ceil_mode": op.ceil_mode,
                     "count_pad": op.count_pad,
-                    "image": sources[0][1:],
+                    "image": self._graph.input_shapes(layer)[0][1:],
                     "output": self._graph.shapes[layer.name][1:],
                 }
                 return Described(structure=(op.kind, "padded"), slots=slots)
             case _:
                 pass
-        return described(op, sources)
+        return super()._described_other(layer)
 
     def _described_conv(self, op: ops.Conv, source: tuple[int, ...]) -> Described:
         slots: dict[str, Slot] = {"inputs": source[0], "channels": op.channels, "kernel": side(op.kernel)}
@@ -177,29 +180,19 @@ class TorchNetwork:
                 )
             case ops.HardSigmoid():
                 return f"hard_sigmoid({x})" if self._double else f"F.hardsigmoid({x})"
-            case ops.Activation():
-                return f"{_FUNCTIONS[type(op)]}({x})"
-            case ops.MaxPool() | ops.AveragePool():
-                return self._pool(use, op)
             case ops.GlobalPool():
                 return f"F.adaptive_avg_pool2d({x}, 1)"
             case ops.Lrn():
                 name = "pixel_response_norm" if op.within_channel else "F.local_response_norm"
                 return f"{name}({x}, {op.size}, alpha={op.alpha}, beta={op.beta}, k={op.k})"
-            case ops.Add():
-                return " + ".join(use.arguments)
-            case ops.Multiply():
-                return " * ".join(self._factor(use, number) for number in (0, 1))
             case ops.Concat():
                 return f"torch.cat([{', '.join(use.arguments)}], 1)"
-            case ops.Slice():
-                return f"{x}[:, {op.first}:{op.first + op.channels}]"
             case ops.Shuffle():
                 return f"torch.channel_shuffle({x}, {op.groups})"
             case ops.Flatten():
                 return f"torch.flatten({x}, 1)"
             case _:
-                raise UsageError(f"--emit torch: layer {node.value!r}: {op.kind} cannot be written as code")
+                return self._written_alike(use)
 
     def _pool(self, use: Use, op: ops.MaxPool | ops.AveragePool) -> str:
         x, taken = use.arguments[0], _torch_pads(op.pad, op.kernel)
@@ -215,13 +208,6 @@ class TorchNetwork:
             return f"F.max_pool2d({', '.join(given)})"
         given += [f"pad={_outer(op.pad)}", f"output={self._graph.shapes[use.node.value][1:]}"]
         return f"padded_max_pool({', '.join(given)})"
-
-    def _factor(self, use: Use, number: int) -> str:
-        """A flat gate gets a height and a width of 1."""
-        # A dropout layer that is left out does not change a shape.
-        name, code = use.node.inputs[number], use.arguments[number]
-        flat = len(self._graph.shapes[name]) == 1 and len(self._graph.shapes[use.node.value]) == 3
-        return f"{code}[:, :, None, None]" if flat else code
 
 
 def _torch_pads(pad: Pad, kernel: Pair) -> bool:
