@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
 
 from deepstone.report.panels import BarChart, BarRow, Segment
 from deepstone.report.scales import Scale, axis_scale
+
+_Length = TypeVar("_Length", int, float)
 
 _FILLED: Final = 0.78  # share of a row's height for its bars
 _WITHIN: Final = 0.86  # share of a bar's thickness for its whiskers
@@ -56,7 +58,19 @@ class Words(Struct, frozen=True, kw_only=True):
     details: tuple[str, ...] = ()
 
 
-def bars_per_row(bars: BarChart) -> int:
+class RowSize(Struct, Generic[_Length], frozen=True, kw_only=True):
+    """The height of a row's parts, in pixels or inches; a single bar is thicker than one of several."""
+
+    bar: _Length
+    single_bar: _Length
+    between_rows: _Length
+
+    def of_row(self, bars: BarChart) -> _Length:
+        in_row = _bars_per_row(bars)
+        return (self.single_bar if in_row == 1 else self.bar * in_row) + self.between_rows
+
+
+def _bars_per_row(bars: BarChart) -> int:
     return max((len(row.bars) for row in bars.rows), default=1) or 1
 
 
@@ -157,7 +171,7 @@ def bars_scale(bars: BarChart) -> Scale:
 
 
 def _thickness(bars: BarChart) -> float:
-    return _FILLED / bars_per_row(bars)
+    return _FILLED / _bars_per_row(bars)
 
 
 def _middle(at: int, number: int, row: BarRow, thickness: float) -> float:

@@ -81,19 +81,28 @@ def failures(finding: Finding) -> list[str]:
 
 
 def finding_figure(
-    finding: Finding, name: str, title: str, *, panels: Iterable[Panel], caption: Iterable[str], table: Table
+    finding: Finding,
+    name: str,
+    title: str,
+    *,
+    panels: Iterable[Panel],
+    caption: Iterable[str],
+    table: Table,
+    about: str | None = None,
+    doubted: Iterable[str] | None = None,
 ) -> Figure:
-    """Make a figure with the standard description of measurement, setup and doubts."""
+    """Make a figure with the standard description of measurement, setup and doubts, where `about` and `doubted` do not
+    say more."""
     return Figure(
         name=name,
         model=finding.model or "",
         title=title,
-        subtitle=subtitle(finding),
+        subtitle=subtitle(finding) if about is None else about,
         panels=tuple(panels),
         caption=tuple(caption),
         table=table,
         commands=commands(finding),
-        doubts=doubts(finding),
+        doubts=doubts(finding) if doubted is None else tuple(dict.fromkeys(doubted)),
     )
 
 

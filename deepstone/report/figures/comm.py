@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.report.figure import Figure, NothingToDrawError
-from deepstone.report.figures.captions import commands, doubt_words, missing_whiskers
+from deepstone.report.figures.captions import doubt_words, finding_figure, missing_whiskers
 from deepstone.report.palette import hue
 from deepstone.report.panels import (
     Axis,
@@ -206,16 +206,16 @@ def _figure(finding: Finding, name: str, title: str, panels: Sequence[Panel], cu
         for content in contents.values()
         for each in content.failed
     ]
-    return Figure(
-        name=name,
-        model=finding.model or "",
-        title=title,
-        subtitle=_subtitle(curves),
-        panels=tuple(panels),
-        caption=(*_caption(name, curves), *missing_whiskers(panels), *failed),
+    caption = (*_caption(name, curves), *missing_whiskers(panels), *failed)
+    return finding_figure(
+        finding,
+        name,
+        title,
+        panels=panels,
+        caption=caption,
         table=_table(curves),
-        commands=commands(finding),
-        doubts=tuple(dict.fromkeys(doubts)),
+        about=_subtitle(curves),
+        doubted=doubts,
     )
 
 

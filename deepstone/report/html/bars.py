@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from deepstone.report.bar_places import Piece, bars_per_row, bars_scale, pieces, whiskers, words_behind
+from deepstone.report.bar_places import Piece, RowSize, bars_scale, pieces, whiskers, words_behind
 from deepstone.report.bar_places import Words as BehindWords
 from deepstone.report.html.plot import (
     FAINT,
@@ -30,9 +30,7 @@ from deepstone.report.panels import BarChart, Series
 from deepstone.report.scales import Scale
 from deepstone.report.wording import SHOWN, cut, value_words, wrapped_name
 
-_BAR_PX: Final = 13
-_SINGLE_BAR_PX: Final = 17
-_BETWEEN_ROWS_PX: Final = 7
+_ROW_PX: Final = RowSize(bar=13, single_bar=17, between_rows=7)
 _POINT_PX: Final = 10
 _BEHIND_PX: Final = 6
 _WORDS_ROOM: Final = 32
@@ -73,15 +71,15 @@ def bars_plot(bars: BarChart) -> Plot:
             y=rows_ruler(len(names)),
             margin=ROWS_MARGIN,
             reference=bars.reference,
-            height_px=len(names) * _row_px(bars_per_row(bars), two_lines=two_lines) + ROWS_MARGIN.height_px,
+            height_px=len(names) * _row_px(bars, two_lines=two_lines) + ROWS_MARGIN.height_px,
             labels=labels(names, _SETTING_ROOM if _has_bar_labels(bars) else LABEL_ROOM),
             narrow_labels=narrow,
         ),
     )
 
 
-def _row_px(in_row: int, *, two_lines: bool) -> int:
-    needed = (_SINGLE_BAR_PX if in_row == 1 else in_row * _BAR_PX) + _BETWEEN_ROWS_PX
+def _row_px(bars: BarChart, *, two_lines: bool) -> int:
+    needed = _ROW_PX.of_row(bars)
     return max(needed, _TWO_LINES_PX) if two_lines else needed
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from matplotlib.axes import Axes
 
-from deepstone.report.bar_places import Piece, bars_per_row, bars_scale, pieces, whiskers, words_behind
+from deepstone.report.bar_places import Piece, RowSize, bars_scale, pieces, whiskers, words_behind
 from deepstone.report.panels import BarChart, Series
 from deepstone.report.scales import Scale
 from deepstone.report.static.sheet import (
@@ -24,9 +24,7 @@ from deepstone.report.static.sheet import (
 from deepstone.report.wording import cut
 
 _WORDS_SIZE: Final = 7.5
-_BAR_IN: Final = 0.13
-_SINGLE_BAR_IN: Final = 0.17
-_BETWEEN_ROWS_IN: Final = 0.06
+_ROW_IN: Final = RowSize(bar=0.13, single_bar=0.17, between_rows=0.06)
 _AXIS_IN: Final = 0.5
 _MANY_ROWS: Final = 20
 _WORDS_ROOM: Final = 56
@@ -52,8 +50,7 @@ def _top_axis_in(bars: BarChart) -> float:
 
 
 def _rows_in(bars: BarChart) -> float:
-    in_row = bars_per_row(bars)
-    return len(bars.rows) * ((_SINGLE_BAR_IN if in_row == 1 else _BAR_IN * in_row) + _BETWEEN_ROWS_IN) + 0.05
+    return len(bars.rows) * _ROW_IN.of_row(bars) + 0.05
 
 
 def _draw_frame(axes: Axes, scale: Scale, labels: Sequence[str]) -> None:
