@@ -44,6 +44,19 @@ def near(median: float, share: float = 0.01, n: int = 6) -> Quantity:
     return Quantity.of(median=median, low=median * (1 - share), high=median * (1 + share), n=n)
 
 
+def why(
+    axis: str, default: str, best: str, contribution: Quantity, *, added: Quantity, removed: Quantity, estimated=False
+) -> Why:
+    return Why(
+        axis=axis,
+        default=default,
+        best=best,
+        contribution=contribution,
+        added=AxisRatio(ratio=added, estimated=False),
+        removed=AxisRatio(ratio=removed, estimated=estimated),
+    )
+
+
 def look(
     kind: LookKind, setup: Mapping[str, Value], speed: float | Absent, began_s: float, round: int | None = None
 ) -> Look:
@@ -147,22 +160,8 @@ def tuned() -> Tuned:
         ),
         given_up="products in bf16",
         why=[
-            Why(
-                axis="precision",
-                default="auto",
-                best="bf16-mixed",
-                contribution=near(3.4),
-                added=AxisRatio(ratio=near(2.7), estimated=False),
-                removed=AxisRatio(ratio=near(4.2), estimated=False),
-            ),
-            Why(
-                axis="framework",
-                default="torch",
-                best="jax",
-                contribution=near(2.1),
-                added=AxisRatio(ratio=near(1.7), estimated=False),
-                removed=AxisRatio(ratio=near(2.6, 0.1), estimated=True),
-            ),
+            why("precision", "auto", "bf16-mixed", near(3.4), added=near(2.7), removed=near(4.2)),
+            why("framework", "torch", "jax", near(2.1), added=near(1.7), removed=near(2.6, 0.1), estimated=True),
         ],
         together=near(0.99),
         also_within=[dict(OTHER)],

@@ -50,10 +50,10 @@ def test_what_was_asked_for_and_done_is_right(name: str):
     ("name", "asked", "done"),
     [
         *CONTRADICTIONS,
-        ("framework", "fake", "torch@2.13.0"),
-        ("framework", "torch@2.12.0", "torch@2.13.0"),
-        ("framework", "torch@2.1-cluster", "torch@2.13.0"),
-        ("framework", "torch@2.13.01", "torch@2.13.0"),
+        *(
+            ("framework", other, "torch@2.13.0")
+            for other in ("fake", "torch@2.12.0", "torch@2.1-cluster", "torch@2.13.01")
+        ),
         ("device", "gpu:1", "gpu:0"),
         ("batch", 16, 8),
         ("phase", "forward", "train"),

@@ -186,24 +186,15 @@ def test_few_rounds_have_their_interval_from_the_spread_of_all_launches() -> Non
         assert not any(ratio.has_interval for ratio in found.ratios.values())
 
 
-@given(st.integers(0, 10_000))
-def test_two_rounds_name_no_winner_among_equals(seed: int) -> None:
+@pytest.mark.parametrize("count", [2, 6])
+@given(seed=st.integers(0, 10_000))
+def test_no_winner_among_equals(count: int, seed: int) -> None:
+    """In 19 of 20 cases at least; a margin of 2 % makes it rarer. Two rounds need the spread of repeats."""
     wrong = 0
     for number in range(20):
         chance = random.Random(f"{seed} {number}")
-        rounds = [{point: math.exp(chance.gauss(0, 0.05)) for point in (A, B, C)} for _ in range(2)]
+        rounds = [{point: math.exp(chance.gauss(0, 0.05)) for point in (A, B, C)} for _ in range(count)]
         repeats = [[math.log(each[point]) for each in rounds] for point in (A, B, C)]
-        spread = Spread.of([*repeats, [chance.gauss(0, 0.05) for _ in range(4)]])
+        spread = Spread.of([*repeats, [chance.gauss(0, 0.05) for _ in range(4)]]) if count == 2 else None
         wrong += judge([A, B, C], rounds, changes=lambda _p: 1, spread=spread).answer == "better"
-    assert wrong <= 5
-
-
-@given(st.integers(0, 10_000))
-def test_no_winner_among_equals(seed: int) -> None:
-    """In 19 of 20 cases at least; a margin of 2 % makes it rarer."""
-    wrong = 0
-    for number in range(20):
-        chance = random.Random(f"{seed} {number}")
-        rounds = [{point: math.exp(chance.gauss(0, 0.05)) for point in (A, B, C)} for _ in range(6)]
-        wrong += judge([A, B, C], rounds, changes=lambda _p: 1).answer == "better"
     assert wrong <= 5
