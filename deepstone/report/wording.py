@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
 from typing import Any, Final, TypeVar, cast
 
 from msgspec import Struct
@@ -67,8 +68,9 @@ def _made_harmless(part: Any) -> Any:
         return {key: _made_harmless(each) for key, each in cast(Mapping[str, object], part).items()}
     if isinstance(part, Absent):
         return Absent(_made_harmless(part.reason))
-    if not isinstance(part, Struct) or isinstance(part, Record):  # the shown parts of a record are text already
+    if part is None or isinstance(part, int | Enum | Record):  # the shown parts of a record are text already
         return part
+    assert isinstance(part, Struct), f"a page shows no {type(part).__name__}"  # else its texts would not be escaped
     names = part.__struct_fields__
     return replace(part, **{name: _made_harmless(getattr(part, name)) for name in names})
 
