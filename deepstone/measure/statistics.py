@@ -34,6 +34,7 @@ REPLICATES = 2000
 _LARGEST_LOG = 300.0  # of a number that a float can represent, with room for the ratio of two
 _NEARLY_NORMAL = 2000  # degrees of freedom
 _DRAWS_AT_MOST = 4_000_000  # per bootstrap; beyond it, fewer steps are drawn per block, which only widens the interval
+_DRAWS_AT_ONCE = 2**17  # that fit in the cache of a core
 
 
 def median_along(values: ArrayLike, axis: int = -1) -> Array:
@@ -277,21 +278,32 @@ def _top_units(launches: Sequence[Launch]) -> int:
 
 
 def _resampled_medians(launches: Sequence[Launch], random: np.random.Generator, replicates: int) -> Array:
-    """Medians of resampled steps: launch, then block, then step, with replacement at every level."""
+    """Medians of resampled steps: launch, then block, then step, with replacement at every level.
+
+    Draws ranks, which have the same median: to select among short integers takes a fraction of the time.
+    """
     steps = flat_steps(launches)
+    order = np.argsort(steps)
+    ranks = np.empty(len(steps), dtype=np.uint16 if len(steps) <= 2**16 else np.uint32)
+    ranks[order] = np.arange(len(steps))
     sizes = np.array([len(block) for launch in launches for block in launch])
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int32)
     blocks = _draw_blocks(launches, sizes, random, replicates)  # replicates x blocks
     per_block = max(1, round(len(steps) / len(sizes)))
     per_block = max(1, min(per_block, _DRAWS_AT_MOST // (replicates * blocks.shape[1])))
-    medians = np.empty(replicates)
-    chunk = max(1, _DRAWS_AT_MOST // 4 // (blocks.shape[1] * per_block))
+    lengths = sizes.astype(np.float32)
+    half, is_odd = divmod(blocks.shape[1] * per_block, 2)
+    lower, upper = np.empty(replicates, dtype=ranks.dtype), np.empty(replicates, dtype=ranks.dtype)
+    chunk = max(1, _DRAWS_AT_ONCE // (blocks.shape[1] * per_block))
     for first in range(0, replicates, chunk):
-        some = blocks[first : first + chunk]
-        where = random.random((*some.shape, per_block), dtype=np.float32) * sizes[some][..., None].astype(np.float32)
-        draws = steps[starts[some][..., None] + where.astype(np.int32)]
-        medians[first : first + chunk] = median_along(draws.reshape(len(some), -1))
-    return medians
+        some, rows = blocks[first : first + chunk], slice(first, first + chunk)
+        where = random.random((*some.shape, per_block), dtype=np.float32) * lengths[some][..., None]
+        draws = ranks[starts[some][..., None] + where.astype(np.int32)].reshape(len(some), -1)
+        draws.partition(half, axis=1)
+        upper[rows] = draws[:, half]
+        lower[rows] = draws[:, half] if is_odd else draws[:, :half].max(axis=1)
+    ordered = steps[order]
+    return (ordered[lower] + ordered[upper]) / 2
 
 
 def _draw_blocks(

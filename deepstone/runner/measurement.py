@@ -397,9 +397,10 @@ def _blocks(conversation: Talk, launched: Launched, effort: Effort, on_progress:
         spent_s += launched.blocks[-1].spent_s
         if spent_s >= (first.until_s if first else 0.0) and len(launched.blocks) >= next_check:
             # Check ever more rarely: a check costs time, and one block changes less and less.
-            width = _relative_half_width(launched, effort.target_share)
+            long_enough = _long_enough(launched, spent_s, effort.budget_s)
+            width = _relative_half_width(launched, effort.target_share, roughly=not long_enough)
             next_check = math.ceil(1.15 * len(launched.blocks))
-            if width > effort.target_share or not _long_enough(launched, spent_s, effort.budget_s):
+            if width > effort.target_share or not long_enough:
                 first = None
             elif first is not None and first.holds(launched, effort.target_share):
                 launched.stopped = "interval within the target"
@@ -439,13 +440,13 @@ def _long_enough(launched: Launched, spent_s: float, budget_s: float) -> bool:
     return spent_s >= LEAST_TIME_S and (steps >= LEAST_STEPS or spent_s >= budget_s / 2)
 
 
-def _relative_half_width(launched: Launched, target_share: float) -> float:
-    """Return infinity until there are enough samples."""
+def _relative_half_width(launched: Launched, target_share: float, *, roughly: bool) -> float:
+    """Return infinity until there are enough samples. `roughly`: it only tells how far the measurement is."""
     blocks = launched.steady()
     if len(blocks) < FEWEST_BLOCKS or sum(map(len, blocks)) < FEWEST_SAMPLES or not settled(launched.samples):
         return math.inf
     rough = rough_relative_half_width(blocks)
-    if rough > 2 * target_share:
+    if roughly or rough > 2 * target_share:
         return rough
     # Near the target, use the interval that will be reported, so that a run never reports a wider one than it claims.
     step = median_of([blocks])
