@@ -6,10 +6,15 @@ import ─ main() ── import the commands ──▶ run the command line ─�
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
 from deepstone.cli.stopped import Stopped, leave_at_once, on_signal
+
+# A command makes a hundred thousand objects while it imports, and hardly any becomes garbage.
+_OBJECTS_PER_COLLECTION = 20_000
+_SPINNING = "OPENBLAS_THREAD_TIMEOUT"
 
 TYPE_CHECKING = False  # `typing` takes longer to import than all other modules here
 if TYPE_CHECKING:
@@ -21,11 +26,23 @@ def main() -> None:
     on_signal(leave_at_once)
     sys.excepthook, sys.unraisablehook = _uncaught, _unraisable
     _open_streams()
+    gc.set_threshold(_OBJECTS_PER_COLLECTION)
+    _let_idle_threads_sleep()
     from deepstone.cli.commands import run_command_line
 
     code = run_command_line()
     on_signal(leave_at_once)
     sys.exit(code)
+
+
+def _let_idle_threads_sleep() -> None:
+    """OpenBLAS starts a thread for every core when NumPy is imported, and each spins for 2**26 cycles before it sleeps:
+    some 25 ms of CPU time per core, also while a worker starts. Here they sleep after 2**4.
+
+    This changes what C code of this process reads, not `os.environ`: workers get the variables of the user.
+    """
+    if _SPINNING not in os.environ:
+        os.putenv(_SPINNING, "4")
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:

@@ -53,6 +53,15 @@ LINES = [
     (f"papers kim2017 --no-run --also {H200}", 0),
     ("env list", 0),
 ]
+SAY_LIMIT = """import atexit, ctypes, os, sys
+def say(when):
+    read = ctypes.CDLL(None).getenv
+    read.restype = ctypes.c_char_p
+    with open(os.environ["SAID"], "a") as file:
+        file.write(f"{os.path.basename(sys.orig_argv[1])} {when} {read(b'OPENBLAS_THREAD_TIMEOUT')}\\n")
+say("starts")
+atexit.register(say, "ends")
+"""
 FAKE = script(algorithms={"slow": 0.004, "quick": 0.001}, noise=0.001, seed=1)
 MEASURED = re.compile(
     "run (cifarnet|net).*|layers|memory|conv|study|results|report"
@@ -80,6 +89,22 @@ def test_a_line_as_it_is_typed(users: tuple[Cli, Cli], line: str, code: int) -> 
     assert bool(fork.out) == bool(real.out)
     if not MEASURED.match(line):
         assert told(users[1], fork) == told(users[0], real)
+
+
+def test_threads_that_idle_sleep_here_and_spin_as_ever_in_workers(users: tuple[Cli, Cli], tmp_path: Path) -> None:
+    """Every Python of the command writes which limit C code reads in it, when it starts and when it ends."""
+    (tmp_path / "sitecustomize.py").write_text(SAY_LIMIT)
+    said = tmp_path / "said.txt"
+    users[0](
+        "run", "cifarnet", "framework=fake", "--budget", "0.1", PYTHONPATH=str(tmp_path), SAID=str(said)
+    ).assert_ok()
+    lines = said.read_text().splitlines()
+    assert lines.count("deepstone starts None") == lines.count("deepstone ends b'4'") == 1
+    assert "serve.py starts None" in lines
+    assert {line.partition(" ")[2] for line in lines if not line.startswith("deepstone")} <= {
+        "starts None",
+        "ends None",
+    }
 
 
 def told(user: Cli, done: Result) -> tuple[str, str]:
