@@ -48,11 +48,14 @@ ADOPTED_ONLY: Final[dict[str, AdoptedOnly]] = {
 }
 
 
-def all_recipes() -> list[Recipe]:
-    """Return every recipe, by name. A user's recipe replaces ours of the same name; so does a default."""
-    recipes = _read(_OURS)
+def all_recipes(*, mentioning: str = "") -> list[Recipe]:
+    """Return every recipe, by name. A user's recipe replaces ours of the same name; so does a default.
+
+    `mentioning`: leave out files without this word. They are not parsed, so what is wrong in them is not found.
+    """
+    recipes = _read(_OURS, mentioning)
     own = os.environ.get(VARIABLE)
-    return _merged(recipes, _read(Path(own).expanduser())) if own else recipes
+    return _merged(recipes, _read(Path(own).expanduser(), mentioning)) if own else recipes
 
 
 def find_recipe(wanted: str) -> Recipe:
@@ -77,7 +80,7 @@ def addable(recipes: Iterable[Recipe]) -> list[str]:
 def year_of(environment: Environment) -> int | Absent:
     """Return the year of release from the recipe of this name, else from one of the same framework and version."""
     try:
-        recipes = all_recipes()
+        recipes = all_recipes(mentioning=environment.framework)
     except UsageError as error:  # a user's own recipe is invalid: this must not lose a measurement
         return Absent(str(error))
     version = base_version(environment.version)
@@ -101,10 +104,11 @@ def _merged(ours: list[Recipe], own: list[Recipe]) -> list[Recipe]:
     return sorted([*first, *other, *own], key=lambda recipe: recipe.name)
 
 
-def _read(folder: Path) -> list[Recipe]:
+def _read(folder: Path, mentioning: str = "") -> list[Recipe]:
     try:
         paths = sorted(path for path in folder.iterdir() if path.suffix == ".toml")
-        recipes = [parse_recipe(path.read_bytes(), path) for path in paths]
+        texts = [(path.read_bytes(), path) for path in paths]
+        recipes = [parse_recipe(text, path) for text, path in texts if mentioning.encode() in text]
     except OSError as error:
         raise UsageError(f"cannot read the recipes in {folder}: {reason(error)}; see {VARIABLE}") from error
     _check_one_of_each(recipes, folder)

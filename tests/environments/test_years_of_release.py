@@ -49,10 +49,13 @@ def test_a_version_that_no_recipe_knows_has_none() -> None:
 
 
 def test_a_broken_recipe_loses_no_measurement(kitchen: Kitchen) -> None:
-    (kitchen.recipes / "torn.toml").write_text("name = ")
+    torn = kitchen.recipes / "torn.toml"
+    torn.write_text('framework = "torch"\nname = ')
     found = year_of(environment("torch@2.13.0"))
     assert isinstance(found, Absent)
     assert "torn.toml" in found.reason
+    torn.write_text('framework = "mxnet"\nname = ')
+    assert year_of(environment("torch@2.13.0")) == 2026
 
 
 def test_what_can_be_added_is_what_nobody_has_installed(kitchen: Kitchen, monkeypatch: pytest.MonkeyPatch) -> None:
