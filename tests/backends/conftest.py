@@ -7,16 +7,12 @@ import os
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import settings
+from depth import is_quick, unoptimized_programs
 from shared_workers import end_shared_workers
 from workbench import Bench, bench_of
 
 from deepstone.backends.before_import import FAKE_SCRIPT
 from deepstone.runner.conversation import Prepared
-
-
-def is_quick() -> bool:
-    return settings().max_examples <= settings.get_profile("quick").max_examples
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -58,9 +54,6 @@ def limited(request: pytest.FixtureRequest, cpu: int) -> Iterator[tuple[Bench, P
 
 @pytest.fixture(scope="module")
 def unoptimized_xla() -> Iterator[None]:
-    """LLVM leaves XLA's programs as they are, which halves the time to compile them. For tests that hold what programs
-    compute against a reference: that is a matter of our lowering. `make test-all` has LLVM optimize them."""
-    with pytest.MonkeyPatch.context() as patch:
-        if is_quick():
-            patch.setenv("XLA_FLAGS", "--xla_backend_optimization_level=0")
+    """For tests that hold what programs compute against a reference: that is a matter of our lowering."""
+    with unoptimized_programs():
         yield

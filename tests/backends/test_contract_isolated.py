@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import functools
 import math
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from statistics import fmean
 
 import pytest
+from depth import unoptimized_programs
 from frameworks import FURTHER, LEGACY, WITHOUT_GROUPS
 from patience import shown
 from shared_workers import shared_worker
@@ -73,7 +75,7 @@ class Life:
 @functools.cache
 def life_of(name: str) -> Life:
     life = Life()
-    with shared_worker(varied_job(name), timeout_s=TIMEOUT_S) as talk:
+    with quickly_compiled(name), shared_worker(varied_job(name), timeout_s=TIMEOUT_S) as talk:
         bench = Bench(talk, functools.partial(varied_job, name))
         for phase in ("forward", "gradient"):
             bench.prepare(phase=phase)
@@ -90,8 +92,15 @@ def life_of(name: str) -> Life:
         life.programs_with_image_gradient = talk.isolated("before weights").names
         bench.prepare(phase="gradient", dropout="on")
         life.programs_of_dropout = talk.isolated("drop").names
+    with shared_worker(varied_job(name), timeout_s=TIMEOUT_S) as talk:
+        talk.hello()
         shown(functools.partial(look_at_fat, life, talk, name))
     return life
+
+
+def quickly_compiled(name: str) -> AbstractContextManager[None]:
+    """Where each layer is a program of XLA's, and its speed does not matter."""
+    return unoptimized_programs() if name == "jax" else nullcontext()
 
 
 def look_at_fat(life: Life, talk: Conversation, name: str) -> bool:
