@@ -41,7 +41,7 @@ framework = "fake"
 batch = [2, 4]
 method = "in-place"
 """
-BATCHES = [*range(1, 11), 30, 40]
+FEW, MANY = [*range(1, 6), 30, 40], [*range(1, 11), 30, 40]  # batches, for few and for many kills
 
 
 def study_file(folder: Path, batches: list[int]) -> Path:
@@ -93,9 +93,9 @@ def result_set(path: Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("kills", [12, pytest.param(100, marks=pytest.mark.deep)])
-def test_killed_many_times_it_ends_as_if_it_never_was(tmp_path: Path, kills: int) -> None:
-    file = study_file(tmp_path, BATCHES)
+@pytest.mark.parametrize(("kills", "batches"), [(12, FEW), pytest.param(100, MANY, marks=pytest.mark.deep)])
+def test_killed_many_times_it_ends_as_if_it_never_was(tmp_path: Path, kills: int, batches: list[int]) -> None:
+    file = study_file(tmp_path, batches)
     whole = run_whole(tmp_path, file, tmp_path / "whole")
     finished(whole, 1)
     expected = result_set(tmp_path / "whole")
