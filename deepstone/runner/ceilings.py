@@ -118,7 +118,8 @@ def _measure(job: Job, probes: Sequence[_Probe], on_progress: OnProgress) -> _Me
     launched = Launched()
     while not launched.stopped:
         with gpu_use_around(job) as gpu, talking_to_worker(job, timeout_s=_TIMEOUT_S) as conversation:
-            launched = Launched(gpu=gpu, hello=conversation.hello(), prepared=conversation.prepare())
+            hello = conversation.hello()
+            launched = Launched(gpu=gpu, hello=hello, pids=[hello.pid], prepared=conversation.prepare())
             reason = conversation.contradiction()
             if reason:
                 raise JobFailed("unsupported", reason, stage="prepare")

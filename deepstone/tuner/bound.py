@@ -51,7 +51,13 @@ def _roofline_share(job: Job, record: Record) -> float | Absent:
                 return shortest
             continue
         total_s += shortest.forward_s + shortest.backward_s
-    return total_s / record.summary.step_s.median
+    share = total_s / record.summary.step_s.median
+    if share > 1:
+        return Absent(
+            f"its layers would take {100 * share:.0f} % of its time at the measured peaks, which are too low; measure "
+            "them again with `deepstone doctor --peaks` while nothing else runs"
+        )
+    return share
 
 
 def _power_limit_share(record: Record) -> float | Absent:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from deepstone.absent import Absent
 from deepstone.environments.find import find_environment
 from deepstone.errors import RefusedInputError, StoreError
+from deepstone.hardware.noise import Noise
 from deepstone.measure.effort import Effort
 from deepstone.results.ceilings import Ceiling
 from deepstone.results.codec import convert
@@ -24,9 +25,11 @@ from deepstone.results.environment import Gpu
 from deepstone.results.layers import LayerPeaks
 from deepstone.results.record import Effect
 from deepstone.runner.ceilings import measure_ceilings
+from deepstone.runner.measurement import Launched, noise_around
 from deepstone.runner.peaks import cache_peaks, known_peaks, peaks_of
 from deepstone.runner.run import run_job
 from deepstone.store.store import Store
+from deepstone.tuner.bound import bound_of
 
 FAKE = find_environment("fake")
 EFFECTIVE = {"device": Effect(value="cpu", source="observed"), "threads": Effect(value=1, source="observed")}
@@ -76,6 +79,21 @@ def test_ceilings_are_the_rates_that_were_played(script: Script):
     assert found["flops_per_s"]["bf16"] == {"absent": "unsupported: scripted: no bf16"}
     assert (found["threads"], found["device"], found["measured_with"]) == (1, "cpu", "fake@1")
     assert "absent" in found["link"]
+
+
+def test_its_worker_is_not_the_load_of_others(script: Script, monkeypatch: pytest.MonkeyPatch):
+    """A product keeps all cores busy, and that says nothing against it."""
+    script(ceilings={"fp32": 100e9, "copy": 10e9}, noise=0.005)
+    ours: list[tuple[list[int], int]] = []
+
+    def watched(launches: list[Launched]) -> Noise:
+        ours.extend((launched.pids, launched.hello.pid) for launched in launches if launched.hello is not None)
+        return noise_around(launches)
+
+    monkeypatch.setattr("deepstone.runner.ceilings.noise_around", watched)
+    measured()
+    assert ours
+    assert all(pids == [pid] for pids, pid in ours)
 
 
 def test_a_crash_costs_its_own_ceiling_alone(script: Script):
@@ -203,6 +221,16 @@ def test_a_record_tells_its_share_of_the_peak(script: Script, store: Store):
     assert share["share"] == pytest.approx(reached / 100e9)
     assert (share["precision"], share["peak_flops_per_s"]) == ("fp32", 100e9)
     check_record(record)
+
+
+def test_no_share_of_a_roofline_that_is_too_low(script: Script, store: Store):
+    script()
+    job = fake_job()
+    for flops_per_s, is_known in ((100e12, True), (1.0, False)):
+        rate = {"median": flops_per_s, "low": flops_per_s, "high": flops_per_s, "n": 50}
+        cache_peaks(typed(flops_per_s={"fp32": rate}), machine(), FAKE)
+        share = bound_of(job, store.add(run_job(job, Effort(budget_s=0.5)))).roofline_share
+        assert (isinstance(share, float) and share <= 1) if is_known else "doctor --peaks" in str(share)
 
 
 def test_a_precision_without_a_ceiling_has_no_share(script: Script):
