@@ -54,6 +54,7 @@ from deepstone.setups.world import Parts
 
 BATCHES: Final = 3  # on which the default runs
 _LEAST_BATCH: Final = 2  # batch norm needs more than one sample
+_GOOD_BATCH: Final = 8  # gradients of fewer samples differ so much that much is allowed; rather fewer steps
 _FIXED_SHARE: Final = 0.3  # of a step that does not become shorter with the batch
 _MARGIN: Final = 0.7  # of the time left that a plan may fill: a machine is not always as fast
 _SKIPS_UPDATES: Final = ("fp16-mixed",)
@@ -271,12 +272,14 @@ class _Check:
         for others in range(len(jobs) - 1, 0, -1):  # those that do not fit are not reached
             runs = BATCHES + 2 * roundings + others  # to change the weights takes as long as some steps
             for_steps_s = _MARGIN * left_s - sum(starts_s[:others]) - times.around_s * runs
-            for steps in FEWER_STEPS:
-                most = times.batch_of(for_steps_s / (steps * runs))
-                batch = fitting_batch(self.default.batch, parts, most=most)
-                if batch is not None:
-                    self._batch, self._steps_each = batch, steps
-                    return
+            fitting = fitting_plan(
+                self.default.batch,
+                parts,
+                most_at=lambda steps, time_s=for_steps_s / runs: times.batch_of(time_s / steps),
+            )
+            if fitting is not None:
+                self._batch, self._steps_each = fitting
+                return
         runs = BATCHES + 2 * roundings + 1
         steps_s = FEWER_STEPS[-1] * (times.least_s + times.sample_s * _LEAST_BATCH)
         needed_s = (starts_s[0] + (times.around_s + steps_s) * runs) / _MARGIN
@@ -439,6 +442,15 @@ def _seconds(act: Callable[[], object]) -> float:
     begin_s = time.monotonic()
     act()
     return time.monotonic() - begin_s
+
+
+def fitting_plan(batch: int, parts: Sequence[int], *, most_at: Callable[[int], float]) -> tuple[int, int] | None:
+    """A batch, and how many steps: the most steps with a good batch, else with any. `most_at`: the largest batch with
+    which so many steps fit into the time."""
+    plans = [(fitting_batch(batch, parts, most=most_at(steps)), steps) for steps in FEWER_STEPS]
+    fitting = [(size, steps) for size, steps in plans if size is not None]
+    good = [(size, steps) for size, steps in fitting if size >= _GOOD_BATCH]
+    return next(iter([*good, *fitting]), None)
 
 
 def fitting_batch(batch: int, parts: Sequence[int], *, most: float) -> int | None:

@@ -12,7 +12,7 @@ from check_jobs import check_job
 from msgspec.structs import replace
 
 from deepstone.absent import Absent
-from deepstone.checks.same_training import altered, fitting_batch, same_training, summary
+from deepstone.checks.same_training import altered, fitting_batch, fitting_plan, same_training, summary
 from deepstone.environments.environment import Environment
 from deepstone.environments.find import find_environment
 from deepstone.exchange.load import load_model
@@ -212,6 +212,15 @@ def test_without_time_nothing_is_proven(seconds: float) -> None:
 )
 def test_the_batch_is_halved_until_it_fits(batch: int, parts: list[int], most: float, expected: int | None) -> None:
     assert fitting_batch(batch, parts, most=most) == expected
+
+
+@pytest.mark.parametrize(
+    ("samples", "plan"),
+    [(9999, (32, 20)), (320, (16, 20)), (159, (8, 10)), (70, (8, 5)), (39, (2, 10)), (10, (2, 5)), (9, None)],
+)
+def test_rather_fewer_steps_than_a_tiny_batch(samples: int, plan: tuple[int, int] | None):
+    """`samples`: how many of all steps fit into the time."""
+    assert fitting_plan(32, [1], most_at=lambda steps: samples / steps) == plan
 
 
 def test_a_check_with_fewer_steps_or_a_smaller_batch_says_so(
