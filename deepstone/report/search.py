@@ -134,7 +134,8 @@ def _advice(found: Tuned, samples: str) -> str:
         return "More time or a quieter machine may decide it." if found.answer == "not separable" else ""
     within = [setup_words(setup) for setup in found.also_within]
     also = f" Within 2 % of it: {'; '.join(within)}." if within else ""
-    return f"The default, {setup_words(found.default.setup)}, gives {rates(found.default, samples)}.{also}"
+    setup = f", {setup_words(found.default.setup)}," if found.default.setup else ""
+    return f"The default{setup} gives {rates(found.default, samples)}.{also}"
 
 
 def _same(found: Tuned) -> str:
@@ -145,15 +146,14 @@ def _same(found: Tuned) -> str:
     level = f"Level {same.level}: {_MEANS[same.level]}."
     if best is None:
         return f"{level} The best setup was not compared with the default."
-    return f"{level}{_amplified(best)} The best setup: {best.in_words()}."
+    return f"{level}{_of_rounding(best)} The best setup: {best.in_words()}."
 
 
-def _amplified(best: SameSetup) -> str:
+def _of_rounding(best: SameSetup) -> str:
     """Why more is allowed than the level says."""
     if best.rounding is None:
         return ""
     share = f"{100 * best.rounding:.0f} % of what other data change"
     return (
-        f" This network amplifies rounding: rounding the default's weights alone changes its gradients by {share}, and "
-        "a setup may be four times as far off."
+        f" Rounding the default's weights alone changes its gradients by {share}; a setup may be four times as far off."
     )
