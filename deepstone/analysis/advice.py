@@ -2,7 +2,8 @@
 
 The strongest is the largest ratio that is proven: of a setup that trains faster than the default of the same network,
 by the near end of its interval, all of which lies beyond the margin. Where none is faster, it is the worst that one can
-choose; and where no difference was shown at all, that is what there is to say.
+choose; and where no difference was shown at all, that is what there is to say: intervals that leave everything open are
+no reason to keep anything.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from deepstone.results.claim import Statement
 from deepstone.results.quantity import Quantity
 
 KEEP: Final = "Keep the default."
+MEASURE_AGAIN: Final = "Nothing is decided: measure again when the machine is quiet."
 _FIRST: Final = 200.0  # in rank: before all others
 
 # What a training gives up with a precision, from wide to narrow.

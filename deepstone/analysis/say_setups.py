@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TypeAlias
 
 from deepstone.absent import Absent
-from deepstone.analysis.advice import KEEP, advise
+from deepstone.analysis.advice import KEEP, MEASURE_AGAIN, advise
 from deepstone.analysis.cases import Case, rate_of
 from deepstone.analysis.contrast import WIDE, Contrast, contrast_cases
 from deepstone.analysis.one_factor import Star
@@ -240,11 +240,14 @@ def _best(star: Star, axes: Sequence[str], case: Case, contrast: Contrast, where
 def _none_better(star: Star, against: Sequence[_Entry], where: str) -> Iterator[Statement]:
     if len(against) < _FEWEST_TRIED or any(contrast.verdict == A_FASTER for _, _, contrast in against):
         return
+    is_open = all(contrast.verdict == NO_DIFFERENCE and not _is_near_one(contrast) for _, _, contrast in against)
+    how_fast = "faster or slower" if is_open else "faster"
+    advice = MEASURE_AGAIN if is_open else KEEP
     yield statement(
-        f"None of {counted(len(against), 'other setup')} was shown to be faster than {base_words(star)} in "
+        f"None of {counted(len(against), 'other setup')} was shown to be {how_fast} than {base_words(star)} in "
         f"{doing(star)}{where}.",
         rank=_NONE_BETTER,
         runs=[run for _, _, contrast in against for run in contrast.runs],
         how="each against the base; a winner's 95 % interval must lie beyond 2 %, or more where measured apart",
-        advice=KEEP if star.in_main_phase and not chosen_axes(star) else None,
+        advice=advice if star.in_main_phase and not chosen_axes(star) else None,
     )

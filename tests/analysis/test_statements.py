@@ -174,6 +174,14 @@ class TestFirst:
         assert first["advice"] == "Keep the default."
         assert "None of 3 other setups" in first["text"]
 
+    def test_intervals_that_leave_everything_open(self):
+        records = rounds(20, 101, 300)
+        for axis, value in (("layout", "nhwc"), ("engine", "native"), ("threads", 1)):
+            records += rounds(250, 90, 30, **{axis: value})
+        first = statements(records)[0]
+        assert "measure again" in first["advice"]
+        assert "faster or slower" in first["text"]
+
     def test_forward_is_no_training(self):
         records = [*rounds(100, 100, 100), *rounds(300, 300, 300, phase="forward")]
         records += rounds(900, 900, 900, phase="forward", layout="nhwc")
