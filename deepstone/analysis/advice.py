@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec.structs import replace
-from msgspec.structs import replace as changed
 
 from deepstone.analysis.cases import Case
 from deepstone.analysis.contrast import Contrast
@@ -50,7 +49,7 @@ def advise(star: Star, case: Case, axes: Sequence[str], contrast: Contrast) -> s
     if not star.in_main_phase or contrast.verdict == NO_DIFFERENCE:
         return None
     words, of_framework = setting(case, axes), "framework" in axes
-    base = base_words(changed(star, base=star.main) if of_framework else star)
+    base = base_words(replace(star, base=star.main) if of_framework else star)
     where = "" if star.is_main or of_framework else f" in {star.framework}"
     ratio = f"{times(contrast.speed_ratio)} {base}{where}"
     if contrast.verdict != A_FASTER:

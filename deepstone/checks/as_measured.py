@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping
 from contextlib import ExitStack
 
-from msgspec import structs
 from msgspec.structs import replace
 
 from deepstone.absent import Absent
@@ -40,7 +39,7 @@ def judge_as_measured(
         return
     bound = _bound(jobs, yardstick, distances, steps, timeout_s, on_progress)
     for name, distance in distances.items():
-        found[name].measured = bound if isinstance(bound, Absent) else structs.replace(distance, tolerance=bound)
+        found[name].measured = bound if isinstance(bound, Absent) else replace(distance, tolerance=bound)
     _try_other_seeds(jobs, yardstick, found, timeout_s, on_progress)
 
 
@@ -104,4 +103,4 @@ def _try_other_seeds(
         bound = _bound(again, by, distances, steps, timeout_s, on_progress)
         for name, distance in distances.items():
             if not isinstance(bound, Absent):
-                found[name].try_seed(structs.replace(distance, tolerance=bound))
+                found[name].try_seed(replace(distance, tolerance=bound))

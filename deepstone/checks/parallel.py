@@ -28,7 +28,6 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
-from msgspec.structs import replace as change
 from numpy.typing import NDArray
 
 from deepstone.absent import Absent
@@ -103,13 +102,13 @@ def check_scheme(job: Job, *, timeout_s: float, beside: bool = True) -> SchemeSa
         return _failed(error, equivalent=equivalent)
     if not beside:
         return found
-    found = change(found, global_statistics=_from_whole(alone, at_once))
+    found = replace(found, global_statistics=_from_whole(alone, at_once))
     del alone, at_once  # before the next ones come: of a large network each is gigabytes
     try:
         rounded = trained_alone(narrow, timeout_s)[0]
         return with_fp32(found, rounded, trained_together(narrow, rounded, timeout_s))
     except JobFailed as failure:
-        return change(found, ok=False, failure=f"in fp32: {failure.outcome}: {failure.reason}")
+        return replace(found, ok=False, failure=f"in fp32: {failure.outcome}: {failure.reason}")
 
 
 def why_unsupported(job: Job) -> str | None:
@@ -201,7 +200,7 @@ def with_fp32(found: SchemeSameness, alone: Trained, ranks: Sequence[Compared]) 
     gradient = _worst_of([rank.gradients for rank in ranks], alone.gradients, "gradient", FP32_TOLERANCE)
     update = _worst_of([rank.updates for rank in ranks], alone.updates, "update", FP32_TOLERANCE)
     fp32 = SchemeInFp32(ok=gradient.ok and found.equivalent, gradient=gradient, update=Gap.of(update))
-    return change(found, ok=found.ok and fp32.ok, fp32=fp32)
+    return replace(found, ok=found.ok and fp32.ok, fp32=fp32)
 
 
 def _from_whole(alone: Trained, at_once: Sequence[Trained]) -> GlobalStatistics | Absent:

@@ -23,7 +23,6 @@ from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
-from msgspec.structs import replace as change
 
 from deepstone.absent import Absent
 from deepstone.backends.registry import backend_of
@@ -94,7 +93,7 @@ def same_training(
     found = {name: _answer(check.default, names[name], refused.get(name, ""), is_refuted=True) for name in refused}
     left = {name: job for name, job in names.items() if name not in refused}
     found |= check.run(left) if left else {}
-    return {name: change(found[name], setup=_setup(candidates[name])) for name in candidates}
+    return {name: replace(found[name], setup=_setup(candidates[name])) for name in candidates}
 
 
 def summary(level: SameLevel, found: Sequence[SameSetup], best: SameSetup | None) -> SameTraining:
@@ -338,15 +337,15 @@ class _Check:
         )
         if self._level == "exact" and precision != default_precision:
             why = f"exact allows another order of operations only: {default_precision} became {precision}"
-            return change(answer, ok=False, is_refuted=True, why_not=why)
+            return replace(answer, ok=False, is_refuted=True, why_not=why)
         if not steps.is_finite:
-            return change(answer, is_refuted=True, why_not="its numbers are not finite")
+            return replace(answer, is_refuted=True, why_not="its numbers are not finite")
         if not answer.ok:
             try:
                 answer = self._despite_rounding(answer, job, steps, baseline, (default_precision, precision))
             except (JobFailed, MissingError, _OutOfTime) as failure:
                 unknown = f"whether rounding alone does that is not known: {_words(failure, 'the default')}"
-                return change(answer, why_not=f"{answer.why_not}; {unknown}")
+                return replace(answer, why_not=f"{answer.why_not}; {unknown}")
         return answer
 
     def _despite_rounding(
@@ -360,10 +359,10 @@ class _Check:
         rounded = self._rounded_default(baseline, rounds_by)
         if rounded is None:
             why = f"the default does not repeat itself from launch to launch ({answer.why_not})"
-            return change(answer, why_not=why)
+            return replace(answer, why_not=why)
         measured = closeness(baseline, steps, narrow_state=precision in _NARROW_WEIGHTS, rounded=rounded)
         share = rounding_share(baseline, rounded)
-        answer = change(
+        answer = replace(
             answer,
             ok=measured.ok,
             gradient=measured.gradient,
@@ -377,7 +376,7 @@ class _Check:
             return answer
         if changes_precision and share > ALLOWED:
             noise = f"gradients, in which rounding is {100 * share:.0f} % of what other data change"
-            answer = change(answer, given_up=", ".join(filter(None, (answer.given_up, noise))))
+            answer = replace(answer, given_up=", ".join(filter(None, (answer.given_up, noise))))
         if changes_precision and job.environment.framework != self.default.environment.framework:
             return self._in_precision_of_default(answer, job, baseline, default_precision)
         return answer
@@ -405,19 +404,19 @@ class _Check:
         if found.ok:
             return answer
         why = f"in {default_precision}, where rounding hides less: {'; '.join(found.failed())}"
-        return change(answer, ok=False, is_refuted=True, why_not=why)
+        return replace(answer, ok=False, is_refuted=True, why_not=why)
 
     def _with_layers(self, answer: SameSetup, job: Job) -> SameSetup:
         """Under exact every layer is checked too."""
         if job.model.graph.opaque:
-            return change(answer, layers=Absent("a module of your own has no reference"))
+            return replace(answer, layers=Absent("a module of your own has no reference"))
         layers = self._layers(job)
         if isinstance(layers, Absent) or layers.failure:
             why = layers.reason if isinstance(layers, Absent) else str(layers.failure)
-            return change(answer, ok=False, layers=Absent(why), why_not=f"its layers were not all checked: {why}")
+            return replace(answer, ok=False, layers=Absent(why), why_not=f"its layers were not all checked: {why}")
         if not layers.ok:
-            return change(answer, ok=False, is_refuted=True, layers=layers, why_not=layers.why_not())
-        return change(answer, layers=layers)
+            return replace(answer, ok=False, is_refuted=True, layers=layers, why_not=layers.why_not())
+        return replace(answer, layers=layers)
 
     def _layers(self, job: Job) -> Comparable | Absent:
         def progress(stage: str, share: float) -> None:

@@ -98,7 +98,6 @@ def doctor(
 def _measure_peaks(found: Examination, bar: Bar, quiet: QuietMachine, store: FindingStore) -> list[tuple[Ceiling, str]]:
     """One for each framework and device, stored as soon as it is measured, with its id; no id where nothing was."""
     from msgspec.structs import replace
-    from msgspec.structs import replace as changed
 
     from deepstone.environments.find import installed
     from deepstone.runner.assemble import now
@@ -113,7 +112,7 @@ def _measure_peaks(found: Examination, bar: Bar, quiet: QuietMachine, store: Fin
         assert environment is not None
         for device in found.devices:
             where = str(device.name)
-            job = changed(
+            job = replace(
                 probe_job(environment, machine, {"framework": name, "device": where}),
                 command=("deepstone", "doctor", "--peaks"),
             )

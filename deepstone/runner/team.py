@@ -25,7 +25,6 @@ from statistics import fmean, median
 from typing import Any, Final, Protocol, Self, TypeVar
 
 import numpy as np
-from msgspec import structs
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
@@ -539,7 +538,7 @@ def of_the_job(ranks: Sequence[BlockTimes], shown: Sequence[BlockTimes] = (), le
 
 
 def replace_import_s(hello: Hello, import_s: float) -> Hello:
-    return structs.replace(hello, import_s=import_s)
+    return replace(hello, import_s=import_s)
 
 
 def _opening(host: str, rank: int, world: int) -> Callable[[Conversation], int]:

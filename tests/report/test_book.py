@@ -10,7 +10,6 @@ from made_up import conv_result, layers_result
 from made_up_book import elsewhere, paper, peaks_finding, runs, sources, sources_of, statement, study
 from made_up_charts import bars_chart
 from msgspec.structs import replace
-from msgspec.structs import replace as changed
 from tune_example import tune_finding, tuned
 
 from deepstone.errors import UsageError
@@ -203,8 +202,8 @@ class TestSearches:
         assert told["same"] == "same"
 
     def test_where_the_default_stays(self) -> None:
-        found = changed(tuned(), answer="not separable", best=tuned().default)
-        book = make_book(replace(sources_of(), findings=[changed(tune_finding(), content=found)]))
+        found = replace(tuned(), answer="not separable", best=tuned().default)
+        book = make_book(replace(sources_of(), findings=[replace(tune_finding(), content=found)]))
         ((search,),) = (each.searches for each in book.chapters if each.searches)
         assert search.best == "the default"
         assert search.times == ""

@@ -11,7 +11,6 @@ import pytest
 from factory import make_draft, sha, typed_draft, typed_record
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import structs
 from msgspec.structs import replace
 
 from deepstone.environments.environment import Environment
@@ -127,7 +126,7 @@ def test_an_axis_at_its_default_makes_no_other_job():
 
 def test_a_record_that_names_every_axis_is_of_the_same_job():
     job = fake_job(layout="nhwc")
-    early = structs.replace(job.identity, requested=dict(job.request))
+    early = replace(job.identity, requested=dict(job.request))
     record = typed_record(requested=dict(job.request))
     assert canonical_identity(early) == job.identity
     assert job_id(early) != job.id == job_id(canonical_identity(early))

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from fake_jobs import fake_job
-from msgspec import structs
 from msgspec.structs import replace
 
 from deepstone.absent import Absent
@@ -107,7 +106,7 @@ def gpu(index: int) -> Gpu:
 def on_gpus(count: int, **axes: Value) -> Job:
     job = torch_job(**{"device": "gpu:0", **axes})
     boards = [gpu(index) for index in range(count)]
-    description = structs.replace(job.machine.description, gpus=boards)
+    description = replace(job.machine.description, gpus=boards)
     environment = Environment(
         framework="torch", version="2.13.0+cu130", program=job.environment.program, lock={"python": "3.13"}
     )

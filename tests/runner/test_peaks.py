@@ -11,7 +11,6 @@ from factory import check_record
 from fake_jobs import Script, fake_job, machine
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import structs
 from msgspec.structs import replace
 
 from deepstone.absent import Absent
@@ -116,7 +115,7 @@ def test_a_framework_that_does_not_start_has_no_entry(script: Script):
 
 def test_gpus_have_more_precisions_and_links_to_each_other(script: Script):
     boards = [Gpu(index=index, name="board", memory_bytes=2**30) for index in range(3)]
-    with_boards = replace(machine(), description=structs.replace(machine().description, gpus=boards))
+    with_boards = replace(machine(), description=replace(machine().description, gpus=boards))
     script(ceilings={"fp32": 1e13, "tf32": 1e14, "bf16": 2e14, "fp16": 2e14, "copy": 1e12, "link": 1e11})
     found: Any = measure_ceilings(FAKE, with_boards, "gpu:1").to_json()
     assert set(found["flops_per_s"]) == {"fp32", "tf32", "bf16", "fp16", "fp64"}
