@@ -27,7 +27,6 @@ from deepstone.errors import MissingError
 from deepstone.setups.world import World
 from deepstone.worker import join
 
-ENGINES: Final = ("torchrun", "mpirun", "srun")
 _VERSION_S: Final = 20.0
 _VERSION: Final = re.compile(r"\d+(\.\d+)+")
 
@@ -163,6 +162,7 @@ _FINDERS: Final[Mapping[str, Callable[[str], Engine | None]]] = {
     "mpirun": _find_mpirun,
     "srun": _find_srun,
 }
+ENGINES: Final = tuple(_FINDERS)
 
 
 def _beside_or_on_path(python: str, names: Sequence[str]) -> list[str]:
