@@ -7,30 +7,10 @@ from collections.abc import Mapping
 from factory import sha
 
 from deepstone.absent import Absent
-from deepstone.results import codec
+from deepstone.results import codec, tune
 from deepstone.results.findings import Finding
 from deepstone.results.identity import run_id
 from deepstone.results.quantity import Quantity
-from deepstone.results.tune import (
-    AxisEffect,
-    AxisRatio,
-    BatchFree,
-    Excluded,
-    Finalist,
-    FixedAxis,
-    Look,
-    LookKind,
-    SameMeasure,
-    SameSetup,
-    SameTraining,
-    SpaceAxis,
-    TuneBudget,
-    Tuned,
-    TunedSetup,
-    TuneObjective,
-    TuneSpace,
-    Why,
-)
 from deepstone.setups.axes import Value
 
 DEFAULT: Mapping[str, Value] = {"framework": "torch"}
@@ -46,22 +26,22 @@ def near(median: float, share: float = 0.01, n: int = 6) -> Quantity:
 
 def why(
     axis: str, default: str, best: str, contribution: Quantity, *, added: Quantity, removed: Quantity, estimated=False
-) -> Why:
-    return Why(
+) -> tune.Why:
+    return tune.Why(
         axis=axis,
         default=default,
         best=best,
         contribution=contribution,
-        added=AxisRatio(ratio=added, estimated=False),
-        removed=AxisRatio(ratio=removed, estimated=estimated),
+        added=tune.AxisRatio(ratio=added, estimated=False),
+        removed=tune.AxisRatio(ratio=removed, estimated=estimated),
     )
 
 
 def look(
-    kind: LookKind, setup: Mapping[str, Value], speed: float | Absent, began_s: float, round: int | None = None
-) -> Look:
+    kind: tune.LookKind, setup: Mapping[str, Value], speed: float | Absent, began_s: float, round: int | None = None
+) -> tune.Look:
     ok = not isinstance(speed, Absent)
-    return Look(
+    return tune.Look(
         kind=kind,
         setup=dict(setup),
         samples_per_s=speed,
@@ -75,8 +55,8 @@ def look(
     )
 
 
-def _looks() -> list[Look]:
-    searched: list[tuple[LookKind, Mapping[str, Value], float | Absent]] = [
+def _looks() -> list[tune.Look]:
+    searched: list[tuple[tune.LookKind, Mapping[str, Value], float | Absent]] = [
         ("start", DEFAULT, 98.0),
         ("start", {"framework": "jax"}, 170.0),
         ("search", {**DEFAULT, "layout": "nhwc"}, 140.0),
@@ -94,10 +74,10 @@ def _looks() -> list[Look]:
     return looks
 
 
-def tuned() -> Tuned:
+def tuned() -> tune.Tuned:
     looks = _looks()
     finals = [
-        Finalist(
+        tune.Finalist(
             setup=dict(setup),
             samples_per_s=near(speed),
             samples_per_j=NO_METER,
@@ -111,7 +91,7 @@ def tuned() -> Tuned:
         for setup, speed in ((DEFAULT, 102.0), (BEST, 722.0), (OTHER, 713.0))
     ]
     default, best, _ = (
-        TunedSetup(
+        tune.TunedSetup(
             setup=final.setup,
             samples_per_s=final.samples_per_s,
             samples_per_j=final.samples_per_j,
@@ -120,21 +100,21 @@ def tuned() -> Tuned:
         )
         for final in finals
     )
-    return Tuned(
-        objective=TuneObjective(name="throughput"),
+    return tune.Tuned(
+        objective=tune.TuneObjective(name="throughput"),
         limits=[],
-        budget=TuneBudget(asked_s=300.0, spent_s=281.5, calls=1, launches=len(looks)),
-        space=TuneSpace(
+        budget=tune.TuneBudget(asked_s=300.0, spent_s=281.5, calls=1, launches=len(looks)),
+        space=tune.TuneSpace(
             setups=412,
             is_estimate=False,
             axes=[
-                SpaceAxis(name="framework", values=["torch", "jax"]),
-                SpaceAxis(name="precision", values=["fp32", "bf16-mixed"]),
-                SpaceAxis(name="layout", values=["nchw", "nhwc"]),
-                SpaceAxis(name="compile", values=["off", "default"]),
+                tune.SpaceAxis(name="framework", values=["torch", "jax"]),
+                tune.SpaceAxis(name="precision", values=["fp32", "bf16-mixed"]),
+                tune.SpaceAxis(name="layout", values=["nchw", "nhwc"]),
+                tune.SpaceAxis(name="compile", values=["off", "default"]),
             ],
-            fixed=[FixedAxis(name="seed", why="fixes the data; it is no way to be faster")],
-            excluded=[Excluded(reason="jax does not honour the axis layout", setups=61)],
+            fixed=[tune.FixedAxis(name="seed", why="fixes the data; it is no way to be faster")],
+            excluded=[tune.Excluded(reason="jax does not honour the axis layout", setups=61)],
             noise=0.02,
         ),
         answer="better",
@@ -143,16 +123,16 @@ def tuned() -> Tuned:
         ratio=near(722.0 / 102.0),
         finals=finals,
         rounds=6,
-        same=SameTraining(
+        same=tune.SameTraining(
             level="close",
             ok=True,
             setups=[
-                SameSetup(
+                tune.SameSetup(
                     setup=dict(BEST),
                     ok=True,
-                    gradient=SameMeasure(value=0.03, tolerance=0.1),
-                    loss=SameMeasure(value=0.2, tolerance=1.0),
-                    update=SameMeasure(value=0.006, tolerance=0.1),
+                    gradient=tune.SameMeasure(value=0.03, tolerance=0.1),
+                    loss=tune.SameMeasure(value=0.2, tolerance=1.0),
+                    update=tune.SameMeasure(value=0.006, tolerance=0.1),
                     why_not="",
                 )
             ],
@@ -165,12 +145,12 @@ def tuned() -> Tuned:
         ],
         together=near(0.99),
         also_within=[dict(OTHER)],
-        no_effect=[AxisEffect(axis="inter_threads", value="auto", ratio=near(1.001, 0.005))],
+        no_effect=[tune.AxisEffect(axis="inter_threads", value="auto", ratio=near(1.001, 0.005))],
         not_decided=["isa"],
         bound=NOT_KNOWN,
-        batch_free=BatchFree(
+        batch_free=tune.BatchFree(
             batch=1024,
-            best=TunedSetup(
+            best=tune.TunedSetup(
                 setup={**BEST, "batch": 1024},
                 samples_per_s=near(799.0),
                 samples_per_j=NO_METER,

@@ -15,7 +15,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from deepstone.runner.conversation import JobFailed
+from deepstone.runner.conversation import BuildOptions, JobFailed
 from deepstone.runner.team import Talk, Team
 from deepstone.setups.axes import Value
 
@@ -54,13 +54,10 @@ class Start(Struct, frozen=True, kw_only=True):
     steps: int = STEPS
 
     def build(self, talk: Talk) -> None:
-        talk.build(
-            self.changed,
-            keep_gradients=True,
-            data_seed=self.data_seed,
-            perturbation=self.perturbation,
-            like_photographs=True,
+        options = BuildOptions(
+            keep_gradients=True, data_seed=self.data_seed, perturbation=self.perturbation, like_photographs=True
         )
+        talk.build(self.changed, options)
 
 
 def run_first_steps(talk: Talk, start: Start, *, may_skip: bool = False) -> FirstSteps:

@@ -35,7 +35,7 @@ from deepstone.checks.workers import CHECK_BATCH, check_job
 from deepstone.errors import MissingError
 from deepstone.graph.ops import BatchNorm
 from deepstone.results.sameness import Distance, Gap, GlobalStatistics, SchemeInFp32, SchemeSameness
-from deepstone.runner.conversation import JobFailed, talking_to_worker
+from deepstone.runner.conversation import BuildOptions, JobFailed, talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.runner.team import Team, rank_jobs, talking_to_team
 from deepstone.setups.axes import AUTO, AXES, Value
@@ -233,7 +233,7 @@ def trained_alone(job: Job, timeout_s: float, *, also_whole: bool = False) -> li
     with talking_to_worker(replace(job, request={**given, "accumulate": parts}), timeout_s=timeout_s) as worker:
         worker.hello()
         for accumulate in (parts, 1) if also_whole else (parts,):
-            worker.build({"accumulate": accumulate}, keep_gradients=True)
+            worker.build({"accumulate": accumulate}, BuildOptions(keep_gradients=True))
             before = _loaded(worker.dump("parameters"))
             losses = worker.losses(1)
             gradients = _loaded(worker.dump("gradients"))
@@ -252,7 +252,7 @@ def trained_together(job: Job, alone: Trained, timeout_s: float) -> list[Compare
 def trained_by(team: Team, alone: Trained, **changed: Value) -> list[Compared]:
     """What three steps from the job's initial weights do on every rank, against one process. `changed`: axes that
     differ from the job's own."""
-    team.build(changed)
+    team.build(changed, BuildOptions(keep_gradients=True))
     before = [_set_aside(files) for files in team.dump("parameters")]
     losses = team.losses_by_rank(1)
     gradients = [_matches(_read(files), alone.gradients) for files in team.dump("gradients")]

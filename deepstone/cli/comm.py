@@ -14,7 +14,7 @@ from deepstone.cli.declare import argument, examples, flag, seconds
 from deepstone.cli.draw import FigureFile, check_figure, draw_figure
 from deepstone.cli.findings import FindingStore
 from deepstone.cli.jobs import noise_at_start, quiet_machine
-from deepstone.cli.options import DryRun, Hosts, Json, StorePath, Timeout, WaitUntilQuiet
+from deepstone.cli.options import MeasuringOptions, OutputOptions
 from deepstone.cli.output import Column, Data, print_json, print_lines, print_table
 from deepstone.cli.plans import answers_of
 from deepstone.cli.progress import progress_bar
@@ -63,13 +63,10 @@ def comm(
     budget: Annotated[
         float, seconds("--budget", "Spend about so many seconds on timed transfers.", least=0.1)
     ] = _BUDGET_S,
-    timeout: Timeout = 900.0,
-    hosts: Hosts = None,
-    wait_until_quiet: WaitUntilQuiet = None,
+    *,
+    measuring: MeasuringOptions,
     output: FigureFile = None,
-    store: StorePath = None,
-    dry_run: DryRun = False,
-    json: Json = False,
+    out: OutputOptions,
 ) -> None:
     """How long processes take to send each other data: time, bandwidth and a fit, over sizes and transports.
 
@@ -81,14 +78,14 @@ def comm(
     words = list(axes or [])
     options = [*(["--under-load"] if under_load else [])]
     options += changed(("--launches", launches, _LAUNCHES), ("--budget", budget, _BUDGET_S))
-    plan = _planned(words, ("deepstone", "comm", *words, *options), launches, budget, timeout, under_load)
+    plan = _planned(words, ("deepstone", "comm", *words, *options), launches, budget, measuring.timeout, under_load)
     check_figure(output)
-    if dry_run:
-        _print_plan(plan, as_json=json)
+    if out.dry_run:
+        _print_plan(plan, as_json=out.json)
         return
-    finding_store = FindingStore.open(store)
-    finding = _measured(plan, finding_store, begin_wait=(begin, wait_until_quiet))
-    if json:
+    finding_store = FindingStore.open(out.store)
+    finding = _measured(plan, finding_store, begin_wait=(begin, measuring.wait_until_quiet))
+    if out.json:
         print_json(finding)
     else:
         show_comm(finding)

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 import deepstone
 from deepstone.cli import completion
-from deepstone.cli.declare import examples
+from deepstone.cli.declare import examples, with_groups
 from deepstone.cli.help import Commands, HelpfulGroup
 from deepstone.cli.output import note, write
 from deepstone.cli.stopped import Stopped, on_signal, raise_stopped, raise_swallowed
@@ -41,7 +41,7 @@ class _Entry(Struct, frozen=True, kw_only=True):
         single = Commands()
         command_class = None if self.command_class is None else getattr(module, self.command_class)
         add = single.command(self.name, short_help=self.short_help, epilog=module.EXAMPLES, cls=command_class)
-        add(getattr(module, self.name))
+        add(with_groups(getattr(module, self.name)))
         return typer.main.get_command(single)
 
 

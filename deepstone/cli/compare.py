@@ -14,7 +14,7 @@ from deepstone.absent import Absent, as_json
 from deepstone.cli.declare import examples, percent, seconds
 from deepstone.cli.help import HelpfulCommand
 from deepstone.cli.jobs import image_size, image_words, noise_at_start, quiet_machine, refuse_opaque
-from deepstone.cli.options import Axes, DryRun, Hosts, Image, Json, Model, StorePath, Timeout, WaitUntilQuiet
+from deepstone.cli.options import Axes, Image, MeasuringOptions, Model, OutputOptions
 from deepstone.cli.output import note, print_json, print_lines
 from deepstone.cli.plans import Planned, expected_s, print_setups
 from deepstone.cli.progress import progress_bar
@@ -102,12 +102,9 @@ def compare(
         float, percent("--target", "Doubt a side whose interval is wider than ± this many percent.")
     ] = 2.0,
     budget: Annotated[float, seconds("--budget", "Seconds of timed steps for each side, over all pairs.")] = 20.0,
-    timeout: Timeout = 900.0,
-    hosts: Hosts = None,
-    wait_until_quiet: WaitUntilQuiet = None,
-    store: StorePath = None,
-    dry_run: DryRun = False,
-    json: Json = False,
+    *,
+    measuring: MeasuringOptions,
+    out: OutputOptions,
 ) -> None:
     """Compare setups, A -- B: the ratio of their times per sample with its interval, and a verdict. Of more than two,
     A -- B -- C, their ranking.
@@ -118,18 +115,18 @@ def compare(
     words, others = _with_work_of_files(list(axes or []), _other_sides(ctx))
     begin = noise_at_start()
     options = ["--pairs", str(pairs)] if pairs is not None else []
-    options += changed(("--target", target, 2.0), ("--budget", budget, 20.0), ("--timeout", timeout, 900.0))
-    jobs = _jobs(model, words, others, [*image_words(image), *options], timeout, image_size(image))
+    options += changed(("--target", target, 2.0), ("--budget", budget, 20.0), ("--timeout", measuring.timeout, 900.0))
+    jobs = _jobs(model, words, others, [*image_words(image), *options], measuring.timeout, image_size(image))
     from deepstone.measure.effort import Effort
 
-    effort = Effort(target_share=target / 100, budget_s=budget, timeout_s=timeout)
-    if dry_run:
+    effort = Effort(target_share=target / 100, budget_s=budget, timeout_s=measuring.timeout)
+    if out.dry_run:
         sides = [Planned(name=name, jobs=[job]) for name, job in zip(_NAMES, jobs, strict=False)]
-        print_setups(sides, "side", _expected(jobs, effort, pairs), as_json=json)
+        print_setups(sides, "side", _expected(jobs, effort, pairs), as_json=out.json)
         return
-    quiet = quiet_machine(begin, wait_until_quiet)
-    answer = _measured(jobs, effort, pairs, store_folder(store), quiet)
-    if json:
+    quiet = quiet_machine(begin, measuring.wait_until_quiet)
+    answer = _measured(jobs, effort, pairs, store_folder(out.store), quiet)
+    if out.json:
         print_json(answer)
     elif len(jobs) == 2 or not answer.is_whole:
         print_lines(_lines(answer), hang=4)

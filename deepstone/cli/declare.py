@@ -2,11 +2,43 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable
-from typing import Any
+from functools import wraps
+from typing import Any, cast
 
 import typer
+from msgspec import Struct
+
+
+class OptionGroup(Struct, frozen=True, kw_only=True):
+    """Options that several commands have side by side. A command takes them as one parameter, without a default."""
+
+
+def with_groups(command: Callable[..., None]) -> Callable[..., None]:
+    """Return the command as typer reads it: in place of each group of options, these options."""
+    declared = inspect.signature(command, eval_str=True)
+    groups = {name: each.annotation for name, each in declared.parameters.items() if _is_group(each.annotation)}
+    if not groups:
+        return command
+
+    @wraps(command)
+    def with_options(**given: Any) -> None:
+        for name, group in groups.items():
+            given[name] = group(**{option: given.pop(option) for option in group.__struct_fields__})
+        command(**given)
+
+    options: list[inspect.Parameter] = []
+    for name, each in declared.parameters.items():
+        options += inspect.signature(groups[name], eval_str=True).parameters.values() if name in groups else [each]
+    cast(Any, with_options).__signature__ = declared.replace(parameters=options)
+    with_options.__annotations__ = {option.name: option.annotation for option in options}
+    return with_options
+
+
+def _is_group(annotation: object) -> bool:
+    return isinstance(annotation, type) and issubclass(annotation, OptionGroup)
 
 
 def not_nan(value: float | None) -> float | None:

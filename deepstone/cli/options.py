@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from deepstone.cli.completion import complete_axis, complete_model
-from deepstone.cli.declare import argument, file, flag, seconds
+from deepstone.cli.declare import OptionGroup, argument, file, flag, seconds
 from deepstone.setups.request import expand_files
 
 _LONGEST_S = 30 * 86400
@@ -96,3 +96,19 @@ Also = Annotated[
     list[Path] | None,
     file("--also", help="Records, findings, or a folder of them, as results/h200. May be repeated.", metavar="PATH"),
 ]
+
+
+class MeasuringOptions(OptionGroup, frozen=True, kw_only=True):
+    """How processes are measured. Jobs read `hosts` from its variable."""
+
+    timeout: Timeout = 900.0
+    hosts: Hosts = None
+    wait_until_quiet: WaitUntilQuiet = None
+
+
+class OutputOptions(OptionGroup, frozen=True, kw_only=True):
+    """Where runs are stored, and what is printed."""
+
+    store: StorePath = None
+    dry_run: DryRun = False
+    json: Json = False

@@ -12,7 +12,7 @@ from deepstone.absent import Absent
 from deepstone.cli.declare import examples, file, percent, seconds
 from deepstone.cli.draw import check_folder
 from deepstone.cli.jobs import image_size, image_words, measure_all, noise_at_start, plan, quiet_machine
-from deepstone.cli.options import Axes, DryRun, Hosts, Image, Json, Model, NoPhases, StorePath, Timeout, WaitUntilQuiet
+from deepstone.cli.options import Axes, Image, MeasuringOptions, Model, NoPhases, OutputOptions
 from deepstone.cli.output import note, print_json
 from deepstone.cli.plans import print_plan
 from deepstone.cli.stopped import Stopped
@@ -61,12 +61,9 @@ def run(
         file("--trace", help="Write traced steps of several processes for Chrome or Perfetto, a track for each."),
     ] = None,
     no_phases: NoPhases = False,
-    timeout: Timeout = 900.0,
-    hosts: Hosts = None,
-    wait_until_quiet: WaitUntilQuiet = None,
-    store: StorePath = None,
-    dry_run: DryRun = False,
-    json: Json = False,
+    *,
+    measuring: MeasuringOptions,
+    out: OutputOptions,
 ) -> None:
     """Measure a model: images per second with an interval, step time, phases, memory, energy.
 
@@ -80,43 +77,45 @@ def run(
     choices = parse_words(axes or [])
     requests = expand(choices)
     _check_trace(trace, requests, model, no_phases=no_phases)
-    loaded = load_model(model, frameworks=choices.get("framework", ()), timeout_s=timeout, image=image_size(image))
+    loaded = load_model(
+        model, frameworks=choices.get("framework", ()), timeout_s=measuring.timeout, image=image_size(image)
+    )
     # Only now what is slow to import: a word that is wrong is told at once.
     from deepstone.measure.effort import Effort
 
     effort = Effort(
-        target_share=target / 100, budget_s=budget, launches=launches, timeout_s=timeout, phases=not no_phases
+        target_share=target / 100, budget_s=budget, launches=launches, timeout_s=measuring.timeout, phases=not no_phases
     )
     options = changed(
         ("--target", target, 2.0),
         ("--budget", budget, 20.0),
         ("--launches", launches, 1),
-        ("--timeout", timeout, 900.0),
+        ("--timeout", measuring.timeout, 900.0),
     )
     options += ["--no-phases"] if no_phases else []
     jobs = plan(loaded, requests, ("deepstone", "run", model), [*image_words(image), *options])
-    if dry_run:
-        print_plan(jobs, as_json=json)
+    if out.dry_run:
+        print_plan(jobs, as_json=out.json)
         return
     records: list[Record] = []
     events: list[Event] = []
     try:
-        quiet = quiet_machine(begin, wait_until_quiet)
-        failed = measure_all(jobs, effort, store_folder(store), quiet, records, events)
+        quiet = quiet_machine(begin, measuring.wait_until_quiet)
+        failed = measure_all(jobs, effort, store_folder(out.store), quiet, records, events)
     except Stopped:
         if len(jobs) > 1 and records:
-            _show_stopped(records, as_json=json)
+            _show_stopped(records, as_json=out.json)
         raise
     if failed and len(jobs) == 1:
         raise failed[0]
-    if json:
+    if out.json:
         print_json(records[0] if len(jobs) == 1 else records)
     elif records:
         from deepstone.cli.show import show_records, show_with_ratios
 
         several = len({record.setup.requested["framework"] for record in records}) > 1
         if several and not loaded.graph.opaque:
-            show_with_ratios(records, jobs, timeout_s=timeout)
+            show_with_ratios(records, jobs, timeout_s=measuring.timeout)
         else:
             show_records(records)
     if failed:

@@ -15,7 +15,7 @@ from deepstone.absent import Absent
 from deepstone.cli.declare import examples, file, seconds
 from deepstone.cli.draw import check_figure, draw_figure
 from deepstone.cli.jobs import image_size, image_words, noise_at_start, quiet_machine
-from deepstone.cli.options import Axes, DryRun, Hosts, Image, Json, Model, NoPhases, StorePath, Timeout, WaitUntilQuiet
+from deepstone.cli.options import Axes, Image, MeasuringOptions, Model, NoPhases, OutputOptions
 from deepstone.cli.output import Column, print_json, print_lines, print_table
 from deepstone.cli.plans import Planned, expected_s, print_setups
 from deepstone.cli.progress import Bar, progress_bar
@@ -59,17 +59,14 @@ def scale(
     ] = 3,
     budget: Annotated[float, seconds("--budget", "Stop a run after so many seconds of timed steps.")] = 10.0,
     no_phases: NoPhases = False,
-    timeout: Timeout = 900.0,
-    hosts: Hosts = None,
-    wait_until_quiet: WaitUntilQuiet = None,
+    *,
+    measuring: MeasuringOptions,
     output: Annotated[Path | None, file("-o", "--output", help="Draw it: .svg, .png or .html.", metavar="FILE")] = None,
     source: Annotated[
         Path | None,
         file("--from", help="Measure nothing: answer from the runs of an export, maybe of another machine."),
     ] = None,
-    store: StorePath = None,
-    dry_run: DryRun = False,
-    json: Json = False,
+    out: OutputOptions,
 ) -> None:
     """Measure how much faster several processes train than one: speed-up and efficiency, with intervals.
 
@@ -84,21 +81,21 @@ def scale(
     options += ["--no-phases"] if no_phases else []
     options += [] if source is None else ["--from", str(source)]
     published = [] if source is None else _read(source)
-    plan = _planned(model, list(axes or []), image, rounds, options, timeout, cores=_cores(published))
-    if dry_run:
-        print_setups(plan.setups, "what", plan.expected(budget), named=("processes", "threads"), as_json=json)
+    plan = _planned(model, list(axes or []), image, rounds, options, measuring.timeout, cores=_cores(published))
+    if out.dry_run:
+        print_setups(plan.setups, "what", plan.expected(budget), named=("processes", "threads"), as_json=out.json)
         return
     from deepstone.measure.effort import Effort
 
-    effort = Effort(target_share=0.02, budget_s=budget, timeout_s=timeout, phases=not no_phases)
+    effort = Effort(target_share=0.02, budget_s=budget, timeout_s=measuring.timeout, phases=not no_phases)
     if rounds >= _LEAST_SAMPLES:
         effort = replace(effort, least_samples=_LEAST_SAMPLES)
     if source is None:
-        records = _measured(plan, effort, store_folder(store), quiet_machine(begin, wait_until_quiet))
+        records = _measured(plan, effort, store_folder(out.store), quiet_machine(begin, measuring.wait_until_quiet))
     else:
         records = _published(plan, published, source)
     answer = _answer(plan, records)
-    if json:
+    if out.json:
         print_json(answer.result)
     else:
         _show(answer)

@@ -17,7 +17,7 @@ from deepstone.cli.declare import examples, file
 from deepstone.cli.draw import check_figure, check_folder, draw_figure
 from deepstone.cli.findings import FindingStore
 from deepstone.cli.jobs import image_size, image_words, noise_at_start, quiet_machine, wait_limit_s
-from deepstone.cli.options import Axes, DryRun, Image, Json, Model, StorePath, Timeout, WaitUntilQuiet
+from deepstone.cli.options import Axes, Image, Model, OutputOptions, Timeout, WaitUntilQuiet
 from deepstone.cli.output import note, print_json, write
 from deepstone.cli.progress import Bar, progress_bar
 from deepstone.cli.show_tune import in_words, show_plan, show_tuned
@@ -101,9 +101,8 @@ def tune(
     ] = None,
     timeout: Timeout = 900.0,
     wait_until_quiet: WaitUntilQuiet = None,
-    store: StorePath = None,
-    dry_run: DryRun = False,
-    json: Json = False,
+    *,
+    out: OutputOptions,
 ) -> None:
     """Search for the best setup of a model here, within a time; then decide in finals, and explain the gain.
 
@@ -137,18 +136,18 @@ def tune(
     given = [word for word in axes or () if not _is_limit(word)]
     options = [*image_words(image), *changed(("--timeout", timeout, 900.0))]
     workload = _workload(model, given, wanted, image_size(image), options)
-    emitted = None if emit is None else _emitted_framework(emit, workload, as_json=json)
+    emitted = None if emit is None else _emitted_framework(emit, workload, as_json=out.json)
     words = _command_words(budget, limits, objective, same, output)
     command = ("deepstone", "tune", model, *given, *options, *words)
-    if dry_run and emitted is not None:
+    if out.dry_run and emitted is not None:
         _print_given(workload, given, emitted, command)
         return
     best = _best_file(output)
     check_meter(workload, wanted)
-    if dry_run:
-        show_plan(workload, wanted, command, as_json=json)
+    if out.dry_run:
+        show_plan(workload, wanted, command, as_json=out.json)
         return
-    finding_store = FindingStore.open(store)
+    finding_store = FindingStore.open(out.store)
     quiet = quiet_machine(begin, wait_until_quiet)
     again = command if emit is None else (*command, "--emit", emit)
     finding = _tuned(workload, wanted, finding_store, quiet, command, again)
@@ -156,7 +155,7 @@ def tune(
     if isinstance(answer.best.samples_per_s, Absent):
         raise DeepstoneError(f"no setup could be measured; the default: {answer.best.samples_per_s.reason}")
     files = _write_best(best, answer, model, command)
-    if json:
+    if out.json:
         print_json(finding)
     else:
         with nullcontext() if emitted is None else redirect_stdout(sys.stderr):

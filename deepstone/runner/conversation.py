@@ -8,10 +8,10 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
-from msgspec import structs
+from msgspec import Struct, structs
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
@@ -112,6 +112,20 @@ class JobFailed(Exception):
         """Return the same failure with another reason."""
         rest = {name: value for name, value in structs.asdict(self.details).items() if name != "reason"}
         return JobFailed(self.outcome, reason, **rest)
+
+
+class BuildOptions(Struct, frozen=True, kw_only=True):
+    """How a network is built for a check. `data_seed`: that of the batch, if it is another than that of the weights.
+    `perturbation`: change every weight by this share of itself. `like_photographs`: samples with the structure of
+    images instead of noise."""
+
+    keep_gradients: bool = False
+    data_seed: int | None = None
+    perturbation: float = 0.0
+    like_photographs: bool = False
+
+
+_AS_THE_JOB_SAYS: Final = BuildOptions()
 
 
 class Conversation:
@@ -245,40 +259,23 @@ class Conversation:
 
     def prepare(self, job: Job | None = None) -> Prepared:
         """Build the network and run its first step. `job`: another job in the same environment."""
-        prepared = self._build(job or self._job, Prepared, first_step=True)
+        prepared = self._build(job or self._job, Prepared)
         self._typed(prepared.details, KnownDetails)  # fail now if they are malformed
         self.steps = 1
         return prepared
 
-    def build(
-        self,
-        changed: Mapping[str, Value] = {},
-        *,
-        keep_gradients: bool = False,
-        data_seed: int | None = None,
-        perturbation: float = 0.0,
-        like_photographs: bool = False,
-    ) -> None:
+    def build(self, changed: Mapping[str, Value] = {}, options: BuildOptions = _AS_THE_JOB_SAYS) -> None:
         """Build without a first step, for callers that need single layers, or the gradients of every step.
 
-        `changed`: axes that differ from those of the job. `data_seed`: that of the batch, if it is another than that of
-        the weights. `perturbation`: change every weight by this share of itself. `like_photographs`: samples with the
-        structure of images instead of noise.
+        `changed`: axes that differ from those of the job.
         """
-        job = replace(self._job, request={**self._job.request, **changed})
-        self._build(
-            job,
-            Reply,
-            first_step=False,
-            keep_gradients=keep_gradients,
-            perturbation=perturbation,
-            data_seed=int(job.request["seed"]) if data_seed is None else data_seed,
-            like_photographs=like_photographs,
-        )
+        self._build(replace(self._job, request={**self._job.request, **changed}), Reply, options)
 
-    def _build(self, job: Job, kind: type[R], *, first_step: bool, **further: bool | float) -> R:
-        graph, seed = job.model.graph, int(job.request["seed"])
-        weights = self._weights(job, float(further.get("perturbation", 0.0)))
+    def _build(self, job: Job, kind: type[R], options: BuildOptions | None = None) -> R:
+        """Without options, build it as it is measured, and run its first step."""
+        graph, given = job.model.graph, options or _AS_THE_JOB_SAYS
+        data_seed = int(job.request["seed"]) if given.data_seed is None else given.data_seed
+        weights = self._weights(job, given.perturbation)
         return self._request(
             "prepare",
             kind,
@@ -290,9 +287,9 @@ class Conversation:
             classes=graph.classes,
             request=dict(job.request),
             scratch=str(self._scratch),
-            first_step=first_step,
-            **further,
-            **self._batch(job, int(further.get("data_seed", seed)), bool(further.get("like_photographs", False))),
+            first_step=options is None,
+            **({} if options is None else {**structs.asdict(options), "data_seed": data_seed}),
+            **self._batch(job, data_seed, given.like_photographs),
         )
 
     def _batch(self, job: Job, seed: int, like_photographs: bool) -> dict[str, object]:

@@ -36,7 +36,7 @@ from deepstone.results.parallel import HostFacts, Launcher, RankFacts
 from deepstone.results.together import latest_ends, steps_between
 from deepstone.runner.blame import RankFailure, blamed
 from deepstone.runner.clocks import Clocks
-from deepstone.runner.conversation import Conversation, JobFailed, talking_to_worker
+from deepstone.runner.conversation import BuildOptions, Conversation, JobFailed, talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.runner.muster import Mustered, check_interface, launcher_of, mustered
 from deepstone.runner.replies import Assignment, BlockTimes, Hello, Joined, MemoryPeak, Prepared, TracedStep
@@ -79,15 +79,7 @@ class Talk(Protocol):
 
     def prepare(self, job: Job | None = None) -> Prepared: ...
 
-    def build(
-        self,
-        changed: Mapping[str, Value] = {},
-        *,
-        keep_gradients: bool = ...,
-        data_seed: int | None = None,
-        perturbation: float = 0.0,
-        like_photographs: bool = False,
-    ) -> None: ...
+    def build(self, changed: Mapping[str, Value], options: BuildOptions) -> None: ...
 
     def block(self, *, samples: int, steps_per_sample: int = 1, lead: int = 0, program: str = "") -> BlockTimes: ...
 
@@ -327,25 +319,9 @@ class Team:
         having = {name: [rank[name] for rank in found if name in rank] for name in names}
         return {name: [fmean(each) for each in zip(*times, strict=True)] for name, times in having.items()}
 
-    def build(
-        self,
-        changed: Mapping[str, Value] = {},
-        *,
-        keep_gradients: bool = True,
-        data_seed: int | None = None,
-        perturbation: float = 0.0,
-        like_photographs: bool = False,
-    ) -> None:
+    def build(self, changed: Mapping[str, Value], options: BuildOptions) -> None:
         """Prepare without a first step; see Conversation.build."""
-        wanted = partial(
-            Conversation.build,
-            changed=changed,
-            keep_gradients=keep_gradients,
-            data_seed=data_seed,
-            perturbation=perturbation,
-            like_photographs=like_photographs,
-        )
-        self._all(wanted)
+        self._all(lambda rank: rank.build(changed, options))
 
     def dump(self, kind: str) -> list[dict[str, Path]]:
         """Arrays of every rank."""

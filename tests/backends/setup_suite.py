@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import ClassVar
 
@@ -18,13 +19,17 @@ from deepstone.setups.axes import AXES, Value
 from deepstone.setups.world import BETWEEN_PROCESSES
 
 Refusals = list[tuple[dict[str, Value], str]]  # what no worker prepares, and a part of the reason
+
+
+def refused(axis: str, reasons: Mapping[Value, str], **beside: Value) -> Refusals:
+    """These values of one axis, in a setup that has others beside it."""
+    return [({**beside, axis: value}, reason) for value, reason in reasons.items()]
+
+
 CANNOT_ON_A_CPU: Refusals = [
-    ({"precision": "tf32"}, "TF32 is a format of GPU matrix units"),
-    ({"precision": "tf32-conv"}, "TF32 is a format of GPU matrix units"),
-    ({"engine": "cudnn"}, "engine cudnn runs on a GPU only"),
-    ({"engine": "mkl"}, "engine mkl is Neon's"),
-    ({"algorithm": "benchmark"}, "a CPU engine has no such mode"),
-    ({"algorithm": "benchmark-all"}, "a CPU engine has no such mode"),
+    *refused("precision", dict.fromkeys(["tf32", "tf32-conv"], "TF32 is a format of GPU matrix units")),
+    *refused("engine", {"cudnn": "engine cudnn runs on a GPU only", "mkl": "engine mkl is Neon's"}),
+    *refused("algorithm", dict.fromkeys(["benchmark", "benchmark-all"], "a CPU engine has no such mode")),
     ({"input": "pinned"}, "page-locked memory serves copies to a GPU"),
     ({"phase": "forward", "checkpointing": "on"}, "checkpointing saves memory in backward"),
     ({"phase": "forward", "input_grad": "on"}, "input_grad needs a backward pass"),
@@ -141,6 +146,9 @@ class WholeProcessSuite:
 
 class NativeEngineSuite:
     """One worker, `native`, whose engine is the framework's own kernels."""
+
+    def test_it_is_observed(self, native: Bench):
+        assert observed(native.prepare(engine="native"), "engine") == "native"
 
     def test_it_computes_the_same(self, native: Bench, bench: Bench):
         assert native.losses(engine="native") == pytest.approx(bench.losses(), rel=1e-4)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from frameworks import environment_of
 from patience import shown
-from setup_suite import CANNOT_ON_A_CPU, Refusals, RefusedSuite, SetupSuite
+from setup_suite import CANNOT_ON_A_CPU, Refusals, RefusedSuite, SetupSuite, refused
 from tiny_jobs import tiny_job
 from workbench import Bench, bench_of, observed
 
@@ -188,19 +188,21 @@ class TestWholeProcess:
 CANNOT: Refusals = [
     *CANNOT_ON_A_CPU,
     ({"precision": "fp16-mixed"}, "JAX has no loss scaling of its own"),
-    ({"engine": "onednn"}, "JAX has no choice of engine"),
-    ({"engine": "native"}, "JAX has no choice of engine"),
-    ({"compile": "off"}, "JAX compiles every operation"),
-    ({"compile": "graph"}, "JAX compiles every operation"),
-    ({"compile": "reduce-overhead"}, "on a CPU it would be the same as default"),
-    ({"compile": "max-autotune"}, "jit in one mode"),
-    ({"compile": "coordinate-descent"}, "on a CPU it would be the same as default"),
-    ({"compile": "max-autotune-no-cudagraphs"}, "on a CPU it would be the same as max-autotune"),
-    ({"wait": "active"}, "jax does not honour the axis wait"),
-    ({"wait": "passive"}, "jax does not honour the axis wait"),
+    *refused("engine", dict.fromkeys(["onednn", "native"], "JAX has no choice of engine")),
+    *refused(
+        "compile",
+        {
+            "off": "JAX compiles every operation",
+            "graph": "JAX compiles every operation",
+            "reduce-overhead": "on a CPU it would be the same as default",
+            "max-autotune": "jit in one mode",
+            "coordinate-descent": "on a CPU it would be the same as default",
+            "max-autotune-no-cudagraphs": "on a CPU it would be the same as max-autotune",
+        },
+    ),
+    *refused("wait", dict.fromkeys(["active", "passive"], "jax does not honour the axis wait")),
     ({"algorithm": "deterministic"}, "one of its GPU compiler"),
-    ({"optimizer": "momentum-fused"}, "XLA fuses every update"),
-    ({"optimizer": "own"}, "one of torch's"),
+    *refused("optimizer", {"momentum-fused": "XLA fuses every update", "own": "one of torch's"}),
     ({"isa": "avx2"}, "it would be one in name only"),
     ({"inter_threads": 2}, "XLA runs independent operations on the threads that share the work of one"),
 ]

@@ -27,7 +27,7 @@ from deepstone.errors import MissingError
 from deepstone.graph.batch import perturbed
 from deepstone.graph.weights import initial_parameters, synthetic_batch
 from deepstone.launchers.local import SERVE_PATH
-from deepstone.runner.conversation import Conversation, JobFailed, Prepared, talking_to_worker
+from deepstone.runner.conversation import BuildOptions, Conversation, JobFailed, Prepared, talking_to_worker
 from deepstone.runner.job import Job
 from deepstone.runner.replies import Hello
 from deepstone.setups.axes import AXES, Value
@@ -118,7 +118,7 @@ def test_weights_and_batch_of_another_start() -> None:
     """The controller writes them, as a worker in Python makes them itself."""
     with talking() as talk:
         talk.hello()
-        talk.build(data_seed=3, perturbation=0.25)
+        talk.build(options=BuildOptions(data_seed=3, perturbation=0.25))
         values = {name: np.load(path) for name, path in talk.dump("parameters").items()}
         samples, labels = synthetic_batch(tiny(), BATCH, 3)
         for name, found in values.items():

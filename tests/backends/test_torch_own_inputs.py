@@ -19,7 +19,7 @@ from deepstone.errors import UsageError
 from deepstone.graph.graph import Graph, Layer
 from deepstone.graph.ops import ModuleLoss, Tensors
 from deepstone.models.load import LoadedModel
-from deepstone.runner.conversation import JobFailed
+from deepstone.runner.conversation import BuildOptions, JobFailed
 from deepstone.runner.job import Job
 from deepstone.setups.axes import Value
 from deepstone.setups.request import complete
@@ -271,7 +271,7 @@ class TestTrained:
         path = write(ROUGHNESS)
         use_module(bench, path, graph_of(path, units_per_sample=0))
         assert bench.losses(steps=1)[0] == pytest.approx(2, rel=0.1)
-        bench.talk.build(like_photographs=True)
+        bench.talk.build(options=BuildOptions(like_photographs=True))
         assert bench.talk.losses(1)[0] < 1.5
 
     def test_ids_have_no_gradient(self, bench: Bench, write: Write) -> None:

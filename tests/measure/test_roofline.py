@@ -63,19 +63,17 @@ def test_no_time_has_no_share():
     assert found.share == Absent("the layer took no time that could be compared")
 
 
+@pytest.mark.parametrize("op", ["conv", "dense"])
 @pytest.mark.parametrize(
-    ("precision", "op", "product"),
-    [
-        ("fp32", "conv", "fp32"),
-        ("tf32-conv", "conv", "tf32"),
-        ("tf32-conv", "dense", "fp32"),
-        ("bf16-mixed", "dense", "bf16"),
-        ("fp16-mixed", "conv", "fp16"),
-        ("fp64", "conv", "fp64"),
-    ],
+    ("precision", "product"), [("fp32", "fp32"), ("bf16-mixed", "bf16"), ("fp16-mixed", "fp16"), ("fp64", "fp64")]
 )
 def test_whose_ceiling_holds(precision: str, op: str, product: str):
     assert product_precision(precision, op) == product
+
+
+def test_tf32_conv_holds_for_convolutions_alone():
+    assert product_precision("tf32-conv", "conv") == "tf32"
+    assert product_precision("tf32-conv", "dense") == "fp32"
 
 
 amounts = st.integers(min_value=0, max_value=10**15)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,6 +22,7 @@ from deepstone.papers.verdict import (
     WORDS,
     Bound,
     Judgement,
+    Word,
     enough,
     of_count,
     of_equality,
@@ -40,6 +43,12 @@ def between(low: float, high: float) -> Quantity:
     return Quantity.of(median=(low + high) / 2, low=low, high=high, n=3)
 
 
+def by_word(intervals: Mapping[Word, Sequence[tuple[float, float]]]) -> pytest.MarkDecorator:
+    """Intervals of which a word is to be said, from low to high."""
+    rows = [(low, high, word) for word, found in intervals.items() for low, high in found]
+    return pytest.mark.parametrize(("low", "high", "word"), rows)
+
+
 @given(ratios)
 def test_without_an_interval_nothing_is_decided(value: float) -> None:
     alone = Quantity.without_interval(value)
@@ -56,21 +65,14 @@ def intervals(draw: st.DrawFn) -> Quantity:
     return between(low, high)
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "word"),
-    [
-        (1.6, 1.7, HOLDS),
-        (2.5, 9.0, HOLDS),
-        (1.59, 2.5, UNDECIDED),
-        (1.2, 1.5, WEAKER),
-        (1.001, 1.59, WEAKER),
-        (0.95, 1.05, NO_LONGER),
-        (1.01, 1.04, NO_LONGER),
-        (0.97, 1.06, UNDECIDED),
-        (0.5, 0.99, REVERSED),
-        (0.5, 1.01, UNDECIDED),
-        (0.5, 3.0, UNDECIDED),
-    ],
+@by_word(
+    {
+        HOLDS: [(1.6, 1.7), (2.5, 9.0)],
+        WEAKER: [(1.2, 1.5), (1.001, 1.59)],
+        NO_LONGER: [(0.95, 1.05), (1.01, 1.04)],
+        REVERSED: [(0.5, 0.99)],
+        UNDECIDED: [(1.59, 2.5), (0.97, 1.06), (0.5, 1.01), (0.5, 3.0)],
+    }
 )
 def test_a_published_gain_of_two(low: float, high: float, word: str) -> None:
     assert of_ratio(between(low, high), 2.0, UP_TO).word == word
@@ -150,36 +152,29 @@ def test_equal_things() -> None:
     assert of_equality(between(1.2, 1.3), far=1.25).word == UNDECIDED
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "word"),
-    [
-        (1.10, 1.19, HOLDS),
-        (1.21, 1.30, WEAKER),  # comparable still, but more than published
-        (1.06, 1.08, WEAKER),  # less than published
-        (1.6, 1.7, REVERSED),
-        (100.0, 110.0, REVERSED),  # the two are not comparable any more
-        (0.98, 1.02, NO_LONGER),
-        (0.5, 0.9, REVERSED),
-        (1.10, 1.30, UNDECIDED),
-        (1.30, 1.60, UNDECIDED),
-        (0.98, 1.15, UNDECIDED),
-    ],
+@by_word(
+    {
+        HOLDS: [(1.10, 1.19)],
+        # More than published, but comparable still; and less than published.
+        WEAKER: [(1.21, 1.30), (1.06, 1.08)],
+        NO_LONGER: [(0.98, 1.02)],
+        # Of the second, the two are not comparable any more.
+        REVERSED: [(1.6, 1.7), (100.0, 110.0), (0.5, 0.9)],
+        UNDECIDED: [(1.10, 1.30), (1.30, 1.60), (0.98, 1.15)],
+    }
 )
 def test_a_small_lead_has_two_sides(low: float, high: float, word: str) -> None:
     assert of_small_lead(between(low, high), 1.18, UP_TO, far=1.5).word == word
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "word"),
-    [
-        (0.60, 0.70, HOLDS),
-        (0.88, 0.90, WEAKER),  # less is missing than a third
-        (0.96, 0.99, NO_LONGER),
-        (0.52, 0.55, WEAKER),
-        (0.30, 0.40, REVERSED),
-        (0.70, 0.80, UNDECIDED),
-        (0.90, 0.97, UNDECIDED),
-    ],
+@by_word(
+    {
+        HOLDS: [(0.60, 0.70)],
+        WEAKER: [(0.88, 0.90), (0.52, 0.55)],  # less is missing than a third, and more
+        NO_LONGER: [(0.96, 0.99)],
+        REVERSED: [(0.30, 0.40)],
+        UNDECIDED: [(0.70, 0.80), (0.90, 0.97)],
+    }
 )
 def test_two_thirds_of_what_is_possible_has_two_sides(low: float, high: float, word: str) -> None:
     assert of_shortfall(between(low, high), 0.68).word == word

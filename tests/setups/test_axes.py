@@ -56,26 +56,19 @@ class TestDeclaration:
         assert message.isprintable()
 
 
+TAKEN: dict[str, dict[str, str | int]] = {
+    "batch": {"32": 32, "007": 7, str(2**20): 2**20},
+    "seed": {"0": 0},
+    "threads": {"auto": AUTO, "4096": 4096},
+    "device": {"gpu": "gpu:0", "GPU:1": "gpu:1", "cuda": "gpu:0", "cuda:3": "gpu:3", "gpu:007": "gpu:7"},
+    "affinity": {"3+0-2": "0-3", "0+2+4-5": "0+2+4-5", "auto": AUTO},
+    "framework": {"torch@2.6.0+cpu": "torch@2.6.0+cpu"},
+    "layout": {"NHWC": "nhwc"},
+}
+
+
 @pytest.mark.parametrize(
-    ("name", "text", "value"),
-    [
-        ("batch", "32", 32),
-        ("batch", "007", 7),
-        ("batch", str(2**20), 2**20),
-        ("seed", "0", 0),
-        ("threads", "auto", AUTO),
-        ("threads", "4096", 4096),
-        ("device", "gpu", "gpu:0"),
-        ("device", "GPU:1", "gpu:1"),
-        ("device", "cuda", "gpu:0"),
-        ("device", "cuda:3", "gpu:3"),
-        ("device", "gpu:007", "gpu:7"),
-        ("affinity", "3+0-2", "0-3"),
-        ("affinity", "0+2+4-5", "0+2+4-5"),
-        ("affinity", "auto", AUTO),
-        ("framework", "torch@2.6.0+cpu", "torch@2.6.0+cpu"),
-        ("layout", "NHWC", "nhwc"),
-    ],
+    ("name", "text", "value"), [(name, text, value) for name, each in TAKEN.items() for text, value in each.items()]
 )
 def test_taken(name: str, text: str, value: str | int):
     assert AXES[name].parse(text) == value

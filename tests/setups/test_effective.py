@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import permutations
+
 import pytest
 from factory import CONTRADICTIONS, IN_EFFECT
 
 from deepstone.results.record import Effect
-from deepstone.setups.axes import AXES, Value
+from deepstone.setups.axes import AUTO, AXES, Value
 from deepstone.setups.effective import contradiction
 from deepstone.setups.request import complete
 
@@ -54,15 +56,16 @@ def test_what_was_asked_for_and_done_is_right(name: str):
             ("framework", other, "torch@2.13.0")
             for other in ("fake", "torch@2.12.0", "torch@2.1-cluster", "torch@2.13.01")
         ),
+        *(
+            (axis.name, *two)
+            for axis in AXES.values()
+            if axis.type == "choice" and axis.name != "isa"  # which is a limit
+            for two in permutations([value for value in axis.values if value != AUTO], 2)
+        ),
         ("device", "gpu:1", "gpu:0"),
         ("batch", 16, 8),
-        ("phase", "forward", "train"),
-        ("precision", "bf16", "bf16-mixed"),
-        ("layout", "nhwc", "nchw"),
-        ("engine", "onednn", "native"),
         ("affinity", "0", "0-1"),
         ("isa", "avx2", "unheard-of"),
-        ("dropout", "on", "off"),
         ("seed", 1, 0),
     ],
 )

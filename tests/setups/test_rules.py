@@ -140,36 +140,44 @@ EXAMPLES = [
         for framework, axes in TAKEN.items()
         for axis, values in axes.items()
     ),
-    ({"framework": "torch", "compile": "graph"}, "left uncompiled", {"compile": "default"}),
-    ({"framework": "torch", "engine": "xla"}, "torch_xla", {"framework": "jax"}),
-    ({"framework": "torch", "engine": "onednn", "precision": "fp64"}, "engine=native", {"engine": "native"}),
-    ({"framework": "tensorflow", "compile": "max-autotune"}, "one mode", {"compile": "default"}),
-    ({"framework": "tensorflow", "engine": "xla", "compile": "off"}, "ask for none", {"compile": "default"}),
-    ({"framework": "tensorflow", "engine": "onednn", "compile": "default"}, "other kernels", {"compile": "graph"}),
-    ({"framework": "tensorflow", "engine": "native", "device": "gpu:1"}, "cuDNN's", {"device": "cpu"}),
-    ({"framework": "tensorflow", "engine": "onednn", "precision": "fp64"}, "engine=native", {"engine": "native"}),
-    ({"framework": "tensorflow", "precision": "fp16-mixed"}, "loss scaling", {"precision": "bf16-mixed"}),
-    ({"framework": "tensorflow", "precision": "tf32-conv"}, "one switch", {"precision": "tf32"}),
-    ({"framework": "tensorflow", "optimizer": "momentum-fused"}, "one kernel", {"optimizer": "momentum"}),
-    ({"framework": "tensorflow", "optimizer": "own"}, "framework=torch", {"framework": "torch"}),
-    ({"framework": "tensorflow", "isa": "sse41"}, "compiled for AVX", {"isa": "avx"}),
-    ({"framework": "tensorflow", "device": "cpu", "layout": "nchw", "engine": "native"}, "own", {"engine": "xla"}),
-    ({"framework": "tensorflow", "device": "cpu", "layout": "nchw", "precision": "fp64"}, "fp64", {"engine": "xla"}),
-    (
-        {"framework": "tensorflow", "device": "cpu", "layout": "nchw", "compile": "off"},
-        "MaxPoolGrad",
-        {"phase": "forward"},
+    *(
+        ({"framework": framework, **broken}, word, mended)
+        for framework, examples in {
+            "torch": (
+                ({"compile": "graph"}, "left uncompiled", {"compile": "default"}),
+                ({"engine": "xla"}, "torch_xla", {"framework": "jax"}),
+                ({"engine": "onednn", "precision": "fp64"}, "engine=native", {"engine": "native"}),
+            ),
+            "tensorflow": (
+                ({"compile": "max-autotune"}, "one mode", {"compile": "default"}),
+                ({"engine": "xla", "compile": "off"}, "ask for none", {"compile": "default"}),
+                ({"engine": "onednn", "compile": "default"}, "other kernels", {"compile": "graph"}),
+                ({"engine": "native", "device": "gpu:1"}, "cuDNN's", {"device": "cpu"}),
+                ({"engine": "onednn", "precision": "fp64"}, "engine=native", {"engine": "native"}),
+                ({"precision": "fp16-mixed"}, "loss scaling", {"precision": "bf16-mixed"}),
+                ({"precision": "tf32-conv"}, "one switch", {"precision": "tf32"}),
+                ({"optimizer": "momentum-fused"}, "one kernel", {"optimizer": "momentum"}),
+                ({"optimizer": "own"}, "framework=torch", {"framework": "torch"}),
+                ({"isa": "sse41"}, "compiled for AVX", {"isa": "avx"}),
+                ({"device": "cpu", "layout": "nchw", "engine": "native"}, "own", {"engine": "xla"}),
+                ({"device": "cpu", "layout": "nchw", "precision": "fp64"}, "fp64", {"engine": "xla"}),
+                ({"device": "cpu", "layout": "nchw", "compile": "off"}, "MaxPoolGrad", {"phase": "forward"}),
+                ({"input": "pinned"}, "page-locks", {"input": "host"}),
+            ),
+            "jax": (
+                ({"engine": "native"}, "engine=xla", {"engine": "xla"}),
+                ({"compile": "off"}, "compile=default", {"compile": "default"}),
+                ({"precision": "fp16-mixed"}, "bf16-mixed", {"precision": "bf16-mixed"}),
+                ({"optimizer": "momentum-fused"}, "fuses every update", {"optimizer": "momentum"}),
+                ({"optimizer": "own"}, "framework=torch", {"framework": "torch"}),
+                ({"isa": "avx2"}, "in name only", {"isa": "auto"}),
+                ({"inter_threads": 2}, "use threads", {"inter_threads": "auto"}),
+                ({"threads": 2, "device": "gpu:0"}, "CPU client", {"device": "cpu"}),
+                ({"algorithm": "deterministic", "device": "cpu"}, "GPU compiler", {"device": "gpu:0"}),
+            ),
+        }.items()
+        for broken, word, mended in examples
     ),
-    ({"framework": "tensorflow", "input": "pinned"}, "page-locks", {"input": "host"}),
-    ({"framework": "jax", "engine": "native"}, "engine=xla", {"engine": "xla"}),
-    ({"framework": "jax", "compile": "off"}, "compile=default", {"compile": "default"}),
-    ({"framework": "jax", "precision": "fp16-mixed"}, "bf16-mixed", {"precision": "bf16-mixed"}),
-    ({"framework": "jax", "optimizer": "momentum-fused"}, "fuses every update", {"optimizer": "momentum"}),
-    ({"framework": "jax", "optimizer": "own"}, "framework=torch", {"framework": "torch"}),
-    ({"framework": "jax", "isa": "avx2"}, "in name only", {"isa": "auto"}),
-    ({"framework": "jax", "inter_threads": 2}, "use threads", {"inter_threads": "auto"}),
-    ({"framework": "jax", "threads": 2, "device": "gpu:0"}, "CPU client", {"device": "cpu"}),
-    ({"framework": "jax", "algorithm": "deterministic", "device": "cpu"}, "GPU compiler", {"device": "gpu:0"}),
 ]
 
 # Every value that a framework takes of an axis, by the tables; ONNX Runtime only runs networks.

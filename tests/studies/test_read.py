@@ -88,41 +88,49 @@ def test_a_whole_study() -> None:
     assert found.figures == ({"form": "lines", "x": "batch", "series": "model"},)
 
 
-BASE = 'title = "x"\n[[jobs]]\nmodel = "alexnet"\n'
+JOBS = '[[jobs]]\nmodel = "alexnet"\n'
+BASE = 'title = "x"\n' + JOBS
+# The mistake is in the last line of each.
+BEFORE_THE_JOBS = {
+    'titel = "x"\n': "titel: no such key; did you mean title?",
+    "[efort]\n": "did you mean effort?",
+    "[effort]\n\nrepetition = 3\n": "did you mean repetitions?",
+    "[effort]\nrepetitions = 0\n": "whole number from 1 to 1000, not 0",
+    '[effort]\nbudget = "5"\n': "budget: must be a number",
+    '[plan]\norder = "randm"\n': "did you mean random?",
+    '[plan]\ntime = "soon"\n': "20 min",
+    '[plan]\nrerun = "fail"\n': "did you mean failed?",
+}
+OF_A_JOB = {
+    "bach = 3\n": "bach: no such key; did you mean batch?",
+    'layout = ["nchw",\n"nwhc"]\n': "did you mean nhwc",
+    "batch = [8, 8]\n": "8 is listed twice",
+    "batch = []\n": "the list is empty",
+    "threads = { from = 1, too = 4 }\n": "too: no such key of a range; did you mean to?",
+    'measure = "layer"\n': "did you mean layers?",
+    'vary = "ones"\n': "did you mean one?",
+    'method = "in-place"\n': "only layers",
+    "exclude = [{ bach = 3 }]\n": "did you mean batch?",
+    "exclude = [{}]\n": "would exclude everything",
+    "exclude = 3\n": "must be a list of tables",
+    'measure = "conv"\nengine = "native"\n': "conv tries every engine",
+    '[[figures]]\nx = "batch"\nform = "line"\n': "did you mean lines?",
+    '[[figures]]\nx = "bach"\n': "did you mean batch",
+}
 
 
 @pytest.mark.parametrize(
     ("text", "line", "told"),
     [
-        ('titel = "x"\n[[jobs]]\nmodel = "alexnet"\n', 1, "titel: no such key; did you mean title?"),
-        ('[efort]\n[[jobs]]\nmodel = "alexnet"\n', 1, "did you mean effort?"),
-        ('[effort]\n\nrepetition = 3\n[[jobs]]\nmodel = "alexnet"\n', 3, "did you mean repetitions?"),
-        ('[effort]\nrepetitions = 0\n[[jobs]]\nmodel = "alexnet"\n', 2, "whole number from 1 to 1000, not 0"),
-        ('[effort]\nbudget = "5"\n[[jobs]]\nmodel = "alexnet"\n', 2, "budget: must be a number"),
-        ('[plan]\norder = "randm"\n[[jobs]]\nmodel = "alexnet"\n', 2, "did you mean random?"),
-        ('[plan]\ntime = "soon"\n[[jobs]]\nmodel = "alexnet"\n', 2, "20 min"),
-        ('[plan]\nrerun = "fail"\n[[jobs]]\nmodel = "alexnet"\n', 2, "did you mean failed?"),
+        *((mistake + JOBS, mistake.count("\n"), told) for mistake, told in BEFORE_THE_JOBS.items()),
+        *((BASE + mistake, (BASE + mistake).count("\n"), told) for mistake, told in OF_A_JOB.items()),
         ('[[jobs]]\nmodel = "alexnt"\n', 2, "did you mean alexnet"),
         ('[[jobs]]\nmodel = [\n"alexnet",\n"resnt50"]\n', 4, "did you mean resnet50"),
         ('[[jobs]]\nmodel = ["alexnet", "alexnet"]\n', 2, "listed twice"),
         ("[[jobs]]\nmodel = []\n", 2, "the list is empty"),
         ("[[jobs]]\nbatch = 3\n", 1, "has no model"),
-        (BASE + "bach = 3\n", 4, "bach: no such key; did you mean batch?"),
-        (BASE + 'layout = ["nchw",\n"nwhc"]\n', 5, "did you mean nhwc"),
-        (BASE + "batch = [8, 8]\n", 4, "8 is listed twice"),
-        (BASE + "batch = []\n", 4, "the list is empty"),
-        (BASE + "threads = { from = 1, too = 4 }\n", 4, "too: no such key of a range; did you mean to?"),
-        (BASE + 'measure = "layer"\n', 4, "did you mean layers?"),
-        (BASE + 'vary = "ones"\n', 4, "did you mean one?"),
-        (BASE + 'method = "in-place"\n', 4, "only layers"),
-        (BASE + "exclude = [{ bach = 3 }]\n", 4, "did you mean batch?"),
-        (BASE + "exclude = [{}]\n", 4, "would exclude everything"),
-        (BASE + "exclude = 3\n", 4, "must be a list of tables"),
-        (BASE + 'measure = "conv"\nengine = "native"\n', 5, "conv tries every engine"),
         ('[[jobs]]\nmeasure = "peaks"\nmodel = "alexnet"\n', 3, "leave it out"),
         ('[[jobs]]\nmeasure = "peaks"\nbatch = 3\n', 3, "framework and device only"),
-        (BASE + '[[figures]]\nx = "batch"\nform = "line"\n', 6, "did you mean lines?"),
-        (BASE + '[[figures]]\nx = "bach"\n', 5, "did you mean batch"),
     ],
 )
 def test_a_mistake_is_told_with_its_line(text: str, line: int, told: str) -> None:

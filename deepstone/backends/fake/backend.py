@@ -55,20 +55,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from deepstone.backends.base import (
-    Backend,
-    ConvolutionTrial,
-    Group,
-    InPlace,
-    IsolatedLayer,
-    Job,
-    Missing,
-    StepAccount,
-    TracedStep,
-    Unsupported,
-    own_gpu,
-    phases_of,
-)
+from deepstone.backends import base
 from deepstone.backends.before_import import FAKE_SCRIPT
 from deepstone.setups.axes import AUTO
 from deepstone.setups.transfers import TRANSFERS, program_name
@@ -115,15 +102,15 @@ def _seed(script: dict[str, Any]) -> int:
         return int(script.get("seed", 1)) * 1000 + counted.tell()
 
 
-class FakeBackend(Backend):
+class FakeBackend(base.Backend):
     def __init__(self, script: dict[str, Any]) -> None:
         self._script = script
         self._now_s = 0.0
         self._steps = 0
         self._updates = 0
         self._random = random.Random()
-        self._job: Job | None = None
-        self._group: Group | None = None
+        self._job: base.Job | None = None
+        self._group: base.Group | None = None
         self._traced_steps = 0
 
     def versions(self) -> dict[str, Any]:
@@ -134,7 +121,7 @@ class FakeBackend(Backend):
     def open_rendezvous(self, address: str, rank: int, world: int) -> int:
         return rank + 1
 
-    def join(self, group: Group) -> dict[str, Any]:
+    def join(self, group: base.Group) -> dict[str, Any]:
         self._group = group
         keys = self._script.get("ranks", {}).get(str(group.rank), {})
         self._script = {**self._script, **keys}
@@ -170,7 +157,7 @@ class FakeBackend(Backend):
         once_s = self._network["alpha_s"] + self._network["beta_s_per_byte"] * int(size)
         return 2 * once_s if operation == "p2p" else once_s
 
-    def build(self, job: Job) -> None:
+    def build(self, job: base.Job) -> None:
         faster = self._script.get("faster", 1.0)
         for condition, keys in self._script.get("by", {}).items():
             wanted = [word.partition("=") for word in condition.split()]
@@ -183,7 +170,7 @@ class FakeBackend(Backend):
         self._steady_s = self._script.get("step_s", 0.01) * (1 + self._random.gauss(0, 1) * launch_noise) / faster
         self._maybe_fail("build")
         if "gpus" in self._script and job.request["device"] != "cpu":
-            own_gpu(str(job.request["device"]), job.group, self._script["gpus"])
+            base.own_gpu(str(job.request["device"]), job.group, self._script["gpus"])
         limit = self._script.get("memory", {}).get("limit")
         if limit is not None and self._allocated_bytes() > limit:
             raise MemoryError("scripted: the device is full")
@@ -230,19 +217,19 @@ class FakeBackend(Backend):
     def open_timeline(self) -> Sequence[str]:
         scripted = self._timeline()
         if "absent" in scripted:
-            raise Unsupported(scripted["absent"])
+            raise base.Unsupported(scripted["absent"])
         return list(scripted)
 
-    def timeline_step(self, program: str) -> Callable[[], TracedStep]:
+    def timeline_step(self, program: str) -> Callable[[], base.TracedStep]:
         return lambda: self._traced_step(self._timeline()[program])
 
-    def _traced_step(self, spans: Sequence[Sequence[Any]]) -> TracedStep:
+    def _traced_step(self, spans: Sequence[Sequence[Any]]) -> base.TracedStep:
         """Every rank begins its steps at the same moments: scripted clocks know nothing of each other."""
         self._maybe_fail("timeline")
         begin_s = self._traced_steps * 2 * max(end_s for _, _, end_s, *_ in spans)
         self._traced_steps += 1
         moved = [(kind, begin_s + from_s, begin_s + to_s, *(size or [0])) for kind, from_s, to_s, *size in spans]
-        return TracedStep(begin_s, max(end_s for _, _, end_s, _ in moved), moved)
+        return base.TracedStep(begin_s, max(end_s for _, _, end_s, _ in moved), moved)
 
     def _timeline(self) -> dict[str, Any]:
         """By default: a bucket that is ready in the middle of backward, and ends as late as the programs say."""
@@ -267,7 +254,7 @@ class FakeBackend(Backend):
     def phases(self) -> Sequence[str] | None:
         if self._script.get("one_program", False):
             return None
-        return phases_of(self.phase())
+        return base.phases_of(self.phase())
 
     def step_in_phases(self, set_timestamp: Callable[[int], None]) -> None:
         names = self.phases() or ()
@@ -313,13 +300,13 @@ class FakeBackend(Backend):
             for name, array in parameters.items()
         }
 
-    def in_place(self, steps: int) -> InPlace:
+    def in_place(self, steps: int) -> base.InPlace:
         shares = self._layer_shares()
         if "absent" in shares:
-            raise Unsupported(shares["absent"])
-        return InPlace("scripted", "nothing is shared", [self._account(shares) for _ in range(steps)])
+            raise base.Unsupported(shares["absent"])
+        return base.InPlace("scripted", "nothing is shared", [self._account(shares) for _ in range(steps)])
 
-    def _account(self, shares: dict[str, Sequence[float]]) -> StepAccount:
+    def _account(self, shares: dict[str, Sequence[float]]) -> base.StepAccount:
         before = self._now_s
         self._advance(self._script.get("timestamps", 1.0))
         total_s = self._now_s - before
@@ -330,7 +317,7 @@ class FakeBackend(Backend):
             for name, both in shares.items()
             for direction, share in zip(("forward", "backward"), both, strict=False)
         }
-        return StepAccount(total_s, layers, update_s=update_s, gaps_s=0.05 * total_s)
+        return base.StepAccount(total_s, layers, update_s=update_s, gaps_s=0.05 * total_s)
 
     def _layer_shares(self) -> dict[str, Any]:
         assert self._job is not None
@@ -338,7 +325,7 @@ class FakeBackend(Backend):
         working = [layer["name"] for layer in self._job.graph["layers"] if layer["op"] not in ("input", "flatten")]
         return self._script.get("layers", {name: [1.0] * passes for name in working})
 
-    def isolated_layer(self, name: str) -> IsolatedLayer:
+    def isolated_layer(self, name: str) -> base.IsolatedLayer:
         shares = self._layer_shares().get(name, [])
         taken_s = [share * self._steady_s * self._script.get("isolated", 1.5) for share in shares]
         if self._script.get("by_difference", False) and len(taken_s) > 1:
@@ -346,19 +333,19 @@ class FakeBackend(Backend):
         else:
             durations = dict(zip(("forward", "backward"), taken_s, strict=False))
         programs = {program: partial(self._pass, duration_s) for program, duration_s in durations.items()}
-        return IsolatedLayer(dict[str, Callable[[], None]](programs), self, beside=self._script.get("beside", ""))
+        return base.IsolatedLayer(dict[str, Callable[[], None]](programs), self, beside=self._script.get("beside", ""))
 
-    def ceiling(self, wanted: dict[str, Any]) -> IsolatedLayer:
+    def ceiling(self, wanted: dict[str, Any]) -> base.IsolatedLayer:
         kind = str(wanted["kind"])
         name = str(wanted["precision"]) if kind == "product" else kind
         self._maybe_fail(f"ceiling {name}")
         rates = self._script.get("ceilings", {})
         if name not in rates:
-            raise Unsupported(f"scripted: no {name}")
+            raise base.Unsupported(f"scripted: no {name}")
         work = 2 * wanted["size"] ** 3 if kind == "product" else wanted["bytes"] * (2 if kind == "copy" else 1)
-        return IsolatedLayer({kind: lambda: self._pass(work / rates[name])}, self)
+        return base.IsolatedLayer({kind: lambda: self._pass(work / rates[name])}, self)
 
-    def convolution(self, name: str, direction: str) -> ConvolutionTrial:
+    def convolution(self, name: str, direction: str) -> base.ConvolutionTrial:
         if "algorithms" not in self._script:
             return super().convolution(name, direction)
         algorithms: dict[str, Any] = self._script["algorithms"]
@@ -369,13 +356,13 @@ class FakeBackend(Backend):
             "precision": "fp32",
             "layout": "nchw",
         }
-        return ConvolutionTrial(facts, self._attempt, self)
+        return base.ConvolutionTrial(facts, self._attempt, self)
 
     def _attempt(self, algorithm: str) -> tuple[Callable[[], None], dict[str, Any]]:
         self._maybe_fail(f"attempt {algorithm}")
         run_s = self._script["algorithms"][algorithm]
         if isinstance(run_s, str):
-            raise Unsupported(run_s)
+            raise base.Unsupported(run_s)
 
         def run() -> None:
             self._maybe_fail(f"timing {algorithm}")
@@ -451,8 +438,8 @@ _FAULTS: dict[str, Callable[[], None]] = {
     "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),
     "peer": _fail_with(ConnectionError("scripted: connection closed by peer")),
     "error": _fail_with(RuntimeError("scripted failure")),
-    "unsupported": _fail_with(Unsupported("scripted: cannot be done")),
-    "missing": _fail_with(Missing("scripted: not there; install it")),
+    "unsupported": _fail_with(base.Unsupported("scripted: cannot be done")),
+    "missing": _fail_with(base.Missing("scripted: not there; install it")),
 }
 
 

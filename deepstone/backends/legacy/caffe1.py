@@ -11,17 +11,7 @@ import caffe
 import numpy as np
 from caffe.proto import caffe_pb2
 
-from deepstone.backends.base import (
-    ADAM_LEARNING_RATE,
-    LEARNING_RATE,
-    MOMENTUM,
-    InPlace,
-    IsolatedLayer,
-    Job,
-    LayerResult,
-    StepAccount,
-    Unsupported,
-)
+from deepstone.backends import base
 from deepstone.backends.cpu_backend import CpuBackend
 from deepstone.backends.isolated import Isolation, Program
 from deepstone.backends.legacy.caffe1_network import Network
@@ -102,7 +92,7 @@ class CaffeBackend(CpuBackend):
     def versions(self) -> Dict[str, Any]:
         return {"name": "caffe", "version": caffe.__version__, "numpy": np.__version__}
 
-    def build(self, job: Job) -> None:
+    def build(self, job: base.Job) -> None:
         request = self._begin(job, HONOURED["caffe"], NAME)
         graph = self._graph
         caffe.set_mode_cpu()
@@ -133,8 +123,8 @@ class CaffeBackend(CpuBackend):
         solver, kind = caffe_pb2.SolverParameter(), self._job.request["optimizer"]
         solver.net_param.CopyFrom(network.proto)
         solver.type = "Adam" if kind == "adam" else "SGD"
-        solver.base_lr, solver.lr_policy = ADAM_LEARNING_RATE if kind == "adam" else LEARNING_RATE, "fixed"
-        solver.momentum = 0 if kind == "sgd" else MOMENTUM
+        solver.base_lr, solver.lr_policy = base.ADAM_LEARNING_RATE if kind == "adam" else base.LEARNING_RATE, "fixed"
+        solver.momentum = 0 if kind == "sgd" else base.MOMENTUM
         solver.random_seed = self._job.request["seed"]
         solver.solver_mode = caffe_pb2.SolverParameter.CPU
         return caffe.get_solver(self._written("solver.prototxt", solver))
@@ -198,14 +188,14 @@ class CaffeBackend(CpuBackend):
             "%s/%s" % (layer, name): array for layer, arrays in own_arrays.items() for name, array in arrays.items()
         }
 
-    def layer(self, name: str, inputs: Dict[str, Any], upstream: Optional[Any]) -> LayerResult:
+    def layer(self, name: str, inputs: Dict[str, Any], upstream: Optional[Any]) -> base.LayerResult:
         network = self._single_network(self._graph.by_name[name])
         network.proto.force_backward = upstream is not None
         running = self._fed(network, inputs)
         running.net._forward(0, running.last)
         weight = network.losses.get(name, 1.0)
         output = running.output(name)
-        result = LayerResult(output.data * np.float32(weight), buffers=running.buffers().get(name, {}))
+        result = base.LayerResult(output.data * np.float32(weight), buffers=running.buffers().get(name, {}))
         if upstream is not None:
             output.diff[...] = np.asarray(upstream).reshape(output.diff.shape) * weight
             running.net.clear_param_diffs()
@@ -232,7 +222,7 @@ class CaffeBackend(CpuBackend):
             running.feed(network.label, self._job.labels)
         return running
 
-    def isolated_layer(self, name: str) -> IsolatedLayer:
+    def isolated_layer(self, name: str) -> base.IsolatedLayer:
         isolation = Isolation(self._graph, name, self._job.request, len(self._job.labels))
 
         def forward() -> Program:
@@ -264,13 +254,13 @@ class CaffeBackend(CpuBackend):
 
             return run
 
-        return IsolatedLayer(isolation.programs(forward, backward), self)
+        return base.IsolatedLayer(isolation.programs(forward, backward), self)
 
-    def in_place(self, steps: int) -> InPlace:
+    def in_place(self, steps: int) -> base.InPlace:
         if self.phase() == "train" and self._job.request["optimizer"] == "adam":
-            raise Unsupported("Caffe's Adam counts the steps that it runs as a whole only")
+            raise base.Unsupported("Caffe's Adam counts the steps that it runs as a whole only")
         pieces = self._pieces()
-        return InPlace(_METHOD, _RULE, [self._account(pieces) for _ in range(steps)])
+        return base.InPlace(_METHOD, _RULE, [self._account(pieces) for _ in range(steps)])
 
     def _pieces(self) -> List[_Piece]:
         """Return the pieces of a step, in its order."""
@@ -301,7 +291,7 @@ class CaffeBackend(CpuBackend):
                 names.add(layer.name)
         return names - {self._graph.input.name}
 
-    def _account(self, pieces: Sequence[_Piece]) -> StepAccount:
+    def _account(self, pieces: Sequence[_Piece]) -> base.StepAccount:
         timestamps = [self.clock()]
         for _, run in pieces:
             run()
@@ -310,7 +300,7 @@ class CaffeBackend(CpuBackend):
         for (owner_and_pass, _), before, after in zip(pieces, timestamps, timestamps[1:]):
             taken_s[owner_and_pass] = taken_s.get(owner_and_pass, 0.0) + after - before
         unowned_s = {what: taken for (owner, what), taken in taken_s.items() if not owner}
-        return StepAccount(
+        return base.StepAccount(
             timestamps[-1] - timestamps[0],
             {owner_and_pass: taken for owner_and_pass, taken in taken_s.items() if owner_and_pass[0]},
             data_s=unowned_s.pop(_DATA),

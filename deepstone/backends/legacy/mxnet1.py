@@ -11,15 +11,7 @@ from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tupl
 import mxnet as mx
 import numpy as np
 
-from deepstone.backends.base import (
-    ADAM_LEARNING_RATE,
-    LEARNING_RATE,
-    MOMENTUM,
-    IsolatedLayer,
-    Job,
-    LayerResult,
-    Timestamps,
-)
+from deepstone.backends import base
 from deepstone.backends.cpu_backend import PhasedCpuBackend, TableLowering
 from deepstone.backends.effective import listed, precisions
 from deepstone.backends.isolated import Isolation, Program
@@ -33,7 +25,7 @@ _LABELS = "labels of the batch"
 _LOWEST = float(np.finfo(np.float32).min)  # MXNet pads with a finite number only; every window also contains a pixel
 
 
-class WaitingTimestamps(Timestamps):
+class WaitingTimestamps(base.Timestamps):
     def set(self, position: int) -> None:
         before = self._clock()
         mx.nd.waitall()
@@ -160,7 +152,7 @@ class MxnetBackend(PhasedCpuBackend):
         enabled = [feature.name for feature in mx.runtime.feature_list() if feature.enabled]
         return {"name": "mxnet", "version": mx.__version__, "numpy": np.__version__, "build": " ".join(enabled)}
 
-    def build(self, job: Job) -> None:
+    def build(self, job: base.Job) -> None:
         request = self._begin(job, HONOURED["mxnet"], NAME)
         graph = self._graph
         mx.random.seed(request["seed"])
@@ -218,14 +210,15 @@ class MxnetBackend(PhasedCpuBackend):
     def _make_update(self) -> Callable[[], None]:
         """Return the update by MXNet's own operators, one array after the other."""
         kind = self._job.request["optimizer"]
+        momentum = base.MOMENTUM if kind == "momentum" else 0.0
         keys = [_key(layer.name, name) for layer in self._graph.layers for name in layer.parameters]
         pairs = [(self._executor.arg_dict[key], self._executor.grad_dict[key]) for key in keys]
         if kind != "adam" and self._dtype == np.float64:
-            return _written_out(pairs, MOMENTUM if kind == "momentum" else 0.0)
+            return _written_out(pairs, momentum)
         if kind == "adam":
-            optimizer = mx.optimizer.Adam(learning_rate=ADAM_LEARNING_RATE)
+            optimizer = mx.optimizer.Adam(learning_rate=base.ADAM_LEARNING_RATE)
         else:
-            optimizer = mx.optimizer.SGD(learning_rate=LEARNING_RATE, momentum=MOMENTUM if kind == "momentum" else 0.0)
+            optimizer = mx.optimizer.SGD(learning_rate=base.LEARNING_RATE, momentum=momentum)
         states = [optimizer.create_state(number, weight) for number, (weight, _) in enumerate(pairs)]
         plan = [(number, weight, gradient, states[number]) for number, (weight, gradient) in enumerate(pairs)]
         update_one = optimizer.update
@@ -272,7 +265,7 @@ class MxnetBackend(PhasedCpuBackend):
     def synchronize(self) -> None:
         mx.nd.waitall()
 
-    def timestamps(self, count: int) -> Timestamps:
+    def timestamps(self, count: int) -> base.Timestamps:
         return WaitingTimestamps(count, self.clock)
 
     def observe(self) -> Dict[str, Dict[str, Any]]:
@@ -321,7 +314,7 @@ class MxnetBackend(PhasedCpuBackend):
                 found["%s/%s" % (layer.name, name)] = array
         return found
 
-    def layer(self, name: str, inputs: Dict[str, Any], upstream: Optional[Any]) -> LayerResult:
+    def layer(self, name: str, inputs: Dict[str, Any], upstream: Optional[Any]) -> base.LayerResult:
         layer = self._graph.by_name[name]
         wanted = list(inputs) if upstream is not None else []
         given = {source: mx.nd.array(array, dtype=self._dtype) for source, array in inputs.items()}
@@ -334,7 +327,7 @@ class MxnetBackend(PhasedCpuBackend):
         )  # MXNet has no empty one
         gradients = {key: array.asnumpy() for key, array in own_arrays.items() if array is not None}
         buffers = self._buffers(executor, [layer], 1 if upstream is not None else 0)
-        return LayerResult(
+        return base.LayerResult(
             output.asnumpy().reshape((len(self._job.labels),) + layer.output if layer.op != LOSS else ()),
             inputs={source: gradients[source] for source in wanted},
             parameters={own: gradients[_key(name, own)] for own in layer.parameters if _key(name, own) in gradients},
@@ -354,7 +347,7 @@ class MxnetBackend(PhasedCpuBackend):
     def _shaped(self, upstream: Any, output: Any) -> Any:
         return mx.nd.array(np.asarray(upstream).reshape(output.shape), dtype=self._dtype)
 
-    def isolated_layer(self, name: str) -> IsolatedLayer:
+    def isolated_layer(self, name: str) -> base.IsolatedLayer:
         isolation = Isolation(self._graph, name, self._job.request, len(self._job.labels))
         training, with_forward = isolation.training, isolation.training and not self._runs_back_again(isolation)
 
@@ -372,7 +365,7 @@ class MxnetBackend(PhasedCpuBackend):
 
             return both if with_forward else lambda: executor.backward(upstream)
 
-        return IsolatedLayer(isolation.programs(forward, backward, with_forward), self)
+        return base.IsolatedLayer(isolation.programs(forward, backward, with_forward), self)
 
     def _met_by(self, layer: WireLayer) -> Dict[str, Any]:
         """Return the layer's inputs in a step, in their memory order: oneDNN returns images in blocks of channels, and
@@ -428,7 +421,7 @@ def _written_out(pairs: Sequence[Tuple[Any, Any]], momentum: float) -> Callable[
         for weight, gradient, velocity in plan:
             velocity *= momentum
             velocity += gradient
-            weight -= velocity * LEARNING_RATE
+            weight -= velocity * base.LEARNING_RATE
 
     return update
 

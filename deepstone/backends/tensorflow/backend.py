@@ -184,10 +184,7 @@ class TensorFlowBackend(TracedBackend):
         return {"operations": self._observed.operations}
 
     def loss(self) -> float:
-        if self._member is not None:
-            return self._member.loss()
-        assert self._steps.last_loss is not None
-        return float(self._steps.last_loss.numpy())
+        return self._steps.loss() if self._member is None else self._member.loss()
 
     def arrays(self, kind: str) -> dict[str, Any]:
         if self._member is not None:

@@ -64,6 +64,10 @@ class Steps:
         self._restore: Any = None
         self.recorded: dict[str, Any] = {}  # programs as TensorFlow has them; without `compile` there are none
 
+    def loss(self) -> float:
+        assert self.last_loss is not None
+        return float(self.last_loss.numpy())
+
     def program(self, name: str) -> Callable[[], None]:
         if name not in self._programs:
             make = {"forward": self._forward, "gradient": self._gradient, "exchange": self._exchange}

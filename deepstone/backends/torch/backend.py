@@ -287,10 +287,7 @@ class TorchBackend(Backend):
         return {"gpu_uuid": f"GPU-{torch.cuda.get_device_properties(self._settings.device).uuid}"}
 
     def loss(self) -> float:
-        if self._member is not None:
-            return self._member.loss()
-        assert self._steps.last_loss is not None
-        return float(self._steps.last_loss.item())
+        return self._steps.loss() if self._member is None else self._member.loss()
 
     def arrays(self, kind: str) -> dict[str, Any]:
         if self._member is not None:

@@ -130,6 +130,10 @@ class Steps:
         scales = settings.autocast is torch.float16 and settings.phase != "forward"
         self._scaler = torch.amp.GradScaler(settings.device.type) if scales else None  # pyright: ignore[reportPrivateImportUsage]
 
+    def loss(self) -> float:
+        assert self.last_loss is not None
+        return float(self.last_loss.item())
+
     def function(self, program: str = "") -> Callable[[], None]:
         """The step of the job's phase; in a group, of the phase `train`, one of its programs."""
         if self._replicas is not None or self._settings.accumulate > 1:

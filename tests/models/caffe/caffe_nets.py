@@ -55,9 +55,7 @@ def tiny(*lines: str, end: str = "data") -> str:
     return "\n".join([TINY_DATA, *lines, dense("fc", end, 5), loss("loss", "fc")])
 
 
-def cifarnet() -> str:
-    """In the manner of cifar10_full_train_test, whose database does not say its size: an Input layer does."""
-    return """
+CIFARNET_HEAD = """\
 name: "CIFAR10_full"
 layer { name: "data" type: "Input" top: "data" top: "label"
         input_param { shape: { dim: 100 dim: 3 dim: 32 dim: 32 } shape: { dim: 100 } } }
@@ -68,30 +66,31 @@ layer {
     num_output: 32 pad: 2 kernel_size: 5 stride: 1
     weight_filler { type: "gaussian" std: 0.0001 } bias_filler { type: "constant" }
   }
-}
-layer { name: "pool1" type: "Pooling" bottom: "conv1" top: "pool1"
-        pooling_param { pool: MAX kernel_size: 3 stride: 2 } }
-layer { name: "relu1" type: "ReLU" bottom: "pool1" top: "pool1" }
-layer { name: "norm1" type: "LRN" bottom: "pool1" top: "norm1"
-        lrn_param { local_size: 3 alpha: 5e-05 beta: 0.75 norm_region: WITHIN_CHANNEL } }
-layer { name: "conv2" type: "Convolution" bottom: "norm1" top: "conv2"
-        convolution_param { num_output: 32 pad: 2 kernel_size: 5 stride: 1 } }
-layer { name: "relu2" type: "ReLU" bottom: "conv2" top: "conv2" }
-layer { name: "pool2" type: "Pooling" bottom: "conv2" top: "pool2"
-        pooling_param { pool: AVE kernel_size: 3 stride: 2 } }
-layer { name: "norm2" type: "LRN" bottom: "pool2" top: "norm2"
-        lrn_param { local_size: 3 alpha: 5e-05 beta: 0.75 norm_region: WITHIN_CHANNEL } }
-layer { name: "conv3" type: "Convolution" bottom: "norm2" top: "conv3"
-        convolution_param { num_output: 64 pad: 2 kernel_size: 5 stride: 1 } }
-layer { name: "relu3" type: "ReLU" bottom: "conv3" top: "conv3" }
-layer { name: "pool3" type: "Pooling" bottom: "conv3" top: "pool3"
-        pooling_param { pool: AVE kernel_size: 3 stride: 2 } }
-layer { name: "ip1" type: "InnerProduct" bottom: "pool3" top: "ip1"
-        param { lr_mult: 1 decay_mult: 250 } param { lr_mult: 2 decay_mult: 0 }
-        inner_product_param { num_output: 10 } }
-layer { name: "accuracy" type: "Accuracy" bottom: "ip1" bottom: "label" top: "accuracy" include { phase: TEST } }
-layer { name: "loss" type: "SoftmaxWithLoss" bottom: "ip1" bottom: "label" top: "loss" }
-"""
+}"""
+
+
+def cifarnet() -> str:
+    """In the manner of cifar10_full_train_test, whose database does not say its size: an Input layer does."""
+    norm = "lrn_param { local_size: 3 alpha: 5e-05 beta: 0.75 norm_region: WITHIN_CHANNEL }"
+    lines = [
+        CIFARNET_HEAD,
+        pool("pool1", "conv1", "MAX", "kernel_size: 3 stride: 2"),
+        layer("ReLU", "relu1", "pool1"),
+    ]
+    for last, this, channels in ((1, 2, 32), (2, 3, 64)):
+        lines += [
+            layer("LRN", f"norm{last}", f"pool{last}", f"norm{last}", norm),
+            conv(f"conv{this}", f"norm{last}", channels, 5, "pad: 2 stride: 1"),
+            layer("ReLU", f"relu{this}", f"conv{this}"),
+            pool(f"pool{this}", f"conv{this}", "AVE", "kernel_size: 3 stride: 2"),
+        ]
+    rates = "param { lr_mult: 1 decay_mult: 250 } param { lr_mult: 2 decay_mult: 0 }"
+    lines += [
+        layer("InnerProduct", "ip1", "pool3", "ip1", f"{rates} inner_product_param {{ num_output: 10 }}"),
+        layer("Accuracy", "accuracy", ["ip1", "label"], "accuracy", "include { phase: TEST }"),
+        loss("loss", "ip1"),
+    ]
+    return "\n".join(lines)
 
 
 def vgg16() -> str:

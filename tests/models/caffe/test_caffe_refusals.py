@@ -55,18 +55,23 @@ def test_long_lists_end() -> None:
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        (conv("x", "data", 4, 3, "kernel_h: 3 kernel_w: 3"), "give kernel_size, or kernel_h and kernel_w, not both"),
-        (conv("x", "data", 4, 3, "pad_h: 1"), "pad_h needs pad_w beside it"),
-        (conv("x", "data", 4, 3, "stride: 1 stride: 1 stride: 1"), "stride is given 3 times"),
-        (conv("x", "data", 4, 3, "axis: 2"), "axis: only 1"),
-        (conv("x", "data", 4, 3, "grup: 2"), "grup: no such field; did you mean group"),
-        (conv("x", "data", 4, 3, "group: 'a'"), "group must be a number, not a string"),
-        (conv("x", "data", 4, 3, "group: 1.5"), "group must be a whole number from 1 to 2147483647, not 1.5"),
-        (conv("x", "data", 4, 3, "group: 0"), "group must be a whole number from 1"),
-        (conv("x", "data", 4, 3, "group: 99999999999999999999999"), "group must be a whole number from 1"),
-        (conv("x", "data", 4, 3, "group: 1 group: 1"), "group is given 2 times"),
-        (conv("x", "data", 4, 3, "bias_term: maybe"), "bias_term must be true or false, not maybe"),
-        (conv("x", "data", 4, 3, "group: 2"), "3 input channels cannot be split into 2 groups"),
+        *(
+            (conv("x", "data", 4, 3, rest), words)
+            for rest, words in {
+                "kernel_h: 3 kernel_w: 3": "give kernel_size, or kernel_h and kernel_w, not both",
+                "pad_h: 1": "pad_h needs pad_w beside it",
+                "stride: 1 stride: 1 stride: 1": "stride is given 3 times",
+                "axis: 2": "axis: only 1",
+                "grup: 2": "grup: no such field; did you mean group",
+                "group: 'a'": "group must be a number, not a string",
+                "group: 1.5": "group must be a whole number from 1 to 2147483647, not 1.5",
+                "group: 0": "group must be a whole number from 1",
+                "group: 99999999999999999999999": "group must be a whole number from 1",
+                "group: 1 group: 1": "group is given 2 times",
+                "bias_term: maybe": "bias_term must be true or false, not maybe",
+                "group: 2": "3 input channels cannot be split into 2 groups",
+            }.items()
+        ),
         (conv("x", "data", 4, 9), "height 8 with padding is smaller than the kernel's reach 9"),
         (layer("Convolution", "x", "data", "x", "convolution_param { num_output: 4 }"), "needs kernel_size"),
         (
