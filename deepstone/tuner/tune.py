@@ -22,21 +22,21 @@ from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.checks.first_steps import STEPS
-from deepstone.checks.same_training import altered, same_training
+from deepstone.checks.same_training import same_training
 from deepstone.durable import signals_blocked
 from deepstone.errors import StoreError, UsageError
 from deepstone.results.record import Draft
-from deepstone.results.tune import Bound, Look, LookKind, SameLevel, SameSetup, Tuned, TuneLog
+from deepstone.results.tune import Bound, Look, LookKind, Tuned, TuneLog
 from deepstone.runner.assemble import now
-from deepstone.runner.job import Job
-from deepstone.runner.measurement import OnProgress
 from deepstone.setups.tuning import DeviceKind
 from deepstone.store.store import Store
-from deepstone.tuner.answer import Found, answer_of, words_of
+from deepstone.tuner.answer import Found, answer_of
 from deepstone.tuner.bound import bound_of
 from deepstone.tuner.doubts import NOT_THE_SAME, doubts_of_runs, refused_launches
 from deepstone.tuner.explain import Explainer
-from deepstone.tuner.finals import FEWEST_ROUNDS, Contest, Judged, Spread, judge, plan_finals
+from deepstone.tuner.finals import FEWEST_ROUNDS, Contest, Judged, judge, plan_finals
+from deepstone.tuner.looks import Looks
+from deepstone.tuner.proof import Proof, SameCheck, StageProgress
 from deepstone.tuner.search import Search, Seen
 from deepstone.tuner.space import Point, Space
 from deepstone.tuner.starts import best_in_store, starts_of
@@ -68,24 +68,7 @@ def timed_s_on(device: DeviceKind) -> float:
     return _TIMED_S[device]
 
 
-class SameCheck(Protocol):
-    """As `checks.same_training.same_training`."""
-
-    def __call__(
-        self,
-        default: Job,
-        candidates: Mapping[str, Job],
-        level: SameLevel,
-        *,
-        deadline_s: float,
-        on_progress: OnProgress = ...,
-    ) -> Mapping[str, SameSetup]: ...
-
-
-class Progress(Protocol):
-    def begin(self, title: str) -> None: ...
-    def advance(self, stage: str, share: float) -> None: ...
-    def say(self, message: str) -> None: ...
+class Progress(StageProgress, Protocol):
     def looked(self, look: Look, tuner: Tuner) -> None: ...
 
 
@@ -103,8 +86,8 @@ class Tuner:
     clock: Callable[[], float] = time.monotonic
     _began_s: float = field(init=False)
     _drafts: dict[Point, Draft] = field(default_factory=dict[Point, Draft])
-    _checked: dict[Point, SameSetup] = field(default_factory=dict[Point, SameSetup])
     search: Search = field(init=False)
+    proof: Proof = field(init=False)
 
     def __post_init__(self) -> None:
         space, self._began_s = self.workload.space, self.clock()
@@ -123,9 +106,8 @@ class Tuner:
             point = space.point_of(look.setup)
             if point is not None and look.kind not in ("final", "explain"):
                 self.search.tell(self._seen(look, point))
-        for same in self.log.same:
-            if (point := space.point_of(same.setup)) is not None:
-                self._checked[point] = same
+        self.proof = Proof(workload=self.workload, level=self.wanted.level, progress=self.progress, compare=self.check)
+        self.proof.restore(self.log.same)
         self._restore_reference()
 
     def _restore_reference(self) -> None:
@@ -133,9 +115,8 @@ class Tuner:
         for look in self.log.looks:
             is_default = self._space.point_of(look.setup) == self._space.default
             if is_default and look.run is not None and not isinstance(look.samples_per_s, Absent):
-                with suppress(
-                    StoreError, UsageError
-                ):  # deleted meanwhile; the next look at the default takes its place
+                # If it was deleted meanwhile, the next look at the default takes its place.
+                with suppress(StoreError, UsageError):
                     self._drafts[self._space.default] = self.store.get(look.run)
                 return
 
@@ -177,6 +158,10 @@ class Tuner:
     @property
     def _space(self) -> Space:
         return self.workload.space
+
+    @property
+    def _looks(self) -> Looks:
+        return Looks(space=self._space, wanted=self.wanted, all=self.log.looks)
 
     @property
     def _search_share(self) -> float:
@@ -318,7 +303,7 @@ class Tuner:
         done = {(look.round, self._space.point_of(look.setup)) for look in self.log.looks if look.kind == "final"}
         for number, order in enumerate(contest.order, start=1):
             for point in order:
-                if (number, point) in done or self._is_out(point):
+                if (number, point) in done or self._looks.is_out(point):
                     continue
                 if self.spent_s + 0.5 * self.search.cost_s(point) > _OVER * self.wanted.budget_s:
                     return contest
@@ -348,7 +333,7 @@ class Tuner:
         finals."""
         while True:
             candidates = self._candidates()
-            finalists = self._same(candidates)
+            finalists = self._not_refused(candidates)
             at_batch = self._space.is_at_asked_batch
             lost = {at_batch(point) for point in candidates} - {at_batch(point) for point in finalists}
             enough_s = self.search.least_finals_s() + self._check_s
@@ -361,7 +346,7 @@ class Tuner:
         """One change of a point makes it other training; the search may not have looked at what is left without it."""
         end_s, seen = self.spent_s + time_s, {each.point for each in self.search.seen}
         for simpler in self._space.simpler(point):
-            is_new = simpler not in seen and not self._is_refused(simpler)
+            is_new = simpler not in seen and not self.proof.is_refused(simpler)
             if is_new and self.spent_s + self.search.cost_s(simpler) <= end_s:
                 look = self._look("search", simpler)
                 self.search.tell(self._seen(look, simpler))
@@ -371,49 +356,30 @@ class Tuner:
         """The best points. Where the batch is free, the best at the one asked for comes first, then the best at any,
         and the same at the one asked for."""
         space = self._space
-        best = self.search.finalists(_CHECKED, space.simpler, self._is_refused)
+        best = self.search.finalists(_CHECKED, space.simpler, self.proof.is_refused)
         if not best or not space.has_free_batch:
             return best
         at_batch = self.search.finalists(
-            _CHECKED, space.simpler, lambda point: self._is_refused(point) or not space.is_at_asked_batch(point)
+            _CHECKED, space.simpler, lambda point: self.proof.is_refused(point) or not space.is_at_asked_batch(point)
         )
         there = space.at_asked_batch(best[0])
         failed = {seen.point for seen in self.search.seen if seen.value is None}
-        if self._can_run(there) and there not in failed and not self._is_refused(there):
+        if self.proof.can_run(there) and there not in failed and not self.proof.is_refused(there):
             at_batch = sorted({*at_batch, there}, key=lambda point: -float(self.search.model.predict([point]).mean[0]))
         wanted = [*at_batch[:1], best[0], *at_batch[1:2], *best[1:], *at_batch[2:]]
         return [point for point in dict.fromkeys(wanted) if point != space.default][:_CHECKED]
 
-    def _is_refused(self, point: Point) -> bool:
-        """Whether it is shown to be other training, and that counts."""
-        same = self._checked.get(self._space.at_asked_batch(point))
-        return same is not None and same.is_refuted and self.wanted.level != "any"
-
-    def _same(self, candidates: Sequence[Point]) -> list[Point]:
+    def _not_refused(self, candidates: Sequence[Point]) -> list[Point]:
         """Those that are not shown to be other training. One at another batch is checked at the one asked for."""
-        space = self._space
-        checked = dict.fromkeys(space.at_asked_batch(point) for point in candidates)
-        new = [each for each in checked if each not in self._checked and each != space.default and self._can_run(each)]
-        if new:
+        if new := self.proof.unchecked(candidates):
             # What the search left of its time is for this check too.
             left_s = (self._search_share + self._same_share) * self.wanted.budget_s - self.spent_s
             self._check(new, max(self._check_s, left_s))
-        return [point for point in candidates if not self._is_refused(point)]
-
-    def _can_run(self, point: Point) -> bool:
-        return self._space.why_not(point) is None
+        return [point for point in candidates if not self.proof.is_refused(point)]
 
     def _check(self, points: Sequence[Point], time_s: float) -> None:
-        self.progress.begin("does it train the same?")
-        jobs = {str(number): self.workload.job(point) for number, point in enumerate(points)}
-        default, deadline_s = self.workload.job(self._space.default), time.monotonic() + time_s
-        found = self.check(default, jobs, self.wanted.level, deadline_s=deadline_s, on_progress=self.progress.advance)
-        for number, point in enumerate(points):
-            same = replace(found[str(number)], setup=self._space.given(point))
-            self._checked[point] = same
-            if same.is_refuted:
-                self.progress.say(f"{NOT_THE_SAME}{words_of(same.setup)}: {same.why_not}")
-        self._write(replace(self.log, same=list(self._checked.values())))
+        self.proof.check(points, time_s)
+        self._write(replace(self.log, same=list(self.proof.checked.values())))
 
     def _prove_winner(self, contest: Contest) -> None:
         """Check a winner of the finals again, alone, if the time did not suffice before."""
@@ -421,121 +387,45 @@ class Tuner:
         while True:
             winners = [self._judged(contest, any_batch=free, all_checked=False) for free in (False, True)]
             points = [self._space.at_asked_batch(judged.best) for judged in winners if judged.answer == "better"]
-            open_ = [each for each in points if self._lacks_proof(each) and self._can_run(each)]
+            open_ = [each for each in points if self.proof.is_missing(each) and self.proof.can_run(each)]
             point = next((each for each in open_ if each not in tried), None)
             if point is None:
                 return
             tried.add(point)
             self._check([point], max(_LEAST_TIMEOUT_S, _OVER * self.wanted.budget_s - self.spent_s))
 
-    def _lacks_proof(self, point: Point) -> bool:
-        """A change of order alone is proven by the first steps of every run; what rounds has a check of its own."""
-        there = self._space.at_asked_batch(point)
-        if self.wanted.level == "any" or there == self._space.default:
-            return False
-        same = self._checked.get(there)
-        if same is None:  # it was not to be checked: at the batch that was asked for it cannot run
-            default = self.workload.job(self._space.default)
-            return any(each != "order" for each in altered(default, self.workload.job(there)))
-        return not same.ok and (same.is_refuted or any(each != "order" for each in same.alters))
-
     def _judged(self, contest: Contest, *, any_batch: bool = False, all_checked: bool = True) -> Judged:
         """The finals as they stand: at the batch that was asked for, or at any. `all_checked`: what is not proven by
         now cannot win."""
-        slow = self._too_slow(contest.points[1:])
+        looks = self._looks
+        slow = looks.too_slow(contest.points[1:])
         among = [
             point
             for point in contest.points
             if point not in slow
-            and (point == self._space.default or not self._is_out(point))
+            and (point == self._space.default or not looks.is_out(point))
             and (any_batch or self._space.is_at_asked_batch(point))
-            and not (self._lacks_proof(point) and (all_checked or self._is_refused(point)))
+            and not (self.proof.is_missing(point) and (all_checked or self.proof.is_refused(point)))
         ]
-        self._fit(also_explained=False)
+        looks.fit(self.search.model.fit, without=("explain",))
         return judge(
             among,
-            self._rounds(contest),
+            looks.rounds(contest),
             changes=lambda point: len(self._space.changed(point)),
             expected=lambda point: float(self.search.model.predict([point]).mean[0]),
-            spread=self._spread(),
-        )
-
-    def _spread(self) -> Spread | None:
-        """Of what is sought, over all launches of the same setup."""
-        values: dict[Point, list[float]] = {}
-        for look in self.log.looks:
-            point, value = self._space.point_of(look.setup), self.wanted.value(look)
-            if point is not None and value is not None:
-                values.setdefault(point, []).append(value)
-        return Spread.of(values.values())
-
-    def _too_slow(self, points: Sequence[Point]) -> set[Point]:
-        """Those that are slower than the objective allows, by the means of all looks."""
-        if self.wanted.objective.slowdown is None:
-            return set()
-        speeds: dict[Point, list[float]] = {}
-        for look in self.log.looks:
-            point = self._space.point_of(look.setup)
-            if point is not None and not isinstance(look.samples_per_s, Absent):
-                speeds.setdefault(point, []).append(math.log(look.samples_per_s))
-        means = {point: math.fsum(values) / len(values) for point, values in speeds.items()}
-        least = max(means.values(), default=0.0) - math.log(self.wanted.objective.slowdown)
-        return {point for point in points if means.get(point, -math.inf) < least}
-
-    def _rounds(self, contest: Contest) -> list[dict[Point, float]]:
-        found: list[dict[Point, float]] = [{} for _ in contest.order]
-        for look in self.log.looks:
-            point = self._space.point_of(look.setup)
-            if look.kind == "final" and look.round is not None and point is not None:
-                value = self.wanted.value(look)
-                if value is not None and look.round <= len(found):
-                    found[look.round - 1][point] = math.exp(value)
-        out = {point for point in contest.points if self._is_out(point)}
-        # A round that the end of the time cut off does not count.
-        return [values for values in found if values.keys() >= set(contest.points) - out]
-
-    def _is_out(self, point: Point) -> bool:
-        """A finalist that failed once, or broke a limit, is not measured again. One that the end of the time cut off
-        did not fail."""
-        return any(
-            look.kind == "final"
-            and self.wanted.value(look) is None
-            and self._space.point_of(look.setup) == point
-            and not (look.outcome == "timeout" and look.began_s + look.took_s >= self.wanted.budget_s)
-            for look in self.log.looks
+            spread=looks.spread(),
         )
 
     # The explanation
 
-    def _fit(self, *, also_explained: bool) -> dict[Point, int]:
-        """Fit the model to the looks of search and finals, and of the explanation if asked for. Returns how many looks
-        each point has."""
-        seen: list[tuple[int, Point, float]] = []
-        for number, look in enumerate(self.log.looks):
-            point, value = self._space.point_of(look.setup), self.wanted.value(look)
-            if point is not None and value is not None and (also_explained or look.kind != "explain"):
-                seen.append((number, point, value))
-        counts: dict[Point, int] = {}
-        for _, point, _ in seen:
-            counts[point] = counts.get(point, 0) + 1
-        if seen:
-            self.search.model.fit(
-                [point for _, point, _ in seen], [value for *_, value in seen], [float(number) for number, *_ in seen]
-            )
-        return counts
-
     def _explainer(self) -> Explainer:
-        counts = self._fit(also_explained=True)
+        counts = self._looks.fit(self.search.model.fit)
         return Explainer(space=self._space, model=self.search.model, looks=lambda point: counts.get(point, 0))
 
     def _explain(self, judged: Judged) -> None:
         if judged.answer != "better" or judged.best not in judged.ratios:
             return
-        failed = {
-            point
-            for look in self.log.looks
-            if isinstance(look.samples_per_s, Absent) and (point := self._space.point_of(look.setup)) is not None
-        }
+        failed = self._looks.failed()
         while True:
             point = self._explainer().wanted(judged.best, lambda point: point in failed)
             if point is None or self.search.cost_s(point) > self.left_s:
@@ -557,9 +447,9 @@ class Tuner:
                 contest=contest,
                 judged=judged,
                 free=self._judged(contest, any_batch=True),
-                rounds=len(self._rounds(contest)),
-                unproven=[point for point in contest.points if self._lacks_proof(point)],
-                checked=self._checked,
+                rounds=len(self._looks.rounds(contest)),
+                unproven=[point for point in contest.points if self.proof.is_missing(point)],
+                checked=self.proof.checked,
                 explained=explained,
                 bound=self._bound(judged.best),
                 noise=self.search.noise if len(self.search.good) > 1 else Absent("too few looks"),
@@ -567,7 +457,7 @@ class Tuner:
             )
         )
         about_runs = doubts_of_runs(self.store, [run for final in answer.finals for run in final.runs])
-        about_search = [*self._too_short(contest), *self._unproven(contest), *refused_launches(self.log)]
+        about_search = [*self._too_short(contest), *self.proof.doubts(contest.points), *refused_launches(self.log)]
         return replace(answer, doubts=[*about_search, *about_runs])
 
     def _too_short(self, contest: Contest) -> list[str]:
@@ -576,33 +466,13 @@ class Tuner:
         more = "give a larger --budget"
         if looked < 1 and self._space.count > 1:
             return [f"only the default was looked at in this time; {more}"]
-        rounds = len(self._rounds(contest))
+        rounds = len(self._looks.rounds(contest))
         if looked >= 1 and rounds < min(2, contest.rounds):
             return [f"the finals were not finished in this time, so nothing is decided; {more}"]
         if rounds < min(FEWEST_ROUNDS, contest.rounds):
             how = "their intervals come from how far all launches of the same setup are apart"
             return [f"{rounds} of {contest.rounds} rounds of the finals were measured in this time; {how}; {more}"]
         return []
-
-    def _unproven(self, contest: Contest) -> list[str]:
-        """What may not win: setups that are shown to be other training, and finalists for want of a proof."""
-        refused = [same for point, same in self._checked.items() if self._is_refused(point)]
-        others = f" ({len(refused) - 1} more)" if len(refused) > 1 else ""
-        unproven = [point for point in contest.points if self._lacks_proof(point) and not self._is_refused(point)]
-        return [
-            *(f"other training, so not chosen{others}: {words_of(x.setup)}: {x.why_not}" for x in refused[:1]),
-            *(
-                f"not proven to be the same training, so not chosen: {words_of(self._space.given(point))}: "
-                f"{self._why_unproven(self._space.at_asked_batch(point))}"
-                for point in unproven
-            ),
-        ]
-
-    def _why_unproven(self, point: Point) -> str:
-        same = self._checked.get(point)
-        if same is not None:
-            return same.why_not
-        return f"it cannot run at the batch that was asked for, so it was not checked: {self._space.why_not(point)}"
 
     def _bound(self, best: Point) -> Bound | Absent:
         """By the latest record of the best setup."""

@@ -1,0 +1,100 @@
+"""What the looks of a search say together: values by point, rounds of the finals, and who is out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from deepstone.absent import Absent
+from deepstone.results.tune import Look
+from deepstone.tuner.finals import Contest, Spread
+from deepstone.tuner.space import Point, Space
+from deepstone.tuner.wanted import Wanted
+
+
+class Looks(Struct, frozen=True, kw_only=True):
+    space: Space
+    wanted: Wanted
+    all: Sequence[Look]
+
+    def points(self) -> Iterator[tuple[Look, Point]]:
+        """Every look at a point of this space; an earlier call may have looked at others."""
+        for look in self.all:
+            if (point := self.space.point_of(look.setup)) is not None:
+                yield look, point
+
+    def values(self) -> Iterator[tuple[Look, Point, float]]:
+        """The logs of what is sought; a look that failed, or broke a limit, has none."""
+        for look, point in self.points():
+            if (value := self.wanted.value(look)) is not None:
+                yield look, point, value
+
+    def spread(self) -> Spread | None:
+        """Of what is sought, over all launches of the same setup."""
+        return Spread.of(_grouped((point, value) for _, point, value in self.values()).values())
+
+    def failed(self) -> set[Point]:
+        return {point for look, point in self.points() if isinstance(look.samples_per_s, Absent)}
+
+    def too_slow(self, points: Sequence[Point]) -> set[Point]:
+        """Those that are slower than the objective allows, by the means of all looks."""
+        slowdown = self.wanted.objective.slowdown
+        if slowdown is None:
+            return set()
+        speeds = _grouped(
+            (point, math.log(look.samples_per_s))
+            for look, point in self.points()
+            if not isinstance(look.samples_per_s, Absent)
+        )
+        means = {point: math.fsum(values) / len(values) for point, values in speeds.items()}
+        least = max(means.values(), default=0.0) - math.log(slowdown)
+        return {point for point in points if means.get(point, -math.inf) < least}
+
+    def rounds(self, contest: Contest) -> list[Mapping[Point, float]]:
+        """What was measured in each round of the finals. A round that the end of the time cut off does not count."""
+        found: list[dict[Point, float]] = [{} for _ in contest.order]
+        for look, point, value in self.values():
+            if look.kind == "final" and look.round is not None and look.round <= len(found):
+                found[look.round - 1][point] = math.exp(value)
+        standing = set(contest.points) - {point for point in contest.points if self.is_out(point)}
+        return [values for values in found if values.keys() >= standing]
+
+    def is_out(self, point: Point) -> bool:
+        """A finalist that failed once, or broke a limit, is not measured again. One that the end of the time cut off
+        did not fail."""
+        return any(
+            look.kind == "final"
+            and self.wanted.value(look) is None
+            and at == point
+            and not (look.outcome == "timeout" and look.began_s + look.took_s >= self.wanted.budget_s)
+            for look, at in self.points()
+        )
+
+    def fit(
+        self,
+        fit: Callable[[list[Point], list[float], list[float]], None],
+        *,
+        without: Collection[str] = (),
+    ) -> dict[Point, int]:
+        """Fit a model to all values but those of these kinds of looks, with the number of each look as its time.
+        Returns how many looks each point has."""
+        seen: list[tuple[Point, float, float]] = []
+        for number, look in enumerate(self.all):
+            point, value = self.space.point_of(look.setup), self.wanted.value(look)
+            if point is not None and value is not None and look.kind not in without:
+                seen.append((point, value, float(number)))
+        if seen:
+            fit([point for point, *_ in seen], [value for _, value, _ in seen], [number for *_, number in seen])
+        counts: dict[Point, int] = {}
+        for point, *_ in seen:
+            counts[point] = counts.get(point, 0) + 1
+        return counts
+
+
+def _grouped(values: Iterable[tuple[Point, float]]) -> dict[Point, list[float]]:
+    found: dict[Point, list[float]] = {}
+    for point, value in values:
+        found.setdefault(point, []).append(value)
+    return found
