@@ -278,7 +278,7 @@ class Backend:
     """Runs one job on one framework. Methods are in the order in which the worker calls them."""
 
     def versions(self) -> Dict[str, Any]:
-        """Return facts about the framework for the record: `version` at least."""
+        """Return facts about the framework for the record: `name` and `version` at least."""
         raise NotImplementedError
 
     def open_rendezvous(self, address: str, rank: int, world: int) -> int:

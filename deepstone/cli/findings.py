@@ -10,7 +10,7 @@ import typer
 from msgspec import Struct, field
 
 from deepstone.absent import Absent
-from deepstone.cli.output import Column, Data, print_lines, print_table
+from deepstone.cli.output import Column, Data, print_json, print_lines, print_table
 from deepstone.cli.stores import store_folder
 from deepstone.errors import DeepstoneError, InternalError, StoreError
 
@@ -151,6 +151,8 @@ def show_finding(finding: Finding) -> None:
         show_comm(finding)
     elif isinstance(finding.content, Tuned):
         show_tuned(finding.content, finding.workload)
+    elif finding.content is not None:
+        print_json(finding.content.to_json())
     if finding.kind not in ("layers", "memory") and finding.failure is not None:
         print_lines([f"{name}: {finding.outcome}: {finding.failure.reason}"])
     print_lines([f"  command: {shlex.join(finding.command or ())}"])

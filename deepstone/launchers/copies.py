@@ -6,7 +6,8 @@ wait for each other's nodes, or share the cores that they measure.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import zip_longest
 from typing import Final
 
 from msgspec import Struct
@@ -14,15 +15,11 @@ from msgspec import Struct
 from deepstone.errors import LeftToOtherError, UsageError
 from deepstone.setups.axes import Value
 from deepstone.setups.world import World
+from deepstone.worker import join
 
-# The variables that tell a copy its number and how many there are. mpirun may itself be started by srun, so it is
-# first; Slurm sets SLURM_NTASKS in an allocation too, where nothing is copied.
-_PLACES: Final = (
-    ("mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
-    ("srun", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS"),
-    ("mpirun", "PMI_RANK", "PMI_SIZE"),
-    ("torchrun", "RANK", "WORLD_SIZE"),
-)
+# Slurm sets SLURM_NTASKS in an allocation too, where nothing is copied, and others use torchrun's names.
+_COUNT_OF_COPIES: Final = {"SLURM_NTASKS": "SLURM_STEP_NUM_TASKS"}
+_ALSO_SET: Final = {"torchrun": "TORCHELASTIC_RUN_ID"}
 
 
 class Copy(Struct, frozen=True, kw_only=True):
@@ -33,13 +30,22 @@ class Copy(Struct, frozen=True, kw_only=True):
 
 def own_copy(variables: Mapping[str, str]) -> Copy | None:
     """Which copy this process is; nothing if there is one only."""
-    for launcher, number, count in _PLACES:
-        if launcher == "torchrun" and "TORCHELASTIC_RUN_ID" not in variables:
-            continue  # others use these names too
+    for launcher, number, count in _places():
+        if _ALSO_SET.get(launcher, number) not in variables:
+            continue
         if variables.get(number, "").isdecimal() and variables.get(count, "").isdecimal():
             found = Copy(launcher=launcher, number=int(variables[number]), count=int(variables[count]))
             return found if found.count > 1 else None
     return None
+
+
+def _places() -> Iterator[tuple[str, str, str]]:
+    """The variables that tell a copy its number and how many there are: as ranks know it, of every launcher its own
+    first. srun sets what some mpirun set too."""
+    of_each = [[(name, *place) for place in places] for name, places in join.PLACES.items()]
+    for turn in zip_longest(*of_each):
+        for name, number, count, _ in filter(None, turn):
+            yield name, number, _COUNT_OF_COPIES.get(count, count)
 
 
 def check_copies(request: Mapping[str, Value], variables: Mapping[str, str]) -> None:

@@ -21,8 +21,9 @@ from deepstone.report.search import Search, search_of
 from deepstone.report.wording import cut, made_harmless
 from deepstone.results.chart import Chart
 from deepstone.results.claim import JudgedPaper, Statement
+from deepstone.results.comm import CommCurves
 from deepstone.results.doubt import DOUBT_CODES
-from deepstone.results.findings import Finding
+from deepstone.results.findings import KINDS, Finding
 from deepstone.results.parallel import Parallel
 from deepstone.results.parts import Part
 from deepstone.results.record import Record
@@ -41,7 +42,8 @@ _ABOUT_SEARCHES: Final = (
     "The gain is that of the finals: fresh processes of the default and of the best setups, in turns. Same training: "
     "whether the best setup is shown to compute what the default does, within what was asked for."
 )
-_KINDS: Final = {
+# Anchor, short name and title of the chapter of a kind. A kind that is not here has its own name, and comes last.
+CHAPTERS: Final = {
     "peaks": ("ceilings", "Ceilings", "What the machine can do at most"),
     "layers": ("layers", "Time", "Where the time goes"),
     "conv": ("convolutions", "Convolutions", "Convolutions, algorithm by algorithm"),
@@ -165,8 +167,9 @@ def _chapters(sources: Sources, setups: Mapping[str, str]) -> list[Chapter]:
         Chapter(anchor="results", short="Results", title="Results", figures=tuple(figures), missing=tuple(missing))
     )
     found.append(_searches(sources.findings))
-    found += [_findings(kind, sources.findings) for kind in _KINDS]
-    found[-1] = _with_processes(found[-1], sources)
+    kinds = [kind for kind in dict.fromkeys((*CHAPTERS, *KINDS)) if kind != Tuned.KIND]
+    by_kind = {kind: _findings(kind, sources.findings) for kind in kinds}
+    found += {**by_kind, CommCurves.KIND: _with_processes(by_kind[CommCurves.KIND], sources)}.values()
     return [chapter for chapter in found if chapter.figures or chapter.missing or chapter.paper or chapter.searches]
 
 
@@ -254,7 +257,7 @@ def _searches(findings: Sequence[Finding]) -> Chapter:
 
 def _findings(kind: str, findings: Sequence[Finding]) -> Chapter:
     """Return the newest finding of each task, and of those the newest few."""
-    anchor, short, title = _KINDS[kind]
+    anchor, short, title = CHAPTERS.get(kind, (kind, kind.capitalize(), kind.capitalize()))
     newest = _newest(kind, findings)
     figures: list[Figure] = []
     missing: list[str] = []

@@ -34,6 +34,7 @@ OFFERED = (*CURRENT, PADDLE, MXNET, THEANO, CHAINER, CNTK, CAFFE, NEON, TORCH7, 
 FORWARD_ONLY = (ONNXRUNTIME,)  # they run networks but do not train them
 FRAMEWORKS = (*OFFERED, FAKE)
 IN_PARALLEL = (*CURRENT, FAKE)  # train in several processes
+LAUNCHERS_OF_ONE_HOST = ("local", "torchrun")  # and they bring no MPI
 _IN_ALL_SCHEMES = (TORCH, FAKE)
 _NOT_LEGACY = (*CURRENT, FAKE)  # honour axes that no framework offered before about 2020
 
@@ -421,7 +422,7 @@ _DECLARED = (
     ),
     _choice(
         "launcher",
-        ("local", "torchrun", "mpirun", "srun"),
+        (*LAUNCHERS_OF_ONE_HOST, "mpirun", "srun"),
         "What starts the processes: Deepstone itself on this machine, or one of these engines.",
         honoured_by=IN_PARALLEL,
         tuning=tuning.CLUSTER,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from deepstone.setups.axes import AUTO, AXES, FAKE, FORWARD_ONLY, FRAMEWORKS, NEON, Value
+from deepstone.setups.axes import AUTO, AXES, FAKE, FORWARD_ONLY, FRAMEWORKS, LAUNCHERS_OF_ONE_HOST, NEON, Value
 from deepstone.setups.honoured import FIRST_MAJOR, HONOURED
 from deepstone.setups.refusals import REFUSALS, Refusal
 from deepstone.setups.request import Request
@@ -226,7 +226,7 @@ RULES = (
     ),
     Rule(
         reason="launcher=local and torchrun start processes on this machine; for several nodes use mpirun or srun",
-        broken=lambda r: World.of(r).nodes > 1 and r["launcher"] in ("local", "torchrun"),
+        broken=lambda r: World.of(r).nodes > 1 and r["launcher"] in LAUNCHERS_OF_ONE_HOST,
     ),
     Rule(
         reason="a launcher starts several processes; give processes=2 or more",
@@ -238,7 +238,7 @@ RULES = (
     ),
     Rule(
         reason="transport=mpi needs processes that mpirun or srun started; leave out launcher, or use one of these",
-        broken=lambda r: r["transport"] == "mpi" and r["launcher"] in ("local", "torchrun"),
+        broken=lambda r: r["transport"] == "mpi" and r["launcher"] in LAUNCHERS_OF_ONE_HOST,
     ),
     Rule(
         reason="MPI moves data only inside its calls, so nothing overlaps with backward; leave out overlap, or use off",

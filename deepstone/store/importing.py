@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from deepstone.errors import RefusedInputError, StoreError, UsageError, reason
 from deepstone.results import codec
-from deepstone.results.findings import Finding
+from deepstone.results.findings import KINDS, Finding
 from deepstone.results.identity import attempt_of, canonical_sha256, run_id
 from deepstone.results.plain import is_list, is_object, parse_json, shown
 from deepstone.results.record import Record
@@ -33,7 +33,7 @@ MAX_JSONL_BYTES: Final = 2**30
 _EXPORT: Final = "import what `deepstone results export -o runs.jsonl` writes where it was measured"
 # By `kind`: what printed it.
 _PRINTED_KINDS: Final[Mapping[str, str]] = {
-    **{kind: f"deepstone {kind} --json" for kind in ("layers", "conv", "memory", "comm", "tune", "scale", "report")},
+    **{kind: f"deepstone {kind} --json" for kind in (*KINDS, "scale", "report")},
     "peaks": "deepstone doctor --peaks --json",
     "paper": "deepstone papers --json",
     "study": "deepstone study --json",

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from deepstone.absent import Absent
 from deepstone.durable import signals_blocked
-from deepstone.errors import StoreError
+from deepstone.errors import InternalError, StoreError
 from deepstone.measure.effort import Effort
 from deepstone.results.findings import Finding
 from deepstone.results.identity import canonical_task
@@ -85,19 +85,25 @@ def _finding(task: Task, on_progress: OnProgress) -> Finding:
 
 def _found(task: Task, on_progress: OnProgress) -> Finding:
     job, effort = task.job, task.effort
-    if task.kind == "layers":
-        layers_effort = LayersEffort(
-            budget_s=task.budget_s,
-            timeout_s=effort.timeout_s,
-            in_place=task.method != "isolated",
-            isolated=task.method != "in-place",
-        )
-        return layers_finding(job, layers_effort, on_progress)
-    if task.kind == "memory":
-        return memory_finding(job, timeout_s=effort.timeout_s, on_progress=on_progress)
-    if task.kind == "conv":
-        return lab_finding(job, LabEffort(budget_s=task.budget_s, timeout_s=effort.timeout_s), new_lab(), on_progress)
-    return ceilings_finding(peaks_finding(job.environment, job.machine, str(job.request["device"]), on_progress))
+    match task.kind:
+        case "layers":
+            layers_effort = LayersEffort(
+                budget_s=task.budget_s,
+                timeout_s=effort.timeout_s,
+                in_place=task.method != "isolated",
+                isolated=task.method != "in-place",
+            )
+            return layers_finding(job, layers_effort, on_progress)
+        case "memory":
+            return memory_finding(job, timeout_s=effort.timeout_s, on_progress=on_progress)
+        case "conv":
+            lab_effort = LabEffort(budget_s=task.budget_s, timeout_s=effort.timeout_s)
+            return lab_finding(job, lab_effort, new_lab(), on_progress)
+        case "peaks":
+            peaks = peaks_finding(job.environment, job.machine, str(job.request["device"]), on_progress)
+            return ceilings_finding(peaks)
+        case "run":
+            raise InternalError("a run makes a record, not a finding")
 
 
 class Known:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 from msgspec import Struct
 
@@ -19,11 +19,11 @@ Order: TypeAlias = Literal["random", "written"]
 On: TypeAlias = Literal["any", "cpu", "gpu"]
 Rerun: TypeAlias = Literal["never", "failed", "always"]
 
-MEASURES: Final[tuple[Measure, ...]] = ("run", "layers", "memory", "conv", "peaks")
-VARIES: Final[tuple[Vary, ...]] = ("grid", "one")
-ORDERS: Final[tuple[Order, ...]] = ("random", "written")
-ONS: Final[tuple[On, ...]] = ("any", "cpu", "gpu")
-RERUNS: Final[tuple[Rerun, ...]] = ("never", "failed", "always")
+MEASURES: Final[tuple[Measure, ...]] = get_args(Measure)
+VARIES: Final[tuple[Vary, ...]] = get_args(Vary)
+ORDERS: Final[tuple[Order, ...]] = get_args(Order)
+ONS: Final[tuple[On, ...]] = get_args(On)
+RERUNS: Final[tuple[Rerun, ...]] = get_args(Rerun)
 
 NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")  # protects the file system from names that users give
 

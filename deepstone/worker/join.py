@@ -31,14 +31,15 @@ ADDRESSES = "DEEPSTONE_JOIN"  # HOST:PORT of the controller, separated by commas
 TOKEN = "DEEPSTONE_TOKEN"
 LAUNCHER = "DEEPSTONE_LAUNCHER"
 
-# Which variables tell a process its rank, the number of ranks, and its place on its host, by launcher.
-_PLACES = {
-    "torchrun": [("RANK", "WORLD_SIZE", "LOCAL_RANK")],
+# Which variables tell a process its rank, the number of ranks, and its place on its host, by launcher. A launcher may
+# itself be started by one that stands below it.
+PLACES = {
     "mpirun": [
         ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK"),
         ("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID"),
     ],
     "srun": [("SLURM_PROCID", "SLURM_NTASKS", "SLURM_LOCALID")],
+    "torchrun": [("RANK", "WORLD_SIZE", "LOCAL_RANK")],
 }
 # What launchers set for the libraries that processes communicate with. Everything else comes from the controller:
 # torchrun sets OMP_NUM_THREADS=1, for instance.
@@ -121,14 +122,16 @@ def dial(addresses: str, token: str, greeting: dict[str, Any]) -> tuple[socket.s
 
 def place(launcher: str, variables: Any = os.environ) -> dict[str, int]:
     """Rank, world and local rank, as the launcher says."""
-    for rank, world, local_rank in _PLACES.get(launcher, []):
+    for rank, world, local_rank in PLACES.get(launcher, []):
         if rank in variables and world in variables:
             return {
                 "rank": int(variables[rank]),
                 "world": int(variables[world]),
                 "local_rank": int(variables.get(local_rank, 0)),
             }
-    raise CannotJoin(f"{launcher} says no rank: none of {[names[0] for names in _PLACES.get(launcher, [])]} is set")
+    if launcher not in PLACES:
+        raise CannotJoin(f"launcher {launcher}: PLACES in {Path(__file__).name} does not say how it tells ranks")
+    raise CannotJoin(f"{launcher} says no rank: none of {[names[0] for names in PLACES[launcher]]} is set")
 
 
 def card(launcher: str) -> dict[str, Any]:

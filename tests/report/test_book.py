@@ -13,9 +13,10 @@ from msgspec.structs import replace
 from tune_example import tune_finding, tuned
 
 from deepstone.errors import UsageError
-from deepstone.report.book import Book, make_book
+from deepstone.report.book import CHAPTERS, Book, make_book
 from deepstone.report.book_json import book_json
 from deepstone.report.claims import measured_words, other_verdicts, published_words, verdict_counts
+from deepstone.report.figures import CATALOG
 from deepstone.report.files import write_page
 from deepstone.report.markdown import render_markdown
 from deepstone.report.panels import BarChart
@@ -212,3 +213,21 @@ class TestSearches:
     def test_none(self, book: Book) -> None:
         assert not any(chapter.searches for chapter in book.chapters)
         assert "searches" not in json.dumps(book_json(book))
+
+
+class TestNewKindOfFinding:
+    """A type and a line in `Content` are all that a new kind needs: it is shown before somebody draws it."""
+
+    @pytest.fixture(autouse=True)
+    def _nobody_draws_it(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delitem(CATALOG, "memory")
+        monkeypatch.delitem(CHAPTERS, "memory")
+
+    def test_it_has_a_chapter_that_says_how_to_see_it(self) -> None:
+        chapter = next(each for each in make_book(sources()).chapters if each.anchor == "memory")
+        assert chapter.title == "Memory"
+        assert not chapter.figures
+        assert "deepstone results show" in " ".join(chapter.missing)
+
+    def test_it_comes_after_the_known_ones(self) -> None:
+        assert make_book(sources()).chapters[-1].anchor == "memory"

@@ -88,4 +88,6 @@ def _makers(result: Result) -> Mapping[str, Callable[[], Figure]]:
         return {"run": partial(run, result), **({} if result.parallel is None else of_several)}
     if result.outcome not in (None, "ok"):
         raise NothingToDrawError("; ".join(["nothing was measured", *failures(result)]))
+    if result.kind not in CATALOG:
+        raise NothingToDrawError(f"no figure shows results of kind {result.kind}; `deepstone results show` prints them")
     return {name: partial(make, result) for name, make in CATALOG[result.kind].items()}
