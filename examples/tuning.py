@@ -15,7 +15,8 @@ budget = sys.argv[2] if len(sys.argv) > 2 else "5m"
 answer = deepstone.tune(model, budget=budget, batch=32, precision=["auto", "bf16-mixed"])
 
 if isinstance(answer.ratio, Absent):
-    sys.exit(f"stay with the default: {answer.ratio.reason}")
+    undecided = answer.found.answer == "not separable"
+    sys.exit(f"{'nothing is decided' if undecided else 'stay with the default'}: {answer.ratio.reason}")
 ratio = answer.ratio
 print(f"{ratio.median:.2f}x ({ratio.low:.2f} – {ratio.high:.2f}) the default: {dict(answer.setup)}")  # noqa: T201
 if answer.found.given_up:

@@ -118,11 +118,12 @@ def rates(setup: TunedSetup, samples: str) -> str:
 def _answer(found: Tuned, samples: str) -> str:
     """The one sentence with which the page opens."""
     if not found.is_better:
-        stay = f"Stay with the default, {setup_words(found.default.setup)}: {rates(found.default, samples)}."
+        default = f"{setup_words(found.default.setup)}: {rates(found.default, samples)}."
         here = " at this batch" if found.has_free_batch else ""
         if found.answer == "not separable":
-            return f"{stay} Other setups{here} may be better, but these finals do not show it."
-        return f"{stay} Nothing better was shown{here}."
+            undecided = f"Nothing is decided{here}: other setups may be better, but these finals do not show it."
+            return f"{undecided} The default, {default}"
+        return f"Stay with the default, {default} Nothing better was shown{here}."
     what = "" if found.objective.name == "throughput" else f" in {_WHAT[found.objective.name]}"
     gain = found.ratio.reason if isinstance(found.ratio, Absent) else f"{times(found.ratio)} the default{what}"
     given_up = f" Given up: {found.given_up}." if found.given_up else " Nothing was given up."

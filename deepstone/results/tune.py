@@ -146,6 +146,9 @@ class SameMeasure(Part, frozen=True, kw_only=True):
         return f"{_share(self.value)} of {self.within or OTHER_DATA}{where} ({_share(self.tolerance)} allowed)"
 
 
+NOT_THE_SAME: Final = "not the same training: "  # how the reason of a look at a refused setup begins
+
+
 class SameSetup(Part, frozen=True, kw_only=True):
     """One finalist. `ok`: it is shown to be the same training, at the level that was asked for. If not, `why_not` says
     why, and `is_refuted` whether a test failed; otherwise it is not proven: time ran out, or a process failed.

@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.checks.same_training import summary
 from deepstone.measure.statistics import median_of_rounds
 from deepstone.results.quantity import Quantity
 from deepstone.results.tune import (
+    NOT_THE_SAME,
     BatchFree,
     Bound,
     Excluded,
@@ -39,9 +41,9 @@ _TIME_OVER: Final = Absent("not measured: the time was over")
 
 
 class Found(Struct, frozen=True, kw_only=True):
-    """All that an answer is made of. `free`: the finals with setups of any batch. `rounds`: of the finals, those that
-    were measured to the end. `unproven`: finalists that are not
-    shown to be the same training, and so cannot win."""
+    """All that an answer is made of. `free`: the finals with setups of any batch. `complete`: of the finals, the rounds
+    that were measured to the end. `unproven`: finalists that are not shown to be the same training, and so cannot win.
+    """
 
     space: Space
     wanted: Wanted
@@ -49,7 +51,7 @@ class Found(Struct, frozen=True, kw_only=True):
     contest: Contest
     judged: Judged
     free: Judged
-    rounds: int
+    complete: Sequence[int]
     unproven: Sequence[Point]
     checked: Mapping[Point, SameSetup]
     explained: Explained | None
@@ -74,7 +76,7 @@ def answer_of(found: Found) -> Tuned:
         best=_tuned(found, judged.best),
         ratio=judged.ratios.get(judged.best, _no_default(found) if is_better else _NOTHING_BETTER),
         finals=[_finalist(found, point) for point in found.contest.points] if found.contest.rounds else [],
-        rounds=found.rounds,
+        rounds=len(found.complete),
         planned_rounds=found.contest.rounds,
         same=same,
         given_up="" if isinstance(same, Absent) else same.given_up,
@@ -85,7 +87,7 @@ def answer_of(found: Found) -> Tuned:
         not_decided=explained.not_decided if explained else [],
         bound=found.bound,
         batch_free=_batch_free(found),
-        looks=log.looks,
+        looks=[_as_judged(found, look) for look in log.looks],
     )
 
 
@@ -136,8 +138,23 @@ def _batch_free(found: Found) -> BatchFree | Absent:
     )
 
 
+def _as_judged(found: Found, look: Look) -> Look:
+    """A setup that is shown to be other training has no speed that counts: nothing may learn from it."""
+    point = found.space.point_of(look.setup)
+    same = None if point is None else found.checked.get(found.space.at_asked_batch(point))
+    if same is None or not same.is_refuted or found.wanted.level == "any" or isinstance(look.samples_per_s, Absent):
+        return look
+    return replace(look, samples_per_s=Absent(f"{NOT_THE_SAME}{same.why_not}"))
+
+
+def _that_count(found: Found, finals: Sequence[Look]) -> Sequence[Look]:
+    """Those in rounds that were measured to the end, or all if there is no such round."""
+    return [look for look in finals if look.round in found.complete] or finals
+
+
 def _finalist(found: Found, point: Point) -> Finalist:
     looks = [look for look in _looks(found, point) if look.kind == "final"]
+    counted = _that_count(found, looks)
     by_round = {look.round: look.samples_per_s for look in looks}
     is_default = point == found.contest.points[0]
     ratio = found.free.ratios.get(point) or found.judged.ratios.get(point)
@@ -147,8 +164,8 @@ def _finalist(found: Found, point: Point) -> Finalist:
         ratio = Absent("it is not shown to be the same training")
     return Finalist(
         setup=found.space.given(point),
-        samples_per_s=_across(found, looks, _speed),
-        samples_per_j=_across(found, looks, _efficiency),
+        samples_per_s=_across(found, counted, _speed),
+        samples_per_j=_across(found, counted, _efficiency),
         peak_bytes=_largest([look.peak_bytes for look in looks]),
         ratio=Absent("it failed in a round, or the time was over") if ratio is None else ratio,
         rounds=[by_round.get(number, _TIME_OVER) for number in range(1, found.contest.rounds + 1)],
@@ -162,7 +179,7 @@ def _tuned(found: Found, point: Point) -> TunedSetup:
     """By the finals; a point that was not in them by all looks at it."""
     looks = _looks(found, point)
     finals = [look for look in looks if look.kind == "final"]
-    looks = finals or looks
+    looks = _that_count(found, finals) or looks
     return TunedSetup(
         setup=found.space.given(point),
         samples_per_s=_across(found, looks, _speed),

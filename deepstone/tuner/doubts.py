@@ -8,11 +8,11 @@ from typing import Final
 
 from deepstone.absent import Absent
 from deepstone.errors import StoreError
-from deepstone.results.tune import TuneLog
+from deepstone.measure.ratios import LEAST_DIFFERENCE
+from deepstone.results.tune import NOT_THE_SAME, Tuned, TuneLog
 from deepstone.store.store import Store
 from deepstone.tuner.answer import words_of
 
-NOT_THE_SAME: Final = "not the same training: "  # how the reason of a look begins that its own steps refused
 _TOLD: Final = 3  # refused setups that are named
 
 
@@ -26,6 +26,19 @@ def refused_launches(log: TuneLog) -> list[str]:
     told = [f"{setup}: {reason}" for setup, reason in found.items()][:_TOLD]
     more = f" ({len(found) - len(told)} more)" if len(found) > len(told) else ""
     return [f"other training by the steps of its own launch, so not chosen{more}: {each}" for each in told]
+
+
+def beaten_without(answer: Tuned) -> list[str]:
+    """Changes without which the best setup looked faster, in looks outside the finals: those do not decide, and do not
+    go unsaid."""
+    return [
+        f"without {why.axis}={why.best} the best setup looked {1 / removed.ratio.median:.3g}x as fast in looks outside "
+        f"the finals, which do not decide: compare it with {why.axis}={why.default}"
+        for why in answer.why
+        if not isinstance(removed := why.removed, Absent)
+        and not removed.estimated
+        and removed.ratio.median < 1 / (1 + LEAST_DIFFERENCE)
+    ]
 
 
 def doubts_of_runs(store: Store, runs: Sequence[str]) -> list[str]:

@@ -52,14 +52,15 @@ class Looks(Struct, frozen=True, kw_only=True):
         least = max(means.values(), default=0.0) - math.log(slowdown)
         return {point for point in points if means.get(point, -math.inf) < least}
 
-    def rounds(self, contest: Contest) -> list[Mapping[Point, float]]:
-        """What was measured in each round of the finals. A round that the end of the time cut off does not count."""
-        found: list[dict[Point, float]] = [{} for _ in contest.order]
+    def rounds(self, contest: Contest) -> dict[int, Mapping[Point, float]]:
+        """What was measured in the finals, by the number of the round. One that the end of the time cut off does not
+        count."""
+        found: dict[int, dict[Point, float]] = {number + 1: {} for number in range(contest.rounds)}
         for look, point, value in self.values():
-            if look.kind == "final" and look.round is not None and look.round <= len(found):
-                found[look.round - 1][point] = math.exp(value)
+            if look.kind == "final" and look.round in found:
+                found[look.round][point] = math.exp(value)
         standing = set(contest.points) - {point for point in contest.points if self.is_out(point)}
-        return [values for values in found if values.keys() >= standing]
+        return {number: values for number, values in found.items() if values.keys() >= standing}
 
     def is_out(self, point: Point) -> bool:
         """A finalist that failed once, or broke a limit, is not measured again. One that the end of the time cut off
@@ -77,13 +78,18 @@ class Looks(Struct, frozen=True, kw_only=True):
         fit: Callable[[list[Point], list[float], list[float]], None],
         *,
         without: Collection[str] = (),
+        finals_count: bool = False,
     ) -> dict[Point, int]:
         """Fit a model to all values but those of these kinds of looks, with the number of each look as its time.
-        Returns how many looks each point has."""
+        `finals_count`: of a setup that was in the finals, what they measured counts, and not the search, which may have
+        met another load of the machine. Returns how many looks each point has."""
+        in_finals = {point for look, point, _ in self.values() if look.kind == "final" and finals_count}
         seen: list[tuple[Point, float, float]] = []
         for number, look in enumerate(self.all):
             point, value = self.space.point_of(look.setup), self.wanted.value(look)
-            if point is not None and value is not None and look.kind not in without:
+            if point is None or value is None or look.kind in without:
+                continue
+            if look.kind == "final" or point not in in_finals:
                 seen.append((point, value, float(number)))
         if seen:
             fit([point for point, *_ in seen], [value for _, value, _ in seen], [number for *_, number in seen])

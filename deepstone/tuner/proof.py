@@ -13,11 +13,10 @@ from typing import Protocol
 from msgspec.structs import replace
 
 from deepstone.checks.same_training import altered, same_training
-from deepstone.results.tune import SameLevel, SameSetup
+from deepstone.results.tune import NOT_THE_SAME, SameLevel, SameSetup
 from deepstone.runner.job import Job
 from deepstone.runner.measurement import OnProgress
 from deepstone.tuner.answer import words_of
-from deepstone.tuner.doubts import NOT_THE_SAME
 from deepstone.tuner.space import Point, Space
 from deepstone.tuner.workload import Workload
 

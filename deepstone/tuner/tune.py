@@ -26,13 +26,13 @@ from deepstone.checks.same_training import same_training
 from deepstone.durable import signals_blocked
 from deepstone.errors import StoreError, UsageError
 from deepstone.results.record import Draft
-from deepstone.results.tune import Bound, Look, LookKind, Tuned, TuneLog
+from deepstone.results.tune import NOT_THE_SAME, Bound, Look, LookKind, Tuned, TuneLog
 from deepstone.runner.assemble import now
 from deepstone.setups.tuning import DeviceKind
 from deepstone.store.store import Store
 from deepstone.tuner.answer import Found, answer_of
 from deepstone.tuner.bound import bound_of
-from deepstone.tuner.doubts import NOT_THE_SAME, doubts_of_runs, refused_launches
+from deepstone.tuner.doubts import beaten_without, doubts_of_runs, refused_launches
 from deepstone.tuner.explain import Explainer
 from deepstone.tuner.finals import FEWEST_ROUNDS, Contest, Judged, judge, plan_finals
 from deepstone.tuner.looks import Looks
@@ -172,6 +172,10 @@ class Tuner:
         return SAME_SHARE[self._space.facts.device]
 
     @property
+    def _explain_share(self) -> float:
+        return 1 - self._search_share - self._same_share - FINALS_SHARE
+
+    @property
     def _check_s(self) -> float:
         """For the check of sameness: its share of the budget, or more where starts are slow or steps are long."""
         budget_s = self.wanted.budget_s
@@ -194,9 +198,12 @@ class Tuner:
             kept_s = least_s + self._check_s
             if self.search.seen and self.search.cost_s(ask.point) > self.left_s - kept_s:
                 return
-            look = self._look(ask.kind, ask.point)
-            self.search.tell(self._seen(look, ask.point))
-            self.progress.looked(look, self)
+            self._search_look(ask.kind, ask.point)
+
+    def _search_look(self, kind: LookKind, point: Point) -> None:
+        look = self._look(kind, point)
+        self.search.tell(self._seen(look, point))
+        self.progress.looked(look, self)
 
     def _timeout_s(self) -> float:
         """So that one launch cannot use up the time of the others."""
@@ -315,6 +322,7 @@ class Tuner:
         if self.log.order:
             points = tuple(point for setup in self.log.finalists if (point := space.point_of(setup)) is not None)
             return Contest(points=points, order=tuple(tuple(points[n] for n in each) for each in self.log.order))
+        self._look_around_the_best()
         finalists = self._proven_or_open()
         time_s = min(self.left_s, max(FINALS_SHARE * self.wanted.budget_s, self.left_s - 0.15 * self.wanted.budget_s))
         return plan_finals(
@@ -342,15 +350,24 @@ class Tuner:
             refused = next(point for point in candidates if at_batch(point) in lost)
             self._look_without_a_change(refused, self.left_s - enough_s)
 
+    def _look_around_the_best(self) -> None:
+        """At what is left of the best setup without each of its changes. The explanation needs these looks anyway;
+        before the finals they show a change that does not help."""
+        if not self.search.good:
+            return
+        self.search.fit()
+        enough_s = self.search.least_finals_s() + self._check_s
+        time_s = min(self._explain_share * self.wanted.budget_s, self.left_s - enough_s)
+        for point in self.search.best(1):
+            self._look_without_a_change(point, time_s)
+
     def _look_without_a_change(self, point: Point, time_s: float) -> None:
         """One change of a point makes it other training; the search may not have looked at what is left without it."""
         end_s, seen = self.spent_s + time_s, {each.point for each in self.search.seen}
         for simpler in self._space.simpler(point):
             is_new = simpler not in seen and not self.proof.is_refused(simpler)
             if is_new and self.spent_s + self.search.cost_s(simpler) <= end_s:
-                look = self._look("search", simpler)
-                self.search.tell(self._seen(look, simpler))
-                self.progress.looked(look, self)
+                self._search_look("search", simpler)
 
     def _candidates(self) -> list[Point]:
         """The best points. Where the batch is free, the best at the one asked for comes first, then the best at any,
@@ -410,7 +427,7 @@ class Tuner:
         looks.fit(self.search.model.fit, without=("explain",))
         return judge(
             among,
-            looks.rounds(contest),
+            list(looks.rounds(contest).values()),
             changes=lambda point: len(self._space.changed(point)),
             expected=lambda point: float(self.search.model.predict([point]).mean[0]),
             spread=looks.spread(),
@@ -419,7 +436,7 @@ class Tuner:
     # The explanation
 
     def _explainer(self) -> Explainer:
-        counts = self._looks.fit(self.search.model.fit)
+        counts = self._looks.fit(self.search.model.fit, finals_count=True)
         return Explainer(space=self._space, model=self.search.model, looks=lambda point: counts.get(point, 0))
 
     def _explain(self, judged: Judged) -> None:
@@ -447,7 +464,7 @@ class Tuner:
                 contest=contest,
                 judged=judged,
                 free=self._judged(contest, any_batch=True),
-                rounds=len(self._looks.rounds(contest)),
+                complete=tuple(self._looks.rounds(contest)),
                 unproven=[point for point in contest.points if self.proof.is_missing(point)],
                 checked=self.proof.checked,
                 explained=explained,
@@ -457,7 +474,12 @@ class Tuner:
             )
         )
         about_runs = doubts_of_runs(self.store, [run for final in answer.finals for run in final.runs])
-        about_search = [*self._too_short(contest), *self.proof.doubts(contest.points), *refused_launches(self.log)]
+        about_search = [
+            *self._too_short(contest),
+            *beaten_without(answer),
+            *self.proof.doubts(contest.points),
+            *refused_launches(self.log),
+        ]
         return replace(answer, doubts=[*about_search, *about_runs])
 
     def _too_short(self, contest: Contest) -> list[str]:

@@ -205,7 +205,7 @@ def test_the_best_of_the_finals_in_a_framework_is_written() -> None:
 
 def test_without_a_finalist_the_best_look_is_written_and_says_so() -> None:
     answer = tuned()
-    none = replace(answer, finals=[final for final in answer.finals if final.is_default])
+    none = replace(answer, finals=[final for final in answer.finals if final.is_default], best=answer.default)
     found = chosen_setup(none, "jax", _framework_of, "images")
     assert found.setup == dict(BEST)
     assert "not in the finals" in found.found

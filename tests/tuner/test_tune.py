@@ -9,11 +9,15 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from scripted import Scripted, Told, a_space, a_tuner, all_the_same
+from tune_example import tuned
 
 from deepstone.absent import Absent
-from deepstone.results.tune import TuneLimit, TuneObjective
+from deepstone.results.quantity import Quantity
+from deepstone.results.tune import NOT_THE_SAME, AxisRatio, TuneLimit, TuneObjective
 from deepstone.setups.axes import Value
 from deepstone.store.store import Store
+from deepstone.tuner.doubts import beaten_without
+from deepstone.tuner.emit import chosen_setup
 from deepstone.tuner.wanted import Wanted
 
 THROUGHPUT = Wanted(objective=TuneObjective(name="throughput"), budget_s=300.0)
@@ -104,6 +108,29 @@ def test_finals_that_the_time_cut_off_tell_what_was_measured(tmp_path: Path, lau
     assert len(ratios) == len(answer.finals) - 1
     assert all(ratio.has_interval == (rounds > 1) for ratio in ratios)
     assert any("--budget" in doubt for doubt in answer.doubts)
+    assert {each.n for each in measured if not isinstance(each, Absent)} == {rounds}
+
+
+def test_a_change_that_harms_is_found_before_the_finals(tmp_path: Path) -> None:
+    """Advice has a setup with a change too many, and there is no time to search."""
+    best = {"layout": "nhwc", "precision": "bf16-mixed"}
+    scripted = Scripted(space=a_space(), speed=speed, took_s=lambda _setup: 9.0)
+    scripted.advised = ({"framework": "fake", **best, "engine": "native"},)
+    answer = a_tuner(scripted, tmp_path, replace_budget(100.0)).tune()
+    assert answer.answer == "better"
+    assert answer.best.setup == {"framework": "fake", **best}
+
+
+def test_a_change_that_looked_harmful_outside_the_finals_is_told() -> None:
+    answer = tuned()
+    assert beaten_without(answer) == []
+    removed = AxisRatio(ratio=Quantity.of(median=0.8, low=0.6, high=1.1, n=3), estimated=False)
+    harmful = replace(answer.why[0], removed=removed)
+    told = beaten_without(replace(answer, why=[harmful, *answer.why[1:]]))
+    assert "precision=bf16-mixed" in told[0]
+    assert "1.25x" in told[0]
+    estimated = replace(harmful, removed=replace(removed, estimated=True))
+    assert beaten_without(replace(answer, why=[estimated])) == []
 
 
 def replace_budget(budget_s: float, **settings: Any) -> Wanted:
@@ -282,6 +309,11 @@ def test_a_setup_that_trains_something_else_is_out(tmp_path: Path) -> None:
     assert isinstance(tuner.progress, Told)
     assert any("other losses" in line for line in tuner.progress.said)
     assert any("other losses" in doubt for doubt in answer.doubts)
+    refused = [look for look in answer.looks if isinstance(look.samples_per_s, Absent)]
+    assert {look.setup.get("precision") for look in refused} >= {"bf16-mixed"}
+    assert all(look.samples_per_s.reason == f"{NOT_THE_SAME}other losses" for look in refused)  # type: ignore[union-attr]
+    # What is refused is not written either, though it was faster.
+    assert chosen_setup(answer, "fake", lambda _setup: "fake", "images").setup == answer.default.setup
 
 
 def test_if_the_best_trains_something_else_the_next_best_may_win(tmp_path: Path) -> None:

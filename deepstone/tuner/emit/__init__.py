@@ -48,32 +48,35 @@ class Chosen(Struct, frozen=True, kw_only=True):
 def chosen_setup(
     answer: Tuned, framework: str, framework_of: Callable[[Mapping[str, Value]], str], samples: str
 ) -> Chosen:
-    """The best setup in a framework: of the finals, or else of all looks. Raises UsageError if none of them ran."""
+    """The best setup, if it is in this framework; else the best of those in it that may win the finals, or else of all
+    looks, without those that are shown to be other training. Raises UsageError if none of them ran."""
+    if framework_of(answer.best.setup) == framework and isinstance(answer.best.samples_per_s, Quantity):
+        return Chosen(setup=answer.best.setup, found=_measured(answer.best.samples_per_s, answer.ratio, samples))
     finals = [final for final in answer.finals if framework_of(final.setup) == framework]
-    best = max(finals, key=lambda final: (final.is_best, _rate(final.samples_per_s)), default=None)
+    may_win = [final for final in finals if not isinstance(final.ratio, Absent)]
+    best = max(may_win, key=lambda final: _rate(final.samples_per_s), default=None)
     if best is not None and isinstance(best.samples_per_s, Quantity):
-        speed = best.samples_per_s
-        over = "" if isinstance(best.ratio, Absent) or best.is_default else _over(best.ratio)
-        return Chosen(
-            setup=best.setup,
-            found=f"Measured: {digits(speed.median)} {samples}/s ({speed.span_in_words(digits)}){over}.",
-        )
+        ratio = Absent("it is the default") if best.is_default else best.ratio
+        return Chosen(setup=best.setup, found=_measured(best.samples_per_s, ratio, samples))
     looks = [look for look in answer.looks if framework_of(look.setup) == framework]
     seen = max(looks, key=lambda look: _rate(look.samples_per_s), default=None)
     if seen is None or isinstance(seen.samples_per_s, Absent):
         raise UsageError(f"--emit {framework}: no setup in {framework} was measured; give it a larger --budget")
-    told = f"One look measured {digits(seen.samples_per_s)} {samples}/s; it was not in the finals"
-    return Chosen(setup=seen.setup, found=f"{told}, so this rate is not shown.")
+    told = (
+        f"One look measured {digits(seen.samples_per_s)} {samples}/s; it was not in the finals, and not checked to be"
+    )
+    return Chosen(setup=seen.setup, found=f"{told} the same training.")
+
+
+def _measured(speed: Quantity, ratio: Quantity | Absent, samples: str) -> str:
+    over = "" if isinstance(ratio, Absent) else f", {digits(ratio.median)}x ({ratio.span_in_words(digits)}) the default"
+    return f"Measured: {digits(speed.median)} {samples}/s ({speed.span_in_words(digits)}){over}."
 
 
 def _rate(rate: Quantity | float | Absent) -> float:
     if isinstance(rate, Absent):
         return 0.0
     return rate.median if isinstance(rate, Quantity) else float(rate)
-
-
-def _over(ratio: Quantity) -> str:
-    return f", {digits(ratio.median)}x ({ratio.span_in_words(digits)}) the default"
 
 
 def emit(job: Job, found: str) -> str:
