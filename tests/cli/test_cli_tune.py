@@ -163,6 +163,7 @@ def test_a_dry_run_shows_the_space(reader: Cli) -> None:
         (("seed=1,2",), 2, "seed: tune takes one value"),
         (("--budget", "soon"), 2, "soon: is no time"),
         (("--budget", "1s"), 2, "at least 5 s"),
+        (("--budget", "1ms"), 2, "1ms: is no time"),
         (("--limit", "disk=3"), 2, "disk=3"),
         (("--limit", "memroy=3G"), 2, "did you mean memory? write it as in memory=40G"),
         (("--limit", "memory=lots"), 2, "memory=lots"),
@@ -178,6 +179,12 @@ def test_a_dry_run_shows_the_space(reader: Cli) -> None:
 def test_what_it_refuses(reader: Cli, words: tuple[str, ...], code: int, told: str) -> None:
     framework = () if any(word.startswith("framework") for word in words) else ("framework=fake",)
     reader("tune", "cifarnet", *framework, *words).assert_error(code, told)
+
+
+def test_a_folder_is_refused_before_the_search(cli: Cli) -> None:
+    (cli.home / "page.html").mkdir()
+    cli(*TUNE, "-o", "page.html", **scripted(SPEEDS)).assert_error(2, "page.html is a folder; name a file")
+    assert not cli.runs()
 
 
 def test_energy_without_a_meter(reader: Cli) -> None:
