@@ -23,6 +23,7 @@ from deepstone.setups.axes import Value
 from deepstone.store.layout import default_folder
 from deepstone.store.store import Store
 from deepstone.studies.durations import parse_duration
+from deepstone.tuner.doubts import with_doubt_of_limits
 from deepstone.tuner.emit import check_emitted, chosen_setup, emit
 from deepstone.tuner.log import check_meter, open_log
 from deepstone.tuner.tune import Tuner
@@ -135,7 +136,8 @@ def tune(
     words = [_word(name, values) for name, values in axes.items()]
     command = ("deepstone", "tune", model, *words, "--budget", f"{wanted.budget_s:g}s")
     log = open_log(opened, workload, wanted, command)
-    answer = Tuner(workload=workload, wanted=wanted, store=opened, log=log, progress=_Quiet(on_look)).tune()
+    tuner = Tuner(workload=workload, wanted=wanted, store=opened, log=log, progress=_Quiet(on_look))
+    answer = with_doubt_of_limits(tuner.tune())
     default = workload.job(workload.space.default)
     finding = Finding(
         schema=SCHEMA, kind=answer.KIND, model=default.model.name, outcome="ok", command=list(command), content=answer

@@ -73,8 +73,10 @@ def _lines(answer: Tuned, samples: str) -> Iterator[str]:
     yield f"{_space_line(answer.space)}{quiet} · {launches}"
     rounds = f"{answer.rounds_in_words}, fresh processes"
     if answer.answer != "better":
-        yield f"best   the default: {_why_default(answer)}"
-        yield f"       {_rates(answer.default, samples)}{f'; {rounds}' if answer.finals else ''}"
+        best = "none" if answer.nothing_within_limits else "the default"
+        yield f"best   {best}: {_why_default(answer)}"
+        default = "the default: " if answer.nothing_within_limits else ""
+        yield f"       {default}{_rates(answer.default, samples)}{f'; {rounds}' if answer.finals else ''}"
         for final in answer.finals:
             if answer.is_at_asked_batch(final.setup) and not final.is_default and not isinstance(final.ratio, Absent):
                 yield f"       {in_words(final.ratio)} the default: {words_of(final.setup)}"
@@ -118,8 +120,8 @@ def _sameness(answer: Tuned) -> str:
 
 
 def _why_default(answer: Tuned) -> str:
-    if answer.is_default_beyond_limits:
-        return "nothing was found within the limits, and the default is beyond them too"
+    if answer.nothing_within_limits:
+        return answer.nothing_within_limits
     if answer.budget.launches == 1:
         return "nothing else was tried"
     if answer.answer == "not separable":

@@ -161,9 +161,11 @@ def tune(
         with nullcontext() if emitted is None else redirect_stdout(sys.stderr):
             show_tuned(answer, workload.job(workload.space.default).workload, files=files)
     draw_figure(_as_stored(finding, finding_store), output)
-    if emitted is not None:
+    if emitted is not None and not answer.nothing_within_limits:
         _print_code(answer, workload, emitted)
     finding_store.leave_if_failed()
+    if answer.nothing_within_limits:
+        raise DeepstoneError(answer.nothing_within_limits)
 
 
 def _emitted_framework(text: str, workload: Workload, *, as_json: bool) -> str:
@@ -285,6 +287,7 @@ def _tuned(
     """`again`: the command that goes on, if this one is stopped."""
     from deepstone.results.findings import Finding
     from deepstone.results.record import SCHEMA
+    from deepstone.tuner.doubts import with_doubt_of_limits
     from deepstone.tuner.log import open_log
     from deepstone.tuner.tune import Tuner
 
@@ -302,7 +305,7 @@ def _tuned(
                 progress=_Progress(bar, default.workload.samples),
                 before_look=lambda point: quiet.before([workload.job(point)], bar.say),
             )
-            answer = tuner.tune()
+            answer = with_doubt_of_limits(tuner.tune())
             found = Finding(
                 schema=SCHEMA,
                 kind=answer.KIND,

@@ -59,7 +59,7 @@ def search_of(finding: Finding) -> Search:
         objective=found.objective.name,
         default=setup_words(found.default.setup),
         default_rates=rates(found.default, samples),
-        best=setup_words(found.best.setup) if found.is_better else _STAY,
+        best=setup_words(found.best.setup) if found.is_better else _none_or_default(found),
         best_rates=rates(found.best, samples) if found.is_better else "",
         ratio=found.ratio if found.is_better else Absent(_why_none(found)),
         times=_gain(found),
@@ -77,13 +77,19 @@ def samples_of(finding: Finding) -> str:
     return finding.workload.samples if finding.workload is not None else "images"
 
 
+def _none_or_default(found: Tuned) -> str:
+    return "none" if found.nothing_within_limits else _STAY
+
+
 def _why_none(found: Tuned) -> str:
+    if found.nothing_within_limits:
+        return found.nothing_within_limits
     return "not decided by these finals" if found.answer == "not separable" else "nothing better was shown"
 
 
 def _verdict(found: Tuned) -> str:
     if not found.is_better:
-        return "it is the default"
+        return "–" if found.nothing_within_limits else "it is the default"
     if isinstance(found.same, Absent):
         return "not proven"
     best = next((each for each in found.same.setups if each.setup == found.best.setup), None)
@@ -117,6 +123,10 @@ def rates(setup: TunedSetup, samples: str) -> str:
 
 def _answer(found: Tuned, samples: str) -> str:
     """The one sentence with which the page opens."""
+    if found.nothing_within_limits:
+        default = f"{setup_words(found.default.setup)}: {rates(found.default, samples)}"
+        why = found.nothing_within_limits
+        return f"{why[0].upper()}{why[1:]}. The default is {default}."
     if not found.is_better:
         stay = f"Stay with the default, {setup_words(found.default.setup)}: {rates(found.default, samples)}."
         here = " at this batch" if found.has_free_batch else ""

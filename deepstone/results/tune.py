@@ -14,10 +14,13 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar, Final, Literal, TypeAlias
 
+from msgspec import field
+
 from deepstone.absent import Absent
 from deepstone.results.parts import AtLeast0, Count, Number, OrAbsent, Part, Positive, RunId, SomeText, Table, Value
 from deepstone.results.quantity import Quantity
 from deepstone.results.sameness import Comparable
+from deepstone.units import bytes_
 
 LookKind: TypeAlias = Literal["start", "search", "sentinel", "repeat", "final", "explain"]
 LOOK_KINDS: Final[tuple[LookKind, ...]] = ("start", "search", "sentinel", "repeat", "final", "explain")
@@ -311,7 +314,7 @@ class Tuned(Part, frozen=True, kw_only=True):
     bound: OrAbsent[Bound]
     batch_free: OrAbsent[BatchFree]
     looks: list[Look]
-    doubts: list[str] = []
+    doubts: list[str] = field(default_factory=lambda: list[str]())  # a factory, so that JSON has an empty list too
     planned_rounds: Count | None = None  # early findings lack it
 
     @property
@@ -337,10 +340,23 @@ class Tuned(Part, frozen=True, kw_only=True):
 
     @property
     def is_default_beyond_limits(self) -> bool:
+        return bool(self.broken_limit)
+
+    @property
+    def nothing_within_limits(self) -> str:
+        """In words, if neither the default nor anything else is shown to run within the limits; else empty."""
+        if self.is_better or not self.broken_limit:
+            return ""
+        return f"nothing was found within the limits, and the default is beyond them too: {self.broken_limit}"
+
+    @property
+    def broken_limit(self) -> str:
+        """The limit that the default breaks, in words; empty if there is none."""
         most = {limit.name: limit.most for limit in self.limits}
         peak, speed, energy = self.default.peak_bytes, self.default.samples_per_s, self.default.samples_per_j
         if not isinstance(peak, Absent) and peak > most.get("memory", math.inf):
-            return True
+            return f"{bytes_(peak)} of memory, {bytes_(most['memory'])} allowed"
         if isinstance(speed, Absent) or isinstance(energy, Absent):
-            return False
-        return speed.median / energy.median > most.get("power", math.inf)
+            return ""
+        power_w = speed.median / energy.median
+        return f"{power_w:.0f} W, {most['power']:g} W allowed" if power_w > most.get("power", math.inf) else ""

@@ -6,14 +6,22 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
+from msgspec.structs import replace
+
 from deepstone.absent import Absent
 from deepstone.errors import StoreError
-from deepstone.results.tune import TuneLog
+from deepstone.results.tune import Tuned, TuneLog
 from deepstone.store.store import Store
 from deepstone.tuner.answer import words_of
 
 NOT_THE_SAME: Final = "not the same training: "  # how the reason of a look begins that its own steps refused
 _TOLD: Final = 3  # refused setups that are named
+
+
+def with_doubt_of_limits(answer: Tuned) -> Tuned:
+    """Where nothing was found within the limits, the doubts say first which limit the default breaks."""
+    broken = answer.nothing_within_limits
+    return replace(answer, doubts=[broken, *answer.doubts]) if broken else answer
 
 
 def refused_launches(log: TuneLog) -> list[str]:

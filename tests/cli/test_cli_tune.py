@@ -39,6 +39,7 @@ def test_it_finds_writes_and_stores_the_best(cli: Cli) -> None:
     done = cli(*TUNE, "--json", **scripted(SPEEDS)).assert_ok()
     answer = done.json
     assert (answer["kind"], answer["answer"]) == ("tune", "better")
+    assert "doubts" in answer
     assert answer["best"]["setup"] == {
         "framework": "fake",
         "batch": 8,
@@ -111,6 +112,23 @@ def test_a_default_beyond_the_limit_is_no_default_that_fails(cli: Cli) -> None:
     assert "breaks a limit" in (cli.home / "t.html").read_text()
 
 
+def test_a_limit_that_nothing_keeps_is_no_success(cli: Cli) -> None:
+    large = {"launch_noise": 0.003, "memory": {"base": 100_000_000, "per_sample": 1000}}
+    words = ("tune", *WORDS, "precision=auto", "layout=auto,nhwc", "threads=auto", "engine=auto", "wait=auto")
+    words += ("affinity=auto", "allocator=auto", "--limit", "memory=40M", "--budget", "6s", "--same", "any")
+    why = (
+        "nothing was found within the limits, and the default is beyond them too: 95.4 MiB of memory, 40.0 MiB allowed"
+    )
+    told = cli(*words, **scripted(large))
+    assert told.code == 1
+    assert f"best   none: {why}" in " ".join(told.out.split("\n       "))
+    assert told.err.splitlines()[-1] == f"deepstone: {why}"
+    answer = cli(*words, "--json", **scripted(large))
+    assert answer.code == 1
+    assert (answer.json["answer"], answer.json["doubts"][0]) == ("nothing better", why)
+    assert not (cli.home / "best.toml").exists()
+
+
 def test_a_better_batch_does_not_contradict_the_answer_at_the_one_asked_for(cli: Cli) -> None:
     plain = ("cifarnet", "framework=fake", "optimizer=momentum", *FIXED)
     words = ("tune", *plain, "batch=8,16", "layout=auto,nhwc", "threads=auto", "engine=auto", "precision=auto")
@@ -165,6 +183,7 @@ def test_a_dry_run_shows_the_space(reader: Cli) -> None:
         (("--budget", "1s"), 2, "at least 5 s"),
         (("--budget", "1ms"), 2, "1ms: is no time"),
         (("--limit", "disk=3"), 2, "disk=3"),
+        (("--limit", "memory=2"), 2, "is more than the limit of memory, 2 B allowed"),
         (("--limit", "memroy=3G"), 2, "did you mean memory? write it as in memory=40G"),
         (("--limit", "memory=lots"), 2, "memory=lots"),
         (("--objective", "speed"), 2, "speed"),
