@@ -134,7 +134,7 @@ def tune(
     named = store if store is not None else os.environ.get("DEEPSTONE_STORE")
     opened = Store.open(default_folder() if named is None else Path(named).expanduser())
     words = [_word(name, values) for name, values in axes.items()]
-    command = ("deepstone", "tune", model, *words, "--budget", f"{wanted.budget_s:g}s")
+    command = ("deepstone", "tune", model, *words, "--budget", f"{wanted.budget_s:g}s", *_options(wanted, objective))
     log = open_log(opened, workload, wanted, command)
     tuner = Tuner(workload=workload, wanted=wanted, store=opened, log=log, progress=_Quiet(on_look))
     answer = with_doubt_of_limits(tuner.tune())
@@ -145,6 +145,16 @@ def tune(
     task = task_id(answer.KIND, default.identity, "")
     stored = opened.findings.add(storable_finding(finding, default, task=task, started_at=log.started_at))
     return Tuning(found=answer, finding=stored, _workload=workload)
+
+
+def _options(wanted: Wanted, objective: str) -> list[str]:
+    """What the command that repeats a search says beside its budget."""
+    options: list[str] = []
+    for limit in wanted.limits:
+        most = f"{limit.most / 2**20:.6f}M" if limit.name == "memory" else f"{limit.most:.3f}W"
+        options += ["--limit", f"{limit.name}={most}"]
+    options += ["--objective", objective] if objective != "throughput" else []
+    return options + (["--same", wanted.level] if wanted.level != "close" else [])
 
 
 def _budget_s(budget: object) -> float:
