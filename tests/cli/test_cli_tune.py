@@ -294,6 +294,20 @@ def test_the_code_of_a_given_setup_needs_no_search(cli: Cli) -> None:
     assert "memory_format=torch.channels_last" in code
     cli(*given, "precision=fp32,bf16-mixed").assert_error(2, "give precision one value")
     cli(*given, "checkpointing=on").assert_error(2, "checkpointing=on")
+    (cli.home / "other.toml").write_text('[setup]\nframework = "fake"\n')
+    other = ("tune", "cifarnet", "@other.toml", "--emit", "torch", "--dry-run")
+    cli(*other).assert_error(2, "the setup that you give is one of fake; use --emit fake, or give framework=torch")
+    ast.parse(cli(*other, "framework=torch").assert_ok().out)
+    assert not cli.runs()
+
+
+def test_what_is_emitted_is_what_is_searched(cli: Cli) -> None:
+    """A framework that is not searched is refused at once, and one that is emitted is searched if none is named."""
+    words = ("tune", "cifarnet", "--emit", "jax", "--budget", "20s")
+    cli(*words, "framework=torch,fake").assert_error(2, "no setup in jax, only in fake, torch; give framework=jax")
+    without = cli(*words, "--limit", "memory=2")  # ends before the search
+    assert without.code != 0
+    assert "searches framework=jax only, because of --emit" in without.err
     assert not cli.runs()
 
 
