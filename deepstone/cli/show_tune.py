@@ -115,7 +115,7 @@ def _sameness(answer: Tuned) -> str:
     if isinstance(same, Absent):
         return same.reason
     of_best = next((each for each in same.setups if each.setup == answer.best.setup), None)
-    said = "it is the training that was asked for" if of_best is None else of_best.in_words()
+    said = "it is the training that was asked for" if of_best is None else of_best.in_words(same.level)
     return f"{said}. Given up: {answer.given_up}" if answer.given_up else said
 
 
@@ -143,12 +143,13 @@ def _rates(setup: TunedSetup, samples: str) -> str:
 def _why_lines(answer: Tuned) -> Iterator[str]:
     if not answer.why:
         return
-    logs = [abs(math.log(each.contribution.median)) for each in answer.why]
-    most = max(logs, default=0.0)
+    logs = [math.log(each.contribution.median) for each in answer.why]
+    most = max(logs)
     width = max((len(each.axis) for each in answer.why), default=0)
     head = "why    "
     for each, log in zip(answer.why, logs, strict=True):
-        drawn = "█" * round(_BAR * log / most) if most else ""
+        is_gain = each.contribution.median > 1  # what a slowdown costs is no length of a gain
+        drawn = "█" * round(_BAR * log / most) if is_gain else ""
         parts = f"added {_effect(each.added)}, removed {_effect(each.removed)}"
         yield f"{head}{each.axis:{width}}  {digits(each.contribution.median):>5}x {drawn:{_BAR}}  {parts}"
         head = "       "

@@ -218,7 +218,7 @@ def _same(found: Tuned) -> str:
     level = f"Level {same.level}: {_MEANS[same.level]}."
     if best is None:
         return f"{level} The best setup was not compared with the default."
-    return f"{level}{_of_rounding(best)} The best setup: {best.in_words()}."
+    return f"{level}{_of_rounding(best)} The best setup: {best.in_words(same.level)}."
 
 
 def _of_rounding(best: SameSetup) -> str:

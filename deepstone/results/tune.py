@@ -28,6 +28,7 @@ ObjectiveName: TypeAlias = Literal["throughput", "energy", "memory"]
 SameLevel: TypeAlias = Literal["exact", "close", "any"]
 Sameness: TypeAlias = Literal["same", "not the same", "not proven"]
 OTHER_DATA: Final = "what other data change"
+_FAR: Final = 10.0  # a share beyond which its number says nothing more
 Answer: TypeAlias = Literal["better", "not separable", "nothing better"]
 
 
@@ -127,6 +128,8 @@ class Finalist(Part, frozen=True, kw_only=True):
 
 
 def _share(share: float) -> str:
+    if share > _FAR:
+        return f"more than {100 * _FAR:,.0f} %"
     return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:,.0f} %"
 
 
@@ -143,10 +146,12 @@ class SameMeasure(Part, frozen=True, kw_only=True):
     def ok(self) -> bool:
         return self.value <= self.tolerance
 
-    def in_words(self) -> str:
-        """Describe as `3.1 % of what other data change (10 % allowed)`; one that failed also names its place."""
+    def in_words(self, level: SameLevel = "close") -> str:
+        """Describe as `3.1 % of what other data change (10 % allowed)`; one that failed also names its place. Where
+        the level allows anything, there is no limit to name."""
         where = f" in {self.where}" if self.where and not self.ok else ""
-        return f"{_share(self.value)} of {self.within or OTHER_DATA}{where} ({_share(self.tolerance)} allowed)"
+        allowed = "" if level == "any" else f" ({_share(self.tolerance)} allowed)"
+        return f"{_share(self.value)} of {self.within or OTHER_DATA}{where}{allowed}"
 
 
 class SameSetup(Part, frozen=True, kw_only=True):
@@ -174,8 +179,8 @@ class SameSetup(Part, frozen=True, kw_only=True):
     rounding: AtLeast0 | None = None
     reduced: str = ""
 
-    def in_words(self) -> str:
-        """Describe how far it is from the default, or why it is not shown to be the same."""
+    def in_words(self, level: SameLevel = "close") -> str:
+        """Describe how far it is from the default, or why it is not shown to be the same. `level`: as asked for."""
         if not self.ok:
             return f"{self.verdict}: {self.why_not}"
         parts, before = list[str](), None
@@ -183,7 +188,8 @@ class SameSetup(Part, frozen=True, kw_only=True):
             if isinstance(each, Absent):
                 continue
             is_alike = before is not None and (each.within, each.tolerance) == (before.within, before.tolerance)
-            parts.append(f"{name} {'' if parts else 'differ '}by {_share(each.value) if is_alike else each.in_words()}")
+            far = _share(each.value) if is_alike else each.in_words(level)
+            parts.append(f"{name} {'' if parts else 'differ '}by {far}")
             before = each
         smaller = f"; for want of time a smaller check: {self.reduced}" if self.reduced else ""
         return (", ".join(parts) or "nothing was compared") + smaller

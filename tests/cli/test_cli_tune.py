@@ -179,6 +179,8 @@ def test_a_dry_run_shows_the_space(reader: Cli) -> None:
         (("layout=a..b",), 2, "layout takes no range"),
         (("layot=nchw",), 2, "did you mean layout?"),
         (("seed=1,2",), 2, "seed: tune takes one value"),
+        (("seed=0..3",), 2, "tune takes one value of seed: it is part of the workload"),
+        (("threads=2..2",), 2, "threads=2..2: is one value; write it as threads=2"),
         (("--budget", "soon"), 2, "soon: is no time"),
         (("--budget", "1s"), 2, "at least 5 s"),
         (("--budget", "1ms"), 2, "1ms: is no time"),
@@ -191,7 +193,7 @@ def test_a_dry_run_shows_the_space(reader: Cli) -> None:
         (("--same", "roughly"), 2, "roughly"),
         (("-o", "/nowhere/page.html"), 2, "no folder /nowhere"),
         (("-o", "page.pdf"), 2, "page.pdf"),
-        (("@missing.toml",), 2, "@missing.toml: cannot be read"),
+        (("@missing.toml",), 2, "best.toml only for a setup that is better than the default"),
         (("framework=cntk",), 4, "cntk is not installed"),
     ],
 )
@@ -210,6 +212,8 @@ def test_energy_without_a_meter(reader: Cli) -> None:
     done = reader("tune", "cifarnet", "framework=fake", "device=cpu", "--objective", "energy")
     if done.code == 4:  # a machine with RAPL that we may read would start to measure
         done.assert_error(4, "energy cannot be measured here")
+        slower = ("tune", "cifarnet", "framework=fake", "device=cpu", "--objective", "throughput:slowdown=1.5")
+        reader(*slower).assert_error(4, "slowdown=1.5 seeks the least energy among setups at most 1.5 times slower")
         plan = ("tune", "cifarnet", "framework=fake", "device=cpu", "--objective", "energy", "--dry-run")
         reader(*plan).assert_error(4, "energy cannot be measured here")
 
