@@ -15,6 +15,7 @@ from deepstone.absent import Absent
 from deepstone.report.figure import Figure, NothingToDrawError
 from deepstone.report.figures import CATALOG, make_figure
 from deepstone.report.files import draw
+from deepstone.report.html.lanes import lanes_plot
 from deepstone.report.panels import BarChart, LaneChart, LineChart, ParallelPlot, ScatterPlot
 from deepstone.report.static import draw_static
 from deepstone.report.tune_page import tune_page
@@ -253,3 +254,13 @@ def test_the_page_draws_everything_and_asks_for_nothing(
 def test_one_figure_by_its_name_is_a_page_of_figures(tmp_path: Path) -> None:
     assert draw(tune_finding(), tmp_path / "search.html", "search") == ("search",)
     assert draw(tune_finding(), tmp_path / "all.svg") == ("waterfall",)
+
+
+def test_a_narrow_page_wraps_the_labels_of_the_waterfall() -> None:
+    """`framework=jax, 1.51x` and longer ones keep both ends and their middle."""
+    parts = figure("waterfall").panels[0]
+    assert isinstance(parts, LaneChart)
+    long = replace(parts.lanes[0], label="framework=tensorflow, 1.31x")
+    plot = lanes_plot(replace(parts, lanes=(long, *parts.lanes[1:])))
+    assert plot.drawing.narrow_labels[0] == ("framework=tensorflow,", "1.31x")
+    assert not any("…" in line for label in plot.drawing.narrow_labels for line in label)
