@@ -100,7 +100,8 @@ class Tuning(Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> dict[str, Json]:
         """As `deepstone tune --json` prints it."""
-        return self.finding.to_json()
+        doubts: list[Json] = [*self.found.doubts]
+        return {**self.finding.to_json(), "doubts": doubts}  # JSON leaves out an empty list
 
 
 def tune(

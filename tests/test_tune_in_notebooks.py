@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import deepstone
 from deepstone import tuning
@@ -61,6 +62,9 @@ def test_the_answer_is_an_object(tuned: tuple[Tuning, list[Look], Path]) -> None
     stored = Store.open(folder / "store", create=False).findings.get(str(found.id))
     assert stored.content == found.found
     assert found.to_json()["kind"] == "tune"
+    assert found.to_json()["doubts"] == found.found.doubts
+    quiet = Tuning(found=replace(found.found, doubts=[]), finding=found.finding, _workload=found._workload)
+    assert quiet.to_json()["doubts"] == []
 
 
 def test_looks_are_a_data_frame(tuned: tuple[Tuning, list[Look], Path]) -> None:

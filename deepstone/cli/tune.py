@@ -162,7 +162,7 @@ def tune(
         raise DeepstoneError(f"no setup could be measured; the default: {answer.best.samples_per_s.reason}")
     files = _write_best(best, answer, model, command)
     if out.json:
-        print_json(finding)
+        print_json({**finding.to_json(), "doubts": answer.doubts})  # JSON leaves out an empty list
     else:
         with nullcontext() if emitted is None else redirect_stdout(sys.stderr):
             show_tuned(answer, workload.job(workload.space.default).workload, files=files)

@@ -14,8 +14,6 @@ import math
 from collections.abc import Mapping
 from typing import ClassVar, Final, Literal, TypeAlias
 
-from msgspec import field
-
 from deepstone.absent import Absent
 from deepstone.results.parts import AtLeast0, Count, Number, OrAbsent, Part, Positive, RunId, SomeText, Table, Value
 from deepstone.results.quantity import Quantity
@@ -320,7 +318,7 @@ class Tuned(Part, frozen=True, kw_only=True):
     bound: OrAbsent[Bound]
     batch_free: OrAbsent[BatchFree]
     looks: list[Look]
-    doubts: list[str] = field(default_factory=lambda: list[str]())  # a factory, so that JSON has an empty list too
+    doubts: list[str] = []
     planned_rounds: Count | None = None  # early findings lack it
 
     @property
