@@ -59,7 +59,8 @@ def show_tuned(answer: Tuned, workload: RecordedWorkload | None, *, files: Seque
     if workload is not None:
         print_lines([f"model  {workload.model} · batch {workload.batch} · {workload.phase}"])
     print_lines(_lines(answer, samples), hang=7)
-    print_lines([f"doubt  {doubt}" for doubt in answer.doubts], hang=7)
+    said = answer.nothing_within_limits  # as the answer itself
+    print_lines([f"doubt  {doubt}" for doubt in answer.doubts if doubt != said], hang=7)
     if files:
         print_lines([f"files  {' · '.join(files)}"])
 
