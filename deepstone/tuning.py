@@ -99,7 +99,8 @@ class Tuning(Struct, frozen=True, kw_only=True):
 
     def to_json(self) -> dict[str, Json]:
         """As `deepstone tune --json` prints it."""
-        return self.finding.to_json()
+        doubts: list[Json] = [*self.found.doubts]
+        return {**self.finding.to_json(), "doubts": doubts}  # JSON leaves out an empty list
 
 
 def tune(
@@ -133,9 +134,10 @@ def tune(
     named = store if store is not None else os.environ.get("DEEPSTONE_STORE")
     opened = Store.open(default_folder() if named is None else Path(named).expanduser())
     words = [_word(name, values) for name, values in axes.items()]
-    command = ("deepstone", "tune", model, *words, "--budget", f"{wanted.budget_s:g}s")
+    command = ("deepstone", "tune", model, *words, "--budget", f"{wanted.budget_s:g}s", *_options(wanted, objective))
     log = open_log(opened, workload, wanted, command)
-    answer = Tuner(workload=workload, wanted=wanted, store=opened, log=log, progress=_Quiet(on_look)).tune()
+    tuner = Tuner(workload=workload, wanted=wanted, store=opened, log=log, progress=_Quiet(on_look))
+    answer = tuner.tune()
     default = workload.job(workload.space.default)
     finding = Finding(
         schema=SCHEMA, kind=answer.KIND, model=default.model.name, outcome="ok", command=list(command), content=answer
@@ -143,6 +145,16 @@ def tune(
     task = task_id(answer.KIND, default.identity, "")
     stored = opened.findings.add(storable_finding(finding, default, task=task, started_at=log.started_at))
     return Tuning(found=answer, finding=stored, _workload=workload)
+
+
+def _options(wanted: Wanted, objective: str) -> list[str]:
+    """What the command that repeats a search says beside its budget."""
+    options: list[str] = []
+    for limit in wanted.limits:
+        most = f"{limit.most / 2**20:.6f}M" if limit.name == "memory" else f"{limit.most:.3f}W"
+        options += ["--limit", f"{limit.name}={most}"]
+    options += ["--objective", objective] if objective != "throughput" else []
+    return options + (["--same", wanted.level] if wanted.level != "close" else [])
 
 
 def _budget_s(budget: object) -> float:

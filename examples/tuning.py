@@ -22,9 +22,13 @@ print(f"{ratio.median:.2f}x ({ratio.low:.2f} – {ratio.high:.2f}) the default: 
 if answer.found.given_up:
     print(f"given up: {answer.found.given_up}")  # noqa: T201
 
-# Every launch, as a data frame: the mean rate of each value of an axis says where to look next.
-looks = answer.looks()
-print(looks.groupby("kind")["samples_per_s"].agg(["count", "max"]).to_string())  # noqa: T201
+# Every launch of the search. answer.looks() has them as a data frame, if pandas is installed.
+rates: dict[str, list[float]] = {}
+for look in answer.found.looks:
+    if not isinstance(look.samples_per_s, Absent):
+        rates.setdefault(look.kind, []).append(look.samples_per_s)
+for kind, measured in rates.items():
+    print(f"{kind}: {len(measured)} launches, at most {max(measured):.1f} images/s")  # noqa: T201
 
 print(f"the page: {answer.page('tune.html')}")  # noqa: T201
 print(answer.code().splitlines()[0])  # noqa: T201

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
+import runpy
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import deepstone
 from deepstone import tuning
@@ -60,6 +62,9 @@ def test_the_answer_is_an_object(tuned: tuple[Tuning, list[Look], Path]) -> None
     stored = Store.open(folder / "store", create=False).findings.get(str(found.id))
     assert stored.content == found.found
     assert found.to_json()["kind"] == "tune"
+    assert found.to_json()["doubts"] == found.found.doubts
+    quiet = Tuning(found=replace(found.found, doubts=[]), finding=found.finding, _workload=found._workload)
+    assert quiet.to_json()["doubts"] == []
 
 
 def test_looks_are_a_data_frame(tuned: tuple[Tuning, list[Look], Path]) -> None:
@@ -127,13 +132,29 @@ def test_energy_needs_a_meter() -> None:
         deepstone.tune("cifarnet", framework="torch", device="cpu", objective="energy")
 
 
-def test_the_example_is_python() -> None:
-    ast.parse(EXAMPLE.read_text())
+def test_without_pandas_one_line_says_how_to_get_it(
+    tuned: tuple[Tuning, list[Look], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(MissingError, match=r"pip install -e '\.\[notebook\]'"):
+        tuned[0].looks()
+
+
+def test_the_example_needs_no_pandas(
+    tuned: tuple[Tuning, list[Look], Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    monkeypatch.setattr(deepstone, "tune", lambda *_words, **_options: tuned[0])
+    monkeypatch.chdir(tuned[2])
+    monkeypatch.setattr(Tuning, "code", lambda _self: "# code")
+    runpy.run_path(str(EXAMPLE))
+    told = capsys.readouterr().out
+    assert "final: " in told
+    assert "the page: tune.html" in told
 
 
 def test_importing_the_package_imports_no_tuner() -> None:
     import subprocess
-    import sys
 
     code = "import sys, deepstone; sys.exit('deepstone.tuning' in sys.modules or 'msgspec' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

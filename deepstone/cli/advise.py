@@ -41,7 +41,8 @@ def advise(model: Model, axes: Axes = None, image: Image = None, store: StorePat
     from deepstone.tuner.advisor import advised
 
     folder = store_folder(store)
-    opened = Store.open(folder, create=False) if folder.exists() else None
+    is_empty = not folder.exists() or (folder.is_dir() and not any(folder.iterdir()))
+    opened = None if is_empty else Store.open(folder, create=False)
     found = advised(name, graph, given, opened)
     if json:
         print_json(_as_json(found))

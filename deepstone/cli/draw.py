@@ -102,9 +102,11 @@ def _result(given: Path, store: Path | None) -> Result:
 
 
 def check_folder(path: Path | None) -> None:
-    """Check the folder of the file before anything is measured."""
+    """Check the folder of the file, and that the file is no folder itself, before anything is measured."""
     if path is None:
         return
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; name a file")
     folder = path.absolute().parent
     if not folder.is_dir():
         raise UsageError(f"no folder {folder} to write {path.name} in; make it first")

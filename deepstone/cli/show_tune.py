@@ -59,7 +59,8 @@ def show_tuned(answer: Tuned, workload: RecordedWorkload | None, *, files: Seque
     if workload is not None:
         print_lines([f"model  {workload.model} · batch {workload.batch} · {workload.phase}"])
     print_lines(_lines(answer, samples), hang=7)
-    print_lines([f"doubt  {doubt}" for doubt in answer.doubts], hang=7)
+    said = answer.nothing_within_limits  # as the answer itself
+    print_lines([f"doubt  {doubt}" for doubt in answer.doubts if doubt != said], hang=7)
     if files:
         print_lines([f"files  {' · '.join(files)}"])
 
@@ -73,8 +74,10 @@ def _lines(answer: Tuned, samples: str) -> Iterator[str]:
     yield f"{_space_line(answer.space)}{quiet} · {launches}"
     rounds = f"{answer.rounds_in_words}, fresh processes"
     if answer.answer != "better":
-        yield f"best   the default: {_why_default(answer)}"
-        yield f"       {_rates(answer.default, samples)}{f'; {rounds}' if answer.finals else ''}"
+        best = "none" if answer.nothing_within_limits else "the default"
+        yield f"best   {best}: {_why_default(answer)}"
+        default = "the default: " if answer.nothing_within_limits else ""
+        yield f"       {default}{_rates(answer.default, samples)}{f'; {rounds}' if answer.finals else ''}"
         for final in answer.finals:
             if answer.is_at_asked_batch(final.setup) and not final.is_default and not isinstance(final.ratio, Absent):
                 yield f"       {in_words(final.ratio)} the default: {words_of(final.setup)}"
@@ -113,13 +116,13 @@ def _sameness(answer: Tuned) -> str:
     if isinstance(same, Absent):
         return same.reason
     of_best = next((each for each in same.setups if each.setup == answer.best.setup), None)
-    said = "it is the training that was asked for" if of_best is None else of_best.in_words()
+    said = "it is the training that was asked for" if of_best is None else of_best.in_words(same.level)
     return f"{said}. Given up: {answer.given_up}" if answer.given_up else said
 
 
 def _why_default(answer: Tuned) -> str:
-    if answer.is_default_beyond_limits:
-        return "nothing was found within the limits, and the default is beyond them too"
+    if answer.nothing_within_limits:
+        return answer.nothing_within_limits
     if answer.budget.launches == 1:
         return "nothing else was tried"
     if answer.answer == "not separable":
@@ -141,12 +144,13 @@ def _rates(setup: TunedSetup, samples: str) -> str:
 def _why_lines(answer: Tuned) -> Iterator[str]:
     if not answer.why:
         return
-    logs = [abs(math.log(each.contribution.median)) for each in answer.why]
-    most = max(logs, default=0.0)
+    logs = [math.log(each.contribution.median) for each in answer.why]
+    most = max(logs)
     width = max((len(each.axis) for each in answer.why), default=0)
     head = "why    "
     for each, log in zip(answer.why, logs, strict=True):
-        drawn = "█" * round(_BAR * log / most) if most else ""
+        is_gain = each.contribution.median > 1  # what a slowdown costs is no length of a gain
+        drawn = "█" * round(_BAR * log / most) if is_gain else ""
         parts = f"added {_effect(each.added)}, removed {_effect(each.removed)}"
         yield f"{head}{each.axis:{width}}  {digits(each.contribution.median):>5}x {drawn:{_BAR}}  {parts}"
         head = "       "

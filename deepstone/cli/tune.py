@@ -43,7 +43,7 @@ EXAMPLES = examples(
     "deepstone tune cifarnet batch=32..256 --objective energy",
     "deepstone tune my_model.py:make --budget 3m --same exact",
     "deepstone tune alexnet-owt --emit torch > train.py",
-    "deepstone tune alexnet-owt @best.toml --emit torch --dry-run > train.py",
+    "deepstone tune alexnet-owt @best.toml --emit tensorflow --dry-run > train.py",
 )
 BEST: Final = "best.toml"
 _WRITTEN: Final = "# Written by `deepstone tune`."
@@ -135,8 +135,14 @@ def tune(
     check_figure(output)
     given = [word for word in axes or () if not _is_limit(word)]
     options = [*image_words(image), *changed(("--timeout", timeout, 900.0))]
+    emitted = None if emit is None else _emitted_framework(emit, as_json=out.json)
+    if emitted is not None and not any(word.startswith("framework=") for word in given):
+        given.append(f"framework={emitted}")
+        if not out.dry_run:
+            note(f"searches framework={emitted} only, because of --emit; give framework=A,B to search over others too")
     workload = _workload(model, given, wanted, image_size(image), options)
-    emitted = None if emit is None else _emitted_framework(emit, workload, as_json=out.json)
+    if emitted is not None:
+        _check_searched(emitted, workload, is_given=out.dry_run)
     words = _command_words(budget, limits, objective, same, output)
     command = ("deepstone", "tune", model, *given, *options, *words)
     if out.dry_run and emitted is not None:
@@ -156,29 +162,45 @@ def tune(
         raise DeepstoneError(f"no setup could be measured; the default: {answer.best.samples_per_s.reason}")
     files = _write_best(best, answer, model, command)
     if out.json:
-        print_json(finding)
+        print_json({**finding.to_json(), "doubts": answer.doubts})  # JSON leaves out an empty list
     else:
         with nullcontext() if emitted is None else redirect_stdout(sys.stderr):
             show_tuned(answer, workload.job(workload.space.default).workload, files=files)
     draw_figure(_as_stored(finding, finding_store), output)
-    if emitted is not None:
+    if emitted is not None and not answer.nothing_within_limits:
         _print_code(answer, workload, emitted)
     finding_store.leave_if_failed()
+    if answer.nothing_within_limits:
+        raise DeepstoneError(answer.nothing_within_limits)
 
 
-def _emitted_framework(text: str, workload: Workload, *, as_json: bool) -> str:
+def _emitted_framework(text: str, *, as_json: bool) -> str:
     """Check it before anything is measured."""
     from deepstone.tuner.emit import check_emitted
 
     framework = check_emitted(text)
     if as_json:
         raise UsageError("--emit and --json both print to standard output; choose one")
-    known = {environment.framework for environment in workload.environments.values()}
-    if framework not in known:
-        raise UsageError(
-            f"--emit {framework}: this search has no setup in {framework}, only in {', '.join(sorted(known))}"
-        )
     return framework
+
+
+def _check_searched(framework: str, workload: Workload, *, is_given: bool) -> None:
+    """Raise UsageError if no setup of the space is in this framework. `is_given`: one setup, and no search."""
+    space = workload.space
+    values = next((axis.values for axis in space.axes if axis.name == "framework"), ())
+    points = [space.default, *(space.with_value(space.default, "framework", value) for value in values)]
+    known = sorted({workload.environments[space.framework(point)].framework for point in points})
+    if framework in known:
+        return
+    others = ", ".join(known)
+    if is_given:
+        instead = f"use --emit {others}, or " if len(known) == 1 else ""
+        raise UsageError(
+            f"--emit {framework}: the setup that you give is one of {others}; {instead}give framework={framework}"
+        )
+    raise UsageError(
+        f"--emit {framework}: this search has no setup in {framework}, only in {others}; give framework={framework}"
+    )
 
 
 def _print_code(answer: Tuned, workload: Workload, framework: str) -> None:

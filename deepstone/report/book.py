@@ -17,7 +17,7 @@ from deepstone.report.figures.chart import chart
 from deepstone.report.machines import MachineFacts, machines_of
 from deepstone.report.runs import RunRow, run_row
 from deepstone.report.scaling import scaling_figures
-from deepstone.report.search import Search, search_of
+from deepstone.report.search import Search, kept, search_of
 from deepstone.report.wording import cut, made_harmless
 from deepstone.results.chart import Chart
 from deepstone.results.claim import JudgedPaper, Statement
@@ -230,11 +230,11 @@ def _newest(kind: str, findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _searches(findings: Sequence[Finding]) -> Chapter:
-    """Return the answers of `tune`, the newest of each task, with the first figures of the page about it."""
-    newest = [finding for finding in _newest(Tuned.KIND, findings) if finding.outcome in (None, "ok")]
+    """Return the answers of `tune`, one for each question, with the first figures of the page about it."""
+    searches = kept(each for each in findings if each.kind == Tuned.KIND and each.outcome in (None, "ok"))
     figures: list[Figure] = []
     missing: list[str] = []
-    for finding in newest[-_FINDINGS_AT_MOST:]:
+    for finding in [each.finding for each in searches][-_FINDINGS_AT_MOST:]:
         name = finding.model or Tuned.KIND
         try:
             drawable = make_figures(finding, None)
@@ -248,10 +248,10 @@ def _searches(findings: Sequence[Finding]) -> Chapter:
         anchor="searches",
         short="Searches",
         title="Searches for the best setup",
-        lead=(_ABOUT_SEARCHES,) if newest else (),
+        lead=(_ABOUT_SEARCHES,) if searches else (),
         figures=tuple(figures),
         missing=tuple(missing),
-        searches=tuple(map(search_of, newest)),
+        searches=tuple(search_of(each.finding, each.later) for each in searches),
     )
 
 

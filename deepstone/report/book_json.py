@@ -72,12 +72,15 @@ def _search(search: Search) -> JsonObject:
     batch: Json = {"absent": "not told"} if search.batch is None else search.batch
     ratio: Json = {"absent": search.ratio.reason} if isinstance(search.ratio, Absent) else search.ratio.to_json()
     rest: JsonObject = {"default": search.advice, "same": search.same}
+    if search.later:
+        rest = {**rest, "later": search.later}
     return {
         "finding": search.finding,
         "model": search.model,
         "batch": batch,
         "machine": search.machine,
         "objective": search.objective,
+        "searched": search.asked,
         "default": search.default,
         "best": search.best,
         "ratio": ratio,

@@ -85,13 +85,14 @@ def _claims(paper: JudgedPaper) -> list[str]:
 
 
 def _searches(searches: Sequence[Search]) -> list[str]:
-    columns = name_columns("model", "default", "best", "gain", "given up", "same training")
+    columns = name_columns("model", "searched", "default", "best", "gain", "given up", "same training")
     rows = [
         (
             search.model if search.batch is None else f"{search.model}, batch {search.batch}",
+            search.asked,
             f"{search.default}: {search.default_rates}",
             f"{search.best}: {search.best_rates}" if search.best_rates else search.best,
-            search.gain,
+            f"{search.gain}; {search.later}" if search.later else search.gain,
             search.given_up,
             search.verdict,
         )

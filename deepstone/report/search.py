@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from deepstone.absent import Absent
 from deepstone.report.figures.captions import commands
@@ -25,14 +27,16 @@ _STAY: Final = "the default"
 
 
 class Search(Struct, frozen=True, kw_only=True):
-    """`ratio`: of the objective of the best setup over that of the default. `times`: the gain in a few signs, empty
-    where there is none. `answer`: one sentence. `same`: whether it is the same training. `verdict`: that in a word."""
+    """`asked`: what was searched, in words. `ratio`: of the objective of the best setup over that of the default.
+    `times`: the gain in a few signs, empty where there is none. `answer`: one sentence. `same`: whether it is the same
+    training. `verdict`: that in a word. `later`: of a later search for the same that showed nothing better."""
 
     finding: str
     model: str
     batch: int | None
     machine: str
     objective: str
+    asked: str
     default: str
     default_rates: str
     best: str
@@ -46,9 +50,65 @@ class Search(Struct, frozen=True, kw_only=True):
     advice: str
     same: str
     commands: tuple[str, ...]
+    later: str = ""
 
 
-def search_of(finding: Finding) -> Search:
+class Kept(Struct, frozen=True, kw_only=True):
+    """Of the searches for the same, the one that a report shows. `later`: one after it that decided nothing."""
+
+    finding: Finding
+    later: Finding | None = None
+
+
+def kept(findings: Iterable[Finding]) -> list[Kept]:
+    """Of the searches for the same, the newest that is shown to have found something better; else the newest."""
+    by_question: dict[str, Kept] = {}
+    for number, finding in enumerate(findings):
+        question = f"{finding.task or number} {_question(finding)}"
+        earlier = by_question.pop(question, None)
+        if earlier is None or content(finding).is_better or not content(earlier.finding).is_better:
+            by_question[question] = Kept(finding=finding)
+        else:
+            by_question[question] = replace(earlier, later=finding)
+    return list(by_question.values())
+
+
+def _question(finding: Finding) -> str:
+    """What was asked for beyond the job of the default, which is the task of a finding."""
+    found = content(finding)
+    axes = sorted((axis.name, *map(str, axis.values)) for axis in found.space.axes)
+    return str((found.objective, sorted(map(str, found.limits)), _level(finding), axes))
+
+
+def _level(finding: Finding) -> str:
+    """What may change of the training. Where nothing was compared, only the command says it."""
+    same, command = content(finding).same, list(finding.command or ())
+    if not isinstance(same, Absent):
+        return same.level
+    return command[command.index("--same") + 1] if "--same" in command[:-1] else "close"
+
+
+def _asked(finding: Finding) -> str:
+    found, level = content(finding), _level(finding)
+    objective = found.objective.name
+    if found.objective.slowdown is not None:
+        objective += f", at most {found.objective.slowdown:g} times slower"
+    parts = [found.space.in_words(), objective if objective != "throughput" else ""]
+    for limit in found.limits:
+        most = bytes_(limit.most) if limit.name == "memory" else f"{limit.most:g} W"
+        parts.append(f"at most {most} of {limit.name}")
+    parts.append(f"same training: {level}" if level != "close" else "")
+    return "; ".join(part for part in parts if part)
+
+
+def _later(later: Finding | None) -> str:
+    if later is None:
+        return ""
+    return f"a later search, of {content(later).budget.asked_s:g} s, showed nothing better than the default"
+
+
+def search_of(finding: Finding, later: Finding | None = None) -> Search:
+    """`later`: a search for the same that decided nothing."""
     found, samples = content(finding), samples_of(finding)
     machines = machines_of((), {}, [finding])
     return Search(
@@ -57,9 +117,11 @@ def search_of(finding: Finding) -> Search:
         batch=None if finding.workload is None else finding.workload.batch,
         machine=machines[0].name if machines else "",
         objective=found.objective.name,
+        asked=_asked(finding),
+        later=_later(later),
         default=setup_words(found.default.setup),
         default_rates=rates(found.default, samples),
-        best=setup_words(found.best.setup) if found.is_better else _STAY,
+        best=setup_words(found.best.setup) if found.is_better else _none_or_default(found),
         best_rates=rates(found.best, samples) if found.is_better else "",
         ratio=found.ratio if found.is_better else Absent(_why_none(found)),
         times=_gain(found),
@@ -77,13 +139,19 @@ def samples_of(finding: Finding) -> str:
     return finding.workload.samples if finding.workload is not None else "images"
 
 
+def _none_or_default(found: Tuned) -> str:
+    return "none" if found.nothing_within_limits else _STAY
+
+
 def _why_none(found: Tuned) -> str:
+    if found.nothing_within_limits:
+        return found.nothing_within_limits
     return "not decided by these finals" if found.answer == "not separable" else "nothing better was shown"
 
 
 def _verdict(found: Tuned) -> str:
     if not found.is_better:
-        return "it is the default"
+        return "–" if found.nothing_within_limits else "it is the default"
     if isinstance(found.same, Absent):
         return "not proven"
     best = next((each for each in found.same.setups if each.setup == found.best.setup), None)
@@ -117,6 +185,10 @@ def rates(setup: TunedSetup, samples: str) -> str:
 
 def _answer(found: Tuned, samples: str) -> str:
     """The one sentence with which the page opens."""
+    if found.nothing_within_limits:
+        default = f"{setup_words(found.default.setup)}: {rates(found.default, samples)}"
+        why = found.nothing_within_limits
+        return f"{why[0].upper()}{why[1:]}. The default is {default}."
     if not found.is_better:
         default = f"{setup_words(found.default.setup)}: {rates(found.default, samples)}."
         here = " at this batch" if found.has_free_batch else ""
@@ -147,7 +219,7 @@ def _same(found: Tuned) -> str:
     level = f"Level {same.level}: {_MEANS[same.level]}."
     if best is None:
         return f"{level} The best setup was not compared with the default."
-    return f"{level}{_of_rounding(best)} The best setup: {best.in_words()}."
+    return f"{level}{_of_rounding(best)} The best setup: {best.in_words(same.level)}."
 
 
 def _of_rounding(best: SameSetup) -> str:

@@ -19,7 +19,7 @@ from deepstone.report.search import rates, samples_of, search_of, times
 from deepstone.results.findings import Finding
 from deepstone.results.parts import Value
 from deepstone.results.quantity import Quantity
-from deepstone.results.tune import AxisRatio, SameSetup, Tuned
+from deepstone.results.tune import AxisRatio, SameLevel, SameSetup, SameTraining, Tuned
 from deepstone.units import bytes_, digits, percent, seconds
 
 
@@ -69,7 +69,7 @@ def tune_page(finding: Finding) -> TunePage:
         advice=search.advice,
         how=_how(found),
         same_lead=search.same,
-        same=() if isinstance(found.same, Absent) else tuple(_same_row(each) for each in found.same.setups),
+        same=_same_rows(found.same),
         why=tuple(_why(found)),
         no_effect=tuple(_no_effect(found)),
         not_decided=tuple(found.not_decided),
@@ -104,9 +104,13 @@ def _how(found: Tuned) -> str:
     return f"{rounds}{noise}"
 
 
-def _same_row(each: SameSetup) -> SameRow:
+def _same_rows(same: SameTraining | Absent) -> tuple[SameRow, ...]:
+    return () if isinstance(same, Absent) else tuple(_same_row(each, same.level) for each in same.setups)
+
+
+def _same_row(each: SameSetup, level: SameLevel) -> SameRow:
     measures = (each.gradient, each.update, each.loss)
-    cells = tuple("" if isinstance(measure, Absent) else measure.in_words() for measure in measures)
+    cells = tuple("" if isinstance(measure, Absent) else measure.in_words(level) for measure in measures)
     # What the cells say is not said again.
     shown = [cell for cell in cells if cell]
     notes = [part for part in each.why_not.split("; ") if part and not any(cell in part for cell in shown)]
@@ -145,11 +149,12 @@ def _bound(found: Tuned) -> Iterator[tuple[str, str]]:
     bound = found.bound
     if isinstance(bound, Absent):
         return
-    for label, share, of in (
-        ("speed reached", bound.roofline_share, "of what its layers allow at most (roofline)"),
-        ("held back by power", bound.power_limit_share, "of the time, since the GPU was at its power limit"),
-    ):
-        yield label, share.reason if isinstance(share, Absent) else f"{percent(share)} {of}"
+    share = bound.roofline_share
+    of = "of what its layers allow at most (roofline)"
+    yield "speed reached", share.reason if isinstance(share, Absent) else f"{percent(share)} {of}"
+    if not isinstance(bound.power_limit_share, Absent):  # else it is a CPU, or nothing tells
+        held = f"{percent(bound.power_limit_share)} of the time, since the GPU was at its power limit"
+        yield "held back by power", held
     lost, label = bound.most_lost, "most time lost in"
     if isinstance(lost, Absent):
         yield label, lost.reason

@@ -18,6 +18,7 @@ from deepstone.absent import Absent
 from deepstone.results.parts import AtLeast0, Count, Number, OrAbsent, Part, Positive, RunId, SomeText, Table, Value
 from deepstone.results.quantity import Quantity
 from deepstone.results.sameness import Comparable
+from deepstone.units import bytes_
 
 LookKind: TypeAlias = Literal["start", "search", "sentinel", "repeat", "final", "explain"]
 LOOK_KINDS: Final[tuple[LookKind, ...]] = ("start", "search", "sentinel", "repeat", "final", "explain")
@@ -25,6 +26,7 @@ ObjectiveName: TypeAlias = Literal["throughput", "energy", "memory"]
 SameLevel: TypeAlias = Literal["exact", "close", "any"]
 Sameness: TypeAlias = Literal["same", "not the same", "not proven"]
 OTHER_DATA: Final = "what other data change"
+_FAR: Final = 10.0  # a share beyond which its number says nothing more
 Answer: TypeAlias = Literal["better", "not separable", "nothing better"]
 
 
@@ -124,6 +126,8 @@ class Finalist(Part, frozen=True, kw_only=True):
 
 
 def _share(share: float) -> str:
+    if share > _FAR:
+        return f"more than {100 * _FAR:,.0f} %"
     return f"{100 * share:.2g} %" if share < 0.995 else f"{100 * share:,.0f} %"
 
 
@@ -140,10 +144,12 @@ class SameMeasure(Part, frozen=True, kw_only=True):
     def ok(self) -> bool:
         return self.value <= self.tolerance
 
-    def in_words(self) -> str:
-        """Describe as `3.1 % of what other data change (10 % allowed)`; one that failed also names its place."""
+    def in_words(self, level: SameLevel = "close") -> str:
+        """Describe as `3.1 % of what other data change (10 % allowed)`; one that failed also names its place. Where
+        the level allows anything, there is no limit to name."""
         where = f" in {self.where}" if self.where and not self.ok else ""
-        return f"{_share(self.value)} of {self.within or OTHER_DATA}{where} ({_share(self.tolerance)} allowed)"
+        allowed = "" if level == "any" else f" ({_share(self.tolerance)} allowed)"
+        return f"{_share(self.value)} of {self.within or OTHER_DATA}{where}{allowed}"
 
 
 NOT_THE_SAME: Final = "not the same training: "  # how the reason of a look at a refused setup begins
@@ -174,8 +180,8 @@ class SameSetup(Part, frozen=True, kw_only=True):
     rounding: AtLeast0 | None = None
     reduced: str = ""
 
-    def in_words(self) -> str:
-        """Describe how far it is from the default, or why it is not shown to be the same."""
+    def in_words(self, level: SameLevel = "close") -> str:
+        """Describe how far it is from the default, or why it is not shown to be the same. `level`: as asked for."""
         if not self.ok:
             return f"{self.verdict}: {self.why_not}"
         parts, before = list[str](), None
@@ -183,7 +189,8 @@ class SameSetup(Part, frozen=True, kw_only=True):
             if isinstance(each, Absent):
                 continue
             is_alike = before is not None and (each.within, each.tolerance) == (before.within, before.tolerance)
-            parts.append(f"{name} {'' if parts else 'differ '}by {_share(each.value) if is_alike else each.in_words()}")
+            far = _share(each.value) if is_alike else each.in_words(level)
+            parts.append(f"{name} {'' if parts else 'differ '}by {far}")
             before = each
         smaller = f"; for want of time a smaller check: {self.reduced}" if self.reduced else ""
         return (", ".join(parts) or "nothing was compared") + smaller
@@ -340,10 +347,23 @@ class Tuned(Part, frozen=True, kw_only=True):
 
     @property
     def is_default_beyond_limits(self) -> bool:
+        return bool(self.broken_limit)
+
+    @property
+    def nothing_within_limits(self) -> str:
+        """In words, if neither the default nor anything else is shown to run within the limits; else empty."""
+        if self.is_better or not self.broken_limit:
+            return ""
+        return f"nothing was found within the limits, and the default is beyond them too: {self.broken_limit}"
+
+    @property
+    def broken_limit(self) -> str:
+        """The limit that the default breaks, in words; empty if there is none."""
         most = {limit.name: limit.most for limit in self.limits}
         peak, speed, energy = self.default.peak_bytes, self.default.samples_per_s, self.default.samples_per_j
         if not isinstance(peak, Absent) and peak > most.get("memory", math.inf):
-            return True
+            return f"{bytes_(peak)} of memory, {bytes_(most['memory'])} allowed"
         if isinstance(speed, Absent) or isinstance(energy, Absent):
-            return False
-        return speed.median / energy.median > most.get("power", math.inf)
+            return ""
+        power_w = speed.median / energy.median
+        return f"{power_w:.0f} W, {most['power']:g} W allowed" if power_w > most.get("power", math.inf) else ""

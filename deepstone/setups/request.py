@@ -63,9 +63,8 @@ def _read_setup(path: str) -> dict[str, str]:
         with Path(path).expanduser().open("rb") as file:
             table = tomllib.loads(file.read(_MOST_BYTES).decode())
     except OSError as error:
-        raise UsageError(
-            f"@{shown(path)}: cannot be read: {error.strerror}; `deepstone tune` writes best.toml"
-        ) from None
+        only = "`deepstone tune` writes best.toml only for a setup that is better than the default"
+        raise UsageError(f"@{shown(path)}: cannot be read: {error.strerror}; {only}") from None
     except ValueError as error:  # the message of tomllib names the line
         raise UsageError(f"@{shown(path)}: is no TOML: {shown(str(error))}") from None
     setup: object = table.get(_SETUP)

@@ -8,31 +8,20 @@ from typing import Final
 
 from deepstone.errors import UsageError, shown
 
-_UNITS_S: Final = {
-    "s": 1,
-    "sec": 1,
-    "second": 1,
-    "m": 60,
-    "min": 60,
-    "minute": 60,
-    "h": 3600,
-    "hour": 3600,
-    "d": 86400,
-    "day": 86400,
-}
-_FORM: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*([a-z]+?)s?")
-_IN_SECONDS: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)\s*(s?)")
+_UNITS_S: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+_WORDS: Final = {"sec": "s", "second": "s", "min": "m", "minute": "m", "hour": "h", "day": "d"}
+_FORM: Final = re.compile(rf"([0-9]{{1,9}}(?:\.[0-9]{{1,9}})?)\s*(?:([{''.join(_UNITS_S)}]?)|({'|'.join(_WORDS)})s?)")
 _LONGEST_S: Final = 365 * 86400
 
 
 def parse_duration(text: str) -> float:
     """Return seconds. Raises UsageError if the text is not a time above 0."""
     plain = text.strip().lower()
-    match = _FORM.fullmatch(plain) or _IN_SECONDS.fullmatch(plain)
-    unit_s = _UNITS_S.get(match[2] or "s") if match else None
-    if match is None or unit_s is None or not 0 < float(match[1]) * unit_s <= _LONGEST_S:
+    match = _FORM.fullmatch(plain)
+    seconds = 0.0 if match is None else float(match[1]) * _UNITS_S[_WORDS[match[3]] if match[3] else match[2] or "s"]
+    if not 0 < seconds <= _LONGEST_S:
         raise UsageError(f"{shown(text)}: is no time; write it as in 90s, 5m, 20 min or 1.5 h")
-    return float(match[1]) * unit_s
+    return seconds
 
 
 def duration(value_s: float) -> str:

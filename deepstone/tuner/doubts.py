@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
+from msgspec.structs import replace
+
 from deepstone.absent import Absent
 from deepstone.errors import StoreError
 from deepstone.measure.ratios import LEAST_DIFFERENCE
@@ -14,6 +16,12 @@ from deepstone.store.store import Store
 from deepstone.tuner.answer import words_of
 
 _TOLD: Final = 3  # refused setups that are named
+
+
+def with_doubt_of_limits(answer: Tuned) -> Tuned:
+    """Where nothing was found within the limits, the doubts say first which limit the default breaks."""
+    broken = answer.nothing_within_limits
+    return replace(answer, doubts=[broken, *answer.doubts]) if broken else answer
 
 
 def refused_launches(log: TuneLog) -> list[str]:

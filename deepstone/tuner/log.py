@@ -27,10 +27,19 @@ def check_meter(workload: Workload, wanted: Wanted) -> None:
     meters = find_meters("gpu", gpu_uuid=uuid) if device == "gpu" else find_meters("cpu")
     if isinstance(meters, Absent):
         raise MissingError(
-            f"energy cannot be measured here: {meters.reason}; use --objective throughput, and no limit of power"
+            f"{_why_energy(wanted)}energy cannot be measured here: {meters.reason}; use --objective throughput, and no "
+            "limit of power"
         )
     for meter in meters:
         meter.close()
+
+
+def _why_energy(wanted: Wanted) -> str:
+    """`throughput:slowdown=1.05` does not say by itself that it is about energy."""
+    slowdown = wanted.objective.slowdown
+    if wanted.objective.name != "energy" or slowdown is None:
+        return ""
+    return f"slowdown={slowdown:g} seeks the least energy among setups at most {slowdown:g} times slower, and "
 
 
 def open_log(store: Store, workload: Workload, wanted: Wanted, command: Sequence[str]) -> TuneLog:

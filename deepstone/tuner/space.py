@@ -38,12 +38,13 @@ Point: TypeAlias = tuple[Value, ...]  # a value for each axis of the space, in t
 
 
 class SearchAxis(Struct, frozen=True, kw_only=True):
-    """An axis that is searched; the first value is the default's."""
+    """An axis that is searched; the first value is the default's. `named`: the user listed the values."""
 
     name: str
     values: tuple[Value, ...]
     rank: int
     ordered: bool
+    named: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -288,7 +289,8 @@ def make_space(
             values = _values(axis, tuning, given, facts, level, chosen)
             if len(values) > 1:
                 rank = tuning.rank[facts.device]
-                axes.append(SearchAxis(name=axis.name, values=values, rank=rank, ordered=tuning.ordered))
+                named = given is not None
+                axes.append(SearchAxis(name=axis.name, values=values, rank=rank, ordered=tuning.ordered, named=named))
             elif given is None:
                 fixed[axis.name] = _why_one_value(axis, tuning, facts, level)
     ordered = tuple(sorted(axes, key=lambda axis: (axis.rank, axis.name)))

@@ -1,8 +1,10 @@
-"""Where a search begins: the default of every framework, what is usually best, and the best in the store."""
+"""Where a search begins: the default of every framework, what is usually best, what the user named, and the best in
+the store."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from deepstone.absent import Absent
@@ -14,6 +16,8 @@ from deepstone.store.rows import Filters
 from deepstone.store.store import Store
 from deepstone.tuner.space import Point, Space
 
+_SHORT_LIST: Final = 4  # values; of a longer list the search chooses
+_NAMED: Final = 8  # such values at most, of the most important axes: the search needs time for itself
 # Where no rule of advice speaks: what experience says, of each framework the first of these that may run. All of it is
 # a place to begin, and no reason to believe anything.
 _ON_GPU: Final[Mapping[str, Value]] = {"precision": "bf16-mixed", "space_to_depth": "on"}
@@ -28,7 +32,8 @@ _USUALLY_BEST: Final[Mapping[tuple[str, DeviceKind], tuple[Mapping[str, Value], 
 def starts_of(space: Space, stored: Iterable[Point] = (), advised: Iterable[Mapping[str, Value]] = ()) -> list[Point]:
     """The default first, each point once, without those that cannot run. `advised`: the best setup of a framework by
     the rules of advice. On a GPU, where a look takes long, a framework's own default is left to the search if a better
-    start is known; where the batch is free, the better starts are also at the largest batch."""
+    start is known; where the batch is free, the better starts are also at the largest batch. Then each value of a
+    short list that the user gave, alone: what he names is looked at."""
     of_frameworks = [space.default]
     for axis in space.axes:
         if axis.name == "framework":
@@ -43,7 +48,23 @@ def starts_of(space: Space, stored: Iterable[Point] = (), advised: Iterable[Mapp
     if batches:
         largest = max(batches, key=lambda batch: int(str(batch).partition("/")[0]))
         found += [space.with_value(best, "batch", largest) for best in better.values() if best is not None]
-    return [point for point in dict.fromkeys([*found, *stored]) if point == space.default or not space.why_not(point)]
+    named = islice(_named(space, of_frameworks), _NAMED)
+    return [
+        point
+        for point in dict.fromkeys([*found, *stored, *named])
+        if point == space.default or not space.why_not(point)
+    ]
+
+
+def _named(space: Space, of_frameworks: Sequence[Point]) -> Iterator[Point]:
+    """Each value that the user listed, as the one change of the default of the first framework that takes it."""
+    for axis in space.axes:
+        if not axis.named or axis.name == "framework" or len(axis.values) > _SHORT_LIST:
+            continue
+        for value in axis.values[1:]:
+            changed = ((point, space.with_value(point, axis.name, value)) for point in of_frameworks)
+            taken = (near for point, near in changed if near != point and space.why_not(near) is None)
+            yield from islice(taken, 1)
 
 
 def _better(space: Space, point: Point, rules: Mapping[str, Mapping[str, Value]]) -> Point | None:

@@ -32,7 +32,7 @@ from deepstone.setups.tuning import DeviceKind
 from deepstone.store.store import Store
 from deepstone.tuner.answer import Found, answer_of
 from deepstone.tuner.bound import bound_of
-from deepstone.tuner.doubts import beaten_without, doubts_of_runs, refused_launches
+from deepstone.tuner.doubts import beaten_without, doubts_of_runs, refused_launches, with_doubt_of_limits
 from deepstone.tuner.explain import Explainer
 from deepstone.tuner.finals import FEWEST_ROUNDS, Contest, Judged, judge, plan_finals
 from deepstone.tuner.looks import Looks
@@ -56,6 +56,7 @@ _HOPELESS: Final = 8.0  # times the step of the default, as bf16 without instruc
 _SHORT_STEP: Final = 0.01  # of the budget: a look at such steps costs little, and one may be slow by accident
 _LAUNCHES: Final = 20  # with time for so many launches like the longest so far, a search and its finals have a sense
 _NICE_S: Final = 30
+_MUCH_MORE: Final = 1.5  # times the budget that did not do: a little more would not do either
 _CHECKED: Final = 4  # finalists that are checked, at most
 _TIMED_S: Final = {"cpu": 1.5, "gpu": 3.0}
 _NOISE_SD: Final = {"cpu": 0.05, "gpu": 0.004}  # as expected before the first look
@@ -257,7 +258,7 @@ class Tuner:
     def _over_budget(self, point: Point, timeout_s: float) -> str:
         """Why a launch was ended though --timeout allows more, and which budget would do."""
         took_s = max(timeout_s, self.workload.expected_s(point, self.timed_s))
-        enough_s = _NICE_S * math.ceil(_LAUNCHES * took_s / _NICE_S)
+        enough_s = _NICE_S * math.ceil(max(_LAUNCHES * took_s, _MUCH_MORE * self.wanted.budget_s) / _NICE_S)
         return (
             f"a launch may take {timeout_s:.3g} s of this budget, and this one takes longer; give a larger budget, as "
             f"--budget {enough_s:.0f}s"
@@ -480,7 +481,7 @@ class Tuner:
             *self.proof.doubts(contest.points),
             *refused_launches(self.log),
         ]
-        return replace(answer, doubts=[*about_search, *about_runs])
+        return with_doubt_of_limits(replace(answer, doubts=[*about_search, *about_runs]))
 
     def _too_short(self, contest: Contest) -> list[str]:
         """Why an answer says little: the time was over too soon."""

@@ -9,6 +9,7 @@ from typing import Final
 from deepstone.errors import UsageError, nearest, shown
 from deepstone.results.tune import TuneLimit, TuneObjective
 from deepstone.setups.axes import AXES
+from deepstone.setups.tuning import NotTuned
 
 _RANGE: Final = re.compile(r"([0-9]{1,9})\.\.([0-9]{1,9})")
 _SIZE: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,6})?)\s*([KMGT]?)(i?B)?", re.IGNORECASE)
@@ -26,12 +27,16 @@ def expand_ranges(words: Iterable[str]) -> list[str]:
         if not equals or ".." not in text or name not in AXES:
             found.append(word)
             continue
-        match = _RANGE.fullmatch(text.strip())
+        match, tuning = _RANGE.fullmatch(text.strip()), AXES[name].tuning
+        if isinstance(tuning, NotTuned):
+            raise UsageError(f"{shown(word)}: tune takes one value of {name}: {tuning.why}")
         numbered = AXES[name].type == "count" or name in ("batch", "processes")
         if not numbered:
             raise UsageError(f"{shown(word)}: {name} takes no range; list its values, as in {name}=A,B")
+        if match is not None and int(match[1]) == int(match[2]):
+            raise UsageError(f"{shown(word)}: is one value; write it as {name}={int(match[1])}")
         if match is None or not 1 <= int(match[1]) < int(match[2]):
-            raise UsageError(f"{shown(word)}: a range is two numbers, the smaller first, as in {name}=1..8")
+            raise UsageError(f"{shown(word)}: a range is two numbers from 1 on, the smaller first, as in {name}=1..8")
         values, last = [int(match[1])], int(match[2])
         while values[-1] * 2 < last:
             values.append(values[-1] * 2)

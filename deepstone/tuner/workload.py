@@ -40,9 +40,11 @@ from deepstone.tuner.advice import Setup, starts
 from deepstone.tuner.facts import facts_of, units_of_cpu, units_of_gpu
 from deepstone.tuner.space import Point, Space, make_space
 from deepstone.tuner.words import expand_ranges
+from deepstone.units import bytes_
 
 _NEED_MARGIN: Final = 1.5  # of the analytic need: workspaces, fragmentation
 _NO_ROOM: Final = "1.5 x the analytic need does not fit the memory"
+_BEYOND: Final = "1.5 x the analytic need is more than the limit of memory, {} allowed"
 _NARROW: Final = ("bf16-mixed", "fp16-mixed", "bf16", "fp16")
 _WITHOUT_INSTRUCTIONS: Final = "an older isa has no instructions for narrow numbers, and is many times slower"
 _DECIDE_THE_NEED: Final = ("framework", "precision", "optimizer", "checkpointing", "batch", *OF_SEVERAL)
@@ -314,7 +316,8 @@ def _refusal(
 ) -> Callable[[Request], str | None]:
     """Refuses what the rules refuse, requests whose need, with a margin, exceeds the memory or the limit, and what
     nobody asked for and takes minutes to say that it is slow."""
-    room = min(_room_bytes(machine, facts), limit_bytes or 2**62)
+    room = _room_bytes(machine, facts)
+    beyond_limit = "" if limit_bytes is None else _BEYOND.format(bytes_(limit_bytes))
 
     def job_of(request: Request) -> Job:
         environment = environments[str(request["framework"])]
@@ -336,6 +339,8 @@ def _refusal(
         if broken is not None or model.graph.opaque:
             return broken
         here = need(tuple((name, request[name]) for name in _DECIDE_THE_NEED))
+        if limit_bytes is not None and _NEED_MARGIN * here > limit_bytes:
+            return beyond_limit
         return _NO_ROOM if _NEED_MARGIN * here > room else None
 
     return refusal

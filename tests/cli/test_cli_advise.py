@@ -75,6 +75,12 @@ def test_mistakes_are_told_in_one_line(reader: Cli, words: list[object], told: s
     reader("advise", *words).assert_error(2, told)
 
 
+def test_an_empty_folder_is_read_like_a_missing_one(cli: Cli):
+    missing = cli("advise", "resnet50").assert_ok()
+    cli.store.mkdir()
+    assert cli("advise", "resnet50").assert_ok() == missing
+
+
 def test_a_folder_that_is_no_store_is_refused(cli: Cli):
     cli.store.mkdir()
     (cli.store / "letter.txt").write_text("no store")

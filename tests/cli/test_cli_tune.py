@@ -39,6 +39,7 @@ def test_it_finds_writes_and_stores_the_best(cli: Cli) -> None:
     done = cli(*TUNE, "--json", **scripted(SPEEDS)).assert_ok()
     answer = done.json
     assert (answer["kind"], answer["answer"]) == ("tune", "better")
+    assert "doubts" in answer
     assert answer["best"]["setup"] == {
         "framework": "fake",
         "batch": 8,
@@ -111,6 +112,23 @@ def test_a_default_beyond_the_limit_is_no_default_that_fails(cli: Cli) -> None:
     assert "breaks a limit" in (cli.home / "t.html").read_text()
 
 
+def test_a_limit_that_nothing_keeps_is_no_success(cli: Cli) -> None:
+    large = {"launch_noise": 0.003, "memory": {"base": 100_000_000, "per_sample": 1000}}
+    words = ("tune", *WORDS, "precision=auto", "layout=auto,nhwc", "threads=auto", "engine=auto", "wait=auto")
+    words += ("affinity=auto", "allocator=auto", "--limit", "memory=40M", "--budget", "6s", "--same", "any")
+    why = (
+        "nothing was found within the limits, and the default is beyond them too: 95.4 MiB of memory, 40.0 MiB allowed"
+    )
+    told = cli(*words, **scripted(large))
+    assert told.code == 1
+    assert f"best   none: {why}" in " ".join(told.out.split("\n       "))
+    assert told.err.splitlines()[-1] == f"deepstone: {why}"
+    answer = cli(*words, "--json", **scripted(large))
+    assert answer.code == 1
+    assert (answer.json["answer"], answer.json["doubts"][0]) == ("nothing better", why)
+    assert not (cli.home / "best.toml").exists()
+
+
 def test_a_better_batch_does_not_contradict_the_answer_at_the_one_asked_for(cli: Cli) -> None:
     plain = ("cifarnet", "framework=fake", "optimizer=momentum", *FIXED)
     words = ("tune", *plain, "batch=8,16", "layout=auto,nhwc", "threads=auto", "engine=auto", "precision=auto")
@@ -161,9 +179,13 @@ def test_a_dry_run_shows_the_space(reader: Cli) -> None:
         (("layout=a..b",), 2, "layout takes no range"),
         (("layot=nchw",), 2, "did you mean layout?"),
         (("seed=1,2",), 2, "seed: tune takes one value"),
+        (("seed=0..3",), 2, "tune takes one value of seed: it is part of the workload"),
+        (("threads=2..2",), 2, "threads=2..2: is one value; write it as threads=2"),
         (("--budget", "soon"), 2, "soon: is no time"),
         (("--budget", "1s"), 2, "at least 5 s"),
+        (("--budget", "1ms"), 2, "1ms: is no time"),
         (("--limit", "disk=3"), 2, "disk=3"),
+        (("--limit", "memory=2"), 2, "is more than the limit of memory, 2 B allowed"),
         (("--limit", "memroy=3G"), 2, "did you mean memory? write it as in memory=40G"),
         (("--limit", "memory=lots"), 2, "memory=lots"),
         (("--objective", "speed"), 2, "speed"),
@@ -171,7 +193,7 @@ def test_a_dry_run_shows_the_space(reader: Cli) -> None:
         (("--same", "roughly"), 2, "roughly"),
         (("-o", "/nowhere/page.html"), 2, "no folder /nowhere"),
         (("-o", "page.pdf"), 2, "page.pdf"),
-        (("@missing.toml",), 2, "@missing.toml: cannot be read"),
+        (("@missing.toml",), 2, "best.toml only for a setup that is better than the default"),
         (("framework=cntk",), 4, "cntk is not installed"),
     ],
 )
@@ -180,10 +202,18 @@ def test_what_it_refuses(reader: Cli, words: tuple[str, ...], code: int, told: s
     reader("tune", "cifarnet", *framework, *words).assert_error(code, told)
 
 
+def test_a_folder_is_refused_before_the_search(cli: Cli) -> None:
+    (cli.home / "page.html").mkdir()
+    cli(*TUNE, "-o", "page.html", **scripted(SPEEDS)).assert_error(2, "page.html is a folder; name a file")
+    assert not cli.runs()
+
+
 def test_energy_without_a_meter(reader: Cli) -> None:
     done = reader("tune", "cifarnet", "framework=fake", "device=cpu", "--objective", "energy")
     if done.code == 4:  # a machine with RAPL that we may read would start to measure
         done.assert_error(4, "energy cannot be measured here")
+        slower = ("tune", "cifarnet", "framework=fake", "device=cpu", "--objective", "throughput:slowdown=1.5")
+        reader(*slower).assert_error(4, "slowdown=1.5 seeks the least energy among setups at most 1.5 times slower")
         plan = ("tune", "cifarnet", "framework=fake", "device=cpu", "--objective", "energy", "--dry-run")
         reader(*plan).assert_error(4, "energy cannot be measured here")
 
@@ -268,6 +298,20 @@ def test_the_code_of_a_given_setup_needs_no_search(cli: Cli) -> None:
     assert "memory_format=torch.channels_last" in code
     cli(*given, "precision=fp32,bf16-mixed").assert_error(2, "give precision one value")
     cli(*given, "checkpointing=on").assert_error(2, "checkpointing=on")
+    (cli.home / "other.toml").write_text('[setup]\nframework = "fake"\n')
+    other = ("tune", "cifarnet", "@other.toml", "--emit", "torch", "--dry-run")
+    cli(*other).assert_error(2, "the setup that you give is one of fake; use --emit fake, or give framework=torch")
+    ast.parse(cli(*other, "framework=torch").assert_ok().out)
+    assert not cli.runs()
+
+
+def test_what_is_emitted_is_what_is_searched(cli: Cli) -> None:
+    """A framework that is not searched is refused at once, and one that is emitted is searched if none is named."""
+    words = ("tune", "cifarnet", "--emit", "jax", "--budget", "20s")
+    cli(*words, "framework=torch,fake").assert_error(2, "no setup in jax, only in fake, torch; give framework=jax")
+    without = cli(*words, "--limit", "memory=2")  # ends before the search
+    assert without.code != 0
+    assert "searches framework=jax only, because of --emit" in without.err
     assert not cli.runs()
 
 

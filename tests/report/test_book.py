@@ -12,6 +12,7 @@ from made_up_charts import bars_chart
 from msgspec.structs import replace
 from tune_example import tune_finding, tuned
 
+from deepstone.absent import Absent
 from deepstone.errors import UsageError
 from deepstone.report.book import CHAPTERS, Book, make_book
 from deepstone.report.book_json import book_json
@@ -20,8 +21,11 @@ from deepstone.report.figures import CATALOG
 from deepstone.report.files import write_page
 from deepstone.report.markdown import render_markdown
 from deepstone.report.panels import BarChart
+from deepstone.report.search import Search, search_of
 from deepstone.report.tune_page import tune_page
+from deepstone.results.findings import Finding
 from deepstone.results.quantity import Quantity
+from deepstone.results.tune import TuneLimit, TuneObjective
 
 
 @pytest.fixture(scope="module")
@@ -181,6 +185,12 @@ def test_a_malformed_statement_is_refused() -> None:
         make_book(sources_of(statements=[{key: value for key, value in statement().items() if key != "text"}]))
 
 
+def _searches(*findings: Finding) -> tuple[Search, ...]:
+    book = make_book(replace(sources_of(), findings=findings))
+    (searches,) = (chapter.searches for chapter in book.chapters if chapter.searches)
+    return searches
+
+
 class TestSearches:
     def test_they_have_a_chapter(self, tmp_path: Path) -> None:
         """What the page about one search says, the report says too, as a page, as Markdown and as JSON."""
@@ -209,6 +219,27 @@ class TestSearches:
         assert search.best == "the default"
         assert search.times == ""
         assert search.gain == "not decided by these finals"
+
+    def test_a_proven_answer_outlives_a_later_one_that_decided_nothing(self) -> None:
+        """But another question has an answer of its own: another space, objective, limit or level."""
+        found, task = tuned(), "a" * 64
+        open_ = replace(found, answer="nothing better", best=found.default, same=Absent("nothing was compared"))
+        proven = replace(tune_finding(), task=task)
+        nothing = replace(proven, content=replace(open_, budget=replace(found.budget, asked_s=8.0)))
+        (search,) = _searches(proven, nothing)
+        assert search.gain == search_of(proven).gain
+        assert search.later == "a later search, of 8 s, showed nothing better than the default"
+        (search,) = _searches(nothing, proven)
+        assert (search.gain, search.later) == (search_of(proven).gain, "")
+        others = [
+            replace(open_, space=replace(found.space, axes=found.space.axes[:-1])),
+            replace(open_, limits=[TuneLimit(name="memory", most=2**30)]),
+            replace(open_, objective=TuneObjective(name="memory")),
+        ]
+        any_ = replace(nothing, command=[*(nothing.command or ()), "--same", "any"])
+        rows = _searches(proven, *(replace(proven, content=each) for each in others), any_)
+        assert len({row.asked for row in rows}) == len(rows) == 5
+        assert not any(row.later for row in rows)
 
     def test_none(self, book: Book) -> None:
         assert not any(chapter.searches for chapter in book.chapters)

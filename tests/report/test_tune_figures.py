@@ -15,6 +15,7 @@ from deepstone.absent import Absent
 from deepstone.report.figure import Figure, NothingToDrawError
 from deepstone.report.figures import CATALOG, make_figure
 from deepstone.report.files import draw
+from deepstone.report.html.lanes import lanes_plot
 from deepstone.report.panels import BarChart, LaneChart, LineChart, ParallelPlot, ScatterPlot
 from deepstone.report.static import draw_static
 from deepstone.report.tune_page import tune_page
@@ -213,7 +214,9 @@ def test_bounds_and_doubts_are_told() -> None:
     )
     page = tune_page(finding(bound=bound, doubts=["other_load (2 of 6 runs): other processes ran"]))
     told = [words for _, words in page.bound]
-    assert [text.partition(" of ")[0] for text in told] == ["71 %", "no meter", "norm (7.00 ms more than its bound)"]
+    assert [text.partition(" of ")[0] for text in told] == ["71 %", "norm (7.00 ms more than its bound)"]
+    held = tune_page(finding(bound=replace(bound, power_limit_share=0.93))).bound
+    assert ("held back by power", "93 % of the time, since the GPU was at its power limit") in held
     assert "the most images per second" in dict(page.facts).values()
     assert not {"objective", "space"} & {label for label, _ in page.facts}
     assert page.doubts == ("other_load (2 of 6 runs): other processes ran",)
@@ -257,3 +260,13 @@ def test_the_page_draws_everything_and_asks_for_nothing(
 def test_one_figure_by_its_name_is_a_page_of_figures(tmp_path: Path) -> None:
     assert draw(tune_finding(), tmp_path / "search.html", "search") == ("search",)
     assert draw(tune_finding(), tmp_path / "all.svg") == ("waterfall",)
+
+
+def test_a_narrow_page_wraps_the_labels_of_the_waterfall() -> None:
+    """`framework=jax, 1.51x` and longer ones keep both ends and their middle."""
+    parts = figure("waterfall").panels[0]
+    assert isinstance(parts, LaneChart)
+    long = replace(parts.lanes[0], label="framework=tensorflow, 1.31x")
+    plot = lanes_plot(replace(parts, lanes=(long, *parts.lanes[1:])))
+    assert plot.drawing.narrow_labels[0] == ("framework=tensorflow,", "1.31x")
+    assert not any("…" in line for label in plot.drawing.narrow_labels for line in label)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from deepstone.errors import UsageError
@@ -108,14 +108,35 @@ def test_wrong_ranges(axis: str, given_range: dict[str, object], told: str) -> N
         ("1.5 h", 5400),
         ("2 hours", 7200),
         ("1 Day", 86400),
+        ("5 mins", 300),
+        ("300", 300),
     ],
 )
 def test_times(text: str, value_s: float) -> None:
     assert parse_duration(text) == value_s
 
 
-@pytest.mark.parametrize("text", ["", "soon", "0", "0 s", "-3 s", "3 weeks", "1e9 h", "10 min now"])
+@pytest.mark.parametrize(
+    "text", ["", "soon", "0", "0 s", "-3 s", "3 weeks", "1e9 h", "10 min now", "1ms", "2 hs", "3ss"]
+)
 def test_what_is_no_time(text: str) -> None:
+    with pytest.raises(UsageError, match="write it as in"):
+        parse_duration(text)
+
+
+UNITS_S = {"": 1, "s": 1, "sec": 1, "secs": 1, "second": 1, "seconds": 1, "m": 60, "min": 60, "mins": 60, "minute": 60}
+UNITS_S |= {"minutes": 60, "h": 3600, "hour": 3600, "hours": 3600, "d": 86400, "day": 86400, "days": 86400}
+
+
+@example(1, "", "ms")
+@example(5, " ", "min")
+@given(st.integers(1, 300), st.sampled_from(["", " "]), st.text("smhdinecoutray", max_size=7))
+def test_a_unit_counts_as_a_whole_or_not_at_all(number: int, space: str, unit: str) -> None:
+    """A plural `s` belongs to a word, not to a letter: `1ms` is no minute."""
+    text = f"{number}{space}{unit}"
+    if unit in UNITS_S:
+        assert parse_duration(text) == number * UNITS_S[unit]
+        return
     with pytest.raises(UsageError, match="write it as in"):
         parse_duration(text)
 

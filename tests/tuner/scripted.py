@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from factory import typed_draft
+from msgspec import structs
 
 from deepstone.absent import Absent
 from deepstone.environments.find import find_environment
@@ -127,7 +128,7 @@ class Told:
 
 
 def a_space(choices: Mapping[str, list[Value]] | None = None, **facts: Any) -> Space:
-    """Five axes with 96 setups of one framework."""
+    """Five axes with 96 setups of one framework, as if the user had left them free."""
     given: dict[str, list[Value]] = {
         "framework": ["fake"],
         "layout": ["auto", "nchw", "nhwc"],
@@ -138,7 +139,8 @@ def a_space(choices: Mapping[str, list[Value]] | None = None, **facts: Any) -> S
     }
     for name in ("processes", "affinity", "accumulate", "isa", "inter_threads", "optimizer", "space_to_depth"):
         given.setdefault(name, [_default(name)])
-    return make_space({**given, **(choices or {})}, Facts(device="cpu", cores=4, frameworks=("fake",), **facts))
+    space = make_space({**given, **(choices or {})}, Facts(device="cpu", cores=4, frameworks=("fake",), **facts))
+    return replace(space, axes=tuple(structs.replace(axis, named=False) for axis in space.axes))
 
 
 def _default(name: str) -> Value:

@@ -35,7 +35,9 @@ _POINT_PX: Final = 10
 _BEHIND_PX: Final = 6
 _WORDS_ROOM: Final = 32
 _SETTING_ROOM: Final = 60
-_TWO_LINES_PX: Final = 34
+_LINE_PX: Final = 14
+_GAP_PX: Final = 6
+_LINES: Final = 3  # of a narrow label: a setup of three axes
 
 
 def bars_plot(bars: BarChart) -> Plot:
@@ -44,7 +46,7 @@ def bars_plot(bars: BarChart) -> Plot:
     behind = words_behind(bars)
     names = [row.label for row in bars.rows]
     narrow = _narrow_labels(bars)
-    two_lines = any(len(label) > 1 for label in narrow)
+    most_lines = max((len(label) for label in narrow), default=1)
     # Whiskers are above all bars, because a bar would cover those of the one before it.
     lying = whiskers(bars)
     return Plot(
@@ -71,16 +73,16 @@ def bars_plot(bars: BarChart) -> Plot:
             y=rows_ruler(len(names)),
             margin=ROWS_MARGIN,
             reference=bars.reference,
-            height_px=len(names) * _row_px(bars, two_lines=two_lines) + ROWS_MARGIN.height_px,
+            height_px=len(names) * _row_px(bars, most_lines) + ROWS_MARGIN.height_px,
             labels=labels(names, _SETTING_ROOM if _has_bar_labels(bars) else LABEL_ROOM),
             narrow_labels=narrow,
         ),
     )
 
 
-def _row_px(bars: BarChart, *, two_lines: bool) -> int:
+def _row_px(bars: BarChart, most_lines: int) -> int:
     needed = _ROW_PX.of_row(bars)
-    return max(needed, _TWO_LINES_PX) if two_lines else needed
+    return needed if most_lines == 1 else max(needed, _GAP_PX + most_lines * _LINE_PX)
 
 
 def _has_bar_labels(bars: BarChart) -> bool:
@@ -92,7 +94,7 @@ def _narrow_labels(bars: BarChart) -> tuple[Texts, ...]:
     names = [row.label for row in bars.rows]
     if not _has_bar_labels(bars):
         return labels(names, NARROW_LABEL_ROOM)
-    return tuple(lines(*wrapped_name(name, NARROW_LABEL_ROOM, 2)) for name in names)
+    return tuple(lines(*wrapped_name(name, NARROW_LABEL_ROOM, _LINES)) for name in names)
 
 
 def _mark(bars: BarChart, series: Series, piece: Piece) -> Box | Dot:

@@ -14,6 +14,7 @@ from deepstone.report.html.plot import (
     Mark,
     Plot,
     Ruler,
+    Texts,
     Whisker,
     keys,
     labels,
@@ -30,14 +31,18 @@ from deepstone.report.lane_places import (
 )
 from deepstone.report.legend import used_series
 from deepstone.report.panels import LaneChart
+from deepstone.report.wording import wrapped_name
 
 _TRACK_PX: Final = 20
+_TWO_LINES_PX: Final = 34
 
 
 def lanes_plot(chart: LaneChart) -> Plot:
     placed, tracks = placed_spans(chart), height_in_tracks(chart)
     used = used_series(chart)
     names = [lane.label for lane in chart.lanes]
+    narrow = _narrow_labels(chart)
+    track_px = _TWO_LINES_PX if any(len(label) > 1 for label in narrow) else _TRACK_PX
     return Plot(
         title=chart.title,
         keys=keys(chart, lambda place: (place,)),
@@ -48,11 +53,19 @@ def lanes_plot(chart: LaneChart) -> Plot:
             x=ruler(lanes_scale(chart)),
             y=Ruler(low=tracks, high=0.0, at=tuple(lane_middles(chart)), grid=False, line=True),
             margin=ROWS_MARGIN,
-            height_px=math.ceil(tracks * _TRACK_PX) + ROWS_MARGIN.height_px,
+            height_px=math.ceil(tracks * track_px) + ROWS_MARGIN.height_px,
             labels=labels(names, LABEL_ROOM),
-            narrow_labels=labels(names, NARROW_LABEL_ROOM),
+            narrow_labels=narrow,
         ),
     )
+
+
+def _narrow_labels(chart: LaneChart) -> tuple[Texts, ...]:
+    """On two lines, as `framework=tensorflow, 1.31x` needs; on one where lanes have tracks of their own."""
+    names = [lane.label for lane in chart.lanes]
+    if any(len(lane.tracks) > 1 for lane in chart.lanes):
+        return labels(names, NARROW_LABEL_ROOM)
+    return tuple(lines(*wrapped_name(name, NARROW_LABEL_ROOM, 2)) for name in names)
 
 
 def _marks(chart: LaneChart, placed: PlacedSpan) -> tuple[Mark, ...]:

@@ -23,7 +23,7 @@ Symbol: TypeAlias = Literal["circle", "diamond", "cross"]
 Side: TypeAlias = Literal["left", "center", "right"]
 
 LABEL_ROOM: Final = 34
-NARROW_LABEL_ROOM: Final = 20
+NARROW_LABEL_ROOM: Final = 21  # `precision=bf16-mixed,` and `framework=tensorflow,` fit
 INK: Final = "ink"  # colours by meaning, which follow the scheme of the page
 FAINT: Final = "faint"
 _TICK_ROOM: Final = 22
