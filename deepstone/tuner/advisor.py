@@ -39,10 +39,13 @@ def advised(model: str, graph: Graph | None, given: Given, store: Store | None) 
     sha = machine_sha(machine)
     kept, notes = _kept(given), _notes(device, machine, graph)
     damaged: list[Damage] = []
-    own = [] if store is None else rules_from(tables(_own_records(store, model, facts, sha, damaged)))
+    records = [] if store is None else _own_records(store, model, facts, sha, damaged)
+    refused = {} if store is None else store.refused_runs()
+    own = rules_from(tables(records, refused))
     asked = _asked(facts, model, sha, kept, own, notes, opaque=graph is None or bool(graph.opaque))
     found = advise(asked, [rule for rule in own if _fits(rule, graph)], _shipped_for(graph))
     notes += [f"{len(damaged)} damaged record(s) of the store were left out"] if damaged else []
+    notes += _left_out(records, refused)
     notes += ["there are no runs of your own of this machine in the store"] if store is not None and not own else []
     notes += _missing(found)
     return Advised(model=model, facts=facts, asked=kept, advice=found, notes=notes)
@@ -131,6 +134,14 @@ def _own_records(store: Store, model: str, facts: Facts, sha: str, damaged: list
     chosen = [row for row in rows if row.model == model][:_MOST_OF_MODEL]
     chosen += [row for row in rows if row.model != model][:_MOST_OF_OTHERS]
     return [record for record in store.records(chosen, damaged=damaged) if record.identity.machine_sha == sha]
+
+
+def _left_out(records: Sequence[Record], refused: Mapping[str, str]) -> list[str]:
+    count = sum(record.id in refused for record in records)
+    if not count:
+        return []
+    runs = "1 run" if count == 1 else f"{count} runs"
+    return [f"nothing was learnt from {runs} of setups that `deepstone tune` refused as other training"]
 
 
 def _notes(device: Device, machine: Machine, graph: Graph | None) -> list[str]:

@@ -8,11 +8,10 @@ from typing import Final
 
 from deepstone.absent import Absent
 from deepstone.errors import StoreError
-from deepstone.results.tune import TuneLog
+from deepstone.results.tune import NOT_THE_SAME, TuneLog
 from deepstone.store.store import Store
 from deepstone.tuner.answer import words_of
 
-NOT_THE_SAME: Final = "not the same training: "  # how the reason of a look begins that its own steps refused
 _TOLD: Final = 3  # refused setups that are named
 
 

@@ -366,3 +366,29 @@ class TestAll:
             assert statement["runs"]
             assert set(statement["runs"]) <= known
         assert "jax" in said("4.69x", records)["text"]
+
+
+class TestOtherTraining:
+    """A setup that `tune` refused is faster at nothing, and the report says that it was refused."""
+
+    RECORDS = rounds(100, 101, 102) + rounds(200, 202, 204, layout="nhwc") + rounds(110, 111, 112, threads=1)
+
+    def test_a_refused_setup_is_no_advice(self):
+        refused = {self.RECORDS[4]["id"]: "gradients differ by 78 %"}
+        found = statements(self.RECORDS, refused=refused)
+        assert "threads=1" in found[0]["advice"]
+        about = [each["text"] for each in found if "layout=nhwc" in each["text"] or "NHWC" in each["text"]]
+        assert len(about) == 1, about
+        assert about[0].startswith("Other training than the default of alexnet-owt")
+        assert "so not compared: layout=nhwc (gradients differ by 78 %)" in about[0]
+        assert "layout=nhwc" in statements(self.RECORDS)[0]["advice"], "without the refusal"
+
+    def test_steps_that_leave_arrays_alone_are_no_advice(self):
+        training = {"losses": [[1, 3.0], [3, 2.6]], "early_change": 0.01, "arrays": 8, "moved": 8}
+        records = [
+            {**each, "training": {**training, "moved": 4 if each["setup"]["requested"]["layout"] == "nhwc" else 8}}
+            for each in self.RECORDS
+        ]
+        found = statements(records)
+        assert "threads=1" in found[0]["advice"]
+        assert any("so not compared: layout=nhwc" in each["text"] for each in found)
