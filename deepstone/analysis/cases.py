@@ -167,7 +167,17 @@ def _share_of_peak(case: Case) -> Quantity | Absent:
     known = [peak for peak in peaks if peak > 0]
     if isinstance(rate, Absent) or not known:
         return rate if isinstance(rate, Absent) else Absent("no ceiling was known when it ran")
-    return rate.scaled(1 / max(known))
+    share = rate.scaled(1 / max(known))
+    if share.median > 1:
+        return Absent("it does more than the known matrix product, which is too low a ceiling, or it leaves out work")
+    return below_one(share)
+
+
+def below_one(share: Quantity) -> Quantity:
+    """Return a share of which noise alone lies above 100 %, without what lies there."""
+    if not share.has_interval or share.high <= 1:
+        return share
+    return Quantity.of(median=share.median, low=share.low, high=1.0, n=share.n)
 
 
 def _peak_of(record: Record) -> float:

@@ -249,6 +249,34 @@ class TestFindings:
         assert found["findings"] == ["peaks-1"]
         assert "100 GFLOP/s in fp32" in said("The ceilings of cpu with 2 threads", [record], [peaks])["text"]
 
+    def test_a_share_is_never_more_than_all(self):
+        """The best ceiling of the device counts; one that a run exceeds is too low."""
+        record = run(4, batch=4, share=0.1)
+        peaks = self.peaks(record["identity"]["machine_sha"])
+        known = {"share": 1.15, "precision": "fp32", "peak_flops_per_s": 0.5e11, "measured_with": "torch@2"}
+        for flops, told in (
+            (96_000_000_000, "reaches 96.0 % (78.5 – 100 %) of"),
+            (115_000_000_000, "too low a ceiling"),
+        ):
+            record["cost"]["flops"] = flops
+            for share in (record["share_of_peak"], known):
+                found = said("alexnet-owt with", [{**record, "share_of_peak": share}], [peaks])
+                assert told in found["text"]
+                assert "fastest fp32 matrix product" in found["text"]
+        record["cost"]["flops"] = 57_500_000_000
+        without = said("alexnet-owt with", [{**record, "share_of_peak": known}])["text"]
+        assert "does 57.5 GFLOP/s, more than" in without
+        assert "115 %" not in without
+
+    def test_a_low_ceiling_is_no_reason_not_to_use_a_run(self):
+        record = run(4, batch=4, doubts=["above_peak"])
+        known = {"share": 1.15, "precision": "fp32", "peak_flops_per_s": 0.5e11}
+        of_one = {**record, "share_of_peak": {**known, "measured_with": "torch@2.13.0"}}
+        of_two = {**record, "share_of_peak": {**known, "measured_with": "jax@0.1, torch@2.13.0"}}
+        assert not [text for text in texts([of_one]) if "Do not use these runs" in text]
+        assert "too low a ceiling" in said("Some measurements are thin", [of_one])["text"]
+        assert said("Do not use these runs", [of_two])
+
     def test_ceilings_as_a_command_printed_them_have_no_id(self):
         assert said("The ceilings of cpu with 2 threads", [], [self.peaks()])["findings"] == []
 
