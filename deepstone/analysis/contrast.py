@@ -143,6 +143,12 @@ def not_the_same_training(a: Sequence[Record], b: Sequence[Record]) -> str:
         for doubt in record.doubts:
             if doubt.code in ("not_training", "replicas_differ"):
                 return f"run {record.id} is not shown to train: {doubt.detail}"
+    apart = training_apart(a, b)
+    return f"runs {a[0].id} (A) and {b[0].id} (B) do not do the same training: {apart}" if apart else ""
+
+
+def training_apart(a: Sequence[Record], b: Sequence[Record], names: tuple[str, str] = ("A", "B")) -> str:
+    """Return how the first steps of two sides differ, by their first runs; empty if they need not be the same."""
     one, other = a[0], b[0]
     settings = [{axis: value_of(record, axis) for axis in DECIDE_THE_TRAINING} for record in (one, other)]
     if one.graph_sha != other.graph_sha or not same_training(*settings):
@@ -150,8 +156,7 @@ def not_the_same_training(a: Sequence[Record], b: Sequence[Record]) -> str:
     if isinstance(one.cost.flops, Absent) and not start_alike([record.training for record in (*a, *b)]):
         return ""  # a module of one's own, which may be random
     precisions = (str(value_of(one, "precision")), str(value_of(other, "precision")))
-    apart = disagreement(one.training, other.training, precisions)
-    return f"runs {one.id} (A) and {other.id} (B) do not do the same training: {apart}" if apart else ""
+    return disagreement(one.training, other.training, precisions, names)
 
 
 def _refusal(a: Case, b: Case, found: Differences, differ_in: Collection[str] | None) -> str:

@@ -9,7 +9,7 @@ from typing import TypeAlias
 from deepstone.absent import Absent
 from deepstone.analysis.advice import KEEP, MEASURE_AGAIN, advise
 from deepstone.analysis.cases import Case, rate_of
-from deepstone.analysis.contrast import WIDE, Contrast, contrast_cases, other_training
+from deepstone.analysis.contrast import WIDE, Contrast, contrast_cases, other_training, training_apart
 from deepstone.analysis.one_factor import Star, setting
 from deepstone.analysis.wording import (
     base_words,
@@ -168,7 +168,8 @@ def say_other_training(found: Sequence[Star], machines: Mapping[tuple[str, str],
         by_reason: dict[str, list[tuple[tuple[str, ...], Case]]] = {}
         for axes, case in star.settings():
             if case.good and star.base.good and (reason := other_training(case, star.base)):
-                by_reason.setdefault(case.refused or reason, []).append((axes, case))
+                apart = training_apart(case.good, star.base.good, ("this setup", "the base"))
+                by_reason.setdefault(case.refused or apart or reason, []).append((axes, case))
         for reason, several in by_reason.items():
             words = listed([setting(case, axes) for axes, case in several])
             yield statement(

@@ -268,14 +268,14 @@ def _changes_apart(a: Training, b: Training, most: float, names: tuple[str, str]
 
 
 def _left_alone(a: Training, b: Training, names: tuple[str, str]) -> str:
-    """Detect that the first steps of one process leave arrays alone which those of the other change."""
+    """Detect that the first steps of one process leave arrays alone which those of the other change. Without update,
+    these are gradients, and those left alone are zero."""
     if a.moved is None or b.moved is None or a.arrays != b.arrays:
         return ""
     most = max(a.moved, b.moved)
     if abs(a.moved - b.moved) <= max(1, _MOST_UNMOVED * most):
         return ""
-    moved = f"{a.moved} in {names[0]} and {b.moved} in {names[1]}"
-    return f"of {a.arrays} arrays, the early steps changed {moved} (of gradients, without update: are not zero)"
+    return f"of {a.arrays} arrays, the early steps changed {a.moved} in {names[0]} and {b.moved} in {names[1]}"
 
 
 def _trajectories_apart(a: Mapping[int, float], b: Mapping[int, float], names: tuple[str, str]) -> str:
